@@ -1,0 +1,70 @@
+# tulle_room(NAME DEPENDS <rooms> LIBRARIES <external>)
+#
+# One static library a folder. Sources are the folder's *.cc, unit tests its *_test.cc, fuzzers its
+# *_fuzz.cc (built with -DTULLE_FUZZ=ON), benchmarks its *_bench.cc. A room is linked only to the rooms
+# that it names, so that a wrong include fails to link as well as in tests/layers_test.py.
+function(tulle_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
+
+  file(GLOB_RECURSE all_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(sources ${all_sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cc$")
+  set(tests ${all_sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(fuzzers ${all_sources})
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
+  set(benchmarks ${all_sources})
+  list(FILTER benchmarks INCLUDE REGEX "_bench\\.cc$")
+
+  if(sources)
+    add_library(tulle_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(tulle_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(tulle_${name} ${scope} ${PROJECT_SOURCE_DIR}/src)
+  foreach(dependency ${ROOM_DEPENDS})
+    target_link_libraries(tulle_${name} ${scope} tulle_${dependency})
+  endforeach()
+  if(ROOM_LIBRARIES)
+    target_link_libraries(tulle_${name} ${scope} ${ROOM_LIBRARIES})
+  endif()
+  if(sources)
+    tulle_warnings(tulle_${name})
+  endif()
+
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE tulle_${name} GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE
+      TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+    tulle_warnings(${name}_test)
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
+  endif()
+
+  if(TULLE_FUZZ)
+    foreach(fuzzer ${fuzzers})
+      get_filename_component(fuzzer_name ${fuzzer} NAME_WE)
+      add_executable(${fuzzer_name} ${fuzzer})
+      target_link_libraries(${fuzzer_name} PRIVATE tulle_${name})
+      target_link_options(${fuzzer_name} PRIVATE -fsanitize=fuzzer)
+    endforeach()
+  endif()
+
+  if(benchmarks)
+    add_executable(${name}_bench EXCLUDE_FROM_ALL ${benchmarks})
+    target_link_libraries(${name}_bench PRIVATE
+      tulle_${name} benchmark::benchmark benchmark::benchmark_main)
+    tulle_warnings(${name}_bench)
+  endif()
+endfunction()
+
+function(tulle_warnings target)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+    -Werror=return-type -Werror=unused-result)
+  if(TULLE_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+
+namespace tulle {
+
+// An identifier that is a number but not arithmetic: ids of two kinds do not compare, and none is an integer.
+template <typename Tag, typename Value>
+struct Id {
+  Value value = 0;
+  constexpr Id() = default;
+  constexpr explicit Id(Value v) : value(v) {}
+  constexpr auto operator<=>(const Id&) const = default;
+};
+
+using QpNumber = Id<struct QpNumberTag, std::uint32_t>;    // 24 bits (IBTA 9.2.4)
+using LocalKey = Id<struct LocalKeyTag, std::uint32_t>;
+using RemoteKey = Id<struct RemoteKeyTag, std::uint32_t>;
+using Pkey = Id<struct PkeyTag, std::uint16_t>;
+using Qkey = Id<struct QkeyTag, std::uint32_t>;
+
+inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
+
+// A packet sequence number: 24 bits that wrap (IBTA 9.7.2). Ordered only within half the space, so there is no
+// operator<: `distance_from` says how far this one lies behind (<0) or ahead (>0) of another.
+class Psn {
+ public:
+  static constexpr std::uint32_t mask = 0xFF'FFFF;
+
+  constexpr Psn() = default;
+  constexpr explicit Psn(std::uint32_t value) : value_(value & mask) {}
+
+  constexpr std::uint32_t value() const { return value_; }
+  constexpr bool operator==(const Psn&) const = default;
+  constexpr Psn operator+(std::uint32_t n) const { return Psn(value_ + n); }
+  constexpr Psn operator-(std::uint32_t n) const { return Psn(value_ - n); }
+  constexpr Psn& operator++() { return *this = *this + 1; }
+
+  // In [-2^23, 2^23): this minus other, in sequence space.
+  constexpr std::int32_t distance_from(Psn other) const {
+    const std::uint32_t difference = (value_ - other.value_) & mask;
+    return difference < 0x80'0000 ? static_cast<std::int32_t>(difference)
+                                  : static_cast<std::int32_t>(difference) - 0x100'0000;
+  }
+  constexpr bool before(Psn other) const { return distance_from(other) < 0; }
+  constexpr bool after(Psn other) const { return distance_from(other) > 0; }
+
+ private:
+  std::uint32_t value_ = 0;
+};
+
+// A global identifier: an IPv6 address in network order; RoCE v2 over IPv4 uses ::ffff:a.b.c.d (IBTA A17.4.5).
+struct Gid {
+  std::array<std::uint8_t, 16> bytes{};
+
+  constexpr auto operator<=>(const Gid&) const = default;
+  constexpr bool is_ipv4_mapped() const {
+    for (int i = 0; i < 10; ++i) {
+      if (bytes[i] != 0) return false;
+    }
+    return bytes[10] == 0xFF && bytes[11] == 0xFF;
+  }
+  constexpr bool is_multicast() const {
+    return is_ipv4_mapped() ? (bytes[12] & 0xF0) == 0xE0 : bytes[0] == 0xFF;
+  }
+  static constexpr Gid from_ipv4(std::uint32_t address) {
+    Gid gid;
+    gid.bytes[10] = gid.bytes[11] = 0xFF;
+    for (int i = 0; i < 4; ++i) gid.bytes[15 - i] = static_cast<std::uint8_t>(address >> (8 * i));
+    return gid;
+  }
+  // Host order; only where is_ipv4_mapped().
+  constexpr std::uint32_t ipv4() const {
+    return static_cast<std::uint32_t>(bytes[12]) << 24 | static_cast<std::uint32_t>(bytes[13]) << 16 |
+           static_cast<std::uint32_t>(bytes[14]) << 8 | bytes[15];
+  }
+};
+
+}  // namespace tulle

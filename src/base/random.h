@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tulle {
+
+// A seeded stream of random numbers (SplitMix64, Steele et al. 2014): the same on every machine and library.
+class Random {
+ public:
+  constexpr explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  constexpr std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9E37'79B9'7F4A'7C15);
+    z = (z ^ (z >> 30)) * 0xBF58'476D'1CE4'E5B9;
+    z = (z ^ (z >> 27)) * 0x94D0'49BB'1331'11EB;
+    return z ^ (z >> 31);
+  }
+  // Uniform in [0, bound); bound > 0. The bias below 2^-32 of a 64-bit multiply is accepted.
+  constexpr std::uint64_t below(std::uint64_t bound) {
+    return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
+  }
+  constexpr bool chance(double probability) {
+    return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability;
+  }
+
+ private:
+  __extension__ using Wide = unsigned __int128;
+  std::uint64_t state_;
+};
+
+}  // namespace tulle

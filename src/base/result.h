@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+
+namespace tulle {
+
+// The machine's errors, in the drivers: one line for a person, saying what is wrong, where, and what to do.
+struct Error {
+  std::string message;
+  int error_number = 0;  // an errno where the system gave one
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : outcome_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : outcome_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+  explicit operator bool() const { return outcome_.index() == 0; }
+  T& value() {
+    TULLE_CHECK(outcome_.index() == 0);
+    return std::get<0>(outcome_);
+  }
+  T& operator*() { return value(); }
+  T* operator->() { return &value(); }
+  const Error& error() const {
+    TULLE_CHECK(outcome_.index() == 1);
+    return std::get<1>(outcome_);
+  }
+
+ private:
+  std::variant<T, Error> outcome_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(std::move(error)), failed_(true) {}  // NOLINT(google-explicit-constructor)
+
+  explicit operator bool() const { return !failed_; }
+  const Error& error() const {
+    TULLE_CHECK(failed_);
+    return error_;
+  }
+
+ private:
+  Error error_;
+  bool failed_ = false;
+};
+
+}  // namespace tulle

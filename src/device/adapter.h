@@ -1,0 +1,218 @@
+#pragma once
+
+// An RDMA adapter (IBTA: channel adapter) as one node: queue pairs, memory keys, completion queues, one port. A state
+// machine without input or output: the driver tells it the time, hands it datagrams, and pulls what it wants to send.
+// Not thread-safe: the driver holds one lock around every call.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/id_map.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "device/owned.h"
+#include "device/timer_queue.h"
+#include "link/roce_v2.h"
+#include "transport/queue_pair.h"
+#include "verbs/address_handle.h"
+#include "verbs/completion_queue.h"
+#include "verbs/memory.h"
+#include "verbs/protection_domain.h"
+#include "verbs/receive_queue.h"
+#include "verbs/types.h"
+
+namespace tulle::device {
+
+// What the device offers; the shim reports exactly these.
+struct Limits {
+  std::uint32_t queue_pairs = 16'384;
+  std::uint32_t work_requests = 32'768;  // a queue
+  std::uint32_t sges = 16;
+  std::uint32_t inline_bytes = 1'024;
+  std::uint32_t completion_queues = 65'536;
+  std::uint32_t completion_entries = 1u << 20;
+  std::uint32_t memory_regions = 1u << 20;
+  std::uint32_t memory_windows = 1u << 20;
+  std::uint32_t shared_receive_queues = 16'384;
+  std::uint32_t read_atomic_depth = 16;
+  std::uint64_t region_bytes = 1ull << 46;
+};
+
+struct Configuration {
+  std::uint64_t seed = 0;        // keys and first queue pair number; unguessable live
+  QpNumber first_qp{0x100};      // the range handed to this process
+  std::uint32_t qp_count = 16'384;
+  std::uint32_t mtu_bytes = 4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
+  Limits limits;
+  transport::congestion::Settings congestion;
+};
+
+// Counters of one adapter, since its start. Monotonic.
+struct Counters {
+  std::uint64_t packets_sent = 0;
+  std::uint64_t packets_received = 0;
+  std::uint64_t bytes_sent = 0;      // UDP payload
+  std::uint64_t bytes_received = 0;  // UDP payload
+  std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
+  std::uint64_t unknown_queue_pair = 0;
+  std::uint64_t congestion_notifications = 0;  // received
+  transport::Counters transport;
+};
+
+// One datagram to send: everything but the IP and UDP headers, which `ip` describes. The pieces point into the
+// application's memory and hold until the next call into the adapter other than pull_datagram.
+struct Datagram : transport::OutgoingPacket {
+  wire::IpUdp ip;
+  link::Frame frame;  // by finish_frame
+
+  // BTH … ICRC.
+  std::uint32_t udp_payload_bytes() const {
+    return static_cast<std::uint32_t>(wire::header_bytes(packet.opcode) + payload_bytes +
+                                      packet.pad_count + wire::icrc_bytes);
+  }
+};
+
+// Something the application is to be told: a completion event for a CQ that was armed, or an asynchronous event.
+struct Event {
+  enum class Kind : std::uint8_t { completion, asynchronous } kind = Kind::completion;
+  verbs::EventType type{};
+  verbs::CompletionQueue* cq = nullptr;          // completion, cq_error
+  transport::QueuePair* qp = nullptr;            // qp_*, communication_established, drained, last_wqe
+  verbs::SharedReceiveQueue* srq = nullptr;      // srq_*
+};
+
+class Adapter {
+ public:
+  explicit Adapter(const Configuration& configuration);
+  ~Adapter();
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  const Configuration& configuration() const { return configuration_; }
+
+  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256.
+  void set_gids(std::span<const Gid> gids);
+  std::span<const Gid> gids() const { return gids_; }
+
+  // Objects. A null pointer: a limit is reached, or an argument is out of range (`status` says which).
+  verbs::ProtectionDomain* create_pd(verbs::VerbsStatus& status);
+  verbs::VerbsStatus destroy(verbs::ProtectionDomain* pd);
+
+  verbs::MemoryRegion* register_memory(verbs::ProtectionDomain& pd, void* address,
+                                       std::uint64_t length, std::uint64_t iova,
+                                       verbs::AccessFlags access, verbs::VerbsStatus& status);
+  // IBTA 11.2.8.4: any of pd, range and access may change; keys change when the range or PD does.
+  struct Reregistration {
+    verbs::ProtectionDomain* pd = nullptr;  // null: as before
+    bool change_range = false;
+    void* address = nullptr;
+    std::uint64_t length = 0;
+    std::uint64_t iova = 0;
+    bool change_access = false;
+    verbs::AccessFlags access;
+  };
+  verbs::VerbsStatus reregister(verbs::MemoryRegion& region, const Reregistration& change);
+  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to it
+
+  verbs::MemoryWindow* create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
+                                     verbs::VerbsStatus& status);
+  verbs::VerbsStatus destroy(verbs::MemoryWindow* window);
+
+  verbs::CompletionQueue* create_cq(std::uint32_t entries, void* cookie,
+                                    verbs::VerbsStatus& status);
+  verbs::VerbsStatus resize(verbs::CompletionQueue& cq, std::uint32_t entries);
+  verbs::VerbsStatus destroy(verbs::CompletionQueue* cq);
+
+  verbs::SharedReceiveQueue* create_srq(verbs::ProtectionDomain& pd, std::uint32_t work_requests,
+                                        std::uint32_t sges, void* cookie,
+                                        verbs::VerbsStatus& status);
+  verbs::VerbsStatus modify(verbs::SharedReceiveQueue& srq, const std::uint32_t* work_requests,
+                            const std::uint32_t* limit);
+  verbs::VerbsStatus destroy(verbs::SharedReceiveQueue* srq);
+
+  verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
+                                  verbs::VerbsStatus& status);
+  verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
+
+  transport::QueuePair* create_qp(const transport::QueuePairInit& init,
+                                  verbs::VerbsStatus& status);
+  // Attributes and their mask as the ladder allows (verbs/qp_state.h).
+  verbs::VerbsStatus modify(transport::QueuePair& qp, Time now,
+                            const transport::QueuePairAttributes& attributes,
+                            verbs::QpAttributeMask mask);
+  verbs::VerbsStatus destroy(transport::QueuePair* qp);
+  transport::QueuePair* find_qp(QpNumber number);
+
+  // Work. Nothing is sent by these calls: the driver pulls.
+  verbs::VerbsStatus post_send(transport::QueuePair& qp, Time now,
+                               const verbs::SendRequest& request);
+  verbs::VerbsStatus post_receive(transport::QueuePair& qp, const verbs::ReceiveRequest& request);
+  verbs::VerbsStatus post_receive(verbs::SharedReceiveQueue& srq,
+                                  const verbs::ReceiveRequest& request);
+  // Arms the CQ: the next completion (or the next solicited or failed one) raises one event.
+  void request_notification(verbs::CompletionQueue& cq, bool solicited_only);
+
+  // For the driver.
+  //
+  // A datagram's UDP payload as received; identification_known as in link::decode. The payload is copied where it
+  // belongs before the call returns.
+  link::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
+                                std::span<const std::byte> udp_payload);
+  // The same for a packet that is decoded already, with a payload that may be a ghost: for a simulated network.
+  void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
+                     const wire::IpUdp& ip);
+  // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and computes the ICRC,
+  // when the driver knows the source port and the `identification` that the kernel will write into the IPv4 header
+  // (k for the k-th segment of one call).
+  bool pull_datagram(Time now, Datagram& out);
+  static void finish_frame(Datagram& datagram, std::uint16_t identification);
+  // When handle_deadline is next due; Time::never() if nothing waits.
+  Time next_deadline() const;
+  void handle_deadline(Time now);
+  // The next event for the application; false: none.
+  bool pull_event(Event& event);
+
+  const Counters& counters();
+  std::uint32_t queue_pairs_in_use() const {
+    return static_cast<std::uint32_t>(qps_by_number_.size());
+  }
+
+ private:
+  void schedule(transport::QueuePair& qp);
+  void unschedule(transport::QueuePair& qp);
+  void watch_deadline(transport::QueuePair& qp);
+  verbs::VerbsStatus check(const transport::QueuePairInit& init) const;
+  verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
+                           verbs::QpAttributeMask mask) const;
+  QpNumber unused_qp_number();
+  void address(const transport::QueuePair& qp, Datagram& out) const;
+
+  // Queue pairs that may have something to send, in turn: an intrusive list.
+  struct ReadyList {
+    transport::QueuePair* first = nullptr;
+    transport::QueuePair* last = nullptr;
+  };
+
+  Configuration configuration_;
+  std::vector<Gid> gids_;
+  Counters counters_;
+  transport::Environment environment_;
+  verbs::CompletionEvents completion_events_;
+  Owned<verbs::ProtectionDomain> pds_;
+  Owned<verbs::MemoryRegion> regions_;
+  Owned<verbs::MemoryWindow> windows_;
+  Owned<verbs::CompletionQueue> cqs_;
+  Owned<verbs::SharedReceiveQueue> srqs_;
+  Owned<verbs::AddressHandle> handles_;
+  Owned<transport::QueuePair> qps_;
+  IdMap<transport::QueuePair> qps_by_number_;
+  std::uint32_t next_qp_offset_ = 0;
+  ReadyList ready_;
+  std::uint32_t turn_packets_ = 0;  // that the first of the list has sent in its turn
+  TimerQueue timers_;
+};
+
+}  // namespace tulle::device

@@ -1,0 +1,270 @@
+// The adapter's control path: objects come and go.
+
+#include <algorithm>
+
+#include "device/adapter.h"
+
+namespace tulle::device {
+
+using transport::QueuePair;
+using verbs::Access;
+using verbs::AccessFlags;
+using verbs::QpAttribute;
+using verbs::VerbsStatus;
+
+namespace {
+
+// IBTA 11.2.8.2: who may write remotely may write locally.
+bool access_makes_sense(AccessFlags access) {
+  const AccessFlags writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
+  return !(access & writes).any() || access.has(Access::local_write);
+}
+
+}  // namespace
+
+verbs::ProtectionDomain* Adapter::create_pd(VerbsStatus& status) {
+  status = VerbsStatus::ok;
+  return pds_.add(std::make_unique<verbs::ProtectionDomain>());
+}
+
+VerbsStatus Adapter::destroy(verbs::ProtectionDomain* pd) {
+  if (pd->users > 0) return VerbsStatus::busy;
+  pds_.destroy(pd);
+  return VerbsStatus::ok;
+}
+
+verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void* address,
+                                              std::uint64_t length, std::uint64_t iova,
+                                              AccessFlags access, VerbsStatus& status) {
+  status = VerbsStatus::ok;
+  if (regions_.size() >= configuration_.limits.memory_regions) status = VerbsStatus::out_of_memory;
+  const std::uint64_t start = access.has(Access::zero_based) ? 0 : iova;
+  const bool wraps = start + length < start ||
+                     reinterpret_cast<std::uintptr_t>(address) + length <
+                         reinterpret_cast<std::uintptr_t>(address);
+  if (wraps || length > configuration_.limits.region_bytes || !access_makes_sense(access)) {
+    status = VerbsStatus::invalid_argument;
+  }
+  if (status != VerbsStatus::ok) return nullptr;
+  auto region = std::make_unique<verbs::MemoryRegion>();
+  region->pd = &pd;
+  region->memory = static_cast<std::byte*>(address);
+  region->length = length;
+  region->iova = start;
+  region->access = access;
+  environment_.keys.add(*region);
+  ++pd.users;
+  return regions_.add(std::move(region));
+}
+
+VerbsStatus Adapter::reregister(verbs::MemoryRegion& region, const Reregistration& change) {
+  if (region.bound_windows > 0) return VerbsStatus::busy;
+  const AccessFlags access = change.change_access ? change.access : region.access;
+  const bool wraps = change.change_range && change.iova + change.length < change.iova;
+  if (wraps || !access_makes_sense(access)) return VerbsStatus::invalid_argument;
+  if (change.pd != nullptr) {
+    --region.pd->users;
+    region.pd = change.pd;
+    ++region.pd->users;
+  }
+  if (change.change_range) {
+    region.memory = static_cast<std::byte*>(change.address);
+    region.length = change.length;
+    region.iova = access.has(Access::zero_based) ? 0 : change.iova;
+  }
+  region.access = access;
+  if (change.pd != nullptr || change.change_range) environment_.keys.renew(region);
+  return VerbsStatus::ok;
+}
+
+VerbsStatus Adapter::destroy(verbs::MemoryRegion* region) {
+  if (region->bound_windows > 0) return VerbsStatus::busy;
+  environment_.keys.remove(*region);
+  --region->pd->users;
+  regions_.destroy(region);
+  return VerbsStatus::ok;
+}
+
+verbs::MemoryWindow* Adapter::create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
+                                            VerbsStatus& status) {
+  if (windows_.size() >= configuration_.limits.memory_windows) {
+    status = VerbsStatus::out_of_memory;
+    return nullptr;
+  }
+  status = VerbsStatus::ok;
+  auto window = std::make_unique<verbs::MemoryWindow>();
+  window->type = type;
+  window->pd = &pd;
+  environment_.keys.add(*window);
+  ++pd.users;
+  return windows_.add(std::move(window));
+}
+
+VerbsStatus Adapter::destroy(verbs::MemoryWindow* window) {
+  environment_.keys.unbind(*window);
+  environment_.keys.remove(*window);
+  --window->pd->users;
+  windows_.destroy(window);
+  return VerbsStatus::ok;
+}
+
+verbs::CompletionQueue* Adapter::create_cq(std::uint32_t entries, void* cookie,
+                                           VerbsStatus& status) {
+  const Limits& limits = configuration_.limits;
+  status = VerbsStatus::ok;
+  if (entries == 0 || entries > limits.completion_entries) status = VerbsStatus::invalid_argument;
+  if (cqs_.size() >= limits.completion_queues) status = VerbsStatus::out_of_memory;
+  if (status != VerbsStatus::ok) return nullptr;
+  return cqs_.add(std::make_unique<verbs::CompletionQueue>(entries, completion_events_, cookie));
+}
+
+VerbsStatus Adapter::resize(verbs::CompletionQueue& cq, std::uint32_t entries) {
+  if (entries == 0 || entries > configuration_.limits.completion_entries) {
+    return VerbsStatus::invalid_argument;
+  }
+  return cq.resize(entries) ? VerbsStatus::ok : VerbsStatus::invalid_argument;
+}
+
+VerbsStatus Adapter::destroy(verbs::CompletionQueue* cq) {
+  if (cq->users > 0) return VerbsStatus::busy;
+  std::erase_if(environment_.events, [cq](const auto& event) { return event.cq == cq; });
+  cqs_.destroy(cq);
+  return VerbsStatus::ok;
+}
+
+verbs::SharedReceiveQueue* Adapter::create_srq(verbs::ProtectionDomain& pd,
+                                               std::uint32_t work_requests, std::uint32_t sges,
+                                               void* cookie, VerbsStatus& status) {
+  const Limits& limits = configuration_.limits;
+  status = VerbsStatus::ok;
+  if (work_requests == 0 || work_requests > limits.work_requests || sges > limits.sges) {
+    status = VerbsStatus::invalid_argument;
+  }
+  if (srqs_.size() >= limits.shared_receive_queues) status = VerbsStatus::out_of_memory;
+  if (status != VerbsStatus::ok) return nullptr;
+  ++pd.users;
+  return srqs_.add(
+      std::make_unique<verbs::SharedReceiveQueue>(pd, work_requests, std::max(sges, 1u), cookie));
+}
+
+VerbsStatus Adapter::modify(verbs::SharedReceiveQueue& srq, const std::uint32_t* work_requests,
+                            const std::uint32_t* limit) {
+  const std::uint32_t capacity = work_requests != nullptr ? *work_requests : srq.queue.capacity();
+  if (capacity == 0 || capacity > configuration_.limits.work_requests) {
+    return VerbsStatus::invalid_argument;
+  }
+  if (limit != nullptr && *limit > capacity) return VerbsStatus::invalid_argument;
+  if (work_requests != nullptr && !srq.queue.resize(capacity)) {
+    return VerbsStatus::invalid_argument;
+  }
+  if (limit != nullptr) srq.limit = *limit;
+  return VerbsStatus::ok;
+}
+
+VerbsStatus Adapter::destroy(verbs::SharedReceiveQueue* srq) {
+  if (srq->users > 0) return VerbsStatus::busy;
+  std::erase_if(environment_.events, [srq](const auto& event) { return event.srq == srq; });
+  --srq->pd->users;
+  srqs_.destroy(srq);
+  return VerbsStatus::ok;
+}
+
+verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
+                                         const verbs::AddressVector& to, VerbsStatus& status) {
+  if (to.source_gid_index >= gids_.size() || to.port != 1) {
+    status = VerbsStatus::invalid_argument;
+    return nullptr;
+  }
+  status = VerbsStatus::ok;
+  ++pd.users;
+  return handles_.add(std::make_unique<verbs::AddressHandle>(pd, to));
+}
+
+VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {
+  --handle->pd->users;
+  handles_.destroy(handle);
+  return VerbsStatus::ok;
+}
+
+VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
+  const Limits& limits = configuration_.limits;
+  if (init.pd == nullptr || init.send_cq == nullptr || init.receive_cq == nullptr) {
+    return VerbsStatus::invalid_argument;
+  }
+  const bool fits = init.send_work_requests <= limits.work_requests &&
+                    init.receive_work_requests <= limits.work_requests &&
+                    init.send_sges <= limits.sges && init.receive_sges <= limits.sges &&
+                    init.inline_bytes <= limits.inline_bytes;
+  if (!fits) return VerbsStatus::invalid_argument;
+  const bool room = qps_.size() < std::min(limits.queue_pairs, configuration_.qp_count);
+  return room ? VerbsStatus::ok : VerbsStatus::out_of_memory;
+}
+
+// The next number in turn, so that one that was given back is not soon given again (IBTA 10.2.4.3).
+QpNumber Adapter::unused_qp_number() {
+  for (;;) {
+    const QpNumber number{configuration_.first_qp.value + next_qp_offset_};
+    next_qp_offset_ = (next_qp_offset_ + 1) % configuration_.qp_count;
+    if (find_qp(number) == nullptr) return number;
+  }
+}
+
+QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus& status) {
+  status = check(asked);
+  if (status != VerbsStatus::ok) return nullptr;
+  transport::QueuePairInit init = asked;
+  init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
+  const QpNumber number = unused_qp_number();
+  QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
+  qps_by_number_.insert(number.value, qp);
+  ++init.pd->users;
+  ++init.send_cq->users;
+  ++init.receive_cq->users;
+  if (init.srq != nullptr) ++init.srq->users;
+  return qp;
+}
+
+VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
+                           verbs::QpAttributeMask mask) const {
+  if (mask.has(QpAttribute::address_vector) &&
+      (attributes.address.source_gid_index >= gids_.size() || attributes.address.port != 1)) {
+    return VerbsStatus::invalid_argument;
+  }
+  if (mask.has(QpAttribute::path_mtu) &&
+      verbs::bytes(attributes.path_mtu) > configuration_.mtu_bytes) {
+    return VerbsStatus::invalid_argument;
+  }
+  const std::uint32_t depth = configuration_.limits.read_atomic_depth;
+  if (mask.has(QpAttribute::max_rd_atomic) && attributes.max_rd_atomic > depth) {
+    return VerbsStatus::invalid_argument;
+  }
+  if (mask.has(QpAttribute::max_dest_rd_atomic) && attributes.max_dest_rd_atomic > depth) {
+    return VerbsStatus::invalid_argument;
+  }
+  return VerbsStatus::ok;
+}
+
+VerbsStatus Adapter::modify(QueuePair& qp, Time now,
+                            const transport::QueuePairAttributes& attributes,
+                            verbs::QpAttributeMask mask) {
+  if (const VerbsStatus status = check(attributes, mask); status != VerbsStatus::ok) return status;
+  const VerbsStatus status = qp.modify(now, attributes, mask);
+  if (status == VerbsStatus::ok) schedule(qp);
+  return status;
+}
+
+VerbsStatus Adapter::destroy(QueuePair* qp) {
+  unschedule(*qp);
+  qp->init.send_cq->forget(qp->number);
+  qp->init.receive_cq->forget(qp->number);
+  std::erase_if(environment_.events, [qp](const auto& event) { return event.qp == qp; });
+  --qp->init.pd->users;
+  --qp->init.send_cq->users;
+  --qp->init.receive_cq->users;
+  if (qp->init.srq != nullptr) --qp->init.srq->users;
+  qps_by_number_.erase(qp->number.value);
+  qps_.destroy(qp);
+  return VerbsStatus::ok;
+}
+
+}  // namespace tulle::device

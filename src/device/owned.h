@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+namespace tulle::device {
+
+// The objects of one kind that an adapter has given out. Control path only.
+template <typename T>
+class Owned {
+ public:
+  T* add(std::unique_ptr<T> object) {
+    T* raw = object.get();
+    objects_.emplace(raw, std::move(object));
+    return raw;
+  }
+  void destroy(T* object) { objects_.erase(object); }
+  std::size_t size() const { return objects_.size(); }
+
+ private:
+  std::unordered_map<T*, std::unique_ptr<T>> objects_;
+};
+
+}  // namespace tulle::device

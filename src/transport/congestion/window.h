@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tulle::transport::congestion {
+
+// How many packets one queue pair may have in flight. IBTA bounds this only by the PSN space, since its links do not
+// drop; a UDP socket's receive buffer does. Disabled where the fabric is lossless.
+struct Settings {
+  bool window_enabled = true;
+  std::uint32_t initial_packets = 64;
+  std::uint32_t max_packets = 1'024;
+};
+
+// Additive increase, multiplicative decrease (Chiu and Jain 1989), with TCP's slow start until the first loss.
+class Window {
+ public:
+  static constexpr std::uint32_t unlimited = 1u << 22;  // half of the half space in which PSNs can be ordered
+
+  void reset(const Settings& settings) {
+    settings_ = settings;
+    packets_ = settings.window_enabled ? settings.initial_packets : unlimited;
+    threshold_ = settings.window_enabled ? settings.max_packets : unlimited;
+    acked_ = 0;
+  }
+  std::uint32_t packets() const { return packets_; }
+
+  void acknowledged(std::uint32_t packets) {
+    if (!settings_.window_enabled || packets_ >= settings_.max_packets) return;
+    if (packets_ < threshold_) {
+      packets_ = std::min(packets_ + packets, settings_.max_packets);
+      return;
+    }
+    acked_ += packets;
+    if (acked_ >= packets_) {
+      acked_ -= packets_;
+      ++packets_;
+    }
+  }
+  void lost() {
+    if (!settings_.window_enabled) return;
+    packets_ = std::max(packets_ / 2, 4u);
+    threshold_ = packets_;
+    acked_ = 0;
+  }
+
+ private:
+  Settings settings_;
+  std::uint32_t packets_ = 0;
+  std::uint32_t threshold_ = 0;
+  std::uint32_t acked_ = 0;
+};
+
+}  // namespace tulle::transport::congestion

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tulle::transport {
+
+// Of all queue pairs of one adapter. Names follow the counters that Linux's drivers show under hw_counters.
+struct Counters {
+  std::uint64_t retransmitted_packets = 0;
+  std::uint64_t ack_timeouts = 0;
+  std::uint64_t sequence_naks_sent = 0;
+  std::uint64_t sequence_naks_received = 0;
+  std::uint64_t implied_naks = 0;
+  std::uint64_t rnr_naks_sent = 0;
+  std::uint64_t rnr_naks_received = 0;
+  std::uint64_t duplicate_requests = 0;
+  std::uint64_t remote_errors_sent = 0;      // NAKs for invalid requests, access and operation
+  std::uint64_t remote_errors_received = 0;
+  std::uint64_t dropped_packets = 0;         // that no queue pair could use: wrong state, key, transport or order
+  std::uint64_t dropped_messages = 0;        // UD and UC: no receive request, or it was too short
+};
+
+}  // namespace tulle::transport

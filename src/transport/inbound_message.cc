@@ -1,0 +1,153 @@
+#include "transport/inbound_message.h"
+
+#include <cstring>
+
+#include "transport/queue_pair.h"
+
+namespace tulle::transport {
+
+using verbs::Access;
+using wire::Kind;
+
+namespace {
+
+bool needs_receive(const wire::OpcodeInfo& info) {
+  if (info.kind == Kind::send) return info.starts_message();
+  return info.kind == Kind::write && info.immediate;  // IBTA 9.7.4.1.3: with the last packet
+}
+
+}  // namespace
+
+RequestVerdict InboundMessage::check(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  if (auto verdict = check_sequence(info); verdict != RequestVerdict::ok) return verdict;
+  if (auto verdict = check_allowed(qp, info); verdict != RequestVerdict::ok) return verdict;
+  if (auto verdict = check_length(qp, info, packet, payload); verdict != RequestVerdict::ok) {
+    return verdict;
+  }
+  if (auto verdict = check_receive(qp, info, payload); verdict != RequestVerdict::ok) {
+    return verdict;
+  }
+  return check_key(qp, info, packet);
+}
+
+// IBTA 9.7.4.1.2, table 36: what may follow what.
+RequestVerdict InboundMessage::check_sequence(const wire::OpcodeInfo& info) const {
+  const bool fits = info.starts_message() ? !in_progress() : kind_ == info.kind;
+  return fits ? RequestVerdict::ok : RequestVerdict::invalid_opcode_sequence;
+}
+
+// IBTA 9.7.4.1.3: the operations that the queue pair's access flags enable.
+RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
+                                             const wire::OpcodeInfo& info) const {
+  if (info.kind == Kind::write && !qp.attributes().access.has(Access::remote_write)) {
+    return RequestVerdict::unsupported;
+  }
+  return RequestVerdict::ok;
+}
+
+// IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST at least one byte, and WRITE just its length.
+RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::OpcodeInfo& info,
+                                            const wire::Packet& packet, Payload payload) const {
+  const std::uint32_t mtu = qp.mtu_bytes();
+  switch (info.position) {
+    case wire::Position::only:
+      if (payload.bytes > mtu) return RequestVerdict::bad_length;
+      break;
+    case wire::Position::first:
+    case wire::Position::middle:
+      if (payload.bytes != mtu) return RequestVerdict::bad_length;
+      break;
+    case wire::Position::last:
+      if (payload.bytes == 0 || payload.bytes > mtu) return RequestVerdict::bad_length;
+      break;
+  }
+  if (info.kind != Kind::write) return RequestVerdict::ok;
+  const std::uint32_t remaining = info.starts_message() ? packet.dma_length : write_remaining_;
+  const bool fits = info.ends_message() ? payload.bytes == remaining : payload.bytes < remaining;
+  return fits ? RequestVerdict::ok : RequestVerdict::bad_length;
+}
+
+// IBTA 9.7.4.1.7: a receive request, long enough.
+RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeInfo& info,
+                                             Payload payload) {
+  if (needs_receive(info) && !has_receive_) {
+    if (!qp.take_receive(receive_)) return RequestVerdict::no_receive;
+    has_receive_ = true;
+  }
+  if (info.kind != Kind::send) return RequestVerdict::ok;
+  const std::uint64_t so_far = info.starts_message() ? 0 : received_;
+  return so_far + payload.bytes <= receive_.length() ? RequestVerdict::ok
+                                                     : RequestVerdict::receive_too_short;
+}
+
+// IBTA 9.7.4.1.5: the key of a WRITE covers the whole message, and is checked again with each packet, since a region
+// may go away in between.
+RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
+                                         const wire::Packet& packet) const {
+  if (info.kind != Kind::write) return RequestVerdict::ok;
+  const bool starts = info.starts_message();
+  const auto access = qp.environment.keys.remote(
+      starts ? packet.rkey : write_key_, *qp.init.pd, qp.number,
+      starts ? packet.virtual_address : write_address_,
+      starts ? packet.dma_length : write_remaining_, Access::remote_write);
+  return access.verdict == verbs::KeyTable::Verdict::ok ? RequestVerdict::ok
+                                                        : RequestVerdict::access_denied;
+}
+
+RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  if (info.starts_message()) {
+    kind_ = info.kind;
+    received_ = 0;
+    if (info.kind == Kind::write) {
+      write_address_ = packet.virtual_address;
+      write_remaining_ = packet.dma_length;
+      write_key_ = packet.rkey;
+    }
+  }
+  if (kind_ == Kind::send) {
+    if (!qp.scatter(receive_.sges.data(), receive_.sge_count, received_, payload)) {
+      return RequestVerdict::local_protection;
+    }
+  } else if (payload.bytes > 0) {
+    const auto access =
+        qp.environment.keys.remote(write_key_, *qp.init.pd, qp.number, write_address_,
+                                   payload.bytes, Access::remote_write);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return RequestVerdict::access_denied;
+    if (access.memory != nullptr && payload.data != nullptr) {
+      std::memcpy(access.memory, payload.data, payload.bytes);
+    }
+    write_address_ += payload.bytes;
+    write_remaining_ -= payload.bytes;
+  }
+  received_ += payload.bytes;
+  if (!info.ends_message()) return RequestVerdict::ok;
+  if (info.invalidate &&
+      !qp.environment.keys.invalidate(packet.invalidate_rkey, *qp.init.pd, qp.number)) {
+    return RequestVerdict::invalid_invalidate;
+  }
+  complete(qp, packet, info);
+  return RequestVerdict::ok;
+}
+
+void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,
+                              const wire::OpcodeInfo& info) {
+  const bool is_send = kind_ == Kind::send;
+  kind_ = Kind::none;
+  if (!is_send && !info.immediate) return;
+  verbs::Completion completion;
+  completion.wr_id = receive_.wr_id;
+  completion.opcode = is_send ? verbs::CompletionOpcode::receive
+                              : verbs::CompletionOpcode::receive_write_with_immediate;
+  completion.byte_length = static_cast<std::uint32_t>(received_);
+  completion.has_immediate = info.immediate;
+  completion.immediate = packet.immediate;
+  completion.has_invalidate = info.invalidate;
+  completion.invalidated_rkey = packet.invalidate_rkey;
+  completion.solicited = packet.solicited_event;
+  has_receive_ = false;
+  qp.complete_receive(completion);
+}
+
+}  // namespace tulle::transport

@@ -1,0 +1,38 @@
+#pragma once
+
+// What transports take in and give out: decoded headers, and a payload that is a reference.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "verbs/receive_queue.h"
+#include "verbs/types.h"
+#include "wire/packet.h"
+
+namespace tulle::transport {
+
+// A payload as it arrived. Without `data` it is a ghost: a length whose bytes a simulation does not carry.
+struct Payload {
+  const std::byte* data = nullptr;
+  std::uint32_t bytes = 0;
+};
+
+// A packet to send. Pieces point into registered memory or the send queue, and stay good until the queue pair is given
+// something else to do. A ghost payload has a length and no pieces.
+struct OutgoingPacket {
+  wire::Packet packet;
+  // SGEs of one request, and one of slack.
+  std::array<std::span<const std::byte>, verbs::sges_max + 2> pieces;
+  std::uint8_t piece_count = 0;
+  std::uint32_t payload_bytes = 0;
+  const verbs::AddressVector* path = nullptr;
+
+  void clear_payload() {
+    piece_count = 0;
+    payload_bytes = 0;
+  }
+};
+
+}  // namespace tulle::transport

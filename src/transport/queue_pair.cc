@@ -1,0 +1,440 @@
+#include "transport/queue_pair.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "verbs/address_handle.h"
+
+namespace tulle::transport {
+
+using verbs::CompletionOpcode;
+using verbs::CompletionStatus;
+using verbs::QpAttribute;
+using verbs::QpAttributeMask;
+using verbs::QpState;
+using verbs::QpType;
+using verbs::SendOpcode;
+using verbs::VerbsStatus;
+
+namespace {
+
+// IBTA table 45 of 9.7.5.2.8: hundredths of a millisecond by code.
+constexpr std::array<std::uint32_t, 32> rnr_table = {
+    65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+CompletionOpcode completion_opcode(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::write:
+    case SendOpcode::write_with_immediate:
+      return CompletionOpcode::write;
+    case SendOpcode::read:
+      return CompletionOpcode::read;
+    case SendOpcode::compare_swap:
+      return CompletionOpcode::compare_swap;
+    case SendOpcode::fetch_add:
+      return CompletionOpcode::fetch_add;
+    case SendOpcode::bind_window:
+      return CompletionOpcode::bind_window;
+    case SendOpcode::local_invalidate:
+      return CompletionOpcode::local_invalidate;
+    default:
+      return CompletionOpcode::send;
+  }
+}
+
+// IBTA table 76: operations by transport.
+bool supports(QpType type, SendOpcode opcode) {
+  switch (type) {
+    case QpType::rc:
+      return true;
+    case QpType::uc:
+      return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate ||
+             opcode == SendOpcode::write || opcode == SendOpcode::write_with_immediate ||
+             opcode == SendOpcode::bind_window || opcode == SendOpcode::local_invalidate;
+    case QpType::ud:
+      return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate;
+  }
+  return false;
+}
+
+}  // namespace
+
+Time rnr_timer(std::uint8_t code) { return Time::microseconds(10) * rnr_table[code & 0x1F]; }
+
+Time ack_timeout(std::uint8_t code) {
+  return code == 0 ? Time::never() : Time::nanoseconds(4'096) * (std::int64_t{1} << (code & 0x1F));
+}
+
+QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& environment)
+    : number(number),
+      init(init),
+      environment(environment),
+      send_queue(init.send_work_requests, init.send_sges, init.inline_bytes),
+      receive_queue(init.srq != nullptr ? 0 : init.receive_work_requests, init.receive_sges) {
+  if (init.type == QpType::uc) engine_.emplace<uc::Engine>();
+  if (init.type == QpType::ud) engine_.emplace<ud::Engine>();
+}
+
+// --- control ---
+
+VerbsStatus QueuePair::modify(Time now, const QueuePairAttributes& attributes,
+                              QpAttributeMask mask) {
+  const QpState from = attributes_.state;
+  if (mask.has(QpAttribute::current_state) && attributes.current_state != from) {
+    return VerbsStatus::invalid_argument;
+  }
+  const QpState to = mask.has(QpAttribute::state) ? attributes.state : from;
+  if (verbs::check_step(init.type, from, to, mask) != verbs::LadderVerdict::ok) {
+    return VerbsStatus::invalid_argument;
+  }
+  if (const VerbsStatus status = check_attributes(attributes, mask); status != VerbsStatus::ok) {
+    return status;
+  }
+  apply(attributes, mask);
+  if (mask.has(QpAttribute::state)) enter(now, from, to);
+  return VerbsStatus::ok;
+}
+
+VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
+                                        QpAttributeMask mask) const {
+  const bool in_range =
+      (!mask.has(QpAttribute::port) || attributes.port == 1) &&
+      (!mask.has(QpAttribute::pkey_index) || attributes.pkey_index == 0) &&
+      (!mask.has(QpAttribute::timeout) || attributes.timeout < 32) &&
+      (!mask.has(QpAttribute::retry_count) || attributes.retry_count < 8) &&
+      (!mask.has(QpAttribute::rnr_retry) || attributes.rnr_retry < 8) &&
+      (!mask.has(QpAttribute::min_rnr_timer) || attributes.min_rnr_timer < 32) &&
+      (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= Psn::mask);
+  if (!in_range) return VerbsStatus::invalid_argument;
+  // No path migration and no pacing by the caller: not offered, so not accepted.
+  if (mask.has(QpAttribute::alternate_path) || mask.has(QpAttribute::rate_limit)) {
+    return VerbsStatus::not_supported;
+  }
+  return VerbsStatus::ok;
+}
+
+void QueuePair::apply(const QueuePairAttributes& from, QpAttributeMask mask) {
+  QueuePairAttributes& to = attributes_;
+  if (mask.has(QpAttribute::access_flags)) to.access = from.access;
+  if (mask.has(QpAttribute::pkey_index)) to.pkey_index = from.pkey_index;
+  if (mask.has(QpAttribute::port)) to.port = from.port;
+  if (mask.has(QpAttribute::qkey)) to.qkey = from.qkey;
+  if (mask.has(QpAttribute::address_vector)) to.address = from.address;
+  if (mask.has(QpAttribute::path_mtu)) to.path_mtu = from.path_mtu;
+  if (mask.has(QpAttribute::timeout)) to.timeout = from.timeout;
+  if (mask.has(QpAttribute::retry_count)) to.retry_count = from.retry_count;
+  if (mask.has(QpAttribute::rnr_retry)) to.rnr_retry = from.rnr_retry;
+  if (mask.has(QpAttribute::rq_psn)) to.rq_psn = from.rq_psn;
+  if (mask.has(QpAttribute::max_rd_atomic)) to.max_rd_atomic = from.max_rd_atomic;
+  if (mask.has(QpAttribute::min_rnr_timer)) to.min_rnr_timer = from.min_rnr_timer;
+  if (mask.has(QpAttribute::sq_psn)) to.sq_psn = from.sq_psn;
+  if (mask.has(QpAttribute::max_dest_rd_atomic)) to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  if (mask.has(QpAttribute::destination_qp)) to.destination_qp = from.destination_qp;
+  if (mask.has(QpAttribute::sqd_async_notify)) to.sqd_async_notify = from.sqd_async_notify;
+}
+
+void QueuePair::enter(Time, QpState from, QpState to) {
+  if (to == QpState::error) {
+    enter_error();
+    // The application ended it: answers that wait are not for the peer any more.
+    if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr && from != QpState::error) {
+      rc->responder.reset();
+    }
+    return;
+  }
+  attributes_.state = to;
+  if (to == QpState::reset) return reset();
+  auto* rc = std::get_if<rc::Engine>(&engine_);
+  auto* uc = std::get_if<uc::Engine>(&engine_);
+  auto* ud = std::get_if<ud::Engine>(&engine_);
+  if (from == QpState::init && to == QpState::rtr) {
+    if (rc != nullptr) rc->responder.start(*this);
+    if (uc != nullptr) uc->start_receiving(*this);
+  }
+  if (from == QpState::rtr && to == QpState::rts) {
+    if (rc != nullptr) rc->requester.start(*this);
+    if (uc != nullptr) uc->start_sending(*this);
+    if (ud != nullptr) ud->start_sending(*this);
+  }
+  if (to == QpState::sqd && from == QpState::rts) {
+    drained_told_ = false;
+    if (!send_queue_draining()) sent_all();
+  }
+}
+
+bool QueuePair::send_queue_draining() const {
+  if (attributes_.state != QpState::sqd) return false;
+  if (const auto* rc = std::get_if<rc::Engine>(&engine_)) return !rc->requester.drained(*this);
+  if (const auto* uc = std::get_if<uc::Engine>(&engine_)) return !uc->drained();
+  return false;
+}
+
+VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
+  switch (attributes_.state) {
+    case QpState::reset:
+    case QpState::init:
+    case QpState::rtr:
+      return VerbsStatus::invalid_state;
+    default:
+      break;
+  }
+  if (!supports(init.type, request.opcode)) return VerbsStatus::invalid_argument;
+  if (init.type == QpType::ud) {
+    if (request.address_handle == nullptr || request.address_handle->pd != init.pd) {
+      return VerbsStatus::invalid_argument;
+    }
+  }
+  const bool reads = request.opcode == SendOpcode::read;
+  if (request.flags.has(verbs::SendFlag::inline_data) && reads) {
+    return VerbsStatus::invalid_argument;
+  }
+  const VerbsStatus status = send_queue.post(request);
+  // IBTA 10.3.1.7: what is posted to a queue pair in error completes as flushed.
+  if (status == VerbsStatus::ok &&
+      (attributes_.state == QpState::error || attributes_.state == QpState::sqe)) {
+    flush_sends();
+  }
+  return status;
+}
+
+VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
+  if (init.srq != nullptr) return VerbsStatus::invalid_argument;
+  if (attributes_.state == QpState::reset) return VerbsStatus::invalid_state;
+  const VerbsStatus status = receive_queue.post(request);
+  if (status == VerbsStatus::ok && attributes_.state == QpState::error) flush_receives();
+  return status;
+}
+
+void QueuePair::reset() {
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) *rc = {};
+  if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset();
+  if (auto* ud = std::get_if<ud::Engine>(&engine_)) ud->reset();
+  send_queue.clear();
+  receive_queue.clear();
+  // IBTA 10.3.1.1: what it had completed is gone too.
+  init.send_cq->forget(number);
+  init.receive_cq->forget(number);
+  attributes_ = {};
+  drained_told_ = communication_told_ = failing_ = false;
+}
+
+// --- packets and time ---
+
+void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payload,
+                              const wire::IpUdp& ip) {
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  const wire::TransportClass transport = wire::transport_of(packet.opcode);
+  if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr) {
+    // IBTA 9.6.1: the packet's transport must be the queue pair's, and it must come from where it is connected.
+    if (transport != wire::TransportClass::rc || ip.source != attributes_.address.destination) {
+      ++environment.counters.dropped_packets;
+      return;
+    }
+    switch (info.kind) {
+      case wire::Kind::acknowledge:
+      case wire::Kind::read_response:
+      case wire::Kind::atomic_acknowledge:
+        rc->requester.handle_response(now, *this, packet, payload);
+        break;
+      default:
+        rc->responder.handle_request(*this, packet, payload);
+        break;
+    }
+  } else if (auto* uc = std::get_if<uc::Engine>(&engine_); uc != nullptr) {
+    if (transport != wire::TransportClass::uc || ip.source != attributes_.address.destination) {
+      ++environment.counters.dropped_packets;
+      return;
+    }
+    uc->handle_request(*this, packet, payload);
+  } else {
+    if (transport != wire::TransportClass::ud) {
+      ++environment.counters.dropped_packets;
+      return;
+    }
+    std::get<ud::Engine>(engine_).handle_request(*this, packet, payload, ip);
+  }
+}
+
+bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) {
+    // Answers first: they are small or asked for, and the peer's window waits for them.
+    return rc->responder.pull_packet(*this, out) || rc->requester.pull_packet(now, *this, out);
+  }
+  if (auto* uc = std::get_if<uc::Engine>(&engine_)) return uc->pull_packet(*this, out);
+  return std::get<ud::Engine>(engine_).pull_packet(*this, out);
+}
+
+Time QueuePair::next_deadline() const {
+  const auto* rc = std::get_if<rc::Engine>(&engine_);
+  return rc != nullptr ? rc->requester.next_deadline() : Time::never();
+}
+
+void QueuePair::handle_deadline(Time now) {
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.handle_deadline(now, *this);
+}
+
+// --- for the engines ---
+
+void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& completion) {
+  if (cq.push(completion)) return;
+  // IBTA 10.2.6.2: the queue is in error, and so is every queue pair that completes to it.
+  if (!cq.overrun_told) {
+    cq.overrun_told = true;
+    environment.events.push_back({verbs::EventType::cq_error, nullptr, &cq, nullptr});
+  }
+  if (!failing_ && attributes_.state != QpState::error) {
+    raise(verbs::EventType::qp_fatal);
+    enter_error();
+  }
+}
+
+void QueuePair::complete(const SendWqe& wqe, CompletionStatus status, std::uint32_t bytes) {
+  const bool wanted = init.signal_all || wqe.flags.has(verbs::SendFlag::signaled);
+  if (status == CompletionStatus::success && !wanted) return;
+  verbs::Completion completion;
+  completion.wr_id = wqe.wr_id;
+  completion.status = status;
+  completion.opcode = completion_opcode(wqe.opcode);
+  completion.byte_length = bytes;
+  completion.qp = number;
+  completion.qp_cookie = init.cookie;
+  push(*init.send_cq, completion);
+}
+
+void QueuePair::complete_receive(verbs::Completion completion) {
+  completion.qp = number;
+  completion.qp_cookie = init.cookie;
+  push(*init.receive_cq, completion);
+}
+
+void QueuePair::raise(verbs::EventType type) {
+  environment.events.push_back({type, this, nullptr, nullptr});
+}
+
+void QueuePair::communication_established() {
+  if (attributes_.state != QpState::rtr || communication_told_) return;
+  communication_told_ = true;
+  raise(verbs::EventType::communication_established);
+}
+
+void QueuePair::sent_all() {
+  if (drained_told_ || send_queue_draining()) return;
+  drained_told_ = true;
+  if (attributes_.sqd_async_notify) raise(verbs::EventType::send_queue_drained);
+}
+
+void QueuePair::enter_error() {
+  if (failing_) return;
+  failing_ = true;
+  attributes_.state = QpState::error;
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.reset();
+  if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset_sending();
+  flush_sends();
+  flush_receives();
+  failing_ = false;
+}
+
+void QueuePair::enter_send_queue_error() {
+  if (attributes_.state == QpState::error) return;
+  attributes_.state = QpState::sqe;
+  flush_sends();
+}
+
+void QueuePair::flush_sends() {
+  while (!send_queue.empty()) {
+    const SendWqe wqe = send_queue.front();
+    send_queue.pop();
+    complete(wqe, CompletionStatus::flushed);
+  }
+}
+
+void QueuePair::flush_receives() {
+  InboundMessage* inbound = nullptr;
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) inbound = &rc->responder.inbound();
+  if (auto* uc = std::get_if<uc::Engine>(&engine_)) inbound = &uc->inbound();
+  verbs::Completion completion;
+  completion.status = CompletionStatus::flushed;
+  completion.opcode = CompletionOpcode::receive;
+  if (inbound != nullptr && inbound->holds_receive()) {
+    completion.wr_id = inbound->receive().wr_id;
+    inbound->forget_receive();
+    complete_receive(completion);
+  }
+  if (init.srq != nullptr) {
+    if (failing_) raise(verbs::EventType::last_wqe_reached);
+    return;
+  }
+  for (verbs::Receive receive; receive_queue.take(receive);) {
+    completion.wr_id = receive.wr_id;
+    complete_receive(completion);
+  }
+}
+
+bool QueuePair::take_receive(verbs::Receive& out) {
+  if (init.srq == nullptr) return receive_queue.take(out);
+  verbs::SharedReceiveQueue& srq = *init.srq;
+  if (!srq.queue.take(out)) return false;
+  // IBTA 10.2.9.1: one event when the number left falls below the limit, which is then disarmed.
+  if (srq.limit != 0 && srq.queue.size() < srq.limit) {
+    srq.limit = 0;
+    environment.events.push_back({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});
+  }
+  return true;
+}
+
+std::uint64_t QueuePair::next_receive_length() const {
+  return init.srq != nullptr ? init.srq->queue.front_length() : receive_queue.front_length();
+}
+
+bool QueuePair::gather(const SendWqe& wqe, std::uint32_t offset, std::uint32_t bytes,
+                       OutgoingPacket& out) const {
+  out.clear_payload();
+  out.payload_bytes = bytes;
+  if (wqe.flags.has(verbs::SendFlag::inline_data)) {
+    if (bytes > 0) out.pieces[out.piece_count++] = {send_queue.inline_data(wqe) + offset, bytes};
+    return true;
+  }
+  const verbs::Sge* sges = send_queue.sges(wqe);
+  std::uint64_t skip = offset;
+  for (std::uint32_t i = 0; i < wqe.sge_count && bytes > 0; ++i) {
+    const verbs::Sge& sge = sges[i];
+    if (skip >= sge.length) {
+      skip -= sge.length;
+      continue;
+    }
+    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - skip, bytes));
+    const auto access =
+        environment.keys.local(sge.lkey, *init.pd, sge.address + skip, part, false);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+    if (access.memory != nullptr) out.pieces[out.piece_count++] = {access.memory, part};
+    bytes -= part;
+    skip = 0;
+  }
+  return bytes == 0;
+}
+
+bool QueuePair::scatter(const verbs::Sge* sges, std::uint32_t sge_count, std::uint64_t offset,
+                        Payload payload) {
+  std::uint32_t left = payload.bytes;
+  const std::byte* from = payload.data;
+  for (std::uint32_t i = 0; i < sge_count && left > 0; ++i) {
+    const verbs::Sge& sge = sges[i];
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
+    const auto access =
+        environment.keys.local(sge.lkey, *init.pd, sge.address + offset, part, true);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+    if (access.memory != nullptr && from != nullptr) std::memcpy(access.memory, from, part);
+    if (from != nullptr) from += part;
+    left -= part;
+    offset = 0;
+  }
+  return left == 0;
+}
+
+}  // namespace tulle::transport

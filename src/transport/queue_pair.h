@@ -1,0 +1,170 @@
+#pragma once
+
+// A queue pair (IBTA 10.2.4): two work queues, a place on the ladder of states, and the engine of its transport.
+
+#include <cstdint>
+#include <deque>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "transport/congestion/window.h"
+#include "transport/counters.h"
+#include "transport/packet_io.h"
+#include "transport/rc/engine.h"
+#include "transport/send_queue.h"
+#include "transport/uc/engine.h"
+#include "transport/ud/engine.h"
+#include "verbs/completion_queue.h"
+#include "verbs/memory.h"
+#include "verbs/qp_state.h"
+#include "verbs/receive_queue.h"
+#include "wire/ip_udp.h"
+
+namespace tulle::transport {
+
+class QueuePair;
+
+// An asynchronous event of a queue pair or of what hangs on it.
+struct AsyncEvent {
+  verbs::EventType type{};
+  QueuePair* qp = nullptr;
+  verbs::CompletionQueue* cq = nullptr;
+  verbs::SharedReceiveQueue* srq = nullptr;
+};
+
+// What the queue pairs of one adapter share.
+struct Environment {
+  verbs::KeyTable keys;
+  Counters counters;
+  std::deque<AsyncEvent> events;  // rare: not on the packet path
+  congestion::Settings congestion;
+
+  explicit Environment(std::uint64_t seed) : keys(seed) {}
+};
+
+struct QueuePairInit {
+  verbs::QpType type = verbs::QpType::rc;
+  verbs::ProtectionDomain* pd = nullptr;
+  verbs::CompletionQueue* send_cq = nullptr;
+  verbs::CompletionQueue* receive_cq = nullptr;
+  verbs::SharedReceiveQueue* srq = nullptr;  // or null
+  std::uint32_t send_work_requests = 0;
+  std::uint32_t receive_work_requests = 0;
+  std::uint32_t send_sges = 0;
+  std::uint32_t receive_sges = 0;
+  std::uint32_t inline_bytes = 0;
+  verbs::Mtu port_mtu = verbs::Mtu::b1024;  // UD sends up to it (IBTA 9.8.3.1); the adapter fills it in
+  bool signal_all = false;
+  void* cookie = nullptr;
+};
+
+// IBTA 11.2.5.1. Defaults are a new queue pair's.
+struct QueuePairAttributes {
+  verbs::QpState state = verbs::QpState::reset;
+  verbs::QpState current_state = verbs::QpState::reset;
+  verbs::Mtu path_mtu = verbs::Mtu::b1024;
+  Qkey qkey;
+  Psn rq_psn;
+  Psn sq_psn;
+  QpNumber destination_qp;
+  verbs::AccessFlags access;
+  verbs::AddressVector address;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t port = 1;
+  std::uint8_t max_rd_atomic = 0;
+  std::uint8_t max_dest_rd_atomic = 0;
+  std::uint8_t min_rnr_timer = 0;  // 5-bit code: wire-format RNR timer
+  std::uint8_t timeout = 0;        // 5-bit code: 4.096 us * 2^n; 0: none
+  std::uint8_t retry_count = 0;    // 0 to 7
+  std::uint8_t rnr_retry = 0;      // 0 to 7; 7: for ever
+  bool sqd_async_notify = false;
+};
+
+class QueuePair {
+ public:
+  QueuePair(QpNumber number, const QueuePairInit& init, Environment& environment);
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  const QpNumber number;
+  const QueuePairInit init;
+  Environment& environment;
+
+  verbs::QpType type() const { return init.type; }
+  verbs::QpState state() const { return attributes_.state; }
+  const QueuePairAttributes& attributes() const { return attributes_; }
+  std::uint32_t mtu_bytes() const {
+    return verbs::bytes(type() == verbs::QpType::ud ? init.port_mtu : attributes_.path_mtu);
+  }
+  std::uint32_t receives_waiting() const {
+    return init.srq != nullptr ? init.srq->queue.size() : receive_queue.size();
+  }
+  std::uint32_t sends_waiting() const { return send_queue.size(); }
+  bool send_queue_draining() const;
+
+  // Control. The adapter has checked what lies beyond this queue pair (GID index, limits).
+  verbs::VerbsStatus modify(Time now, const QueuePairAttributes& attributes,
+                            verbs::QpAttributeMask mask);
+  verbs::VerbsStatus post_send(const verbs::SendRequest& request);
+  verbs::VerbsStatus post_receive(const verbs::ReceiveRequest& request);
+
+  // Packets and time.
+  void handle_packet(Time now, const wire::Packet& packet, Payload payload,
+                     const wire::IpUdp& ip);
+  // False: nothing to send now.
+  bool pull_packet(Time now, OutgoingPacket& out);
+  Time next_deadline() const;
+  void handle_deadline(Time now);
+
+  // For the engines.
+  SendQueue send_queue;
+  verbs::ReceiveQueue receive_queue;
+  // Completes a send request: always when it failed, else if it asked for it.
+  void complete(const SendWqe& wqe, verbs::CompletionStatus status, std::uint32_t bytes = 0);
+  void complete_receive(verbs::Completion completion);
+  void raise(verbs::EventType type);
+  // The queue pair failed: error state, and everything queued is flushed (IBTA 10.3.1.7).
+  void enter_error();
+  void enter_send_queue_error();  // UC and UD: IBTA 10.3.1.6
+  void communication_established();
+  // Takes the next receive request from its own or the shared queue.
+  [[nodiscard]] bool take_receive(verbs::Receive& out);
+  // Bytes that the next receive request has room for; 0 if there is none.
+  std::uint64_t next_receive_length() const;
+  // Fills in the payload of a packet from `offset` of the request's data; false: a local protection error.
+  [[nodiscard]] bool gather(const SendWqe& wqe, std::uint32_t offset, std::uint32_t bytes,
+                            OutgoingPacket& out) const;
+  // Writes to the SGEs from `offset`; false: a local protection error, or they are too short.
+  [[nodiscard]] bool scatter(const verbs::Sge* sges, std::uint32_t sge_count, std::uint64_t offset,
+                             Payload payload);
+  void sent_all();  // the send queue has drained, in SQD
+
+  // For the adapter's scheduler and timer queue.
+  bool scheduled = false;
+  QueuePair* next_scheduled = nullptr;
+  Time timer_armed_at = Time::never();
+
+ private:
+  void apply(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask);
+  verbs::VerbsStatus check_attributes(const QueuePairAttributes& attributes,
+                                      verbs::QpAttributeMask mask) const;
+  void enter(Time now, verbs::QpState from, verbs::QpState to);
+  void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
+  void flush_sends();
+  void flush_receives();
+  void reset();
+
+  QueuePairAttributes attributes_;
+  bool drained_told_ = false;
+  bool communication_told_ = false;
+  bool failing_ = false;
+  std::variant<rc::Engine, uc::Engine, ud::Engine> engine_;
+};
+
+// IBTA 9.7.5.2.8: the RNR timer codes.
+Time rnr_timer(std::uint8_t code);
+// IBTA 9.7.6.1.3: 4.096 us * 2^code; never for code 0.
+Time ack_timeout(std::uint8_t code);
+
+}  // namespace tulle::transport

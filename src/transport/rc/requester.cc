@@ -1,0 +1,260 @@
+#include "transport/rc/requester.h"
+
+#include <algorithm>
+
+#include "transport/queue_pair.h"
+
+namespace tulle::transport::rc {
+
+using verbs::CompletionStatus;
+using verbs::QpState;
+using verbs::SendFlag;
+using verbs::SendOpcode;
+using wire::Operation;
+using wire::TransportClass;
+
+namespace {
+
+// An acknowledgement is asked for at least this often within a message, so that the window keeps moving.
+constexpr std::uint32_t packets_per_ack_request = 16;
+
+// A READ request asks for at most this much at once where several may be in flight.
+constexpr std::uint32_t read_packets_max = 32;
+
+struct Operations {
+  Operation first, middle, last, only;
+};
+
+Operations operations_of(SendOpcode opcode) {
+  using enum Operation;
+  switch (opcode) {
+    case SendOpcode::send_with_immediate:
+      return {send_first, send_middle, send_last_with_immediate, send_only_with_immediate};
+    case SendOpcode::send_with_invalidate:
+      return {send_first, send_middle, send_last_with_invalidate, send_only_with_invalidate};
+    case SendOpcode::write:
+      return {write_first, write_middle, write_last, write_only};
+    case SendOpcode::write_with_immediate:
+      return {write_first, write_middle, write_last_with_immediate, write_only_with_immediate};
+    default:
+      return {send_first, send_middle, send_last, send_only};
+  }
+}
+
+}  // namespace
+
+void Requester::start(QueuePair& qp) {
+  reset();
+  unacknowledged_ = next_psn_ = sent_end_ = qp.attributes().sq_psn;
+  retries_left_ = qp.attributes().retry_count;
+  rnr_retries_left_ = qp.attributes().rnr_retry;
+  window_.reset(qp.environment.congestion);
+}
+
+Psn Requester::cursor_psn(const QueuePair& qp) const {
+  if (cursor_ >= qp.send_queue.size()) return next_psn_;
+  const SendWqe& wqe = qp.send_queue[cursor_];
+  return wqe.started ? wqe.first_psn + cursor_packet_ : next_psn_;
+}
+
+std::uint32_t Requester::in_flight(const QueuePair& qp) const {
+  return static_cast<std::uint32_t>(
+      std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
+}
+
+bool Requester::drained(const QueuePair& qp) const {
+  return qp.send_queue.empty() || !qp.send_queue[0].started;
+}
+
+bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
+  if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
+  if (halted_ || !rnr_until_.is_never()) return false;
+  while (cursor_ < qp.send_queue.size()) {
+    SendWqe& wqe = qp.send_queue[cursor_];
+    if (!wqe.started) {
+      const Begin begun = begin(qp, wqe);
+      if (begun == Begin::wait || begun == Begin::failed) return false;
+    }
+    if (wqe.executed) {
+      ++cursor_;
+      retire_ready(qp);
+      if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
+      continue;
+    }
+    if (wqe.is_read_or_atomic() &&
+        reads_in_flight_ >= std::min<std::uint32_t>(qp.attributes().max_rd_atomic, reads_max)) {
+      return false;
+    }
+    const std::uint32_t flying = in_flight(qp);
+    if (flying > 0 && flying >= window_.packets()) return false;
+    return emit(now, qp, wqe, out);
+  }
+  return false;
+}
+
+// Whether a request that has not started has to wait for earlier ones.
+bool Requester::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
+  if (qp.state() == QpState::sqd) return true;
+  // IBTA 10.8.3.3: a fenced request waits for all earlier READs and atomics.
+  if (wqe.flags.has(SendFlag::fence) && reads_in_flight_ > 0) return true;
+  // IBTA 10.8.3.3: a local invalidate starts when all earlier requests are done; a key that an earlier request may
+  // still need in a retry must not go before it.
+  if (wqe.opcode == SendOpcode::local_invalidate && cursor_ > 0) return true;
+  // IBTA 9.7.7.2.5: beyond the credits, one message may go as a probe, when nothing else is in flight.
+  if (wqe.consumes_receive() && credits_known_ &&
+      static_cast<std::int32_t>(receives_started_ - receives_limit_) >= 0) {
+    return in_flight(qp) > 0;
+  }
+  return false;
+}
+
+Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
+  if (must_wait(qp, wqe)) return Begin::wait;
+  if (wqe.is_local()) return execute_local(qp, wqe);
+  const bool bad_atomic = wqe.is_atomic() && (wqe.length != 8 || wqe.remote_address % 8 != 0);
+  const bool no_depth = wqe.is_read_or_atomic() && qp.attributes().max_rd_atomic == 0;
+  if (bad_atomic || no_depth) {
+    fail(qp, wqe, CompletionStatus::local_qp_operation_error);
+    return Begin::failed;
+  }
+  const std::uint32_t mtu = qp.mtu_bytes();
+  wqe.packets = wqe.is_atomic() ? 1 : std::max((wqe.length + mtu - 1) / mtu, 1u);
+  wqe.first_psn = next_psn_;
+  wqe.started = true;
+  next_psn_ = next_psn_ + wqe.packets;
+  cursor_packet_ = 0;
+  if (wqe.consumes_receive()) ++receives_started_;
+  return Begin::go;
+}
+
+Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
+  auto& keys = qp.environment.keys;
+  bool done = false;
+  CompletionStatus otherwise = CompletionStatus::memory_window_bind_error;
+  if (wqe.opcode == SendOpcode::bind_window) {
+    const BindTarget& target = qp.send_queue.bind_target(wqe);
+    done = target.window != nullptr &&
+           keys.bind(*target.window, *qp.init.pd, qp.number, target.binding);
+  } else {
+    done = keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number);
+    otherwise = CompletionStatus::local_qp_operation_error;
+  }
+  if (!done) {
+    fail(qp, wqe, otherwise);
+    return Begin::failed;
+  }
+  wqe.started = wqe.executed = true;
+  wqe.packets = 0;
+  wqe.first_psn = next_psn_;
+  return Begin::executed;
+}
+
+bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
+  out.packet = {};
+  out.clear_payload();
+  out.packet.destination_qp = qp.attributes().destination_qp;
+  out.packet.psn = wqe.first_psn + cursor_packet_;
+  out.path = &qp.attributes().address;
+  std::uint32_t psns = 1;
+  if (wqe.opcode == SendOpcode::read) {
+    emit_read(qp, wqe, out);
+    psns = std::max((out.packet.dma_length + qp.mtu_bytes() - 1) / qp.mtu_bytes(), 1u);
+  } else if (wqe.is_atomic()) {
+    emit_atomic(wqe, out);
+  } else if (!emit_data(qp, wqe, out)) {
+    fail(qp, wqe, CompletionStatus::local_protection_error);
+    return false;
+  }
+  advance_cursor(now, qp, wqe, out.packet.psn, psns);
+  return true;
+}
+
+bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
+  const std::uint32_t mtu = qp.mtu_bytes();
+  const std::uint32_t offset = cursor_packet_ * mtu;
+  const std::uint32_t bytes = std::min(wqe.length - offset, mtu);
+  const bool first = cursor_packet_ == 0;
+  const bool last = cursor_packet_ + 1 == wqe.packets;
+  const Operations operations = operations_of(wqe.opcode);
+  const Operation operation = first ? (last ? operations.only : operations.first)
+                                    : (last ? operations.last : operations.middle);
+  wire::Packet& packet = out.packet;
+  packet.opcode = wire::opcode(TransportClass::rc, operation);
+  packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
+  if (first && wqe.is_write()) {
+    packet.virtual_address = wqe.remote_address;
+    packet.rkey = wqe.rkey;
+    packet.dma_length = wqe.length;
+  }
+  if (last) {
+    const wire::OpcodeInfo& info = wire::info(packet.opcode);
+    if (info.immediate) packet.immediate = wqe.immediate;
+    if (info.invalidate) packet.invalidate_rkey = wqe.invalidate_rkey;
+    packet.solicited_event = wqe.flags.has(SendFlag::solicited);
+  }
+  packet.ack_request = wants_ack(qp, wqe);
+  return qp.gather(wqe, offset, bytes, out);
+}
+
+bool Requester::wants_ack(const QueuePair& qp, const SendWqe& wqe) const {
+  if (cursor_packet_ + 1 == wqe.packets) return true;
+  if (since_ack_request_ + 1 >= packets_per_ack_request) return true;
+  return in_flight(qp) + 1 >= window_.packets();
+}
+
+void Requester::emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
+  const std::uint32_t mtu = qp.mtu_bytes();
+  const std::uint32_t offset = cursor_packet_ * mtu;
+  const std::uint32_t room = window_.packets() - std::min(in_flight(qp), window_.packets());
+  // With a depth of one, small pieces would cost a round trip each.
+  const std::uint32_t most =
+      qp.attributes().max_rd_atomic > 1 ? read_packets_max : congestion::Window::unlimited;
+  const std::uint32_t packets =
+      std::max(std::min({wqe.packets - cursor_packet_, room, most}), 1u);
+  out.packet.opcode = wire::opcode(TransportClass::rc, Operation::read_request);
+  out.packet.virtual_address = wqe.remote_address + offset;
+  out.packet.rkey = wqe.rkey;
+  const std::uint64_t bytes = std::uint64_t{packets} * mtu;
+  out.packet.dma_length =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(wqe.length - offset, bytes));
+  out.packet.ack_request = true;
+}
+
+void Requester::emit_atomic(const SendWqe& wqe, OutgoingPacket& out) {
+  const bool swaps = wqe.opcode == SendOpcode::compare_swap;
+  out.packet.opcode = wire::opcode(TransportClass::rc,
+                                   swaps ? Operation::compare_swap : Operation::fetch_add);
+  out.packet.virtual_address = wqe.remote_address;
+  out.packet.rkey = wqe.rkey;
+  // IBTA 9.3.5: fetch-and-add's operand lies in the swap field; compare is not used.
+  out.packet.swap_or_add = swaps ? wqe.swap : wqe.compare_add;
+  out.packet.compare = swaps ? wqe.compare_add : 0;
+  out.packet.ack_request = true;
+}
+
+void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent,
+                               std::uint32_t psns) {
+  const bool asks_ack = wqe.is_read_or_atomic() || wants_ack(qp, wqe);
+  if (wqe.is_read_or_atomic()) {
+    reads_[(reads_first_ + reads_in_flight_) % reads_max] = sent + psns;
+    ++reads_in_flight_;
+  }
+  if (sent.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
+  if ((sent + psns).after(sent_end_)) sent_end_ = sent + psns;
+  since_ack_request_ = asks_ack ? 0 : since_ack_request_ + 1;
+  cursor_packet_ += psns;
+  if (cursor_packet_ >= wqe.packets) {
+    ++cursor_;
+    cursor_packet_ = 0;
+  }
+  if (timer_.is_never()) arm_timer(now, qp);
+}
+
+// IBTA 9.9.2.1: a request that fails locally completes after all earlier ones; nothing after it is sent.
+void Requester::fail(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
+  wqe.status = status;
+  halted_ = true;
+  retire_ready(qp);
+}
+
+}  // namespace tulle::transport::rc

@@ -1,0 +1,116 @@
+#pragma once
+
+// The requester of a reliable connection (IBTA 9.7.3 to 9.7.7).
+//
+// The send queue is read by one cursor. Everything before it is in flight or done; PSNs are given when a request starts
+// and kept when it is sent again. Acknowledgement is cumulative, so recovery is one move: the cursor goes back to the
+// oldest packet that is not acknowledged (go-back-N), which always lies in the request at the head of the queue.
+//
+// A READ longer than the congestion window is asked for in several READ requests with consecutive PSNs, as a partial
+// retry would: that bounds what the responder may send at once, without a word to it.
+
+#include <array>
+#include <cstdint>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "transport/congestion/window.h"
+#include "transport/packet_io.h"
+#include "transport/send_queue.h"
+#include "wire/packet.h"
+
+namespace tulle::transport {
+class QueuePair;
+}
+
+namespace tulle::transport::rc {
+
+class Requester {
+ public:
+  // RTR to RTS: the first PSN is known.
+  void start(QueuePair& qp);
+  void reset() { *this = {}; }
+
+  // False: nothing to send now, or not allowed to.
+  bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  // Acknowledgements, NAKs, READ and atomic responses.
+  void handle_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
+
+  Time next_deadline() const;
+  void handle_deadline(Time now, QueuePair& qp);
+
+  // Whether every request that has started is done (IBTA 10.3.1.5, SQD).
+  bool drained(const QueuePair& qp) const;
+
+  std::uint32_t window_packets() const { return window_.packets(); }
+
+ private:
+  // READ and atomic requests in flight, by the PSN after their last response. IBTA bounds them by max_rd_atomic.
+  static constexpr std::uint32_t reads_max = 16;
+
+  enum class Begin : std::uint8_t { go, wait, executed, failed };
+
+  // requester.cc: sending
+  Begin begin(QueuePair& qp, SendWqe& wqe);
+  Begin execute_local(QueuePair& qp, SendWqe& wqe);
+  bool must_wait(const QueuePair& qp, const SendWqe& wqe) const;
+  bool emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
+  bool emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
+  void emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
+  void emit_atomic(const SendWqe& wqe, OutgoingPacket& out);
+  void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent, std::uint32_t psns);
+  void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
+  bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;
+  std::uint32_t in_flight(const QueuePair& qp) const;
+  Psn cursor_psn(const QueuePair& qp) const;
+
+  // requester_ack.cc: responses and time
+  void handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet);
+  void handle_nak(Time now, QueuePair& qp, const wire::Packet& packet);
+  void handle_rnr(Time now, QueuePair& qp, const wire::Packet& packet);
+  void handle_read_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
+  void handle_atomic_response(Time now, QueuePair& qp, const wire::Packet& packet);
+  // Everything through `psn` arrived; false: a READ or atomic before it has not been answered (implied NAK).
+  [[nodiscard]] bool acknowledge(Time now, QueuePair& qp, Psn psn);
+  [[nodiscard]] bool expects_response(Time now, QueuePair& qp, const wire::Packet& packet);
+  void progressed(Time now, QueuePair& qp, std::uint32_t packets);
+  void retire(QueuePair& qp, verbs::CompletionStatus status, std::uint32_t bytes);
+  void retire_ready(QueuePair& qp);
+  void go_back(QueuePair& qp);
+  void retry_now(Time now, QueuePair& qp);
+  void update_credits(const QueuePair& qp, const wire::Packet& packet);
+  void arm_timer(Time now, const QueuePair& qp);
+
+  Psn unacknowledged_;  // the oldest PSN that is not acknowledged
+  Psn next_psn_;        // of the next request to start
+  Psn sent_end_;        // after the highest PSN ever sent
+  std::uint32_t cursor_ = 0;         // request being sent, counted from the head of the queue
+  std::uint32_t cursor_packet_ = 0;  // its next packet (READ: response)
+
+  std::array<Psn, reads_max> reads_{};
+  std::uint32_t reads_first_ = 0;
+  std::uint32_t reads_in_flight_ = 0;
+
+  // End-to-end credits (IBTA 9.7.7.2), counted in receive requests that our messages take.
+  std::uint32_t receives_started_ = 0;
+  std::uint32_t receives_acknowledged_ = 0;
+  std::uint32_t receives_limit_ = 0;
+  bool credits_known_ = false;
+
+  congestion::Window window_;
+  Time timer_ = Time::never();      // ACK timeout
+  Time rnr_until_ = Time::never();  // waits for an RNR timer
+  std::uint8_t retries_left_ = 0;
+  std::uint8_t rnr_retries_left_ = 0;
+  std::uint8_t timeouts_in_a_row_ = 0;
+  bool rewound_ = false;  // went back to unacknowledged_ since it last moved
+  bool halted_ = false;   // a request ahead of the head failed locally; nothing after it is sent
+  std::uint32_t since_ack_request_ = 0;
+};
+
+// AETH credit code (IBTA 9.7.5.1.2, table 44) for a number of receive requests, and back; 31: no credits given.
+inline constexpr std::uint8_t no_credits_code = 31;
+std::uint8_t credit_code(std::uint32_t receives);
+std::uint32_t credits_of_code(std::uint8_t code);
+
+}  // namespace tulle::transport::rc

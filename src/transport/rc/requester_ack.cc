@@ -1,0 +1,320 @@
+// The requester's other half: what comes back, and what does not come back in time.
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/queue_pair.h"
+#include "transport/rc/requester.h"
+
+namespace tulle::transport::rc {
+
+using verbs::CompletionStatus;
+using verbs::QpState;
+using wire::Kind;
+
+namespace {
+
+// IBTA table 44.
+constexpr std::array<std::uint32_t, 31> credit_table = {
+    0,   1,   2,   3,    4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,  192,
+    256, 384, 512, 768,  1024, 1536, 2048, 3072, 4096, 6144, 8192,  12288, 16384, 24576, 32768};
+
+constexpr std::uint8_t retry_for_ever = 7;  // IBTA 9.7.5.2.8, RNR retry count
+
+CompletionStatus status_of(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::remote_access_error:
+      return CompletionStatus::remote_access_error;
+    case wire::NakCode::remote_operational_error:
+      return CompletionStatus::remote_operation_error;
+    default:
+      return CompletionStatus::remote_invalid_request_error;
+  }
+}
+
+}  // namespace
+
+std::uint8_t credit_code(std::uint32_t receives) {
+  const auto above = std::upper_bound(credit_table.begin(), credit_table.end(), receives);
+  return static_cast<std::uint8_t>(above - credit_table.begin() - 1);
+}
+
+std::uint32_t credits_of_code(std::uint8_t code) {
+  return code < credit_table.size() ? credit_table[code] : 0;
+}
+
+void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& packet,
+                                Payload payload) {
+  if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return;
+  // IBTA 9.7.5.1.3: a response outside the window of what is in flight is a ghost or a duplicate.
+  if (!packet.psn.before(sent_end_) || packet.psn.before(unacknowledged_ - 1)) return;
+  switch (wire::info(packet.opcode).kind) {
+    case Kind::acknowledge:
+      handle_acknowledge(now, qp, packet);
+      break;
+    case Kind::read_response:
+      handle_read_response(now, qp, packet, payload);
+      break;
+    case Kind::atomic_acknowledge:
+      handle_atomic_response(now, qp, packet);
+      break;
+    default:
+      break;
+  }
+  if (qp.state() == QpState::sqd && drained(qp)) qp.sent_all();
+}
+
+void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
+  switch (packet.syndrome.kind) {
+    case wire::AckKind::ack:
+      if (!acknowledge(now, qp, packet.psn)) {
+        ++qp.environment.counters.implied_naks;
+        retry_now(now, qp);
+      }
+      update_credits(qp, packet);
+      break;
+    case wire::AckKind::rnr_nak:
+      handle_rnr(now, qp, packet);
+      break;
+    case wire::AckKind::nak:
+      handle_nak(now, qp, packet);
+      break;
+    case wire::AckKind::reserved:
+      break;
+  }
+}
+
+void Requester::handle_nak(Time now, QueuePair& qp, const wire::Packet& packet) {
+  // A NAK of one PSN acknowledges all before it (IBTA 9.7.5.1.3).
+  if (packet.psn.before(unacknowledged_)) return;
+  if (!acknowledge(now, qp, packet.psn - 1)) {
+    ++qp.environment.counters.implied_naks;
+    retry_now(now, qp);
+    return;
+  }
+  const auto code = static_cast<wire::NakCode>(packet.syndrome.value);
+  if (code == wire::NakCode::psn_sequence_error) {
+    ++qp.environment.counters.sequence_naks_received;
+    retry_now(now, qp);
+    return;
+  }
+  if (packet.syndrome.value > static_cast<std::uint8_t>(wire::NakCode::invalid_rd_request)) return;
+  if (qp.send_queue.empty() || !qp.send_queue.front().started) return;
+  ++qp.environment.counters.remote_errors_received;
+  retire(qp, status_of(code), 0);
+}
+
+void Requester::handle_rnr(Time now, QueuePair& qp, const wire::Packet& packet) {
+  if (packet.psn.before(unacknowledged_)) return;
+  if (!acknowledge(now, qp, packet.psn - 1)) {
+    ++qp.environment.counters.implied_naks;
+    retry_now(now, qp);
+    return;
+  }
+  if (!rnr_until_.is_never()) return;  // a duplicate
+  if (qp.send_queue.empty() || !qp.send_queue.front().started) return;
+  ++qp.environment.counters.rnr_naks_received;
+  if (rnr_retries_left_ == 0) {
+    retire(qp, CompletionStatus::rnr_retry_exceeded_error, 0);
+    return;
+  }
+  if (qp.attributes().rnr_retry != retry_for_ever) --rnr_retries_left_;
+  rnr_until_ = now + rnr_timer(packet.syndrome.value);
+  timer_ = Time::never();
+  go_back(qp);
+}
+
+bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
+  std::uint32_t packets = 0;
+  bool complete = true;
+  while (!qp.send_queue.empty()) {
+    SendWqe& wqe = qp.send_queue.front();
+    if (!wqe.started || wqe.packets == 0 || psn.before(unacknowledged_)) break;
+    if (wqe.is_read_or_atomic()) {
+      complete = false;
+      break;
+    }
+    const Psn through = wqe.last_psn().after(psn) ? psn : wqe.last_psn();
+    packets += static_cast<std::uint32_t>(through.distance_from(unacknowledged_)) + 1;
+    unacknowledged_ = through + 1;
+    if (through != wqe.last_psn()) break;
+    retire(qp, CompletionStatus::success, wqe.length);
+    retire_ready(qp);
+    if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return true;
+  }
+  if (packets > 0) progressed(now, qp, packets);
+  return complete;
+}
+
+void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
+  rewound_ = false;
+  timeouts_in_a_row_ = 0;
+  retries_left_ = qp.attributes().retry_count;
+  rnr_retries_left_ = qp.attributes().rnr_retry;
+  window_.acknowledged(packets);
+  while (reads_in_flight_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
+    reads_first_ = (reads_first_ + 1) % reads_max;
+    --reads_in_flight_;
+  }
+  // An answer that came after we had gone back: what it covers need not be sent again.
+  if (cursor_ < qp.send_queue.size()) {
+    const SendWqe& wqe = qp.send_queue[cursor_];
+    if (wqe.started && (wqe.first_psn + cursor_packet_).before(unacknowledged_)) {
+      cursor_packet_ = static_cast<std::uint32_t>(unacknowledged_.distance_from(wqe.first_psn));
+    }
+  }
+  timer_ = Time::never();
+  if (in_flight(qp) > 0) arm_timer(now, qp);
+}
+
+// Completes the request at the head of the queue.
+void Requester::retire(QueuePair& qp, CompletionStatus status, std::uint32_t bytes) {
+  const SendWqe wqe = qp.send_queue.front();
+  if (wqe.consumes_receive()) ++receives_acknowledged_;
+  qp.send_queue.pop();
+  if (cursor_ > 0) {
+    --cursor_;
+  } else {
+    cursor_packet_ = 0;
+  }
+  qp.complete(wqe, status, bytes);
+  if (status != CompletionStatus::success) {
+    timer_ = rnr_until_ = Time::never();
+    qp.enter_error();
+  }
+}
+
+// Completes local operations, and a request that failed locally, once they are at the head.
+void Requester::retire_ready(QueuePair& qp) {
+  while (!qp.send_queue.empty()) {
+    const SendWqe& wqe = qp.send_queue.front();
+    if (wqe.status != CompletionStatus::success) {
+      retire(qp, wqe.status, 0);
+      return;
+    }
+    if (!wqe.executed) return;
+    retire(qp, CompletionStatus::success, 0);
+  }
+}
+
+// Whether a READ or atomic response is the next one due; one that lies ahead means that one before it was lost.
+bool Requester::expects_response(Time now, QueuePair& qp, const wire::Packet& packet) {
+  if (packet.psn.before(unacknowledged_)) return false;  // a duplicate
+  // IBTA 9.7.5.1.3: a response acknowledges every request before it.
+  if (!acknowledge(now, qp, packet.psn - 1)) {
+    ++qp.environment.counters.implied_naks;
+    retry_now(now, qp);
+    return false;
+  }
+  if (qp.send_queue.empty() || !qp.send_queue.front().started) return false;
+  return packet.psn == unacknowledged_;
+}
+
+void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet& packet,
+                                     Payload payload) {
+  if (!expects_response(now, qp, packet)) return;
+  const SendWqe& wqe = qp.send_queue.front();
+  const std::uint32_t mtu = qp.mtu_bytes();
+  if (wqe.opcode != verbs::SendOpcode::read) {
+    retire(qp, CompletionStatus::bad_response_error, 0);
+    return;
+  }
+  const auto index = static_cast<std::uint32_t>(packet.psn.distance_from(wqe.first_psn));
+  const std::uint32_t offset = index * mtu;
+  // IBTA 9.9.2.3: a response of the wrong length is a bad response.
+  if (payload.bytes != std::min(wqe.length - offset, mtu)) {
+    retire(qp, CompletionStatus::bad_response_error, 0);
+    return;
+  }
+  if (!qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
+    retire(qp, CompletionStatus::local_protection_error, 0);
+    return;
+  }
+  const bool done = packet.psn == wqe.last_psn();
+  unacknowledged_ = packet.psn + 1;
+  if (done) {
+    retire(qp, CompletionStatus::success, wqe.length);
+    retire_ready(qp);
+  }
+  progressed(now, qp, 1);
+  if (wire::info(packet.opcode).aeth) update_credits(qp, packet);
+}
+
+void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Packet& packet) {
+  if (!expects_response(now, qp, packet)) return;
+  const SendWqe& wqe = qp.send_queue.front();
+  if (!wqe.is_atomic()) {
+    retire(qp, CompletionStatus::bad_response_error, 0);
+    return;
+  }
+  std::array<std::byte, 8> original;
+  std::memcpy(original.data(), &packet.original, original.size());
+  if (!qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, 0, {original.data(), 8})) {
+    retire(qp, CompletionStatus::local_protection_error, 0);
+    return;
+  }
+  unacknowledged_ = packet.psn + 1;
+  retire(qp, CompletionStatus::success, 8);
+  retire_ready(qp);
+  progressed(now, qp, 1);
+  update_credits(qp, packet);
+}
+
+// Go-back-N: from the oldest packet that is not acknowledged.
+void Requester::go_back(QueuePair& qp) {
+  cursor_ = 0;
+  cursor_packet_ = 0;
+  reads_in_flight_ = 0;
+  since_ack_request_ = 0;
+  if (!qp.send_queue.empty() && qp.send_queue.front().packets > 0) {
+    const SendWqe& head = qp.send_queue.front();
+    cursor_packet_ =
+        static_cast<std::uint32_t>(std::max(unacknowledged_.distance_from(head.first_psn), 0));
+  }
+}
+
+// A loss that the responder told of: at once, but once for each packet that it asks for.
+void Requester::retry_now(Time now, QueuePair& qp) {
+  if (rewound_ || !rnr_until_.is_never()) return;
+  rewound_ = true;
+  window_.lost();
+  go_back(qp);
+  arm_timer(now, qp);
+}
+
+void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) {
+  if (packet.syndrome.kind != wire::AckKind::ack || qp.state() == QpState::error) return;
+  credits_known_ = packet.syndrome.value != no_credits_code;
+  receives_limit_ = receives_acknowledged_ + credits_of_code(packet.syndrome.value);
+}
+
+void Requester::arm_timer(Time now, const QueuePair& qp) {
+  const Time timeout = ack_timeout(qp.attributes().timeout);
+  // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value; we use that to back off.
+  timer_ = timeout.is_never() ? timeout
+                              : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
+}
+
+Time Requester::next_deadline() const { return std::min(timer_, rnr_until_); }
+
+void Requester::handle_deadline(Time now, QueuePair& qp) {
+  if (!rnr_until_.is_never() && rnr_until_ <= now) {
+    rnr_until_ = Time::never();
+    if (in_flight(qp) > 0) arm_timer(now, qp);
+  }
+  if (timer_.is_never() || timer_ > now) return;
+  timer_ = Time::never();
+  if (sent_end_ == unacknowledged_ || qp.send_queue.empty()) return;
+  ++qp.environment.counters.ack_timeouts;
+  if (retries_left_ == 0) {
+    if (qp.send_queue.front().started) retire(qp, CompletionStatus::retry_exceeded_error, 0);
+    return;
+  }
+  --retries_left_;
+  timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
+  rewound_ = false;
+  window_.lost();
+  go_back(qp);
+}
+
+}  // namespace tulle::transport::rc

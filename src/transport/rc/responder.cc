@@ -1,0 +1,364 @@
+#include "transport/rc/responder.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "transport/queue_pair.h"
+#include "transport/rc/requester.h"
+
+namespace tulle::transport::rc {
+
+using verbs::Access;
+using verbs::QpState;
+using wire::Kind;
+using wire::NakCode;
+
+void Responder::start(QueuePair& qp) {
+  reset();
+  expected_ = qp.attributes().rq_psn;
+  const std::uint32_t depth = qp.attributes().max_dest_rd_atomic;
+  // One of slack: a duplicate may wait beside a full set of new requests.
+  jobs_ = Ring<Job>(depth + 1);
+  atomics_ = Ring<AtomicResult>(std::max(depth, 1u));
+}
+
+void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  const QpState state = qp.state();
+  const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd;
+  if (!receives) {
+    ++qp.environment.counters.dropped_packets;
+    return;
+  }
+  // IBTA 9.7.4.1.2: duplicate, expected, or ahead of a gap.
+  const std::int32_t distance = packet.psn.distance_from(expected_);
+  if (distance < 0) {
+    ++qp.environment.counters.duplicate_requests;
+    handle_duplicate(qp, packet);
+    return;
+  }
+  if (distance > 0) {
+    if (nak_sent_) return;
+    nak_sent_ = true;
+    ++qp.environment.counters.sequence_naks_sent;
+    answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)}, expected_);
+    return;
+  }
+  nak_sent_ = false;
+  qp.communication_established();
+  handle_expected(qp, packet, payload);
+}
+
+void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  switch (wire::info(packet.opcode).kind) {
+    case Kind::send:
+    case Kind::write:
+      handle_message(qp, packet, payload);
+      break;
+    case Kind::read_request:
+      handle_read(qp, packet);
+      break;
+    case Kind::atomic:
+      handle_atomic(qp, packet);
+      break;
+    default:
+      refuse(qp, RequestVerdict::unsupported, packet.psn);
+      break;
+  }
+}
+
+void Responder::handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  RequestVerdict verdict = inbound_.check(qp, packet, payload);
+  if (verdict == RequestVerdict::ok) verdict = inbound_.accept(qp, packet, payload);
+  if (verdict != RequestVerdict::ok) {
+    refuse(qp, verdict, packet.psn);
+    return;
+  }
+  executed(qp, packet, 1);
+  if (packet.ack_request) answer(acknowledgement(qp), packet.psn);
+}
+
+// IBTA 9.7.4.1: the checks of a READ request, in order.
+void Responder::handle_read(QueuePair& qp, const wire::Packet& packet) {
+  const std::uint32_t mtu = qp.mtu_bytes();
+  if (inbound_.in_progress()) {
+    return refuse(qp, RequestVerdict::invalid_opcode_sequence, packet.psn);
+  }
+  if (!qp.attributes().access.has(Access::remote_read) || jobs_.capacity() < 2) {
+    return refuse(qp, RequestVerdict::unsupported, packet.psn);
+  }
+  if (jobs_.full()) return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  if (qp.environment.keys
+          .remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address, packet.dma_length,
+                  Access::remote_read)
+          .verdict != verbs::KeyTable::Verdict::ok) {
+    return refuse(qp, RequestVerdict::access_denied, packet.psn);
+  }
+  const std::uint32_t packets = std::max((packet.dma_length + mtu - 1) / mtu, 1u);
+  executed(qp, packet, packets);
+  Job& job = jobs_.push();
+  job = {};
+  job.first_psn = packet.psn;
+  job.packets = packets;
+  job.address = packet.virtual_address;
+  job.rkey = packet.rkey;
+  job.length = packet.dma_length;
+  job.msn = msn_;
+}
+
+void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
+  if (inbound_.in_progress()) {
+    return refuse(qp, RequestVerdict::invalid_opcode_sequence, packet.psn);
+  }
+  if (!qp.attributes().access.has(Access::remote_atomic) || jobs_.capacity() < 2) {
+    return refuse(qp, RequestVerdict::unsupported, packet.psn);
+  }
+  // IBTA 9.4.5: on an 8-byte boundary.
+  if (packet.virtual_address % 8 != 0 || jobs_.full()) {
+    return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  }
+  const auto access = qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number,
+                                                 packet.virtual_address, 8, Access::remote_atomic);
+  if (access.verdict != verbs::KeyTable::Verdict::ok) {
+    return refuse(qp, RequestVerdict::access_denied, packet.psn);
+  }
+  std::uint64_t original = 0;
+  if (access.memory != nullptr) {
+    // Atomic against the application's own processors too (IBTA: HCA-wide and beyond). The region may be shared.
+    std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(access.memory));
+    if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
+      original = packet.compare;
+      word.compare_exchange_strong(original, packet.swap_or_add);
+    } else {
+      original = word.fetch_add(packet.swap_or_add);
+    }
+  }
+  executed(qp, packet, 1);
+  if (atomics_.full()) atomics_.pop();
+  atomics_.push({packet.psn, original});
+  Job& job = jobs_.push();
+  job = {};
+  job.is_atomic = true;
+  job.first_psn = packet.psn;
+  job.original = original;
+  job.msn = msn_;
+}
+
+void Responder::executed(QueuePair&, const wire::Packet& packet, std::uint32_t psns) {
+  expected_ = packet.psn + psns;
+  if (wire::info(packet.opcode).ends_message()) msn_ = (msn_ + 1) & Psn::mask;
+}
+
+// IBTA 9.7.5.2, table 49: what each error is answered with, and what it does to this side.
+void Responder::refuse(QueuePair& qp, RequestVerdict verdict, Psn psn) {
+  if (verdict == RequestVerdict::no_receive) {
+    ++qp.environment.counters.rnr_naks_sent;
+    nak_sent_ = true;
+    answer({wire::AckKind::rnr_nak, qp.attributes().min_rnr_timer}, psn);
+    return;
+  }
+  NakCode code = NakCode::invalid_request;
+  verbs::EventType event = verbs::EventType::qp_request_error;
+  auto status = verbs::CompletionStatus::remote_invalid_request_error;
+  switch (verdict) {
+    case RequestVerdict::access_denied:
+      code = NakCode::remote_access_error;
+      event = verbs::EventType::qp_access_error;
+      status = verbs::CompletionStatus::remote_access_error;
+      break;
+    case RequestVerdict::invalid_invalidate:
+      code = NakCode::remote_access_error;
+      event = verbs::EventType::qp_access_error;
+      status = verbs::CompletionStatus::memory_window_bind_error;
+      break;
+    case RequestVerdict::local_protection:
+      code = NakCode::remote_operational_error;
+      event = verbs::EventType::qp_fatal;
+      status = verbs::CompletionStatus::local_protection_error;
+      break;
+    case RequestVerdict::receive_too_short:
+      status = verbs::CompletionStatus::local_length_error;
+      break;
+    default:
+      break;
+  }
+  ++qp.environment.counters.remote_errors_sent;
+  answer({wire::AckKind::nak, static_cast<std::uint8_t>(code)}, psn);
+  if (inbound_.holds_receive()) {
+    verbs::Completion completion;
+    completion.wr_id = inbound_.receive().wr_id;
+    completion.opcode = verbs::CompletionOpcode::receive;
+    completion.status = status;
+    inbound_.forget_receive();
+    qp.complete_receive(completion);
+  } else {
+    qp.raise(event);
+  }
+  qp.enter_error();
+}
+
+void Responder::answer(wire::Syndrome syndrome, Psn psn) {
+  ack_pending_ = true;
+  pending_ = syndrome;
+  pending_psn_ = psn;
+}
+
+wire::Syndrome Responder::acknowledgement(const QueuePair& qp) const {
+  // IBTA 9.7.7.2.3: a shared receive queue gives no credits.
+  if (qp.init.srq != nullptr) return {wire::AckKind::ack, no_credits_code};
+  return {wire::AckKind::ack, credit_code(qp.receive_queue.size())};
+}
+
+// IBTA 9.7.5.1.5 and 9.7.4.1.2: a request that was executed before is answered, not executed.
+void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
+  switch (wire::info(packet.opcode).kind) {
+    case Kind::read_request:
+      duplicate_read(qp, packet);
+      break;
+    case Kind::atomic:
+      duplicate_atomic(qp, packet);
+      break;
+    case Kind::send:
+    case Kind::write:
+      // A NAK that waits says more: it acknowledges all before it too.
+      if (!ack_pending_ && !nak_sent_) answer(acknowledgement(qp), expected_ - 1);
+      break;
+    default:
+      break;
+  }
+}
+
+void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
+  const std::uint32_t mtu = qp.mtu_bytes();
+  const std::uint32_t packets = std::max((packet.dma_length + mtu - 1) / mtu, 1u);
+  if ((packet.psn + packets).after(expected_)) {
+    ++qp.environment.counters.dropped_packets;
+    return;
+  }
+  for (std::uint32_t i = 0; i < jobs_.size(); ++i) {
+    Job& job = jobs_[i];
+    if (!job.contains(packet.psn)) continue;
+    // What still waits to be sent will be; what was sent and lost is sent again, from there on.
+    if (job.is_atomic || !(job.first_psn + job.sent).after(packet.psn)) return;
+    job.first_psn = packet.psn;
+    job.packets = packets;
+    job.sent = 0;
+    job.address = packet.virtual_address;
+    job.rkey = packet.rkey;
+    job.length = packet.dma_length;
+    return;
+  }
+  if (jobs_.full()) return;
+  Job job;
+  job.first_psn = packet.psn;
+  job.packets = packets;
+  job.address = packet.virtual_address;
+  job.rkey = packet.rkey;
+  job.length = packet.dma_length;
+  job.msn = msn_;
+  insert(job);
+}
+
+void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
+  for (std::uint32_t i = 0; i < jobs_.size(); ++i) {
+    if (jobs_[i].contains(packet.psn)) return;
+  }
+  for (std::uint32_t i = 0; i < atomics_.size(); ++i) {
+    if (atomics_[i].psn != packet.psn || jobs_.full()) continue;
+    Job job;
+    job.is_atomic = true;
+    job.first_psn = packet.psn;
+    job.original = atomics_[i].original;
+    job.msn = msn_;
+    insert(job);
+    return;
+  }
+  ++qp.environment.counters.dropped_packets;
+}
+
+// Keeps the jobs in PSN order: the requester takes an answer that runs ahead for a loss.
+void Responder::insert(const Job& job) {
+  jobs_.push() = job;
+  for (std::uint32_t i = jobs_.size() - 1; i > 0; --i) {
+    if (!jobs_[i].first_psn.before(jobs_[i - 1].first_psn)) break;
+    std::swap(jobs_[i], jobs_[i - 1]);
+  }
+}
+
+bool Responder::pull_packet(QueuePair& qp, OutgoingPacket& out) {
+  if (!jobs_.empty()) {
+    if (emit_job(qp, out)) return true;
+  }
+  if (!ack_pending_) return false;
+  emit_acknowledge(qp, out);
+  return true;
+}
+
+bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
+  out.packet = {};
+  out.clear_payload();
+  out.packet.destination_qp = qp.attributes().destination_qp;
+  out.path = &qp.attributes().address;
+  Job& job = jobs_.front();
+  out.packet.psn = job.first_psn + job.sent;
+  out.packet.msn = job.msn;
+  out.packet.syndrome = acknowledgement(qp);
+  if (job.is_atomic) {
+    out.packet.opcode =
+        wire::opcode(wire::TransportClass::rc, wire::Operation::atomic_acknowledge);
+    out.packet.original = job.original;
+    job.sent = 1;
+  } else if (!emit_read(qp, job, out)) {
+    // The region went away between request and answer.
+    const Psn psn = job.first_psn + job.sent;
+    jobs_.clear();
+    refuse(qp, RequestVerdict::access_denied, psn);
+    return false;
+  }
+  const bool last = job.sent == job.packets;
+  if (last) {
+    // This answer acknowledges everything before it.
+    if (ack_pending_ && pending_.kind == wire::AckKind::ack &&
+        !pending_psn_.after(out.packet.psn)) {
+      ack_pending_ = false;
+    }
+    jobs_.pop();
+  }
+  return true;
+}
+
+bool Responder::emit_read(QueuePair& qp, Job& job, OutgoingPacket& out) {
+  using enum wire::Operation;
+  const std::uint32_t mtu = qp.mtu_bytes();
+  const std::uint32_t offset = job.sent * mtu;
+  const std::uint32_t bytes = std::min(job.length - offset, mtu);
+  const auto access = qp.environment.keys.remote(job.rkey, *qp.init.pd, qp.number,
+                                                 job.address + offset, bytes, Access::remote_read);
+  if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+  const bool first = job.sent == 0;
+  const bool last = job.sent + 1 == job.packets;
+  out.packet.opcode = wire::opcode(
+      wire::TransportClass::rc,
+      first ? (last ? read_response_only : read_response_first)
+            : (last ? read_response_last : read_response_middle));
+  out.packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
+  out.payload_bytes = bytes;
+  if (access.memory != nullptr && bytes > 0) {
+    out.pieces[out.piece_count++] = {access.memory, bytes};
+  }
+  ++job.sent;
+  return true;
+}
+
+void Responder::emit_acknowledge(QueuePair& qp, OutgoingPacket& out) {
+  out.packet = {};
+  out.clear_payload();
+  out.packet.destination_qp = qp.attributes().destination_qp;
+  out.path = &qp.attributes().address;
+  out.packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::acknowledge);
+  out.packet.psn = pending_psn_;
+  out.packet.syndrome = pending_;
+  out.packet.msn = msn_;
+  ack_pending_ = false;
+}
+
+}  // namespace tulle::transport::rc

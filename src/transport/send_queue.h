@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/ring.h"
+#include "verbs/memory.h"
+#include "verbs/types.h"
+
+namespace tulle::transport {
+
+// A send work request while it is queued or in flight.
+struct SendWqe {
+  std::uint64_t wr_id = 0;
+  std::uint64_t remote_address = 0;
+  std::uint64_t compare_add = 0;
+  std::uint64_t swap = 0;
+  RemoteKey rkey;
+  RemoteKey invalidate_rkey;
+  std::uint32_t immediate = 0;
+  std::uint32_t length = 0;   // bytes of the message
+  Psn first_psn;              // once started
+  std::uint32_t packets = 0;  // PSNs it takes, once started; 0 for local operations
+  verbs::SendOpcode opcode{};
+  verbs::SendFlags flags;
+  bool started = false;
+  bool executed = false;  // a local operation that is done
+  verbs::CompletionStatus status = verbs::CompletionStatus::success;  // a local error found while sending
+  std::uint8_t sge_count = 0;
+  std::uint32_t slot = 0;
+
+  Psn last_psn() const { return first_psn + (packets - 1); }
+  bool is_read_or_atomic() const {
+    return opcode == verbs::SendOpcode::read || is_atomic();
+  }
+  bool is_atomic() const {
+    return opcode == verbs::SendOpcode::compare_swap || opcode == verbs::SendOpcode::fetch_add;
+  }
+  bool is_local() const {
+    return opcode == verbs::SendOpcode::local_invalidate ||
+           opcode == verbs::SendOpcode::bind_window;
+  }
+  bool is_write() const {
+    return opcode == verbs::SendOpcode::write ||
+           opcode == verbs::SendOpcode::write_with_immediate;
+  }
+  // Whether it takes a receive request from the other side.
+  bool consumes_receive() const {
+    return opcode == verbs::SendOpcode::send || opcode == verbs::SendOpcode::send_with_immediate ||
+           opcode == verbs::SendOpcode::send_with_invalidate ||
+           opcode == verbs::SendOpcode::write_with_immediate;
+  }
+};
+
+// What a WQE carries beside its fixed part: for UD its destination, for a bind its window.
+struct DatagramTarget {
+  verbs::AddressVector to;
+  QpNumber qp;
+  Qkey qkey;
+};
+struct BindTarget {
+  verbs::MemoryWindow* window = nullptr;
+  verbs::WindowBinding binding;
+};
+
+// The send queue's memory: fixed parts in a ring, and for each slot room for its SGEs or its inline data. Taken with
+// the first post, so that an idle queue pair costs its header.
+class SendQueue {
+ public:
+  SendQueue() = default;
+  SendQueue(std::uint32_t work_requests, std::uint32_t sges, std::uint32_t inline_bytes);
+
+  std::uint32_t capacity() const { return capacity_; }
+  std::uint32_t sges_per_request() const { return sges_; }
+  std::uint32_t inline_bytes() const { return inline_bytes_; }
+
+  bool empty() const { return wqes_.empty(); }
+  std::uint32_t size() const { return wqes_.size(); }
+  SendWqe& operator[](std::uint32_t i) { return wqes_[i]; }
+  const SendWqe& operator[](std::uint32_t i) const { return wqes_[i]; }
+  SendWqe& front() { return wqes_.front(); }
+  void pop() { wqes_.pop(); }
+  void clear() { wqes_.clear(); }
+
+  // Checks the request's shape and copies it, with its SGEs or inline bytes.
+  verbs::VerbsStatus post(const verbs::SendRequest& request);
+
+  const verbs::Sge* sges(const SendWqe& wqe) const {
+    return reinterpret_cast<const verbs::Sge*>(data(wqe));
+  }
+  const std::byte* inline_data(const SendWqe& wqe) const { return data(wqe); }
+  const DatagramTarget& datagram_target(const SendWqe& wqe) const {
+    return extensions_[wqe.slot].datagram;
+  }
+  const BindTarget& bind_target(const SendWqe& wqe) const { return extensions_[wqe.slot].bind; }
+
+ private:
+  union Extension {
+    DatagramTarget datagram;
+    BindTarget bind;
+    Extension() : bind() {}
+  };
+
+  std::byte* data(const SendWqe& wqe) const {
+    return data_.get() + std::size_t{wqe.slot} * stride_;
+  }
+  void allocate();
+
+  std::uint32_t capacity_ = 0;
+  std::uint32_t sges_ = 0;
+  std::uint32_t inline_bytes_ = 0;
+  std::uint32_t stride_ = 0;
+  std::uint32_t next_slot_ = 0;
+  Ring<SendWqe> wqes_;
+  std::unique_ptr<std::byte[]> data_;
+  std::unique_ptr<Extension[]> extensions_;
+};
+
+}  // namespace tulle::transport

@@ -1,0 +1,101 @@
+#include "transport/ud/engine.h"
+
+#include <array>
+
+#include "transport/queue_pair.h"
+
+namespace tulle::transport::ud {
+
+using verbs::CompletionStatus;
+using verbs::QpState;
+using verbs::SendOpcode;
+
+namespace {
+
+// IBTA 10.2.5, 11.4.1.1: a Q_Key whose top bit is set stands for the queue pair's own.
+constexpr std::uint32_t privileged_qkey = 0x8000'0000;
+
+}  // namespace
+
+void Engine::start_sending(const QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
+
+bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
+  if (qp.state() != QpState::rts || qp.send_queue.empty()) return false;
+  const SendWqe wqe = qp.send_queue.front();
+  const DatagramTarget& target = qp.send_queue.datagram_target(wqe);
+  path_ = target.to;
+  out.packet = {};
+  out.clear_payload();
+  out.path = &path_;
+  const bool immediate = wqe.opcode == SendOpcode::send_with_immediate;
+  out.packet.opcode =
+      wire::opcode(wire::TransportClass::ud, immediate ? wire::Operation::send_only_with_immediate
+                                                       : wire::Operation::send_only);
+  out.packet.destination_qp = target.qp;
+  out.packet.psn = next_psn_;
+  out.packet.pad_count = static_cast<std::uint8_t>(-wqe.length & 3);
+  out.packet.solicited_event = wqe.flags.has(verbs::SendFlag::solicited);
+  out.packet.qkey =
+      (target.qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : target.qkey;
+  out.packet.source_qp = qp.number;
+  if (immediate) out.packet.immediate = wqe.immediate;
+
+  CompletionStatus status = CompletionStatus::success;
+  if (wqe.length > qp.mtu_bytes()) {
+    status = CompletionStatus::local_length_error;
+  } else if (!qp.gather(wqe, 0, wqe.length, out)) {
+    status = CompletionStatus::local_protection_error;
+  }
+  qp.send_queue.pop();
+  qp.complete(wqe, status, wqe.length);
+  if (status != CompletionStatus::success) {
+    qp.enter_send_queue_error();
+    return false;
+  }
+  ++next_psn_;
+  if (qp.state() == QpState::sqd) qp.sent_all();
+  return true;
+}
+
+// IBTA 9.8.3.2: whatever does not fit is dropped, and nobody is told.
+void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload,
+                            const wire::IpUdp& ip) {
+  auto& counters = qp.environment.counters;
+  const QpState state = qp.state();
+  const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
+                        state == QpState::sqe;
+  if (!receives || packet.qkey != qp.attributes().qkey || payload.bytes > qp.mtu_bytes()) {
+    ++counters.dropped_packets;
+    return;
+  }
+  // A message that does not fit is dropped and its receive request kept: a stranger must not be able to end this queue
+  // pair (IBTA 9.8.3.2 leaves the choice).
+  const std::uint64_t needed = payload.bytes + wire::grh_bytes;
+  verbs::Receive receive;
+  if (qp.next_receive_length() < needed || !qp.take_receive(receive)) {
+    ++counters.dropped_messages;
+    return;
+  }
+  verbs::Completion completion;
+  completion.wr_id = receive.wr_id;
+  completion.opcode = verbs::CompletionOpcode::receive;
+  completion.byte_length = payload.bytes + static_cast<std::uint32_t>(wire::grh_bytes);
+  completion.has_grh = true;
+  completion.has_immediate = wire::info(packet.opcode).immediate;
+  completion.immediate = packet.immediate;
+  completion.solicited = packet.solicited_event;
+  completion.source_qp = packet.source_qp;
+  std::array<std::byte, wire::grh_bytes> grh;
+  const std::size_t datagram = wire::header_bytes(packet.opcode) + payload.bytes +
+                               packet.pad_count + wire::icrc_bytes;
+  wire::encode_grh(ip, datagram, grh);
+  if (!qp.scatter(receive.sges.data(), receive.sge_count, 0,
+                  {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
+      !qp.scatter(receive.sges.data(), receive.sge_count, wire::grh_bytes, payload)) {
+    completion.status = CompletionStatus::local_protection_error;
+  }
+  qp.complete_receive(completion);
+  if (completion.status != CompletionStatus::success) qp.enter_error();
+}
+
+}  // namespace tulle::transport::ud

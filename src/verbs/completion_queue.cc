@@ -1,0 +1,82 @@
+#include "verbs/completion_queue.h"
+
+#include <algorithm>
+
+namespace tulle::verbs {
+
+void CompletionEvents::add(CompletionQueue& cq) {
+  if (cq.event_waits_) return;
+  cq.event_waits_ = true;
+  cq.next_event_ = nullptr;
+  (last != nullptr ? last->next_event_ : first) = &cq;
+  last = &cq;
+}
+
+CompletionQueue* CompletionEvents::take() {
+  CompletionQueue* cq = first;
+  if (cq == nullptr) return nullptr;
+  first = cq->next_event_;
+  if (first == nullptr) last = nullptr;
+  cq->event_waits_ = false;
+  return cq;
+}
+
+void CompletionEvents::remove(CompletionQueue& cq) {
+  if (!cq.event_waits_) return;
+  CompletionQueue* previous = nullptr;
+  for (CompletionQueue* at = first; at != &cq; at = at->next_event_) previous = at;
+  (previous != nullptr ? previous->next_event_ : first) = cq.next_event_;
+  if (last == &cq) last = previous;
+  cq.event_waits_ = false;
+}
+
+bool CompletionQueue::push(const Completion& completion) {
+  if (ring_.full() || overrun_) {
+    overrun_ = true;
+    return false;
+  }
+  ring_.push() = completion;
+  // IBTA 11.4.2.2: a completion in error counts as solicited.
+  const bool solicited = completion.solicited || completion.status != CompletionStatus::success;
+  if (armed_ == Armed::any || (armed_ == Armed::solicited && solicited)) {
+    armed_ = Armed::no;
+    events_.add(*this);
+  }
+  return true;
+}
+
+std::uint32_t CompletionQueue::poll(std::span<Completion> out) {
+  const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), ring_.size()));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    out[i] = ring_.front();
+    ring_.pop();
+  }
+  return count;
+}
+
+void CompletionQueue::arm(bool solicited_only) {
+  // Asking for any after asking for solicited widens it; the other way round it stays wide (IBTA 11.4.2.2).
+  if (!solicited_only) {
+    armed_ = Armed::any;
+  } else if (armed_ == Armed::no) {
+    armed_ = Armed::solicited;
+  }
+}
+
+bool CompletionQueue::resize(std::uint32_t entries) {
+  if (entries < ring_.size()) return false;
+  Ring<Completion> larger(entries);
+  for (; !ring_.empty(); ring_.pop()) larger.push() = ring_.front();
+  ring_ = std::move(larger);
+  return true;
+}
+
+void CompletionQueue::forget(QpNumber qp) {
+  for (std::uint32_t left = ring_.size(); left > 0; --left) {
+    const Completion completion = ring_.front();
+    ring_.pop();
+    if (completion.qp != qp) ring_.push() = completion;
+  }
+}
+
+}  // namespace tulle::verbs

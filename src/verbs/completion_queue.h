@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/ring.h"
+#include "verbs/types.h"
+
+namespace tulle::verbs {
+
+class CompletionQueue;
+
+// The completion queues that owe their application an event, oldest first: an intrusive list, so that raising an event
+// on the packet path allocates nothing.
+struct CompletionEvents {
+  CompletionQueue* first = nullptr;
+  CompletionQueue* last = nullptr;
+
+  void add(CompletionQueue& cq);
+  CompletionQueue* take();
+  void remove(CompletionQueue& cq);
+};
+
+// IBTA 10.2.6. An overflow is not survivable: the queue is in error from then on and says so once.
+class CompletionQueue {
+ public:
+  CompletionQueue(std::uint32_t entries, CompletionEvents& events, void* cookie)
+      : cookie(cookie), ring_(entries), events_(events) {}
+  ~CompletionQueue() { events_.remove(*this); }
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  std::uint32_t capacity() const { return ring_.capacity(); }
+  std::uint32_t size() const { return ring_.size(); }
+  bool overrun() const { return overrun_; }
+
+  // False: the queue is full; the completion is lost and the queue overrun.
+  bool push(const Completion& completion);
+  // Moves the oldest completions into `out`; returns how many.
+  std::uint32_t poll(std::span<Completion> out);
+  // The next completion (solicited_only: the next solicited or failed one) raises one event.
+  void arm(bool solicited_only);
+  // Keeps what is queued; false: it does not fit.
+  [[nodiscard]] bool resize(std::uint32_t entries);
+  // Drops the completions of a queue pair that goes away.
+  void forget(QpNumber qp);
+
+  void* cookie = nullptr;
+  std::uint32_t users = 0;  // queue pairs
+  bool overrun_told = false;
+
+ private:
+  friend struct CompletionEvents;
+  enum class Armed : std::uint8_t { no, solicited, any };
+
+  Ring<Completion> ring_;
+  CompletionEvents& events_;
+  CompletionQueue* next_event_ = nullptr;
+  bool event_waits_ = false;
+  bool overrun_ = false;
+  Armed armed_ = Armed::no;
+};
+
+}  // namespace tulle::verbs

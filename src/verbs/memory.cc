@@ -1,0 +1,112 @@
+#include "verbs/memory.h"
+
+namespace tulle::verbs {
+
+void KeyTable::add(KeyHolder& holder) {
+  std::uint32_t key = 0;
+  do {
+    key = static_cast<std::uint32_t>(random_.next() >> 32);
+  } while (key >> 8 == 0 || key >> 8 == 0xFF'FFFF || holders_.find(key >> 8) != nullptr);
+  holder.key = key;
+  holders_.insert(key >> 8, &holder);
+}
+
+void KeyTable::remove(KeyHolder& holder) { holders_.erase(holder.key >> 8); }
+
+void KeyTable::renew(KeyHolder& holder) {
+  const std::uint32_t old_index = holder.key >> 8;
+  add(holder);  // while the old index is still taken, so that the key differs from it
+  holders_.erase(old_index);
+}
+
+KeyHolder* KeyTable::find(std::uint32_t key) const {
+  KeyHolder* holder = holders_.find(key >> 8);
+  return holder != nullptr && holder->key == key ? holder : nullptr;
+}
+
+KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
+                                 std::uint64_t bytes, bool write) const {
+  const KeyHolder* holder = find(key.value);
+  if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return {};
+  const auto& region = static_cast<const MemoryRegion&>(*holder);
+  if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
+  if (write && !region.access.has(verbs::Access::local_write)) return {};
+  return {Verdict::ok, region.at(address)};
+}
+
+KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
+                                  std::uint64_t address, std::uint64_t bytes,
+                                  AccessFlags needed) const {
+  // IBTA 9.7.4.1.5: the R_Key of a request for no bytes is not validated.
+  if (bytes == 0) return {Verdict::ok, nullptr};
+  const KeyHolder* holder = find(key.value);
+  if (holder == nullptr) return {};
+  if (holder->kind == KeyHolder::Kind::region) {
+    const auto& region = static_cast<const MemoryRegion&>(*holder);
+    if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
+    if (!region.access.has_all(needed)) return {};
+    return {Verdict::ok, region.at(address)};
+  }
+  const auto& window = static_cast<const MemoryWindow&>(*holder);
+  if (window.region == nullptr || window.pd != &pd || !window.access.has_all(needed)) return {};
+  if (window.type == WindowType::type2 && window.qp != qp) return {};
+  // A zero-based window names its first byte 0.
+  const bool zero_based = window.access.has(verbs::Access::zero_based);
+  const std::uint64_t start = zero_based ? 0 : window.address;
+  if (address < start || bytes > window.length || address - start > window.length - bytes) {
+    return {};
+  }
+  const std::uint64_t in_region = address - start + window.address;
+  if (!window.region->valid || !window.region->covers(in_region, bytes)) return {};
+  return {Verdict::ok, window.region->at(in_region)};
+}
+
+bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
+                    const WindowBinding& binding) {
+  if (window.pd != &pd) return false;
+  if (window.type == WindowType::type1 && binding.length == 0) {
+    unbind(window);
+    renew(window);
+    return true;
+  }
+  if (binding.region == nullptr || binding.region->pd != &pd || !binding.region->valid) return false;
+  const AccessFlags access = binding.access;
+  const AccessFlags writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
+  if (!binding.region->access.has(Access::bind_window)) return false;
+  if ((access & writes).any() && !binding.region->access.has(Access::local_write)) return false;
+  if (!binding.region->covers(binding.address, binding.length)) return false;
+  if (window.type == WindowType::type2) {
+    // IBTA 10.6.7.2.6: only an unbound type 2 window is bound, with a new key of which the consumer chose 8 bits.
+    if (window.region != nullptr || binding.length == 0) return false;
+    if (binding.new_key.value >> 8 != window.key >> 8) return false;
+    window.key = binding.new_key.value;
+    window.qp = qp;
+  } else {
+    unbind(window);
+    renew(window);
+  }
+  window.region = binding.region;
+  window.address = binding.address;
+  window.length = binding.length;
+  window.access = access;
+  ++binding.region->bound_windows;
+  return true;
+}
+
+bool KeyTable::invalidate(RemoteKey key, const ProtectionDomain& pd, QpNumber qp) {
+  KeyHolder* holder = find(key.value);
+  if (holder == nullptr || holder->kind != KeyHolder::Kind::window) return false;
+  auto& window = static_cast<MemoryWindow&>(*holder);
+  if (window.type != WindowType::type2 || window.pd != &pd || window.region == nullptr) return false;
+  if (window.qp != qp) return false;
+  unbind(window);
+  return true;
+}
+
+void KeyTable::unbind(MemoryWindow& window) {
+  if (window.region == nullptr) return;
+  --window.region->bound_windows;
+  window.region = nullptr;
+}
+
+}  // namespace tulle::verbs

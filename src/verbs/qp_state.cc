@@ -1,0 +1,102 @@
+#include "verbs/qp_state.h"
+
+#include <array>
+#include <initializer_list>
+
+namespace tulle::verbs {
+namespace {
+
+using A = QpAttribute;
+
+constexpr QpAttributeMask set(std::initializer_list<A> attributes) {
+  QpAttributeMask mask;
+  for (A attribute : attributes) mask |= attribute;
+  return mask;
+}
+
+struct Requirements {
+  QpAttributeMask required;
+  QpAttributeMask optional;
+};
+
+// One row a step; columns RC, UC, UD. Steps to reset and to error are allowed from everywhere, with nothing else.
+struct Step {
+  QpState from;
+  QpState to;
+  std::array<Requirements, 3> by_type;
+};
+
+constexpr std::array<Step, 9> ladder = {{
+    {QpState::reset, QpState::init,
+     {{{set({A::pkey_index, A::port, A::access_flags}), {}},
+       {set({A::pkey_index, A::port, A::access_flags}), {}},
+       {set({A::pkey_index, A::port, A::qkey}), {}}}}},
+    {QpState::init, QpState::init,
+     {{{{}, set({A::pkey_index, A::port, A::access_flags})},
+       {{}, set({A::pkey_index, A::port, A::access_flags})},
+       {{}, set({A::pkey_index, A::port, A::qkey})}}}},
+    {QpState::init, QpState::rtr,
+     {{{set({A::address_vector, A::path_mtu, A::destination_qp, A::rq_psn, A::max_dest_rd_atomic,
+             A::min_rnr_timer}),
+        set({A::alternate_path, A::access_flags, A::pkey_index})},
+       {set({A::address_vector, A::path_mtu, A::destination_qp, A::rq_psn}),
+        set({A::alternate_path, A::access_flags, A::pkey_index})},
+       {{}, set({A::pkey_index, A::qkey})}}}},
+    {QpState::rtr, QpState::rts,
+     {{{set({A::timeout, A::retry_count, A::rnr_retry, A::sq_psn, A::max_rd_atomic}),
+        set({A::current_state, A::alternate_path, A::access_flags, A::min_rnr_timer,
+             A::path_migration_state, A::rate_limit})},
+       {set({A::sq_psn}), set({A::current_state, A::alternate_path, A::access_flags,
+                               A::path_migration_state, A::rate_limit})},
+       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit})}}}},
+    {QpState::rts, QpState::rts,
+     {{{{}, set({A::current_state, A::access_flags, A::alternate_path, A::path_migration_state,
+                 A::min_rnr_timer, A::rate_limit})},
+       {{}, set({A::current_state, A::access_flags, A::alternate_path, A::path_migration_state,
+                 A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+    {QpState::rts, QpState::sqd,
+     {{{{}, set({A::sqd_async_notify})},
+       {{}, set({A::sqd_async_notify})},
+       {{}, set({A::sqd_async_notify})}}}},
+    {QpState::sqd, QpState::rts,
+     {{{{}, set({A::current_state, A::alternate_path, A::access_flags, A::min_rnr_timer,
+                 A::path_migration_state, A::rate_limit})},
+       {{}, set({A::current_state, A::alternate_path, A::access_flags, A::path_migration_state,
+                 A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+    {QpState::sqd, QpState::sqd,
+     {{{{}, set({A::port, A::address_vector, A::timeout, A::retry_count, A::rnr_retry,
+                 A::max_rd_atomic, A::max_dest_rd_atomic, A::alternate_path, A::access_flags,
+                 A::pkey_index, A::min_rnr_timer, A::path_migration_state})},
+       {{}, set({A::address_vector, A::alternate_path, A::access_flags, A::pkey_index,
+                 A::path_migration_state})},
+       {{}, set({A::pkey_index, A::qkey})}}}},
+    // RC has no send-queue-error state (IBTA 10.3.1.6), so the step never applies to it.
+    {QpState::sqe, QpState::rts,
+     {{{{}, {}},
+       {{}, set({A::current_state, A::access_flags, A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+}};
+
+}  // namespace
+
+LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes) {
+  const QpAttributeMask given = attributes.without(A::state);
+  if (to == QpState::reset || to == QpState::error) {
+    return given.any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
+  }
+  for (const Step& step : ladder) {
+    if (step.from != from || step.to != to) continue;
+    if (from == QpState::sqe && type == QpType::rc) break;
+    const Requirements& row = step.by_type[static_cast<std::size_t>(type)];
+    if (!given.has_all(row.required)) return LadderVerdict::attribute_missing;
+    if (given.without(row.required | row.optional).any()) {
+      return LadderVerdict::attribute_not_allowed;
+    }
+    return LadderVerdict::ok;
+  }
+  return LadderVerdict::no_such_step;
+}
+
+}  // namespace tulle::verbs

@@ -1,0 +1,48 @@
+#pragma once
+
+// The queue pair's ladder of states and the attributes each step requires and allows (IBTA 10.3.1, 11.2.5.2 tables).
+
+#include <cstdint>
+
+#include "verbs/types.h"
+
+namespace tulle::verbs {
+
+enum class QpAttribute : std::uint32_t {
+  state = 1 << 0,
+  current_state = 1 << 1,
+  sqd_async_notify = 1 << 2,
+  access_flags = 1 << 3,
+  pkey_index = 1 << 4,
+  port = 1 << 5,
+  qkey = 1 << 6,
+  address_vector = 1 << 7,
+  path_mtu = 1 << 8,
+  timeout = 1 << 9,
+  retry_count = 1 << 10,
+  rnr_retry = 1 << 11,
+  rq_psn = 1 << 12,
+  max_rd_atomic = 1 << 13,
+  alternate_path = 1 << 14,
+  min_rnr_timer = 1 << 15,
+  sq_psn = 1 << 16,
+  max_dest_rd_atomic = 1 << 17,
+  path_migration_state = 1 << 18,
+  capabilities = 1 << 19,
+  destination_qp = 1 << 20,
+  rate_limit = 1 << 21,
+};
+using QpAttributeMask = Flags<QpAttribute>;
+
+enum class LadderVerdict : std::uint8_t {
+  ok,
+  no_such_step,
+  attribute_missing,
+  attribute_not_allowed,
+};
+
+// Whether a queue pair of `type` may go from one state to the other with just these attributes. `state` itself and
+// `current_state` are part of no row: state is implied, current_state allowed where IBTA allows it.
+LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes);
+
+}  // namespace tulle::verbs

@@ -1,0 +1,53 @@
+#include "verbs/receive_queue.h"
+
+#include <algorithm>
+
+namespace tulle::verbs {
+
+VerbsStatus ReceiveQueue::post(const ReceiveRequest& request) {
+  if (request.sges.size() > sges_per_request_) return VerbsStatus::invalid_argument;
+  if (wqes_.capacity() == 0 && capacity_ > 0) {
+    wqes_ = Ring<Wqe>(capacity_);
+    sges_ = std::make_unique<Sge[]>(std::size_t{capacity_} * sges_per_request_);
+  }
+  if (wqes_.full()) return VerbsStatus::out_of_memory;
+  Wqe& wqe = wqes_.push();
+  wqe = {request.wr_id, static_cast<std::uint32_t>(request.sges.size()), next_slot_};
+  next_slot_ = next_slot_ + 1 == capacity_ ? 0 : next_slot_ + 1;
+  std::copy(request.sges.begin(), request.sges.end(),
+            sges_.get() + std::size_t{wqe.slot} * sges_per_request_);
+  return VerbsStatus::ok;
+}
+
+bool ReceiveQueue::take(Receive& out) {
+  if (wqes_.empty()) return false;
+  const Wqe& wqe = wqes_.front();
+  out.wr_id = wqe.wr_id;
+  out.sge_count = wqe.sge_count;
+  const Sge* sges = sges_.get() + std::size_t{wqe.slot} * sges_per_request_;
+  std::copy(sges, sges + wqe.sge_count, out.sges.begin());
+  wqes_.pop();
+  return true;
+}
+
+std::uint64_t ReceiveQueue::front_length() const {
+  if (wqes_.empty()) return 0;
+  const Wqe& wqe = wqes_[0];
+  std::uint64_t sum = 0;
+  const Sge* sges = sges_.get() + std::size_t{wqe.slot} * sges_per_request_;
+  for (std::uint32_t i = 0; i < wqe.sge_count; ++i) sum += sges[i].length;
+  return sum;
+}
+
+bool ReceiveQueue::resize(std::uint32_t work_requests) {
+  if (work_requests < wqes_.size()) return false;
+  ReceiveQueue larger(work_requests, sges_per_request_);
+  for (Receive receive; take(receive);) {
+    const auto status = larger.post({receive.wr_id, {receive.sges.data(), receive.sge_count}});
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
+  *this = std::move(larger);
+  return true;
+}
+
+}  // namespace tulle::verbs

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/ring.h"
+#include "verbs/protection_domain.h"
+#include "verbs/types.h"
+
+namespace tulle::verbs {
+
+inline constexpr std::uint32_t sges_max = 16;  // of one work request
+
+// A receive work request that a message took: copied out of its queue, since a shared queue goes on without it.
+struct Receive {
+  std::uint64_t wr_id = 0;
+  std::uint32_t sge_count = 0;
+  std::array<Sge, sges_max> sges;
+
+  std::uint64_t length() const {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < sge_count; ++i) sum += sges[i].length;
+    return sum;
+  }
+};
+
+// Receive work requests in the order in which they were posted. Memory is taken with the first post: an idle queue
+// costs its header.
+class ReceiveQueue {
+ public:
+  ReceiveQueue() = default;
+  ReceiveQueue(std::uint32_t work_requests, std::uint32_t sges)
+      : capacity_(work_requests), sges_per_request_(sges) {}
+
+  std::uint32_t capacity() const { return capacity_; }
+  std::uint32_t sges_per_request() const { return sges_per_request_; }
+  std::uint32_t size() const { return wqes_.size(); }
+  bool empty() const { return wqes_.empty(); }
+
+  VerbsStatus post(const ReceiveRequest& request);
+  // False: the queue is empty.
+  [[nodiscard]] bool take(Receive& out);
+  // Bytes that the next request has room for; 0 when the queue is empty.
+  std::uint64_t front_length() const;
+  [[nodiscard]] bool resize(std::uint32_t work_requests);
+  void clear() { wqes_.clear(); }
+
+ private:
+  struct Wqe {
+    std::uint64_t wr_id = 0;
+    std::uint32_t sge_count = 0;
+    std::uint32_t slot = 0;  // of its sges
+  };
+
+  std::uint32_t capacity_ = 0;
+  std::uint32_t sges_per_request_ = 0;
+  std::uint32_t next_slot_ = 0;
+  Ring<Wqe> wqes_;
+  std::unique_ptr<Sge[]> sges_;
+};
+
+// IBTA 10.2.9.
+class SharedReceiveQueue {
+ public:
+  SharedReceiveQueue(ProtectionDomain& pd, std::uint32_t work_requests, std::uint32_t sges,
+                     void* cookie)
+      : pd(&pd), cookie(cookie), queue(work_requests, sges) {}
+
+  ProtectionDomain* pd;
+  void* cookie;
+  ReceiveQueue queue;
+  std::uint32_t limit = 0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
+  std::uint32_t users = 0;
+};
+
+}  // namespace tulle::verbs

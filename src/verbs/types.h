@@ -1,0 +1,205 @@
+#pragma once
+
+// The verbs model's vocabulary (IBTA chapters 10 and 11), independent of any C ABI. Enumerators that the C API numbers
+// too are translated in the shim, never cast.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace tulle::verbs {
+
+enum class QpType : std::uint8_t { rc, uc, ud };
+enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, error };
+enum class Mtu : std::uint16_t { b256 = 256, b512 = 512, b1024 = 1024, b2048 = 2048, b4096 = 4096 };
+constexpr std::uint32_t bytes(Mtu mtu) { return static_cast<std::uint32_t>(mtu); }
+
+// A set of flags of one enum.
+template <typename Flag>
+class Flags {
+ public:
+  constexpr Flags() = default;
+  constexpr Flags(Flag flag) : bits_(static_cast<std::uint32_t>(flag)) {}  // NOLINT(google-explicit-constructor)
+  constexpr bool has(Flag flag) const {
+    return (bits_ & static_cast<std::uint32_t>(flag)) == static_cast<std::uint32_t>(flag);
+  }
+  constexpr bool has_all(Flags other) const { return (bits_ & other.bits_) == other.bits_; }
+  constexpr bool any() const { return bits_ != 0; }
+  constexpr std::uint32_t bits() const { return bits_; }
+  constexpr Flags operator|(Flags other) const { return from_bits(bits_ | other.bits_); }
+  constexpr Flags operator&(Flags other) const { return from_bits(bits_ & other.bits_); }
+  constexpr Flags& operator|=(Flags other) {
+    bits_ |= other.bits_;
+    return *this;
+  }
+  constexpr Flags without(Flags other) const { return from_bits(bits_ & ~other.bits_); }
+  constexpr bool operator==(const Flags&) const = default;
+  static constexpr Flags from_bits(std::uint32_t bits) {
+    Flags flags;
+    flags.bits_ = bits;
+    return flags;
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+// IBTA 10.6.3.1.
+enum class Access : std::uint32_t {
+  local_write = 1,
+  remote_write = 2,
+  remote_read = 4,
+  remote_atomic = 8,
+  bind_window = 16,
+  zero_based = 32,
+};
+using AccessFlags = Flags<Access>;
+
+enum class SendOpcode : std::uint8_t {
+  send,
+  send_with_immediate,
+  send_with_invalidate,
+  write,
+  write_with_immediate,
+  read,
+  compare_swap,
+  fetch_add,
+  local_invalidate,
+  bind_window,
+};
+inline constexpr std::size_t send_opcodes = 10;
+
+enum class SendFlag : std::uint32_t { signaled = 1, fence = 2, solicited = 4, inline_data = 8 };
+using SendFlags = Flags<SendFlag>;
+
+// A piece of local memory: [address, address + length) within the region that lkey names.
+struct Sge {
+  std::uint64_t address = 0;
+  std::uint32_t length = 0;  // bytes; here 0 means none
+  LocalKey lkey;
+};
+
+// One work request for a send queue (IBTA 11.4.1.1). Spans are read during the call only.
+struct SendRequest {
+  std::uint64_t wr_id = 0;
+  SendOpcode opcode = SendOpcode::send;
+  SendFlags flags;
+  std::span<const Sge> sges;
+  // Inline data, instead of sges, where flags has inline_data: the pieces in order.
+  std::span<const std::span<const std::byte>> inline_pieces;
+
+  std::uint64_t remote_address = 0;  // write, read, atomics
+  RemoteKey rkey;                    // write, read, atomics
+  std::uint32_t immediate = 0;       // the four bytes as they lie in the application's memory
+  RemoteKey invalidate_rkey;         // send_with_invalidate, local_invalidate
+  std::uint64_t compare_add = 0;     // host order
+  std::uint64_t swap = 0;            // host order
+
+  // UD (IBTA 11.4.1.1): where to. The handle is the one that create_ah gave.
+  class AddressHandle* address_handle = nullptr;
+  QpNumber remote_qp;
+  Qkey remote_qkey;
+
+  // bind_window
+  class MemoryWindow* window = nullptr;
+  RemoteKey window_rkey;  // type 2: the new key
+  class MemoryRegion* window_region = nullptr;
+  std::uint64_t window_address = 0;
+  std::uint64_t window_length = 0;
+  AccessFlags window_access;
+};
+
+struct ReceiveRequest {
+  std::uint64_t wr_id = 0;
+  std::span<const Sge> sges;
+};
+
+// IBTA 11.6.2, in the order in which the C API numbers them.
+enum class CompletionStatus : std::uint8_t {
+  success = 0,
+  local_length_error,
+  local_qp_operation_error,
+  local_eec_operation_error,
+  local_protection_error,
+  flushed,
+  memory_window_bind_error,
+  bad_response_error,
+  local_access_error,
+  remote_invalid_request_error,
+  remote_access_error,
+  remote_operation_error,
+  retry_exceeded_error,
+  rnr_retry_exceeded_error,
+};
+
+enum class CompletionOpcode : std::uint8_t {
+  send,
+  write,
+  read,
+  compare_swap,
+  fetch_add,
+  bind_window,
+  local_invalidate,
+  receive,
+  receive_write_with_immediate,
+};
+
+struct Completion {
+  std::uint64_t wr_id = 0;
+  CompletionStatus status = CompletionStatus::success;
+  CompletionOpcode opcode = CompletionOpcode::send;
+  bool has_immediate = false;
+  bool has_invalidate = false;
+  bool has_grh = false;
+  bool solicited = false;       // drives the event; not shown to the application
+  std::uint32_t byte_length = 0;
+  std::uint32_t immediate = 0;  // as on the wire, in memory order
+  RemoteKey invalidated_rkey;
+  QpNumber qp;
+  QpNumber source_qp;           // UD
+  std::uint32_t vendor_error = 0;
+  void* qp_cookie = nullptr;    // the QP's, for APIs that want the QP object
+};
+
+// Asynchronous events (IBTA 11.6.3).
+enum class EventType : std::uint8_t {
+  cq_error,
+  qp_fatal,
+  qp_request_error,
+  qp_access_error,
+  communication_established,
+  send_queue_drained,
+  last_wqe_reached,
+  srq_error,
+  srq_limit_reached,
+  port_active,
+  port_error,
+  gid_change,
+  device_fatal,
+};
+
+// What a caller did wrong, or may not have; the shim turns it into an errno.
+enum class [[nodiscard]] VerbsStatus : std::uint8_t {
+  ok,
+  invalid_argument,   // EINVAL
+  out_of_memory,      // ENOMEM: a queue is full, a limit is reached
+  busy,               // EBUSY: something still refers to the object
+  not_supported,      // EOPNOTSUPP
+  invalid_state,      // EINVAL: not in this QP state
+};
+
+// Where a QP's or address handle's packets go (IBTA 11.2.2.1 address vector, for a RoCE port).
+struct AddressVector {
+  Gid destination;
+  std::uint8_t source_gid_index = 0;
+  std::uint8_t hop_limit = 64;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t service_level = 0;
+  std::uint32_t flow_label = 0;  // 20 bits
+  std::uint8_t port = 1;
+};
+
+}  // namespace tulle::verbs
