@@ -175,6 +175,9 @@ class Adapter {
   // The next event for the application; false: none.
   bool pull_event(Event& event);
 
+  // A shorter way to peers on the same host, before any queue pair is connected; null: none.
+  void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
+
   const Counters& counters();
   std::uint32_t queue_pairs_in_use() const {
     return static_cast<std::uint32_t>(qps_by_number_.size());

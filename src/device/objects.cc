@@ -53,6 +53,7 @@ verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void*
   region->iova = start;
   region->access = access;
   environment_.keys.add(*region);
+  if (environment_.direct != nullptr) environment_.direct->expose(*region);
   ++pd.users;
   return regions_.add(std::move(region));
 }
@@ -62,6 +63,7 @@ VerbsStatus Adapter::reregister(verbs::MemoryRegion& region, const Reregistratio
   const AccessFlags access = change.change_access ? change.access : region.access;
   const bool wraps = change.change_range && change.iova + change.length < change.iova;
   if (wraps || !access_makes_sense(access)) return VerbsStatus::invalid_argument;
+  if (environment_.direct != nullptr) environment_.direct->withdraw(region);
   if (change.pd != nullptr) {
     --region.pd->users;
     region.pd = change.pd;
@@ -74,11 +76,13 @@ VerbsStatus Adapter::reregister(verbs::MemoryRegion& region, const Reregistratio
   }
   region.access = access;
   if (change.pd != nullptr || change.change_range) environment_.keys.renew(region);
+  if (environment_.direct != nullptr) environment_.direct->expose(region);
   return VerbsStatus::ok;
 }
 
 VerbsStatus Adapter::destroy(verbs::MemoryRegion* region) {
   if (region->bound_windows > 0) return VerbsStatus::busy;
+  if (environment_.direct != nullptr) environment_.direct->withdraw(*region);
   environment_.keys.remove(*region);
   --region->pd->users;
   regions_.destroy(region);

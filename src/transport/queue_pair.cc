@@ -93,7 +93,11 @@ VerbsStatus QueuePair::modify(Time now, const QueuePairAttributes& attributes,
     return status;
   }
   apply(attributes, mask);
-  if (mask.has(QpAttribute::state)) enter(now, from, to);
+  if (mask.has(QpAttribute::state)) {
+    enter(now, from, to);
+  } else {
+    tell_direct_path();
+  }
   return VerbsStatus::ok;
 }
 
@@ -146,6 +150,7 @@ void QueuePair::enter(Time, QpState from, QpState to) {
   }
   attributes_.state = to;
   if (to == QpState::reset) return reset();
+  tell_direct_path();
   auto* rc = std::get_if<rc::Engine>(&engine_);
   auto* uc = std::get_if<uc::Engine>(&engine_);
   auto* ud = std::get_if<ud::Engine>(&engine_);
@@ -207,6 +212,22 @@ VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
   return status;
 }
 
+// Peers on this host may reach a connected queue pair, and no other.
+void QueuePair::tell_direct_path() {
+  if (environment.direct == nullptr || init.type != QpType::rc) return;
+  const QpState state = attributes_.state;
+  if (state == QpState::rtr || state == QpState::rts || state == QpState::sqd) {
+    environment.direct->expose(*this);
+  } else {
+    environment.direct->withdraw(*this);
+  }
+}
+
+QueuePair::~QueuePair() {
+  attributes_.state = QpState::reset;
+  tell_direct_path();
+}
+
 void QueuePair::reset() {
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) *rc = {};
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset();
@@ -217,6 +238,7 @@ void QueuePair::reset() {
   init.send_cq->forget(number);
   init.receive_cq->forget(number);
   attributes_ = {};
+  tell_direct_path();
   drained_told_ = communication_told_ = failing_ = false;
 }
 
@@ -329,6 +351,7 @@ void QueuePair::enter_error() {
   if (failing_) return;
   failing_ = true;
   attributes_.state = QpState::error;
+  tell_direct_path();
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.reset();
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset_sending();
   flush_sends();

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "transport/congestion/window.h"
 #include "transport/counters.h"
+#include "transport/direct_path.h"
 #include "transport/packet_io.h"
 #include "transport/rc/engine.h"
 #include "transport/send_queue.h"
@@ -39,6 +40,7 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
+  DirectPath* direct = nullptr;  // the driver's, where it has one
 
   explicit Environment(std::uint64_t seed) : keys(seed) {}
 };
@@ -84,6 +86,7 @@ struct QueuePairAttributes {
 class QueuePair {
  public:
   QueuePair(QpNumber number, const QueuePairInit& init, Environment& environment);
+  ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
@@ -151,6 +154,7 @@ class QueuePair {
                                       verbs::QpAttributeMask mask) const;
   void enter(Time now, verbs::QpState from, verbs::QpState to);
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
+  void tell_direct_path();
   void flush_sends();
   void flush_receives();
   void reset();

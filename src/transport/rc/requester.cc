@@ -49,6 +49,7 @@ void Requester::start(QueuePair& qp) {
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
   window_.reset(qp.environment.congestion);
+  if (qp.environment.direct != nullptr) direct_ = qp.environment.direct->connect(qp);
 }
 
 Psn Requester::cursor_psn(const QueuePair& qp) const {
@@ -71,6 +72,7 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (halted_ || !rnr_until_.is_never()) return false;
   while (cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
+    if (direct_ != 0 && execute_direct(qp)) continue;
     if (!wqe.started) {
       const Begin begun = begin(qp, wqe);
       if (begun == Begin::wait || begun == Begin::failed) return false;
@@ -147,6 +149,39 @@ Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
   wqe.packets = 0;
   wqe.first_psn = next_psn_;
   return Begin::executed;
+}
+
+// A WRITE or READ at the head of the queue, with nothing in flight before it, needs no packets where the peer's memory
+// can be reached: all earlier requests are done, so that their order is kept. It takes no PSN, of which the peer knows
+// nothing. False: it goes the long way, which also finds out what is wrong with it.
+bool Requester::execute_direct(QueuePair& qp) {
+  const SendWqe& wqe = qp.send_queue[cursor_];
+  const bool fits = wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::read;
+  if (cursor_ != 0 || wqe.started || !fits || wqe.length == 0) return false;
+  if (qp.state() != QpState::rts) return false;
+  std::array<std::span<std::byte>, verbs::sges_max> pieces;
+  std::size_t count = 0;
+  const bool read = wqe.opcode == SendOpcode::read;
+  if (wqe.flags.has(SendFlag::inline_data)) {
+    pieces[count++] = {const_cast<std::byte*>(qp.send_queue.inline_data(wqe)), wqe.length};
+  } else {
+    const verbs::Sge* sges = qp.send_queue.sges(wqe);
+    for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
+      if (sges[i].length == 0) continue;
+      const auto access = qp.environment.keys.local(sges[i].lkey, *qp.init.pd, sges[i].address,
+                                                    sges[i].length, read);
+      if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+      pieces[count++] = {access.memory, sges[i].length};
+    }
+  }
+  const DirectPath::Transfer transfer{read, wqe.remote_address, wqe.rkey, wqe.length,
+                                      {pieces.data(), count}};
+  if (!qp.environment.direct->execute(qp, direct_, transfer)) return false;
+  ++qp.environment.counters.direct_transfers;
+  qp.environment.counters.direct_bytes += wqe.length;
+  retire(qp, CompletionStatus::success, wqe.length);
+  retire_ready(qp);
+  return true;
 }
 
 bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {

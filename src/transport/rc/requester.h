@@ -27,7 +27,7 @@ namespace tulle::transport::rc {
 
 class Requester {
  public:
-  // RTR to RTS: the first PSN is known.
+  // RTR to RTS: the first PSN is known, and whether the peer can be reached without packets.
   void start(QueuePair& qp);
   void reset() { *this = {}; }
 
@@ -53,6 +53,7 @@ class Requester {
   // requester.cc: sending
   Begin begin(QueuePair& qp, SendWqe& wqe);
   Begin execute_local(QueuePair& qp, SendWqe& wqe);
+  bool execute_direct(QueuePair& qp);
   bool must_wait(const QueuePair& qp, const SendWqe& wqe) const;
   bool emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
   bool emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
@@ -104,6 +105,7 @@ class Requester {
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
   bool rewound_ = false;  // went back to unacknowledged_ since it last moved
+  std::uint32_t direct_ = 0;  // the direct path's token, or 0
   bool halted_ = false;   // a request ahead of the head failed locally; nothing after it is sent
   std::uint32_t since_ack_request_ = 0;
 };

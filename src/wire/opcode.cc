@@ -1,0 +1,212 @@
+#include "wire/opcode.h"
+
+#include <cstddef>
+
+#include "wire/aeth.h"
+#include "wire/atomic_eth.h"
+#include "wire/bth.h"
+#include "wire/cnp.h"
+#include "wire/deth.h"
+#include "wire/feth.h"
+#include "wire/immediate.h"
+#include "wire/reth.h"
+#include "wire/xrceth.h"
+
+namespace tulle::wire {
+namespace {
+
+struct OperationRow {
+  Operation operation;
+  std::string_view name;
+  OpcodeInfo info;  // as RC has it
+};
+
+// What an operation carries, before its transport adds or forbids anything (IBTA 9.2.1 and 9.3;
+// FLUSH and ATOMIC WRITE: annex A19).
+constexpr OperationRow operation_rows[] = {
+    {Operation::send_first, "SEND First",
+     {.kind = Kind::send, .position = Position::first, .payload = true}},
+    {Operation::send_middle, "SEND Middle",
+     {.kind = Kind::send, .position = Position::middle, .payload = true}},
+    {Operation::send_last, "SEND Last",
+     {.kind = Kind::send, .position = Position::last, .payload = true}},
+    {Operation::send_last_with_immediate, "SEND Last with Immediate",
+     {.kind = Kind::send, .position = Position::last, .immediate = true, .payload = true}},
+    {Operation::send_only, "SEND Only",
+     {.kind = Kind::send, .position = Position::only, .payload = true}},
+    {Operation::send_only_with_immediate, "SEND Only with Immediate",
+     {.kind = Kind::send, .position = Position::only, .immediate = true, .payload = true}},
+    {Operation::write_first, "RDMA WRITE First",
+     {.kind = Kind::write, .position = Position::first, .reth = true, .payload = true}},
+    {Operation::write_middle, "RDMA WRITE Middle",
+     {.kind = Kind::write, .position = Position::middle, .payload = true}},
+    {Operation::write_last, "RDMA WRITE Last",
+     {.kind = Kind::write, .position = Position::last, .payload = true}},
+    {Operation::write_last_with_immediate, "RDMA WRITE Last with Immediate",
+     {.kind = Kind::write, .position = Position::last, .immediate = true, .payload = true}},
+    {Operation::write_only, "RDMA WRITE Only",
+     {.kind = Kind::write, .position = Position::only, .reth = true, .payload = true}},
+    {Operation::write_only_with_immediate, "RDMA WRITE Only with Immediate",
+     {.kind = Kind::write,
+      .position = Position::only,
+      .reth = true,
+      .immediate = true,
+      .payload = true}},
+    {Operation::read_request, "RDMA READ Request", {.kind = Kind::read_request, .reth = true}},
+    {Operation::read_response_first, "RDMA READ Response First",
+     {.kind = Kind::read_response, .position = Position::first, .aeth = true, .payload = true}},
+    {Operation::read_response_middle, "RDMA READ Response Middle",
+     {.kind = Kind::read_response, .position = Position::middle, .payload = true}},
+    {Operation::read_response_last, "RDMA READ Response Last",
+     {.kind = Kind::read_response, .position = Position::last, .aeth = true, .payload = true}},
+    {Operation::read_response_only, "RDMA READ Response Only",
+     {.kind = Kind::read_response, .position = Position::only, .aeth = true, .payload = true}},
+    {Operation::acknowledge, "Acknowledge", {.kind = Kind::acknowledge, .aeth = true}},
+    {Operation::atomic_acknowledge, "ATOMIC Acknowledge",
+     {.kind = Kind::atomic_acknowledge, .aeth = true, .atomic_ack_eth = true}},
+    {Operation::compare_swap, "CmpSwap", {.kind = Kind::atomic, .atomic_eth = true}},
+    {Operation::fetch_add, "FetchAdd", {.kind = Kind::atomic, .atomic_eth = true}},
+    {Operation::send_last_with_invalidate, "SEND Last with Invalidate",
+     {.kind = Kind::send, .position = Position::last, .invalidate = true, .payload = true}},
+    {Operation::send_only_with_invalidate, "SEND Only with Invalidate",
+     {.kind = Kind::send, .position = Position::only, .invalidate = true, .payload = true}},
+    {Operation::flush, "FLUSH", {.kind = Kind::flush, .reth = true, .feth = true}},
+    {Operation::atomic_write, "ATOMIC WRITE",
+     {.kind = Kind::atomic_write, .reth = true, .payload = true}},
+};
+
+constexpr bool is_response(Kind kind) {
+  return kind == Kind::read_response || kind == Kind::acknowledge ||
+         kind == Kind::atomic_acknowledge;
+}
+
+// Whether a transport has an operation at all (IBTA 9.2.1; UC: 9.8, UD: 9.8.3, XRC: A14).
+constexpr bool offers(TransportClass transport, const OperationRow& row) {
+  switch (transport) {
+    case TransportClass::rc:
+    case TransportClass::xrc:
+      return true;
+    case TransportClass::uc:
+      return (row.info.kind == Kind::send || row.info.kind == Kind::write) && !row.info.invalidate;
+    case TransportClass::ud:
+      return row.operation == Operation::send_only ||
+             row.operation == Operation::send_only_with_immediate;
+    case TransportClass::rd:   // left out: see docs/spec-exceptions.md
+    case TransportClass::cnp:  // its one opcode is no message
+      return false;
+  }
+  return false;
+}
+
+constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
+  std::size_t bytes = sizeof(Bth);
+  if (row.deth) bytes += sizeof(Deth);
+  if (row.xrceth) bytes += sizeof(Xrceth);
+  if (row.feth) bytes += sizeof(Feth);
+  if (row.reth) bytes += sizeof(Reth);
+  if (row.atomic_eth) bytes += sizeof(AtomicEth);
+  if (row.aeth) bytes += sizeof(Aeth);
+  if (row.atomic_ack_eth) bytes += sizeof(AtomicAckEth);
+  if (row.immediate) bytes += sizeof(ImmDt);
+  if (row.invalidate) bytes += sizeof(Ieth);
+  if (row.kind == Kind::congestion_notification) bytes += sizeof(CnpReserved);
+  return static_cast<std::uint8_t>(bytes);
+}
+
+constexpr TransportClass transports[] = {TransportClass::rc, TransportClass::uc,
+                                         TransportClass::ud, TransportClass::xrc};
+
+constexpr std::array<OpcodeInfo, 256> build_table() {
+  std::array<OpcodeInfo, 256> table{};
+  for (const TransportClass transport : transports) {
+    for (const OperationRow& operation : operation_rows) {
+      if (!offers(transport, operation)) continue;
+      OpcodeInfo row = operation.info;
+      row.deth = transport == TransportClass::ud;
+      row.xrceth = transport == TransportClass::xrc && !is_response(row.kind);
+      row.header_bytes = bytes_of(row);
+      table[static_cast<std::size_t>(opcode(transport, operation.operation))] = row;
+    }
+  }
+  OpcodeInfo& notification = table[static_cast<std::size_t>(congestion_notification)];
+  notification.kind = Kind::congestion_notification;
+  notification.header_bytes = bytes_of(notification);
+  return table;
+}
+
+constexpr std::array<OpcodeInfo, 256> table = build_table();
+
+constexpr const OpcodeInfo& row(TransportClass transport, Operation operation) {
+  return table[static_cast<std::size_t>(opcode(transport, operation))];
+}
+
+constexpr std::size_t rows_of(TransportClass transport) {
+  std::size_t rows = 0;
+  for (std::size_t operation = 0; operation < 32; ++operation) {
+    rows += row(transport, static_cast<Operation>(operation)).kind != Kind::none;
+  }
+  return rows;
+}
+static_assert(rows_of(TransportClass::rc) == 25);
+static_assert(rows_of(TransportClass::uc) == 12);
+static_assert(rows_of(TransportClass::rd) == 0);
+static_assert(rows_of(TransportClass::ud) == 2);
+static_assert(rows_of(TransportClass::cnp) == 1);
+static_assert(rows_of(TransportClass::xrc) == 25);
+static_assert(row(TransportClass::rc, Operation::write_only_with_immediate).header_bytes == 32);
+static_assert(row(TransportClass::rc, Operation::compare_swap).header_bytes == 40);
+static_assert(row(TransportClass::ud, Operation::send_only).header_bytes == 20);
+static_assert(row(TransportClass::xrc, Operation::fetch_add).header_bytes == 44);
+static_assert(row(TransportClass::xrc, Operation::acknowledge).header_bytes == 16);
+static_assert(table[0x81].header_bytes == 28);
+
+// Names are put together here too, so that `name` hands out views that live for ever.
+struct Name {
+  char text[40] = {};
+  std::uint8_t length = 0;
+
+  constexpr void append(std::string_view part) {
+    for (const char c : part) text[length++] = c;
+  }
+};
+
+constexpr std::string_view name_of(TransportClass transport) {
+  switch (transport) {
+    case TransportClass::rc: return "RC ";
+    case TransportClass::uc: return "UC ";
+    case TransportClass::rd: return "RD ";
+    case TransportClass::ud: return "UD ";
+    case TransportClass::xrc: return "XRC ";
+    case TransportClass::cnp: return "";
+  }
+  return "";
+}
+
+constexpr std::array<Name, 256> build_names() {
+  std::array<Name, 256> names{};
+  for (const TransportClass transport : transports) {
+    for (const OperationRow& operation : operation_rows) {
+      if (!offers(transport, operation)) continue;
+      Name& name = names[static_cast<std::size_t>(opcode(transport, operation.operation))];
+      name.append(name_of(transport));
+      name.append(operation.name);
+    }
+  }
+  names[static_cast<std::size_t>(congestion_notification)].append("CNP");
+  return names;
+}
+
+constexpr std::array<Name, 256> names = build_names();
+
+}  // namespace
+
+const OpcodeInfo& info(Opcode code) {
+  return table[static_cast<std::size_t>(code)];
+}
+
+std::string_view name(Opcode code) {
+  const Name& name = names[static_cast<std::size_t>(code)];
+  return {name.text, name.length};
+}
+
+}  // namespace tulle::wire

@@ -1,0 +1,113 @@
+#pragma once
+
+// The BTH opcode table (IBTA 9.2.1, table 38): bits 7:5 are the transport, bits 4:0 the operation.
+// The table is computed from the two, so that RC, UC, UD and XRC cannot disagree about what an
+// operation carries.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace tulle::wire {
+
+enum class TransportClass : std::uint8_t {
+  rc = 0x00,
+  uc = 0x20,
+  rd = 0x40,  // known, not implemented: docs/spec-exceptions.md
+  ud = 0x60,
+  cnp = 0x80,
+  xrc = 0xA0,
+};
+
+enum class Operation : std::uint8_t {
+  send_first = 0x00,
+  send_middle = 0x01,
+  send_last = 0x02,
+  send_last_with_immediate = 0x03,
+  send_only = 0x04,
+  send_only_with_immediate = 0x05,
+  write_first = 0x06,
+  write_middle = 0x07,
+  write_last = 0x08,
+  write_last_with_immediate = 0x09,
+  write_only = 0x0A,
+  write_only_with_immediate = 0x0B,
+  read_request = 0x0C,
+  read_response_first = 0x0D,
+  read_response_middle = 0x0E,
+  read_response_last = 0x0F,
+  read_response_only = 0x10,
+  acknowledge = 0x11,
+  atomic_acknowledge = 0x12,
+  compare_swap = 0x13,
+  fetch_add = 0x14,
+  resync = 0x15,  // RD only
+  send_last_with_invalidate = 0x16,
+  send_only_with_invalidate = 0x17,
+  flush = 0x1C,
+  atomic_write = 0x1D,
+};
+
+// An opcode byte as it stands in the BTH.
+enum class Opcode : std::uint8_t {};
+
+constexpr Opcode opcode(TransportClass transport, Operation operation) {
+  return static_cast<Opcode>(static_cast<unsigned>(transport) | static_cast<unsigned>(operation));
+}
+constexpr TransportClass transport_of(Opcode code) {
+  return static_cast<TransportClass>(static_cast<unsigned>(code) & 0xE0u);
+}
+constexpr Operation operation_of(Opcode code) {
+  return static_cast<Operation>(static_cast<unsigned>(code) & 0x1Fu);
+}
+
+// What a message is made of, and where in it a packet stands.
+enum class Kind : std::uint8_t {
+  none,
+  send,
+  write,
+  read_request,
+  read_response,
+  acknowledge,
+  atomic_acknowledge,
+  atomic,
+  resync,
+  flush,
+  atomic_write,
+  congestion_notification,
+};
+enum class Position : std::uint8_t { only, first, middle, last };
+
+// The one opcode of class cnp: RoCE v2's notification (IBTA A17.9.3).
+inline constexpr Opcode congestion_notification{0x81};
+
+struct OpcodeInfo {
+  Kind kind = Kind::none;  // none: not an opcode
+  Position position = Position::only;
+  bool reth = false;
+  bool aeth = false;
+  bool atomic_eth = false;
+  bool atomic_ack_eth = false;
+  bool deth = false;
+  bool xrceth = false;
+  bool immediate = false;
+  bool invalidate = false;
+  bool feth = false;     // FLUSH extension header, 4 bytes
+  bool payload = false;  // may carry payload
+  std::uint8_t header_bytes = 0;  // BTH and extension headers
+
+  constexpr bool starts_message() const {
+    return position == Position::only || position == Position::first;
+  }
+  constexpr bool ends_message() const {
+    return position == Position::only || position == Position::last;
+  }
+};
+
+// The row of an opcode; kind none where IBTA reserves it. Table of 256, built at compile time.
+const OpcodeInfo& info(Opcode code);
+
+// "RC SEND Only", for people; "reserved 0x.." is not named: an empty view.
+std::string_view name(Opcode code);
+
+}  // namespace tulle::wire
