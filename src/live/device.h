@@ -1,0 +1,65 @@
+#pragma once
+
+// This process's part of a live device: an adapter, the sockets that the host agent handed over, and the thread that
+// makes progress when no caller does. One a process and device, shared by all contexts that are open on it.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/adapter.h"
+
+namespace tulle::live {
+
+struct GidEntry {
+  Gid gid;
+  std::uint32_t interface_index = 0;
+  std::string interface;
+};
+
+// A device as the agent describes it.
+struct DeviceInfo {
+  std::string name;              // "tulle0" unless TULLE_DEVICE says otherwise
+  std::uint64_t node_guid = 0;   // host order
+  std::uint32_t mtu_bytes = 1024;  // active path MTU: what fits the interface
+  bool port_active = true;
+  std::vector<GidEntry> gids;    // by GID index: IPv4 first
+};
+
+// The devices of this host, from the agent (which is started if there is none). The error is one line for a person.
+Result<std::vector<DeviceInfo>> devices();
+
+class Device {
+ public:
+  // Called with the device's lock held, by whichever thread made progress, for each event of the adapter.
+  using EventSink = void (*)(const device::Event& event);
+
+  // The process's device of that name: opened by the first caller, closed with the last reference.
+  static Result<std::shared_ptr<Device>> open(const std::string& name, EventSink sink);
+  ~Device();
+
+  const DeviceInfo& info() const;
+
+  // Every call below, and every use of the adapter and its objects, is made with this lock held.
+  [[nodiscard]] std::unique_lock<std::mutex> lock();
+  device::Adapter& adapter();
+  Time now() const;  // CLOCK_MONOTONIC
+
+  // Sends what the adapter has to send, and hands out its events. Call after work was posted or a QP modified.
+  void transmit();
+  // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out events. While callers
+  // poll, the device's thread stays out of their way.
+  void progress();
+  // A caller is about to sleep, or armed a completion queue: the device's thread takes over at once.
+  void hand_over();
+
+ private:
+  class Impl;
+  explicit Device(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,235 @@
+#include "live/host_path.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace tulle::live {
+namespace {
+
+using verbs::Access;
+
+std::uint64_t identity(const verbs::ProtectionDomain* pd) {
+  return reinterpret_cast<std::uint64_t>(pd);
+}
+
+PeerTable* map_table(int fd) {
+  void* at = mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<PeerTable*>(at);
+}
+
+// An entry changes while no visitor can hold it: its number goes first and comes last.
+template <typename Entry, typename Number>
+Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
+  Entry* free = nullptr;
+  for (std::size_t i = 0; i < PeerTable::ways; ++i) {
+    const std::uint32_t there = (set[i].*number).load(std::memory_order_relaxed);
+    if (there == value) return &set[i];
+    if (there == 0 && free == nullptr) free = &set[i];
+  }
+  return free;
+}
+
+bool process_is_gone(std::int32_t pid) { return kill(pid, 0) < 0 && errno == ESRCH; }
+
+}  // namespace
+
+Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindPeer find_peer,
+                                                   IsLocal is_local) {
+  if (own_slot >= PeerTable::visitor_slots) return Error{"slot out of range", EINVAL};
+  std::unique_ptr<HostPath> path(new HostPath);
+  path->own_slot_ = own_slot;
+  path->find_peer_ = std::move(find_peer);
+  path->is_local_ = std::move(is_local);
+  if (auto mapped = path->map_own_table(); !mapped) return mapped.error();
+  return path;
+}
+
+Result<void> HostPath::map_own_table() {
+  table_fd_ = memfd_create("tulle-peer-table", MFD_CLOEXEC);
+  if (table_fd_ < 0) return Error{"memfd_create failed", errno};
+  // Untouched pages cost nothing: the table grows with what is exposed.
+  if (ftruncate(table_fd_, sizeof(PeerTable)) < 0) return Error{"ftruncate failed", errno};
+  table_ = map_table(table_fd_);
+  if (table_ == nullptr) return Error{"mmap failed", errno};
+  if (getrandom(&proof_, sizeof proof_, 0) != sizeof proof_) return Error{"getrandom", errno};
+  // All zero bytes are a valid empty table; only the head has to be written.
+  table_->magic = PeerTable::magic_value;
+  table_->version = PeerTable::layout_version;
+  table_->proof_address = reinterpret_cast<std::uint64_t>(&proof_);
+  table_->proof = proof_;
+  table_->open.store(true);
+  return {};
+}
+
+HostPath::~HostPath() {
+  if (table_ != nullptr) {
+    table_->open.store(false);
+    wait_for_visitors();
+    munmap(table_, sizeof(PeerTable));
+  }
+  if (table_fd_ >= 0) close(table_fd_);
+  for (const Connection& connection : connections_) {
+    munmap(connection.table, sizeof(PeerTable));
+    close(connection.pidfd);
+  }
+}
+
+void HostPath::set_open(bool open) {
+  open_ = open;
+  table_->open.store(open);
+  if (!open) wait_for_visitors();
+}
+
+void HostPath::expose(const verbs::MemoryRegion& region) {
+  if (region.memory == nullptr) return;
+  auto* entry = claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key,
+                      region.key);
+  if (entry == nullptr) return;
+  entry->access = region.access.bits();
+  entry->pd = identity(region.pd);
+  entry->iova = region.iova;
+  entry->length = region.length;
+  entry->address = reinterpret_cast<std::uint64_t>(region.memory);
+  entry->key.store(region.key, std::memory_order_seq_cst);
+}
+
+void HostPath::withdraw(const verbs::MemoryRegion& region) {
+  auto* entry = claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key,
+                      region.key);
+  if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == 0) return;
+  entry->key.store(0, std::memory_order_seq_cst);
+  wait_for_visitors();
+}
+
+void HostPath::expose(const transport::QueuePair& qp) {
+  withdraw(qp);  // what it said before may differ
+  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)],
+                      &PeerTable::QpEntry::number, qp.number.value);
+  if (entry == nullptr || !is_local_(qp.attributes().address.destination)) return;
+  entry->destination = qp.attributes().destination_qp.value;
+  entry->access = qp.attributes().access.bits();
+  entry->pd = identity(qp.init.pd);
+  entry->number.store(qp.number.value, std::memory_order_seq_cst);
+}
+
+void HostPath::withdraw(const transport::QueuePair& qp) {
+  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)],
+                      &PeerTable::QpEntry::number, qp.number.value);
+  if (entry == nullptr || entry->number.load(std::memory_order_relaxed) == 0) return;
+  entry->number.store(0, std::memory_order_seq_cst);
+  wait_for_visitors();
+}
+
+// Whoever came before the entry went is gone when this returns. A visitor that was killed in the middle never says
+// goodbye: the system tells that it is gone.
+void HostPath::wait_for_visitors() {
+  constexpr int looks_per_liveness_check = 256;
+  for (auto& visitor : table_->visitors) {
+    for (int looks = 1;; ++looks) {
+      std::int32_t pid = visitor.load(std::memory_order_seq_cst);
+      if (pid == 0) break;
+      if (looks % looks_per_liveness_check != 0) continue;
+      if (process_is_gone(pid)) {
+        visitor.compare_exchange_strong(pid, 0);
+        break;
+      }
+      sched_yield();
+    }
+  }
+}
+
+std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
+  if (!is_local_(qp.attributes().address.destination)) return 0;
+  auto peer = find_peer_(qp.attributes().destination_qp);
+  if (!peer) return 0;
+  const std::uint32_t token = token_of(*peer);
+  close(peer->table_fd);
+  return token;
+}
+
+std::uint32_t HostPath::token_of(const Peer& peer) {
+  Connection fresh{map_table(peer.table_fd), peer.pid,
+                   static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0))};
+  const bool usable = fresh.table != nullptr && fresh.pidfd >= 0 && reachable(fresh);
+  for (std::size_t i = 0; usable && i < connections_.size(); ++i) {
+    const Connection& known = connections_[i];
+    if (known.pid != peer.pid || known.table->proof != fresh.table->proof) continue;
+    munmap(fresh.table, sizeof(PeerTable));
+    close(fresh.pidfd);
+    return static_cast<std::uint32_t>(i + 1);
+  }
+  if (usable) {
+    connections_.push_back(fresh);
+    return static_cast<std::uint32_t>(connections_.size());
+  }
+  if (fresh.table != nullptr) munmap(fresh.table, sizeof(PeerTable));
+  if (fresh.pidfd >= 0) close(fresh.pidfd);
+  return 0;
+}
+
+// That this process may reach the peer's memory, and that the peer is the table's owner: its memory holds the proof.
+bool HostPath::reachable(const Connection& connection) const {
+  const PeerTable& table = *connection.table;
+  if (table.magic != PeerTable::magic_value || table.version != PeerTable::layout_version) {
+    return false;
+  }
+  std::uint64_t proof = 0;
+  const iovec local{&proof, sizeof proof};
+  const iovec remote{reinterpret_cast<void*>(table.proof_address), sizeof proof};
+  if (process_vm_readv(connection.pid, &local, 1, &remote, 1, 0) != sizeof proof) return false;
+  return proof == table.proof;
+}
+
+bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
+                       const Transfer& transfer) {
+  if (!open_) return false;
+  const Connection& connection = connections_[token - 1];
+  PeerTable& table = *connection.table;
+  // A process that is gone must not be mistaken for a new one with its number.
+  pollfd gone{connection.pidfd, POLLIN, 0};
+  if (poll(&gone, 1, 0) != 0) return false;
+
+  auto& visitor = table.visitors[own_slot_];
+  visitor.store(getpid(), std::memory_order_seq_cst);
+  bool done = false;
+  const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
+  const PeerTable::KeyEntry* key = table.find_key(transfer.rkey.value);
+  if (table.open.load() && peer != nullptr && key != nullptr) {
+    const auto needed = verbs::AccessFlags(transfer.read ? Access::remote_read
+                                                         : Access::remote_write);
+    const std::uint64_t offset = transfer.remote_address - key->iova;
+    const bool covered = transfer.remote_address >= key->iova && offset <= key->length &&
+                         transfer.length <= key->length - offset;
+    const bool allowed = peer->destination == qp.number.value && peer->pd == key->pd &&
+                         verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
+                         verbs::AccessFlags::from_bits(key->access).has_all(needed);
+    done = covered && allowed && copy(connection, transfer, key->address + offset);
+  }
+  visitor.store(0, std::memory_order_release);
+  return done;
+}
+
+bool HostPath::copy(const Connection& connection, const Transfer& transfer,
+                    std::uint64_t remote_address) const {
+  std::array<iovec, verbs::sges_max> local;
+  std::size_t count = 0;
+  for (const auto& piece : transfer.pieces) local[count++] = {piece.data(), piece.size()};
+  const iovec remote{reinterpret_cast<void*>(remote_address), transfer.length};
+  const ssize_t moved =
+      transfer.read ? process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0)
+                    : process_vm_writev(connection.pid, local.data(), count, &remote, 1, 0);
+  return moved == static_cast<ssize_t>(transfer.length);
+}
+
+}  // namespace tulle::live

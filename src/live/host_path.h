@@ -1,0 +1,71 @@
+#pragma once
+
+// The direct path between processes of one host: the initiator checks the key in the peer's table in shared memory and
+// copies with process_vm_writev or process_vm_readv. Where the system forbids that (another user, another PID
+// namespace, a stricter ptrace scope), connect() finds out and packets serve as before.
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "device/adapter.h"
+#include "live/peer_table.h"
+
+namespace tulle::live {
+
+class HostPath final : public transport::DirectPath {
+ public:
+  struct Peer {
+    int pid = 0;
+    int table_fd = -1;  // its table; ours to close
+  };
+  // Which process holds the slot that a queue pair number belongs to; an error: none that can be asked for.
+  using FindPeer = std::function<Result<Peer>(QpNumber number)>;
+  // Whether an address is one of this host's.
+  using IsLocal = std::function<bool(const Gid& gid)>;
+
+  static Result<std::unique_ptr<HostPath>> create(std::uint32_t own_slot, FindPeer find_peer,
+                                                  IsLocal is_local);
+  ~HostPath() override;
+
+  // The table that peers map: to be handed to whom find_peer asks.
+  int table_fd() const { return table_fd_; }
+  // While closed, neither we nor peers use the path: everything is seen on the wire.
+  void set_open(bool open);
+
+  void expose(const verbs::MemoryRegion& region) override;
+  void expose(const transport::QueuePair& qp) override;
+  void withdraw(const verbs::MemoryRegion& region) override;
+  void withdraw(const transport::QueuePair& qp) override;
+  std::uint32_t connect(const transport::QueuePair& qp) override;
+  bool execute(const transport::QueuePair& qp, std::uint32_t token,
+               const Transfer& transfer) override;
+
+ private:
+  // A peer that was found to be reachable.
+  struct Connection {
+    PeerTable* table = nullptr;
+    int pid = 0;
+    int pidfd = -1;
+  };
+
+  HostPath() = default;
+  Result<void> map_own_table();
+  bool reachable(const Connection& connection) const;
+  std::uint32_t token_of(const Peer& peer);
+  void wait_for_visitors();
+  bool copy(const Connection& connection, const Transfer& transfer,
+            std::uint64_t remote_address) const;
+
+  std::uint32_t own_slot_ = 0;
+  FindPeer find_peer_;
+  IsLocal is_local_;
+  int table_fd_ = -1;
+  PeerTable* table_ = nullptr;
+  std::uint64_t proof_ = 0;
+  bool open_ = true;
+  std::vector<Connection> connections_;  // by token - 1
+};
+
+}  // namespace tulle::live
