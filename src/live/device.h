@@ -56,8 +56,10 @@ class Device {
   // A caller is about to sleep, or armed a completion queue: the device's thread takes over at once.
   void hand_over();
 
- private:
   class Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
   explicit Device(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

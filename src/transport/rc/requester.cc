@@ -69,9 +69,11 @@ bool Requester::drained(const QueuePair& qp) const {
 
 bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
-  if (halted_ || !rnr_until_.is_never()) return false;
+  if (!rnr_until_.is_never()) return false;
   while (cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
+    // It failed locally and waits for those before it, which may have to be sent again; nothing after it is sent.
+    if (wqe.status != CompletionStatus::success) return false;
     if (direct_ != 0 && execute_direct(qp)) continue;
     if (!wqe.started) {
       const Begin begun = begin(qp, wqe);
@@ -244,8 +246,11 @@ void Requester::emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacke
   // With a depth of one, small pieces would cost a round trip each.
   const std::uint32_t most =
       qp.attributes().max_rd_atomic > 1 ? read_packets_max : congestion::Window::unlimited;
-  const std::uint32_t packets =
-      std::max(std::min({wqe.packets - cursor_packet_, room, most}), 1u);
+  std::uint32_t packets = std::max(std::min({wqe.packets - cursor_packet_, room, most}), 1u);
+  if (reads_in_flight_ < reads_known_) {
+    const Psn end = reads_[(reads_first_ + reads_in_flight_) % reads_max];
+    packets = static_cast<std::uint32_t>(end.distance_from(out.packet.psn));
+  }
   out.packet.opcode = wire::opcode(TransportClass::rc, Operation::read_request);
   out.packet.virtual_address = wqe.remote_address + offset;
   out.packet.rkey = wqe.rkey;
@@ -270,10 +275,7 @@ void Requester::emit_atomic(const SendWqe& wqe, OutgoingPacket& out) {
 void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent,
                                std::uint32_t psns) {
   const bool asks_ack = wqe.is_read_or_atomic() || wants_ack(qp, wqe);
-  if (wqe.is_read_or_atomic()) {
-    reads_[(reads_first_ + reads_in_flight_) % reads_max] = sent + psns;
-    ++reads_in_flight_;
-  }
+  if (wqe.is_read_or_atomic()) read_sent(sent + psns);
   if (sent.before(sent_end_)) qp.environment.counters.retransmitted_packets += 1;
   if ((sent + psns).after(sent_end_)) sent_end_ = sent + psns;
   since_ack_request_ = asks_ack ? 0 : since_ack_request_ + 1;
@@ -285,10 +287,17 @@ void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn 
   if (timer_.is_never()) arm_timer(now, qp);
 }
 
+void Requester::read_sent(Psn end) {
+  if (reads_in_flight_ == reads_known_) {
+    reads_[(reads_first_ + reads_known_) % reads_max] = end;
+    ++reads_known_;
+  }
+  ++reads_in_flight_;
+}
+
 // IBTA 9.9.2.1: a request that fails locally completes after all earlier ones; nothing after it is sent.
 void Requester::fail(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   wqe.status = status;
-  halted_ = true;
   retire_ready(qp);
 }
 

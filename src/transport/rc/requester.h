@@ -45,7 +45,7 @@ class Requester {
   std::uint32_t window_packets() const { return window_.packets(); }
 
  private:
-  // READ and atomic requests in flight, by the PSN after their last response. IBTA bounds them by max_rd_atomic.
+  // READ and atomic requests, by the PSN after their last response. IBTA bounds them by max_rd_atomic.
   static constexpr std::uint32_t reads_max = 16;
 
   enum class Begin : std::uint8_t { go, wait, executed, failed };
@@ -63,6 +63,7 @@ class Requester {
   void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;
   std::uint32_t in_flight(const QueuePair& qp) const;
+  void read_sent(Psn end);
   Psn cursor_psn(const QueuePair& qp) const;
 
   // requester_ack.cc: responses and time
@@ -88,8 +89,12 @@ class Requester {
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head of the queue
   std::uint32_t cursor_packet_ = 0;  // its next packet (READ: response)
 
+  // Those that have been sent and are not answered, oldest first; of them the first few are in flight, the others wait
+  // to be sent again. A READ that is asked for again ends where it did before: across the end lies what the responder
+  // may not have executed yet, and a request that is half a duplicate it cannot answer.
   std::array<Psn, reads_max> reads_{};
   std::uint32_t reads_first_ = 0;
+  std::uint32_t reads_known_ = 0;
   std::uint32_t reads_in_flight_ = 0;
 
   // End-to-end credits (IBTA 9.7.7.2), counted in receive requests that our messages take.
@@ -106,7 +111,6 @@ class Requester {
   std::uint8_t timeouts_in_a_row_ = 0;
   bool rewound_ = false;  // went back to unacknowledged_ since it last moved
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
-  bool halted_ = false;   // a request ahead of the head failed locally; nothing after it is sent
   std::uint32_t since_ack_request_ = 0;
 };
 

@@ -152,9 +152,10 @@ void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
   window_.acknowledged(packets);
-  while (reads_in_flight_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
+  while (reads_known_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
     reads_first_ = (reads_first_ + 1) % reads_max;
-    --reads_in_flight_;
+    --reads_known_;
+    if (reads_in_flight_ > 0) --reads_in_flight_;
   }
   // An answer that came after we had gone back: what it covers need not be sent again.
   if (cursor_ < qp.send_queue.size()) {

@@ -86,7 +86,7 @@ void Responder::handle_read(QueuePair& qp, const wire::Packet& packet) {
   if (!qp.attributes().access.has(Access::remote_read) || jobs_.capacity() < 2) {
     return refuse(qp, RequestVerdict::unsupported, packet.psn);
   }
-  if (jobs_.full()) return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  if (!make_room()) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   if (qp.environment.keys
           .remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address, packet.dma_length,
                   Access::remote_read)
@@ -113,7 +113,7 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
     return refuse(qp, RequestVerdict::unsupported, packet.psn);
   }
   // IBTA 9.4.5: on an 8-byte boundary.
-  if (packet.virtual_address % 8 != 0 || jobs_.full()) {
+  if (packet.virtual_address % 8 != 0 || !make_room()) {
     return refuse(qp, RequestVerdict::bad_length, packet.psn);
   }
   const auto access = qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number,
@@ -219,8 +219,9 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
       break;
     case Kind::send:
     case Kind::write:
-      // A NAK that waits says more: it acknowledges all before it too.
-      if (!ack_pending_ && !nak_sent_) answer(acknowledgement(qp), expected_ - 1);
+      // A NAK that waits says more: it acknowledges all before it too. One that was sent may be lost, and the requester
+      // may not be allowed to send as far as the gap before it hears of these.
+      if (!ack_pending_) answer(acknowledgement(qp), expected_ - 1);
       break;
     default:
       break;
@@ -249,6 +250,7 @@ void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
   }
   if (jobs_.full()) return;
   Job job;
+  job.again = true;
   job.first_psn = packet.psn;
   job.packets = packets;
   job.address = packet.virtual_address;
@@ -265,6 +267,7 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
   for (std::uint32_t i = 0; i < atomics_.size(); ++i) {
     if (atomics_[i].psn != packet.psn || jobs_.full()) continue;
     Job job;
+    job.again = true;
     job.is_atomic = true;
     job.first_psn = packet.psn;
     job.original = atomics_[i].original;
@@ -273,6 +276,22 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
     return;
   }
   ++qp.environment.counters.dropped_packets;
+}
+
+// For a new request, for which the depth promises room: repeats give way. If the requester still wants one, it will ask.
+bool Responder::make_room() {
+  if (!jobs_.full()) return true;
+  bool dropped = false;
+  for (std::uint32_t left = jobs_.size(); left > 0; --left) {
+    const Job job = jobs_.front();
+    jobs_.pop();
+    if (dropped || !job.again) {
+      jobs_.push(job);
+    } else {
+      dropped = true;
+    }
+  }
+  return dropped;
 }
 
 // Keeps the jobs in PSN order: the requester takes an answer that runs ahead for a loss.
@@ -285,7 +304,7 @@ void Responder::insert(const Job& job) {
 }
 
 bool Responder::pull_packet(QueuePair& qp, OutgoingPacket& out) {
-  if (!jobs_.empty()) {
+  while (!jobs_.empty()) {
     if (emit_job(qp, out)) return true;
   }
   if (!ack_pending_) return false;
@@ -308,8 +327,16 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
     out.packet.original = job.original;
     job.sent = 1;
   } else if (!emit_read(qp, job, out)) {
-    // The region went away between request and answer.
     const Psn psn = job.first_psn + job.sent;
+    if (job.again) {
+      // The memory was there when it was first read, so nobody is to blame, and it may be a late packet that asks.
+      jobs_.pop();
+      if (!ack_pending_) {
+        answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::remote_access_error)}, psn);
+      }
+      return false;
+    }
+    // The region went away between request and answer.
     jobs_.clear();
     refuse(qp, RequestVerdict::access_denied, psn);
     return false;

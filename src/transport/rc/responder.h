@@ -38,6 +38,7 @@ class Responder {
  private:
   struct Job {
     bool is_atomic = false;
+    bool again = false;  // was executed before, and may be asked for by a packet that the network delivers late
     Psn first_psn;
     std::uint32_t packets = 1;
     std::uint32_t sent = 0;
@@ -64,6 +65,7 @@ class Responder {
   void handle_duplicate(QueuePair& qp, const wire::Packet& packet);
   void duplicate_read(QueuePair& qp, const wire::Packet& packet);
   void duplicate_atomic(QueuePair& qp, const wire::Packet& packet);
+  bool make_room();
   void insert(const Job& job);
   void refuse(QueuePair& qp, RequestVerdict verdict, Psn psn);
   void executed(QueuePair& qp, const wire::Packet& packet, std::uint32_t psns);

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""./dev demo: Debian's own perftest over Tulle, and what TCP does on the same machine."""
+
+import sys
+
+from measure import Failed, Place, program
+
+
+def main():
+    here = Place()
+    steps = [
+        ("ib_write_bw: RDMA WRITE of 1 MiB", lambda: here.bandwidth("ib_write_bw", 1 << 20, 3000)),
+        ("iperf3: one TCP stream", lambda: here.iperf3(seconds=3)),
+        ("ib_write_lat: RDMA WRITE of 8 bytes", lambda: here.latency("ib_write_lat", 8, 20000)),
+        ("TCP, both sides polling", lambda: program("socket_pingpong", "--tcp", "--poll")["median_us"]),
+        ("TCP, both sides blocking", lambda: program("socket_pingpong", "--tcp", "--block")["median_us"]),
+    ]
+    values = []
+    for what, measure in steps:
+        print(f"  {what} ...", flush=True)
+        values.append(measure())
+    write, tcp, latency, tcp_poll, tcp_block = values
+    print(f"""
+{'between two processes on this machine':40}{'Tulle':>12}{'TCP':>12}
+{'bandwidth, 1 MiB messages':40}{write:7.2f} GB/s{tcp:7.2f} GB/s   one stream
+{'latency, 8 bytes, half a round trip':40}{latency:9.2f} us{tcp_poll:9.2f} us   both polling
+{'':40}{'':>12}{tcp_block:9.2f} us   both blocking
+
+The same by hand:
+  build/bin/tulle run -- ib_write_bw &
+  build/bin/tulle run -- ib_write_bw 127.0.0.1""")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as failure:
+        sys.exit(f"demo: {failure}")

@@ -1,0 +1,89 @@
+"""One measurement each: perftest over Tulle, iperf3, sockets. Figures in SI units: GB/s, microseconds, messages/s."""
+
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+
+import harness  # noqa: E402
+
+LIMIT = 60
+
+
+class Failed(Exception):
+    pass
+
+
+def _finish(process, limit=LIMIT):
+    try:
+        if process.wait(limit) != 0:
+            raise Failed(process.describe())
+        return process.stdout
+    except AssertionError as error:
+        raise Failed(str(error)) from None
+
+
+class Place:
+    """Where both sides run: this host (over loopback), or two namespaces with a cable between."""
+
+    def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo"):
+        self.server_net, self.client_net, self.host = server_net, client_net, host
+        self.options = ["--interface", interface]
+
+    def over_tulle(self, argv, port):
+        """The client's standard output."""
+        command = [harness.TULLE, "run", *self.options, "--", *argv, "-p", str(port)]
+        return self._pair(command, [*command, self.host], port)
+
+    def iperf3(self, seconds=2, port=18700):
+        output = self._pair(["iperf3", "-s", "-1", "-p", str(port)],
+                            ["iperf3", "-c", self.host, "-p", str(port), "-t", str(seconds), "-J"], port)
+        return json.loads(output)["end"]["sum_received"]["bits_per_second"] / 8e9
+
+    def _pair(self, server_command, client_command, port):
+        server = harness.Process(server_command, net=self.server_net)
+        client = None
+        try:
+            harness.wait_until(lambda: harness.listens(server, port) or not server.running, f"port {port}", 20)
+            if not server.running:
+                raise Failed(server.describe())
+            client = harness.Process(client_command, net=self.client_net)
+            output = _finish(client)
+            _finish(server)
+            return output
+        finally:
+            for process in (client, server):
+                if process is not None:
+                    process.close()
+
+    def perftest(self, program, *options, port=18515):
+        rows = harness.table_rows(self.over_tulle([program, "-F", *map(str, options)], port))
+        if len(rows) != 1:
+            raise Failed(f"{program}: no result")
+        return rows[0]
+
+    def bandwidth(self, program, size, iterations, *options):
+        """GB/s"""
+        return self.perftest(program, "-s", size, "-n", iterations, "--report_gbits", *options)[3] / 8
+
+    def message_rate(self, program, size, iterations, *options):
+        """Messages a second"""
+        return self.perftest(program, "-s", size, "-n", iterations, *options)[4] * 1e6
+
+    def latency(self, program, size, iterations, *options):
+        """Half a round trip, the median, in microseconds"""
+        return self.perftest(program, "-s", size, "-n", iterations, *options)[4]
+
+
+def program(*argv, over_tulle=False):
+    """The JSON that one of our own programs prints."""
+    command = [harness.BUILD / "bin" / argv[0], *argv[1:]]
+    if over_tulle:
+        command = [harness.TULLE, "run", "--interface", "lo", "--", *command]
+    process = harness.Process(command)
+    try:
+        return json.loads(_finish(process))
+    finally:
+        process.close()

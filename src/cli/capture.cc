@@ -1,0 +1,225 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+
+#include "cli/commands.h"
+#include "live/agent_client.h"
+#include "live/capture_ring.h"
+#include "report/pcapng.h"
+#include "wire/ip_udp.h"
+
+namespace tulle::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int look_milliseconds = 2;
+
+// One process's frames, the oldest of which has been read.
+struct Source {
+  live::CaptureRing ring;
+  std::uint32_t interface = 0;
+  std::uint64_t frames = 0;
+  bool has_frame = false;
+  live::CapturedFrame frame{};
+  std::vector<std::byte> bytes{};
+};
+
+std::int64_t unix_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// The kernel computes UDP checksums after the frame was mirrored: here they are filled in, for readers that check.
+void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) {
+  wire::IpUdp headers;
+  if (frame.size() != original_bytes) return;
+  const wire::DecodedIpUdp decoded = wire::decode(frame, headers);
+  if (!decoded.ok || headers.udp_checksum != 0) return;
+  const std::span<const std::byte> payload = frame.subspan(decoded.header_bytes);
+  headers.udp_checksum = wire::udp_checksum(headers, {&payload, 1});
+  wire::encode(headers, payload.size(), frame);
+}
+
+class Capture {
+ public:
+  Capture(const CaptureOptions& options, int out)
+      : options_(options), out_(out), epoch_(unix_nanoseconds()), file_(epoch_) {}
+
+  bool begin() {
+    file_.section_header(buffer_, fmt::format("Tulle {}", TULLE_VERSION));
+    return flush();
+  }
+  void add(const live::CaptureSource& process, live::CaptureRing ring);
+  // Writes frames in the order of their times, up to those that are older than `before`. False: the file is full.
+  bool write_until(std::int64_t before);
+  bool end();
+
+  bool is_complete() const { return options_.count && written_ >= *options_.count; }
+  std::uint64_t written() const { return written_; }
+  std::uint64_t dropped() const {
+    std::uint64_t sum = 0;
+    for (const Source& source : sources_) sum += source.ring.dropped();
+    return sum;
+  }
+  std::size_t processes() const { return sources_.size(); }
+
+ private:
+  Source* oldest();
+  bool flush();
+  Time time_of(std::int64_t unix_ns) const { return Time::nanoseconds(unix_ns - epoch_); }
+
+  CaptureOptions options_;
+  int out_;
+  std::int64_t epoch_;
+  report::Pcapng file_;
+  report::Pcapng::Buffer buffer_;
+  std::deque<Source> sources_;
+  std::uint64_t written_ = 0;
+};
+
+void Capture::add(const live::CaptureSource& process, live::CaptureRing ring) {
+  const std::string name = fmt::format("{} {}[{}]", process.device, process.command, process.pid);
+  report::CaptureInterface interface;
+  interface.name = name;
+  interface.link_type = report::LinkType::ip;
+  interface.snap_length = options_.snap_length;
+  sources_.push_back({std::move(ring), file_.interface(buffer_, interface)});
+}
+
+Source* Capture::oldest() {
+  Source* oldest = nullptr;
+  for (Source& source : sources_) {
+    const bool is_wanted_in = options_.direction != CaptureDirection::out;
+    const bool is_wanted_out = options_.direction != CaptureDirection::in;
+    while (!source.has_frame && source.ring.read(source.frame, source.bytes)) {
+      source.has_frame = source.frame.outbound ? is_wanted_out : is_wanted_in;
+    }
+    if (!source.has_frame) continue;
+    if (oldest == nullptr || source.frame.unix_nanoseconds < oldest->frame.unix_nanoseconds) {
+      oldest = &source;
+    }
+  }
+  return oldest;
+}
+
+bool Capture::write_until(std::int64_t before) {
+  constexpr std::size_t flush_bytes = 1 << 20;
+  while (!is_complete()) {
+    Source* source = oldest();
+    if (source == nullptr || source->frame.unix_nanoseconds >= before) break;
+    fill_in_checksum(source->bytes, source->frame.original_bytes);
+    const std::span<const std::byte> bytes = source->bytes;
+    file_.packet(buffer_, time_of(source->frame.unix_nanoseconds),
+                 source->frame.outbound ? report::Direction::outbound
+                                        : report::Direction::inbound,
+                 source->interface, {&bytes, 1}, source->frame.original_bytes);
+    source->has_frame = false;
+    ++source->frames;
+    ++written_;
+    if (buffer_.size() >= flush_bytes && !flush()) return false;
+  }
+  return flush();
+}
+
+bool Capture::end() {
+  for (const Source& source : sources_) {
+    file_.statistics(buffer_, time_of(unix_nanoseconds()), source.interface,
+                     source.frames + source.ring.dropped(), source.ring.dropped());
+  }
+  return flush();
+}
+
+bool Capture::flush() {
+  std::span<const std::byte> rest = buffer_;
+  while (!rest.empty()) {
+    const ssize_t written = write(out_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    rest = rest.subspan(static_cast<std::size_t>(written));
+  }
+  buffer_.clear();
+  return true;
+}
+
+live::UniqueFd open_output(const std::string& name) {
+  if (name == "-") return live::UniqueFd(dup(STDOUT_FILENO));
+  return live::UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+}
+
+live::UniqueFd stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return live::UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Takes in a message of the agent's, which tells of a process.
+void take_in(Capture& capture, live::ReceivedMessage& message) {
+  live::CaptureSource process;
+  if (!decode(message.bytes, process) || message.fds.empty()) return;
+  auto ring = live::CaptureRing::map(std::move(message.fds[0]));
+  if (ring) capture.add(process, std::move(*ring));
+}
+
+}  // namespace
+
+int capture(const live::Settings& settings, const CaptureOptions& options) {
+  const live::UniqueFd out = open_output(options.output);
+  if (!out) return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
+  const live::UniqueFd signals = stop_signals();
+  live::Hello hello;
+  hello.purpose = live::Purpose::capture;
+  hello.command = "tulle capture";
+  hello.ring_bytes = options.buffer_mebibytes << 20;
+  hello.snap_length = options.snap_length;
+  auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
+  if (!answer) return fail(answer.error().message);
+
+  Capture capture(options, out.get());
+  const auto started = Clock::now();
+  bool is_written = capture.begin();
+  bool is_stopped = false;
+  while (is_written && !is_stopped && !capture.is_complete()) {
+    pollfd sources[] = {{answer->connection.get(), POLLIN, 0}, {signals.get(), POLLIN, 0}};
+    poll(sources, 2, look_milliseconds);
+    is_stopped = sources[1].revents != 0;
+    for (;;) {
+      auto message = live::receive_message(answer->connection.get());
+      if (message) {
+        take_in(capture, *message);
+        continue;
+      }
+      if (message.error().error_number != EAGAIN) is_stopped = true;  // the agent is gone
+      break;
+    }
+    const std::chrono::duration<double> elapsed = Clock::now() - started;
+    if (options.duration_seconds && elapsed.count() >= *options.duration_seconds) {
+      is_stopped = true;
+    }
+    is_written = capture.write_until(is_stopped ? INT64_MAX : unix_nanoseconds());
+  }
+  is_written = is_written && capture.end();
+  if (!is_written && errno != EPIPE) {
+    return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
+  }
+  fmt::print(stderr, "{} frames of {} processes captured, {} dropped\n", capture.written(),
+             capture.processes(), capture.dropped());
+  return 0;
+}
+
+}  // namespace tulle::cli

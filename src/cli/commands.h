@@ -1,0 +1,45 @@
+#pragma once
+
+// The commands of `tulle`, one a file. Each returns the exit status, having said what went wrong in one line.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "live/settings.h"
+
+namespace tulle::cli {
+
+// Errors of the command line itself, as other tools have it.
+inline constexpr int usage_status = 2;
+
+struct RunOptions {
+  std::string device;      // each empty: as the environment says
+  std::string interfaces;
+  std::string faults;
+  std::string agent;
+  bool no_offload = false;
+  bool no_direct = false;
+  std::vector<std::string> command;
+};
+int run(const RunOptions& options);
+
+int devices(const live::Settings& settings, bool json);
+int status(const live::Settings& settings, bool json);
+
+enum class CaptureDirection : std::uint8_t { in, out, both };
+struct CaptureOptions {
+  std::string output;  // "-": standard output
+  std::optional<double> duration_seconds;
+  std::optional<std::uint64_t> count;
+  CaptureDirection direction = CaptureDirection::both;
+  std::uint32_t snap_length = 0;  // 0: whole frames
+  std::uint32_t buffer_mebibytes = 16;
+};
+int capture(const live::Settings& settings, const CaptureOptions& options);
+
+// Says "tulle: …" on standard error, and returns 1.
+int fail(const std::string& message);
+
+}  // namespace tulle::cli

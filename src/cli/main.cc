@@ -1,0 +1,213 @@
+// The `tulle` executable: a command line around the rooms, nothing else.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "live/agent.h"
+
+namespace tulle::cli {
+namespace {
+
+constexpr char about[] =
+    "Tulle: an RDMA network in software.\n"
+    "\n"
+    "Programs that speak the verbs API run over RoCE v2 (UDP port 4791) on any Linux machine,\n"
+    "without RDMA hardware, kernel modules or privileges.";
+constexpr char examples[] =
+    "Examples:\n"
+    "  tulle run -- ibv_devinfo                      what programs see\n"
+    "  tulle run -- ib_write_bw                      a server; and elsewhere, its client:\n"
+    "  tulle run -- ib_write_bw 192.0.2.2\n"
+    "  tulle status                                  who uses the network here, and how it fares\n"
+    "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n";
+constexpr char run_examples[] =
+    "Examples:\n"
+    "  tulle run -- ibv_rc_pingpong\n"
+    "  tulle run --interface eth0 --device mlx5_0 -- ucx_info -d\n"
+    "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
+    "\n"
+    "The exit status is the program's; 127 where there is no such program, 126 where it cannot run.\n"
+    "The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the program.\n";
+constexpr char faults_help[] =
+    "A bad network, on what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
+    "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
+constexpr char capture_examples[] =
+    "Examples:\n"
+    "  tulle capture -o trace.pcapng                 until Ctrl-C\n"
+    "  tulle capture -o trace.pcapng --duration 5 --direction out --snaplen 128\n"
+    "  tulle capture -o - | tshark -r - -Y infiniband\n"
+    "\n"
+    "While a capture runs, processes of one host send each other packets too, where they would\n"
+    "otherwise reach into each other's memory.\n";
+
+void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+  auto* command = app.add_subcommand("run", "Run a program on the network");
+  static RunOptions options;
+  command->add_option("--device,-d", options.device, "What the program's device is called")
+      ->type_name("NAME");
+  command->add_option("--interface,-i", options.interfaces,
+                      "The network interface below it, or several: eth0,eth1")
+      ->type_name("IF");
+  command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
+  command->add_option("--agent", options.agent, "The agent's address: @name, or a path")
+      ->type_name("NAME");
+  command->add_flag("--no-offload", options.no_offload,
+                    "Send datagrams one by one, without the kernel's segmentation");
+  command->add_flag("--no-direct", options.no_direct,
+                    "Use packets even between processes of one host");
+  command->prefix_command();
+  command->footer(run_examples);
+  command->callback([command, &status, &after_dashes] {
+    const std::vector<std::string> before = command->remaining();
+    options.command = before.empty() ? after_dashes : before;
+    if (options.command.empty()) throw CLI::RequiredError("A command to run");
+    const bool is_option = !before.empty() && before.front().starts_with('-');
+    if (is_option) throw CLI::ExtrasError({before.front()});
+    if (!before.empty()) {
+      // `tulle run prog -- args`: the dashes are the program's.
+      options.command.insert(options.command.end(), after_dashes.begin(), after_dashes.end());
+    }
+    status = run(options);
+  });
+}
+
+void add_agent(CLI::App& app, int& status) {
+  auto* command =
+      app.add_subcommand("agent", "Run the host agent (programs start one when they need it)");
+  static live::AgentOptions options;
+  options.settings = live::read_settings();
+  command->add_flag("--foreground", options.foreground,
+                    "Stay until stopped, and say what happens");
+  command->add_flag("--on-demand", options.on_demand,
+                    "As programs start it: detached, until no program has used it for a while");
+  command->add_option("--agent", options.settings.agent, "Its address: @name, or a path")
+      ->type_name("NAME");
+  auto* idle = command->add_option("--idle-exit", options.settings.idle_exit_seconds,
+                                   "Leave after this long without a program; 0: never")
+                   ->type_name("SECONDS")
+                   ->check(CLI::Range(0, 1'000'000));
+  command->footer("The agent owns UDP port 4791 of its network namespace and hands places in it to\n"
+                  "programs: root's to everybody's, another user's to that user's own.\n");
+  command->callback([idle, &status] {
+    options.idle_exit = options.on_demand || idle->count() > 0;
+    if (options.settings.idle_exit_seconds == 0) options.idle_exit = false;
+    if (!options.on_demand) options.foreground = true;
+    status = live::run_agent(options);
+  });
+}
+
+void add_queries(CLI::App& app, int& status) {
+  static live::Settings settings = live::read_settings();
+  static bool json = false;
+  const auto add_common = [](CLI::App* command) {
+    command->add_option("--agent", settings.agent, "The agent's address: @name, or a path")
+        ->type_name("NAME");
+    command->add_flag("--json", json, "Print JSON");
+  };
+  auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
+  add_common(devices_command);
+  devices_command->add_option("--device,-d", settings.device, "As for run")->type_name("NAME");
+  devices_command->add_option("--interface,-i", settings.interfaces, "As for run")
+      ->type_name("IF");
+  devices_command->callback([&status] { status = devices(settings, json); });
+  auto* status_command =
+      app.add_subcommand("status", "Show the agent, the processes and their counters");
+  add_common(status_command);
+  status_command->callback([&status] { status = cli::status(settings, json); });
+}
+
+void add_capture(CLI::App& app, int& status) {
+  static live::Settings settings = live::read_settings();
+  static CaptureOptions options;
+  auto* command = app.add_subcommand("capture", "Write every frame to a pcapng file");
+  command->add_option("--output,-o", options.output, "The file to write; -: standard output")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--duration", options.duration_seconds, "Stop after this long")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--count,-c", options.count, "Stop after this many frames")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  static const std::map<std::string, CaptureDirection> directions = {
+      {"in", CaptureDirection::in}, {"out", CaptureDirection::out},
+      {"both", CaptureDirection::both}};
+  command->add_option("--direction", options.direction, "Frames that go in, out, or both")
+      ->type_name("in|out|both")
+      ->transform(CLI::CheckedTransformer(directions).description(""));
+  command->add_option("--snaplen,-s", options.snap_length, "Keep this many bytes of a frame")
+      ->type_name("BYTES")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--buffer", options.buffer_mebibytes, "Room for each process's frames")
+      ->type_name("MiB")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--agent", settings.agent, "The agent's address: @name, or a path")
+      ->type_name("NAME");
+  command->footer(capture_examples);
+  command->callback([&status] { status = capture(settings, options); });
+}
+
+bool is_command(const CLI::App& app, const std::string& name) {
+  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(all.begin(), all.end(),
+                     [&](const CLI::App* command) { return command->get_name() == name; });
+}
+
+int report(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
+    std::fprintf(stderr, "tulle: there is no command \"%s\" (see `tulle --help`)\n", first.c_str());
+    return usage_status;
+  }
+  const auto used = app.get_subcommands();
+  const std::string path = used.empty() ? "tulle" : "tulle " + used.front()->get_name();
+  std::string what = error.what();
+  std::replace(what.begin(), what.end(), '\n', ' ');
+  std::fprintf(stderr, "tulle: %s (see `%s --help`)\n", what.c_str(), path.c_str());
+  return usage_status;
+}
+
+int tulle_main(std::vector<std::string> arguments) {
+  CLI::App app(about, "tulle");
+  app.set_version_flag("--version", std::string("tulle ") + TULLE_VERSION);
+  app.require_subcommand(1);
+  app.footer(examples);
+  int status = 0;
+  // What follows the first "--" is a program's command line and none of ours.
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  std::vector<std::string> after_dashes;
+  if (dashes != arguments.end()) after_dashes.assign(dashes + 1, arguments.end());
+  arguments.erase(dashes, arguments.end());
+  const std::string first = arguments.empty() ? "" : arguments.front();
+
+  add_run(app, status, after_dashes);
+  add_queries(app, status);
+  add_capture(app, status);
+  add_agent(app, status);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report(app, error, first);
+  }
+  return status;
+}
+
+}  // namespace
+
+int fail(const std::string& message) {
+  std::fprintf(stderr, "tulle: %s\n", message.c_str());
+  return 1;
+}
+
+}  // namespace tulle::cli
+
+int main(int argc, char** argv) { return tulle::cli::tulle_main({argv + 1, argv + argc}); }

@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "fabric/faults.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char verbs_library[] = "libibverbs.so.1";
+constexpr char paths_library[] = "libtulle-paths.so";
+
+// Where our drop-in libraries are, seen from this executable: installed, or in a build folder.
+fs::path library_folder() {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* relative : {"../lib/tulle", "../lib64/tulle", "../lib/shim"}) {
+    const fs::path folder = (here / relative).lexically_normal();
+    if (fs::exists(folder / verbs_library, error)) return folder;
+  }
+  return {};
+}
+
+void set(const char* name, const std::string& value) {
+  if (!value.empty()) setenv(name, value.c_str(), 1);
+}
+
+// Puts an entry before what a list in the environment has already.
+void prepend(const char* name, const std::string& entry) {
+  const char* before = std::getenv(name);
+  const bool is_empty = before == nullptr || *before == '\0';
+  setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  const auto faults = fabric::parse_faults(options.faults);
+  if (const auto* error = std::get_if<std::string>(&faults)) {
+    fail(*error);
+    return usage_status;
+  }
+  const fs::path folder = library_folder();
+  if (folder.empty()) {
+    return fail(fmt::format("cannot find Tulle's {} in ../lib/tulle beside this executable; is "
+                            "the installation complete?", verbs_library));
+  }
+  prepend("LD_LIBRARY_PATH", folder.string());
+  std::error_code error;
+  const fs::path paths = folder / paths_library;
+  if (fs::exists(paths, error)) prepend("LD_PRELOAD", paths.string());
+  set("TULLE_EXECUTABLE", fs::read_symlink("/proc/self/exe", error).string());
+  set("TULLE_DEVICE", options.device);
+  set("TULLE_INTERFACE", options.interfaces);
+  set("TULLE_FAULTS", options.faults);
+  set("TULLE_AGENT", options.agent);
+  if (options.no_offload) set("TULLE_OFFLOAD", "off");
+  if (options.no_direct) set("TULLE_DIRECT", "off");
+
+  std::vector<std::string> arguments = options.command;
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execvp(pointers[0], pointers.data());
+  const int number = errno;
+  constexpr int not_found_status = 127;
+  constexpr int not_executable_status = 126;
+  fail(fmt::format("cannot run \"{}\": {}", arguments[0], std::strerror(number)));
+  return number == ENOENT ? not_found_status : not_executable_status;
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,262 @@
+#include "live/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "live/agent_core.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 ms
+constexpr auto hello_time = 5s;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+void say_ready() {
+  std::puts("ready");
+  std::fflush(stdout);
+}
+
+void send_output_to(const std::string& log) {
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  UniqueFd out;
+  if (!log.empty()) out.reset(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const int target = out ? out.get() : null.get();
+  dup2(null.get(), STDIN_FILENO);
+  dup2(target, STDOUT_FILENO);
+  dup2(target, STDERR_FILENO);
+}
+
+Settings& detached_settings() {
+  static Settings settings;
+  return settings;
+}
+
+void say_ready_and_fall_silent() {
+  say_ready();
+  send_output_to(detached_settings().agent_log);
+}
+
+// The usual two forks: no terminal, no parent that must wait, no leader of a session. Only standard output and error,
+// which the starter reads, stay open: a pipe of the starter's that we kept open would never end.
+void detach() {
+  close_range(3, ~0u, 0);
+  if (fork() != 0) _exit(0);
+  setsid();
+  if (fork() != 0) _exit(0);
+  if (chdir("/") != 0) _exit(1);
+  umask(022);
+}
+
+// Each slot is an open file, and so is each client.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "tulle agent: %s\n", reason.c_str());
+  return 1;
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options) {
+  if (options.on_demand) detach();
+  raise_file_limit();
+  detached_settings() = options.settings;
+
+  auto listener = listen_at(options.settings.agent);
+  if (!listener && listener.error().error_number == EADDRINUSE) {
+    // Another program's agent was faster, which is as good.
+    if (options.on_demand) {
+      say_ready();
+      return 0;
+    }
+    return fail(fmt::format("an agent is running already at {}", options.settings.agent));
+  }
+  if (!listener) return fail(listener.error().message);
+
+  AgentCore core(options.settings);
+  if (options.foreground) {
+    std::printf("tulle agent: at %s, UDP port %u\n", options.settings.agent.c_str(),
+                unsigned{options.settings.port});
+    std::fflush(stdout);
+  }
+  const auto ready = options.on_demand ? say_ready_and_fall_silent : say_ready;
+  const auto served = core.serve(std::move(*listener), options.idle_exit, ready);
+  if (options.settings.agent[0] != '@') unlink(options.settings.agent.c_str());
+  if (!served) return fail(served.error().message);
+  return 0;
+}
+
+AgentCore::AgentCore(const Settings& settings) : settings_(settings) {
+  // Not always the same first slot, so that numbers of an earlier run are not given again at once.
+  next_slot_ += static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
+}
+
+Result<void> AgentCore::open_port() {
+  auto group = SocketGroup::create(settings_.port);
+  if (group) {
+    group_.emplace(std::move(*group));
+    return {};
+  }
+  if (group.error().error_number != EADDRINUSE) return group.error();
+  recovering_until_ = Clock::now() + recovery_time;
+  return {};
+}
+
+Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()) {
+  const sigset_t signals = stop_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  listener_ = std::move(listener);
+  watch(signals_.get(), nullptr);
+  watch(listener_.get(), nullptr);
+
+  Result<void> result = open_port();
+  bool is_ready = false;
+  while (result && !stopped_ && !(idle_exit && is_idle_too_long())) {
+    if (!is_ready && !is_recovering()) {
+      is_ready = true;
+      ready();
+    }
+    result = turn();
+  }
+  // Who connected while we were leaving finds the connection closed, and starts the next agent.
+  if (!result) refuse_all(result.error().message);
+  return result;
+}
+
+Result<void> AgentCore::turn() {
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  accept_all();
+  signalfd_siginfo info;
+  if (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopped_ = true;
+  for (int i = 0; i < count; ++i) {
+    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
+  }
+  const auto now = Clock::now();
+  for (auto& session : sessions_) {
+    if (session->state == Session::State::status && now >= session->due) answer_status(*session);
+    if (session->state == Session::State::greeting && now >= session->due) end(*session);
+    if (session->state == Session::State::held && !is_recovering()) greet(*session);
+  }
+  close_finished();
+  if (recovering_until_ && now >= *recovering_until_) {
+    return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
+                             "tell which)", settings_.port, settings_.port), EADDRINUSE};
+  }
+  return {};
+}
+
+int AgentCore::milliseconds_to_wait() const {
+  auto wake = Clock::time_point::max();
+  if (recovering_until_) wake = *recovering_until_;
+  if (sessions_.empty()) {
+    wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
+  }
+  for (const auto& session : sessions_) {
+    const bool is_timed = session->state == Session::State::greeting ||
+                          session->state == Session::State::status;
+    if (is_timed) wake = std::min(wake, session->due);
+  }
+  if (wake == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+void AgentCore::accept_all() {
+  for (;;) {
+    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection) return;
+    auto peer = peer_of(connection.get());
+    if (!peer) continue;
+    auto session = std::make_unique<Session>();
+    session->peer = *peer;
+    session->due = Clock::now() + hello_time;
+    session->connection = std::move(connection);
+    if (peer->pid > 0) {
+      session->process.reset(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+    }
+    watch(session->connection.get(), session.get());
+    if (session->process) watch(session->process.get(), session.get());
+    const uid_t own = geteuid();
+    if (own != 0 && peer->uid != own && peer->uid != 0) {
+      refuse(*session, fmt::format("the Tulle agent of this network namespace belongs to user {}",
+                                   own));
+    }
+    sessions_.push_back(std::move(session));
+  }
+}
+
+void AgentCore::watch(int fd, Session* session) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = session;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void AgentCore::handle(Session& session) {
+  while (session.state != Session::State::closing) {
+    auto message = receive_message(session.connection.get());
+    if (message) {
+      handle_message(session, std::move(*message));
+      continue;
+    }
+    const bool is_closed = message.error().error_number != EAGAIN;
+    const bool is_dead =
+        session.process &&
+        syscall(SYS_pidfd_send_signal, session.process.get(), 0, nullptr, 0) != 0 && errno == ESRCH;
+    if (is_closed || is_dead) end(session);
+    return;
+  }
+}
+
+void AgentCore::close_finished() {
+  const auto finished = std::remove_if(sessions_.begin(), sessions_.end(), [](const auto& s) {
+    return s->state == Session::State::closing;
+  });
+  if (finished == sessions_.end()) return;
+  sessions_.erase(finished, sessions_.end());
+  idle_since_ = Clock::now();
+}
+
+bool AgentCore::is_idle_too_long() const {
+  return sessions_.empty() && !is_recovering() &&
+         Clock::now() - idle_since_ >= std::chrono::seconds(settings_.idle_exit_seconds);
+}
+
+void AgentCore::refuse_all(const std::string& reason) {
+  accept_all();
+  for (auto& session : sessions_) refuse(*session, reason);
+}
+
+}  // namespace tulle::live

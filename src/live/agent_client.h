@@ -1,0 +1,35 @@
+#pragma once
+
+// A program's side of the agent: finds it, starts it if there is none, and asks.
+
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "live/message_socket.h"
+#include "live/protocol.h"
+#include "live/settings.h"
+
+namespace tulle::live {
+
+// Only connects, to an agent that this user trusts; the error_number is ECONNREFUSED where there is none.
+Result<UniqueFd> connect_to_agent(const Settings& settings);
+
+enum class IfAbsent : std::uint8_t { start, fail };
+
+struct Answer {
+  UniqueFd connection;
+  ReceivedMessage message;
+};
+// Says hello and waits for the first answer, which is no refusal.
+Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent);
+
+// Starts an agent and waits until it is ready.
+Result<void> start_agent(const Settings& settings);
+// The `tulle` executable: TULLE_EXECUTABLE, else beside this library or program, else on the PATH.
+Result<std::string> find_executable(const Settings& settings);
+
+// This program's name, for `tulle status`.
+std::string program_name();
+
+}  // namespace tulle::live

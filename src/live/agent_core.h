@@ -1,0 +1,96 @@
+#pragma once
+
+// The agent's parts: sessions, one a connection, and what each is served.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "live/counters_page.h"
+#include "live/message_socket.h"
+#include "live/protocol.h"
+#include "live/settings.h"
+#include "live/socket_group.h"
+
+namespace tulle::live {
+
+using Clock = std::chrono::steady_clock;
+
+struct Session {
+  enum class State : std::uint8_t {
+    greeting,  // nothing said yet
+    held,      // said hello while the agent was waiting for survivors
+    process,   // owns a slot
+    status,    // is answered a moment after the processes were asked to publish
+    capture,
+    closing,
+  };
+  State state = State::greeting;
+  UniqueFd connection;
+  UniqueFd process;  // pidfd: a forked child may keep the connection open
+  Peer peer;
+  Hello hello;
+  std::uint32_t slot = agent_slot;  // process
+  CountersPage counters;
+  UniqueFd table;  // process: what it exposes to its peers on this host
+  Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
+};
+
+class AgentCore {
+ public:
+  explicit AgentCore(const Settings& settings);
+
+  // Binds the port; where it is taken, waits for a process that survived an earlier agent to bring the vault.
+  Result<void> open_port();
+  bool is_recovering() const { return recovering_until_.has_value(); }
+
+  // Serves until idle (if idle_exit), stopped, or failed.
+  Result<void> serve(UniqueFd listener, bool idle_exit, void (*ready)());
+
+ private:
+  // agent.cc: the loop
+  Result<void> turn();
+  int milliseconds_to_wait() const;
+  void accept_all();
+  void watch(int fd, Session* session);
+  void handle(Session& session);
+  void close_finished();
+  bool is_idle_too_long() const;
+  void refuse_all(const std::string& reason);
+
+  // agent_sessions.cc: what is said
+  void handle_message(Session& session, ReceivedMessage message);
+  void greet(Session& session);
+  void refuse(Session& session, const std::string& reason);
+  void list(Session& session);
+  void open(Session& session);
+  void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds);
+  void find_peer(Session& session);
+  void ask_for_status(Session& session);
+  void answer_status(Session& session);
+  void start_capture(Session& session);
+  void join_capture(Session& capture, Session& process);
+  void end(Session& session);
+  Result<UniqueFd> take_slot(Session& session);
+  ProcessStatus status_of(const Session& session);
+  Session* capture_session();
+  Session* owner_of(std::uint32_t slot);
+
+  Settings settings_;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point idle_since_ = Clock::now();
+  std::optional<Clock::time_point> recovering_until_;
+  std::optional<SocketGroup> group_;
+  std::uint32_t next_slot_ = agent_slot + 1;
+  UniqueFd listener_;
+  UniqueFd epoll_;
+  UniqueFd signals_;
+  bool stopped_ = false;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,86 @@
+#pragma once
+
+// One page a process, which the agent made and the process writes, so that `tulle status` costs the data path nothing.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "device/adapter.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// What the driver itself counts, besides the adapter.
+struct DriverCounters {
+  std::uint64_t send_calls = 0;
+  std::uint64_t send_delays = 0;   // the socket was full; the datagrams waited
+  std::uint64_t send_errors = 0;   // datagrams that the kernel refused
+  std::uint64_t receive_calls = 0; // that brought datagrams
+  std::uint64_t faults_dropped = 0;
+  std::uint64_t faults_duplicated = 0;
+  std::uint64_t faults_corrupted = 0;
+  std::uint64_t faults_reordered = 0;
+};
+
+// In the order in which publish() writes them.
+inline constexpr auto counter_names = std::to_array<std::string_view>({
+    "queue_pairs",
+    "packets_sent",
+    "packets_received",
+    "bytes_sent",
+    "bytes_received",
+    "received_truncated",
+    "received_unknown_opcode",
+    "received_bad_version",
+    "received_bad_icrc",
+    "received_unknown_queue_pair",
+    "congestion_notifications",
+    "retransmitted_packets",
+    "ack_timeouts",
+    "sequence_naks_sent",
+    "sequence_naks_received",
+    "implied_naks",
+    "rnr_naks_sent",
+    "rnr_naks_received",
+    "duplicate_requests",
+    "remote_errors_sent",
+    "remote_errors_received",
+    "dropped_packets",
+    "dropped_messages",
+    "send_calls",
+    "send_delays",
+    "send_errors",
+    "receive_calls",
+    "faults_dropped",
+    "faults_duplicated",
+    "faults_corrupted",
+    "faults_reordered",
+});
+inline constexpr std::size_t counter_count = counter_names.size();
+
+class CountersPage {
+ public:
+  CountersPage() = default;
+  static Result<CountersPage> create();          // a new page
+  static Result<CountersPage> map(UniqueFd fd);  // one that another process made
+  CountersPage(CountersPage&& other) noexcept;
+  CountersPage& operator=(CountersPage&& other) noexcept;
+  ~CountersPage();
+
+  int fd() const { return fd_.get(); }
+  void publish(device::Adapter& adapter, const DriverCounters& driver);
+  std::array<std::uint64_t, counter_count> read() const;
+
+ private:
+  using Values = std::array<std::atomic<std::uint64_t>, counter_count>;
+  explicit CountersPage(UniqueFd fd, Values* values) : fd_(std::move(fd)), values_(values) {}
+
+  UniqueFd fd_;
+  Values* values_ = nullptr;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,255 @@
+#include "live/device_impl.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "live/agent_client.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint32_t polls_before_lease = 64;
+constexpr Time publish_interval = Time::milliseconds(10);
+constexpr int spins_before_sleep = 200;
+
+std::int64_t monotonic_nanoseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+device::Configuration configuration_of(const Device::Impl::Grant& grant) {
+  device::Configuration configuration;
+  if (getrandom(&configuration.seed, sizeof(configuration.seed), 0) < 0) {
+    configuration.seed = static_cast<std::uint64_t>(monotonic_nanoseconds());
+  }
+  configuration.first_qp = grant.first_qp;
+  configuration.qp_count = grant.qp_count;
+  configuration.mtu_bytes = grant.info.mtu_bytes;
+  return configuration;
+}
+
+Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, bool offload,
+                                         const fabric::FaultSettings& faults) {
+  return {grant.socket.get(), grant.port, offload, faults};
+}
+
+void pause_processor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults,
+                   EventSink sink)
+    : info_(grant.info),
+      settings_(settings),
+      sink_(sink),
+      slot_(grant.slot),
+      page_(std::move(grant.counters)),
+      adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
+      receiver_(grant.socket.get(), grant.port),
+      transmitter_(transmitter_options(grant, settings.offload, faults), info_, tap_, counters_),
+      has_faults_(faults.any()),
+      epoch_nanoseconds_(monotonic_nanoseconds()),
+      agent_(std::move(grant.agent)) {
+  socket_ = std::move(grant.socket);
+  std::vector<Gid> gids;
+  for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
+  adapter_->set_gids(gids);
+}
+
+Result<void> Device::Impl::start() {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !timer_ || !wakeup_) {
+    return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
+  }
+  for (const int fd : {socket_.get(), timer_.get(), wakeup_.get(), agent_.socket()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+  if (auto created = create_direct_path(); !created) return created;
+  return start_thread();
+}
+
+Result<void> Device::Impl::create_direct_path() {
+  if (!settings_.direct || has_faults_) return {};
+  const auto is_local = [this](const Gid& gid) {
+    return std::any_of(info_.gids.begin(), info_.gids.end(),
+                       [&](const GidEntry& entry) { return entry.gid == gid; });
+  };
+  const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
+    Hello hello;
+    hello.purpose = Purpose::find_peer;
+    hello.slot = slot_of(number);
+    auto answer = ask_agent(settings_, hello, IfAbsent::fail);
+    if (!answer) return answer.error();
+    PeerProcess peer;
+    if (!decode(answer->message.bytes, peer) || answer->message.fds.empty()) {
+      return Error{"the agent knows no such process", ESRCH};
+    }
+    return HostPath::Peer{peer.pid, answer->message.fds[0].release()};
+  };
+  auto path = HostPath::create(slot_, find_peer, is_local);
+  if (!path) return path.error();
+  direct_path_ = std::move(*path);
+  adapter_->set_direct_path(direct_path_.get());
+  agent_.expose(direct_path_->table_fd());
+  return {};
+}
+
+std::unique_lock<std::mutex> Device::Impl::lock() {
+  std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
+  for (int i = 0; i < spins_before_sleep && !held; ++i) {
+    pause_processor();
+    static_cast<void>(held.try_lock());
+  }
+  if (!held) {
+    waiters_.fetch_add(1, std::memory_order_relaxed);
+    held.lock();
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return held;
+}
+
+Time Device::Impl::now() const {
+  return Time::nanoseconds(monotonic_nanoseconds() - epoch_nanoseconds_);
+}
+
+// --- with the lock held ---
+
+void Device::Impl::transmit() {
+  if (forked_) return;
+  const Time at = now();
+  transmitter_.transmit(*adapter_, at);
+  deliver_events();
+  settle(at);
+}
+
+void Device::Impl::progress() {
+  if (forked_) return;
+  const Time at = now();
+  move_data(at);
+  last_poll_ = at;
+  if (!leased_ && ++polls_in_row_ >= polls_before_lease) {
+    leased_ = true;
+    watch_socket(false);
+    wake_at(at + lease_time);
+  }
+  settle(at);
+}
+
+void Device::Impl::hand_over() {
+  polls_in_row_ = 0;
+  if (!leased_ || forked_) return;
+  leased_ = false;
+  watch_socket(true);
+  settle(now());
+}
+
+int Device::Impl::move_data(Time at) {
+  int calls = 0;
+  while (calls < receive_calls_max) {
+    ++calls;
+    if (receive(at) < Receiver::messages_max) break;
+  }
+  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  transmitter_.transmit(*adapter_, at);
+  deliver_events();
+  return calls;
+}
+
+int Device::Impl::receive(Time at) {
+  const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+    if (tap_.is_open()) [[unlikely]] tap_.received(ip, bytes);
+    adapter_->handle_datagram(at, ip, false, bytes);
+  });
+  if (count > 0) ++counters_.receive_calls;
+  return count;
+}
+
+void Device::Impl::deliver_events() {
+  device::Event event;
+  while (adapter_->pull_event(event)) sink_(event);
+}
+
+// After anything that may have changed what the thread waits for.
+void Device::Impl::settle(Time at) {
+  if (transmitter_.blocked_socket() >= 0) [[unlikely]] watch_blocked_socket();
+  if (at >= published_ + publish_interval) publish(at);
+  if (leased_) return;  // the thread looks once a millisecond, and who polls looks all the time
+  wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
+  if (transmitter_.has_more()) [[unlikely]] wake();
+}
+
+void Device::Impl::watch_socket(bool readable) {
+  epoll_event event{};
+  event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.fd = socket_.get();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+// A sender's socket: once, until it is writable. (The slot's own socket sends only where no other could be had; the
+// timer serves it.)
+void Device::Impl::watch_blocked_socket() {
+  const int fd = transmitter_.blocked_socket();
+  if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
+  epoll_event event{};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+// The thread wakes no later than this. Only an earlier time than it knows costs a system call.
+void Device::Impl::wake_at(Time when) {
+  if (when >= timer_at_) return;
+  timer_at_ = when;
+  const std::int64_t at =
+      epoch_nanoseconds_ + std::max<std::int64_t>(when.to_nanoseconds(), 0) + 1;
+  itimerspec setting{};
+  setting.it_value.tv_sec = at / 1'000'000'000;
+  setting.it_value.tv_nsec = at % 1'000'000'000;
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &setting, nullptr);
+}
+
+void Device::Impl::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof(one));
+}
+
+void Device::Impl::publish(Time at) {
+  page_.publish(*adapter_, counters_);
+  published_ = at;
+}
+
+// All of this process's traffic is to be seen while somebody captures it.
+void Device::Impl::update_direct_path() {
+  if (direct_path_) direct_path_->set_open(!tap_.is_open());
+}
+
+void Device::Impl::forget_in_child() {
+  forked_ = true;
+  new (&mutex_) std::mutex;  // it may have been held by a thread that is not in the child
+  agent_ = {};
+}
+
+}  // namespace tulle::live

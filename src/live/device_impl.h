@@ -1,0 +1,118 @@
+#pragma once
+
+// The driver: one lock around the adapter, its sockets, and a thread that makes progress while no caller does.
+//
+// Who watches the socket. A caller that polls finds datagrams itself, so after some calls of progress() in a row the
+// device's thread stops watching the socket (it would be woken for each datagram, only to find the lock taken) and looks
+// once a millisecond whether the caller still polls: a lease. It ends when a look finds no call in the last millisecond,
+// or at once with hand_over(). Without a lease the thread sleeps until a datagram or a deadline: an idle process uses no
+// processor time.
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "device/adapter.h"
+#include "live/agent_link.h"
+#include "live/capture_tap.h"
+#include "live/counters_page.h"
+#include "live/device.h"
+#include "live/host_path.h"
+#include "live/receiver.h"
+#include "live/settings.h"
+#include "live/transmitter.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+class Device::Impl {
+ public:
+  // What the agent gave for one device.
+  struct Grant {
+    DeviceInfo info;
+    std::uint32_t slot = 0;
+    QpNumber first_qp;
+    std::uint32_t qp_count = 0;
+    std::uint16_t port = 0;
+    UniqueFd socket;
+    CountersPage counters;
+    AgentLink agent;
+  };
+  Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
+  ~Impl();
+  Result<void> start();
+  void forget_in_child();
+
+  const DeviceInfo& info() const { return info_; }
+  std::unique_lock<std::mutex> lock();
+  device::Adapter& adapter() { return *adapter_; }
+  Time now() const;
+
+  // With the lock held.
+  void transmit();
+  void progress();
+  void hand_over();
+
+ private:
+  static constexpr Time lease_time = Time::milliseconds(1);
+  static constexpr int receive_calls_max = 4;  // before what is to be sent has its turn
+
+  // device_thread.cc
+  Result<void> start_thread();
+  void run();
+  void handle_wake(int fd);
+  void handle_timer();
+  void handle_agent();
+  void let_others_in();
+
+  Result<void> create_direct_path();
+  // Receives, runs what is due, transmits, hands out events; returns how many calls receiving took.
+  int move_data(Time at);
+  int receive(Time at);
+  void deliver_events();
+  void settle(Time at);
+  void watch_socket(bool readable);
+  void watch_blocked_socket();
+  void wake_at(Time when);
+  void wake();
+  void publish(Time at);
+  void update_direct_path();
+
+  DeviceInfo info_;
+  Settings settings_;
+  EventSink sink_;
+  std::uint32_t slot_;
+  UniqueFd socket_;
+  CountersPage page_;
+  DriverCounters counters_;
+  CaptureTap tap_;
+  std::unique_ptr<device::Adapter> adapter_;
+  std::unique_ptr<HostPath> direct_path_;
+  Receiver receiver_;
+  Transmitter transmitter_;
+  bool has_faults_;
+  std::int64_t epoch_nanoseconds_;  // of Time: picoseconds since boot would overflow after 106 days
+
+  std::mutex mutex_;
+  std::atomic<int> waiters_{0};
+  std::uint32_t polls_in_row_ = 0;
+  bool leased_ = false;
+  bool forked_ = false;  // this is a child of the process that opened the device
+  Time last_poll_;
+  Time timer_at_ = Time::never();
+  Time published_;
+  UniqueFd timer_;
+
+  AgentLink agent_;
+  UniqueFd epoll_;
+  UniqueFd wakeup_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace tulle::live

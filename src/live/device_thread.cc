@@ -1,0 +1,157 @@
+// The device's thread: makes progress while no caller does, and answers the agent.
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "live/device_impl.h"
+#include "live/protocol.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr int batches_in_row_max = 64;
+constexpr int yields_max = 100;
+constexpr int reconnect_milliseconds = 200;
+
+// A short slice (Linux 6.12 and later): woken, the thread then preempts an application that spins on memory, rather than
+// wait for the end of its slice of some milliseconds.
+void ask_for_short_slice() {
+#ifdef SYS_sched_setattr
+  struct {
+    std::uint32_t size = 48;
+    std::uint32_t policy = SCHED_OTHER;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime = 100'000;  // nanoseconds
+    std::uint64_t deadline = 0;
+    std::uint64_t period = 0;
+  } attributes;
+  static_assert(sizeof(attributes) == 48);
+  errno = 0;
+  const long nice = syscall(SYS_getpriority, 0 /* PRIO_PROCESS */, 0);  // 20 - nice
+  if (nice > 0) attributes.nice = static_cast<std::int32_t>(20 - nice);
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+#endif
+}
+
+}  // namespace
+
+Result<void> Device::Impl::start_thread() {
+  // Signals are the application's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Result<void> result;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    result = Error{std::string("cannot start the device's thread: ") + error.what(),
+                   error.code().value()};
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return result;
+}
+
+Device::Impl::~Impl() {
+  if (!thread_.joinable()) return;
+  if (forked_) {
+    thread_.detach();  // it was the parent's
+    return;
+  }
+  stopping_ = true;
+  wake();
+  thread_.join();
+}
+
+void Device::Impl::run() {
+  pthread_setname_np(pthread_self(), "tulle");
+  ask_for_short_slice();
+  while (!stopping_) {
+    epoll_event events[8];
+    const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
+    const int count = epoll_wait(epoll_.get(), events, 8, is_alone ? reconnect_milliseconds : -1);
+    if (is_alone && agent_.reconnect()) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = agent_.socket();
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, agent_.socket(), &event);
+    }
+    for (int i = 0; i < count; ++i) handle_wake(events[i].data.fd);
+  }
+}
+
+void Device::Impl::handle_wake(int fd) {
+  if (fd == agent_.socket()) return handle_agent();
+  if (fd == timer_.get()) return handle_timer();
+  if (fd == wakeup_.get()) {
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t taken = read(wakeup_.get(), &count, sizeof(count));
+  }
+  // The socket is readable, one that was full is writable, or a caller left something to do.
+  for (int i = 0; i < batches_in_row_max; ++i) {
+    {
+      const auto held = lock();
+      const Time at = now();
+      const int calls = move_data(at);
+      settle(at);
+      if (leased_ || calls < receive_calls_max) return;
+    }
+    let_others_in();
+  }
+}
+
+void Device::Impl::handle_timer() {
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t taken = read(timer_.get(), &count, sizeof(count));
+  const auto held = lock();
+  const Time at = now();
+  timer_at_ = Time::never();
+  if (leased_) {
+    if (at < last_poll_ + lease_time) return wake_at(last_poll_ + lease_time);
+    leased_ = false;
+    polls_in_row_ = 0;
+    watch_socket(true);
+  }
+  move_data(at);
+  settle(at);
+}
+
+// A mutex that is released and taken again at once is not fair: who waits for it would sleep on.
+void Device::Impl::let_others_in() {
+  for (int i = 0; i < yields_max && waiters_.load(std::memory_order_relaxed) > 0; ++i) {
+    sched_yield();
+  }
+}
+
+void Device::Impl::handle_agent() {
+  for (;;) {
+    auto message = agent_.receive();
+    if (!message) return;
+    const auto header = peek_header(message->bytes);
+    if (!header || header->version != protocol_version) continue;
+    StartCapture start;
+    const auto held = lock();
+    if (header->kind == static_cast<std::uint16_t>(MessageKind::publish)) {
+      publish(now());
+    } else if (header->kind == static_cast<std::uint16_t>(MessageKind::stop_capture)) {
+      tap_.close();
+      update_direct_path();
+    } else if (decode(message->bytes, start) && !message->fds.empty()) {
+      auto ring = CaptureRing::map(std::move(message->fds[0]));
+      if (ring) tap_.open(std::move(*ring), start.snap_length);
+      update_direct_path();
+    }
+  }
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,70 @@
+#include "live/event_channel.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace tulle::live {
+
+namespace {
+
+// One off the count if there is one, whether or not the descriptor blocks. (RWF_NOWAIT is a flag of the call; before
+// Linux 5.8 eventfd does not know it, and a reader that comes between poll and read makes us wait.)
+void take_one_off(int fd) {
+  std::uint64_t one;
+  iovec piece{&one, sizeof(one)};
+  if (preadv2(fd, &piece, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
+  pollfd readable{fd, POLLIN, 0};
+  if (poll(&readable, 1, 0) <= 0) return;
+  [[maybe_unused]] const ssize_t taken = read(fd, &one, sizeof(one));
+}
+
+}  // namespace
+
+// An eventfd that counts the waiting events: readable while there are any, each read takes one off. The application's
+// O_NONBLOCK, and its signals, so work on the read itself.
+Result<std::unique_ptr<EventChannel>> EventChannel::create() {
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  if (fd < 0) return Error{"cannot make an event channel (eventfd)", errno};
+  return std::unique_ptr<EventChannel>(new EventChannel(fd));
+}
+
+EventChannel::~EventChannel() { close(fd_); }
+
+void EventChannel::push(Item item) {
+  const std::lock_guard lock(mutex_);
+  items_.push_back(item);
+  const std::uint64_t one = 1;
+  // Fails only at 2^64 - 2 waiting events.
+  [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
+}
+
+int EventChannel::pop(Item& item) {
+  for (;;) {
+    std::uint64_t one;
+    if (read(fd_, &one, sizeof(one)) < 0) return errno;
+    const std::lock_guard lock(mutex_);
+    if (items_.empty()) continue;  // forgotten between the read and the lock
+    item = items_.front();
+    items_.pop_front();
+    return 0;
+  }
+}
+
+int EventChannel::forget(void* object) {
+  const std::lock_guard lock(mutex_);
+  const auto rest = std::remove_if(items_.begin(), items_.end(),
+                                   [&](const Item& item) { return item.object == object; });
+  const auto count = static_cast<int>(items_.end() - rest);
+  items_.erase(rest, items_.end());
+  // A reader may have taken one of their counts already and be waiting for the lock: it will find fewer events than it
+  // expects, and read again.
+  for (int i = 0; i < count; ++i) take_one_off(fd_);
+  return count;
+}
+
+}  // namespace tulle::live

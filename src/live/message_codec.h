@@ -1,0 +1,133 @@
+#pragma once
+
+// Messages between programs and the agent: a header, then fields in order, in the machine's own byte order, since both
+// ends are on one machine. Each message lists its fields once, for both directions:
+//
+//   template <typename Archive> void fields(Archive& archive, Hello& hello) { archive(hello.pid, …); }
+//
+// The header and the layout of Refused never change, so that any two versions can tell each other that they differ.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tulle::live {
+
+inline constexpr std::uint32_t message_magic = 0x454C'4C54;  // "TLLE"
+inline constexpr std::size_t message_bytes_max = 128 * 1024;
+
+struct MessageHeader {
+  std::uint32_t magic = message_magic;
+  std::uint16_t version = 0;
+  std::uint16_t kind = 0;
+};
+
+class MessageWriter {
+ public:
+  explicit MessageWriter(MessageHeader header) { append(&header, sizeof(header)); }
+
+  template <typename... Fields>
+  void operator()(Fields&... values) {
+    (put(values), ...);
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  void append(const void* data, std::size_t size) {
+    if (size == 0) return;
+    bytes_.resize(bytes_.size() + size);
+    std::memcpy(bytes_.data() + bytes_.size() - size, data, size);
+  }
+  template <typename T>
+  void put(T& value) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      append(&value, sizeof(value));
+    } else {
+      fields(*this, value);
+    }
+  }
+  void put(std::string& text) {
+    auto size = static_cast<std::uint32_t>(text.size());
+    put(size);
+    append(text.data(), text.size());
+  }
+  template <typename T, std::size_t n>
+  void put(std::array<T, n>& values) {
+    for (T& value : values) put(value);
+  }
+  template <typename T>
+  void put(std::vector<T>& values) {
+    auto size = static_cast<std::uint32_t>(values.size());
+    put(size);
+    for (T& value : values) put(value);
+  }
+
+  std::vector<std::byte> bytes_;
+};
+
+// Reads what a stranger may have written: what is missing reads as zero, and `complete` is then false.
+class MessageReader {
+ public:
+  explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  template <typename... Fields>
+  void operator()(Fields&... values) {
+    (take(values), ...);
+  }
+  bool complete() const { return complete_; }
+
+ private:
+  bool copy(void* to, std::size_t size) {
+    if (!complete_ || rest_.size() < size) {
+      complete_ = false;
+      return false;
+    }
+    if (size > 0) std::memcpy(to, rest_.data(), size);
+    rest_ = rest_.subspan(size);
+    return true;
+  }
+  template <typename T>
+  void take(T& value) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      value = {};
+      copy(&value, sizeof(value));
+    } else {
+      fields(*this, value);
+    }
+  }
+  void take(bool& value) {
+    std::uint8_t byte = 0;
+    take(byte);
+    value = byte != 0;
+  }
+  void take(std::string& text) {
+    text.resize(count(1));
+    copy(text.data(), text.size());
+  }
+  template <typename T, std::size_t n>
+  void take(std::array<T, n>& values) {
+    for (T& value : values) take(value);
+  }
+  template <typename T>
+  void take(std::vector<T>& values) {
+    values.assign(count(1), T{});
+    for (T& value : values) take(value);
+  }
+  // No more elements than bytes are left: a stranger's count must not make us allocate.
+  std::size_t count(std::size_t bytes_each) {
+    std::uint32_t n = 0;
+    take(n);
+    if (n > rest_.size() / bytes_each) complete_ = false;
+    return complete_ ? n : 0;
+  }
+
+  std::span<const std::byte> rest_;
+  bool complete_ = true;
+};
+
+}  // namespace tulle::live

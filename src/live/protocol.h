@@ -1,0 +1,172 @@
+#pragma once
+
+// What programs and the agent say to each other over a SOCK_SEQPACKET connection, one message a packet.
+//
+//   list        Hello → Devices                                       the agent closes
+//   open        Hello → Opened with {socket, counters, lock, vault}   stays open; its end frees the slot
+//   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died; then as above
+//   find_peer   Hello → PeerProcess with {table}                      for the direct path between processes
+//   status      Hello → AgentStatus, ProcessStatus …, End
+//   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
+//   from a process, once it has its slot: Expose with {table}
+//   to a process, at any time: StartCapture with {ring}, StopCapture, Publish
+//   Refused instead of any answer; Wait before one that takes long
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "live/counters_page.h"
+#include "live/device.h"
+#include "live/message_codec.h"
+
+namespace tulle::live {
+
+inline constexpr std::uint16_t protocol_version = 1;
+
+enum class MessageKind : std::uint16_t {
+  refused = 1,  // this number never changes
+  wait = 2,
+  hello = 3,
+  devices = 4,
+  opened = 5,
+  rejoin = 6,
+  accepted = 7,
+  agent_status = 8,
+  process_status = 9,
+  end = 10,
+  start_capture = 11,
+  stop_capture = 12,
+  capture_source = 13,
+  publish = 14,
+  expose = 15,
+  peer = 16,
+};
+
+enum class Purpose : std::uint8_t { list, open, status, capture, find_peer };
+
+struct Refused {
+  static constexpr auto kind = MessageKind::refused;
+  std::string reason;  // one line for a person
+};
+struct Wait {
+  static constexpr auto kind = MessageKind::wait;
+};
+struct Hello {
+  static constexpr auto kind = MessageKind::hello;
+  Purpose purpose{};
+  std::string command;     // the program's name
+  std::string device;      // what it wants the device to be called
+  std::string interfaces;  // as Settings::interfaces
+  std::uint32_t ring_bytes = 0;  // capture: of each process's ring
+  std::uint32_t snap_length = 0;
+  std::uint32_t slot = 0;  // find_peer
+};
+struct Devices {
+  static constexpr auto kind = MessageKind::devices;
+  std::vector<DeviceInfo> devices;
+};
+struct Opened {
+  static constexpr auto kind = MessageKind::opened;
+  DeviceInfo device;
+  std::uint32_t slot = 0;
+  std::uint32_t first_qp = 0;
+  std::uint32_t qp_count = 0;
+  std::uint16_t port = 0;
+};
+struct Rejoin {
+  static constexpr auto kind = MessageKind::rejoin;
+  std::uint32_t slot = 0;
+  std::string command;
+  std::string device;
+};
+struct Accepted {
+  static constexpr auto kind = MessageKind::accepted;
+};
+struct AgentStatus {
+  static constexpr auto kind = MessageKind::agent_status;
+  std::string version;
+  std::string address;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::uint64_t uptime_seconds = 0;
+  std::uint16_t port = 0;
+  std::uint32_t slots = 0;
+};
+struct ProcessStatus {
+  static constexpr auto kind = MessageKind::process_status;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+  std::string command;
+  std::string device;
+  std::uint32_t slot = 0;
+  std::uint32_t first_qp = 0;
+  std::uint32_t qp_count = 0;
+  bool connected = true;
+  std::array<std::uint64_t, counter_names.size()> counters{};
+};
+struct End {
+  static constexpr auto kind = MessageKind::end;
+};
+struct StartCapture {
+  static constexpr auto kind = MessageKind::start_capture;
+  std::uint32_t snap_length = 0;
+};
+struct StopCapture {
+  static constexpr auto kind = MessageKind::stop_capture;
+};
+struct CaptureSource {
+  static constexpr auto kind = MessageKind::capture_source;
+  std::int32_t pid = 0;
+  std::string command;
+  std::string device;
+};
+struct Publish {
+  static constexpr auto kind = MessageKind::publish;
+};
+
+struct Expose {
+  static constexpr auto kind = MessageKind::expose;
+};
+struct PeerProcess {
+  static constexpr auto kind = MessageKind::peer;
+  std::int32_t pid = 0;
+};
+
+std::vector<std::byte> encode(Refused message);
+std::vector<std::byte> encode(Wait message);
+std::vector<std::byte> encode(Hello message);
+std::vector<std::byte> encode(Devices message);
+std::vector<std::byte> encode(Opened message);
+std::vector<std::byte> encode(Rejoin message);
+std::vector<std::byte> encode(Accepted message);
+std::vector<std::byte> encode(AgentStatus message);
+std::vector<std::byte> encode(ProcessStatus message);
+std::vector<std::byte> encode(End message);
+std::vector<std::byte> encode(StartCapture message);
+std::vector<std::byte> encode(StopCapture message);
+std::vector<std::byte> encode(CaptureSource message);
+std::vector<std::byte> encode(Publish message);
+std::vector<std::byte> encode(Expose message);
+std::vector<std::byte> encode(PeerProcess message);
+
+// The header of a message; none: this is no message of Tulle's.
+std::optional<MessageHeader> peek_header(std::span<const std::byte> bytes);
+
+// False: not of this kind or version, or cut short.
+bool decode(std::span<const std::byte> bytes, Refused& message);
+bool decode(std::span<const std::byte> bytes, Hello& message);
+bool decode(std::span<const std::byte> bytes, Devices& message);
+bool decode(std::span<const std::byte> bytes, Opened& message);
+bool decode(std::span<const std::byte> bytes, Rejoin& message);
+bool decode(std::span<const std::byte> bytes, AgentStatus& message);
+bool decode(std::span<const std::byte> bytes, ProcessStatus& message);
+bool decode(std::span<const std::byte> bytes, StartCapture& message);
+bool decode(std::span<const std::byte> bytes, CaptureSource& message);
+bool decode(std::span<const std::byte> bytes, Expose& message);
+bool decode(std::span<const std::byte> bytes, PeerProcess& message);
+
+}  // namespace tulle::live

@@ -1,0 +1,48 @@
+#include "live/settings.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace tulle::live {
+namespace {
+
+void read(const char* name, std::string& value) {
+  const char* text = std::getenv(name);
+  if (text != nullptr && *text != '\0') value = text;
+}
+
+template <typename Number>
+void read(const char* name, Number& value) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return;
+  Number number{};
+  const char* end = text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, number);
+  if (error == std::errc() && rest == end) value = number;
+}
+
+bool is_off(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr && std::string_view(text) == "off";
+}
+
+}  // namespace
+
+Settings read_settings() {
+  Settings settings;
+  read("TULLE_AGENT", settings.agent);
+  read("TULLE_DEVICE", settings.device);
+  read("TULLE_INTERFACE", settings.interfaces);
+  read("TULLE_FAULTS", settings.faults);
+  read("TULLE_EXECUTABLE", settings.executable);
+  read("TULLE_AGENT_LOG", settings.agent_log);
+  read("TULLE_PORT", settings.port);
+  read("TULLE_IDLE_EXIT", settings.idle_exit_seconds);
+  settings.offload = !is_off("TULLE_OFFLOAD");
+  settings.direct = !is_off("TULLE_DIRECT");
+  return settings;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+
+#include "verbs/types.h"
+
+namespace tulle::shim {
+
+struct AccessPair {
+  unsigned c_api;
+  verbs::Access access;
+};
+inline constexpr std::array<AccessPair, 6> access_table = {{
+    {IBV_ACCESS_LOCAL_WRITE, verbs::Access::local_write},
+    {IBV_ACCESS_REMOTE_WRITE, verbs::Access::remote_write},
+    {IBV_ACCESS_REMOTE_READ, verbs::Access::remote_read},
+    {IBV_ACCESS_REMOTE_ATOMIC, verbs::Access::remote_atomic},
+    {IBV_ACCESS_MW_BIND, verbs::Access::bind_window},
+    {IBV_ACCESS_ZERO_BASED, verbs::Access::zero_based},
+}};
+
+// Hints that change nothing here: where the pages come from, and leave to reorder. The API lets a device ignore all of
+// the optional range.
+inline constexpr unsigned ignored_access =
+    unsigned{IBV_ACCESS_HUGETLB} | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+
+// False: a flag that is not offered (on-demand paging) or not known.
+constexpr bool to_access(unsigned flags, verbs::AccessFlags& out) {
+  unsigned left = flags & ~ignored_access;
+  out = {};
+  for (const AccessPair& pair : access_table) {
+    if ((left & pair.c_api) == 0) continue;
+    out |= pair.access;
+    left &= ~pair.c_api;
+  }
+  return left == 0;
+}
+
+constexpr unsigned from_access(verbs::AccessFlags flags) {
+  unsigned out = 0;
+  for (const AccessPair& pair : access_table) {
+    if (flags.has(pair.access)) out |= pair.c_api;
+  }
+  return out;
+}
+
+}  // namespace tulle::shim

@@ -1,0 +1,209 @@
+// Completion queues.
+
+#include <algorithm>
+#include <array>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using verbs::CompletionOpcode;
+using verbs::CompletionStatus;
+using verbs::VerbsStatus;
+
+// In the order of verbs::CompletionOpcode.
+constexpr std::array<ibv_wc_opcode, 9> opcodes = {
+    IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,
+    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,  IBV_WC_BIND_MW,
+    IBV_WC_LOCAL_INV, IBV_WC_RECV,       IBV_WC_RECV_RDMA_WITH_IMM,
+};
+static_assert(static_cast<std::size_t>(CompletionOpcode::receive_write_with_immediate) + 1 ==
+              opcodes.size());
+
+// In the order of verbs::CompletionStatus.
+constexpr std::array<ibv_wc_status, 14> statuses = {
+    IBV_WC_SUCCESS,        IBV_WC_LOC_LEN_ERR,       IBV_WC_LOC_QP_OP_ERR,  IBV_WC_LOC_EEC_OP_ERR,
+    IBV_WC_LOC_PROT_ERR,   IBV_WC_WR_FLUSH_ERR,      IBV_WC_MW_BIND_ERR,    IBV_WC_BAD_RESP_ERR,
+    IBV_WC_LOC_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,   IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
+    IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR,
+};
+static_assert(static_cast<std::size_t>(CompletionStatus::rnr_retry_exceeded_error) + 1 ==
+              statuses.size());
+
+void translate(const verbs::Completion& from, ibv_wc& to) {
+  to.wr_id = from.wr_id;
+  to.status = to_wc_status(from.status);
+  to.opcode = to_wc_opcode(from.opcode);
+  to.vendor_err = from.vendor_error;
+  to.byte_len = from.byte_length;
+  if (from.has_invalidate) {
+    to.invalidated_rkey = from.invalidated_rkey.value;
+  } else {
+    to.imm_data = from.immediate;
+  }
+  to.qp_num = from.qp.value;
+  to.src_qp = from.source_qp.value;
+  to.wc_flags = to_wc_flags(from);
+  to.pkey_index = 0;
+  to.slid = 0;
+  to.sl = 0;
+  to.dlid_path_bits = 0;
+}
+
+int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
+  if (capacity < 0 || (out == nullptr && capacity > 0)) return -EINVAL;
+  Cq& cq = Cq::of(ibv);
+  Context& context = Context::of(ibv->context);
+  const auto wanted = static_cast<std::uint32_t>(capacity);
+  const auto guard = context.lock();
+  std::uint32_t done = 0;
+  for (bool progressed = false; done < wanted;) {
+    const auto room = std::min<std::size_t>(wanted - done, context.polled.size());
+    const std::uint32_t count = cq.queue->poll({context.polled.data(), room});
+    for (std::uint32_t i = 0; i < count; ++i) translate(context.polled[i], out[done + i]);
+    done += count;
+    if (count > 0) continue;
+    if (done > 0 || progressed) break;
+    context.live->progress();
+    progressed = true;
+  }
+  return static_cast<int>(done);
+}
+
+int request_notification(ibv_cq* ibv, int solicited_only) {
+  if (ibv == nullptr) return EINVAL;
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  context.adapter().request_notification(*Cq::of(ibv).queue, solicited_only != 0);
+  context.live->hand_over();
+  return 0;
+}
+
+Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_channel* channel,
+           std::uint32_t vector) {
+  const bool known_vector = vector < static_cast<std::uint32_t>(context.context.num_comp_vectors);
+  if (!known_vector || (channel != nullptr && channel->context != &context.context)) {
+    return fail(EINVAL);
+  }
+  auto cq = std::make_unique<Cq>();
+  refuse_all(*cq);
+  serve_polling(*cq);
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  cq->queue = context.adapter().create_cq(entries, cq.get(), status);
+  if (cq->queue == nullptr) return fail(to_errno(status));
+  cq->context = &context.context;
+  cq->channel = channel;
+  cq->cq_context = cq_context;
+  cq->handle = context.next_handle++;
+  cq->cqe = static_cast<int>(cq->queue->capacity());
+  pthread_mutex_init(&cq->mutex, nullptr);
+  pthread_cond_init(&cq->cond, nullptr);
+  if (channel != nullptr) ++channel->refcnt;
+  context.cqs.insert(cq.get());
+  return cq.release();
+}
+
+// What completions do not carry is not offered: times, VLANs, flow tags, tag matching.
+constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS;
+constexpr std::uint32_t known_flags =
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
+ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
+  if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
+  if ((attributes->wc_flags & ~offered_fields) != 0) return fail(EOPNOTSUPP);
+  if ((attributes->comp_mask & ~static_cast<std::uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0) {
+    return fail(EOPNOTSUPP);
+  }
+  const bool has_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
+  const std::uint32_t flags = has_flags ? attributes->flags : 0;
+  if ((flags & ~known_flags) != 0) return fail(EINVAL);
+  // An overrun always ends the queue: losing a completion in silence is not offered.
+  if ((flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0) return fail(EOPNOTSUPP);
+  Cq* cq = create(Context::of(ibv), attributes->cqe, attributes->cq_context, attributes->channel,
+                  attributes->comp_vector);
+  if (cq == nullptr) return nullptr;
+  cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  return cq;
+}
+
+}  // namespace
+
+void serve_completions(Context& context) {
+  context.create_cq_ex = create_cq_ex;
+  context.context.ops.poll_cq = poll_cq;
+  context.context.ops.req_notify_cq = request_notification;
+}
+
+ibv_wc_opcode to_wc_opcode(CompletionOpcode opcode) {
+  return opcodes[static_cast<std::size_t>(opcode)];
+}
+
+ibv_wc_status to_wc_status(CompletionStatus status) {
+  return statuses[static_cast<std::size_t>(status)];
+}
+
+unsigned to_wc_flags(const verbs::Completion& completion) {
+  unsigned flags = 0;
+  if (completion.has_grh) flags |= IBV_WC_GRH;
+  if (completion.has_immediate) flags |= IBV_WC_WITH_IMM;
+  if (completion.has_invalidate) flags |= IBV_WC_WITH_INV;
+  return flags;
+}
+
+extern "C" {
+
+ibv_cq* ibv_create_cq(ibv_context* ibv, int entries, void* cq_context, ibv_comp_channel* channel,
+                      int vector) {
+  if (ibv == nullptr || entries <= 0 || vector < 0) return fail(EINVAL);
+  Cq* cq = create(Context::of(ibv), static_cast<std::uint32_t>(entries), cq_context, channel,
+                  static_cast<std::uint32_t>(vector));
+  return cq != nullptr ? cq->as_cq() : nullptr;
+}
+
+int ibv_resize_cq(ibv_cq* ibv, int entries) {
+  if (ibv == nullptr || entries <= 0) return EINVAL;
+  Cq& cq = Cq::of(ibv);
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  const VerbsStatus status =
+      context.adapter().resize(*cq.queue, static_cast<std::uint32_t>(entries));
+  cq.cqe = static_cast<int>(cq.queue->capacity());
+  return to_errno(status);
+}
+
+int ibv_destroy_cq(ibv_cq* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Cq& cq = Cq::of(ibv);
+  Context& context = Context::of(ibv->context);
+  std::uint32_t completion_events = 0;
+  std::uint32_t asynchronous_events = 0;
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(cq.queue);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.cqs.erase(&cq);
+    completion_events = cq.completion_events;
+    asynchronous_events = cq.asynchronous_events;
+  }
+  if (cq.channel != nullptr) {
+    completion_events -= static_cast<std::uint32_t>(Channel::of(cq.channel).events->forget(&cq));
+  }
+  asynchronous_events -= static_cast<std::uint32_t>(context.events->forget(&cq));
+  wait_for_acknowledgements(cq.mutex, cq.cond, cq.comp_events_completed, completion_events);
+  wait_for_acknowledgements(cq.mutex, cq.cond, cq.async_events_completed, asynchronous_events);
+  if (cq.channel != nullptr) {
+    const auto guard = context.lock();
+    --cq.channel->refcnt;
+  }
+  pthread_cond_destroy(&cq.cond);
+  pthread_mutex_destroy(&cq.mutex);
+  delete &cq;
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim

@@ -1,0 +1,78 @@
+// Polling without ibv_wc: the program takes one completion at a time and reads the fields that it wants.
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+// 0: `current` holds the next completion. ENOENT: there is none.
+int take(Cq& cq, bool make_progress) {
+  Context& context = Context::of(cq.context);
+  const auto guard = context.lock();
+  std::uint32_t count = cq.queue->poll({&cq.current, 1});
+  if (count == 0 && make_progress) {
+    context.live->progress();
+    count = cq.queue->poll({&cq.current, 1});
+  }
+  if (count == 0) return ENOENT;
+  cq.wr_id = cq.current.wr_id;
+  cq.status = to_wc_status(cq.current.status);
+  return 0;
+}
+
+int start_poll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attributes) {
+  if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+  Cq& cq = Cq::of(ibv);
+  if (!cq.single_threaded) cq.polling.lock();
+  const int error = take(cq, true);
+  // Without a completion there is no ibv_end_poll either.
+  if (error != 0 && !cq.single_threaded) cq.polling.unlock();
+  return error;
+}
+
+// No progress here, so that a round of polling ends.
+int next_poll(ibv_cq_ex* ibv) { return take(Cq::of(ibv), false); }
+
+void end_poll(ibv_cq_ex* ibv) {
+  Cq& cq = Cq::of(ibv);
+  if (!cq.single_threaded) cq.polling.unlock();
+}
+
+const verbs::Completion& current(ibv_cq_ex* ibv) { return Cq::of(ibv).current; }
+
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return to_wc_opcode(current(cq).opcode); }
+std::uint32_t read_vendor_error(ibv_cq_ex* cq) { return current(cq).vendor_error; }
+std::uint32_t read_byte_length(ibv_cq_ex* cq) { return current(cq).byte_length; }
+std::uint32_t read_qp_number(ibv_cq_ex* cq) { return current(cq).qp.value; }
+std::uint32_t read_source_qp(ibv_cq_ex* cq) { return current(cq).source_qp.value; }
+unsigned read_flags(ibv_cq_ex* cq) { return to_wc_flags(current(cq)); }
+
+// Immediate data, or the key that was invalidated: the C API reads both here.
+__be32 read_immediate(ibv_cq_ex* cq) {
+  return current(cq).has_invalidate ? current(cq).invalidated_rkey.value : current(cq).immediate;
+}
+
+// A RoCE port has no LIDs, and a completion does not keep the service level.
+std::uint32_t read_source_lid(ibv_cq_ex*) { return 0; }
+std::uint8_t read_nothing(ibv_cq_ex*) { return 0; }
+
+}  // namespace
+
+void serve_polling(Cq& cq) {
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.read_opcode = read_opcode;
+  cq.read_vendor_err = read_vendor_error;
+  cq.read_byte_len = read_byte_length;
+  cq.read_imm_data = read_immediate;
+  cq.read_qp_num = read_qp_number;
+  cq.read_src_qp = read_source_qp;
+  cq.read_wc_flags = read_flags;
+  cq.read_slid = read_source_lid;
+  cq.read_sl = read_nothing;
+  cq.read_dlid_path_bits = read_nothing;
+}
+
+}  // namespace tulle::shim

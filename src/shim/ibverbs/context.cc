@@ -1,0 +1,279 @@
+// An open device: closing it, and what it answers about itself.
+
+#include <endian.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+#include "shim/identity.h"
+
+namespace tulle::shim {
+namespace {
+
+constexpr std::uint8_t only_port = 1;
+constexpr std::uint16_t only_pkey = default_pkey.value;
+// No limit of the adapter's: what the C API needs a number for.
+constexpr int protection_domains_max = 1 << 20;
+constexpr int address_handles_max = 1 << 20;
+constexpr std::uint32_t message_bytes_max = 1u << 30;
+constexpr std::uint8_t local_ack_delay =
+    15;  // 4.096 us * 2^15: a process that is not running answers late
+
+ibv_mtu to_mtu(std::uint32_t bytes) {
+  ibv_mtu mtu = IBV_MTU_256;
+  for (std::uint32_t size = 512; size <= bytes && mtu < IBV_MTU_4096; size *= 2) {
+    mtu = static_cast<ibv_mtu>(mtu + 1);
+  }
+  return mtu;
+}
+
+// What the adapter can do, and no more.
+constexpr unsigned capabilities = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                                  IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
+                                  IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                                  IBV_DEVICE_MEM_MGT_EXTENSIONS;
+
+void fill(Context& context, ibv_device_attr& out) {
+  const device::Limits& limits = context.adapter().configuration().limits;
+  out = {};
+  std::snprintf(out.fw_ver, sizeof out.fw_ver, "%s", firmware_version);
+  out.node_guid = htobe64(context.live->info().node_guid);
+  out.sys_image_guid = out.node_guid;
+  out.max_mr_size = limits.region_bytes;
+  out.page_size_cap = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  out.vendor_id = vendor_id;
+  out.vendor_part_id = vendor_part_id;
+  out.hw_ver = hardware_version;
+  out.max_qp = static_cast<int>(limits.queue_pairs);
+  out.max_qp_wr = static_cast<int>(limits.work_requests);
+  out.device_cap_flags = capabilities;
+  out.max_sge = static_cast<int>(limits.sges);
+  out.max_sge_rd = static_cast<int>(limits.sges);
+  out.max_cq = static_cast<int>(limits.completion_queues);
+  out.max_cqe = static_cast<int>(limits.completion_entries);
+  out.max_mr = static_cast<int>(limits.memory_regions);
+  out.max_pd = protection_domains_max;
+  out.max_qp_rd_atom = static_cast<int>(limits.read_atomic_depth);
+  out.max_res_rd_atom = static_cast<int>(limits.read_atomic_depth * limits.queue_pairs);
+  out.max_qp_init_rd_atom = static_cast<int>(limits.read_atomic_depth);
+  out.atomic_cap = IBV_ATOMIC_HCA;
+  out.max_mw = static_cast<int>(limits.memory_windows);
+  out.max_ah = address_handles_max;
+  out.max_srq = static_cast<int>(limits.shared_receive_queues);
+  out.max_srq_wr = static_cast<int>(limits.work_requests);
+  out.max_srq_sge = static_cast<int>(limits.sges);
+  out.max_pkeys = 1;
+  out.local_ca_ack_delay = local_ack_delay;
+  out.phys_port_cnt = 1;
+}
+
+int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* out, std::size_t out_bytes) {
+  if (ibv == nullptr || out == nullptr || out_bytes < sizeof(ibv_device_attr)) return EINVAL;
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  Context& context = Context::of(ibv);
+  ibv_device_attr_ex attributes = {};
+  {
+    const auto guard = context.lock();
+    fill(context, attributes.orig_attr);
+  }
+  attributes.device_cap_flags_ex = attributes.orig_attr.device_cap_flags;
+  attributes.phys_port_cnt_ex = 1;
+  // Programs built against an older API ask for less, against a newer one for more.
+  std::memset(out, 0, out_bytes);
+  std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
+  return 0;
+}
+
+int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::size_t out_bytes) {
+  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  Context& context = Context::of(ibv);
+  ibv_port_attr attributes = {};
+  {
+    const auto guard = context.lock();
+    const live::DeviceInfo& info = context.live->info();
+    attributes.state = info.port_active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    attributes.phys_state = info.port_active ? port_phys_state_link_up : port_phys_state_disabled;
+    attributes.active_mtu = to_mtu(info.mtu_bytes);
+    attributes.max_mtu = IBV_MTU_4096;
+    attributes.gid_tbl_len = static_cast<int>(gid_table_length(context.adapter().gids().size()));
+  }
+  attributes.port_cap_flags = port_capabilities;
+  attributes.max_msg_sz = message_bytes_max;
+  attributes.pkey_tbl_len = 1;
+  attributes.max_vl_num = 1;
+  attributes.active_width = link_width_1x;
+  attributes.active_speed = link_speed_edr;
+  attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attributes.flags = IBV_QPF_GRH_REQUIRED;
+  std::memset(out, 0, out_bytes);
+  std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
+  return 0;
+}
+
+int query_device_slot(ibv_context* context, ibv_device_attr* out) {
+  return ibv_query_device(context, out);
+}
+
+int query_port_slot(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
+  return ibv_query_port(context, port, out);
+}
+
+// The device's lock is held. False: the index names no entry in use.
+bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
+  const auto gids = context.adapter().gids();
+  if (index >= gids.size()) return false;
+  out = {};
+  std::memcpy(out.gid.raw, gids[index].bytes.data(), sizeof out.gid.raw);
+  out.gid_index = index;
+  out.port_num = only_port;
+  out.gid_type = IBV_GID_TYPE_ROCE_V2;
+  const auto& described = context.live->info().gids;
+  if (index < described.size()) out.ndev_ifindex = described[index].interface_index;
+  return true;
+}
+
+void destroy_all(Context& context) {
+  device::Adapter& adapter = context.adapter();
+  // In the order in which nothing refers any more to what goes.
+  for (Qp* qp : context.qps) (void)to_errno(adapter.destroy(qp->pair));
+  for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
+  for (Mr* mr : context.mrs) (void)to_errno(adapter.destroy(mr->region));
+  for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));
+  for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
+  for (Cq* cq : context.cqs) (void)to_errno(adapter.destroy(cq->queue));
+  for (Pd* pd : context.pds) (void)to_errno(adapter.destroy(pd->pd));
+}
+
+void free_all(Context& context) {
+  const auto free_each = [](auto& objects) {
+    for (auto* object : objects) delete object;
+  };
+  free_each(context.qps);
+  free_each(context.mws);
+  free_each(context.mrs);
+  free_each(context.ahs);
+  free_each(context.srqs);
+  free_each(context.cqs);
+  free_each(context.pds);
+}
+
+}  // namespace
+
+void serve_queries(Context& context) {
+  context.query_device_ex = query_device_ex;
+  context.query_port = query_port;
+  context.context.ops._compat_query_device = query_device_slot;
+  context.context.ops._compat_query_port = query_port_slot;
+}
+
+extern "C" {
+
+int ibv_close_device(ibv_context* ibv) {
+  if (ibv == nullptr) return fail_with_minus_one(EINVAL);
+  Context& context = Context::of(ibv);
+  remove_for_events(context);
+  {
+    const auto guard = context.lock();
+    destroy_all(context);
+  }
+  free_all(context);
+  if (ibv->cmd_fd >= 0) close(ibv->cmd_fd);
+  pthread_mutex_destroy(&ibv->mutex);
+  delete &context;
+  return 0;
+}
+
+int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
+  if (ibv == nullptr || out == nullptr) return EINVAL;
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  fill(context, *out);
+  return 0;
+}
+
+// Programs that were built before the struct grew have room for its first 48 bytes.
+int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
+  return query_port(context, port, reinterpret_cast<ibv_port_attr*>(out),
+                    offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) {
+  if (ibv == nullptr || out == nullptr || port != only_port || index < 0) {
+    return fail_with_minus_one(EINVAL);
+  }
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  const auto at = static_cast<std::uint32_t>(index);
+  if (at >= gid_table_length(context.adapter().gids().size())) return fail_with_minus_one(EINVAL);
+  ibv_gid_entry entry = {};
+  (void)find_gid(context, at, entry);  // an entry that is not in use is all zeros
+  *out = entry.gid;
+  return 0;
+}
+
+int _ibv_query_gid_ex(ibv_context* ibv, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out,
+                      std::uint32_t flags, std::size_t entry_bytes) {
+  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return EOPNOTSUPP;
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  if (index >= gid_table_length(context.adapter().gids().size())) return EINVAL;
+  ibv_gid_entry entry;
+  if (!find_gid(context, index, entry)) return ENODATA;
+  std::memset(out, 0, entry_bytes);
+  std::memcpy(out, &entry, sizeof entry);
+  return 0;
+}
+
+// Returns the number of entries, or a negative errno.
+ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size_t capacity,
+                             std::uint32_t flags, std::size_t entry_bytes) {
+  if (ibv == nullptr || (entries == nullptr && capacity > 0)) return -EINVAL;
+  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return -EOPNOTSUPP;
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  const std::size_t count = context.adapter().gids().size();
+  if (count > capacity) return -EINVAL;
+  auto* at = reinterpret_cast<std::byte*>(entries);
+  for (std::uint32_t i = 0; i < count; ++i, at += entry_bytes) {
+    ibv_gid_entry entry;
+    if (!find_gid(context, i, entry)) return -EINVAL;
+    std::memset(at, 0, entry_bytes);
+    std::memcpy(at, &entry, sizeof entry);
+  }
+  return static_cast<ssize_t>(count);
+}
+
+// Of the private node, but ibv_devinfo asks it: 0 stands for InfiniBand and RoCE v1, 1 for RoCE v2.
+int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int* type) {
+  if (ibv == nullptr || type == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
+  Context& context = Context::of(ibv);
+  const auto guard = context.lock();
+  const std::size_t in_use = context.adapter().gids().size();
+  if (index >= gid_table_length(in_use)) return fail_with_minus_one(EINVAL);
+  *type = index < in_use ? 1 : 0;
+  return 0;
+}
+
+int ibv_query_pkey(ibv_context* ibv, std::uint8_t port, int index, __be16* out) {
+  if (ibv == nullptr || out == nullptr || port != only_port || index != 0) {
+    return fail_with_minus_one(EINVAL);
+  }
+  *out = htobe16(only_pkey);
+  return 0;
+}
+
+int ibv_get_pkey_index(ibv_context* ibv, std::uint8_t port, __be16 pkey) {
+  if (ibv == nullptr || port != only_port || pkey != htobe16(only_pkey)) {
+    return fail_with_minus_one(EINVAL);
+  }
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim

@@ -1,0 +1,190 @@
+// Finding devices. A device, once listed, stays for the life of the process: programs keep using the pointer after they
+// have freed the list, as long as they have it open.
+
+#include <endian.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+// In place of a provider's operations: readable, and like no provider's.
+struct ProviderOperations {
+  const char* name;
+  const void* rest[15];
+};
+constexpr ProviderOperations no_provider = {"tulle", {}};
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Device>> devices;
+};
+// Never destroyed: other threads may list devices while the process ends.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+void set_name(char* out, std::size_t capacity, const std::string& text) {
+  std::snprintf(out, capacity, "%s", text.c_str());
+}
+
+std::unique_ptr<Device> make_device(const live::DeviceInfo& info, int index) {
+  static_assert(sizeof(ibv_device) % alignof(void*) == 0, "the hidden tail follows at once");
+  auto device = std::make_unique<Device>();
+  device->node_type = IBV_NODE_CA;
+  device->transport_type = IBV_TRANSPORT_IB;
+  const std::string node = "uverbs" + std::to_string(index);
+  set_name(device->name, sizeof device->name, info.name);
+  set_name(device->dev_name, sizeof device->dev_name, node);
+  set_name(device->dev_path, sizeof device->dev_path, "/sys/class/infiniband_verbs/" + node);
+  set_name(device->ibdev_path, sizeof device->ibdev_path, "/sys/class/infiniband/" + info.name);
+  device->operations = &no_provider;
+  device->index = index;
+  return device;
+}
+
+// The registry's lock is held.
+Device& find_or_add(Registry& all, const live::DeviceInfo& info) {
+  for (const auto& device : all.devices) {
+    if (device->info.name == info.name) {
+      device->info = info;
+      return *device;
+    }
+  }
+  all.devices.push_back(make_device(info, static_cast<int>(all.devices.size())));
+  all.devices.back()->info = info;
+  return *all.devices.back();
+}
+
+// Programs print an errno at best, and "function not implemented" tells nobody what to do: one line says why.
+void say_once(const Error& error) {
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true)) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+}
+
+}  // namespace
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* device_count) {
+  if (device_count != nullptr) *device_count = 0;
+  auto found = live::devices();
+  if (!found) {
+    say_once(found.error());
+    return fail(found.error().error_number != 0 ? found.error().error_number : ENOSYS);
+  }
+  auto** list = static_cast<ibv_device**>(std::calloc(found->size() + 1, sizeof(ibv_device*)));
+  if (list == nullptr) return fail(ENOMEM);
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  int count = 0;
+  for (const live::DeviceInfo& info : *found) list[count++] = &find_or_add(all, info);
+  if (device_count != nullptr) *device_count = count;
+  return list;
+}
+
+void ibv_free_device_list(ibv_device** list) { std::free(list); }
+
+const char* ibv_get_device_name(ibv_device* device) {
+  return device != nullptr ? device->name : fail(EINVAL);
+}
+
+int ibv_get_device_index(ibv_device* device) {
+  return device != nullptr ? Device::of(device).index : fail_with_minus_one(EINVAL);
+}
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+  if (device == nullptr) return 0;
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  return htobe64(Device::of(device).info.node_guid);
+}
+
+ibv_context* ibv_open_device(ibv_device* device) {
+  if (device == nullptr) return fail(EINVAL);
+  auto opened = live::Device::open(device->name, handle_event);
+  if (!opened) {
+    say_once(opened.error());
+    return fail(opened.error().error_number != 0 ? opened.error().error_number : ENODEV);
+  }
+  auto events = live::EventChannel::create();
+  if (!events) {
+    say_once(events.error());
+    return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
+  }
+  auto context = std::make_unique<Context>();
+  refuse_all(*context);
+  serve_queries(*context);
+  serve_memory(*context);
+  serve_completions(*context);
+  serve_queue_pairs(*context);
+  serve_receives(*context);
+  serve_work(*context);
+  context->live = std::move(*opened);
+  context->events = std::move(*events);
+  context->sz = sizeof(verbs_context);
+  ibv_context& base = context->context;
+  base.device = device;
+  // There is no command channel. Programs mark it close-on-exec or put it in a select; this one allows that.
+  base.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  base.async_fd = context->events->fd();
+  base.num_comp_vectors = 1;
+  pthread_mutex_init(&base.mutex, nullptr);
+  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  add_for_events(*context);
+  return &context.release()->context;
+}
+
+// --- files of the class directory, for providers and programs that read them through this library ---
+
+const char* ibv_get_sysfs_path() { return "/sys"; }
+
+int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size) {
+  if (directory == nullptr || file == nullptr || buffer == nullptr || size == 0) {
+    return fail_with_minus_one(EINVAL);
+  }
+  const std::string path = std::string(directory) + "/" + file;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t bytes = read(fd, buffer, size);
+  const int error = errno;
+  close(fd);
+  if (bytes < 0) return fail_with_minus_one(error);
+  auto length = static_cast<std::size_t>(bytes);
+  if (length > 0 && buffer[length - 1] == '\n') --length;
+  if (length == size) return fail_with_minus_one(ERANGE);
+  buffer[length] = '\0';
+  return static_cast<int>(length);
+}
+
+// --- sharing objects between processes over a command descriptor: there is none ---
+
+ibv_context* ibv_import_device(int) { return fail(EOPNOTSUPP); }
+ibv_pd* ibv_import_pd(ibv_context*, std::uint32_t) { return fail(EOPNOTSUPP); }
+void ibv_unimport_pd(ibv_pd*) {}
+ibv_mr* ibv_import_mr(ibv_pd*, std::uint32_t) { return fail(EOPNOTSUPP); }
+void ibv_unimport_mr(ibv_mr*) {}
+ibv_dm* ibv_import_dm(ibv_context*, std::uint32_t) { return fail(EOPNOTSUPP); }
+void ibv_unimport_dm(ibv_dm*) {}
+
+// --- fork ---
+// Registered memory is never handed to a device that writes behind the kernel's back, so that a fork needs no care.
+
+int ibv_fork_init() { return 0; }
+ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
+int ibv_dontfork_range(void*, std::size_t) { return 0; }
+int ibv_dofork_range(void*, std::size_t) { return 0; }
+
+}  // extern "C"
+
+}  // namespace tulle::shim

@@ -1,0 +1,236 @@
+// Protection domains, memory regions and memory windows.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "shim/ibverbs/access.h"
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using verbs::VerbsStatus;
+
+// A kernel pins the pages, and says EFAULT where there are none. Here a peer's access would end the process much later,
+// so that the question is asked now: MS_ASYNC writes nothing, and fails where the range has a hole.
+bool is_mapped(void* address, std::size_t length) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  const std::uintptr_t first_page = start & ~(page - 1);
+  const int saved = errno;
+  const bool mapped =
+      msync(reinterpret_cast<void*>(first_page), length + (start - first_page), MS_ASYNC) == 0;
+  errno = saved;
+  return mapped;
+}
+
+int check_range(void* address, std::size_t length) {
+  if (length == 0) return EINVAL;
+  if (reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
+  return is_mapped(address, length) ? 0 : EFAULT;
+}
+
+ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::uint64_t iova,
+                        unsigned flags) {
+  if (ibv_pd == nullptr) return fail(EINVAL);
+  verbs::AccessFlags access;
+  if (!to_access(flags, access)) return fail(EOPNOTSUPP);
+  if (const int error = check_range(address, length); error != 0) return fail(error);
+
+  Pd& pd = Pd::of(ibv_pd);
+  Context& context = Context::of(pd.context);
+  auto mr = std::make_unique<Mr>();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  mr->region = context.adapter().register_memory(*pd.pd, address, length, iova, access, status);
+  if (mr->region == nullptr) return fail(to_errno(status));
+  mr->context = pd.context;
+  mr->pd = ibv_pd;
+  mr->addr = address;
+  mr->length = length;
+  mr->handle = context.next_handle++;
+  mr->lkey = mr->region->lkey().value;
+  mr->rkey = mr->region->rkey().value;
+  mr->region->cookie = mr.get();
+  context.mrs.insert(mr.get());
+  return mr.release();
+}
+
+ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
+  if (ibv_pd == nullptr || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) return fail(EINVAL);
+  Pd& pd = Pd::of(ibv_pd);
+  Context& context = Context::of(pd.context);
+  auto mw = std::make_unique<Mw>();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  mw->window = context.adapter().create_window(
+      *pd.pd, type == IBV_MW_TYPE_1 ? verbs::WindowType::type1 : verbs::WindowType::type2, status);
+  if (mw->window == nullptr) return fail(to_errno(status));
+  mw->context = pd.context;
+  mw->pd = ibv_pd;
+  mw->rkey = mw->window->rkey().value;
+  mw->handle = context.next_handle++;
+  mw->type = type;
+  mw->window->cookie = mw.get();
+  context.mws.insert(mw.get());
+  return mw.release();
+}
+
+int dealloc_mw(ibv_mw* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Mw& mw = Mw::of(ibv);
+  Context& context = Context::of(mw.context);
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(mw.window);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.mws.erase(&mw);
+  }
+  delete &mw;
+  return 0;
+}
+
+// Type 1 only: type 2 windows are bound by a work request of the program's own. No memory region unbinds.
+int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
+  if (ibv_qp == nullptr || ibv == nullptr || bind == nullptr) return EINVAL;
+  const ibv_mw_bind_info& info = bind->bind_info;
+  if (ibv->type != IBV_MW_TYPE_1 || (info.mr == nullptr && info.length != 0)) return EINVAL;
+  Mw& mw = Mw::of(ibv);
+  Context& context = Context::of(mw.context);
+  verbs::SendRequest request;
+  request.wr_id = bind->wr_id;
+  request.opcode = verbs::SendOpcode::bind_window;
+  if (!to_send_flags(bind->send_flags, request.flags)) return EINVAL;
+  if (!to_access(info.mw_access_flags, request.window_access)) return EOPNOTSUPP;
+  request.window = mw.window;
+  request.window_region = info.mr != nullptr ? Mr::of(info.mr).region : nullptr;
+  request.window_address = info.addr;
+  request.window_length = info.length;
+
+  const auto guard = context.lock();
+  const VerbsStatus status =
+      context.adapter().post_send(*Qp::of(ibv_qp).pair, context.live->now(), request);
+  context.live->transmit();
+  mw.rkey = mw.window->rkey().value;
+  return to_errno(status);
+}
+
+}  // namespace
+
+void serve_memory(Context& context) {
+  context.context.ops.alloc_mw = alloc_mw;
+  context.context.ops.dealloc_mw = dealloc_mw;
+  context.context.ops.bind_mw = bind_mw;
+}
+
+extern "C" {
+
+ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
+  if (ibv == nullptr) return fail(EINVAL);
+  Context& context = Context::of(ibv);
+  auto pd = std::make_unique<Pd>();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  pd->pd = context.adapter().create_pd(status);
+  if (pd->pd == nullptr) return fail(to_errno(status));
+  pd->context = ibv;
+  pd->handle = context.next_handle++;
+  pd->pd->cookie = pd.get();
+  context.pds.insert(pd.get());
+  return pd.release();
+}
+
+int ibv_dealloc_pd(ibv_pd* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Pd& pd = Pd::of(ibv);
+  Context& context = Context::of(pd.context);
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(pd.pd);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.pds.erase(&pd);
+  }
+  delete &pd;
+  return 0;
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  return register_region(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                         static_cast<unsigned>(access));
+}
+
+ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                        int access) {
+  return register_region(pd, address, length, iova, static_cast<unsigned>(access));
+}
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                         unsigned access) {
+  return register_region(pd, address, length, iova, access);
+}
+
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
+  return fail(EOPNOTSUPP);
+}
+
+// The codes say what became of the region. Here it is as before wherever the call fails.
+int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::size_t length,
+                 int access) {
+  const auto refuse = [](int error) {
+    errno = error;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  };
+  if (ibv == nullptr || flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) {
+    return refuse(EINVAL);
+  }
+  Mr& mr = Mr::of(ibv);
+  Context& context = Context::of(mr.context);
+  device::Adapter::Reregistration change;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    if (ibv_pd == nullptr || ibv_pd->context != mr.context) return refuse(EINVAL);
+    change.pd = Pd::of(ibv_pd).pd;
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    if (const int error = check_range(address, length); error != 0) return refuse(error);
+    change.change_range = true;
+    change.address = address;
+    change.length = length;
+    change.iova = reinterpret_cast<std::uintptr_t>(address);
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+    change.change_access = true;
+    if (!to_access(static_cast<unsigned>(access), change.access)) return refuse(EOPNOTSUPP);
+  }
+  const auto guard = context.lock();
+  const VerbsStatus status = context.adapter().reregister(*mr.region, change);
+  if (status != VerbsStatus::ok) return refuse(to_errno(status));
+  if (change.pd != nullptr) mr.pd = ibv_pd;
+  if (change.change_range) {
+    mr.addr = address;
+    mr.length = length;
+  }
+  mr.lkey = mr.region->lkey().value;
+  mr.rkey = mr.region->rkey().value;
+  return 0;
+}
+
+int ibv_dereg_mr(ibv_mr* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Mr& mr = Mr::of(ibv);
+  Context& context = Context::of(mr.context);
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(mr.region);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.mrs.erase(&mr);
+  }
+  delete &mr;
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim

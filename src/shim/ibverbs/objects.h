@@ -1,0 +1,196 @@
+#pragma once
+
+// The objects that programs hold: each is the C API's struct, extended with what stands behind it. A program sees only
+// the C struct; its address is the object's.
+//
+// Locks. `Context::lock()` is the device's lock, and guards the adapter, all its objects, the sets below and the counts
+// of events raised. The mutex in each C struct guards the counts of events acknowledged. A Qp's and a Cq's own mutex is
+// held from ibv_wr_start to ibv_wr_complete and from ibv_start_poll to ibv_end_poll, and is taken before the device's.
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "device/adapter.h"
+#include "live/device.h"
+#include "live/event_channel.h"
+#include "verbs/types.h"
+
+// Macros that pick between two symbols by their arguments; here both symbols are defined.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace tulle::shim {
+
+// Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell whether it is theirs:
+// rdma-core 44 has there a pointer to the provider's operations and bookkeeping of its own. All of it must be readable,
+// and `operations` must be no provider's.
+struct Device : ibv_device {
+  const void* operations = nullptr;
+  int references = 1;
+  void* links[2] = {nullptr, nullptr};
+  void* class_directory = nullptr;
+  std::uint64_t core_support = 0;
+  // From here on it is ours alone.
+  live::DeviceInfo info;  // as last listed
+  int index = 0;
+
+  static Device& of(ibv_device* device) { return static_cast<Device&>(*device); }
+};
+
+struct Pd;
+struct Mr;
+struct Mw;
+struct Ah;
+struct Cq;
+struct Srq;
+struct Qp;
+
+struct Context : verbs_context {
+  std::shared_ptr<live::Device> live;
+  std::unique_ptr<live::EventChannel> events;  // asynchronous ones
+  std::uint32_t next_handle = 1;
+  // Scratch of the data path, under the device's lock: where completions are polled to, and what a request's spans
+  // point to while it is posted.
+  std::array<verbs::Completion, 16> polled;
+  std::array<verbs::Sge, verbs::sges_max> sges;
+  std::array<std::span<const std::byte>, verbs::sges_max> pieces;
+
+  // All that was created and not destroyed: closing the device takes it along, as a kernel would.
+  std::unordered_set<Pd*> pds;
+  std::unordered_set<Mr*> mrs;
+  std::unordered_set<Mw*> mws;
+  std::unordered_set<Ah*> ahs;
+  std::unordered_set<Cq*> cqs;
+  std::unordered_set<Srq*> srqs;
+  std::unordered_set<Qp*> qps;
+
+  static Context& of(ibv_context* context) {
+    return static_cast<Context&>(*verbs_get_ctx(context));
+  }
+  device::Adapter& adapter() { return live->adapter(); }
+  [[nodiscard]] std::unique_lock<std::mutex> lock() { return live->lock(); }
+};
+
+struct Pd : ibv_pd {
+  verbs::ProtectionDomain* pd = nullptr;
+  static Pd& of(ibv_pd* pd) { return static_cast<Pd&>(*pd); }
+};
+
+struct Mr : ibv_mr {
+  verbs::MemoryRegion* region = nullptr;
+  static Mr& of(ibv_mr* mr) { return static_cast<Mr&>(*mr); }
+};
+
+struct Mw : ibv_mw {
+  verbs::MemoryWindow* window = nullptr;
+  static Mw& of(ibv_mw* mw) { return static_cast<Mw&>(*mw); }
+};
+
+struct Ah : ibv_ah {
+  verbs::AddressHandle* target = nullptr;
+  static Ah& of(ibv_ah* ah) { return static_cast<Ah&>(*ah); }
+};
+
+struct Channel : ibv_comp_channel {
+  std::unique_ptr<live::EventChannel> events;
+  static Channel& of(ibv_comp_channel* channel) { return static_cast<Channel&>(*channel); }
+};
+
+// Starts with the fields of ibv_cq, as ibv_cq_ex does by definition.
+struct Cq : ibv_cq_ex {
+  verbs::CompletionQueue* queue = nullptr;
+  std::uint32_t completion_events = 0;  // raised
+  std::uint32_t asynchronous_events = 0;
+  // ibv_start_poll to ibv_end_poll
+  std::mutex polling;
+  bool single_threaded = false;
+  verbs::Completion current;
+
+  static Cq& of(ibv_cq_ex* cq) { return static_cast<Cq&>(*cq); }
+  static Cq& of(ibv_cq* cq) { return of(reinterpret_cast<ibv_cq_ex*>(cq)); }
+  ibv_cq* as_cq() { return ibv_cq_ex_to_cq(this); }
+};
+
+struct Srq : ibv_srq {
+  verbs::SharedReceiveQueue* queue = nullptr;
+  std::uint32_t asynchronous_events = 0;
+  static Srq& of(ibv_srq* srq) { return static_cast<Srq&>(*srq); }
+};
+
+// Work between ibv_wr_start and ibv_wr_complete. The vectors keep their capacity, so that work in a steady state
+// allocates nothing.
+struct StagedWork {
+  struct Item {
+    verbs::SendRequest request;  // without its spans
+    std::size_t first_sge = 0;
+    std::size_t sge_count = 0;
+    std::size_t first_byte = 0;  // inline
+    std::size_t byte_count = 0;
+  };
+  std::vector<Item> items;
+  std::vector<verbs::Sge> sges;
+  std::vector<std::byte> bytes;
+  int error = 0;  // of the first builder or setter that failed
+};
+
+struct Qp : ibv_qp_ex {
+  transport::QueuePair* pair = nullptr;
+  std::uint32_t asynchronous_events = 0;
+  bool extended = false;                 // created with send_ops_flags
+  std::uint64_t allowed_operations = 0;  // those flags
+  std::mutex building;
+  StagedWork staged;
+
+  static Qp& of(ibv_qp_ex* qp) { return static_cast<Qp&>(*qp); }
+  static Qp& of(ibv_qp* qp) { return of(reinterpret_cast<ibv_qp_ex*>(qp)); }
+  ibv_qp* as_qp() { return &qp_base; }
+};
+
+// --- what the files of this room offer each other ---
+
+// slots.cc: every function slot of a context, of a completion queue and of a queue pair gets a function that refuses.
+void refuse_all(Context& context);
+void refuse_all(Cq& cq);
+void refuse_all(Qp& qp);
+
+// Each replaces the slots that it serves.
+void serve_queries(Context& context);      // context.cc
+void serve_memory(Context& context);       // memory.cc
+void serve_completions(Context& context);  // completion.cc
+void serve_queue_pairs(Context& context);  // queue_pair.cc
+void serve_receives(Context& context);     // shared_receive.cc
+void serve_work(Context& context);         // work.cc
+void serve_polling(Cq& cq);                // completion_ex.cc
+void serve_builders(Qp& qp);               // work_ex.cc
+
+// events.cc
+void handle_event(const device::Event& event);  // the live device's sink
+void add_for_events(Context& context);          // for events of the device itself
+void remove_for_events(Context& context);
+// Waits until the program has acknowledged all the events that it took of an object that goes away.
+void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition,
+                               const std::uint32_t& completed, std::uint32_t taken);
+
+// completion.cc
+ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);
+ibv_wc_status to_wc_status(verbs::CompletionStatus status);
+unsigned to_wc_flags(const verbs::Completion& completion);
+
+// work.cc
+bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
+bool to_send_flags(unsigned flags, verbs::SendFlags& out);
+
+// address.cc
+bool to_address_vector(const ibv_ah_attr& attributes, verbs::AddressVector& out);
+void from_address_vector(const verbs::AddressVector& vector, ibv_ah_attr& out);
+
+}  // namespace tulle::shim

@@ -1,0 +1,363 @@
+// Queue pairs: creating, and walking the ladder of states.
+
+#include <array>
+
+#include "shim/ibverbs/access.h"
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using transport::QueuePairAttributes;
+using verbs::QpAttribute;
+using verbs::QpState;
+using verbs::QpType;
+using verbs::VerbsStatus;
+
+struct AttributeName {
+  int c_api;
+  QpAttribute attribute;
+};
+constexpr std::array<AttributeName, 22> attribute_names = {{
+    {IBV_QP_STATE, QpAttribute::state},
+    {IBV_QP_CUR_STATE, QpAttribute::current_state},
+    {IBV_QP_EN_SQD_ASYNC_NOTIFY, QpAttribute::sqd_async_notify},
+    {IBV_QP_ACCESS_FLAGS, QpAttribute::access_flags},
+    {IBV_QP_PKEY_INDEX, QpAttribute::pkey_index},
+    {IBV_QP_PORT, QpAttribute::port},
+    {IBV_QP_QKEY, QpAttribute::qkey},
+    {IBV_QP_AV, QpAttribute::address_vector},
+    {IBV_QP_PATH_MTU, QpAttribute::path_mtu},
+    {IBV_QP_TIMEOUT, QpAttribute::timeout},
+    {IBV_QP_RETRY_CNT, QpAttribute::retry_count},
+    {IBV_QP_RNR_RETRY, QpAttribute::rnr_retry},
+    {IBV_QP_RQ_PSN, QpAttribute::rq_psn},
+    {IBV_QP_MAX_QP_RD_ATOMIC, QpAttribute::max_rd_atomic},
+    {IBV_QP_ALT_PATH, QpAttribute::alternate_path},
+    {IBV_QP_MIN_RNR_TIMER, QpAttribute::min_rnr_timer},
+    {IBV_QP_SQ_PSN, QpAttribute::sq_psn},
+    {IBV_QP_MAX_DEST_RD_ATOMIC, QpAttribute::max_dest_rd_atomic},
+    {IBV_QP_PATH_MIG_STATE, QpAttribute::path_migration_state},
+    {IBV_QP_CAP, QpAttribute::capabilities},
+    {IBV_QP_DEST_QPN, QpAttribute::destination_qp},
+    {IBV_QP_RATE_LIMIT, QpAttribute::rate_limit},
+}};
+
+// In the order of verbs::QpState.
+constexpr std::array<ibv_qp_state, 7> states = {
+    IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
+static_assert(static_cast<std::size_t>(QpState::error) + 1 == states.size());
+
+struct MtuName {
+  ibv_mtu c_api;
+  verbs::Mtu mtu;
+};
+constexpr std::array<MtuName, 5> mtus = {{{IBV_MTU_256, verbs::Mtu::b256},
+                                          {IBV_MTU_512, verbs::Mtu::b512},
+                                          {IBV_MTU_1024, verbs::Mtu::b1024},
+                                          {IBV_MTU_2048, verbs::Mtu::b2048},
+                                          {IBV_MTU_4096, verbs::Mtu::b4096}}};
+
+ibv_qp_state from_state(QpState state) { return states[static_cast<std::size_t>(state)]; }
+
+bool to_state(ibv_qp_state from, QpState& to) {
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i] != from) continue;
+    to = static_cast<QpState>(i);
+    return true;
+  }
+  return false;
+}
+
+bool to_mtu(ibv_mtu from, verbs::Mtu& to) {
+  for (const MtuName& name : mtus) {
+    if (name.c_api != from) continue;
+    to = name.mtu;
+    return true;
+  }
+  return false;
+}
+
+ibv_mtu from_mtu(verbs::Mtu from) {
+  for (const MtuName& name : mtus) {
+    if (name.mtu == from) return name.c_api;
+  }
+  return IBV_MTU_1024;
+}
+
+// 0, or the errno for a type that is not offered or does not exist.
+int to_type(ibv_qp_type from, QpType& to) {
+  switch (from) {
+    case IBV_QPT_RC:
+      to = QpType::rc;
+      return 0;
+    case IBV_QPT_UC:
+      to = QpType::uc;
+      return 0;
+    case IBV_QPT_UD:
+      to = QpType::ud;
+      return 0;
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+    case IBV_QPT_DRIVER:
+      return EOPNOTSUPP;
+  }
+  return EINVAL;
+}
+
+bool to_mask(int from, verbs::QpAttributeMask& to) {
+  for (const AttributeName& name : attribute_names) {
+    if ((from & name.c_api) == 0) continue;
+    to |= name.attribute;
+    from &= ~name.c_api;
+  }
+  return from == 0;
+}
+
+// False: a value that means nothing. Only what the mask names is looked at.
+bool to_attributes(const ibv_qp_attr& from, int mask, QueuePairAttributes& to) {
+  if ((mask & IBV_QP_STATE) != 0 && !to_state(from.qp_state, to.state)) return false;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && !to_state(from.cur_qp_state, to.current_state)) {
+    return false;
+  }
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && !to_access(from.qp_access_flags, to.access)) {
+    return false;
+  }
+  if ((mask & IBV_QP_AV) != 0 && !to_address_vector(from.ah_attr, to.address)) return false;
+  if ((mask & IBV_QP_PATH_MTU) != 0 && !to_mtu(from.path_mtu, to.path_mtu)) return false;
+  to.qkey = Qkey{from.qkey};
+  to.rq_psn = Psn{from.rq_psn};
+  to.sq_psn = Psn{from.sq_psn};
+  to.destination_qp = QpNumber{from.dest_qp_num};
+  to.pkey_index = from.pkey_index;
+  to.port = from.port_num;
+  to.max_rd_atomic = from.max_rd_atomic;
+  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  to.min_rnr_timer = from.min_rnr_timer;
+  to.timeout = from.timeout;
+  to.retry_count = from.retry_cnt;
+  to.rnr_retry = from.rnr_retry;
+  to.sqd_async_notify = from.en_sqd_async_notify != 0;
+  return true;
+}
+
+ibv_qp_cap capabilities_of(const transport::QueuePairInit& init) {
+  ibv_qp_cap cap = {};
+  cap.max_send_wr = init.send_work_requests;
+  cap.max_recv_wr = init.srq != nullptr ? 0 : init.receive_work_requests;
+  cap.max_send_sge = init.send_sges;
+  cap.max_recv_sge = init.srq != nullptr ? 0 : init.receive_sges;
+  cap.max_inline_data = init.inline_bytes;
+  return cap;
+}
+
+void fill(Qp& qp, ibv_qp_attr& out) {
+  const transport::QueuePair& pair = *qp.pair;
+  const QueuePairAttributes& from = pair.attributes();
+  out = {};
+  out.qp_state = out.cur_qp_state = from_state(pair.state());
+  out.path_mtu = from_mtu(from.path_mtu);
+  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.qkey = from.qkey.value;
+  out.rq_psn = from.rq_psn.value();
+  out.sq_psn = from.sq_psn.value();
+  out.dest_qp_num = from.destination_qp.value;
+  out.qp_access_flags = from_access(from.access);
+  out.cap = capabilities_of(pair.init);
+  from_address_vector(from.address, out.ah_attr);
+  out.pkey_index = from.pkey_index;
+  out.en_sqd_async_notify = from.sqd_async_notify ? 1 : 0;
+  out.sq_draining = pair.send_queue_draining() ? 1 : 0;
+  out.max_rd_atomic = from.max_rd_atomic;
+  out.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  out.min_rnr_timer = from.min_rnr_timer;
+  out.port_num = from.port;
+  out.timeout = from.timeout;
+  out.retry_cnt = from.retry_count;
+  out.rnr_retry = from.rnr_retry;
+}
+
+void fill(Qp& qp, ibv_qp_init_attr& out) {
+  const transport::QueuePairInit& init = qp.pair->init;
+  out = {};
+  out.qp_context = qp.qp_base.qp_context;
+  out.send_cq = qp.qp_base.send_cq;
+  out.recv_cq = qp.qp_base.recv_cq;
+  out.srq = qp.qp_base.srq;
+  out.cap = capabilities_of(init);
+  out.qp_type = qp.qp_base.qp_type;
+  out.sq_sig_all = init.signal_all ? 1 : 0;
+}
+
+bool same_context(const ibv_pd& pd, const ibv_qp_init_attr& attributes) {
+  return attributes.send_cq->context == pd.context && attributes.recv_cq->context == pd.context &&
+         (attributes.srq == nullptr || attributes.srq->context == pd.context);
+}
+
+transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from, QpType type) {
+  transport::QueuePairInit init;
+  init.type = type;
+  init.pd = static_cast<const Pd&>(pd).pd;
+  init.send_cq = Cq::of(from.send_cq).queue;
+  init.receive_cq = Cq::of(from.recv_cq).queue;
+  init.srq = from.srq != nullptr ? Srq::of(from.srq).queue : nullptr;
+  init.send_work_requests = from.cap.max_send_wr;
+  init.receive_work_requests = from.srq != nullptr ? 0 : from.cap.max_recv_wr;
+  init.send_sges = from.cap.max_send_sge;
+  init.receive_sges = from.cap.max_recv_sge;
+  init.inline_bytes = from.cap.max_inline_data;
+  init.signal_all = from.sq_sig_all != 0;
+  return init;
+}
+
+Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
+  if (pd == nullptr || attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
+      !same_context(*pd, attributes)) {
+    return fail(EINVAL);
+  }
+  QpType type{};
+  if (const int error = to_type(attributes.qp_type, type); error != 0) return fail(error);
+  Context& context = Context::of(pd->context);
+  auto qp = std::make_unique<Qp>();
+  refuse_all(*qp);
+  serve_builders(*qp);
+  transport::QueuePairInit init = to_init(*pd, attributes, type);
+  init.cookie = qp.get();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  qp->pair = context.adapter().create_qp(init, status);
+  if (qp->pair == nullptr) return fail(to_errno(status));
+  attributes.cap = capabilities_of(qp->pair->init);
+  ibv_qp& base = qp->qp_base;
+  base.context = pd->context;
+  base.qp_context = attributes.qp_context;
+  base.pd = pd;
+  base.send_cq = attributes.send_cq;
+  base.recv_cq = attributes.recv_cq;
+  base.srq = attributes.srq;
+  base.handle = context.next_handle++;
+  base.qp_num = qp->pair->number.value;
+  base.state = IBV_QPS_RESET;
+  base.qp_type = attributes.qp_type;
+  pthread_mutex_init(&base.mutex, nullptr);
+  pthread_cond_init(&base.cond, nullptr);
+  context.qps.insert(qp.get());
+  return qp.release();
+}
+
+// What each transport can be asked for by ibv_wr_*.
+constexpr std::uint64_t ud_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr std::uint64_t uc_operations = ud_operations | IBV_QP_EX_WITH_RDMA_WRITE |
+                                        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                        IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+constexpr std::uint64_t rc_operations =
+    uc_operations | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+std::uint64_t operations_of(ibv_qp_type type) {
+  if (type == IBV_QPT_RC) return rc_operations;
+  return type == IBV_QPT_UC ? uc_operations : ud_operations;
+}
+
+ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
+  if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
+  constexpr std::uint32_t offered =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const std::uint32_t mask = attributes->comp_mask;
+  if ((mask & ~offered) != 0) return fail(EOPNOTSUPP);
+  if ((mask & IBV_QP_INIT_ATTR_PD) == 0) return fail(EINVAL);
+  if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0) {
+    return fail(EOPNOTSUPP);
+  }
+  const bool extended = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  const std::uint64_t operations = extended ? attributes->send_ops_flags : 0;
+  if ((operations & ~operations_of(attributes->qp_type)) != 0) return fail(EOPNOTSUPP);
+  // The extended struct begins with the fields of the other.
+  Qp* qp = create(attributes->pd, reinterpret_cast<ibv_qp_init_attr&>(*attributes));
+  if (qp == nullptr) return nullptr;
+  qp->extended = extended;
+  qp->allowed_operations = operations;
+  return qp->as_qp();
+}
+
+}  // namespace
+
+void serve_queue_pairs(Context& context) { context.create_qp_ex = create_qp_ex; }
+
+extern "C" {
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  if (attributes == nullptr) return fail(EINVAL);
+  Qp* qp = create(pd, *attributes);
+  return qp != nullptr ? qp->as_qp() : nullptr;
+}
+
+ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  if (qp == nullptr || !Qp::of(qp).extended) return nullptr;
+  return &Qp::of(qp);
+}
+
+int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
+  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  verbs::QpAttributeMask to_change;
+  QueuePairAttributes values;
+  if (!to_mask(mask, to_change) || !to_attributes(*attributes, mask, values)) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  const VerbsStatus status =
+      context.adapter().modify(*qp.pair, context.live->now(), values, to_change);
+  if (status != VerbsStatus::ok) return to_errno(status);
+  ibv->state = from_state(qp.pair->state());
+  context.live->transmit();
+  return 0;
+}
+
+int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
+  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  const auto guard = Context::of(ibv->context).lock();
+  fill(qp, *attributes);
+  if (init != nullptr) fill(qp, *init);
+  ibv->state = attributes->qp_state;
+  return 0;
+}
+
+int ibv_destroy_qp(ibv_qp* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->context);
+  std::uint32_t events = 0;
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(qp.pair);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.qps.erase(&qp);
+    events = qp.asynchronous_events;
+  }
+  events -= static_cast<std::uint32_t>(context.events->forget(&qp));
+  wait_for_acknowledgements(ibv->mutex, ibv->cond, ibv->events_completed, events);
+  pthread_cond_destroy(&ibv->cond);
+  pthread_mutex_destroy(&ibv->mutex);
+  delete &qp;
+  return 0;
+}
+
+// A payload is copied by the processor, which promises no order within a message.
+int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
+
+// Enhancements that peers of one vendor agree upon: there are none.
+int ibv_set_ece(ibv_qp*, ibv_ece*) {
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+int ibv_query_ece(ibv_qp*, ibv_ece*) {
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim

@@ -1,0 +1,96 @@
+// Shared receive queues.
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using verbs::VerbsStatus;
+
+// The inline function of the C API sends basic queues to ibv_create_srq; what is left wants more.
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
+  if (context == nullptr || attributes == nullptr) return fail(EINVAL);
+  constexpr std::uint32_t offered = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  const bool has_type = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
+  if ((attributes->comp_mask & ~offered) != 0 ||
+      (has_type && attributes->srq_type != IBV_SRQT_BASIC)) {
+    return fail(EOPNOTSUPP);
+  }
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) return fail(EINVAL);
+  // The extended struct begins with the fields of the other.
+  return ibv_create_srq(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes));
+}
+
+}  // namespace
+
+void serve_receives(Context& context) { context.create_srq_ex = create_srq_ex; }
+
+extern "C" {
+
+ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
+  if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
+  Pd& pd = Pd::of(ibv_pd);
+  Context& context = Context::of(pd.context);
+  auto srq = std::make_unique<Srq>();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  srq->queue = context.adapter().create_srq(*pd.pd, attributes->attr.max_wr,
+                                            attributes->attr.max_sge, srq.get(), status);
+  if (srq->queue == nullptr) return fail(to_errno(status));
+  attributes->attr.max_wr = srq->queue->queue.capacity();
+  attributes->attr.max_sge = srq->queue->queue.sges_per_request();
+  srq->context = pd.context;
+  srq->srq_context = attributes->srq_context;
+  srq->pd = ibv_pd;
+  srq->handle = context.next_handle++;
+  pthread_mutex_init(&srq->mutex, nullptr);
+  pthread_cond_init(&srq->cond, nullptr);
+  context.srqs.insert(srq.get());
+  return srq.release();
+}
+
+int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
+  constexpr int known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
+  if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return EINVAL;
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  return to_errno(context.adapter().modify(
+      *Srq::of(ibv).queue, (mask & IBV_SRQ_MAX_WR) != 0 ? &attributes->max_wr : nullptr,
+      (mask & IBV_SRQ_LIMIT) != 0 ? &attributes->srq_limit : nullptr));
+}
+
+int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
+  if (ibv == nullptr || out == nullptr) return EINVAL;
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  const verbs::SharedReceiveQueue& srq = *Srq::of(ibv).queue;
+  out->max_wr = srq.queue.capacity();
+  out->max_sge = srq.queue.sges_per_request();
+  out->srq_limit = srq.limit;
+  return 0;
+}
+
+int ibv_destroy_srq(ibv_srq* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Srq& srq = Srq::of(ibv);
+  Context& context = Context::of(ibv->context);
+  std::uint32_t events = 0;
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().destroy(srq.queue);
+    if (status != VerbsStatus::ok) return to_errno(status);
+    context.srqs.erase(&srq);
+    events = srq.asynchronous_events;
+  }
+  events -= static_cast<std::uint32_t>(context.events->forget(&srq));
+  wait_for_acknowledgements(srq.mutex, srq.cond, srq.events_completed, events);
+  pthread_cond_destroy(&srq.cond);
+  pthread_mutex_destroy(&srq.mutex);
+  delete &srq;
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim

@@ -1,0 +1,188 @@
+// Posting work: lists of requests, translated one by one.
+
+#include <array>
+#include <span>
+
+#include "shim/ibverbs/access.h"
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using verbs::SendFlag;
+using verbs::SendOpcode;
+using verbs::VerbsStatus;
+
+// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload, vendors' own and atomic write,
+// which are not offered.
+constexpr std::array<SendOpcode, 10> send_opcodes = {
+    SendOpcode::write,       SendOpcode::write_with_immediate,
+    SendOpcode::send,        SendOpcode::send_with_immediate,
+    SendOpcode::read,        SendOpcode::compare_swap,
+    SendOpcode::fetch_add,   SendOpcode::local_invalidate,
+    SendOpcode::bind_window, SendOpcode::send_with_invalidate};
+static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_SEND == 2 && IBV_WR_RDMA_READ == 4 &&
+              IBV_WR_LOCAL_INV == 7 && IBV_WR_SEND_WITH_INV == 9);
+
+struct FlagName {
+  unsigned c_api;
+  SendFlag flag;
+};
+constexpr std::array<FlagName, 4> flag_names = {{{IBV_SEND_FENCE, SendFlag::fence},
+                                                 {IBV_SEND_SIGNALED, SendFlag::signaled},
+                                                 {IBV_SEND_SOLICITED, SendFlag::solicited},
+                                                 {IBV_SEND_INLINE, SendFlag::inline_data}}};
+
+bool fits(const ibv_sge* list, int count) {
+  return count >= 0 && count <= static_cast<int>(verbs::sges_max) &&
+         (list != nullptr || count == 0);
+}
+
+std::span<const verbs::Sge> to_sges(const ibv_sge* list, int count, Context& context) {
+  const auto entries = static_cast<std::size_t>(count);
+  for (std::size_t i = 0; i < entries; ++i) {
+    context.sges[i] = {list[i].addr, list[i].length, LocalKey{list[i].lkey}};
+  }
+  return {context.sges.data(), entries};
+}
+
+std::span<const std::span<const std::byte>> to_pieces(const ibv_sge* list, int count,
+                                                      Context& context) {
+  const auto entries = static_cast<std::size_t>(count);
+  for (std::size_t i = 0; i < entries; ++i) {
+    context.pieces[i] = {reinterpret_cast<const std::byte*>(list[i].addr), list[i].length};
+  }
+  return {context.pieces.data(), entries};
+}
+
+int bind_from(const ibv_send_wr& from, verbs::SendRequest& to) {
+  if (from.bind_mw.mw == nullptr) return EINVAL;
+  const ibv_mw_bind_info& info = from.bind_mw.bind_info;
+  if (!to_access(info.mw_access_flags, to.window_access)) return EINVAL;
+  to.window = Mw::of(from.bind_mw.mw).window;
+  to.window_rkey = RemoteKey{from.bind_mw.rkey};
+  to.window_region = info.mr != nullptr ? Mr::of(info.mr).region : nullptr;
+  to.window_address = info.addr;
+  to.window_length = info.length;
+  return 0;
+}
+
+// 0, or the errno. The device's lock is held.
+int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::SendRequest& to) {
+  to = {};
+  to.wr_id = from.wr_id;
+  if (!to_send_opcode(from.opcode, to.opcode)) return EOPNOTSUPP;
+  if (!to_send_flags(from.send_flags, to.flags) || !fits(from.sg_list, from.num_sge)) return EINVAL;
+  if (to.flags.has(SendFlag::inline_data)) {
+    to.inline_pieces = to_pieces(from.sg_list, from.num_sge, context);
+  } else {
+    to.sges = to_sges(from.sg_list, from.num_sge, context);
+  }
+  if (datagram) {
+    to.address_handle = from.wr.ud.ah != nullptr ? Ah::of(from.wr.ud.ah).target : nullptr;
+    to.remote_qp = QpNumber{from.wr.ud.remote_qpn};
+    to.remote_qkey = Qkey{from.wr.ud.remote_qkey};
+  }
+  switch (to.opcode) {
+    case SendOpcode::send:
+      break;
+    case SendOpcode::send_with_immediate:
+      to.immediate = from.imm_data;
+      break;
+    case SendOpcode::write_with_immediate:
+      to.immediate = from.imm_data;
+      [[fallthrough]];
+    case SendOpcode::write:
+    case SendOpcode::read:
+      to.remote_address = from.wr.rdma.remote_addr;
+      to.rkey = RemoteKey{from.wr.rdma.rkey};
+      break;
+    case SendOpcode::compare_swap:
+    case SendOpcode::fetch_add:
+      to.remote_address = from.wr.atomic.remote_addr;
+      to.rkey = RemoteKey{from.wr.atomic.rkey};
+      to.compare_add = from.wr.atomic.compare_add;
+      to.swap = from.wr.atomic.swap;
+      break;
+    case SendOpcode::send_with_invalidate:
+    case SendOpcode::local_invalidate:
+      to.invalidate_rkey = RemoteKey{from.invalidate_rkey};
+      break;
+    case SendOpcode::bind_window:
+      return bind_from(from, to);
+  }
+  return 0;
+}
+
+int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  if (ibv == nullptr) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->context);
+  const bool datagram = ibv->qp_type == IBV_QPT_UD;
+  const auto guard = context.lock();
+  device::Adapter& adapter = context.adapter();
+  const Time now = context.live->now();
+  int error = 0;
+  for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
+    error = translate(*wr, datagram, context, request);
+    if (error == 0) error = to_errno(adapter.post_send(*qp.pair, now, request));
+    if (error != 0) break;
+  }
+  if (error != 0 && bad != nullptr) *bad = wr;
+  context.live->transmit();
+  return error;
+}
+
+// To a queue pair's own queue, or a shared one.
+template <typename Queue>
+int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  const auto guard = context.lock();
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    error = EINVAL;
+    if (fits(wr->sg_list, wr->num_sge)) {
+      const auto sges = to_sges(wr->sg_list, wr->num_sge, context);
+      error = to_errno(context.adapter().post_receive(queue, {wr->wr_id, sges}));
+    }
+    if (error != 0) break;
+  }
+  if (error != 0 && bad != nullptr) *bad = wr;
+  return error;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  if (qp == nullptr) return EINVAL;
+  return post_receives(Context::of(qp->context), *Qp::of(qp).pair, wr, bad);
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  if (srq == nullptr) return EINVAL;
+  return post_receives(Context::of(srq->context), *Srq::of(srq).queue, wr, bad);
+}
+
+}  // namespace
+
+void serve_work(Context& context) {
+  context.context.ops.post_send = post_send;
+  context.context.ops.post_recv = post_recv;
+  context.context.ops.post_srq_recv = post_srq_recv;
+}
+
+bool to_send_opcode(unsigned opcode, SendOpcode& out) {
+  if (opcode >= send_opcodes.size()) return false;
+  out = send_opcodes[opcode];
+  return true;
+}
+
+bool to_send_flags(unsigned flags, verbs::SendFlags& out) {
+  out = {};
+  for (const FlagName& name : flag_names) {
+    if ((flags & name.c_api) == 0) continue;
+    out |= name.flag;
+    flags &= ~name.c_api;
+  }
+  return flags == 0;
+}
+
+}  // namespace tulle::shim

@@ -1,0 +1,241 @@
+// Posting work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work is staged beside the
+// queue pair and posted all at once at the end, since ibv_wr_abort and any error must leave the queue as it was. Setters
+// may be called before or after each other but always behind their builder: they complete the last item.
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/ibverbs/access.h"
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+using verbs::SendFlag;
+using verbs::SendOpcode;
+
+// The setter of data decides whether it is inline; the flag is for ibv_post_send.
+constexpr unsigned flags_of_builders = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+
+void note(StagedWork& staged, int error) {
+  if (staged.error == 0) staged.error = error;
+}
+
+// A new item of work, with what all builders have in common.
+verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t operation) {
+  Qp& qp = Qp::of(ibv);
+  StagedWork& staged = qp.staged;
+  if ((qp.allowed_operations & operation) == 0) note(staged, EOPNOTSUPP);
+  staged.items.push_back({});
+  StagedWork::Item& item = staged.items.back();
+  item.first_sge = staged.sges.size();
+  item.first_byte = staged.bytes.size();
+  item.request.wr_id = ibv->wr_id;
+  item.request.opcode = opcode;
+  if (!to_send_flags(ibv->wr_flags & flags_of_builders, item.request.flags) ||
+      (ibv->wr_flags & ~(flags_of_builders | IBV_SEND_INLINE)) != 0) {
+    note(staged, EINVAL);
+  }
+  return item.request;
+}
+
+// Null, and the error noted: a setter without a builder.
+StagedWork::Item* last_item(StagedWork& staged) {
+  if (!staged.items.empty()) return &staged.items.back();
+  note(staged, EINVAL);
+  return nullptr;
+}
+
+void stage_remote(ibv_qp_ex* qp, SendOpcode opcode, std::uint64_t operation, std::uint32_t rkey,
+                  std::uint64_t address, std::uint32_t immediate = 0) {
+  verbs::SendRequest& request = stage(qp, opcode, operation);
+  request.rkey = RemoteKey{rkey};
+  request.remote_address = address;
+  request.immediate = immediate;
+}
+
+void build_send(ibv_qp_ex* qp) { stage(qp, SendOpcode::send, IBV_QP_EX_WITH_SEND); }
+
+void build_send_imm(ibv_qp_ex* qp, __be32 immediate) {
+  stage(qp, SendOpcode::send_with_immediate, IBV_QP_EX_WITH_SEND_WITH_IMM).immediate = immediate;
+}
+
+void build_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
+  stage(qp, SendOpcode::send_with_invalidate, IBV_QP_EX_WITH_SEND_WITH_INV).invalidate_rkey =
+      RemoteKey{rkey};
+}
+
+void build_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
+  stage_remote(qp, SendOpcode::write, IBV_QP_EX_WITH_RDMA_WRITE, rkey, address);
+}
+
+void build_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, __be32 immediate) {
+  stage_remote(qp, SendOpcode::write_with_immediate, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, rkey,
+               address, immediate);
+}
+
+void build_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
+  stage_remote(qp, SendOpcode::read, IBV_QP_EX_WITH_RDMA_READ, rkey, address);
+}
+
+void build_compare_swap(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
+                        std::uint64_t compare, std::uint64_t swap) {
+  verbs::SendRequest& request =
+      stage(qp, SendOpcode::compare_swap, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+  request.rkey = RemoteKey{rkey};
+  request.remote_address = address;
+  request.compare_add = compare;
+  request.swap = swap;
+}
+
+void build_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t add) {
+  verbs::SendRequest& request =
+      stage(qp, SendOpcode::fetch_add, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+  request.rkey = RemoteKey{rkey};
+  request.remote_address = address;
+  request.compare_add = add;
+}
+
+void build_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
+  stage(qp, SendOpcode::local_invalidate, IBV_QP_EX_WITH_LOCAL_INV).invalidate_rkey =
+      RemoteKey{rkey};
+}
+
+void build_bind(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  verbs::SendRequest& request = stage(qp, SendOpcode::bind_window, IBV_QP_EX_WITH_BIND_MW);
+  if (mw == nullptr || info == nullptr ||
+      !to_access(info->mw_access_flags, request.window_access)) {
+    return note(Qp::of(qp).staged, EINVAL);
+  }
+  request.window = Mw::of(mw).window;
+  request.window_rkey = RemoteKey{rkey};
+  request.window_region = info->mr != nullptr ? Mr::of(info->mr).region : nullptr;
+  request.window_address = info->addr;
+  request.window_length = info->length;
+}
+
+void set_ud_address(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qp, std::uint32_t qkey) {
+  StagedWork::Item* item = last_item(Qp::of(qp).staged);
+  if (item == nullptr || ah == nullptr) return note(Qp::of(qp).staged, EINVAL);
+  item->request.address_handle = Ah::of(ah).target;
+  item->request.remote_qp = QpNumber{remote_qp};
+  item->request.remote_qkey = Qkey{qkey};
+}
+
+void set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
+  StagedWork& staged = Qp::of(qp).staged;
+  StagedWork::Item* item = last_item(staged);
+  if (item == nullptr || (list == nullptr && count > 0) || count > verbs::sges_max) {
+    return note(staged, EINVAL);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    staged.sges.push_back({list[i].addr, list[i].length, LocalKey{list[i].lkey}});
+  }
+  item->sge_count = staged.sges.size() - item->first_sge;
+}
+
+void set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
+  const ibv_sge sge = {address, length, lkey};
+  set_sge_list(qp, 1, &sge);
+}
+
+void set_inline_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_buf* list) {
+  StagedWork& staged = Qp::of(qp).staged;
+  StagedWork::Item* item = last_item(staged);
+  if (item == nullptr || (list == nullptr && count > 0)) return note(staged, EINVAL);
+  item->request.flags |= SendFlag::inline_data;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* bytes = static_cast<const std::byte*>(list[i].addr);
+    const std::size_t so_far = staged.bytes.size() - item->first_byte;
+    if (list[i].length > Qp::of(qp).pair->init.inline_bytes - so_far) return note(staged, EINVAL);
+    if (list[i].length > 0) {
+      staged.bytes.insert(staged.bytes.end(), bytes, bytes + list[i].length);
+    }
+  }
+  item->byte_count = staged.bytes.size() - item->first_byte;
+}
+
+void set_inline(ibv_qp_ex* qp, void* address, std::size_t length) {
+  const ibv_data_buf buffer = {address, length};
+  set_inline_list(qp, 1, &buffer);
+}
+
+void start(ibv_qp_ex* ibv) {
+  Qp& qp = Qp::of(ibv);
+  qp.building.lock();
+  qp.staged.items.clear();
+  qp.staged.sges.clear();
+  qp.staged.bytes.clear();
+  qp.staged.error = 0;
+}
+
+// What would make a request in the middle fail must be found before the first is posted.
+int check(const Qp& qp) {
+  const StagedWork& staged = qp.staged;
+  if (staged.error != 0) return staged.error;
+  const transport::QueuePair& pair = *qp.pair;
+  if (staged.items.size() > pair.init.send_work_requests - pair.sends_waiting()) return ENOMEM;
+  for (const StagedWork::Item& item : staged.items) {
+    if (item.sge_count > pair.init.send_sges) return EINVAL;
+    if (pair.type() == verbs::QpType::ud && (item.request.address_handle == nullptr ||
+                                             item.request.address_handle->pd != pair.init.pd)) {
+      return EINVAL;
+    }
+  }
+  return 0;
+}
+
+int post(Qp& qp, Context& context) {
+  StagedWork& staged = qp.staged;
+  const Time now = context.live->now();
+  for (StagedWork::Item& item : staged.items) {
+    const std::span<const std::byte> bytes{staged.bytes.data() + item.first_byte, item.byte_count};
+    item.request.sges = {staged.sges.data() + item.first_sge, item.sge_count};
+    item.request.inline_pieces = {&bytes, 1};
+    const int error = to_errno(context.adapter().post_send(*qp.pair, now, item.request));
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+int complete(ibv_qp_ex* ibv) {
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->qp_base.context);
+  int error = 0;
+  {
+    const auto guard = context.lock();
+    error = check(qp);
+    if (error == 0) error = post(qp, context);
+    context.live->transmit();
+  }
+  qp.building.unlock();
+  return error;
+}
+
+void abort_work(ibv_qp_ex* qp) { Qp::of(qp).building.unlock(); }
+
+}  // namespace
+
+void serve_builders(Qp& qp) {
+  qp.wr_start = start;
+  qp.wr_complete = complete;
+  qp.wr_abort = abort_work;
+  qp.wr_send = build_send;
+  qp.wr_send_imm = build_send_imm;
+  qp.wr_send_inv = build_send_inv;
+  qp.wr_rdma_write = build_write;
+  qp.wr_rdma_write_imm = build_write_imm;
+  qp.wr_rdma_read = build_read;
+  qp.wr_atomic_cmp_swp = build_compare_swap;
+  qp.wr_atomic_fetch_add = build_fetch_add;
+  qp.wr_local_inv = build_local_inv;
+  qp.wr_bind_mw = build_bind;
+  qp.wr_set_ud_addr = set_ud_address;
+  qp.wr_set_sge = set_sge;
+  qp.wr_set_sge_list = set_sge_list;
+  qp.wr_set_inline_data = set_inline;
+  qp.wr_set_inline_data_list = set_inline_list;
+}
+
+}  // namespace tulle::shim

@@ -1,0 +1,39 @@
+#pragma once
+
+// What the device says of itself, wherever it is asked: by the verbs calls and by the files of its class directory.
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace tulle::shim {
+
+inline constexpr char firmware_version[] = "tulle-0.1.0";
+inline constexpr char board_id[] = "tulle";
+inline constexpr char driver_name[] = "tulle";
+inline constexpr std::uint32_t vendor_id = 0;  // no IEEE OUI: the device has no vendor
+inline constexpr std::uint32_t vendor_part_id = 0;
+inline constexpr std::uint32_t hardware_version = 0;
+inline constexpr int verbs_abi_version = 1;
+
+// A packet engine in software has no rate of its own. What is said is about what one core of it does, so that programs
+// that choose by rate choose sensibly: one lane of EDR.
+inline constexpr std::uint8_t link_width_1x = 1;  // IBTA 14.2.5.6, LinkWidthActive
+inline constexpr std::uint8_t link_speed_edr =
+    32;  // LinkSpeedExtActive 2 as the C API numbers it: 25 Gb/s a lane
+inline constexpr char link_rate[] = "25 Gb/sec (1X EDR)";
+
+inline constexpr std::uint8_t port_state_down = 1;  // IBTA 14.2.5.6, PortState
+inline constexpr std::uint8_t port_state_active = 4;
+inline constexpr std::uint8_t port_phys_state_disabled = 3;  // PortPhysicalState
+inline constexpr std::uint8_t port_phys_state_link_up = 5;
+
+inline constexpr std::uint32_t port_capabilities = 1u << 26;  // GIDs are IP addresses
+
+// Entries of the GID table that are shown: all that are in use, and room that looks like a table.
+constexpr std::size_t gid_table_length(std::size_t in_use) {
+  return std::bit_ceil(std::max<std::size_t>(in_use, 16));
+}
+
+}  // namespace tulle::shim

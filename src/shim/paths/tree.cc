@@ -1,0 +1,192 @@
+#include "shim/paths/tree.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "shim/identity.h"
+
+namespace tulle::shim {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What goes wrong first ends the making of the tree.
+class Writer {
+ public:
+  explicit Writer(fs::path root) : root_(std::move(root)) {}
+
+  const Error* error() const { return failed_ ? &error_ : nullptr; }
+
+  void folder(const fs::path& path) {
+    std::error_code code;
+    fs::create_directories(root_ / path, code);
+    if (code) fail("cannot make the folder", root_ / path, code.value());
+  }
+
+  // An attribute as a kernel shows it: one line.
+  void file(const fs::path& path, const std::string& value) {
+    folder(path.parent_path());
+    const fs::path fresh = beside(path);
+    const std::string line = value + "\n";
+    const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
+    const bool written =
+        fd >= 0 && write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    if (!written) return fail("cannot write", fresh, error);
+    replace(fresh, path);
+  }
+
+  void link(const fs::path& path, const std::string& target) {
+    folder(path.parent_path());
+    const fs::path fresh = beside(path);
+    unlink(fresh.c_str());
+    if (symlink(target.c_str(), fresh.c_str()) != 0) return fail("cannot link", fresh, errno);
+    replace(fresh, path);
+  }
+
+  void remove(const fs::path& path) { unlink((root_ / path).c_str()); }
+
+ private:
+  fs::path beside(const fs::path& path) const {
+    return root_ / path.parent_path() /
+           ("." + path.filename().string() + "." + std::to_string(getpid()));
+  }
+
+  void replace(const fs::path& fresh, const fs::path& path) {
+    if (rename(fresh.c_str(), (root_ / path).c_str()) == 0) return;
+    const int error = errno;
+    unlink(fresh.c_str());
+    fail("cannot replace", root_ / path, error);
+  }
+
+  void fail(const char* what, const fs::path& path, int error) {
+    if (failed_) return;
+    failed_ = true;
+    error_ = {std::string(what) + " " + path.string() + ": " + std::strerror(error), error};
+  }
+
+  fs::path root_;
+  bool failed_ = false;
+  Error error_;
+};
+
+std::string guid_text(std::uint64_t guid) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
+                static_cast<unsigned>(guid >> 32 & 0xFFFF),
+                static_cast<unsigned>(guid >> 16 & 0xFFFF), static_cast<unsigned>(guid & 0xFFFF));
+  return text;
+}
+
+std::string gid_text(const Gid& gid) {
+  std::string text;
+  for (std::size_t i = 0; i < gid.bytes.size(); i += 2) {
+    char group[8];
+    std::snprintf(group, sizeof group, "%s%02x%02x", i > 0 ? ":" : "", gid.bytes[i],
+                  gid.bytes[i + 1]);
+    text += group;
+  }
+  return text;
+}
+
+std::string hexadecimal(std::uint32_t value, int digits) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%0*x", digits, value);
+  return text;
+}
+
+void write_gids(Writer& tree, const fs::path& port, const std::vector<live::GidEntry>& gids) {
+  const std::size_t length = gid_table_length(gids.size());
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::string index = std::to_string(i);
+    const bool in_use = i < gids.size();
+    tree.file(port / "gids" / index, gid_text(in_use ? gids[i].gid : Gid{}));
+    // A kernel fails to read these of an entry that is not in use.
+    if (in_use) {
+      tree.file(port / "gid_attrs/types" / index, "RoCE v2");
+      tree.file(port / "gid_attrs/ndevs" / index, gids[i].interface);
+    } else {
+      tree.remove(port / "gid_attrs/types" / index);
+      tree.remove(port / "gid_attrs/ndevs" / index);
+    }
+  }
+}
+
+void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& device) {
+  tree.file(port / "state", device.port_active ? "4: ACTIVE" : "1: DOWN");
+  tree.file(port / "phys_state", device.port_active ? "5: LinkUp" : "3: Disabled");
+  tree.file(port / "rate", link_rate);
+  tree.file(port / "link_layer", "Ethernet");
+  tree.file(port / "lid", "0x0");
+  tree.file(port / "lid_mask_count", "0");
+  tree.file(port / "sm_lid", "0x0");
+  tree.file(port / "sm_sl", "0");
+  tree.file(port / "cap_mask", hexadecimal(port_capabilities, 8));
+  tree.file(port / "pkeys/0", "0xffff");
+  write_gids(tree, port, device.gids);
+}
+
+// What a bus shows of the device below its class. Its driver's folder lies where the preloaded library answers too.
+void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& device) {
+  tree.file(parent / "numa_node", "-1");
+  tree.file(parent / "vendor", hexadecimal(vendor_id, 4));
+  tree.file(parent / "device", hexadecimal(vendor_part_id, 4));
+  tree.folder(fs::path("sys/bus/tulle/drivers") / driver_name);
+  tree.link(parent / "driver", std::string("../../../../bus/tulle/drivers/") + driver_name);
+  tree.folder(parent / "net");
+  for (const live::GidEntry& entry : device.gids) {
+    tree.link(parent / "net" / entry.interface, "/sys/class/net/" + entry.interface);
+  }
+}
+
+void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t index) {
+  const fs::path folder = fs::path("sys/class/infiniband") / device.name;
+  tree.file(folder / "node_type", "1: CA");
+  tree.file(folder / "node_guid", guid_text(device.node_guid));
+  tree.file(folder / "sys_image_guid", guid_text(device.node_guid));
+  tree.file(folder / "node_desc", device.name);
+  tree.file(folder / "fw_ver", firmware_version);
+  tree.file(folder / "hca_type", board_id);
+  tree.file(folder / "board_id", board_id);
+  tree.file(folder / "hw_rev", hexadecimal(hardware_version, 1));
+  write_port(tree, folder / "ports/1", device);
+  write_parent(tree, folder / "device", device);
+
+  const std::string node = "uverbs" + std::to_string(index);
+  const fs::path verbs = fs::path("sys/class/infiniband_verbs") / node;
+  tree.file(verbs / "ibdev", device.name);
+  tree.file(verbs / "abi_version", std::to_string(verbs_abi_version));
+  tree.file(verbs / "dev", "231:" + std::to_string(192 + index));
+  tree.link(verbs / "device", "../../infiniband/" + device.name + "/device");
+  // A character device that anyone may open, without the right to make one.
+  tree.link(fs::path("dev/infiniband") / node, "/dev/null");
+}
+
+}  // namespace
+
+Result<std::string> make_tree(const std::string& base, std::span<const live::DeviceInfo> devices,
+                              const TreeOptions& options) {
+  std::error_code code;
+  const fs::path root = fs::absolute(base, code) / "sysfs";
+  if (code) return Error{"cannot find the folder " + base + ": " + code.message(), code.value()};
+  Writer tree(root);
+  tree.folder("sys/class/infiniband");
+  tree.folder("dev/infiniband");
+  tree.file("sys/class/infiniband_verbs/abi_version", "6");
+  for (std::size_t i = 0; i < devices.size(); ++i) write_device(tree, devices[i], i);
+  if (options.connection_manager) {
+    tree.file("sys/class/misc/rdma_cm/abi_version", "4");
+    tree.link("dev/infiniband/rdma_cm", "/dev/null");
+  }
+  if (const Error* error = tree.error()) return *error;
+  return root.string();
+}
+
+}  // namespace tulle::shim

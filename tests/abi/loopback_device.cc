@@ -1,0 +1,108 @@
+// A live device without sockets, threads or an agent: what it sends, it receives. It stands in for the live room, so
+// that the C API is tested in one process, in the order in which the calls are made.
+
+#include <time.h>
+
+#include <cstdlib>
+#include <deque>
+
+#include "live/device.h"
+#include "live/event_channel.h"
+
+namespace tulle::live {
+
+namespace {
+
+DeviceInfo loopback_info() {
+  DeviceInfo info;
+  info.name = "tulle0";
+  info.node_guid = 0x0200'00FF'FE00'0001;
+  info.mtu_bytes = 1024;
+  info.gids.push_back({Gid::from_ipv4(0x7F00'0001), 1, "lo"});
+  GidEntry ipv6{{}, 1, "lo"};
+  ipv6.gid.bytes[15] = 1;
+  info.gids.push_back(ipv6);
+  return info;
+}
+
+device::Configuration loopback_configuration() {
+  device::Configuration configuration;
+  configuration.seed = 1;
+  configuration.mtu_bytes = 1024;
+  return configuration;
+}
+
+}  // namespace
+
+Result<std::vector<DeviceInfo>> devices() {
+  if (std::getenv("TULLE_TEST_NO_AGENT") != nullptr) {
+    return Error{"no agent answers, and none can be started", ENOSYS};
+  }
+  return std::vector<DeviceInfo>{loopback_info()};
+}
+
+class Device::Impl {
+ public:
+  explicit Impl(EventSink sink) : sink(sink), adapter(loopback_configuration()) {
+    std::vector<Gid> gids;
+    for (const GidEntry& entry : info.gids) gids.push_back(entry.gid);
+    adapter.set_gids(gids);
+  }
+
+  static Time now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return Time::seconds(t.tv_sec) + Time::nanoseconds(t.tv_nsec);
+  }
+
+  void deliver() {
+    std::vector<std::byte> bytes;
+    for (device::Datagram datagram; adapter.pull_datagram(now(), datagram);) {
+      device::Adapter::finish_frame(datagram, 0);
+      const auto& frame = datagram.frame;
+      bytes.assign(frame.head.data(), frame.head.data() + frame.head_bytes);
+      for (std::uint8_t i = 0; i < datagram.piece_count; ++i) {
+        bytes.insert(bytes.end(), datagram.pieces[i].begin(), datagram.pieces[i].end());
+      }
+      bytes.insert(bytes.end(), frame.tail.data(), frame.tail.data() + frame.tail_bytes);
+      if (datagram.ip.destination == datagram.ip.source) {
+        (void)adapter.handle_datagram(now(), datagram.ip, true, bytes);
+      }
+    }
+    for (device::Event event; adapter.pull_event(event);) sink(event);
+  }
+
+  std::mutex mutex;
+  EventSink sink;
+  DeviceInfo info = loopback_info();
+  device::Adapter adapter;
+};
+
+Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink sink) {
+  static std::mutex mutex;
+  static std::weak_ptr<Device> opened;
+  const std::lock_guard guard(mutex);
+  if (name != loopback_info().name) return Error{"no such device", ENODEV};
+  auto device = opened.lock();
+  if (device == nullptr) {
+    device = std::shared_ptr<Device>(new Device(std::make_unique<Impl>(sink)));
+    opened = device;
+  }
+  return device;
+}
+
+Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Device::~Device() = default;
+
+const DeviceInfo& Device::info() const { return impl_->info; }
+std::unique_lock<std::mutex> Device::lock() { return std::unique_lock(impl_->mutex); }
+device::Adapter& Device::adapter() { return impl_->adapter; }
+Time Device::now() const { return Impl::now(); }
+void Device::transmit() { impl_->deliver(); }
+void Device::progress() {
+  impl_->adapter.handle_deadline(Impl::now());
+  impl_->deliver();
+}
+void Device::hand_over() { progress(); }
+
+}  // namespace tulle::live

@@ -1,0 +1,91 @@
+"""What programs that list devices see."""
+
+from harness import TULLE, ClientTest
+
+
+def fields(output):
+    """ibv_devinfo's "name: value" lines; of the GIDs a list."""
+    found = {"GID": []}
+    for line in output.splitlines():
+        name, colon, value = line.strip().partition(":")
+        if not colon:
+            continue
+        if name.startswith("GID["):
+            found["GID"].append(value.strip())
+        else:
+            found[name] = value.strip()
+    return found
+
+
+class Devices(ClientTest):
+    def test_ibv_devices(self):
+        output = self.run_program(*self.over_tulle(["ibv_devices"])).stdout
+        self.assertRegex(output, r"(?m)^\s+tulle0\s+[0-9a-f]{16}$")
+
+    def test_name(self):
+        output = self.run_program(*self.over_tulle(["ibv_devices"], ["--device", "mlx5_7"])).stdout
+        self.assertRegex(output, r"(?m)^\s+mlx5_7\s+[0-9a-f]{16}$")
+
+    def test_tulle_devices(self):
+        output = self.run_program(*self.over_tulle(["true"])).stdout
+        self.assertEqual("", output)  # nothing of ours among a program's output
+
+
+class Devinfo(ClientTest):
+    def test_short(self):
+        found = fields(self.run_program(*self.over_tulle(["ibv_devinfo"])).stdout)
+        self.assertEqual("tulle0", found["hca_id"])
+        self.assertEqual("InfiniBand (0)", found["transport"])
+        self.assertEqual("PORT_ACTIVE (4)", found["state"])
+        self.assertEqual("Ethernet", found["link_layer"])
+        self.assertEqual("4096 (5)", found["max_mtu"])
+        self.assertEqual("4096 (5)", found["active_mtu"])
+        self.assertEqual("1", found["phys_port_cnt"])
+        self.assertRegex(found["node_guid"], r"^([0-9a-f]{4}:){3}[0-9a-f]{4}$")
+        self.assertNotEqual("0000:0000:0000:0000", found["node_guid"])
+
+    def test_verbose(self):
+        found = fields(self.run_program(*self.over_tulle(["ibv_devinfo", "-v"])).stdout)
+        for name, least in [("max_qp", 1024), ("max_qp_wr", 4096), ("max_sge", 8), ("max_cq", 1024), ("max_cqe", 65536),
+                            ("max_mr", 1024), ("max_pd", 1024), ("max_srq", 256), ("max_srq_wr", 4096), ("max_ah", 1024),
+                            ("max_qp_rd_atom", 16), ("max_mw", 1)]:
+            self.assertGreaterEqual(int(found[name]), least, name)
+        self.assertRegex(found["atomic_cap"], r"^ATOMIC_(HCA|GLOB)")
+        self.assertEqual("LINK_UP (5)", found["phys_state"])
+        self.assertIn("::ffff:127.0.0.1, RoCE v2", found["GID"])
+
+    def test_unknown_device(self):
+        process = self.run_program(*self.over_tulle(["ibv_devinfo", "-d", "nothing0"]), expect=None)
+        self.assertNotEqual(0, process.wait())
+        self.assertIn("not found", process.stdout + process.stderr)
+
+    def test_mtu_follows_the_interface(self):
+        """A path MTU that fits: 1024 on Ethernet's 1500, 4096 on jumbo frames."""
+        for interface_mtu, expected in [(1500, "1024 (3)"), (9000, "4096 (5)"), (2200, "2048 (4)")]:
+            with self.subTest(interface_mtu=interface_mtu):
+                first, _ = self.joined_namespaces(mtu=interface_mtu)
+                found = fields(self.run_program(*self.over_tulle(["ibv_devinfo"]), net=first).stdout)
+                self.assertEqual(expected, found["active_mtu"])
+
+    def test_gids_of_an_interface(self):
+        """IPv4 and IPv6 addresses, each a RoCE v2 GID; of the loopback none, where there is another interface."""
+        first, _ = self.joined_namespaces()
+        found = fields(self.run_program(*self.over_tulle(["ibv_devinfo", "-v"]), net=first).stdout)
+        gids = found["GID"]
+        self.assertEqual("::ffff:10.0.0.1, RoCE v2", gids[0])
+        self.assertIn("fd00::1, RoCE v2", gids)
+        self.assertTrue(any(gid.startswith("fe80::") for gid in gids), gids)
+        self.assertFalse(any("127.0.0.1" in gid for gid in gids), gids)
+
+    def test_interface_option(self):
+        first, _ = self.joined_namespaces()
+        command = self.over_tulle(["ibv_devinfo", "-v"], ["--interface", "lo"])
+        found = fields(self.run_program(*command, net=first).stdout)
+        self.assertEqual("::ffff:127.0.0.1, RoCE v2", found["GID"][0])
+
+
+class Listing(ClientTest):
+    def test_devices_command(self):
+        process = self.run_program(TULLE, "devices")
+        self.assertIn("tulle0", process.stdout)
+        self.assertIn("127.0.0.1", process.stdout)

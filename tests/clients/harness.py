@@ -1,0 +1,327 @@
+"""What the tests of real programs stand on: network namespaces, processes with time limits, pairs, perftest's tables.
+
+Every test runs in network namespaces of its own: UDP port 4791 and the agent's abstract socket belong to one, so that
+tests neither meet each other nor an agent that serves somebody else. Only processes that a test started, and those that
+live in its namespaces (an agent), are ever ended.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
+TULLE = BUILD / "bin" / "tulle"
+INTEGRITY = BUILD / "bin" / "integrity"
+
+# Generous: the machine may have two cores and other tests on them. A test that hangs costs this much once.
+LIMIT = float(os.environ.get("TULLE_TEST_LIMIT", "60"))
+
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+class Unavailable(Exception):
+    """This machine does not let us make what the test needs."""
+
+
+class Process:
+    """A child in a process group of its own, its output in files."""
+
+    def __init__(self, argv, net=None, env=None, cwd=None, unshare_net=False):
+        self.argv = [str(a) for a in argv]
+        self._stdout = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()
+
+        def enter():
+            if unshare_net:
+                _check(_libc.unshare(CLONE_NEWNET))
+            elif net is not None and net.fd is not None:
+                _check(_libc.setns(net.fd, CLONE_NEWNET))
+
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
+        environment.update({"LC_ALL": "C.UTF-8", **(env or {})})
+        self.popen = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            env=environment,
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=enter,
+        )
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    @property
+    def stdout(self):
+        return self._text(self._stdout)
+
+    @property
+    def stderr(self):
+        return self._text(self._stderr)
+
+    @staticmethod
+    def _text(file):
+        # Not through the file's offset, which the child shares.
+        size = os.fstat(file.fileno()).st_size
+        return os.pread(file.fileno(), size, 0).decode(errors="replace")
+
+    @property
+    def running(self):
+        return self.popen.poll() is None
+
+    def wait(self, limit=None):
+        """The exit status, negative for a signal; ends the child and says so when it takes too long."""
+        limit = LIMIT if limit is None else limit
+        try:
+            return self.popen.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"still running after {limit} s\n{self.describe()}") from None
+
+    def signal(self, number):
+        """To the child and what it started."""
+        try:
+            os.killpg(self.popen.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def end(self):
+        if self.popen.returncode is None or self._group_lives():
+            self.signal(signal.SIGKILL)
+        self.popen.wait()
+
+    def _group_lives(self):
+        try:
+            os.killpg(self.popen.pid, 0)
+            return True
+        except (ProcessLookupError, PermissionError):
+            return False
+
+    def close(self):
+        self.end()
+        self._stdout.close()
+        self._stderr.close()
+
+    def describe(self):
+        def tail(text):
+            lines = text.splitlines()
+            return "\n".join("    " + line for line in lines[-40:])
+
+        status = "running" if self.popen.returncode is None else f"exit status {self.popen.returncode}"
+        return f"$ {' '.join(self.argv)}  [{status}]\n  stdout:\n{tail(self.stdout)}\n  stderr:\n{tail(self.stderr)}"
+
+
+class Namespace:
+    """A network namespace with lo up, held open by a sleeping child."""
+
+    def __init__(self):
+        try:
+            self.holder = Process(["sleep", "infinity"], unshare_net=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Unavailable(f"no network namespaces here: {error}") from None
+        self.fd = os.open(f"/proc/{self.holder.pid}/ns/net", os.O_RDONLY)
+        self.inode = os.fstat(self.fd).st_ino
+        self.run("ip", "link", "set", "lo", "up")
+
+    def run(self, *argv, limit=None):
+        """A helper program in here that must succeed; its standard output."""
+        process = Process(argv, net=self)
+        try:
+            if process.wait(limit) != 0:
+                raise AssertionError(process.describe())
+            return process.stdout
+        finally:
+            process.close()
+
+    def pids(self):
+        """Of every process in here but the holder."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != self.holder.pid:
+                try:
+                    if os.stat(f"/proc/{entry}/ns/net").st_ino == self.inode:
+                        found.append(int(entry))
+                except OSError:
+                    pass  # gone, or not ours to look at
+        return found
+
+    def close(self):
+        deadline = time.monotonic() + 10
+        while (pids := self.pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.01)
+        os.close(self.fd)
+        self.holder.close()
+
+
+def join(first, second, mtu=1500):
+    """A virtual cable: 10.0.0.1/fd00::1 in the first namespace, 10.0.0.2/fd00::2 in the second, both on `veth0`."""
+    first.run("ip", "link", "add", "veth0", "mtu", str(mtu), "type", "veth",
+              "peer", "name", "veth0", "mtu", str(mtu), "netns", str(second.holder.pid))
+    for host, net in enumerate((first, second), start=1):
+        net.run("ip", "address", "add", f"10.0.0.{host}/24", "dev", "veth0")
+        net.run("ip", "-6", "address", "add", f"fd00::{host}/64", "dev", "veth0", "nodad")
+        net.run("ip", "link", "set", "veth0", "up")
+    # An interface counts as up, and its link-local address as usable, a moment after the other end is up.
+    for net in (first, second):
+        wait_until(lambda: "state UP" in net.run("ip", "link", "show", "dev", "veth0"), "the cable")
+        wait_until(lambda: "tentative" not in net.run("ip", "-6", "address", "show", "dev", "veth0"), "IPv6 addresses")
+
+
+def wait_until(condition, what, limit=None, pause=0.01):
+    """The condition's value, once it is true."""
+    limit = LIMIT if limit is None else limit
+    deadline = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {limit} s for {what}")
+        time.sleep(pause)
+
+
+def listens(process, port):
+    """Whether somebody listens on that TCP port where the process is."""
+    pattern = re.compile(rf"^\s*\d+: [0-9A-F]+:{port:04X} [0-9A-F]+:0000 0A ", re.MULTILINE)
+    for table in ("tcp", "tcp6"):
+        try:
+            if pattern.search(pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text()):
+                return True
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL, errno.ESRCH):
+                raise
+    return False
+
+
+def cpu_ticks(pid):
+    """User and system time of a process, in clock ticks."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+class ClientTest(unittest.TestCase):
+    """One namespace (self.net) a test, and everything that is started in it ended with it."""
+
+    maxDiff = None
+
+    def setUp(self):
+        if not TULLE.exists():
+            self.fail(f"{TULLE} was not built")
+        self.net = self.namespace()
+
+    def namespace(self):
+        try:
+            net = Namespace()
+        except Unavailable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(net.close)
+        return net
+
+    def joined_namespaces(self, mtu=1500):
+        first, second = self.namespace(), self.namespace()
+        join(first, second, mtu)
+        return first, second
+
+    def start(self, *argv, net=None, env=None, cwd=None):
+        process = Process(argv, net=net or self.net, env=env, cwd=cwd)
+        self.addCleanup(process.close)
+        return process
+
+    def run_program(self, *argv, net=None, env=None, limit=None, expect=0):
+        """Runs to its end; `expect` is the exit status, or None for any."""
+        process = self.start(*argv, net=net, env=env)
+        status = process.wait(limit)
+        if expect is not None:
+            self.assertEqual(expect, status, process.describe())
+        return process
+
+    def over_tulle(self, argv, options=()):
+        return [TULLE, "run", *options, "--", *argv]
+
+    def start_server(self, argv, port, net=None, options=(), env=None, prefix=()):
+        """A program over Tulle that listens on a TCP port; back when it does."""
+        process = self.start(*prefix, *self.over_tulle(argv, options), net=net, env=env)
+
+        def ready():
+            if not process.running:
+                self.fail(f"ended instead of listening\n{process.describe()}")
+            return listens(process, port)
+
+        try:
+            wait_until(ready, f"port {port} to listen")
+        except AssertionError as error:
+            process.end()
+            self.fail(f"{error}\n{process.describe()}")
+        return process
+
+    def pair(self, argv, server_argv=None, host="127.0.0.1", port=18515, net=None, server_net=None,
+             options=(), server_options=None, env=None, prefix=(), limit=None, expect=0):
+        """`argv` as a server, then the same with `host` as its client, both over Tulle; both exit statuses are checked.
+
+        Returns (server, client).
+        """
+        argv = [*argv, "-p", str(port)]
+        server_argv = argv if server_argv is None else [*server_argv, "-p", str(port)]
+        server_options = options if server_options is None else server_options
+        server = self.start_server(server_argv, port, net=server_net or net, options=server_options, env=env,
+                                   prefix=prefix)
+        client = self.start(*prefix, *self.over_tulle([*argv, host], options), net=net, env=env)
+        self.finish(server, client, limit=limit, expect=expect)
+        return server, client
+
+    def finish(self, server, client, limit=None, expect=0):
+        both = lambda: f"{server.describe()}\n{client.describe()}"  # noqa: E731
+        try:
+            client_status = client.wait(limit)
+            # A client that failed may leave its server waiting for ever.
+            server_status = server.wait(limit if client_status == 0 else 5)
+        except AssertionError:
+            self.fail(f"still running after the time limit\n{both()}")
+        if expect is not None:
+            self.assertEqual((expect, expect), (server_status, client_status), both())
+
+    def status(self, net=None):
+        """`tulle status --json`, parsed."""
+        process = self.run_program(TULLE, "status", "--json", net=net, limit=20)
+        return json.loads(process.stdout)
+
+
+# --- perftest ------------------------------------------------------------------------------------------------------
+
+
+def table_rows(output):
+    """The rows of perftest's result table: lists of numbers, the first the size in bytes."""
+    rows, inside = [], False
+    for line in output.splitlines():
+        if line.lstrip().startswith("#bytes"):
+            inside = True
+        elif inside and re.fullmatch(r"[\s\d.+-]+", line) and line.strip():
+            rows.append([float(field) for field in line.split()])
+    return rows
+
+
+POWERS_TO_8_MIB = [2**n for n in range(1, 24)]

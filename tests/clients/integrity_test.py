@@ -1,0 +1,51 @@
+"""The project's own verbs program, which looks at every byte (tests/clients/integrity)."""
+
+from harness import INTEGRITY, ClientTest
+
+PORT = 18600
+
+
+class Integrity(ClientTest):
+    def integrity(self, *options, **keywords):
+        argv = [INTEGRITY, *map(str, options)]
+        server, client = self.pair(argv, port=PORT, **{"limit": 180, **keywords})
+        for process in (server, client):
+            self.assertRegex(process.stdout, r"(?m)^ok: \d+ operations", process.describe())
+        return server, client
+
+
+class Loopback(Integrity):
+    def test_everything(self):
+        self.integrity()
+
+    def test_events(self):
+        self.integrity("-e")
+
+    def test_smallest_mtu(self):
+        self.integrity("-m", 256, "-s", 2)
+
+    def test_seeds(self):
+        """More of what is random; the seed is in the output."""
+        for seed in (11, 12, 13):
+            with self.subTest(seed=seed):
+                self.integrity("-M", "mix", "-n", 40, "-s", seed)
+
+    def test_without_offload(self):
+        """One datagram a system call, as on kernels without UDP segmentation."""
+        self.integrity(env={"TULLE_OFFLOAD": "off"})
+
+
+class Datagrams(Integrity):
+    """The same where two processes of one host do not reach each other's memory, so that all goes through sockets."""
+
+    def test_between_namespaces(self):
+        first, second = self.joined_namespaces()
+        self.integrity(net=second, server_net=first, host="10.0.0.1")
+
+    def test_between_namespaces_ipv6(self):
+        first, second = self.joined_namespaces()
+        self.integrity("-g", 1, net=second, server_net=first, host="fd00::1")
+
+    def test_jumbo_frames(self):
+        first, second = self.joined_namespaces(mtu=9000)
+        self.integrity(net=second, server_net=first, host="10.0.0.1")

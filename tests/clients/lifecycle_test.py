@@ -1,0 +1,148 @@
+"""Deaths: of a peer, of an agent; and what idle processes cost."""
+
+import os
+import pathlib
+import re
+import signal
+import time
+
+from harness import INTEGRITY, ClientTest, cpu_ticks, wait_until
+
+PORT = 18600
+
+
+class PeerDeath(ClientTest):
+    def running_pair(self, options=()):
+        argv = [INTEGRITY, "-M", "until-error", "-p", str(PORT)]
+        server = self.start_server(argv, PORT, options=options)
+        client = self.start(*self.over_tulle([*argv, "127.0.0.1"], options))
+        wait_until(lambda: "1000 operations" in client.stdout or not client.running, "operations")
+        self.assertTrue(client.running, f"{server.describe()}\n{client.describe()}")
+        return server, client
+
+    def check_killed_server(self, options=()):
+        server, client = self.running_pair(options)
+        server.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        # The program's timeout is 67 ms and it retries seven times; engines may wait up to four times as long (IBTA
+        # 9.7.6.1.3), so seconds, not minutes.
+        self.assertEqual(0, client.wait(30), f"{server.describe()}\n{client.describe()}")
+        self.assertLess(time.monotonic() - killed, 15)
+        self.assertRegex(client.stdout, r"(?m)^status 12 \(transport retry counter exceeded\)")
+        self.assertRegex(client.stdout, r"(?m)^15 flushed$")
+
+    def test_server_killed(self):
+        self.check_killed_server()
+
+    def test_server_killed_over_sockets(self):
+        """With faults, packets go through sockets even on one host."""
+        self.check_killed_server(["--faults", "drop=0.001,seed=1"])
+
+    def test_client_killed_frees_its_place(self):
+        server, client = self.running_pair()
+        pids = {process["pid"] for process in self.status()["processes"]}
+        self.assertEqual({server.pid, client.pid}, pids)
+        client.signal(signal.SIGKILL)
+        client.wait(5)
+        wait_until(lambda: [p["pid"] for p in self.status()["processes"]] == [server.pid], "the agent to notice")
+        server.end()
+        wait_until(lambda: self.status()["processes"] == [], "the agent to notice")
+
+    def test_next_run_works(self):
+        server, client = self.running_pair()
+        for process in (server, client):
+            process.signal(signal.SIGKILL)
+            process.wait(5)
+        self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "100"])
+
+    def test_killed_again_and_again(self):
+        """More deaths than there are places for processes in a small agent: none is lost."""
+        for _ in range(20):
+            process = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
+            process.signal(signal.SIGKILL)
+            process.wait(5)
+        self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "100"])
+
+    def test_perftest_notices(self):
+        argv = ["ib_write_bw", "-F", "-D", "30", "-p", "18515"]
+        server = self.start_server(argv, 18515)
+        client = self.start(*self.over_tulle([*argv, "127.0.0.1"]))
+        wait_until(lambda: any(p["counters"]["queue_pairs"] > 0 and p["pid"] == client.pid
+                               for p in self.status()["processes"]), "the client's queue pair")
+        time.sleep(1)
+        server.signal(signal.SIGKILL)
+        self.assertNotEqual(0, client.wait(60), client.describe())
+
+
+class AgentDeath(ClientTest):
+    def test_killed(self):
+        """Running processes keep their data path; the next program starts a new agent; all work together."""
+        argv = [INTEGRITY, "-M", "until-error", "-p", str(PORT)]
+        server = self.start_server(argv, PORT)
+        client = self.start(*self.over_tulle([*argv, "127.0.0.1"]))
+        wait_until(lambda: "1000 operations" in client.stdout, "operations")
+        agent = self.status()["agent"]["pid"]
+        self.assertIn(agent, self.net.pids())
+        os.kill(agent, signal.SIGKILL)
+        time.sleep(1)
+        self.assertTrue(server.running and client.running, f"{server.describe()}\n{client.describe()}")
+        # New processes beside the old ones, on the same port.
+        self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "200"])
+        status = self.status()
+        self.assertNotEqual(agent, status["agent"]["pid"])
+        wait_until(lambda: {server.pid, client.pid} <= {p["pid"] for p in self.status()["processes"]},
+                   "the old processes to join the new agent")
+        server.signal(signal.SIGKILL)
+        self.assertEqual(0, client.wait(30), client.describe())
+        self.assertRegex(client.stdout, r"(?m)^status 12 ")
+
+    def test_killed_between_idle_processes(self):
+        """The same with connected processes that are silent when the agent dies."""
+        server = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
+        client = self.start(*self.over_tulle([INTEGRITY, "-M", "idle", "-p", str(PORT), "127.0.0.1"]))
+        wait_until(lambda: "idle" in client.stdout, "the connection")
+        os.kill(self.status()["agent"]["pid"], signal.SIGKILL)
+        self.pair([INTEGRITY, "-M", "mix"], port=PORT + 1)
+        wait_until(lambda: len(self.status()["processes"]) == 2, "both to join the new agent")
+        self.assertTrue(server.running and client.running)
+
+    def test_leaves_when_idle(self):
+        self.run_program(*self.over_tulle(["ibv_devices"]), env={"TULLE_IDLE_EXIT": "1"})
+        self.assertTrue(self.net.pids())
+        wait_until(lambda: not self.net.pids(), "the agent to leave", limit=10)
+
+    def test_terminated_politely(self):
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+        agent = self.status()["agent"]["pid"]
+        os.kill(agent, signal.SIGTERM)
+        wait_until(lambda: agent not in self.net.pids(), "the agent to leave", limit=10)
+        self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "10"])
+
+    def test_many_programs_start_one_agent(self):
+        """Ten at once find none; one agent serves them all."""
+        processes = [self.start(*self.over_tulle(["ibv_devinfo"])) for _ in range(10)]
+        for process in processes:
+            self.assertEqual(0, process.wait(), process.describe())
+            self.assertIn("PORT_ACTIVE", process.stdout)
+        wait_until(lambda: len(self.net.pids()) == 1, "one agent to be left")
+
+
+class Idle(ClientTest):
+    def test_no_cpu(self):
+        server = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
+        client = self.start(*self.over_tulle([INTEGRITY, "-M", "idle", "-p", str(PORT), "127.0.0.1"]))
+        wait_until(lambda: "idle" in client.stdout, "the connection")
+        agent = self.status()["agent"]["pid"]
+        time.sleep(1)
+        pids = (server.pid, client.pid, agent)
+        before = [cpu_ticks(pid) for pid in pids]
+        time.sleep(2)
+        self.assertEqual(before, [cpu_ticks(pid) for pid in pids])
+
+    def test_descriptors_come_back(self):
+        """Opening and closing the device does not leak descriptors (rdma-core's asyncwatch keeps it open)."""
+        process = self.start(*self.over_tulle(["ibv_asyncwatch"]))
+        wait_until(lambda: any(p["pid"] == process.pid for p in self.status()["processes"]), "ibv_asyncwatch to open it")
+        self.assertLess(len(os.listdir(f"/proc/{process.pid}/fd")), 64)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        self.assertLess(int(re.search(r"VmRSS:\s+(\d+)", status).group(1)), 64 * 1024)  # kB

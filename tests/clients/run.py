@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Runs tests of real programs over Tulle.
+
+    run.py                      lists them
+    run.py GROUP ...            all of a group, for example devices
+    run.py GROUP.CLASS[.TEST]   one class, one test
+    run.py all
+
+As an ordinary user it goes on as root of a user namespace of its own, which may make network namespaces.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+GROUPS = sorted(path.stem.removesuffix("_test") for path in HERE.glob("*_test.py"))
+SKIPPED = 77  # what ctest takes for "all skipped"
+
+
+def expand(name):
+    group, _, rest = name.partition(".")
+    if group not in GROUPS:
+        sys.exit(f"run.py: no group {group}; there are: {', '.join(GROUPS)}")
+    return f"{group}_test" + (f".{rest}" if rest else "")
+
+
+def tests_in(suite):
+    for entry in suite:
+        if isinstance(entry, unittest.TestSuite):
+            yield from tests_in(entry)
+        else:
+            yield entry
+
+
+def become_root_of_a_namespace():
+    """An ordinary user may make network namespaces as root of a user namespace, where the machine allows those."""
+    if os.geteuid() == 0:
+        return
+    if os.spawnlp(os.P_WAIT, "unshare", "unshare", "--map-root-user", "--net", "true") == 0:
+        os.execvp("unshare", ["unshare", "--map-root-user", sys.executable, *sys.argv])
+
+
+def main(names):
+    sys.path.insert(0, str(HERE))
+    loader = unittest.TestLoader()
+    if not names:
+        for group in GROUPS:
+            for test in tests_in(loader.loadTestsFromName(f"{group}_test")):
+                print(test.id().replace("_test.", ".", 1))
+        return 0
+    become_root_of_a_namespace()
+    suite = loader.loadTestsFromNames([expand(name) for name in (GROUPS if names == ["all"] else names)])
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    ran = result.testsRun - len(result.skipped)
+    failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    if not result.wasSuccessful():
+        print(f"{max(ran - failed, 0)} passed, {failed} failed, {len(result.skipped)} skipped")
+        return 1
+    print(f"{ran} passed, 0 failed" + (f", {len(result.skipped)} skipped" if result.skipped else ""))
+    return 0 if ran else SKIPPED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

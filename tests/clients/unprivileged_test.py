@@ -1,0 +1,119 @@
+"""No privilege, no RDMA kernel module, no device nodes: ordinary users, and containers with next to nothing in /dev."""
+
+import os
+import pathlib
+import shlex
+
+from harness import INTEGRITY, TULLE, ClientTest
+
+NOBODY = 65534
+
+
+def maps_all_users():
+    """Not inside a user namespace, where other users may not exist."""
+    return pathlib.Path("/proc/self/uid_map").read_text().split()[2] == str(2**32 - 1)
+
+
+def as_ordinary_user():
+    """What to put before a command, so that it runs without root and without capabilities."""
+    if maps_all_users():
+        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
+                "--bounding-set=-all"]
+    return ["unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--no-new-privs"]
+
+
+class Basics:
+    """What must work in each of these surroundings; `prefix` goes before each program."""
+
+    prefix = ()
+
+    def setUp(self):
+        super().setUp()
+        if self.start(*self.prefix, "test", "-x", TULLE).wait() != 0:
+            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+
+    def test_without_privileges(self):
+        process = self.run_program(*self.prefix, "sh", "-c", "id -u; grep CapEff /proc/self/status")
+        user, capabilities = process.stdout.split("\n")[:2]
+        self.assertNotEqual("0", user)
+        self.assertEqual(0, int(capabilities.split()[1], 16))
+
+    def test_devinfo(self):
+        process = self.run_program(*self.prefix, *self.over_tulle(["ibv_devinfo"]))
+        self.assertIn("PORT_ACTIVE", process.stdout)
+
+    def test_pingpong(self):
+        for program in ("rc", "uc", "srq"):
+            self.pair([f"ibv_{program}_pingpong", "-g", "0", "-n", "100"], prefix=self.prefix)
+        self.pair(["ibv_ud_pingpong", "-g", "0", "-n", "100", "-s", "1024"], prefix=self.prefix)
+
+    def test_perftest(self):
+        for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat"):
+            self.pair([program, "-F", "-n", "100", "-s", "4096"], prefix=self.prefix)
+
+    def test_integrity(self):
+        self.pair([INTEGRITY], port=18600, prefix=self.prefix, limit=180)
+
+    def test_faults(self):
+        self.pair([INTEGRITY, "-l", "-n", "5"], port=18600, prefix=self.prefix, limit=180,
+                  options=["--faults", "drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.01,seed=5"])
+
+
+class OrdinaryUser(Basics, ClientTest):
+    def setUp(self):
+        self.prefix = as_ordinary_user()
+        super().setUp()
+
+
+class Container(Basics, ClientTest):
+    """/dev with null alone, no shared memory folder, an empty /sys."""
+
+    def setUp(self):
+        hide = """
+            set -e
+            mount --make-rprivate /
+            keep=$(mktemp -d)
+            touch "$keep/null"
+            mount --bind /dev/null "$keep/null"
+            mount -t tmpfs tmpfs /dev
+            touch /dev/null
+            mount --bind "$keep/null" /dev/null
+            umount "$keep/null"
+            rm -r "$keep"
+            mount -t tmpfs tmpfs /sys
+            exec "$@"
+        """
+        self.prefix = ["unshare", "--mount", "sh", "-c", hide, "sh", *as_ordinary_user()]
+        super().setUp()
+
+    def test_nothing_in_dev(self):
+        process = self.run_program(*self.prefix, "ls", "/dev", "/sys")
+        self.assertEqual(["/dev:", "null", "", "/sys:"], process.stdout.splitlines())
+
+
+class TwoUsers(ClientTest):
+    """A user's agent serves that user; what another user's program finds is said in one line."""
+
+    def test_foreign_agent(self):
+        if not maps_all_users():
+            self.skipTest("needs two users")
+        prefix = as_ordinary_user()
+        if self.start(*prefix, "test", "-x", TULLE).wait() != 0:
+            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+        self.run_program(*prefix, *self.over_tulle(["ibv_devices"]))
+        agent = self.net.pids()
+        self.assertEqual(1, len(agent))
+        self.assertEqual(NOBODY, os.stat(f"/proc/{agent[0]}").st_uid)
+        process = self.run_program(TULLE, "devices", expect=None, limit=20)
+        self.assertGreater(process.wait(), 0, process.describe())
+        self.assertEqual(1, len(process.stderr.splitlines()), process.describe())
+        self.assertIn("65534", process.stderr + shlex.join(process.argv), process.describe())
+
+    def test_root_agent_serves_others(self):
+        if not maps_all_users():
+            self.skipTest("needs two users")
+        prefix = as_ordinary_user()
+        if self.start(*prefix, "test", "-x", TULLE).wait() != 0:
+            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+        self.run_program(*self.over_tulle(["ibv_devices"]))
+        self.pair([INTEGRITY, "-M", "mix"], port=18600, prefix=prefix)

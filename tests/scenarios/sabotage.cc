@@ -1,0 +1,81 @@
+// What a checker that is worth its name must find. Each happens once, at the first occasion.
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/scenarios/world.h"
+
+namespace tulle::scenarios {
+
+using verbs::CompletionStatus;
+
+// False: the completion is kept from the checker.
+bool World::sabotage_completion(End& end, verbs::Completion& completion) {
+  if (sabotage_ == Sabotage::none || outcome_.sabotaged) return true;
+  const bool is_send = completion.wr_id >> 63 == 0;
+  const bool good = completion.status == CompletionStatus::success;
+  switch (sabotage_) {
+    case Sabotage::completion_twice:
+      if (!is_send || !good) return true;
+      promises_.send_completed(cluster_.now(), end, completion);
+      break;
+    case Sabotage::completion_lost:
+      outcome_.sabotaged = true;
+      return false;
+    case Sabotage::completions_swapped:
+      if (!is_send || !good || !end.posted.back().signaled || end.outstanding() < 2) return true;
+      // As if a later one had come first.
+      completion.wr_id = end.posted.back().wr_id;
+      if (!end.posted[end.completed].signaled) return true;
+      break;
+    case Sabotage::status_changed:
+      if (!good || !is_send) return true;
+      completion.status = CompletionStatus::remote_operation_error;
+      break;
+    case Sabotage::length_changed:
+      if (!good || is_send) return true;
+      ++completion.byte_length;
+      break;
+    case Sabotage::immediate_changed:
+      if (!completion.has_immediate || !good) return true;
+      completion.immediate ^= 0x0100;
+      break;
+    default:
+      return true;
+  }
+  outcome_.sabotaged = true;
+  return true;
+}
+
+// After all work is done: what a late or repeated packet would do.
+void World::sabotage_memory() {
+  for (auto& end : ends_) {
+    if (outcome_.sabotaged) return;
+    if (sabotage_ == Sabotage::guard_byte_written) {
+      end->exposed.data()[-1] ^= std::byte{1};
+      outcome_.sabotaged = true;
+      return;
+    }
+    for (std::size_t i = 0; i < end->posted.size() && !outcome_.sabotaged; ++i) {
+      const Op& op = end->ops[i];
+      const Posted& posted = end->posted[i];
+      if (!end->is_rc() || !posted.succeeded) continue;
+      if (sabotage_ == Sabotage::old_write_repeated && op.work == Work::write && op.bytes > 8) {
+        std::copy(posted.payload.begin(), posted.payload.end(),
+                  end->peer->exposed.at(op.remote_offset));
+        outcome_.sabotaged = true;
+      }
+      if (sabotage_ == Sabotage::atomic_twice && op.work == Work::fetch_add) {
+        NodeState& node = nodes_[end->peer->mine->node];
+        std::byte* at = node.memory_of_words.at(node.word_offsets[op.word]);
+        std::uint64_t word = 0;
+        std::memcpy(&word, at, sizeof word);
+        word += op.add;
+        std::memcpy(at, &word, sizeof word);
+        outcome_.sabotaged = true;
+      }
+    }
+  }
+}
+
+}  // namespace tulle::scenarios
