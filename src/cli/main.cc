@@ -48,7 +48,8 @@ constexpr char capture_examples[] =
     "otherwise reach into each other's memory.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
-  auto* command = app.add_subcommand("run", "Run a program on the network");
+  auto* command = app.add_subcommand(
+      "run", "Run a program on the network: tulle run [OPTIONS] [--] COMMAND [ARGUMENTS...]");
   static RunOptions options;
   command->add_option("--device,-d", options.device, "What the program's device is called")
       ->type_name("NAME");

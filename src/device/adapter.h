@@ -178,6 +178,9 @@ class Adapter {
   // A shorter way to peers on the same host, before any queue pair is connected; null: none.
   void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
 
+  // How many completions there have ever been: whether a call into the adapter brought one.
+  std::uint64_t completions() const { return environment_.completions; }
+
   const Counters& counters();
   std::uint32_t queue_pairs_in_use() const {
     return static_cast<std::uint32_t>(qps_by_number_.size());

@@ -17,7 +17,6 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::uint32_t polls_before_lease = 64;
 constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
 
@@ -138,18 +137,26 @@ Time Device::Impl::now() const {
 void Device::Impl::transmit() {
   if (forked_) return;
   const Time at = now();
-  transmitter_.transmit(*adapter_, at);
-  deliver_events();
+  send(at);
   settle(at);
 }
 
 void Device::Impl::progress() {
   if (forked_) return;
   const Time at = now();
-  move_data(at);
   last_poll_ = at;
-  if (!leased_ && ++polls_in_row_ >= polls_before_lease) {
+  const std::uint64_t completions = adapter_->completions();
+  receive(at);
+  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  if (leased_ && !deferred_ && adapter_->completions() != completions) {
+    deferred_ = true;
+    deliver_events();
+  } else {
+    send(at);
+  }
+  if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
     leased_ = true;
+    leased_at_ = at;
     watch_socket(false);
     wake_at(at + lease_time);
   }
@@ -161,7 +168,9 @@ void Device::Impl::hand_over() {
   if (!leased_ || forked_) return;
   leased_ = false;
   watch_socket(true);
-  settle(now());
+  const Time at = now();
+  if (deferred_) send(at);
+  settle(at);
 }
 
 int Device::Impl::move_data(Time at) {
@@ -171,9 +180,14 @@ int Device::Impl::move_data(Time at) {
     if (receive(at) < Receiver::messages_max) break;
   }
   if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  send(at);
+  return calls;
+}
+
+void Device::Impl::send(Time at) {
+  deferred_ = false;
   transmitter_.transmit(*adapter_, at);
   deliver_events();
-  return calls;
 }
 
 int Device::Impl::receive(Time at) {

@@ -7,6 +7,13 @@
 // once a millisecond whether the caller still polls: a lease. It ends when a look finds no call in the last millisecond,
 // or at once with hand_over(). Without a lease the thread sleeps until a datagram or a deadline: an idle process uses no
 // processor time.
+//
+// A program may also poll for a while and then spin on its memory, which no call tells us of; a lease would then cost it
+// a millisecond for each message. So polls count only while datagrams find somebody polling, and a lease that ends with
+// datagrams waiting makes the next one harder to get.
+//
+// What answers a datagram that brought a completion waits for the caller's next call, which comes at once and has more
+// to send with it: an acknowledgement is not in the way of the program's reply.
 
 #include <sys/types.h>
 
@@ -60,6 +67,8 @@ class Device::Impl {
 
  private:
   static constexpr Time lease_time = Time::milliseconds(1);
+  static constexpr std::uint32_t polls_before_lease_min = 64;
+  static constexpr std::uint32_t polls_before_lease_max = 1u << 20;
   static constexpr int receive_calls_max = 4;  // before what is to be sent has its turn
 
   // device_thread.cc
@@ -69,10 +78,12 @@ class Device::Impl {
   void handle_timer();
   void handle_agent();
   void let_others_in();
+  void end_lease(Time at);
 
   Result<void> create_direct_path();
   // Receives, runs what is due, transmits, hands out events; returns how many calls receiving took.
   int move_data(Time at);
+  void send(Time at);
   int receive(Time at);
   void deliver_events();
   void settle(Time at);
@@ -91,8 +102,8 @@ class Device::Impl {
   CountersPage page_;
   DriverCounters counters_;
   CaptureTap tap_;
+  std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which tells it what goes away
   std::unique_ptr<device::Adapter> adapter_;
-  std::unique_ptr<HostPath> direct_path_;
   Receiver receiver_;
   Transmitter transmitter_;
   bool has_faults_;
@@ -101,7 +112,10 @@ class Device::Impl {
   std::mutex mutex_;
   std::atomic<int> waiters_{0};
   std::uint32_t polls_in_row_ = 0;
+  std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
+  bool deferred_ = false;  // there may be something to send, which waits for the caller
+  Time leased_at_;
   bool forked_ = false;  // this is a child of the process that opened the device
   Time last_poll_;
   Time timer_at_ = Time::never();

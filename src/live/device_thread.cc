@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -20,6 +21,9 @@ namespace {
 constexpr int batches_in_row_max = 64;
 constexpr int yields_max = 100;
 constexpr int reconnect_milliseconds = 200;
+// A caller that polls does so far more often than this.
+constexpr Time nobody_polls = Time::microseconds(10);
+constexpr Time long_lease = Time::milliseconds(20);
 
 // A short slice (Linux 6.12 and later): woken, the thread then preempts an application that spins on memory, rather than
 // wait for the end of its slice of some milliseconds.
@@ -102,7 +106,9 @@ void Device::Impl::handle_wake(int fd) {
     {
       const auto held = lock();
       const Time at = now();
+      const std::uint64_t received = counters_.receive_calls;
       const int calls = move_data(at);
+      if (counters_.receive_calls != received && at > last_poll_ + nobody_polls) polls_in_row_ = 0;
       settle(at);
       if (leased_ || calls < receive_calls_max) return;
     }
@@ -117,13 +123,26 @@ void Device::Impl::handle_timer() {
   const Time at = now();
   timer_at_ = Time::never();
   if (leased_) {
+    if (deferred_) send(at);
     if (at < last_poll_ + lease_time) return wake_at(last_poll_ + lease_time);
-    leased_ = false;
-    polls_in_row_ = 0;
-    watch_socket(true);
+    end_lease(at);
+  } else {
+    move_data(at);
   }
-  move_data(at);
   settle(at);
+}
+
+void Device::Impl::end_lease(Time at) {
+  leased_ = false;
+  polls_in_row_ = 0;
+  watch_socket(true);
+  const std::uint64_t received = counters_.receive_calls;
+  move_data(at);
+  if (counters_.receive_calls != received) {
+    polls_before_lease_ = std::min(polls_before_lease_ * 8, polls_before_lease_max);
+  } else if (at > leased_at_ + long_lease) {
+    polls_before_lease_ = polls_before_lease_min;
+  }
 }
 
 // A mutex that is released and taken again at once is not fair: who waits for it would sleep on.

@@ -12,7 +12,8 @@ namespace tulle::shim {
 inline constexpr char firmware_version[] = "tulle-0.1.0";
 inline constexpr char board_id[] = "tulle";
 inline constexpr char driver_name[] = "tulle";
-inline constexpr std::uint32_t vendor_id = 0;  // no IEEE OUI: the device has no vendor
+// No vendor's OUI: what Linux's own device in software says, since programs take 0 for a mistake.
+inline constexpr std::uint32_t vendor_id = 0xFF'FFFF;
 inline constexpr std::uint32_t vendor_part_id = 0;
 inline constexpr std::uint32_t hardware_version = 0;
 inline constexpr int verbs_abi_version = 1;

@@ -280,12 +280,27 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
 }
 
 bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
-  if (auto* rc = std::get_if<rc::Engine>(&engine_)) {
-    // Answers first: they are small or asked for, and the peer's window waits for them.
-    return rc->responder.pull_packet(*this, out) || rc->requester.pull_packet(now, *this, out);
-  }
+  if (auto* rc = std::get_if<rc::Engine>(&engine_)) return pull_reliable(now, *rc, out);
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) return uc->pull_packet(*this, out);
   return std::get<ud::Engine>(engine_).pull_packet(*this, out);
+}
+
+// READ responses and requests take turns. An acknowledgement goes behind what is to be sent anyway: being smaller, it can
+// join the same segmented message there; but it does not wait for ever, since the peer's window waits for it.
+bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
+  constexpr std::uint32_t requests_before_acknowledgement = 16;
+  const std::uint32_t requests_before_answer =
+      rc.responder.has_jobs() ? 1 : requests_before_acknowledgement;
+  if (requests_in_row_ < requests_before_answer && rc.requester.pull_packet(now, *this, out)) {
+    ++requests_in_row_;
+    return true;
+  }
+  if (rc.responder.pull_packet(*this, out)) {
+    requests_in_row_ = 0;
+    return true;
+  }
+  requests_in_row_ = 0;
+  return rc.requester.pull_packet(now, *this, out);
 }
 
 Time QueuePair::next_deadline() const {
@@ -300,6 +315,7 @@ void QueuePair::handle_deadline(Time now) {
 // --- for the engines ---
 
 void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& completion) {
+  ++environment.completions;
   if (cq.push(completion)) return;
   // IBTA 10.2.6.2: the queue is in error, and so is every queue pair that completes to it.
   if (!cq.overrun_told) {

@@ -40,6 +40,7 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
+  std::uint64_t completions = 0;  // pushed to any completion queue
   DirectPath* direct = nullptr;  // the driver's, where it has one
 
   explicit Environment(std::uint64_t seed) : keys(seed) {}
@@ -154,6 +155,7 @@ class QueuePair {
                                       verbs::QpAttributeMask mask) const;
   void enter(Time now, verbs::QpState from, verbs::QpState to);
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
+  bool pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out);
   void tell_direct_path();
   void flush_sends();
   void flush_receives();
@@ -163,6 +165,7 @@ class QueuePair {
   bool drained_told_ = false;
   bool communication_told_ = false;
   bool failing_ = false;
+  std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   std::variant<rc::Engine, uc::Engine, ud::Engine> engine_;
 };
 

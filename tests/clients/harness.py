@@ -319,7 +319,7 @@ def table_rows(output):
     for line in output.splitlines():
         if line.lstrip().startswith("#bytes"):
             inside = True
-        elif inside and re.fullmatch(r"[\s\d.+-]+", line) and line.strip():
+        elif inside and re.fullmatch(r"\s*\d[\s\d.e+-]*", line):
             rows.append([float(field) for field in line.split()])
     return rows
 

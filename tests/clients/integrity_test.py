@@ -30,19 +30,23 @@ class Loopback(Integrity):
             with self.subTest(seed=seed):
                 self.integrity("-M", "mix", "-n", 40, "-s", seed)
 
-    def test_without_offload(self):
-        """One datagram a system call, as on kernels without UDP segmentation."""
-        self.integrity(env={"TULLE_OFFLOAD": "off"})
+    def test_packets(self):
+        """Without the direct path between processes of one host: all goes through sockets."""
+        self.integrity(options=["--no-direct"])
+
+    def test_packets_without_offload(self):
+        """One datagram each, as on kernels without UDP segmentation."""
+        self.integrity(options=["--no-direct", "--no-offload"])
 
 
-class Datagrams(Integrity):
-    """The same where two processes of one host do not reach each other's memory, so that all goes through sockets."""
+class TwoHosts(Integrity):
+    """Two network namespaces, joined by a cable."""
 
-    def test_between_namespaces(self):
+    def test_ipv4(self):
         first, second = self.joined_namespaces()
         self.integrity(net=second, server_net=first, host="10.0.0.1")
 
-    def test_between_namespaces_ipv6(self):
+    def test_ipv6(self):
         first, second = self.joined_namespaces()
         self.integrity("-g", 1, net=second, server_net=first, host="fd00::1")
 

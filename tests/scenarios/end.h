@@ -95,7 +95,8 @@ struct End {
   std::vector<std::size_t> messages;  // posted requests that take a receive, in order
   std::size_t messages_delivered = 0;
   std::vector<std::vector<std::byte>> hot_versions;  // of the peer's hot place
-  std::size_t hot_sure = 0;                          // no older version may be there
+  std::size_t hot_sure = 0;  // no older version may be there
+  std::size_t hot_last = 0;  // nor be seen by what is posted now
 
   std::map<verbs::EventType, std::uint32_t> events;
 

@@ -21,6 +21,11 @@ bool is_read(Work work) {
 
 bool is_atomic(Work work) { return work == Work::compare_swap || work == Work::fetch_add; }
 
+bool waits(Work work) {
+  return work == Work::send_with_invalidate || work == Work::write_window ||
+         work == Work::read_window || work == Work::bind_window || work == Work::local_invalidate;
+}
+
 bool found_by_responder(Mishap mishap) {
   return mishap >= Mishap::unknown_key && mishap <= Mishap::receive_protection;
 }
@@ -276,7 +281,10 @@ class Drawer {
       finish_receives(channel, side, messages);
       for (std::size_t i = 0; i < end.ops.size(); ++i) {
         const bool last = i + 1 == end.ops.size();
-        if (last || i % ((end.send_depth + 1) / 2) == 0) end.ops[i].signaled = true;
+        // Before one that waits for the peer, too: it may wait for good.
+        if (last || i % ((end.send_depth + 1) / 2) == 0 || waits(end.ops[i + 1].work)) {
+          end.ops[i].signaled = true;
+        }
       }
     }
   }

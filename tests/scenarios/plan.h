@@ -150,6 +150,7 @@ std::string describe(const Plan& plan);
 bool takes_receive(Work work);
 bool is_read(Work work);
 bool is_atomic(Work work);
+bool waits(Work work);  // until the channel's window is in some state
 // Whether the responder finds the mishap, and so fails too.
 bool found_by_responder(Mishap mishap);
 

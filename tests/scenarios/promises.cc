@@ -193,10 +193,15 @@ void Promises::failed(End& end, std::size_t index) {
   if (writes_once(op.work) && !refused) {
     end.peer->exposed.doubt(op.remote_offset, posted.payload);
   }
-  if (is_atomic(op.work) && !refused && end.channel->mishap != Mishap::misaligned_atomic) {
+  const bool misaligned = end.is_culprit() && index == end.channel->mishap_op &&
+                          end.channel->mishap == Mishap::misaligned_atomic;
+  if (is_atomic(op.work) && !refused && !misaligned) {
     const AtomicEntry entry{posted.at, Time::never(), 0, posted.compare, posted.operand};
     nodes_[end.peer->mine->node].words[op.word].history.push_back(entry);
   }
+  // A long READ may be asked for in pieces, of which the first few are within bounds. What a failed READ leaves in its
+  // buffer is undefined.
+  if (refused && op.work == Work::read) posted.payload = end.local.gather(op.pieces);
   const bool partial = op.work == Work::read || op.work == Work::read_window;
   const auto bytes = partial ? std::span<const std::byte>(posted.payload)
                              : std::span<const std::byte>();
@@ -209,11 +214,24 @@ void Promises::was_reset(End& end) {
     promise(!buffer.posted || explain(end, buffer),
             end.name() + ": a receive buffer holds what no message carried");
   }
-  for (; end.completed < end.posted.size(); ++end.completed) failed(end, end.completed);
+  for (; end.completed < end.posted.size(); ++end.completed) {
+    // It may have succeeded, and its completion been forgotten.
+    const Op& op = end.ops[end.completed];
+    if (op.work == Work::read_hot || is_atomic(op.work)) {
+      end.local.expect(op.pieces, end.local.gather(op.pieces));
+    }
+    failed(end, end.completed);
+  }
+  end.hot_last = end.hot_sure;
 }
 
 void Promises::was_forgotten(End& end) {
-  for (Posted& posted : end.posted) posted.delivered = true;
+  for (std::size_t i = 0; i < end.posted.size(); ++i) {
+    Posted& posted = end.posted[i];
+    const bool unread = posted.succeeded && !posted.delivered;
+    posted.delivered = true;
+    if (unread && end.ops[i].work == Work::write_with_immediate) recycle(end, i);
+  }
   end.messages_delivered = end.messages.size();
   end.first_error.reset();
 }
@@ -296,7 +314,7 @@ bool Promises::carries(End& receiver, std::size_t index, const ReceivePool::Buff
 std::size_t Promises::which_message(End& receiver, const ReceivePool::Buffer& buffer,
                                     const verbs::Completion& completion) {
   End& sender = *receiver.peer;
-  if (receiver.is_rc() || !lossy()) {
+  if (receiver.is_rc() || (!lossy() && receiver.channel->mishap == Mishap::none)) {
     promise(receiver.peer->messages_delivered < sender.messages.size(),
             receiver.name() + ": received a message that was never sent");
     const std::size_t index = sender.messages[sender.messages_delivered++];
@@ -323,6 +341,9 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
     receiver.receives->block.expect(buffer.pieces, content);
   }
   if (op.work == Work::send_with_invalidate) ++receiver.cycles_ended;
+  // Elsewhere equal messages are not told apart.
+  promise(!unannounced || !op.solicited || !receiver.is_rc(),
+          receiver.name() + ": there was no event for a solicited message");
   const bool again = posted.delivered;
   posted.delivered = true;
   if (op.work == Work::write_with_immediate && !again && !posted.succeeded) {
@@ -332,7 +353,8 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
   // IBTA 9.5: all that was posted before it on this channel has been executed.
   std::size_t hot = 0;
   for (std::size_t before = 0; before < index; ++before) {
-    if (sender.ops[before].work == Work::write_hot) hot = sender.posted[before].hot_version;
+    const bool dropped = sender.posted[before].done && !sender.posted[before].succeeded;
+    if (sender.ops[before].work == Work::write_hot && !dropped) hot = sender.posted[before].hot_version;
     if (writes_once(sender.ops[before].work) && !sender.posted[before].done) {
       check_write(sender, before);
     }

@@ -33,6 +33,9 @@ class Promises {
   void check_receives(ReceivePool& pool);
   void check_node(NodeState& node);
 
+  // What is seen now had no event, though the queue was armed for solicited completions.
+  bool unannounced = false;
+
  private:
   void succeeded(Time now, End& end, std::size_t index);
   void failed(End& end, std::size_t index);

@@ -1,6 +1,7 @@
 // What a checker that is worth its name must find. Each happens once, at the first occasion.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tests/scenarios/world.h"
@@ -8,6 +9,14 @@
 namespace tulle::scenarios {
 
 using verbs::CompletionStatus;
+
+std::string_view name_of(Sabotage sabotage) {
+  constexpr std::array<std::string_view, 12> names = {
+      "none",           "completion_twice", "completion_lost",    "completions_swapped",
+      "status_changed", "length_changed",   "immediate_changed",  "payload_damaged",
+      "guard_byte",     "old_write",        "atomic_twice",       "event_lost"};
+  return names[static_cast<std::size_t>(sabotage)];
+}
 
 // False: the completion is kept from the checker.
 bool World::sabotage_completion(End& end, verbs::Completion& completion) {
@@ -23,10 +32,10 @@ bool World::sabotage_completion(End& end, verbs::Completion& completion) {
       outcome_.sabotaged = true;
       return false;
     case Sabotage::completions_swapped:
-      if (!is_send || !good || !end.posted.back().signaled || end.outstanding() < 2) return true;
+      if (!is_send || !good || end.outstanding() < 2) return true;
+      if (!end.posted.back().signaled || !end.posted[end.completed].signaled) return true;
       // As if a later one had come first.
       completion.wr_id = end.posted.back().wr_id;
-      if (!end.posted[end.completed].signaled) return true;
       break;
     case Sabotage::status_changed:
       if (!good || !is_send) return true;
@@ -67,6 +76,12 @@ void World::sabotage_memory() {
       }
       if (sabotage_ == Sabotage::atomic_twice && op.work == Work::fetch_add) {
         NodeState& node = nodes_[end->peer->mine->node];
+        const auto& history = node.words[op.word].history;
+        // Where one failed, twice may be once each.
+        if (!std::all_of(history.begin(), history.end(),
+                         [](const AtomicEntry& entry) { return entry.known(); })) {
+          continue;
+        }
         std::byte* at = node.memory_of_words.at(node.word_offsets[op.word]);
         std::uint64_t word = 0;
         std::memcpy(&word, at, sizeof word);

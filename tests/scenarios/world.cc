@@ -43,6 +43,7 @@ Outcome World::run() {
     look_at(happening.node.value);
   }
   settle();
+  if (sabotage_ == Sabotage::payload_damaged) outcome_.sabotaged = cluster_.faults().corrupted > 0;
   for (auto& end : ends_) promises_.check_finished(*end);
   check_perfect();
   tear_down();
@@ -186,7 +187,7 @@ void World::handle_alarm(std::uint32_t node, std::uint64_t token) {
       break;
     case Alarm::poll:
       queues_[node][which].poll_planned = false;
-      poll(node, *queues_[node][which].cq);
+      poll_unasked(node, queues_[node][which]);
       break;
     case Alarm::mishap:
       start_mishap(which);
@@ -330,6 +331,18 @@ void World::look_at_queue(std::uint32_t node, std::uint32_t number) {
         node, Alarm::poll, number);
 }
 
+// For a queue that is armed this may bring only what it was not armed for.
+void World::poll_unasked(std::uint32_t node, Cq& queue) {
+  pull_events(node);
+  const NodePlan& plan = plan_.nodes[node];
+  const bool unannounced = plan.polling == Polling::by_event && !queue.event_came;
+  promise(!unannounced || plan.solicited_only || queue.cq->size() == 0,
+          "there was no event for a completion");
+  promises_.unannounced = unannounced;
+  poll(node, *queue.cq);
+  promises_.unannounced = false;
+}
+
 void World::poll(std::uint32_t node, verbs::CompletionQueue& cq) {
   std::array<verbs::Completion, 8> completions;
   for (;;) {
@@ -358,6 +371,8 @@ void World::completed(std::uint32_t node, verbs::Completion completion) {
                 end.name().c_str(), static_cast<unsigned long long>(completion.wr_id),
                 static_cast<int>(completion.status));
   }
+  promise(!promises_.unannounced || completion.status == CompletionStatus::success,
+          end.name() + ": there was no event for a failure");
   if (!sabotage_completion(end, completion)) return;
   if ((completion.wr_id & receive_bit) != 0) {
     receive_completed(end, completion);

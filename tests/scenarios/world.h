@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
@@ -29,7 +30,7 @@ enum class Sabotage : std::uint8_t {
   atomic_twice,
   event_lost,
 };
-inline constexpr int sabotages = 12;
+std::string_view name_of(Sabotage sabotage);
 
 struct Outcome {
   std::uint64_t digest = 0;
@@ -45,6 +46,8 @@ class World {
 
   // Throws Broken.
   Outcome run();
+  // Whether there was an occasion for the sabotage.
+  bool sabotaged() const { return outcome_.sabotaged; }
   // Prints every packet that leaves, and every completion.
   void trace();
 
@@ -60,6 +63,12 @@ class World {
     reconnect,
     cut_off,
     look,          // what was just posted may have completed at once
+  };
+
+  struct Cq {
+    verbs::CompletionQueue* cq = nullptr;
+    bool poll_planned = false;
+    bool event_came = false;
   };
 
   // world_build.cc
@@ -94,6 +103,7 @@ class World {
   void pull_events(std::uint32_t node);
   void handle_event(std::uint32_t node, const device::Event& event);
   void look_at_queue(std::uint32_t node, std::uint32_t queue);
+  void poll_unasked(std::uint32_t node, Cq& queue);
   void poll(std::uint32_t node, verbs::CompletionQueue& cq);
   void completed(std::uint32_t node, verbs::Completion completion);
   void receive_completed(End& end, const verbs::Completion& completion);
@@ -123,14 +133,6 @@ class World {
   End& end_of(std::uint32_t channel, int side) { return *ends_[2 * channel + side]; }
   device::Adapter& adapter(std::uint32_t node) { return cluster_.adapter(sim::NodeNumber(node)); }
 
-  // What a pool's buffers belong to, where it is not shared.
-  struct Cq {
-    verbs::CompletionQueue* cq = nullptr;
-    bool poll_planned = false;
-    bool event_came = false;
-    bool owes_event = false;  // armed for anything and polled dry since
-  };
-
   Plan plan_;
   Sabotage sabotage_;
   Random random_;
@@ -139,7 +141,7 @@ class World {
   std::vector<std::vector<Cq>> queues_;  // by node
   std::vector<std::unique_ptr<End>> ends_;
   std::vector<std::unique_ptr<ReceivePool>> pools_;
-  std::vector<End*> owner_of_pool_;  // null: shared
+  std::vector<End*> owner_of_pool_;  // null: it is shared
   Promises promises_;
   Outcome outcome_;
   bool tracing_ = false;
@@ -147,7 +149,6 @@ class World {
   // Of the request being posted.
   std::vector<verbs::Sge> sges_;
   std::vector<std::span<const std::byte>> inline_pieces_;
-  std::vector<verbs::Completion> held_back_;
 };
 
 }  // namespace tulle::scenarios

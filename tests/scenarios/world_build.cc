@@ -85,7 +85,7 @@ void World::build_node(std::uint32_t number) {
   for (std::uint32_t i = 0; i < plan_.nodes[number].completion_queues; ++i) {
     node.cqs.push_back(adapter(number).create_cq(entries, nullptr, status));
     ok(status, "a completion queue");
-    queues_[number].push_back({node.cqs.back()});
+    queues_[number].push_back({node.cqs.back(), false, false});
     if (plan_.nodes[number].polling == Polling::by_event) {
       adapter(number).request_notification(*node.cqs.back(), plan_.nodes[number].solicited_only);
     }

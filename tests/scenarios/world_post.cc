@@ -148,7 +148,7 @@ void World::aim(End& end, std::size_t index, verbs::SendRequest& request) {
       posted.payload = target.gather({&remote, 1});
       break;
     case Work::read_hot:
-      posted.hot_version = end.hot_versions.size() - 1;
+      posted.hot_version = end.hot_last;
       break;
     case Work::compare_swap:
     case Work::fetch_add:
@@ -163,7 +163,7 @@ void World::aim(End& end, std::size_t index, verbs::SendRequest& request) {
       break;
   }
   if (op.work == Work::write_hot) {
-    posted.hot_version = end.hot_versions.size();
+    posted.hot_version = end.hot_last = end.hot_versions.size();
     end.hot_versions.push_back(posted.payload);
   }
   aim_window(end, op, posted, request);
@@ -252,7 +252,7 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
       if (random_.below(2) == 0) {
         sge->lkey = LocalKey{sge->lkey.value ^ 1};
       } else {
-        sge->address = end.local.address(end.local.size()) - sge->length + 1;
+        sge->address = end.local.address(end.local.size());
       }
       break;
     }

@@ -31,7 +31,7 @@ class Responder {
   void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
   // False: no answer is due.
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
-  bool has_answers() const { return !jobs_.empty() || ack_pending_; }
+  bool has_jobs() const { return !jobs_.empty(); }
   // The receive request of a message in progress, when the queue pair fails or is flushed.
   InboundMessage& inbound() { return inbound_; }
 

@@ -1,0 +1,195 @@
+// Two devices of one process, over real sockets of a private network namespace.
+
+#include "live/device.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+using verbs::QpAttribute;
+using Clock = std::chrono::steady_clock;
+
+std::atomic<int> events_seen{0};
+void count_event(const device::Event&) { ++events_seen; }
+
+// One end: a device with a connected queue pair and a buffer.
+struct End {
+  std::shared_ptr<Device> device;
+  verbs::ProtectionDomain* pd = nullptr;
+  verbs::MemoryRegion* region = nullptr;
+  verbs::CompletionQueue* cq = nullptr;
+  transport::QueuePair* qp = nullptr;
+  std::vector<std::byte> buffer = std::vector<std::byte>(4 << 20);
+
+  explicit End(const std::string& name) {
+    auto opened = Device::open(name, count_event);
+    if (!opened) {
+      ADD_FAILURE() << opened.error().message;
+      return;
+    }
+    device = *opened;
+    const auto lock = device->lock();
+    device::Adapter& adapter = device->adapter();
+    verbs::VerbsStatus status{};
+    pd = adapter.create_pd(status);
+    const auto access = verbs::AccessFlags(verbs::Access::local_write) |
+                        verbs::Access::remote_write | verbs::Access::remote_read;
+    region = adapter.register_memory(*pd, buffer.data(), buffer.size(),
+                                     reinterpret_cast<std::uint64_t>(buffer.data()), access,
+                                     status);
+    cq = adapter.create_cq(1024, nullptr, status);
+    transport::QueuePairInit init;
+    init.pd = pd;
+    init.send_cq = init.receive_cq = cq;
+    init.send_work_requests = init.receive_work_requests = 64;
+    init.send_sges = init.receive_sges = 1;
+    qp = adapter.create_qp(init, status);
+  }
+  ~End() {
+    if (!device) return;
+    const auto lock = device->lock();
+    device::Adapter& adapter = device->adapter();
+    static_cast<void>(adapter.destroy(qp));
+    static_cast<void>(adapter.destroy(cq));
+    static_cast<void>(adapter.destroy(region));
+    static_cast<void>(adapter.destroy(pd));
+  }
+
+  void step(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
+    ASSERT_EQ(device->adapter().modify(*qp, device->now(), to, mask), verbs::VerbsStatus::ok);
+  }
+
+  void connect(const End& peer, std::size_t gid_index) {
+    const auto lock = device->lock();
+    transport::QueuePairAttributes to;
+    to.state = verbs::QpState::init;
+    to.access = verbs::AccessFlags(verbs::Access::remote_write) | verbs::Access::remote_read;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
+                 QpAttribute::port | QpAttribute::access_flags);
+    to.state = verbs::QpState::rtr;
+    to.path_mtu = verbs::Mtu::b1024;
+    to.destination_qp = peer.qp->number;
+    to.address.destination = peer.device->info().gids[gid_index].gid;
+    to.address.source_gid_index = static_cast<std::uint8_t>(gid_index);
+    to.max_dest_rd_atomic = 4;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
+                 QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
+                 QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
+    to.state = verbs::QpState::rts;
+    to.timeout = 12;  // 17 ms
+    to.retry_count = 7;
+    to.rnr_retry = 7;
+    to.max_rd_atomic = 4;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
+                 QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
+                 QpAttribute::max_rd_atomic);
+  }
+
+  void transfer(const End& peer, verbs::SendOpcode opcode, std::uint32_t bytes) {
+    const auto lock = device->lock();
+    const verbs::Sge sge{reinterpret_cast<std::uint64_t>(buffer.data()), bytes, region->lkey()};
+    verbs::SendRequest request;
+    request.opcode = opcode;
+    request.flags = verbs::SendFlag::signaled;
+    request.sges = {&sge, 1};
+    request.remote_address = reinterpret_cast<std::uint64_t>(peer.buffer.data());
+    request.rkey = peer.region->rkey();
+    ASSERT_EQ(device->adapter().post_send(*qp, device->now(), request), verbs::VerbsStatus::ok);
+    device->transmit();
+  }
+
+  // Waits for one completion; polling makes progress, else the device's thread does.
+  verbs::CompletionStatus completion(bool poll) {
+    verbs::Completion completion;
+    const auto deadline = Clock::now() + 10s;
+    while (Clock::now() < deadline) {
+      {
+        const auto lock = device->lock();
+        if (cq->poll({&completion, 1}) == 1) return completion.status;
+        if (poll) device->progress();
+      }
+      if (!poll) std::this_thread::sleep_for(200us);
+    }
+    ADD_FAILURE() << "no completion in ten seconds";
+    return verbs::CompletionStatus::bad_response_error;
+  }
+};
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    setenv("TULLE_DIRECT", "off", 1);
+    agent_.emplace();
+  }
+  void TearDown() override {
+    for (const char* name : {"TULLE_DIRECT", "TULLE_OFFLOAD", "TULLE_FAULTS"}) unsetenv(name);
+  }
+
+  void exchange(std::size_t gid_index, bool poll, std::uint32_t bytes) {
+    End one("tulle0");
+    End two("tulle1");
+    ASSERT_TRUE(one.device && two.device);
+    ASSERT_GT(one.device->info().gids.size(), gid_index);
+    one.connect(two, gid_index);
+    two.connect(one, gid_index);
+    for (std::size_t i = 0; i < bytes; ++i) one.buffer[i] = static_cast<std::byte>(i * 7 + i / 256);
+    one.transfer(two, verbs::SendOpcode::write, bytes);
+    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
+    ASSERT_EQ(std::memcmp(one.buffer.data(), two.buffer.data(), bytes), 0);
+    std::memset(one.buffer.data(), 0, bytes);
+    one.transfer(two, verbs::SendOpcode::read, bytes);
+    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
+    ASSERT_EQ(std::memcmp(one.buffer.data(), two.buffer.data(), bytes), 0);
+    const auto lock = two.device->lock();
+    const auto& counters = two.device->adapter().counters();
+    EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::bad_icrc)],
+              0u);
+    EXPECT_EQ(counters.unknown_queue_pair, 0u);
+  }
+
+  std::optional<TestAgent> agent_;
+};
+
+TEST_F(DeviceTest, WritesAndReadsOverIpv4) { exchange(0, true, 4 << 20); }
+TEST_F(DeviceTest, WritesAndReadsOverIpv6) { exchange(1, true, 4 << 20); }
+TEST_F(DeviceTest, TheThreadMakesProgressAlone) { exchange(0, false, 1 << 20); }
+TEST_F(DeviceTest, WithoutOffload) {
+  setenv("TULLE_OFFLOAD", "off", 1);
+  exchange(0, true, 1 << 20);
+}
+
+TEST_F(DeviceTest, SurvivesABadNetwork) {
+  setenv("TULLE_FAULTS", "drop=0.02,duplicate=0.02,reorder=0.05,delay=10us,seed=5", 1);
+  exchange(0, true, 1 << 20);
+}
+
+TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {
+  End one("tulle0");
+  End two("tulle1");
+  one.connect(two, 0);
+  two.connect(one, 0);
+  one.transfer(two, verbs::SendOpcode::write, 8);
+  ASSERT_EQ(one.completion(true), verbs::CompletionStatus::success);
+  std::this_thread::sleep_for(50ms);  // leases lapse, the acknowledgement's timer comes up
+  rusage before{};
+  getrusage(RUSAGE_SELF, &before);
+  std::this_thread::sleep_for(500ms);
+  rusage after{};
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LE(after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw, 5);
+}
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,106 @@
+#pragma once
+
+// For tests: a network namespace of their own, with its loopback up and an agent in a child process.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "live/agent.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+inline void write_file(const char* path, const std::string& text) {
+  const UniqueFd fd(open(path, O_WRONLY | O_CLOEXEC));
+  if (write(fd.get(), text.data(), text.size()) < 0) std::perror(path);
+}
+
+inline void bring_loopback_up() {
+  const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  ioctl(fd.get(), SIOCGIFFLAGS, &request);
+  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
+  if (ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) std::perror("lo");
+}
+
+// Once a process, before it has threads. Where namespaces are forbidden, names and a port of the test's own must do.
+inline void enter_test_network() {
+  static const bool entered = [] {
+    const std::string self = std::to_string(getpid());
+    setenv("TULLE_AGENT", ("@tulle-test-" + self).c_str(), 1);
+    unsetenv("TULLE_INTERFACE");
+    unsetenv("TULLE_FAULTS");
+    const uid_t uid = getuid();
+    const gid_t gid = getgid();
+    bool is_private = unshare(CLONE_NEWNET) == 0;
+    if (!is_private && unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) {
+      is_private = true;
+      write_file("/proc/self/setgroups", "deny");
+      write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
+      write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
+    }
+    if (is_private) {
+      bring_loopback_up();
+    } else {
+      setenv("TULLE_INTERFACE", "lo", 1);
+      setenv("TULLE_PORT", std::to_string(20'000 + getpid() % 10'000).c_str(), 1);
+    }
+    return true;
+  }();
+  static_cast<void>(entered);
+}
+
+// An agent in a child process, which goes with the test.
+class TestAgent {
+ public:
+  TestAgent() { start(); }
+  ~TestAgent() { stop(SIGTERM); }
+
+  pid_t pid() const { return pid_; }
+  void start() {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pid_ = fork();
+    ASSERT_GE(pid_, 0);
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      dup2(ends[1], STDOUT_FILENO);
+      AgentOptions options;
+      options.settings = read_settings();
+      options.idle_exit = false;
+      _exit(run_agent(options));
+    }
+    close(ends[1]);
+    const UniqueFd in(ends[0]);
+    std::string said;
+    char c;
+    while (said.find("ready\n") == std::string::npos && read(in.get(), &c, 1) == 1) said += c;
+    ASSERT_NE(said.find("ready\n"), std::string::npos) << said;
+  }
+  void stop(int signal_number) {
+    if (pid_ <= 0) return;
+    kill(pid_, signal_number);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace tulle::live

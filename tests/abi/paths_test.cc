@@ -1,0 +1,119 @@
+// The tree of a kernel's files and the preloaded library that shows it: seen by a C client and by everyday programs.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "shim/paths/tree.h"
+
+namespace tulle::shim {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Paths : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tulle-paths-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    base = name;
+    device.name = "tulle0";
+    device.node_guid = 0x0200'00FF'FE00'0001;
+    device.gids.push_back({Gid::from_ipv4(0x7F00'0001), 1, "lo"});
+    auto made = make_tree(base.string(), {&device, 1});
+    ASSERT_TRUE(made) << made.error().message;
+    root = *made;
+  }
+  void TearDown() override { fs::remove_all(base); }
+
+  // What a program prints that sees the tree, without its last line's end.
+  std::string output(const std::string& command, const std::string& tree) {
+    const std::string line = "LD_PRELOAD='" TULLE_PATHS_LIBRARY "' TULLE_SYSFS='" + tree + "' " +
+                             command + " 2>&1";
+    FILE* pipe = popen(line.c_str(), "r");
+    std::string text;
+    std::array<char, 256> part;
+    while (std::fgets(part.data(), part.size(), pipe) != nullptr) text += part.data();
+    status = pclose(pipe);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+  }
+  std::string output(const std::string& command) { return output(command, root); }
+
+  std::string read(const std::string& path) const {
+    std::ifstream file(root + "/" + path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+  }
+
+  fs::path base;
+  std::string root;
+  live::DeviceInfo device;
+  int status = 0;
+};
+
+TEST_F(Paths, ProgramFindsTheDeviceInEveryWay) {
+  EXPECT_EQ(output(TULLE_PATHS_CLIENT), "all found");
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Paths, RootMayBeReachedByALink) {
+  const fs::path link = base / "link";
+  fs::create_symlink(root, link);
+  EXPECT_EQ(output(TULLE_PATHS_CLIENT, link.string() + "/"), "all found");
+}
+
+TEST_F(Paths, EverydayProgramsSeeIt) {
+  EXPECT_EQ(output("ls /sys/class/infiniband"), "tulle0");
+  EXPECT_EQ(output("ls /sys/class/infiniband/tulle0/device/net"), "lo");
+  EXPECT_EQ(output("cat /sys/class/infiniband/tulle0/node_guid"), "0200:00ff:fe00:0001");
+  EXPECT_EQ(output("ls -l /dev/infiniband/uverbs0").substr(0, 10), "crw-rw-rw-");
+  EXPECT_EQ(output("sh -c 'test -c /dev/infiniband/uverbs0 && echo node'"), "node");
+  EXPECT_EQ(output("sh -c 'cd /sys/class/infiniband/tulle0 && cat ports/1/state'"), "4: ACTIVE");
+  EXPECT_EQ(output("readlink /sys/class/infiniband/tulle0/device/driver"),
+            "../../../../bus/tulle/drivers/tulle");
+}
+
+TEST_F(Paths, WithoutATreeTheMachineIsAsItIs) {
+  EXPECT_EQ(output("cat /proc/sys/kernel/ostype", ""), "Linux");
+  if (!fs::exists("/sys/class/infiniband")) {
+    (void)output("ls /sys/class/infiniband", "");
+    EXPECT_NE(status, 0);
+  }
+}
+
+TEST_F(Paths, TreeIsMadeAgainInPlace) {
+  const std::string port = "sys/class/infiniband/tulle0/ports/1/";
+  EXPECT_EQ(read(port + "gid_attrs/types/0"), "RoCE v2");
+  EXPECT_EQ(read(port + "rate"), "25 Gb/sec (1X EDR)");
+  EXPECT_EQ(read(port + "cap_mask"), "0x04000000");
+  EXPECT_EQ(read("sys/class/infiniband/tulle0/fw_ver"), "tulle-0.1.0");
+  EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs0/dev"), "231:192");
+  device.gids.clear();
+  device.port_active = false;
+  auto again = make_tree(base.string(), {&device, 1}, {.connection_manager = true});
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, root);
+  EXPECT_EQ(read(port + "gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000");
+  EXPECT_FALSE(fs::exists(root + "/" + port + "gid_attrs/types/0"));
+  EXPECT_EQ(read(port + "state"), "1: DOWN");
+  EXPECT_TRUE(fs::is_character_file(root + "/dev/infiniband/rdma_cm"));
+}
+
+TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {
+  auto made = make_tree("/proc/none", {&device, 1});
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("/proc/none"), std::string::npos);
+  EXPECT_NE(made.error().error_number, 0);
+}
+
+}  // namespace
+}  // namespace tulle::shim
