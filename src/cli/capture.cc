@@ -24,6 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int look_milliseconds = 2;
+// A process may be interrupted between taking a frame's time and handing the frame over: so long its peers' frames wait.
+constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
 
 // One process's frames, the oldest of which has been read.
 struct Source {
@@ -211,7 +213,8 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
     if (options.duration_seconds && elapsed.count() >= *options.duration_seconds) {
       is_stopped = true;
     }
-    is_written = capture.write_until(is_stopped ? INT64_MAX : unix_nanoseconds());
+    is_written = capture.write_until(is_stopped ? INT64_MAX
+                                                : unix_nanoseconds() - hold_back_nanoseconds);
   }
   is_written = is_written && capture.end();
   if (!is_written && errno != EPIPE) {

@@ -35,7 +35,7 @@ struct CaptureOptions {
   std::optional<std::uint64_t> count;
   CaptureDirection direction = CaptureDirection::both;
   std::uint32_t snap_length = 0;  // 0: whole frames
-  std::uint32_t buffer_mebibytes = 16;
+  std::uint32_t buffer_mebibytes = 32;
 };
 int capture(const live::Settings& settings, const CaptureOptions& options);
 

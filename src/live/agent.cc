@@ -196,6 +196,7 @@ int AgentCore::milliseconds_to_wait() const {
 void AgentCore::accept_all() {
   for (;;) {
     UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);  // it stays readable
     if (!connection) return;
     auto peer = peer_of(connection.get());
     if (!peer) continue;
@@ -225,7 +226,8 @@ void AgentCore::watch(int fd, Session* session) {
 }
 
 void AgentCore::handle(Session& session) {
-  while (session.state != Session::State::closing) {
+  constexpr int messages_in_a_turn = 16;
+  for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
     auto message = receive_message(session.connection.get());
     if (message) {
       handle_message(session, std::move(*message));
@@ -241,12 +243,13 @@ void AgentCore::handle(Session& session) {
 }
 
 void AgentCore::close_finished() {
-  const auto finished = std::remove_if(sessions_.begin(), sessions_.end(), [](const auto& s) {
-    return s->state == Session::State::closing;
-  });
-  if (finished == sessions_.end()) return;
-  sessions_.erase(finished, sessions_.end());
-  idle_since_ = Clock::now();
+  const auto is_finished = [](const auto& s) { return s->state == Session::State::closing; };
+  for (const auto& session : sessions_) {
+    // Looking does not keep an agent alive.
+    if (!is_finished(session) || session->hello.purpose == Purpose::status) continue;
+    idle_since_ = Clock::now();
+  }
+  std::erase_if(sessions_, is_finished);
 }
 
 bool AgentCore::is_idle_too_long() const {

@@ -1,6 +1,7 @@
 #include "live/device.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,6 +36,17 @@ void after_fork_in_child() {
   }
   registry().devices.clear();
   registry().mutex.unlock();
+}
+
+// A program may end as soon as it has seen its last completion, without closing anything; the peer waits for the
+// acknowledgement all the same.
+[[gnu::destructor]] void send_deferred_at_exit() {
+  Registry& open_devices = registry();
+  const std::unique_lock lock(open_devices.mutex, std::try_to_lock);
+  if (!lock) return;
+  for (auto& [name, reference] : open_devices.devices) {
+    if (const auto device = reference.lock()) static_cast<void>(device->lock());
+  }
 }
 
 void watch_forks() {
@@ -111,11 +123,21 @@ Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Device::~Device() = default;
 
 const DeviceInfo& Device::info() const { return impl_->info(); }
-std::unique_lock<std::mutex> Device::lock() { return impl_->lock(); }
+std::unique_lock<std::mutex> Device::lock() {
+  auto held = impl_->lock();
+  impl_->send_deferred();
+  return held;
+}
+std::unique_lock<std::mutex> Device::lock_for_work() { return impl_->lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter(); }
 Time Device::now() const { return impl_->now(); }
 void Device::transmit() { impl_->transmit(); }
 void Device::progress() { impl_->progress(); }
+void Device::polled_in_vain(std::unique_lock<std::mutex> held) {
+  const bool yield = impl_->vain_polls_are_many();
+  held.unlock();
+  if (yield) sched_yield();
+}
 void Device::hand_over() { impl_->hand_over(); }
 
 }  // namespace tulle::live

@@ -45,6 +45,8 @@ class Device {
 
   // Every call below, and every use of the adapter and its objects, is made with this lock held.
   [[nodiscard]] std::unique_lock<std::mutex> lock();
+  // The same for posting and polling, which send what was deferred themselves (live/device_impl.h).
+  [[nodiscard]] std::unique_lock<std::mutex> lock_for_work();
   device::Adapter& adapter();
   Time now() const;  // CLOCK_MONOTONIC
 
@@ -53,6 +55,9 @@ class Device {
   // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out events. While callers
   // poll, the device's thread stays out of their way.
   void progress();
+  // A caller polled and found nothing: gives the lock back and, where that has happened often in a row, the processor to
+  // whoever else wants it. On a machine with more pollers than cores the peer may be the one that waits for it.
+  void polled_in_vain(std::unique_lock<std::mutex> held);
   // A caller is about to sleep, or armed a completion queue: the device's thread takes over at once.
   void hand_over();
 

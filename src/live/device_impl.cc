@@ -146,7 +146,7 @@ void Device::Impl::progress() {
   const Time at = now();
   last_poll_ = at;
   const std::uint64_t completions = adapter_->completions();
-  receive(at);
+  vain_polls_ = receive(at) > 0 ? 0 : vain_polls_ + 1;
   if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
   if (leased_ && !deferred_ && adapter_->completions() != completions) {
     deferred_ = true;

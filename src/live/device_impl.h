@@ -13,7 +13,8 @@
 // datagrams waiting makes the next one harder to get.
 //
 // What answers a datagram that brought a completion waits for the caller's next call, which comes at once and has more
-// to send with it: an acknowledgement is not in the way of the program's reply.
+// to send with it: an acknowledgement is not in the way of the program's reply. Any call will do, and so does the end of
+// the program: the peer waits for it, and a queue pair that is destroyed can no longer send it.
 
 #include <sys/types.h>
 
@@ -64,8 +65,16 @@ class Device::Impl {
   void transmit();
   void progress();
   void hand_over();
+  void send_deferred() {
+    if (deferred_ && !forked_) send(now());
+  }
+  bool vain_polls_are_many() const {
+    return vain_polls_ > 0 && vain_polls_ % vain_polls_before_yield == 0;
+  }
 
  private:
+  // Some ten times what a reply takes on an idle machine, so that it never yields there.
+  static constexpr std::uint32_t vain_polls_before_yield = 128;
   static constexpr Time lease_time = Time::milliseconds(1);
   static constexpr std::uint32_t polls_before_lease_min = 64;
   static constexpr std::uint32_t polls_before_lease_max = 1u << 20;
@@ -77,6 +86,7 @@ class Device::Impl {
   void handle_wake(int fd);
   void handle_timer();
   void handle_agent();
+  void handle_loss_of_agent();
   void let_others_in();
   void end_lease(Time at);
 
@@ -112,6 +122,7 @@ class Device::Impl {
   std::mutex mutex_;
   std::atomic<int> waiters_{0};
   std::uint32_t polls_in_row_ = 0;
+  std::uint32_t vain_polls_ = 0;  // in a row, that found no datagram
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
   bool deferred_ = false;  // there may be something to send, which waits for the caller

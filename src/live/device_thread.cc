@@ -1,9 +1,11 @@
 // The device's thread: makes progress while no caller does, and answers the agent.
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -155,7 +157,10 @@ void Device::Impl::let_others_in() {
 void Device::Impl::handle_agent() {
   for (;;) {
     auto message = agent_.receive();
-    if (!message) return;
+    if (!message) {
+      if (agent_.socket() < 0) handle_loss_of_agent();
+      return;
+    }
     const auto header = peek_header(message->bytes);
     if (!header || header->version != protocol_version) continue;
     StartCapture start;
@@ -171,6 +176,17 @@ void Device::Impl::handle_agent() {
       update_direct_path();
     }
   }
+}
+
+void Device::Impl::handle_loss_of_agent() {
+  const auto held = lock();
+  tap_.close();  // who captures heard of us through the agent
+  update_direct_path();
+  if (agent_.may_reconnect()) return;
+  // An agent of another user's took the group of sockets with it: our place in what is left of it is no longer the one
+  // that our numbers name. To hold on to it would only keep the port from the next agent.
+  const UniqueFd nowhere(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
 }
 
 }  // namespace tulle::live

@@ -83,13 +83,14 @@ Result<std::vector<Interface>> list_interfaces() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   std::vector<Interface> interfaces;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    const std::string_view name(at->ifa_name);
+    const std::string_view label(at->ifa_name);
+    const std::string_view name = label.substr(0, label.find(':'));  // eth0:1 is an address of eth0
     auto found = std::find_if(interfaces.begin(), interfaces.end(),
                               [&](const Interface& i) { return i.name == name; });
     if (found == interfaces.end()) {
       found = interfaces.insert(interfaces.end(), Interface{});
       found->name = name;
-      found->index = if_nametoindex(at->ifa_name);
+      found->index = if_nametoindex(found->name.c_str());
       found->mtu_bytes = mtu_of(found->name);
       found->up = (at->ifa_flags & IFF_UP) != 0;
       found->running = (at->ifa_flags & IFF_RUNNING) != 0;

@@ -37,7 +37,10 @@ void set_options(int socket, bool ipv6) {
   set(socket, IPPROTO_IP, IP_RECVTOS, 1);
   set(socket, IPPROTO_IP, IP_RECVTTL, 1);
   set(socket, IPPROTO_UDP, UDP_GRO, 1);  // before data arrives
+  // Of multicast groups, only what this socket has joined, not what any on the host has.
+  set(socket, IPPROTO_IP, IP_MULTICAST_ALL, 0);
   if (ipv6) {
+    set(socket, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
     set(socket, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
     set(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);  // IPv4's too, as mapped addresses
     set(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);

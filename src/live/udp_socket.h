@@ -4,7 +4,7 @@
 //
 // Sockets are IPv6's with IPv4 mapped into it, so that an address is a GID as it stands; where the host has no IPv6,
 // IPv4's. They stay unconnected: then Linux writes IPv4 identification 0 (k for the k-th segment of one call), which
-// the ICRC covers (docs/decisions/002-udp-sockets.md).
+// the ICRC covers (docs/decisions/004-udp-sockets-without-privileges.md).
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -22,9 +22,9 @@ NodeNumber Cluster::add(const device::Configuration& configuration, std::span<co
                     static_cast<std::uint16_t>(stream.next())});
   nodes_.back().adapter->set_gids(gids);
   for (const Gid& gid : gids) {
-    TULLE_CHECK(std::find_if(routes_.begin(), routes_.end(),
-                             [&gid](const Route& route) { return route.gid == gid; }) ==
-                routes_.end());
+    TULLE_CHECK(std::find_if(routes_.begin(), routes_.end(), [&gid](const Route& route) {
+                  return route.gid == gid;
+                }) == routes_.end());
     routes_.push_back({gid, number});
   }
   return number;
@@ -152,11 +152,12 @@ void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
   if (!node.cut_off && settings_.carriage == Carriage::datagrams) {
     wire::IpUdp ip = flying.ip;
     if (!settings_.identification_known) ip.identification = 0;
-    const auto verdict = node.adapter->handle_datagram(now_, ip, settings_.identification_known,
-                                                       flying.bytes);
+    const auto verdict =
+        node.adapter->handle_datagram(now_, ip, settings_.identification_known, flying.bytes);
     record(static_cast<std::uint64_t>(verdict));
   } else if (!node.cut_off) {
-    transport::Payload payload{flying.bytes.data(), static_cast<std::uint32_t>(flying.bytes.size())};
+    transport::Payload payload{flying.bytes.data(),
+                               static_cast<std::uint32_t>(flying.bytes.size())};
     if (flying.ghost_bytes > 0) payload = {nullptr, flying.ghost_bytes};
     node.adapter->handle_packet(now_, flying.packet, payload, flying.ip);
   }

@@ -34,7 +34,7 @@ struct Settings {
   bool identification_known = true;
   std::int64_t link_bits_per_second = 100'000'000'000;
   Time link_delay = Time::microseconds(1);
-  fabric::FaultSettings faults;  // its seed is not used: each node has its own
+  fabric::FaultSettings faults;     // its seed is not used: each node has its own
   Time faults_end = Time::never();  // from then on the network is perfect
 };
 
@@ -102,7 +102,7 @@ class Cluster {
   struct InFlight {
     wire::IpUdp ip;
     wire::Packet packet;
-    std::vector<std::byte> bytes;  // a datagram's UDP payload, or a packet's payload
+    std::vector<std::byte> bytes;   // a datagram's UDP payload, or a packet's payload
     std::uint32_t ghost_bytes = 0;  // instead of bytes
   };
 

@@ -64,6 +64,7 @@ RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::Opc
   }
   if (info.kind != Kind::write) return RequestVerdict::ok;
   const std::uint32_t remaining = info.starts_message() ? packet.dma_length : write_remaining_;
+  if (remaining > dma_length_max) return RequestVerdict::bad_length;
   const bool fits = info.ends_message() ? payload.bytes == remaining : payload.bytes < remaining;
   return fits ? RequestVerdict::ok : RequestVerdict::bad_length;
 }

@@ -13,6 +13,9 @@
 
 namespace tulle::transport {
 
+// IBTA 9.7.7.1.2: the longest message. Also what keeps every message within the half of the PSN space that can be ordered.
+inline constexpr std::uint32_t dma_length_max = 1u << 31;
+
 // A payload as it arrived. Without `data` it is a ghost: a length whose bytes a simulation does not carry.
 struct Payload {
   const std::byte* data = nullptr;

@@ -366,12 +366,14 @@ void QueuePair::sent_all() {
 void QueuePair::enter_error() {
   if (failing_) return;
   failing_ = true;
+  const bool first = attributes_.state != QpState::error;
   attributes_.state = QpState::error;
   tell_direct_path();
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.reset();
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset_sending();
   flush_sends();
   flush_receives();
+  if (first && init.srq != nullptr) raise(verbs::EventType::last_wqe_reached);
   failing_ = false;
 }
 
@@ -401,10 +403,7 @@ void QueuePair::flush_receives() {
     inbound->forget_receive();
     complete_receive(completion);
   }
-  if (init.srq != nullptr) {
-    if (failing_) raise(verbs::EventType::last_wqe_reached);
-    return;
-  }
+  if (init.srq != nullptr) return;
   for (verbs::Receive receive; receive_queue.take(receive);) {
     completion.wr_id = receive.wr_id;
     complete_receive(completion);

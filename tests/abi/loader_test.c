@@ -92,6 +92,8 @@ static int foreign_device(void) {
     printf("the device is taken for one of mlx5\n");
     return 1;
   }
+  void (*free_list)(void**) = (void (*)(void**))dlsym(verbs, "ibv_free_device_list");
+  free_list(devices);
   return 0;
 }
 

@@ -103,6 +103,7 @@ void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());
   impl_->deliver();
 }
+void Device::polled_in_vain(std::unique_lock<std::mutex> held) { held.unlock(); }
 void Device::hand_over() { progress(); }
 
 }  // namespace tulle::live

@@ -35,8 +35,8 @@ class Paths : public testing::Test {
 
   // What a program prints that sees the tree, without its last line's end.
   std::string output(const std::string& command, const std::string& tree) {
-    const std::string line = "LD_PRELOAD='" TULLE_PATHS_LIBRARY "' TULLE_SYSFS='" + tree + "' " +
-                             command + " 2>&1";
+    const std::string line =
+        "LD_PRELOAD='" TULLE_PATHS_LIBRARY "' TULLE_SYSFS='" + tree + "' " + command + " 2>&1";
     FILE* pipe = popen(line.c_str(), "r");
     std::string text;
     std::array<char, 256> part;
@@ -106,6 +106,17 @@ TEST_F(Paths, TreeIsMadeAgainInPlace) {
   EXPECT_FALSE(fs::exists(root + "/" + port + "gid_attrs/types/0"));
   EXPECT_EQ(read(port + "state"), "1: DOWN");
   EXPECT_TRUE(fs::is_character_file(root + "/dev/infiniband/rdma_cm"));
+}
+
+TEST_F(Paths, BaseIsTheUsersAlone) {
+  ASSERT_EQ(setenv("XDG_RUNTIME_DIR", base.c_str(), 1), 0);
+  auto made = tree_base("@tulle, tulle0/eth0");
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(*made, base.string() + "/tulle/_tulle__tulle0_eth0");
+  EXPECT_EQ(fs::status(*made).permissions(), fs::perms::owner_all);
+  fs::permissions(*made, fs::perms::all);
+  EXPECT_FALSE(tree_base("@tulle, tulle0/eth0"));
+  ASSERT_EQ(unsetenv("XDG_RUNTIME_DIR"), 0);
 }
 
 TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {

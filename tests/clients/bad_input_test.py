@@ -22,7 +22,7 @@ class CommandLine(ClientTest):
     def test_nothing(self):
         process = self.run_program(TULLE, expect=None, limit=20)
         self.assertGreater(process.wait(), 0)
-        self.assertIn("run", process.stdout + process.stderr)
+        self.assertIn("--help", process.stdout + process.stderr)
 
     def test_help(self):
         for argv in (["--help"], ["run", "--help"], ["devices", "--help"], ["status", "--help"], ["capture", "--help"]):
@@ -89,12 +89,10 @@ class Machine(ClientTest):
         self.assertIn("interface", self.devinfo_refused())
 
     def test_silent_stranger_at_the_agents_address(self):
-        for kind in ("SOCK_SEQPACKET", "SOCK_STREAM"):
-            with self.subTest(kind=kind):
-                stranger = self.python(f"s = socket.socket(socket.AF_UNIX, socket.{kind})\n"
-                                       "s.bind('\\0tulle'); s.listen()")
-                self.devinfo_refused()
-                stranger.end()
+        stranger = self.python("s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind('\\0tulle'); s.listen()")
+        self.devinfo_refused()
+        stranger.end()
+        self.run_program(*self.over_tulle(["ibv_devinfo"]))
 
     def test_rude_stranger_at_the_agents_address(self):
         stranger = self.python("""

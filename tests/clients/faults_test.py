@@ -18,14 +18,23 @@ class Injected(ClientTest):
                 self.assertRegex(client.stdout, r"(?m)^ok: ", f"{server.describe()}\n{client.describe()}")
 
     def test_integrity_smallest_mtu(self):
-        self.pair([INTEGRITY, "-l", "-m", "256"], port=PORT, options=self.faulty(3), limit=240)
+        for mode in ("mix", "streams"):
+            self.pair([INTEGRITY, "-l", "-m", "256", "-M", mode], port=PORT, options=self.faulty(3), limit=240)
 
     def test_heavy_loss(self):
         """One in ten packets: slow, and right."""
         self.pair([INTEGRITY, "-M", "mix", "-n", "4"], port=PORT, options=self.faulty(4, "drop=0.1"), limit=240)
 
     def test_pingpong_checks_its_data(self):
-        self.pair(["ibv_rc_pingpong", "-g", "0", "-c", "-n", "500", "-s", "5000"], options=self.faulty(5), limit=120)
+        server, client = self.pair(["ibv_rc_pingpong", "-g", "0", "-c", "-n", "500", "-s", "5000"],
+                                   options=self.faulty(5), limit=120, expect=None)
+        done = [process for process in (server, client) if "500 iters" in process.stdout]
+        self.assertTrue(done, f"{server.describe()}\n{client.describe()}")
+        for process in (server, client):
+            self.assertNotIn("invalid data", process.stdout + process.stderr)
+            # Who is done leaves. If the acknowledgement of the last message was lost, the other waits for it in vain.
+            if process not in done:
+                self.assertIn("transport retry counter exceeded", process.stderr)
 
     def test_perftest(self):
         for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):

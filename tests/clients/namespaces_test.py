@@ -40,7 +40,7 @@ class TwoHosts(ClientTest):
     def test_perftest_ipv6(self):
         for program in ("ib_write_bw", "ib_read_bw", "ib_send_lat"):
             with self.subTest(program=program):
-                self.between(program, "-F", "-n", 100, "-s", 4096, "-x", 1, "--ipv6", host="fd00::1")
+                self.between(program, "-F", "-n", 100, "-s", 4096, "-x", 1, "--ipv6")
 
     def test_all_sizes(self):
         _, client = self.between("ib_write_bw", "-F", "-a", "-n", 10, limit=120)

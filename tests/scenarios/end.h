@@ -43,9 +43,9 @@ struct Posted {
   std::uint64_t wr_id = 0;
   Time at;
   bool signaled = false;
-  bool done = false;       // completed, said so or implied
+  bool done = false;  // completed, said so or implied
   bool succeeded = false;
-  bool delivered = false;  // the peer has its receive completion
+  bool delivered = false;          // the peer has its receive completion
   std::vector<std::byte> payload;  // what it carries
   std::size_t hot_version = 0;     // write_hot: its own; read_hot: the last one before it
   std::uint64_t compare = 0;
@@ -67,10 +67,10 @@ struct End {
   ReceivePool* receives = nullptr;
   std::vector<Op> ops;  // the plan's, with their places in memory
 
-  Block local;    // what it sends from and reads into
-  Block exposed;  // what the peer writes to and reads from
-  Block sealed;   // registered without any access
-  std::uint32_t hot_offset = 0;    // in exposed: where the peer writes over and over
+  Block local;                      // what it sends from and reads into
+  Block exposed;                    // what the peer writes to and reads from
+  Block sealed;                     // registered without any access
+  std::uint32_t hot_offset = 0;     // in exposed: where the peer writes over and over
   std::uint32_t window_offset = 0;  // in exposed
   verbs::MemoryWindow* window = nullptr;
   RemoteKey window_key;
@@ -83,8 +83,8 @@ struct End {
   std::optional<std::size_t> first_error;
   verbs::CompletionStatus first_status = verbs::CompletionStatus::success;
   bool paused = false;
-  bool ready = false;        // in RTS
-  bool gave_up = false;      // waits for what the failed peer will not do
+  bool ready = false;    // in RTS
+  bool gave_up = false;  // waits for what the failed peer will not do
   bool drained = false;
   std::uint32_t waiting_when_drained = 0;
   std::uint32_t connections = 0;
@@ -95,18 +95,17 @@ struct End {
   std::vector<std::size_t> messages;  // posted requests that take a receive, in order
   std::size_t messages_delivered = 0;
   std::vector<std::vector<std::byte>> hot_versions;  // of the peer's hot place
-  std::size_t hot_sure = 0;  // no older version may be there
-  std::size_t hot_last = 0;  // nor be seen by what is posted now
+  std::size_t hot_sure = 0;                          // no older version may be there
+  std::size_t hot_last = 0;                          // nor be seen by what is posted now
 
   std::map<verbs::EventType, std::uint32_t> events;
 
   bool is_rc() const { return channel->type == verbs::QpType::rc; }
-  bool is_culprit() const {
-    return channel->mishap != Mishap::none && channel->mishap_end == side;
-  }
+  bool is_culprit() const { return channel->mishap != Mishap::none && channel->mishap_end == side; }
   bool is_victim() const { return channel->mishap != Mishap::none && channel->mishap_end != side; }
   bool cut_off() const {
-    return plan->cut_off && (mine->node == plan->cut_off_node || peer->mine->node == plan->cut_off_node);
+    return plan->cut_off &&
+           (mine->node == plan->cut_off_node || peer->mine->node == plan->cut_off_node);
   }
   std::size_t outstanding() const { return posted.size() - completed; }
   std::string name() const;

@@ -139,10 +139,10 @@ class Drawer {
     channel.mishap_at = Time::microseconds(static_cast<std::int64_t>(below(2'000)));
     if (!one_in(3)) return;
     constexpr std::array rc = {
-        Mishap::unknown_key,       Mishap::out_of_bounds,      Mishap::wrong_region_access,
-        Mishap::wrong_qp_access,   Mishap::short_receive,      Mishap::receive_protection,
-        Mishap::local_protection,  Mishap::misaligned_atomic,  Mishap::bad_bind,
-        Mishap::bad_invalidate,    Mishap::rnr_exhausted,      Mishap::moved_to_error,
+        Mishap::unknown_key,        Mishap::out_of_bounds,     Mishap::wrong_region_access,
+        Mishap::wrong_qp_access,    Mishap::short_receive,     Mishap::receive_protection,
+        Mishap::local_protection,   Mishap::misaligned_atomic, Mishap::bad_bind,
+        Mishap::bad_invalidate,     Mishap::rnr_exhausted,     Mishap::moved_to_error,
         Mishap::reset_and_reconnect};
     constexpr std::array uc = {Mishap::local_protection, Mishap::moved_to_error, Mishap::bad_bind,
                                Mishap::reset_and_reconnect};
@@ -174,11 +174,11 @@ class Drawer {
   }
 
   Work draw_work(QpType type) {
-    constexpr std::array rc = {Work::send,         Work::send,       Work::send_with_immediate,
-                               Work::write,        Work::write,      Work::write_with_immediate,
-                               Work::write_hot,    Work::write_hot,  Work::read,
-                               Work::read,         Work::read_hot,   Work::compare_swap,
-                               Work::fetch_add,    Work::fetch_add,  Work::write_to_nowhere};
+    constexpr std::array rc = {Work::send,      Work::send,      Work::send_with_immediate,
+                               Work::write,     Work::write,     Work::write_with_immediate,
+                               Work::write_hot, Work::write_hot, Work::read,
+                               Work::read,      Work::read_hot,  Work::compare_swap,
+                               Work::fetch_add, Work::fetch_add, Work::write_to_nowhere};
     constexpr std::array uc = {Work::send, Work::send_with_immediate, Work::write,
                                Work::write_with_immediate};
     constexpr std::array ud = {Work::send, Work::send_with_immediate};
@@ -220,9 +220,10 @@ class Drawer {
     op.signaled = one_in(2);
     op.fence = one_in(6);
     op.solicited = one_in(3);
-    op.inlined = !is_read(op.work) && !is_atomic(op.work) && op.bytes <= end.inline_bytes &&
-                 one_in(2);
-    op.pause = one_in(5) ? Time::nanoseconds(static_cast<std::int64_t>(below(400'000))) : Time::zero();
+    op.inlined =
+        !is_read(op.work) && !is_atomic(op.work) && op.bytes <= end.inline_bytes && one_in(2);
+    op.pause =
+        one_in(5) ? Time::nanoseconds(static_cast<std::int64_t>(below(400'000))) : Time::zero();
     op.immediate = static_cast<std::uint32_t>(random_.next());
     op.word = static_cast<std::uint32_t>(random_.next() >> 40);  // modulo the node's words, later
     op.add = 1 + below(1'000);
@@ -292,10 +293,9 @@ class Drawer {
   void finish_receives(ChannelPlan& channel, int side, std::uint32_t messages) {
     EndPlan& end = channel.ends[side];
     EndPlan& peer = channel.ends[1 - side];
-    const bool needs_own = channel.mishap == Mishap::short_receive ||
-                           channel.mishap == Mishap::receive_protection ||
-                           channel.mishap == Mishap::rnr_exhausted ||
-                           channel.mishap == Mishap::reset_and_reconnect;
+    const bool needs_own =
+        channel.mishap == Mishap::short_receive || channel.mishap == Mishap::receive_protection ||
+        channel.mishap == Mishap::rnr_exhausted || channel.mishap == Mishap::reset_and_reconnect;
     end.shared_receives = !needs_own && one_in(3) && plan_.weather != Weather::perfect;
     end.receive_depth = 1 + static_cast<std::uint32_t>(below(16));
     end.receives_first = static_cast<std::uint32_t>(below(end.receive_depth + 1));
@@ -337,8 +337,9 @@ class Drawer {
         break;
       case Mishap::local_protection:
         become(channel.type == QpType::ud || one_in(2) ? Work::send : Work::write,
-               channel.type == QpType::ud ? 1 + static_cast<std::uint32_t>(below(bytes(channel.mtu)))
-                                          : some);
+               channel.type == QpType::ud
+                   ? 1 + static_cast<std::uint32_t>(below(bytes(channel.mtu)))
+                   : some);
         break;
       case Mishap::misaligned_atomic:
         become(Work::fetch_add, 8);
@@ -362,11 +363,21 @@ class Drawer {
   Random random_;
 };
 
-constexpr std::array<const char*, 15> mishap_names = {
-    "none",          "unknown_key",        "out_of_bounds",    "wrong_region_access",
-    "wrong_qp_access", "short_receive",    "receive_protection", "local_protection",
-    "misaligned_atomic", "bad_bind",       "bad_invalidate",   "datagram_too_long",
-    "rnr_exhausted", "moved_to_error",     "reset_and_reconnect"};
+constexpr std::array<const char*, 15> mishap_names = {"none",
+                                                      "unknown_key",
+                                                      "out_of_bounds",
+                                                      "wrong_region_access",
+                                                      "wrong_qp_access",
+                                                      "short_receive",
+                                                      "receive_protection",
+                                                      "local_protection",
+                                                      "misaligned_atomic",
+                                                      "bad_bind",
+                                                      "bad_invalidate",
+                                                      "datagram_too_long",
+                                                      "rnr_exhausted",
+                                                      "moved_to_error",
+                                                      "reset_and_reconnect"};
 
 }  // namespace
 
@@ -381,11 +392,12 @@ std::string describe(const Plan& plan) {
       << weather[static_cast<std::size_t>(plan.weather)] << ", "
       << plan.network.link_bits_per_second / 1'000'000'000 << " Gb/s, "
       << (plan.ipv6 ? "IPv6" : "IPv4") << ", port MTU " << bytes(plan.port_mtu) << ", drop "
-      << faults.drop << ", duplicate " << faults.duplicate << ", reorder " << faults.reorder << " by up to "
-      << faults.reorder_delay.to_nanoseconds() << " ns, corrupt " << faults.corrupt << '\n';
+      << faults.drop << ", duplicate " << faults.duplicate << ", reorder " << faults.reorder
+      << " by up to " << faults.reorder_delay.to_nanoseconds() << " ns, corrupt " << faults.corrupt
+      << '\n';
   if (plan.cut_off) {
-    out << "  node " << plan.cut_off_node << " is cut off at "
-        << plan.cut_off_at.to_microseconds() << " us\n";
+    out << "  node " << plan.cut_off_node << " is cut off at " << plan.cut_off_at.to_microseconds()
+        << " us\n";
   }
   for (std::size_t i = 0; i < plan.channels.size(); ++i) {
     const ChannelPlan& channel = plan.channels[i];

@@ -74,9 +74,9 @@ struct Op {
   std::uint32_t cycle = 0;  // of the channel's window
   std::uint32_t word = 0;   // of the target node
   std::uint64_t add = 0;
-  bool guess_right = false;          // compare_swap: with what the application believes is there
-  std::vector<Piece> pieces;         // local memory
-  std::uint32_t remote_offset = 0;   // in the peer's Block
+  bool guess_right = false;         // compare_swap: with what the application believes is there
+  std::vector<Piece> pieces;        // local memory
+  std::uint32_t remote_offset = 0;  // in the peer's Block
 };
 
 struct EndPlan {
@@ -95,7 +95,7 @@ struct EndPlan {
   bool late_to_rts = false;
   bool drain = false;  // once, SQD and back
   Time drain_at;
-  Time receive_delay_max;  // from a receive's completion until its buffer is posted again
+  Time receive_delay_max;            // from a receive's completion until its buffer is posted again
   std::uint32_t receives_first = 0;  // posted before anything is sent; the others come late
   std::vector<Op> ops;
 };
@@ -105,9 +105,9 @@ struct ChannelPlan {
   verbs::Mtu mtu = verbs::Mtu::b1024;
   EndPlan ends[2];
   Mishap mishap = Mishap::none;
-  int mishap_end = 0;              // whose request or doing it is
-  std::uint32_t mishap_op = 0;     // index into its ops
-  Time mishap_at;                  // moved_to_error, reset_and_reconnect
+  int mishap_end = 0;           // whose request or doing it is
+  std::uint32_t mishap_op = 0;  // index into its ops
+  Time mishap_at;               // moved_to_error, reset_and_reconnect
   int window_owner = 0;
   std::uint32_t window_cycles = 0;
 };

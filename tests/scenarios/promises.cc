@@ -203,10 +203,10 @@ void Promises::failed(End& end, std::size_t index) {
   // buffer is undefined.
   if (refused && op.work == Work::read) posted.payload = end.local.gather(op.pieces);
   const bool partial = op.work == Work::read || op.work == Work::read_window;
-  const auto bytes = partial ? std::span<const std::byte>(posted.payload)
-                             : std::span<const std::byte>();
-  promise(end.local.settle(op.pieces, bytes), end.name() + ", request " + std::to_string(index) +
-                                                  ": failed, and wrote something else");
+  const auto bytes =
+      partial ? std::span<const std::byte>(posted.payload) : std::span<const std::byte>();
+  promise(end.local.settle(op.pieces, bytes),
+          end.name() + ", request " + std::to_string(index) + ": failed, and wrote something else");
 }
 
 void Promises::was_reset(End& end) {
@@ -295,8 +295,8 @@ bool Promises::carries(End& receiver, std::size_t index, const ReceivePool::Buff
   const bool datagram = receiver.channel->type == QpType::ud;
   const bool write = op.work == Work::write_with_immediate;
   const bool immediate = write || op.work == Work::send_with_immediate;
-  const auto expected_opcode = write ? CompletionOpcode::receive_write_with_immediate
-                                     : CompletionOpcode::receive;
+  const auto expected_opcode =
+      write ? CompletionOpcode::receive_write_with_immediate : CompletionOpcode::receive;
   if (completion.opcode != expected_opcode || completion.has_immediate != immediate) return false;
   if (immediate && completion.immediate != op.immediate) return false;
   if (completion.byte_length != op.bytes + (datagram ? grh_bytes : 0)) return false;
@@ -354,7 +354,8 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
   std::size_t hot = 0;
   for (std::size_t before = 0; before < index; ++before) {
     const bool dropped = sender.posted[before].done && !sender.posted[before].succeeded;
-    if (sender.ops[before].work == Work::write_hot && !dropped) hot = sender.posted[before].hot_version;
+    if (sender.ops[before].work == Work::write_hot && !dropped)
+      hot = sender.posted[before].hot_version;
     if (writes_once(sender.ops[before].work) && !sender.posted[before].done) {
       check_write(sender, before);
     }
@@ -481,8 +482,8 @@ void Promises::check_memory(End& end) {
 
 void Promises::check_receives(ReceivePool& pool) {
   const auto difference = pool.block.difference();
-  promise(!difference, "receive pool " + std::to_string(pool.number) + ": " +
-                           difference.value_or(""));
+  promise(!difference,
+          "receive pool " + std::to_string(pool.number) + ": " + difference.value_or(""));
 }
 
 void Promises::check_node(NodeState& node) {

@@ -12,9 +12,9 @@ using verbs::CompletionStatus;
 
 std::string_view name_of(Sabotage sabotage) {
   constexpr std::array<std::string_view, 12> names = {
-      "none",           "completion_twice", "completion_lost",    "completions_swapped",
-      "status_changed", "length_changed",   "immediate_changed",  "payload_damaged",
-      "guard_byte",     "old_write",        "atomic_twice",       "event_lost"};
+      "none",           "completion_twice", "completion_lost",   "completions_swapped",
+      "status_changed", "length_changed",   "immediate_changed", "payload_damaged",
+      "guard_byte",     "old_write",        "atomic_twice",      "event_lost"};
   return names[static_cast<std::size_t>(sabotage)];
 }
 

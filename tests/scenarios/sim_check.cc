@@ -21,8 +21,10 @@ struct Arguments {
 
 constexpr const char* usage =
     "sim_check [--seeds N] [--first S] [--seed S] [--verbose] [--trace]\n"
-    "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in virtual time under\n"
-    "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace prints every packet.\n";
+    "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
+    "virtual time under\n"
+    "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
+    "prints every packet.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {

@@ -40,14 +40,13 @@ TEST_P(CheckerFinds, Sabotage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, CheckerFinds,
-    testing::Values(Sabotage::completion_twice, Sabotage::completion_lost,
-                    Sabotage::completions_swapped, Sabotage::status_changed,
-                    Sabotage::length_changed, Sabotage::immediate_changed,
-                    Sabotage::guard_byte_written, Sabotage::old_write_repeated,
-                    Sabotage::atomic_twice, Sabotage::event_lost),
-    [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Each, CheckerFinds,
+                         testing::Values(Sabotage::completion_twice, Sabotage::completion_lost,
+                                         Sabotage::completions_swapped, Sabotage::status_changed,
+                                         Sabotage::length_changed, Sabotage::immediate_changed,
+                                         Sabotage::guard_byte_written, Sabotage::old_write_repeated,
+                                         Sabotage::atomic_twice, Sabotage::event_lost),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 // Bytes that change where no ICRC covers them: handed over as packets, damaged on the way.
 TEST(CheckerFinds, PayloadDamagedUnseen) {
@@ -71,7 +70,8 @@ TEST(CheckerFinds, PayloadDamagedUnseen) {
 
 AtomicEntry entry(int posted, int completed, std::uint64_t original, std::uint64_t operand,
                   std::uint64_t compare = 0) {
-  return {Time{posted}, completed < 0 ? Time::never() : Time{completed}, original, compare, operand};
+  return {Time{posted}, completed < 0 ? Time::never() : Time{completed}, original, compare,
+          operand};
 }
 
 TEST(AtomicHistory, Additions) {

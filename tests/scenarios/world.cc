@@ -27,8 +27,8 @@ constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
 Outcome World::run() {
   plan_alarms();
   for (auto& end : ends_) {
-    end->hot_versions.push_back(end->peer->exposed.gather(
-        std::array{Piece{end->peer->hot_offset, 40}}));
+    end->hot_versions.push_back(
+        end->peer->exposed.gather(std::array{Piece{end->peer->hot_offset, 40}}));
     pump(*end);
   }
   while (!all_finished()) {
@@ -61,10 +61,10 @@ void World::trace() {
   cluster_.set_tap([](const sim::Departure& departure) {
     const wire::Packet& packet = departure.datagram.packet;
     const std::string_view name = wire::name(packet.opcode);
-    std::printf("%12.3f us  %u > %u  qp %06x psn %06x %-28.*s %5u bytes", departure.at.to_seconds() * 1e6,
-                departure.from.value, departure.to.value, packet.destination_qp.value,
-                packet.psn.value(), static_cast<int>(name.size()), name.data(),
-                departure.datagram.payload_bytes);
+    std::printf("%12.3f us  %u > %u  qp %06x psn %06x %-28.*s %5u bytes",
+                departure.at.to_seconds() * 1e6, departure.from.value, departure.to.value,
+                packet.destination_qp.value, packet.psn.value(), static_cast<int>(name.size()),
+                name.data(), departure.datagram.payload_bytes);
     if (wire::info(packet.opcode).aeth) {
       std::printf(" syndrome %02x msn %u", packet.syndrome.encoded(), packet.msn);
     }
@@ -83,7 +83,8 @@ bool World::finished(const End& end) const {
 }
 
 bool World::all_finished() const {
-  return std::all_of(ends_.begin(), ends_.end(), [this](const auto& end) { return finished(*end); });
+  return std::all_of(ends_.begin(), ends_.end(),
+                     [this](const auto& end) { return finished(*end); });
 }
 
 std::string World::unfinished() const {
@@ -91,7 +92,8 @@ std::string World::unfinished() const {
   for (const auto& end : ends_) {
     if (finished(*end)) continue;
     out += " [" + end->name() + ": " + std::to_string(end->completed) + " completed, " +
-           std::to_string(end->posted.size()) + " posted of " + std::to_string(end->ops.size()) + "]";
+           std::to_string(end->posted.size()) + " posted of " + std::to_string(end->ops.size()) +
+           "]";
   }
   return out;
 }
@@ -282,7 +284,8 @@ void World::pull_events(std::uint32_t node) {
 
 void World::handle_event(std::uint32_t node, const device::Event& event) {
   if (event.kind == device::Event::Kind::completion) {
-    promise(plan_.nodes[node].polling == Polling::by_event, "an event of a queue that is not armed");
+    promise(plan_.nodes[node].polling == Polling::by_event,
+            "an event of a queue that is not armed");
     if (sabotage_ == Sabotage::event_lost && !outcome_.sabotaged && event.cq->size() > 0) {
       outcome_.sabotaged = true;
       return;

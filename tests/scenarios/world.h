@@ -53,7 +53,7 @@ class World {
 
  private:
   enum class Alarm : std::uint8_t {
-    resume,        // an end posts again after a pause
+    resume,  // an end posts again after a pause
     to_rts,
     drain,
     drained_over,
@@ -62,7 +62,7 @@ class World {
     mishap,        // of a channel
     reconnect,
     cut_off,
-    look,          // what was just posted may have completed at once
+    look,  // what was just posted may have completed at once
   };
 
   struct Cq {

@@ -185,8 +185,8 @@ void World::place_ops(End& end) {
     peer.window_offset = peer.exposed.reserve(random_, window_bytes);
   }
   for (Op& op : end.ops) {
-    const std::uint32_t pieces = is_atomic(op.work) ? std::min(end.mine->pieces_max, 2u)
-                                                    : end.mine->pieces_max;
+    const std::uint32_t pieces =
+        is_atomic(op.work) ? std::min(end.mine->pieces_max, 2u) : end.mine->pieces_max;
     op.pieces = end.local.reserve_pieces(random_, op.bytes, pieces);
     if (op.work == Work::write_hot || op.work == Work::read_hot) {
       op.remote_offset = peer.hot_offset;
@@ -206,8 +206,9 @@ void World::build_end(End& end) {
   end.sealed.reserve(random_, 16'384);
   for (Block* block : {&end.local, &end.exposed, &end.sealed}) block->build(random_);
   register_block(node, end.local, Access::local_write);
-  register_block(node, end.exposed, AccessFlags(Access::local_write) | Access::remote_write |
-                                        Access::remote_read | Access::bind_window);
+  register_block(node, end.exposed,
+                 AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read |
+                     Access::bind_window);
   register_block(node, end.sealed, {});
   end.send_cq = nodes_[node].cqs[random_.below(nodes_[node].cqs.size())];
   end.receive_cq = nodes_[node].cqs[random_.below(nodes_[node].cqs.size())];
@@ -284,7 +285,8 @@ void World::connect(End& first, End& second) {
     to_init(*end);
     post_first_receives(*end);
     // Far from those of the connection before, so that nothing late fits into this one.
-    end->psn = Psn(end->psn.value() + distance + static_cast<std::uint32_t>(random_.below(distance)));
+    end->psn =
+        Psn(end->psn.value() + distance + static_cast<std::uint32_t>(random_.below(distance)));
     if (end->connections++ == 0) end->psn = Psn(static_cast<std::uint32_t>(random_.next()));
   }
   to_rtr(first);
@@ -295,7 +297,8 @@ void World::connect(End& first, End& second) {
       continue;
     }
     const auto late = Time::microseconds(static_cast<std::int64_t>(random_.below(800)));
-    alarm(cluster_.now() + late, end->mine->node, Alarm::to_rts, 2 * end->channel_number + end->side);
+    alarm(cluster_.now() + late, end->mine->node, Alarm::to_rts,
+          2 * end->channel_number + end->side);
   }
 }
 
@@ -364,8 +367,8 @@ void World::post_first_receives(End& end) {
       post_receive(pool, i);
       continue;
     }
-    const auto late = static_cast<std::int64_t>(
-        random_.below(1 + end.mine->receive_delay_max.to_nanoseconds()));
+    const auto late =
+        static_cast<std::int64_t>(random_.below(1 + end.mine->receive_delay_max.to_nanoseconds()));
     alarm(cluster_.now() + Time::nanoseconds(late), pool.node, Alarm::post_receive, pool.number, i);
   }
 }

@@ -224,7 +224,8 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
   Block& target = end.peer->exposed;
   switch (end.channel->mishap) {
     case Mishap::unknown_key:
-      request.rkey = RemoteKey{request.rkey.value ^ static_cast<std::uint32_t>(1 + random_.below(255))};
+      request.rkey =
+          RemoteKey{request.rkey.value ^ static_cast<std::uint32_t>(1 + random_.below(255))};
       break;
     case Mishap::out_of_bounds:
       if (end.ops[index].work == Work::fetch_add) {
@@ -232,8 +233,8 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
       } else {
         // The last byte lies beyond the end, or the first before the start, or the sum of both wraps.
         const std::uint64_t bytes = end.ops[index].bytes;
-        const std::uint64_t choices[] = {target.address(target.size()) - bytes + 1,
-                                         target.iova - 1, ~std::uint64_t{0} - bytes / 2};
+        const std::uint64_t choices[] = {target.address(target.size()) - bytes + 1, target.iova - 1,
+                                         ~std::uint64_t{0} - bytes / 2};
         request.remote_address = choices[random_.below(3)];
       }
       break;
@@ -275,7 +276,8 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
 bool World::can_post_receive(const ReceivePool& pool) const {
   if (tearing_down_ || pool.posts >= pool.posts_max) return false;
   const End* owner = owner_of_pool_[pool.number];
-  return owner == nullptr || (owner->qp->state() != QpState::error && owner->qp->state() != QpState::reset);
+  return owner == nullptr ||
+         (owner->qp->state() != QpState::error && owner->qp->state() != QpState::reset);
 }
 
 void World::post_receive(ReceivePool& pool, std::uint32_t number) {

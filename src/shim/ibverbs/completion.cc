@@ -57,7 +57,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
   const auto wanted = static_cast<std::uint32_t>(capacity);
-  const auto guard = context.lock();
+  auto guard = context.lock_for_work();
   std::uint32_t done = 0;
   for (bool progressed = false; done < wanted;) {
     const auto room = std::min<std::size_t>(wanted - done, context.polled.size());
@@ -69,6 +69,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
     context.live->progress();
     progressed = true;
   }
+  if (done == 0) context.live->polled_in_vain(std::move(guard));
   return static_cast<int>(done);
 }
 

@@ -9,13 +9,16 @@ namespace {
 // 0: `current` holds the next completion. ENOENT: there is none.
 int take(Cq& cq, bool make_progress) {
   Context& context = Context::of(cq.context);
-  const auto guard = context.lock();
+  auto guard = context.lock_for_work();
   std::uint32_t count = cq.queue->poll({&cq.current, 1});
   if (count == 0 && make_progress) {
     context.live->progress();
     count = cq.queue->poll({&cq.current, 1});
   }
-  if (count == 0) return ENOENT;
+  if (count == 0) {
+    if (make_progress) context.live->polled_in_vain(std::move(guard));
+    return ENOENT;
+  }
   cq.wr_id = cq.current.wr_id;
   cq.status = to_wc_status(cq.current.status);
   return 0;

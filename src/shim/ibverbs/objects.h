@@ -78,6 +78,7 @@ struct Context : verbs_context {
   }
   device::Adapter& adapter() { return live->adapter(); }
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return live->lock(); }
+  [[nodiscard]] std::unique_lock<std::mutex> lock_for_work() { return live->lock_for_work(); }
 };
 
 struct Pd : ibv_pd {

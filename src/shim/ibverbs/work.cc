@@ -120,7 +120,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   const bool datagram = ibv->qp_type == IBV_QPT_UD;
-  const auto guard = context.lock();
+  const auto guard = context.lock_for_work();
   device::Adapter& adapter = context.adapter();
   const Time now = context.live->now();
   int error = 0;
@@ -137,7 +137,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
 // To a queue pair's own queue, or a shared one.
 template <typename Queue>
 int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const auto guard = context.lock();
+  const auto guard = context.lock_for_work();
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     error = EINVAL;

@@ -204,7 +204,7 @@ int complete(ibv_qp_ex* ibv) {
   Context& context = Context::of(ibv->qp_base.context);
   int error = 0;
   {
-    const auto guard = context.lock();
+    const auto guard = context.lock_for_work();
     error = check(qp);
     if (error == 0) error = post(qp, context);
     context.live->transmit();

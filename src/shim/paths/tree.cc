@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -169,7 +171,33 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.link(fs::path("dev/infiniband") / node, "/dev/null");
 }
 
+// A folder of that name which nobody else can have prepared: whoever may write there decides what programs see.
+Result<std::string> private_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Error{"cannot make the folder " + path + ": " + std::strerror(errno), errno};
+  }
+  struct stat its = {};
+  if (lstat(path.c_str(), &its) != 0 || !S_ISDIR(its.st_mode) || its.st_uid != geteuid() ||
+      (its.st_mode & 0022) != 0) {
+    return Error{path + " is not a folder of this user's alone; remove it", EPERM};
+  }
+  return path;
+}
+
 }  // namespace
+
+Result<std::string> tree_base(const std::string& name) {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const bool has_runtime = runtime != nullptr && *runtime == '/' && access(runtime, W_OK) == 0;
+  auto own = private_folder(has_runtime ? std::string(runtime) + "/tulle"
+                                        : "/tmp/tulle-" + std::to_string(geteuid()));
+  if (!own) return own;
+  std::string plain = name.empty() ? "default" : name;
+  for (char& letter : plain) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  }
+  return private_folder(*own + "/" + plain);
+}
 
 Result<std::string> make_tree(const std::string& base, std::span<const live::DeviceInfo> devices,
                               const TreeOptions& options) {

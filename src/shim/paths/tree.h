@@ -22,4 +22,8 @@ struct TreeOptions {
 Result<std::string> make_tree(const std::string& base, std::span<const live::DeviceInfo> devices,
                               const TreeOptions& options = {});
 
+// A base for the devices that go by `name`: a folder that is this user's alone, below XDG_RUNTIME_DIR where that is set,
+// else in /tmp. Made if there is none.
+Result<std::string> tree_base(const std::string& name);
+
 }  // namespace tulle::shim

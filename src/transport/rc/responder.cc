@@ -86,7 +86,9 @@ void Responder::handle_read(QueuePair& qp, const wire::Packet& packet) {
   if (!qp.attributes().access.has(Access::remote_read) || jobs_.capacity() < 2) {
     return refuse(qp, RequestVerdict::unsupported, packet.psn);
   }
-  if (!make_room()) return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  if (packet.dma_length > dma_length_max || !make_room()) {
+    return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  }
   if (qp.environment.keys
           .remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address, packet.dma_length,
                   Access::remote_read)
@@ -231,7 +233,7 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
 void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t packets = std::max((packet.dma_length + mtu - 1) / mtu, 1u);
-  if ((packet.psn + packets).after(expected_)) {
+  if (packet.dma_length > dma_length_max || (packet.psn + packets).after(expected_)) {
     ++qp.environment.counters.dropped_packets;
     return;
   }

@@ -64,7 +64,9 @@ void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload p
   const QpState state = qp.state();
   const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
                         state == QpState::sqe;
-  if (!receives || packet.qkey != qp.attributes().qkey || payload.bytes > qp.mtu_bytes()) {
+  const bool is_send = wire::info(packet.opcode).kind == wire::Kind::send;
+  if (!receives || !is_send || packet.qkey != qp.attributes().qkey ||
+      payload.bytes > qp.mtu_bytes()) {
     ++counters.dropped_packets;
     return;
   }

@@ -99,9 +99,12 @@ static void collect(struct endpoint* e, struct ibv_cq* cq, struct link* links, c
     const char* what = sends ? "mix: a send completion" : "mix: a receive completion";
     struct ibv_wc wc;
     if (!next_completion(e, cq, &wc, 60)) die("%s is missing: %u of %u came", what, n, expected);
-    if (wc.status != IBV_WC_SUCCESS) die("%s: status %d (%s)", what, wc.status, ibv_wc_status_str(wc.status));
     if (wc.wr_id >= OPERATIONS) die("%s: wr_id %llu", what, (long long)wc.wr_id);
     const struct operation* o = &operations[wc.wr_id];
+    if (wc.status != IBV_WC_SUCCESS) {
+      die("%s: operation %d (kind %d, %u bytes, queue pair %#x): status %d (%s)", what, (int)wc.wr_id, o->verb,
+          o->length, wc.qp_num, wc.status, ibv_wc_status_str(wc.status));
+    }
     if (wc.qp_num != links[o->link].qp->qp_num) die("%s: of another queue pair", what);
     if ((int)wc.wr_id <= last[o->link]) die("%s: out of order: %d after %d", what, (int)wc.wr_id, last[o->link]);
     last[o->link] = (int)wc.wr_id;

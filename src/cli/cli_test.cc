@@ -1,0 +1,237 @@
+// The executable as a user meets it, in a private network namespace: words, exit statuses, and the agent's coming and
+// going.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "live/message_socket.h"
+#include "live/test_network_test.h"
+
+namespace tulle::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+struct Outcome {
+  int status = -1;
+  std::string text;  // standard output and error
+};
+
+Outcome shell(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = popen(("{ " + command + " ; } 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    outcome.text.append(buffer.data(), n);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+Outcome tulle(const std::string& arguments) { return shell("'" TULLE_PROGRAM "' " + arguments); }
+
+std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = Clock::now() + 8s;
+  while (Clock::now() < deadline) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(50ms);
+  }
+  return false;
+}
+
+pid_t agent_pid() {
+  const auto status = nlohmann::json::parse(tulle("status --json").text);
+  return status["agent"].is_null() ? 0 : status["agent"]["pid"].get<pid_t>();
+}
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    live::enter_test_network();
+    setenv("TULLE_IDLE_EXIT", "1", 1);
+  }
+  void TearDown() override {
+    const pid_t pid = agent_pid();
+    if (pid > 0) kill(pid, SIGTERM);
+    EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
+  }
+};
+
+TEST_F(CliTest, HelpIsForReading) {
+  for (const char* command : {"", "run", "devices", "status", "capture", "agent"}) {
+    const Outcome help = tulle(std::string(command) + " --help");
+    EXPECT_EQ(help.status, 0) << command;
+    EXPECT_TRUE(contains(help.text, "Options:")) << command;
+  }
+  EXPECT_TRUE(contains(tulle("--help").text, "Examples:"));
+  EXPECT_EQ(tulle("--version").text.rfind("tulle ", 0), 0u);
+}
+
+TEST_F(CliTest, MistakesGetOneLineAndStatusTwo) {
+  for (const char* wrong : {"", "fly", "--fast", "status --colour", "run", "run --fast true",
+                            "capture", "capture --output x --direction up",
+                            "agent --idle-exit soon", "run --faults drop=2 -- true"}) {
+    const Outcome outcome = tulle(wrong);
+    EXPECT_EQ(outcome.status, 2) << wrong;
+    EXPECT_EQ(lines(outcome.text), 1u) << wrong << ": " << outcome.text;
+    EXPECT_EQ(outcome.text.rfind("tulle: ", 0), 0u) << outcome.text;
+  }
+  EXPECT_TRUE(contains(tulle("fly").text, "\"fly\""));
+}
+
+TEST_F(CliTest, RunTakesThePlaceOfTheProgram) {
+  EXPECT_EQ(tulle("run -- sh -c 'exit 7'").status, 7);
+  EXPECT_EQ(tulle("run sh -c 'exit 8'").status, 8);
+  EXPECT_EQ(tulle("run -d x0 -i lo --faults drop=0.1 --agent @y -- sh -c "
+                  "'echo $TULLE_DEVICE $TULLE_INTERFACE $TULLE_FAULTS $TULLE_AGENT'").text,
+            "x0 lo drop=0.1 @y\n");
+  const Outcome paths = tulle("run -- sh -c 'echo $LD_LIBRARY_PATH'");
+  EXPECT_EQ(paths.status, 0) << paths.text;
+  EXPECT_EQ(tulle("run -- printf %s,%s a -- b").text, "a,--b,") << "dashes are the program's";
+}
+
+TEST_F(CliTest, RunKeepsWhatIsPreloaded) {
+  setenv("LD_PRELOAD", "libm.so.6", 1);
+  const Outcome preload = tulle("run -- sh -c 'echo $LD_PRELOAD'");
+  unsetenv("LD_PRELOAD");
+  EXPECT_TRUE(contains(preload.text, "libm.so.6")) << preload.text;
+}
+
+TEST_F(CliTest, RunSaysWhatCannotRun) {
+  const Outcome absent = tulle("run -- /nonexistent/program");
+  EXPECT_EQ(absent.status, 127);
+  EXPECT_EQ(lines(absent.text), 1u) << absent.text;
+  const Outcome folder = tulle("run -- /");
+  EXPECT_EQ(folder.status, 126);
+}
+
+TEST_F(CliTest, DevicesStartsAnAgentWhichLeavesWhenIdle) {
+  EXPECT_EQ(agent_pid(), 0);
+  const Outcome devices = tulle("devices");
+  EXPECT_EQ(devices.status, 0) << devices.text;
+  EXPECT_TRUE(contains(devices.text, "tulle0")) << devices.text;
+  EXPECT_GT(agent_pid(), 0);
+  EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
+}
+
+TEST_F(CliTest, ManyStartersGetOneAgent) {
+  const Outcome all = shell(
+      "for i in 1 2 3 4 5 6 7 8; do '" TULLE_PROGRAM "' devices --json & done; wait");
+  EXPECT_EQ(all.status, 0);
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = all.text.find("\"name\": \"tulle0\"", at)) != std::string::npos;
+       ++at) {
+    ++found;
+  }
+  EXPECT_EQ(found, 8u) << all.text;
+}
+
+TEST_F(CliTest, ADetachedAgentHoldsNothingOfItsStarter) {
+  // The pipe ends although the agent, started by the program at its other end, lives on.
+  const Outcome outcome = shell("'" TULLE_PROGRAM "' devices | cat");
+  EXPECT_EQ(outcome.status, 0);
+  const pid_t pid = agent_pid();
+  ASSERT_GT(pid, 0);
+  EXPECT_NE(getsid(pid), getsid(0));
+}
+
+TEST_F(CliTest, StatusWithoutAnAgentIsNoError) {
+  const Outcome status = tulle("status");
+  EXPECT_EQ(status.status, 0);
+  EXPECT_TRUE(contains(status.text, "No agent")) << status.text;
+}
+
+TEST_F(CliTest, AForegroundAgentStaysAndStops) {
+  const Outcome outcome = shell("'" TULLE_PROGRAM "' agent --foreground & pid=$!; sleep 1.5; '"
+                                TULLE_PROGRAM "' status; kill $pid; wait $pid; echo status $?");
+  EXPECT_TRUE(contains(outcome.text, "ready")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "No process uses a device")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
+}
+
+TEST_F(CliTest, ASecondAgentIsRefused) {
+  ASSERT_EQ(tulle("devices").status, 0);
+  const Outcome second = tulle("agent");
+  EXPECT_EQ(second.status, 1);
+  EXPECT_TRUE(contains(second.text, "running already")) << second.text;
+}
+
+TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
+  setenv("TULLE_INTERFACE", "nosuch0", 1);
+  const Outcome interface = tulle("devices");
+  unsetenv("TULLE_INTERFACE");
+  EXPECT_EQ(interface.status, 1);
+  EXPECT_TRUE(contains(interface.text, "nosuch0")) << interface.text;
+  EXPECT_EQ(lines(interface.text), 1u) << interface.text;
+
+  setenv("TULLE_EXECUTABLE", "/bin/false", 1);
+  EXPECT_TRUE(eventually([] { return agent_pid() == 0; }));
+  const Outcome silent = tulle("devices");
+  unsetenv("TULLE_EXECUTABLE");
+  EXPECT_EQ(silent.status, 1);
+  EXPECT_EQ(lines(silent.text), 1u) << silent.text;
+}
+
+TEST_F(CliTest, ABusyPortReachesTheStarter) {
+  const Outcome outcome = shell(
+      "python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+      "s.bind((\"0.0.0.0\", int(\"" + std::to_string(live::read_settings().port) +
+      "\"))); time.sleep(60)' & pid=$!; sleep 0.5; '" TULLE_PROGRAM
+      "' devices; echo status $?; kill $pid");
+  EXPECT_TRUE(contains(outcome.text, "is in use by another program")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "status 1")) << outcome.text;
+}
+
+TEST_F(CliTest, AStaleSocketFileIsInNobodysWay) {
+  const std::string path = "/tmp/tulle-test-" + std::to_string(getpid());
+  { const auto listener = live::listen_at(path); }  // its file stays
+  const Outcome devices = tulle("devices --agent " + path);
+  EXPECT_EQ(devices.status, 0) << devices.text;
+  const auto status = nlohmann::json::parse(tulle("status --json --agent " + path).text);
+  kill(status["agent"]["pid"].get<pid_t>(), SIGTERM);
+  struct stat unused {};
+  EXPECT_TRUE(eventually([&] { return stat(path.c_str(), &unused) != 0; })) << "left behind";
+}
+
+TEST_F(CliTest, ACaptureOfNothingIsAValidFile) {
+  const std::string path = "/tmp/tulle-test-" + std::to_string(getpid()) + ".pcapng";
+  const Outcome capture = tulle("capture --duration 0.2 -o " + path);
+  EXPECT_EQ(capture.status, 0) << capture.text;
+  EXPECT_TRUE(contains(capture.text, "0 frames of 0 processes")) << capture.text;
+  std::ifstream file(path, std::ios::binary);
+  std::uint32_t magic = 0;
+  file.read(reinterpret_cast<char*>(&magic), sizeof(magic));
+  EXPECT_EQ(magic, 0x0A0D'0D0Au);
+  remove(path.c_str());
+}
+
+TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
+  const Outcome outcome = shell("'" TULLE_PROGRAM "' capture -o /dev/null & pid=$!; sleep 0.5; "
+                                "kill -INT $pid; wait $pid; echo status $?");
+  EXPECT_TRUE(contains(outcome.text, "captured")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
+}
+
+}  // namespace
+}  // namespace tulle::cli

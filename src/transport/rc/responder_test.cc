@@ -1,0 +1,663 @@
+#include "transport/rc/responder.h"
+
+#include <gtest/gtest.h>
+
+#include "transport/host_test.h"
+#include "transport/rc/requester.h"
+
+namespace tulle::transport::rc {
+namespace {
+
+using testing::bytes_of;
+using testing::first_psn;
+using testing::Host;
+using testing::mtu;
+using testing::Options;
+using testing::Pulled;
+using verbs::Access;
+using verbs::CompletionOpcode;
+using verbs::CompletionStatus;
+using verbs::EventType;
+using verbs::QpState;
+using wire::AckKind;
+using wire::NakCode;
+using wire::Operation;
+
+constexpr std::uint32_t receive_offset = 8'192;
+
+wire::Packet request(Operation operation, std::uint32_t psn_offset) {
+  auto out = testing::packet(wire::TransportClass::rc, operation, first_psn + psn_offset);
+  out.ack_request = wire::info(out.opcode).ends_message();
+  return out;
+}
+wire::Packet remote(const Host& host, Operation operation, std::uint32_t psn_offset,
+                    std::uint64_t offset, std::uint32_t bytes) {
+  auto out = request(operation, psn_offset);
+  out.virtual_address = testing::iova + offset;
+  out.rkey = host.region.rkey();
+  out.dma_length = bytes;
+  return out;
+}
+
+// What is answered, if it is just one packet.
+struct Answer {
+  Operation operation{};
+  int psn = 0;  // from the first
+  wire::Syndrome syndrome;
+  std::uint32_t msn = 0;
+  bool operator==(const Answer&) const = default;
+};
+std::vector<Answer> answers(Host& host) {
+  std::vector<Answer> out;
+  for (const Pulled& each : host.pull()) {
+    out.push_back({wire::operation_of(each.packet.opcode), each.packet.psn.distance_from(first_psn),
+                   each.packet.syndrome, each.packet.msn});
+  }
+  return out;
+}
+Answer ack(int psn, std::uint32_t msn, std::uint32_t receives) {
+  return {Operation::acknowledge, psn, {AckKind::ack, credit_code(receives)}, msn};
+}
+Answer nak(int psn, NakCode code, std::uint32_t msn) {
+  return {Operation::acknowledge, psn, {AckKind::nak, static_cast<std::uint8_t>(code)}, msn};
+}
+using Answers = std::vector<Answer>;
+
+// --- SEND ---
+
+TEST(RcResponder, SendPastExpectedFuture) {
+  Host host;
+  host.connect();
+  host.post_receive(100);
+  host.post_receive(100, 9'000);
+  const auto data = bytes_of(50);
+  host.deliver(request(Operation::send_only, 0), data);
+  auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].wr_id, 1'000u);
+  EXPECT_EQ(completions[0].byte_length, 50u);
+  EXPECT_EQ(completions[0].opcode, CompletionOpcode::receive);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + receive_offset));
+  EXPECT_EQ(host.memory[receive_offset + 50], Host::pattern(receive_offset + 50));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 1)}));
+  // Of the past: acknowledged again, not executed.
+  host.deliver(request(Operation::send_only, 0), bytes_of(50, 9));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 1)}));
+  EXPECT_TRUE(host.completions().empty());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + receive_offset));
+  // Of the future: one NAK for the gap, then silence until what is missing comes.
+  host.deliver(request(Operation::send_only, 2), data);
+  host.deliver(request(Operation::send_only, 3), data);
+  EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::psn_sequence_error, 1)}));
+  host.deliver(request(Operation::send_only, 2), data);
+  EXPECT_TRUE(answers(host).empty());
+  host.deliver(request(Operation::send_only, 1), data);
+  EXPECT_EQ(answers(host), (Answers{ack(1, 2, 0)}));
+  EXPECT_EQ(host.completions().size(), 1u);
+  host.deliver(request(Operation::send_only, 3), data);
+  EXPECT_EQ(answers(host), (Answers{nak(2, NakCode::psn_sequence_error, 2)})) << "a new gap";
+}
+
+// A NAK may be lost, and the requester's window end before the gap.
+TEST(RcResponder, DuplicatesAreAcknowledgedWhileAGapIsOpen) {
+  Host host;
+  host.connect();
+  host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  host.deliver(request(Operation::send_only, 2), bytes_of(10));
+  answers(host);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
+}
+
+TEST(RcResponder, LongSend) {
+  Host host;
+  host.connect();
+  host.post_receive(1'000);
+  const auto data = bytes_of(2 * mtu + 7);
+  const std::span<const std::byte> all(data);
+  host.deliver(request(Operation::send_first, 0), all.first(mtu));
+  EXPECT_TRUE(answers(host).empty()) << "not asked for";
+  host.deliver(request(Operation::send_middle, 1), all.subspan(mtu, mtu));
+  auto last = request(Operation::send_last_with_immediate, 2);
+  last.immediate = 0xAABBCCDD;
+  last.solicited_event = true;
+  host.deliver(last, all.subspan(2 * mtu));
+  const auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_TRUE(completions[0].has_immediate);
+  EXPECT_TRUE(completions[0].solicited);
+  EXPECT_EQ(completions[0].immediate, 0xAABBCCDDu);
+  EXPECT_EQ(completions[0].byte_length, data.size());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + receive_offset));
+  EXPECT_EQ(answers(host), (Answers{ack(2, 1, 0)}));
+}
+
+TEST(RcResponder, AcknowledgementsCoalesce) {
+  Host host;
+  host.connect();
+  for (int i = 0; i < 5; ++i) host.post_receive(10);
+  for (std::uint32_t i = 0; i < 5; ++i) host.deliver(request(Operation::send_only, i));
+  EXPECT_EQ(answers(host), (Answers{ack(4, 5, 0)}));
+}
+
+// --- malformed ---
+
+struct Malformed {
+  const char* what;
+  std::vector<std::pair<Operation, std::uint32_t>> packets;  // the last one is wrong
+};
+
+TEST(RcResponder, MalformedRequests) {
+  const Malformed cases[] = {
+      {"middle without first", {{Operation::send_middle, mtu}}},
+      {"last without first", {{Operation::send_last, 1}}},
+      {"first after first", {{Operation::send_first, mtu}, {Operation::send_first, mtu}}},
+      {"only after first", {{Operation::send_first, mtu}, {Operation::send_only, 1}}},
+      {"WRITE goes on a SEND", {{Operation::send_first, mtu}, {Operation::write_middle, mtu}}},
+      {"SEND goes on a WRITE", {{Operation::write_first, mtu}, {Operation::send_last, 1}}},
+      {"READ in between", {{Operation::send_first, mtu}, {Operation::read_request, 0}}},
+      {"atomic in between", {{Operation::send_first, mtu}, {Operation::fetch_add, 0}}},
+      {"short first", {{Operation::send_first, mtu - 1}}},
+      {"short middle", {{Operation::send_first, mtu}, {Operation::send_middle, mtu - 1}}},
+      {"empty last", {{Operation::send_first, mtu}, {Operation::send_last, 0}}},
+      {"long last", {{Operation::send_first, mtu}, {Operation::send_last, mtu + 1}}},
+      {"long only", {{Operation::send_only, mtu + 1}}},
+      {"WRITE only, other length", {{Operation::write_only, 9}}},
+      {"WRITE last too early", {{Operation::write_first, mtu}, {Operation::write_last, 9}}},
+      {"WRITE middle too late",
+       {{Operation::write_first, mtu},
+        {Operation::write_middle, mtu},
+        {Operation::write_middle, mtu}}},
+      {"resync", {{Operation::resync, 0}}},
+      {"flush", {{Operation::flush, 0}}},
+  };
+  for (const Malformed& each : cases) {
+    SCOPED_TRACE(each.what);
+    Host host;
+    host.connect();
+    host.post_receive(2'000);
+    std::uint32_t psn = 0;
+    for (const auto& [operation, bytes] : each.packets) {
+      auto packet = remote(host, operation, psn++, 0, 2 * mtu + 100);
+      host.deliver(packet, bytes_of(bytes));
+    }
+    EXPECT_EQ(answers(host),
+              (Answers{nak(static_cast<int>(psn) - 1, NakCode::invalid_request, 0)}));
+    EXPECT_EQ(host.qp->state(), QpState::error);
+    const auto completions = host.completions();
+    ASSERT_EQ(completions.size(), 1u) << "the receive, once";
+    EXPECT_NE(completions[0].status, CompletionStatus::success);
+    // In error it answers nobody.
+    host.deliver(request(Operation::send_only, psn - 1));
+    EXPECT_TRUE(answers(host).empty());
+  }
+}
+
+TEST(RcResponder, AMessageTooLongForItsReceive) {
+  Host host;
+  host.connect();
+  host.post_receive(mtu + 10);
+  host.post_receive(10);
+  host.deliver(request(Operation::send_first, 0), bytes_of(mtu));
+  host.deliver(request(Operation::send_last, 1), bytes_of(11));
+  const auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 2u);
+  EXPECT_EQ(completions[0].status, CompletionStatus::local_length_error);
+  EXPECT_EQ(completions[1].status, CompletionStatus::flushed);
+  EXPECT_EQ(host.memory[receive_offset + mtu + 10], Host::pattern(receive_offset + mtu + 10));
+  EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::invalid_request, 0)}));
+  EXPECT_TRUE(host.raised().empty()) << "the completion says it";
+}
+
+TEST(RcResponder, AReceiveWhoseMemoryIsNotItsOwn) {
+  Host host;
+  host.connect();
+  const verbs::Sge bad{testing::iova, 100, LocalKey{host.region.key ^ 1}};
+  Host::must(host.qp->post_receive({7, {&bad, 1}}));
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  const auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].status, CompletionStatus::local_protection_error);
+  EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::remote_operational_error, 0)}));
+  EXPECT_EQ(host.memory[0], Host::pattern(0));
+}
+
+// --- receiver not ready ---
+
+TEST(RcResponder, NoReceive) {
+  Host host;
+  host.connect();
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  const Answer not_ready{Operation::acknowledge, 0, {AckKind::rnr_nak, 12}, 0};
+  EXPECT_EQ(answers(host), (Answers{not_ready}));
+  host.deliver(request(Operation::send_only, 1), bytes_of(10));
+  EXPECT_TRUE(answers(host).empty()) << "what follows is not answered";
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{not_ready})) << "each try is";
+  host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
+  EXPECT_EQ(host.counters().rnr_naks_sent, 2u);
+}
+
+TEST(RcResponder, WriteWithImmediateNeedsAReceiveAtItsEnd) {
+  Host host;
+  host.connect();
+  const auto data = bytes_of(mtu + 4);
+  const std::span<const std::byte> all(data);
+  host.deliver(remote(host, Operation::write_first, 0, 100, mtu + 4), all.first(mtu));
+  host.deliver(request(Operation::write_last_with_immediate, 1), all.subspan(mtu));
+  EXPECT_EQ(answers(host)[0].syndrome.kind, AckKind::rnr_nak);
+  EXPECT_EQ(host.memory[100 + mtu], Host::pattern(100 + mtu)) << "nothing of it is executed yet";
+  host.post_receive(0);
+  host.deliver(request(Operation::write_last_with_immediate, 1), all.subspan(mtu));
+  const auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].opcode, CompletionOpcode::receive_write_with_immediate);
+  EXPECT_EQ(completions[0].byte_length, data.size());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + 100));
+}
+
+// --- WRITE ---
+
+TEST(RcResponder, WritePlacesBytesAndNothingElse) {
+  Host host;
+  host.connect();
+  const auto data = bytes_of(mtu + 3);
+  const std::span<const std::byte> all(data);
+  host.deliver(remote(host, Operation::write_first, 0, 1'000, mtu + 3), all.first(mtu));
+  host.deliver(request(Operation::write_last, 1), all.subspan(mtu));
+  EXPECT_EQ(answers(host), (Answers{ack(1, 1, 0)}));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + 1'000));
+  EXPECT_EQ(host.memory[999], Host::pattern(999));
+  EXPECT_EQ(host.memory[1'000 + data.size()], Host::pattern(1'000 + data.size()));
+  EXPECT_TRUE(host.completions().empty());
+  // Repeated later, it must not undo what the application has done since.
+  host.memory[1'000] = std::byte{0x5A};
+  host.deliver(remote(host, Operation::write_first, 0, 1'000, mtu + 3), all.first(mtu));
+  EXPECT_EQ(host.memory[1'000], std::byte{0x5A});
+  EXPECT_EQ(answers(host), (Answers{ack(1, 1, 0)}));
+}
+
+TEST(RcResponder, AccessIsCheckedForTheWholeMessage) {
+  const auto refused = [](auto change, Operation operation = Operation::write_only,
+                          NakCode code = NakCode::remote_access_error,
+                          EventType event = EventType::qp_access_error, Options options = {}) {
+    Host host(options);
+    host.connect();
+    auto packet = remote(host, operation, 0, 0, operation == Operation::write_first ? 2 * mtu : 8);
+    change(packet, host);
+    const bool write = operation == Operation::write_only || operation == Operation::write_first;
+    host.deliver(packet, bytes_of(operation == Operation::write_first ? mtu : write ? 8 : 0));
+    EXPECT_EQ(answers(host), (Answers{nak(0, code, 0)}));
+    EXPECT_EQ(host.raised(), (std::vector{event}));
+    for (std::size_t i = 0; i < host.memory.size(); ++i) {
+      if (host.memory[i] != Host::pattern(i)) return false;
+    }
+    return host.qp->state() == QpState::error;
+  };
+  const std::uint64_t end = testing::iova + 32'768;
+  for (const Operation each : {Operation::write_only, Operation::read_request, Operation::fetch_add,
+                               Operation::compare_swap}) {
+    EXPECT_TRUE(refused([](wire::Packet& p, Host&) { p.rkey.value ^= 1; }, each));
+    EXPECT_TRUE(refused([&](wire::Packet& p, Host&) { p.virtual_address = end; }, each));
+    EXPECT_TRUE(
+        refused([](wire::Packet& p, Host&) { p.virtual_address = testing::iova - 8; }, each));
+    EXPECT_TRUE(refused([](wire::Packet& p, Host&) { p.virtual_address = ~7ull; }, each));
+    EXPECT_TRUE(
+        refused([](wire::Packet&, Host& h) { h.region.access = Access::local_write; }, each));
+    Options options;
+    options.access = {};
+    EXPECT_TRUE(refused([](wire::Packet&, Host&) {}, each, NakCode::invalid_request,
+                        EventType::qp_request_error, options));
+  }
+  // The first packet lies within, the message does not.
+  EXPECT_TRUE(refused([&](wire::Packet& p, Host&) { p.virtual_address = end - mtu; },
+                      Operation::write_first));
+}
+
+// IBTA 9.7.7.1.2: no message is longer than 2^31 bytes.
+TEST(RcResponder, LengthsBeyondAnyMessage) {
+  for (const Operation operation : {Operation::write_first, Operation::read_request}) {
+    Host host;
+    host.connect();
+    host.region.length = std::uint64_t{1} << 33;  // as if so much were registered
+    auto packet = remote(host, operation, 0, 0, 0xFFFF'FFFF);
+    host.deliver(packet, bytes_of(operation == Operation::write_first ? mtu : 0));
+    EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::invalid_request, 0)}));
+  }
+}
+
+TEST(RcResponder, NoBytesNeedNoKey) {
+  Host host;
+  host.connect();
+  auto write = remote(host, Operation::write_only, 0, 0, 0);
+  write.rkey = RemoteKey{1};
+  host.deliver(write);
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
+  auto read = remote(host, Operation::read_request, 1, 0, 0);
+  read.rkey = RemoteKey{1};
+  host.deliver(read);
+  const auto pulled = host.pull();
+  ASSERT_EQ(pulled.size(), 1u);
+  EXPECT_EQ(wire::operation_of(pulled[0].packet.opcode), Operation::read_response_only);
+}
+
+TEST(RcResponder, ARegionThatGoesAwayInTheMiddle) {
+  Host host;
+  host.connect();
+  host.deliver(remote(host, Operation::write_first, 0, 0, 2 * mtu), bytes_of(mtu));
+  host.environment.keys.renew(host.region);
+  host.deliver(request(Operation::write_last, 1), bytes_of(mtu));
+  EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::remote_access_error, 0)}));
+  EXPECT_EQ(host.memory[mtu], Host::pattern(mtu));
+}
+
+// --- READ ---
+
+TEST(RcResponder, ReadPastExpectedFutureMalformed) {
+  Host host;
+  host.connect();
+  const std::uint32_t bytes = 2 * mtu + 5;
+  host.deliver(remote(host, Operation::read_request, 1, 0, bytes));
+  EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::psn_sequence_error, 0)}));
+  host.deliver(remote(host, Operation::read_request, 0, 64, bytes));
+  auto pulled = host.pull();
+  ASSERT_EQ(pulled.size(), 3u);
+  std::vector<std::byte> data;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(pulled[i].packet.psn, first_psn + i);
+    data.insert(data.end(), pulled[i].payload.begin(), pulled[i].payload.end());
+  }
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + 64));
+  EXPECT_EQ(pulled[2].packet.msn, 1u);
+  // The requester lost the last two and asks from there on.
+  host.deliver(remote(host, Operation::read_request, 1, 64 + mtu, mtu + 5));
+  pulled = host.pull();
+  ASSERT_EQ(pulled.size(), 2u);
+  EXPECT_EQ(wire::operation_of(pulled[0].packet.opcode), Operation::read_response_first);
+  EXPECT_EQ(pulled[0].packet.psn, first_psn + 1);
+  EXPECT_EQ(pulled[0].payload[0], host.memory[64 + mtu]);
+  // Neither all of it executed nor all of it new: not to be answered.
+  host.deliver(remote(host, Operation::read_request, 1, 64 + mtu, 4 * mtu));
+  EXPECT_TRUE(answers(host).empty());
+  // The next one takes its place after the last response.
+  host.deliver(remote(host, Operation::read_request, 3, 0, 1));
+  EXPECT_EQ(host.pull()[0].packet.psn, first_psn + 3);
+}
+
+TEST(RcResponder, AnswersKeepTheirOrder) {
+  Host host;
+  host.connect();
+  host.post_receive(10);
+  host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0));
+  host.deliver(remote(host, Operation::read_request, 1, 0, 2 * mtu));
+  host.deliver(request(Operation::send_only, 3));
+  const auto all = answers(host);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].operation, Operation::read_response_first);
+  EXPECT_EQ(all[1].psn, 2);
+  EXPECT_EQ(all[2], ack(3, 3, 0));
+}
+
+TEST(RcResponder, MoreThanTheDepth) {
+  Options options;
+  options.depth = 2;
+  Host host(options);
+  host.connect();
+  std::uint32_t psn = 0;
+  for (; psn < 4 && host.qp->state() == QpState::rts; ++psn) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+  }
+  // One of slack, for a duplicate beside a full set.
+  EXPECT_EQ(psn, 4u);
+  const auto all = answers(host);
+  EXPECT_EQ(all.back(), nak(3, NakCode::invalid_request, 3));
+  options.depth = 0;
+  Host none(options);
+  none.connect();
+  none.deliver(remote(none, Operation::read_request, 0, 0, 1));
+  EXPECT_EQ(answers(none), (Answers{nak(0, NakCode::invalid_request, 0)}));
+}
+
+// What the network delivers again takes no room from what is new.
+TEST(RcResponder, LateDuplicatesDoNotFillTheDepth) {
+  Options options;
+  options.depth = 1;
+  Host host(options);
+  host.connect();
+  for (std::uint32_t psn = 0; psn < 3; ++psn) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+    host.pull();
+  }
+  for (std::uint32_t psn = 0; psn < 3; ++psn) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+  }
+  host.deliver(remote(host, Operation::read_request, 3, 0, 1));
+  EXPECT_EQ(host.qp->state(), QpState::rts);
+  EXPECT_EQ(answers(host).back().psn, 3);
+}
+
+// The memory of a READ that was answered long ago may be gone when a copy of it arrives.
+TEST(RcResponder, ALateReadOfMemoryThatIsGone) {
+  Host host;
+  host.connect();
+  const auto read = remote(host, Operation::read_request, 0, 0, 8);
+  host.deliver(read);
+  host.pull();
+  host.environment.keys.renew(host.region);
+  host.deliver(read);
+  EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::remote_access_error, 1)}));
+  EXPECT_EQ(host.qp->state(), QpState::rts);
+  EXPECT_TRUE(host.raised().empty());
+}
+
+TEST(RcResponder, ARegionThatGoesAwayBeforeItIsRead) {
+  Host host;
+  host.connect();
+  host.deliver(remote(host, Operation::read_request, 0, 0, 8));
+  host.environment.keys.renew(host.region);
+  EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::remote_access_error, 1)}));
+  EXPECT_EQ(host.qp->state(), QpState::error);
+}
+
+// --- atomics ---
+
+std::uint64_t word_at(const Host& host, std::size_t offset) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, host.memory.data() + offset, sizeof word);
+  return word;
+}
+
+TEST(RcResponder, AtomicsAreExecutedOnceAndAnsweredAsOften) {
+  Host host;
+  host.connect();
+  const std::uint64_t before = word_at(host, 16);
+  auto add = remote(host, Operation::fetch_add, 0, 16, 0);
+  add.swap_or_add = 5;
+  for (int i = 0; i < 3; ++i) {
+    host.deliver(add);
+    const auto pulled = host.pull();
+    ASSERT_EQ(pulled.size(), 1u);
+    EXPECT_EQ(pulled[0].packet.original, before);
+    EXPECT_EQ(pulled[0].packet.psn, first_psn);
+  }
+  EXPECT_EQ(word_at(host, 16), before + 5);
+  auto swap = remote(host, Operation::compare_swap, 1, 16, 0);
+  swap.compare = before;
+  swap.swap_or_add = 77;
+  host.deliver(swap);
+  EXPECT_EQ(host.pull()[0].packet.original, before + 5);
+  EXPECT_EQ(word_at(host, 16), before + 5) << "no match, no swap";
+  swap.psn = first_psn + 2;
+  swap.compare = before + 5;
+  host.deliver(swap);
+  host.deliver(swap);  // before its answer has left
+  EXPECT_EQ(host.pull().size(), 1u);
+  EXPECT_EQ(word_at(host, 16), 77u);
+  host.deliver(swap);
+  EXPECT_EQ(host.pull()[0].packet.original, before + 5);
+  host.deliver(remote(host, Operation::fetch_add, 4, 16, 0));
+  EXPECT_EQ(answers(host), (Answers{nak(3, NakCode::psn_sequence_error, 3)})) << "of the future";
+}
+
+TEST(RcResponder, AnAtomicWhoseResultIsGoneIsNotAnswered) {
+  Options options;
+  options.depth = 2;
+  Host host(options);
+  host.connect();
+  for (std::uint32_t psn = 0; psn < 3; ++psn) {
+    host.deliver(remote(host, Operation::fetch_add, psn, 16, 0));
+    host.pull();
+  }
+  host.deliver(remote(host, Operation::fetch_add, 0, 16, 0));
+  EXPECT_TRUE(host.pull().empty());
+  host.deliver(remote(host, Operation::fetch_add, 1, 16, 0));
+  EXPECT_EQ(host.pull().size(), 1u);
+}
+
+TEST(RcResponder, AtomicsAreAligned) {
+  for (std::uint64_t offset = 1; offset < 8; ++offset) {
+    Host host;
+    host.connect();
+    host.deliver(remote(host, Operation::fetch_add, 0, 16 + offset, 0));
+    EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::invalid_request, 0)}));
+  }
+}
+
+// --- windows ---
+
+TEST(RcResponder, SendWithInvalidate) {
+  for (const bool right_key : {true, false}) {
+    Host host;
+    host.connect();
+    host.post_receive(10);
+    verbs::MemoryWindow window;
+    window.pd = &host.pd;
+    window.type = verbs::WindowType::type2;
+    host.environment.keys.add(window);
+    verbs::WindowBinding binding{&host.region, testing::iova, 64, Access::remote_write,
+                                 RemoteKey{window.key + 1}};
+    ASSERT_TRUE(host.environment.keys.bind(window, host.pd, host.qp->number, binding));
+    auto packet = request(Operation::send_only_with_invalidate, 0);
+    packet.invalidate_rkey = RemoteKey{window.key + (right_key ? 0 : 1)};
+    host.deliver(packet, bytes_of(3));
+    const auto completions = host.completions();
+    ASSERT_EQ(completions.size(), 1u);
+    EXPECT_EQ(window.region == nullptr, right_key);
+    if (right_key) {
+      EXPECT_TRUE(completions[0].has_invalidate);
+      EXPECT_EQ(completions[0].invalidated_rkey, packet.invalidate_rkey);
+      EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
+    } else {
+      EXPECT_EQ(completions[0].status, CompletionStatus::memory_window_bind_error);
+      EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::remote_access_error, 0)}));
+      EXPECT_EQ(host.qp->state(), QpState::error);
+    }
+  }
+}
+
+// --- shared receive queue ---
+
+TEST(RcResponder, SharedReceives) {
+  Options options;
+  options.shared_receives = true;
+  Host host(options);
+  host.connect();
+  host.srq.limit = 2;
+  for (int i = 0; i < 3; ++i) host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0));
+  EXPECT_TRUE(host.raised().empty());
+  const auto first = answers(host);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].syndrome.value, no_credits_code) << "shared receives are no credits";
+  host.deliver(request(Operation::send_only, 1));
+  EXPECT_EQ(host.raised(), (std::vector{EventType::srq_limit_reached}));
+  host.deliver(request(Operation::send_only, 2));
+  EXPECT_TRUE(host.raised().empty()) << "once armed, once told";
+  // A message holds one when the queue pair fails; the others are not its own.
+  host.post_receive(2 * mtu);
+  host.post_receive(10);
+  host.completions();
+  host.deliver(request(Operation::send_first, 3), bytes_of(mtu));
+  Host::must(host.step({}, QpState::error));
+  const auto completions = host.completions();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].wr_id, 1'003u);
+  EXPECT_EQ(completions[0].status, CompletionStatus::flushed);
+  EXPECT_EQ(host.raised(), (std::vector{EventType::last_wqe_reached}));
+  EXPECT_EQ(host.srq.queue.size(), 1u);
+  Host::must(host.step({}, QpState::error));
+  EXPECT_TRUE(host.raised().empty()) << "the last receive is reached once";
+}
+
+// --- states ---
+
+TEST(RcResponder, StatesThatReceive) {
+  Host host;
+  host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0));
+  EXPECT_TRUE(host.completions().empty()) << "INIT";
+  host.to_rtr();
+  host.deliver(request(Operation::send_only, 0));
+  EXPECT_EQ(host.completions().size(), 1u) << "RTR";
+  EXPECT_EQ(host.raised(), (std::vector{EventType::communication_established}));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
+  host.to_rts();
+  host.post_receive(10);
+  Host::must(host.step({}, QpState::sqd));
+  host.deliver(request(Operation::send_only, 1));
+  EXPECT_EQ(host.completions().size(), 1u) << "SQD";
+  EXPECT_EQ(answers(host).size(), 1u);
+  EXPECT_TRUE(host.raised().empty());
+}
+
+TEST(RcResponder, FromElsewhereOrOfAnotherTransport) {
+  Host host;
+  host.connect();
+  host.post_receive(10);
+  wire::IpUdp ip;
+  ip.source = Gid::from_ipv4(0x0A00'0009);
+  host.qp->handle_packet(host.now, request(Operation::send_only, 0), {}, ip);
+  for (const auto transport : {wire::TransportClass::uc, wire::TransportClass::ud}) {
+    host.deliver(testing::packet(transport, Operation::send_only, first_psn));
+  }
+  EXPECT_TRUE(host.completions().empty());
+  EXPECT_TRUE(host.pull().empty());
+  EXPECT_EQ(host.counters().dropped_packets, 3u);
+}
+
+TEST(RcResponder, AnOverrunQueueEndsTheQueuePair) {
+  Options options;
+  options.cq_entries = 1;
+  Host host(options);
+  host.connect();
+  for (int i = 0; i < 3; ++i) host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0));
+  host.deliver(request(Operation::send_only, 1));
+  EXPECT_EQ(host.qp->state(), QpState::error);
+  EXPECT_EQ(host.raised(), (std::vector{EventType::cq_error, EventType::qp_fatal}));
+}
+
+TEST(RcResponder, GhostPayloads) {
+  Host host;
+  host.region.memory = nullptr;
+  host.connect();
+  host.post_receive(100);
+  auto packet = request(Operation::send_only, 0);
+  packet.destination_qp = host.qp->number;
+  wire::IpUdp ip;
+  ip.source = testing::peer_gid;
+  host.qp->handle_packet(host.now, packet, {nullptr, 90}, ip);
+  EXPECT_EQ(host.completions()[0].byte_length, 90u);
+  host.deliver(remote(host, Operation::read_request, 1, 0, 10));
+  OutgoingPacket out;
+  ASSERT_TRUE(host.qp->pull_packet(host.now, out));
+  EXPECT_EQ(out.payload_bytes, 10u);
+  EXPECT_EQ(out.piece_count, 0);
+}
+
+}  // namespace
+}  // namespace tulle::transport::rc

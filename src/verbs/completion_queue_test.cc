@@ -1,0 +1,138 @@
+#include "verbs/completion_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+
+namespace tulle::verbs {
+namespace {
+
+Completion completion(std::uint64_t wr_id, bool solicited = false,
+                      CompletionStatus status = CompletionStatus::success,
+                      QpNumber qp = QpNumber(1)) {
+  Completion out;
+  out.wr_id = wr_id;
+  out.solicited = solicited;
+  out.status = status;
+  out.qp = qp;
+  return out;
+}
+
+std::vector<std::uint64_t> drain(CompletionQueue& cq) {
+  std::vector<std::uint64_t> out;
+  for (std::array<Completion, 3> batch;;) {
+    const std::uint32_t count = cq.poll(batch);
+    for (std::uint32_t i = 0; i < count; ++i) out.push_back(batch[i].wr_id);
+    if (count == 0) return out;
+  }
+}
+
+TEST(CompletionQueue, FirstInFirstOut) {
+  CompletionEvents events;
+  CompletionQueue cq(4, events, nullptr);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(cq.push(completion(2 * i)));
+    EXPECT_TRUE(cq.push(completion(2 * i + 1)));
+    EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{2 * i, 2 * i + 1}));
+  }
+  std::array<Completion, 0> none;
+  EXPECT_EQ(cq.poll(none), 0u);
+}
+
+// IBTA 10.2.6.2: what does not fit is lost, and the queue in error from then on; what was queued is still there.
+TEST(CompletionQueue, Overrun) {
+  CompletionEvents events;
+  CompletionQueue cq(2, events, nullptr);
+  EXPECT_TRUE(cq.push(completion(1)));
+  EXPECT_TRUE(cq.push(completion(2)));
+  EXPECT_FALSE(cq.overrun());
+  EXPECT_FALSE(cq.push(completion(3)));
+  EXPECT_TRUE(cq.overrun());
+  EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_FALSE(cq.push(completion(4)));
+  EXPECT_TRUE(drain(cq).empty());
+}
+
+TEST(CompletionQueue, ResizeKeepsWhatIsQueued) {
+  CompletionEvents events;
+  CompletionQueue cq(3, events, nullptr);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    cq.push(completion(100 + i));
+    if (i < 2) drain(cq);
+  }
+  EXPECT_FALSE(cq.resize(2));
+  EXPECT_EQ(cq.capacity(), 3u);
+  EXPECT_TRUE(cq.resize(8));
+  EXPECT_EQ(cq.capacity(), 8u);
+  EXPECT_TRUE(cq.push(completion(105)));
+  EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{102, 103, 104, 105}));
+  EXPECT_TRUE(cq.resize(1));
+  EXPECT_TRUE(cq.push(completion(106)));
+  EXPECT_FALSE(cq.push(completion(107)));
+}
+
+TEST(CompletionQueue, OneEventForEachArming) {
+  CompletionEvents events;
+  CompletionQueue cq(16, events, nullptr);
+  cq.push(completion(1));
+  EXPECT_EQ(events.take(), nullptr) << "not armed";
+  cq.arm(false);
+  EXPECT_EQ(events.take(), nullptr) << "what was there before raises none";
+  cq.push(completion(2));
+  cq.push(completion(3));
+  EXPECT_EQ(events.take(), &cq);
+  EXPECT_EQ(events.take(), nullptr);
+  cq.push(completion(4));
+  EXPECT_EQ(events.take(), nullptr) << "disarmed by its event";
+}
+
+// IBTA 11.4.2.2.
+TEST(CompletionQueue, SolicitedOnly) {
+  CompletionEvents events;
+  CompletionQueue cq(16, events, nullptr);
+  cq.arm(true);
+  cq.push(completion(1));
+  EXPECT_EQ(events.take(), nullptr);
+  cq.push(completion(2, true));
+  EXPECT_EQ(events.take(), &cq);
+  cq.arm(true);
+  cq.push(completion(3, false, CompletionStatus::flushed));
+  EXPECT_EQ(events.take(), &cq) << "a failure counts as solicited";
+  // The wider request stands, in either order.
+  cq.arm(true);
+  cq.arm(false);
+  cq.push(completion(4));
+  EXPECT_EQ(events.take(), &cq);
+  cq.arm(false);
+  cq.arm(true);
+  cq.push(completion(5));
+  EXPECT_EQ(events.take(), &cq);
+}
+
+TEST(CompletionQueue, EventsInTheOrderInWhichTheyCame) {
+  CompletionEvents events;
+  CompletionQueue a(4, events, nullptr), b(4, events, nullptr);
+  auto c = std::make_unique<CompletionQueue>(4, events, nullptr);
+  for (CompletionQueue* cq : {&b, c.get(), &a}) {
+    cq->arm(false);
+    cq->push(completion(1));
+  }
+  c.reset();  // one that goes away owes nothing any more
+  EXPECT_EQ(events.take(), &b);
+  EXPECT_EQ(events.take(), &a);
+  EXPECT_EQ(events.take(), nullptr);
+}
+
+TEST(CompletionQueue, ForgetsOneQueuePair) {
+  CompletionEvents events;
+  CompletionQueue cq(8, events, nullptr);
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    cq.push(completion(i, false, CompletionStatus::success, QpNumber(i % 2 == 0 ? 7 : 8)));
+  }
+  cq.forget(QpNumber(7));
+  EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1, 3, 5}));
+}
+
+}  // namespace
+}  // namespace tulle::verbs

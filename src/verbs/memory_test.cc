@@ -1,0 +1,251 @@
+#include "verbs/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <memory>
+#include <set>
+
+namespace tulle::verbs {
+namespace {
+
+constexpr std::uint64_t iova = 0x7000'0000'0000;
+constexpr std::uint64_t bytes = 4'096;
+constexpr auto all = AccessFlags::from_bits(1 | 2 | 4 | 8 | 16);
+using Verdict = KeyTable::Verdict;
+
+class Memory : public testing::Test {
+ protected:
+  Memory() {
+    init(region_, pd_);
+    init(foreign_, other_pd_);
+    window_.pd = &pd_;
+    window_.type = WindowType::type2;
+    keys_.add(window_);
+    type1_.pd = &pd_;
+    keys_.add(type1_);
+  }
+
+  void init(MemoryRegion& region, ProtectionDomain& pd) {
+    region.pd = &pd;
+    region.memory = memory_.data();
+    region.length = bytes;
+    region.iova = iova;
+    region.access = all;
+    keys_.add(region);
+  }
+
+  Verdict local(std::uint64_t address, std::uint64_t count, bool write = true) {
+    return keys_.local(region_.lkey(), pd_, address, count, write).verdict;
+  }
+  Verdict remote(RemoteKey key, std::uint64_t address, std::uint64_t count,
+                 AccessFlags needed = Access::remote_write, QpNumber qp = QpNumber(1)) {
+    return keys_.remote(key, pd_, qp, address, count, needed).verdict;
+  }
+  WindowBinding binding(const MemoryWindow& window) {
+    WindowBinding binding;
+    binding.region = &region_;
+    binding.address = iova + 1'024;
+    binding.length = 512;
+    binding.access = AccessFlags(Access::remote_write) | Access::remote_read;
+    binding.new_key = RemoteKey{window.key ^ 0x55};
+    return binding;
+  }
+
+  ProtectionDomain pd_, other_pd_;
+  KeyTable keys_{7};
+  std::array<std::byte, bytes> memory_{};
+  MemoryRegion region_, foreign_;
+  MemoryWindow window_, type1_;
+};
+
+TEST_F(Memory, BoundsAreExact) {
+  EXPECT_EQ(local(iova, bytes), Verdict::ok);
+  EXPECT_EQ(local(iova + bytes - 1, 1), Verdict::ok);
+  EXPECT_EQ(local(iova + bytes, 0), Verdict::ok);
+  EXPECT_EQ(local(iova - 1, 1), Verdict::denied);
+  EXPECT_EQ(local(iova, bytes + 1), Verdict::denied);
+  EXPECT_EQ(local(iova + bytes, 1), Verdict::denied);
+  EXPECT_EQ(local(iova + bytes - 1, 2), Verdict::denied);
+}
+
+TEST_F(Memory, SumsThatWrapAreDenied) {
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t address :
+       {iova, iova + 1, iova + bytes, most, most - 7, std::uint64_t{0}}) {
+    for (const std::uint64_t count : {most, most - iova, most - iova + 2, most / 2 + 1}) {
+      EXPECT_EQ(local(address, count), Verdict::denied) << address << " " << count;
+      EXPECT_EQ(remote(region_.rkey(), address, count), Verdict::denied) << address << " " << count;
+    }
+  }
+  // A region that ends with the address space.
+  region_.iova = most - bytes + 1;
+  EXPECT_EQ(local(region_.iova, bytes), Verdict::ok);
+  EXPECT_EQ(local(most, 1), Verdict::ok);
+  EXPECT_EQ(local(most, 2), Verdict::denied);
+}
+
+TEST_F(Memory, GivesTheAddressItself) {
+  EXPECT_EQ(keys_.local(region_.lkey(), pd_, iova + 5, 1, false).memory, memory_.data() + 5);
+  EXPECT_EQ(keys_.remote(region_.rkey(), pd_, QpNumber(1), iova + 6, 1, Access::remote_read).memory,
+            memory_.data() + 6);
+  // A ghost has a length and no bytes.
+  region_.memory = nullptr;
+  const auto grant = keys_.local(region_.lkey(), pd_, iova, 1, true);
+  EXPECT_EQ(grant.verdict, Verdict::ok);
+  EXPECT_EQ(grant.memory, nullptr);
+}
+
+TEST_F(Memory, EachRightIsNeeded) {
+  for (const Access right : {Access::remote_write, Access::remote_read, Access::remote_atomic}) {
+    region_.access = all.without(right);
+    EXPECT_EQ(remote(region_.rkey(), iova, 8, right), Verdict::denied);
+    region_.access = right;
+    EXPECT_EQ(remote(region_.rkey(), iova, 8, right), Verdict::ok);
+  }
+  region_.access = all.without(Access::local_write);
+  EXPECT_EQ(local(iova, 1, true), Verdict::denied);
+  EXPECT_EQ(local(iova, 1, false), Verdict::ok);
+}
+
+TEST_F(Memory, AnotherDomainKeyOrInvalidRegionIsDenied) {
+  EXPECT_EQ(remote(foreign_.rkey(), iova, 1), Verdict::denied);
+  EXPECT_EQ(keys_.local(foreign_.lkey(), pd_, iova, 1, false).verdict, Verdict::denied);
+  for (std::uint32_t bit = 0; bit < 32; ++bit) {
+    const std::uint32_t wrong = region_.key ^ (1u << bit);
+    EXPECT_EQ(remote(RemoteKey{wrong}, iova, 1), Verdict::denied) << bit;
+    EXPECT_EQ(keys_.local(LocalKey{wrong}, pd_, iova, 1, false).verdict, Verdict::denied) << bit;
+  }
+  region_.valid = false;
+  EXPECT_EQ(remote(region_.rkey(), iova, 1), Verdict::denied);
+  EXPECT_EQ(local(iova, 1), Verdict::denied);
+}
+
+// IBTA 9.7.4.1.5.
+TEST_F(Memory, NoBytesNeedNoKey) {
+  const auto grant = keys_.remote(RemoteKey{0xDEAD'BEEF}, pd_, QpNumber(1), 0, 0, all);
+  EXPECT_EQ(grant.verdict, Verdict::ok);
+  EXPECT_EQ(grant.memory, nullptr);
+}
+
+TEST_F(Memory, KeysAreUniqueAndARemovedOneIsGone) {
+  std::set<std::uint32_t> indices;
+  std::vector<std::unique_ptr<MemoryRegion>> regions;
+  for (int i = 0; i < 2'000; ++i) {
+    regions.push_back(std::make_unique<MemoryRegion>());
+    init(*regions.back(), pd_);
+    EXPECT_TRUE(indices.insert(regions.back()->key >> 8).second);
+  }
+  const std::uint32_t old = regions[0]->key;
+  keys_.renew(*regions[0]);
+  EXPECT_NE(regions[0]->key >> 8, old >> 8);
+  EXPECT_EQ(remote(RemoteKey{old}, iova, 1), Verdict::denied);
+  EXPECT_EQ(remote(regions[0]->rkey(), iova, 1), Verdict::ok);
+  for (auto& region : regions) keys_.remove(*region);
+  for (auto& region : regions) EXPECT_EQ(remote(region->rkey(), iova, 1), Verdict::denied);
+  EXPECT_EQ(remote(region_.rkey(), iova, 1), Verdict::ok);
+}
+
+// --- windows ---
+
+TEST_F(Memory, WindowType2OpensJustItsPartToItsQueuePair) {
+  const WindowBinding what = binding(window_);
+  const RemoteKey unbound = window_.rkey();
+  EXPECT_EQ(remote(unbound, iova + 1'024, 1), Verdict::denied);
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), what));
+  EXPECT_EQ(window_.rkey(), what.new_key);
+  EXPECT_EQ(region_.bound_windows, 1u);
+  EXPECT_EQ(remote(unbound, iova + 1'024, 1), Verdict::denied) << "the old key";
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 512), Verdict::ok);
+  EXPECT_EQ(remote(what.new_key, iova + 1'023, 1), Verdict::denied);
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 513), Verdict::denied);
+  EXPECT_EQ(remote(what.new_key, iova + 1'536, 1), Verdict::denied);
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 1, Access::remote_atomic), Verdict::denied);
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 1, Access::remote_read, QpNumber(2)),
+            Verdict::denied);
+  // A window is no local key.
+  EXPECT_EQ(keys_.local(LocalKey{window_.key}, pd_, iova + 1'024, 1, false).verdict,
+            Verdict::denied);
+  const auto grant =
+      keys_.remote(what.new_key, pd_, QpNumber(1), iova + 1'030, 4, Access::remote_read);
+  EXPECT_EQ(grant.memory, memory_.data() + 1'030);
+}
+
+TEST_F(Memory, ZeroBasedWindowCountsFromItsFirstByte) {
+  WindowBinding what = binding(window_);
+  what.access |= Access::zero_based;
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), what));
+  const auto grant = keys_.remote(what.new_key, pd_, QpNumber(1), 3, 509, Access::remote_read);
+  EXPECT_EQ(grant.memory, memory_.data() + 1'027);
+  EXPECT_EQ(remote(what.new_key, 3, 510), Verdict::denied);
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 1), Verdict::denied);
+}
+
+TEST_F(Memory, WindowType2IsBoundOnceUntilInvalidated) {
+  WindowBinding what = binding(window_);
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), what));
+  EXPECT_FALSE(keys_.bind(window_, pd_, QpNumber(1), what));
+  EXPECT_FALSE(keys_.invalidate(what.new_key, pd_, QpNumber(2))) << "another queue pair";
+  EXPECT_FALSE(keys_.invalidate(what.new_key, other_pd_, QpNumber(1))) << "another domain";
+  EXPECT_FALSE(keys_.invalidate(RemoteKey{what.new_key.value ^ 1}, pd_, QpNumber(1)));
+  EXPECT_TRUE(keys_.invalidate(what.new_key, pd_, QpNumber(1)));
+  EXPECT_EQ(region_.bound_windows, 0u);
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 1), Verdict::denied);
+  EXPECT_FALSE(keys_.invalidate(what.new_key, pd_, QpNumber(1))) << "twice";
+  what.new_key = RemoteKey{window_.key + 1};
+  EXPECT_TRUE(keys_.bind(window_, pd_, QpNumber(3), what));
+  EXPECT_EQ(remote(what.new_key, iova + 1'024, 1, Access::remote_write, QpNumber(3)), Verdict::ok);
+}
+
+TEST_F(Memory, WhatBindRefuses) {
+  const auto refused = [this](auto change) {
+    WindowBinding what = binding(window_);
+    change(what);
+    return !keys_.bind(window_, pd_, QpNumber(1), what) && window_.region == nullptr;
+  };
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.region = nullptr; }));
+  EXPECT_TRUE(refused([this](WindowBinding& b) { b.region = &foreign_; }));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.length = 0; }));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.length = bytes; }));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.address = iova - 1; }));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.length = ~0ull - 16; }));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.new_key.value ^= 0x100; })) << "not its index";
+  region_.valid = false;
+  EXPECT_TRUE(refused([](WindowBinding&) {}));
+  region_.valid = true;
+  region_.access = all.without(Access::bind_window);
+  EXPECT_TRUE(refused([](WindowBinding&) {}));
+  // IBTA 10.6.7.2.2: who may write through a window must be allowed to where it is bound.
+  region_.access = all.without(Access::local_write);
+  EXPECT_TRUE(refused([](WindowBinding&) {}));
+  EXPECT_TRUE(refused([](WindowBinding& b) { b.access = Access::remote_atomic; }));
+  EXPECT_FALSE(refused([](WindowBinding& b) { b.access = Access::remote_read; }));
+}
+
+TEST_F(Memory, WindowType1HasANewKeyWithEachBind) {
+  WindowBinding what = binding(type1_);
+  ASSERT_TRUE(keys_.bind(type1_, pd_, QpNumber(1), what));
+  const RemoteKey first = type1_.rkey();
+  EXPECT_EQ(remote(first, iova + 1'024, 1, Access::remote_write, QpNumber(9)), Verdict::ok)
+      << "any queue pair of the domain";
+  what.address = iova;
+  ASSERT_TRUE(keys_.bind(type1_, pd_, QpNumber(1), what));
+  EXPECT_EQ(region_.bound_windows, 1u);
+  EXPECT_EQ(remote(first, iova + 1'024, 1), Verdict::denied);
+  EXPECT_EQ(remote(type1_.rkey(), iova, 1), Verdict::ok);
+  EXPECT_FALSE(keys_.invalidate(type1_.rkey(), pd_, QpNumber(1))) << "type 2's";
+  const RemoteKey second = type1_.rkey();
+  what.length = 0;
+  ASSERT_TRUE(keys_.bind(type1_, pd_, QpNumber(1), what));
+  EXPECT_EQ(remote(second, iova, 1), Verdict::denied);
+  EXPECT_EQ(region_.bound_windows, 0u);
+}
+
+TEST_F(Memory, ARegionIsNotInvalidatedByAPeer) {
+  EXPECT_FALSE(keys_.invalidate(region_.rkey(), pd_, QpNumber(1)));
+  EXPECT_EQ(remote(region_.rkey(), iova, 1), Verdict::ok);
+}
+
+}  // namespace
+}  // namespace tulle::verbs

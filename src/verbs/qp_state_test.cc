@@ -1,0 +1,160 @@
+#include "verbs/qp_state.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace tulle::verbs {
+namespace {
+
+constexpr QpState states[] = {QpState::reset, QpState::init, QpState::rtr,  QpState::rts,
+                              QpState::sqd,   QpState::sqe,  QpState::error};
+constexpr QpType types[] = {QpType::rc, QpType::uc, QpType::ud};
+constexpr int attributes = 22;
+
+// The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of IBTA 11.2.5.2, by the
+// names that the C API has for the attributes: a second hand, not the ladder's own notation.
+const std::map<std::string, QpAttribute> names = {
+    {"CUR_STATE", QpAttribute::current_state},
+    {"SQD_NOTIFY", QpAttribute::sqd_async_notify},
+    {"ACCESS", QpAttribute::access_flags},
+    {"PKEY", QpAttribute::pkey_index},
+    {"PORT", QpAttribute::port},
+    {"QKEY", QpAttribute::qkey},
+    {"AV", QpAttribute::address_vector},
+    {"MTU", QpAttribute::path_mtu},
+    {"TIMEOUT", QpAttribute::timeout},
+    {"RETRY", QpAttribute::retry_count},
+    {"RNR_RETRY", QpAttribute::rnr_retry},
+    {"RQ_PSN", QpAttribute::rq_psn},
+    {"RD_ATOMIC", QpAttribute::max_rd_atomic},
+    {"ALT_PATH", QpAttribute::alternate_path},
+    {"MIN_RNR", QpAttribute::min_rnr_timer},
+    {"SQ_PSN", QpAttribute::sq_psn},
+    {"DEST_RD_ATOMIC", QpAttribute::max_dest_rd_atomic},
+    {"MIG_STATE", QpAttribute::path_migration_state},
+    {"CAP", QpAttribute::capabilities},
+    {"DEST_QPN", QpAttribute::destination_qp},
+    {"RATE", QpAttribute::rate_limit},
+};
+
+QpAttributeMask mask_of(const std::string& words) {
+  QpAttributeMask mask;
+  std::string word;
+  for (const char c : words + " ") {
+    if (c != ' ') {
+      word += c;
+    } else if (!word.empty()) {
+      mask |= names.at(word);
+      word.clear();
+    }
+  }
+  return mask;
+}
+
+struct Row {
+  const char* required;
+  const char* optional;
+};
+using Step = std::tuple<QpType, QpState, QpState>;
+
+const std::map<Step, Row>& table() {
+  using enum QpState;
+  using enum QpType;
+  static const std::map<Step, Row> rows = {
+      {{ud, reset, init}, {"PKEY PORT QKEY", ""}},
+      {{uc, reset, init}, {"PKEY PORT ACCESS", ""}},
+      {{rc, reset, init}, {"PKEY PORT ACCESS", ""}},
+      {{ud, init, init}, {"", "PKEY PORT QKEY"}},
+      {{uc, init, init}, {"", "PKEY PORT ACCESS"}},
+      {{rc, init, init}, {"", "PKEY PORT ACCESS"}},
+      {{ud, init, rtr}, {"", "PKEY QKEY"}},
+      {{uc, init, rtr}, {"AV MTU DEST_QPN RQ_PSN", "PKEY ACCESS ALT_PATH"}},
+      {{rc, init, rtr}, {"AV MTU DEST_QPN RQ_PSN DEST_RD_ATOMIC MIN_RNR", "PKEY ACCESS ALT_PATH"}},
+      {{ud, rtr, rts}, {"SQ_PSN", "CUR_STATE QKEY RATE"}},
+      {{uc, rtr, rts}, {"SQ_PSN", "CUR_STATE ACCESS ALT_PATH MIG_STATE RATE"}},
+      {{rc, rtr, rts},
+       {"SQ_PSN TIMEOUT RETRY RNR_RETRY RD_ATOMIC",
+        "CUR_STATE ACCESS ALT_PATH MIG_STATE MIN_RNR RATE"}},
+      {{ud, rts, rts}, {"", "CUR_STATE QKEY RATE"}},
+      {{uc, rts, rts}, {"", "CUR_STATE ACCESS ALT_PATH MIG_STATE RATE"}},
+      {{rc, rts, rts}, {"", "CUR_STATE ACCESS ALT_PATH MIG_STATE MIN_RNR RATE"}},
+      {{ud, rts, sqd}, {"", "SQD_NOTIFY"}},
+      {{uc, rts, sqd}, {"", "SQD_NOTIFY"}},
+      {{rc, rts, sqd}, {"", "SQD_NOTIFY"}},
+      {{ud, sqd, rts}, {"", "CUR_STATE QKEY RATE"}},
+      {{uc, sqd, rts}, {"", "CUR_STATE ACCESS ALT_PATH MIG_STATE RATE"}},
+      {{rc, sqd, rts}, {"", "CUR_STATE ACCESS ALT_PATH MIG_STATE MIN_RNR RATE"}},
+      {{ud, sqd, sqd}, {"", "PKEY QKEY"}},
+      {{uc, sqd, sqd}, {"", "AV ALT_PATH ACCESS PKEY MIG_STATE"}},
+      {{rc, sqd, sqd},
+       {"",
+        "PORT AV TIMEOUT RETRY RNR_RETRY RD_ATOMIC DEST_RD_ATOMIC ALT_PATH ACCESS PKEY MIN_RNR "
+        "MIG_STATE"}},
+      {{ud, sqe, rts}, {"", "CUR_STATE QKEY RATE"}},
+      {{uc, sqe, rts}, {"", "CUR_STATE ACCESS RATE"}},
+  };
+  return rows;
+}
+
+QpAttributeMask attribute(int bit) { return QpAttributeMask::from_bits(1u << bit); }
+
+// The verdict on a step with just these attributes, by the table above.
+LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask given) {
+  given = given.without(QpAttribute::state);
+  if (to == QpState::reset || to == QpState::error) {
+    return given.any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
+  }
+  const auto row = table().find({type, from, to});
+  if (row == table().end()) return LadderVerdict::no_such_step;
+  const QpAttributeMask required = mask_of(row->second.required);
+  if (!given.has_all(required)) return LadderVerdict::attribute_missing;
+  const QpAttributeMask allowed = required | mask_of(row->second.optional);
+  return given.without(allowed).any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
+}
+
+// Every type, every pair of states; with the required attributes, with each one more, with each one less.
+TEST(QpLadder, WholeTable) {
+  for (const QpType type : types) {
+    for (const QpState from : states) {
+      for (const QpState to : states) {
+        SCOPED_TRACE(testing::Message()
+                     << "type " << static_cast<int>(type) << ", " << static_cast<int>(from)
+                     << " to " << static_cast<int>(to));
+        const auto row = table().find({type, from, to});
+        const QpAttributeMask base =
+            row == table().end() ? QpAttributeMask() : mask_of(row->second.required);
+        EXPECT_EQ(check_step(type, from, to, base), expected(type, from, to, base));
+        for (int bit = 0; bit < attributes; ++bit) {
+          const QpAttributeMask more = base | attribute(bit), less = base.without(attribute(bit));
+          EXPECT_EQ(check_step(type, from, to, more), expected(type, from, to, more)) << bit;
+          EXPECT_EQ(check_step(type, from, to, less), expected(type, from, to, less)) << bit;
+        }
+      }
+    }
+  }
+}
+
+TEST(QpLadder, ResetAndErrorFromEverywhere) {
+  for (const QpType type : types) {
+    for (const QpState from : states) {
+      EXPECT_EQ(check_step(type, from, QpState::reset, QpAttribute::state), LadderVerdict::ok);
+      EXPECT_EQ(check_step(type, from, QpState::error, QpAttribute::state), LadderVerdict::ok);
+    }
+  }
+}
+
+TEST(QpLadder, OnlyTheSendQueueErrorOfUnreliableOnesIsLeft) {
+  EXPECT_EQ(check_step(QpType::rc, QpState::sqe, QpState::rts, QpAttribute::state),
+            LadderVerdict::no_such_step);
+  EXPECT_EQ(check_step(QpType::uc, QpState::sqe, QpState::rts, QpAttribute::state),
+            LadderVerdict::ok);
+  EXPECT_EQ(check_step(QpType::ud, QpState::sqe, QpState::rts, QpAttribute::state),
+            LadderVerdict::ok);
+}
+
+}  // namespace
+}  // namespace tulle::verbs

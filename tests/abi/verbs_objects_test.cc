@@ -1,0 +1,295 @@
+// The C API over a loopback device: what a device says of itself, how objects come and go, and events.
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <chrono>
+#include <thread>
+
+#include "verbs_fixture.h"
+
+namespace tulle::shim {
+namespace {
+
+TEST_F(Verbs, DeviceAnswersForItself) {
+  ibv_device_attr_ex attributes = {};
+  ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
+  EXPECT_EQ(attributes.orig_attr.phys_port_cnt, 1);
+  EXPECT_EQ(attributes.orig_attr.node_guid, ibv_get_device_guid(context->device));
+  EXPECT_EQ(attributes.device_cap_flags_ex, attributes.orig_attr.device_cap_flags);
+  EXPECT_EQ(attributes.odp_caps.general_caps, 0u);
+  ibv_port_attr port = {};
+  ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(port.active_mtu, IBV_MTU_1024);
+  EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+  EXPECT_EQ(port.flags & IBV_QPF_GRH_REQUIRED, IBV_QPF_GRH_REQUIRED);
+  EXPECT_EQ(ibv_query_port(context, 2, &port), EINVAL);
+  EXPECT_STREQ(ibv_get_device_name(context->device), "tulle0");
+  EXPECT_STREQ(context->device->dev_name, "uverbs0");
+}
+
+TEST_F(Verbs, GidsAreListed) {
+  std::array<ibv_gid_entry, 4> entries;
+  ASSERT_EQ(ibv_query_gid_table(context, entries.data(), entries.size(), 0), 2);
+  EXPECT_EQ(entries[0].gid_type, IBV_GID_TYPE_ROCE_V2);
+  EXPECT_EQ(entries[0].gid.raw[12], 127);
+  EXPECT_EQ(entries[1].gid_index, 1u);
+  EXPECT_EQ(entries[1].ndev_ifindex, 1u);
+  ibv_gid gid;
+  ASSERT_EQ(ibv_query_gid(context, 1, 1, &gid), 0);
+  EXPECT_EQ(std::memcmp(&gid, &entries[1].gid, sizeof gid), 0);
+  ASSERT_EQ(ibv_query_gid(context, 1, 9, &gid), 0);
+  EXPECT_EQ(gid.global.interface_id, 0u);
+  __be16 pkey = 0;
+  ASSERT_EQ(ibv_query_pkey(context, 1, 0, &pkey), 0);
+  EXPECT_EQ(pkey, 0xFFFF);
+  EXPECT_EQ(ibv_get_pkey_index(context, 1, pkey), 0);
+}
+
+TEST_F(Verbs, SharedReceiveQueueServesAndWarns) {
+  ibv_srq_init_attr init = {nullptr, {8, 2, 0}};
+  ibv_srq* srq = ibv_create_srq(pd, &init);
+  ASSERT_NE(srq, nullptr);
+  a = create(IBV_QPT_RC);
+  b = create(IBV_QPT_RC, 0, srq);
+  connect(a, b);
+  connect(b, a);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ibv_sge sge = piece(4096 + 64 * i, 64);
+    ibv_recv_wr wr = {i, nullptr, &sge, 1};
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(srq, &wr, &bad), 0);
+  }
+  ibv_srq_attr attributes = {0, 0, 3};
+  ASSERT_EQ(ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT), 0);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_SEND, &sge, 0);
+  ASSERT_EQ(post(a, wr), 0);
+  expect(0, IBV_WC_RECV);
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  EXPECT_EQ(event.element.srq, srq);
+  ASSERT_EQ(ibv_query_srq(srq, &attributes), 0);
+  EXPECT_EQ(attributes.max_wr, 8u);
+  EXPECT_EQ(attributes.srq_limit, 0u);
+  EXPECT_EQ(ibv_destroy_srq(srq), EBUSY);
+  ASSERT_EQ(ibv_destroy_qp(b), 0);
+  qps.pop_back();
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(Verbs, EventsWakeAndAreAcknowledged) {
+  create_pair(IBV_QPT_RC);
+  pollfd readable = {channel->fd, POLLIN, 0};
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  EXPECT_EQ(::poll(&readable, 1, 0), 0);
+  ASSERT_EQ(receive(b, 1, 4096, 64), 0);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+  ASSERT_EQ(post(a, wr), 0);
+  EXPECT_EQ(::poll(&readable, 1, 1000), 1);
+  ibv_cq* event_cq = nullptr;
+  void* event_context = nullptr;
+  ASSERT_EQ(ibv_get_cq_event(channel, &event_cq, &event_context), 0);
+  EXPECT_EQ(event_cq, cq);
+  EXPECT_EQ(event_context, this);
+  EXPECT_EQ(::poll(&readable, 1, 0), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), EBUSY);
+  ASSERT_EQ(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK), 0);
+  EXPECT_EQ(ibv_get_cq_event(channel, &event_cq, &event_context), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  // Destroying the queue waits for the acknowledgement, which here comes from elsewhere.
+  for (ibv_qp* qp : qps) ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  qps.clear();
+  ibv_cq* old = cq;
+  std::thread late([old] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ibv_ack_cq_events(old, 1);
+  });
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(40));
+  late.join();
+  cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+}
+
+TEST_F(Verbs, EventsThatNobodyTookAreForgotten) {
+  create_pair(IBV_QPT_RC);
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+  wr.wr.rdma = {at(4096), mr->rkey + 1};  // no such key
+  ASSERT_EQ(post(a, wr), 0);
+  expect(7, IBV_WC_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR);
+  ibv_qp_attr attributes;
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(a, &attributes, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attributes.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(init.cap.max_send_wr, 8u);
+  // Both a completion event and an asynchronous one wait now. TearDown destroys everything.
+}
+
+TEST_F(Verbs, MemoryIsRegisteredAgain) {
+  const std::uint32_t old_key = mr->rkey;
+  EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory.data(), 64, 0), 0);
+  EXPECT_NE(mr->rkey, old_key);
+  EXPECT_EQ(mr->length, 64u);
+  ibv_pd* other = ibv_alloc_pd(context);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0), 0);
+  EXPECT_EQ(mr->pd, other);
+  EXPECT_EQ(ibv_dealloc_pd(other), EBUSY);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0), 0);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+  ibv_mr* named = ibv_reg_mr_iova(pd, memory.data(), 64, 0x1000, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(named, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(named), 0);
+  ibv_mr* relaxed =
+      ibv_reg_mr(pd, memory.data(), 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+  ASSERT_NE(relaxed, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(relaxed), 0);
+}
+
+TEST_F(Verbs, QueuePairsClimbTheLadder) {
+  a = create(IBV_QPT_RC);
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  EXPECT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), EINVAL);
+  attributes.qp_state = IBV_QPS_UNKNOWN;
+  EXPECT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), EINVAL);
+  EXPECT_EQ(ibv_modify_qp(a, &attributes, 1 << 30), EINVAL);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_SEND, &sge);
+  EXPECT_EQ(post(a, wr), EINVAL);
+  connect(a, a);
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(a, &attributes, 0, &init), 0);
+  EXPECT_EQ(attributes.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(attributes.path_mtu, IBV_MTU_1024);
+  EXPECT_EQ(attributes.dest_qp_num, a->qp_num);
+  EXPECT_EQ(attributes.ah_attr.grh.dgid.raw[12], 127);
+  EXPECT_EQ(attributes.timeout, 14);
+  EXPECT_EQ(attributes.max_rd_atomic, 4);
+  EXPECT_EQ(attributes.sq_draining, 0);
+  EXPECT_EQ(init.qp_type, IBV_QPT_RC);
+  EXPECT_EQ(init.send_cq, cq);
+  // What is posted to a queue pair in error is flushed.
+  attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  ASSERT_EQ(post(a, wr), 0);
+  expect(7, IBV_WC_SEND, IBV_WC_WR_FLUSH_ERR);
+  attributes.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
+  EXPECT_EQ(a->state, IBV_QPS_RESET);
+}
+
+TEST_F(Verbs, TypesThatAreNotOfferedAreRefused) {
+  for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER}) {
+    EXPECT_EQ(create(type), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+  }
+  EXPECT_EQ(create(static_cast<ibv_qp_type>(77)), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Verbs, OverrunQueueSaysSo) {
+  ibv_cq* small = ibv_create_cq(context, 1, nullptr, nullptr, 0);
+  ibv_cq* large = cq;
+  cq = small;
+  create_pair(IBV_QPT_RC);
+  ibv_sge sge = piece(0, 8);
+  for (int i = 0; i < 2; ++i) {
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+    wr.wr.rdma = {at(4096), mr->rkey};
+    (void)post(a, wr);
+  }
+  bool cq_error = false;
+  ASSERT_EQ(fcntl(context->async_fd, F_SETFL, O_NONBLOCK), 0);
+  for (ibv_async_event event; ibv_get_async_event(context, &event) == 0;) {
+    if (event.event_type == IBV_EVENT_CQ_ERR) {
+      cq_error = true;
+      EXPECT_EQ(event.element.cq, small);
+    }
+    ibv_ack_async_event(&event);
+  }
+  EXPECT_TRUE(cq_error);
+  for (ibv_qp* qp : qps) ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  qps.clear();
+  EXPECT_EQ(ibv_destroy_cq(small), 0);
+  cq = large;
+}
+
+TEST_F(Verbs, ResizedQueueKeepsItsCompletions) {
+  create_pair(IBV_QPT_RC);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+  wr.wr.rdma = {at(4096), mr->rkey};
+  ASSERT_EQ(post(a, wr), 0);
+  ASSERT_EQ(post(a, wr), 0);
+  EXPECT_EQ(ibv_resize_cq(cq, 1), EINVAL);
+  ASSERT_EQ(ibv_resize_cq(cq, 128), 0);
+  EXPECT_EQ(cq->cqe, 128);
+  expect(7, IBV_WC_RDMA_WRITE);
+  expect(7, IBV_WC_RDMA_WRITE);
+}
+
+TEST(Device, ClosingTakesWhatIsLeftAlong) {
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  ASSERT_NE(devices, nullptr);
+  ibv_context* context = ibv_open_device(devices[0]);
+  ibv_context* second = ibv_open_device(devices[0]);
+  ibv_free_device_list(devices);
+  ASSERT_NE(context, nullptr);
+  ASSERT_NE(second, nullptr);
+  ibv_pd* pd = ibv_alloc_pd(context);
+  ibv_cq* cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
+  ibv_srq_init_attr srq_init = {nullptr, {4, 1, 0}};
+  ibv_srq* srq = ibv_create_srq(pd, &srq_init);
+  ibv_qp_init_attr init = {nullptr, cq, cq, srq, {4, 4, 1, 1, 0}, IBV_QPT_RC, 0};
+  ASSERT_NE(ibv_create_qp(pd, &init), nullptr);
+  static std::array<char, 64> memory;
+  ASSERT_NE(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE), nullptr);
+  ASSERT_NE(ibv_alloc_mw(pd, IBV_MW_TYPE_1), nullptr);
+  // The protection domain of one context is none of the other's.
+  ibv_cq* foreign = ibv_create_cq(second, 4, nullptr, nullptr, 0);
+  init.send_cq = foreign;
+  EXPECT_EQ(ibv_create_qp(pd, &init), nullptr);
+  EXPECT_EQ(ibv_close_device(context), 0);
+  EXPECT_EQ(ibv_destroy_cq(foreign), 0);
+  EXPECT_EQ(ibv_close_device(second), 0);
+}
+
+TEST(Device, WithoutAnAgentThereIsAReason) {
+  ASSERT_EQ(setenv("TULLE_TEST_NO_AGENT", "1", 1), 0);
+  testing::internal::CaptureStderr();
+  int count = 5;
+  EXPECT_EQ(ibv_get_device_list(&count), nullptr);
+  EXPECT_EQ(errno, ENOSYS);
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(ibv_get_device_list(&count), nullptr);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "tulle: no agent answers, and none can be started\n");
+  ASSERT_EQ(unsetenv("TULLE_TEST_NO_AGENT"), 0);
+}
+
+TEST(Names, AreTheOnesThatProgramsPrint) {
+  EXPECT_STREQ(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded");
+  EXPECT_STREQ(ibv_wc_status_str(static_cast<ibv_wc_status>(31)), "unknown");
+  EXPECT_STREQ(ibv_node_type_str(IBV_NODE_CA), "InfiniBand channel adapter");
+  EXPECT_STREQ(ibv_node_type_str(IBV_NODE_UNKNOWN), "unknown");
+  EXPECT_STREQ(ibv_port_state_str(IBV_PORT_ACTIVE), "active");
+  EXPECT_STREQ(ibv_event_type_str(IBV_EVENT_GID_CHANGE), "GID table change");
+  EXPECT_EQ(ibv_rate_to_mult(IBV_RATE_5_GBPS), 2);
+  EXPECT_EQ(mult_to_ibv_rate(2), IBV_RATE_5_GBPS);
+  EXPECT_EQ(mult_to_ibv_rate(-1), IBV_RATE_MAX);
+  EXPECT_EQ(ibv_rate_to_mbps(IBV_RATE_100_GBPS), 103125);
+  EXPECT_EQ(mbps_to_ibv_rate(103125), IBV_RATE_100_GBPS);
+}
+
+}  // namespace
+}  // namespace tulle::shim
