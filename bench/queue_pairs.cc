@@ -47,8 +47,7 @@ ibv_qp* create(ibv_pd* pd, ibv_cq* cq) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = 1;
-  modify(qp, attributes,
-         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  modify(qp, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   return qp;
 }
 
@@ -93,7 +92,8 @@ int main(int argc, char** argv) {
   if (pd == nullptr || cq == nullptr || ibv_query_gid(context, 1, 0, &gid) != 0) {
     die("setting up", errno);
   }
-  std::vector<ibv_qp*> qps{create(pd, cq), create(pd, cq)};  // what the first ones bring along is not theirs
+  std::vector<ibv_qp*> qps{create(pd, cq),
+                           create(pd, cq)};  // what the first ones bring along is not theirs
   const std::uint64_t before = resident_bytes();
   const auto start = Clock::now();
   for (int i = 0; i < count; i += 2) {

@@ -174,9 +174,10 @@ int main(int argc, char** argv) {
     } else if (argument == "--iterations" && i + 1 < argc) {
       options.iterations = std::atoi(argv[++i]);
     } else {
-      std::fprintf(stderr,
-                   "usage: socket_pingpong --udp|--tcp --poll|--block [--size BYTES] [--iterations N]\n"
-                   "       socket_pingpong --connect [--iterations N]\n");
+      std::fprintf(
+          stderr,
+          "usage: socket_pingpong --udp|--tcp --poll|--block [--size BYTES] [--iterations N]\n"
+          "       socket_pingpong --connect [--iterations N]\n");
       return 2;
     }
   }

@@ -1,8 +1,10 @@
-// Whatever arrives at an adapter, it neither crashes nor touches memory that is not registered for it.
+// Whatever arrives at an adapter, it neither crashes nor touches memory that is not registered for
+// it.
 //
-// The input is a script: each step is a few bytes that choose a packet (mostly one that makes sense: a PSN near the
-// expected one, an address near the region's bounds, the right key), or that post work, pull packets or let time pass.
-// Packets come as packets, or as datagrams whose ICRC is right, since chance would never find one.
+// The input is a script: each step is a few bytes that choose a packet (mostly one that makes
+// sense: a PSN near the expected one, an address near the region's bounds, the right key), or that
+// post work, pull packets or let time pass. Packets come as packets, or as datagrams whose ICRC is
+// right, since chance would never find one.
 
 #include <algorithm>
 #include <array>
@@ -137,7 +139,8 @@ class Target {
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 
-  // Mostly within the region; sometimes across its end, before its start, or round the end of all addresses.
+  // Mostly within the region; sometimes across its end, before its start, or round the end of all
+  // addresses.
   std::uint64_t address(Script& script) {
     const std::uint8_t choice = script.byte();
     const std::uint64_t offset = std::uint64_t{script.byte()} * 16;

@@ -7,7 +7,8 @@ namespace tulle::sim {
 
 namespace {
 
-// Of IPv6, UDP, Ethernet with its checksum, preamble and gap: what a datagram costs on the wire beside its payload.
+// Of IPv6, UDP, Ethernet with its checksum, preamble and gap: what a datagram costs on the wire
+// beside its payload.
 constexpr std::int64_t overhead_bytes = 40 + 8 + 18 + 20;
 
 }  // namespace

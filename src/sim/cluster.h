@@ -1,11 +1,13 @@
 #pragma once
 
-// Adapters in virtual time: the smallest driver there can be, and the seed of the simulator of whole clusters.
+// Adapters in virtual time: the smallest driver there can be, and the seed of the simulator of
+// whole clusters.
 //
-// Nodes are device::Adapter; a network without switches joins their ports, each of which sends one datagram after the
-// other at the link's rate. The caller owns the loop: `step` lets the next event happen and says where, so that the
-// caller can look at that node's completion queues. Nothing here decides anything else, reads a clock or is global; each node's
-// faults come from a random stream of its own. A run is a function of its settings and of what the caller does.
+// Nodes are device::Adapter; a network without switches joins their ports, each of which sends one
+// datagram after the other at the link's rate. The caller owns the loop: `step` lets the next event
+// happen and says where, so that the caller can look at that node's completion queues. Nothing here
+// decides anything else, reads a clock or is global; each node's faults come from a random stream
+// of its own. A run is a function of its settings and of what the caller does.
 
 #include <cstdint>
 #include <functional>
@@ -23,8 +25,8 @@ namespace tulle::sim {
 
 using NodeNumber = Id<struct NodeNumberTag, std::uint32_t>;
 
-// How datagrams travel. As packets they have no ICRC, so that damage reaches the payload unseen: good for speed, and
-// for showing that a checker would see it.
+// How datagrams travel. As packets they have no ICRC, so that damage reaches the payload unseen:
+// good for speed, and for showing that a checker would see it.
 enum class Carriage : std::uint8_t { datagrams, packets };
 
 struct Settings {

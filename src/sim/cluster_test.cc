@@ -172,7 +172,8 @@ TEST(Cluster, TimeIsTheLinks) {
   while (pair.cqs[0]->size() == 0) {
     ASSERT_NE(pair.cluster.step().kind, Happening::Kind::nothing);
   }
-  // There: BTH, RETH, 4 bytes, ICRC; back: BTH, AETH, ICRC; around each 86 bytes of UDP, IP and Ethernet.
+  // There: BTH, RETH, 4 bytes, ICRC; back: BTH, AETH, ICRC; around each 86 bytes of UDP, IP and
+  // Ethernet.
   const std::int64_t bytes = (12 + 16 + 4 + 4 + 86) + (12 + 4 + 4 + 86);
   EXPECT_EQ(pair.cluster.now(), Time::nanoseconds(8 * bytes) + Time::microseconds(20));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// One queue pair with memory, for tests that hand an engine a single packet and look at what it does.
+// One queue pair with memory, for tests that hand an engine a single packet and look at what it
+// does.
 
 #include <cstring>
 #include <memory>

@@ -248,6 +248,10 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
                               const wire::IpUdp& ip) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
+  if (info.kind == wire::Kind::none) {  // not an opcode of this transport
+    ++environment.counters.dropped_packets;
+    return;
+  }
   if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr) {
     // IBTA 9.6.1: the packet's transport must be the queue pair's, and it must come from where it is connected.
     if (transport != wire::TransportClass::rc || ip.source != attributes_.address.destination) {

@@ -40,7 +40,8 @@ TEST(CompletionQueue, FirstInFirstOut) {
   EXPECT_EQ(cq.poll(none), 0u);
 }
 
-// IBTA 10.2.6.2: what does not fit is lost, and the queue in error from then on; what was queued is still there.
+// IBTA 10.2.6.2: what does not fit is lost, and the queue in error from then on; what was queued is
+// still there.
 TEST(CompletionQueue, Overrun) {
   CompletionEvents events;
   CompletionQueue cq(2, events, nullptr);

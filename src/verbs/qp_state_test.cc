@@ -15,8 +15,9 @@ constexpr QpState states[] = {QpState::reset, QpState::init, QpState::rtr,  QpSt
 constexpr QpType types[] = {QpType::rc, QpType::uc, QpType::ud};
 constexpr int attributes = 22;
 
-// The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of IBTA 11.2.5.2, by the
-// names that the C API has for the attributes: a second hand, not the ladder's own notation.
+// The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of
+// IBTA 11.2.5.2, by the names that the C API has for the attributes: a second hand, not the
+// ladder's own notation.
 const std::map<std::string, QpAttribute> names = {
     {"CUR_STATE", QpAttribute::current_state},
     {"SQD_NOTIFY", QpAttribute::sqd_async_notify},
@@ -116,7 +117,8 @@ LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask gi
   return given.without(allowed).any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
 }
 
-// Every type, every pair of states; with the required attributes, with each one more, with each one less.
+// Every type, every pair of states; with the required attributes, with each one more, with each one
+// less.
 TEST(QpLadder, WholeTable) {
   for (const QpType type : types) {
     for (const QpState from : states) {

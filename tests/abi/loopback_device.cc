@@ -96,6 +96,7 @@ Device::~Device() = default;
 
 const DeviceInfo& Device::info() const { return impl_->info; }
 std::unique_lock<std::mutex> Device::lock() { return std::unique_lock(impl_->mutex); }
+std::unique_lock<std::mutex> Device::lock_for_work() { return lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter; }
 Time Device::now() const { return Impl::now(); }
 void Device::transmit() { impl_->deliver(); }

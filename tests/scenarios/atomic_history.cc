@@ -6,7 +6,8 @@
 namespace tulle::scenarios {
 namespace {
 
-// An operation with its place in the order of values: it found the word at `from` and left it at `to`.
+// An operation with its place in the order of values: it found the word at `from` and left it at
+// `to`.
 struct Placed {
   Time posted;
   Time completed;
@@ -76,8 +77,9 @@ std::string check_additions(std::uint64_t initial, std::uint64_t final,
 
 namespace {
 
-// The word's history as a chain of values from the first to the last. Where the chain would end, an operation of which
-// nobody knows whether it was executed may continue it; the one to choose is the one with which everything fits.
+// The word's history as a chain of values from the first to the last. Where the chain would end, an
+// operation of which nobody knows whether it was executed may continue it; the one to choose is the
+// one with which everything fits.
 class SwapChain {
  public:
   SwapChain(std::uint64_t final, const std::vector<AtomicEntry>& entries)

@@ -1,7 +1,8 @@
 #pragma once
 
-// Whether what several requesters saw of one 64-bit word can have happened: each operation once, one after the other,
-// each between its post and its completion (linearizability, Herlihy and Wing 1990).
+// Whether what several requesters saw of one 64-bit word can have happened: each operation once,
+// one after the other, each between its post and its completion (linearizability, Herlihy and Wing
+// 1990).
 
 #include <cstdint>
 #include <string>

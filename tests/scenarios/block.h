@@ -1,7 +1,8 @@
 #pragma once
 
-// Memory that a scenario registers, between guard bytes, and beside it what it should hold by now. What the network may
-// or may not have written, because a request failed half-way, is kept as a doubt: each byte is the old or the new one.
+// Memory that a scenario registers, between guard bytes, and beside it what it should hold by now.
+// What the network may or may not have written, because a request failed half-way, is kept as a
+// doubt: each byte is the old or the new one.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +38,8 @@ class Block {
   void expect(std::span<const Piece> pieces, std::span<const std::byte> bytes);
   // The network may write this, byte by byte, from now on or ever since.
   void doubt(std::uint32_t offset, std::vector<std::byte> bytes);
-  // Whatever is there now, if each byte is the expected one or that of `bytes`; from now on expected.
+  // Whatever is there now, if each byte is the expected one or that of `bytes`; from now on
+  // expected.
   [[nodiscard]] bool settle(std::span<const Piece> pieces, std::span<const std::byte> bytes);
 
   std::vector<std::byte> gather(std::span<const Piece> pieces);

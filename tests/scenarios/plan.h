@@ -1,7 +1,7 @@
 #pragma once
 
-// What happens in one scenario, drawn from its seed before it runs: the nodes, the network and its faults, the
-// channels between queue pairs, each end's work, and what is to go wrong.
+// What happens in one scenario, drawn from its seed before it runs: the nodes, the network and its
+// faults, the channels between queue pairs, each end's work, and what is to go wrong.
 
 #include <cstdint>
 #include <string>

@@ -199,8 +199,8 @@ void Promises::failed(End& end, std::size_t index) {
     const AtomicEntry entry{posted.at, Time::never(), 0, posted.compare, posted.operand};
     nodes_[end.peer->mine->node].words[op.word].history.push_back(entry);
   }
-  // A long READ may be asked for in pieces, of which the first few are within bounds. What a failed READ leaves in its
-  // buffer is undefined.
+  // A long READ may be asked for in pieces, of which the first few are within bounds. What a failed
+  // READ leaves in its buffer is undefined.
   if (refused && op.work == Work::read) posted.payload = end.local.gather(op.pieces);
   const bool partial = op.work == Work::read || op.work == Work::read_window;
   const auto bytes =
@@ -264,7 +264,8 @@ void Promises::read_arrived(End& end, std::size_t index) {
   end.local.expect(op.pieces, posted.payload);
 }
 
-// What `end` writes over and over in the peer's memory: no version older than `oldest`, and never a mixture.
+// What `end` writes over and over in the peer's memory: no version older than `oldest`, and never a
+// mixture.
 void Promises::check_hot(End& end, std::size_t oldest, std::span<const std::byte> content) {
   for (std::size_t i = end.hot_versions.size(); i-- > oldest;) {
     if (std::equal(content.begin(), content.end(), end.hot_versions[i].begin())) return;
@@ -310,7 +311,8 @@ bool Promises::carries(End& receiver, std::size_t index, const ReceivePool::Buff
   return std::equal(posted.payload.begin(), posted.payload.end(), content.begin());
 }
 
-// UC and UD may lose, repeat and (UD, or by delay) reorder messages; what arrives must still be one that was sent.
+// UC and UD may lose, repeat and (UD, or by delay) reorder messages; what arrives must still be one
+// that was sent.
 std::size_t Promises::which_message(End& receiver, const ReceivePool::Buffer& buffer,
                                     const verbs::Completion& completion) {
   End& sender = *receiver.peer;
@@ -390,7 +392,8 @@ void Promises::receive_failed(End& receiver, ReceivePool::Buffer& buffer,
   promise(explained, receiver.name() + ": a receive buffer holds what no message carried");
 }
 
-// Whether a receive buffer without a completion holds what it did, or some of a message that was on its way in.
+// Whether a receive buffer without a completion holds what it did, or some of a message that was on
+// its way in.
 bool Promises::explain(End& receiver, const ReceivePool::Buffer& buffer) {
   Block& block = receiver.receives->block;
   if (!receiver.is_rc()) {

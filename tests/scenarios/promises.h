@@ -1,7 +1,7 @@
 #pragma once
 
-// The checker. It knows what was posted, what completions the applications saw and what the memory holds, and nothing
-// of how the transports work: what it holds them to is what the verbs promise.
+// The checker. It knows what was posted, what completions the applications saw and what the memory
+// holds, and nothing of how the transports work: what it holds them to is what the verbs promise.
 
 #include <cstdint>
 #include <vector>
@@ -21,8 +21,8 @@ class Promises {
   // `buffer` is the pool's whose wr_id the completion carries.
   void receive_completed(End& end, ReceivePool::Buffer& buffer,
                          const verbs::Completion& completion);
-  // Both queue pairs of a channel were reset, so that what was outstanding has no completion: for both ends the first,
-  // then for both the second.
+  // Both queue pairs of a channel were reset, so that what was outstanding has no completion: for
+  // both ends the first, then for both the second.
   void was_reset(End& end);
   void was_forgotten(End& end);
   // Everything that can finish has; the network is empty.

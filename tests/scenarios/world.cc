@@ -16,7 +16,8 @@ using verbs::QpState;
 
 namespace {
 
-// Past the time in which every retry of every request can have run out; and far more events than a scenario needs.
+// Past the time in which every retry of every request can have run out; and far more events than a
+// scenario needs.
 constexpr Time time_max = Time::seconds(300);
 constexpr std::uint64_t events_max = 3'000'000;
 

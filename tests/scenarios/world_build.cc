@@ -93,12 +93,14 @@ void World::build_node(std::uint32_t number) {
   build_shared_receives(number);
 }
 
-// Everything that could complete on a node at once: no more is ever outstanding, so none may overrun.
+// Everything that could complete on a node at once: no more is ever outstanding, so none may
+// overrun.
 std::uint32_t World::capacity_of_queue(std::uint32_t node) const {
   std::uint32_t sum = plan_.nodes[node].srq_depth;
   for (const ChannelPlan& channel : plan_.channels) {
     for (const EndPlan& end : channel.ends) {
-      // A request of each end may be held by a message while its place in a shared queue is posted again.
+      // A request of each end may be held by a message while its place in a shared queue is posted
+      // again.
       if (end.node == node) sum += end.send_depth + end.receive_depth + 1;
     }
   }

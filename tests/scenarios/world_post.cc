@@ -231,7 +231,8 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
       if (end.ops[index].work == Work::fetch_add) {
         request.remote_address = nodes_[end.peer->mine->node].memory_of_words.address(0) - 8;
       } else {
-        // The last byte lies beyond the end, or the first before the start, or the sum of both wraps.
+        // The last byte lies beyond the end, or the first before the start, or the sum of both
+        // wraps.
         const std::uint64_t bytes = end.ops[index].bytes;
         const std::uint64_t choices[] = {target.address(target.size()) - bytes + 1, target.iova - 1,
                                          ~std::uint64_t{0} - bytes / 2};

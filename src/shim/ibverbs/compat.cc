@@ -9,6 +9,7 @@
 namespace tulle::shim {
 
 // The parameters are left out: callers on every ABI that we build for drop their own arguments.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define TULLE_VERSIONED(name, version) __asm__(".symver " #name "_1_0, " #name "@" version)
 #define TULLE_REFUSE_POINTER(name)                           \
   extern "C" void* name##_1_0() { return fail(EOPNOTSUPP); } \

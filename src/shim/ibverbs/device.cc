@@ -83,7 +83,7 @@ ibv_device** ibv_get_device_list(int* device_count) {
     say_once(found.error());
     return fail(found.error().error_number != 0 ? found.error().error_number : ENOSYS);
   }
-  auto** list = static_cast<ibv_device**>(std::calloc(found->size() + 1, sizeof(ibv_device*)));
+  auto** list = static_cast<ibv_device**>(std::calloc(found->size() + 1, sizeof(void*)));
   if (list == nullptr) return fail(ENOMEM);
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);

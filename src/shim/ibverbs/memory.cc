@@ -17,12 +17,11 @@ using verbs::VerbsStatus;
 // A kernel pins the pages, and says EFAULT where there are none. Here a peer's access would end the process much later,
 // so that the question is asked now: MS_ASYNC writes nothing, and fails where the range has a hole.
 bool is_mapped(void* address, std::size_t length) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  const std::uintptr_t first_page = start & ~(page - 1);
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t into_page = reinterpret_cast<std::uintptr_t>(address) & (page - 1);
   const int saved = errno;
   const bool mapped =
-      msync(reinterpret_cast<void*>(first_page), length + (start - first_page), MS_ASYNC) == 0;
+      msync(static_cast<std::byte*>(address) - into_page, length + into_page, MS_ASYNC) == 0;
   errno = saved;
   return mapped;
 }

@@ -156,7 +156,8 @@ TEST(RcRequester, FatalNaks) {
     host.post_receive(10);
     host.pull();
     host.deliver(nak(1, code));
-    // In order: the one that failed, what came after it, and then the receives; told though nobody asked.
+    // In order: the one that failed, what came after it, and then the receives; told though nobody
+    // asked.
     EXPECT_EQ(done(host), (Done{{1, status},
                                 {2, CompletionStatus::flushed},
                                 {3, CompletionStatus::flushed},

@@ -6,7 +6,8 @@
 #include "integrity.h"
 
 #define QUEUE_DEPTH 128
-#define COMPLETION_SECONDS 30.0 /* an ACK timeout of 67 ms, doubled and tried again, stays far below */
+#define COMPLETION_SECONDS \
+  30.0 /* an ACK timeout of 67 ms, doubled and tried again, stays far below */
 
 static enum ibv_mtu mtu_of(const struct options* options, enum ibv_mtu most) {
   for (enum ibv_mtu mtu = IBV_MTU_256; mtu <= IBV_MTU_4096; ++mtu) {
@@ -23,7 +24,8 @@ static struct ibv_context* open_device(const char* name) {
   for (int i = 0; i < count && context == NULL; ++i) {
     if (name == NULL || strcmp(name, ibv_get_device_name(devices[i])) == 0) {
       context = ibv_open_device(devices[i]);
-      if (context == NULL) die("cannot open %s: %s", ibv_get_device_name(devices[i]), strerror(errno));
+      if (context == NULL)
+        die("cannot open %s: %s", ibv_get_device_name(devices[i]), strerror(errno));
     }
   }
   ibv_free_device_list(devices);
@@ -79,10 +81,13 @@ void endpoint_open(struct endpoint* e, const struct options* options) {
 }
 
 void endpoint_close(struct endpoint* e) {
-  if (ibv_dereg_mr(e->region) != 0 || ibv_dereg_mr(e->spare_region) != 0) die("ibv_dereg_mr failed");
+  if (ibv_dereg_mr(e->region) != 0 || ibv_dereg_mr(e->spare_region) != 0)
+    die("ibv_dereg_mr failed");
   if (ibv_destroy_srq(e->srq) != 0) die("ibv_destroy_srq failed");
-  if (ibv_destroy_cq(e->send_cq) != 0 || ibv_destroy_cq(e->receive_cq) != 0) die("ibv_destroy_cq failed");
-  if (e->channel != NULL && ibv_destroy_comp_channel(e->channel) != 0) die("ibv_destroy_comp_channel failed");
+  if (ibv_destroy_cq(e->send_cq) != 0 || ibv_destroy_cq(e->receive_cq) != 0)
+    die("ibv_destroy_cq failed");
+  if (e->channel != NULL && ibv_destroy_comp_channel(e->channel) != 0)
+    die("ibv_destroy_comp_channel failed");
   if (ibv_dealloc_pd(e->pd) != 0) die("ibv_dealloc_pd failed");
   if (ibv_close_device(e->context) != 0) die("ibv_close_device failed");
   free(e->memory);
@@ -97,11 +102,10 @@ static void modify(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask, 
 }
 
 static struct ibv_ah_attr route(const struct endpoint* e) {
-  return (struct ibv_ah_attr){.is_global = 1,
-                              .port_num = 1,
-                              .grh = {.dgid = e->there.gid,
-                                      .sgid_index = (uint8_t)e->options->gid_index,
-                                      .hop_limit = 64}};
+  return (struct ibv_ah_attr){
+      .is_global = 1,
+      .port_num = 1,
+      .grh = {.dgid = e->there.gid, .sgid_index = (uint8_t)e->options->gid_index, .hop_limit = 64}};
 }
 
 static void to_init(const struct link* link) {
@@ -112,13 +116,15 @@ static void to_init(const struct link* link) {
     mask |= IBV_QP_QKEY;
   } else {
     init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    if (link->type == IBV_QPT_RC) init.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    if (link->type == IBV_QPT_RC)
+      init.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     mask |= IBV_QP_ACCESS_FLAGS;
   }
   modify(link->qp, &init, mask, "INIT");
 }
 
-static void to_ready(const struct endpoint* e, const struct link* link, uint32_t our_psn, uint32_t their_psn) {
+static void to_ready(const struct endpoint* e, const struct link* link, uint32_t our_psn,
+                     uint32_t their_psn) {
   struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
                                 .path_mtu = e->mtu,
                                 .dest_qp_num = link->remote_qp,
@@ -133,7 +139,8 @@ static void to_ready(const struct endpoint* e, const struct link* link, uint32_t
                              .rnr_retry = 6,
                              .max_rd_atomic = 8};
   int receive_mask = IBV_QP_STATE, send_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (link->type != IBV_QPT_UD) receive_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (link->type != IBV_QPT_UD)
+    receive_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (link->type == IBV_QPT_RC) {
     receive_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     send_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -192,11 +199,13 @@ void post_send(struct link* link, struct ibv_send_wr* wr) {
 
 void post_receive(struct endpoint* e, struct link* link, struct ibv_recv_wr* wr) {
   struct ibv_recv_wr* bad;
-  const int error = link->has_srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(link->qp, wr, &bad);
+  const int error =
+      link->has_srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(link->qp, wr, &bad);
   if (error != 0) die("posting a receive: %s", strerror(error));
 }
 
-void post_plain_receive(struct endpoint* e, struct link* link, uint64_t wr_id, uint8_t* at, uint32_t bytes) {
+void post_plain_receive(struct endpoint* e, struct link* link, uint64_t wr_id, uint8_t* at,
+                        uint32_t bytes) {
   struct ibv_sge sge = {.addr = (uintptr_t)at, .length = bytes, .lkey = e->region->lkey};
   struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = bytes > 0 ? 1 : 0};
   post_receive(e, link, &wr);
@@ -213,7 +222,8 @@ static void wait_for_event(struct endpoint* e, double seconds) {
   if (poll(&waiting, 1, (int)(seconds * 1e3) + 1) <= 0) return;
   struct ibv_cq* cq;
   void* context;
-  if (ibv_get_cq_event(e->channel, &cq, &context) != 0) die("ibv_get_cq_event: %s", strerror(errno));
+  if (ibv_get_cq_event(e->channel, &cq, &context) != 0)
+    die("ibv_get_cq_event: %s", strerror(errno));
   ibv_ack_cq_events(cq, 1);
 }
 
@@ -231,14 +241,15 @@ bool next_completion(struct endpoint* e, struct ibv_cq* cq, struct ibv_wc* wc, d
   return true;
 }
 
-struct ibv_wc expect_completion(struct endpoint* e, struct ibv_cq* cq, uint64_t wr_id, enum ibv_wc_opcode opcode,
-                                const char* what) {
+struct ibv_wc expect_completion(struct endpoint* e, struct ibv_cq* cq, uint64_t wr_id,
+                                enum ibv_wc_opcode opcode, const char* what) {
   struct ibv_wc wc;
   if (!next_completion(e, cq, &wc, COMPLETION_SECONDS)) die("%s: no completion", what);
   if (wc.status != IBV_WC_SUCCESS) {
     die("%s: completion status %d (%s)", what, wc.status, ibv_wc_status_str(wc.status));
   }
-  if (wc.wr_id != wr_id) die("%s: wr_id %#llx, not %#llx", what, (long long)wc.wr_id, (long long)wr_id);
+  if (wc.wr_id != wr_id)
+    die("%s: wr_id %#llx, not %#llx", what, (long long)wc.wr_id, (long long)wr_id);
   if (wc.opcode != opcode) die("%s: completion opcode %d, not %d", what, wc.opcode, opcode);
   return wc;
 }
@@ -255,8 +266,8 @@ void slot_put(uint8_t* slot, const struct layout* layout, uint32_t at, uint64_t 
   }
 }
 
-void slot_verify(struct endpoint* e, const uint8_t* slot, const struct layout* layout, uint32_t at, uint64_t stream,
-                 const char* what) {
+void slot_verify(struct endpoint* e, const uint8_t* slot, const struct layout* layout, uint32_t at,
+                 uint64_t stream, const char* what) {
   static uint8_t expected[SLOT_BYTES];
   slot_clear(expected);
   slot_put(expected, layout, at, stream);
@@ -264,8 +275,8 @@ void slot_verify(struct endpoint* e, const uint8_t* slot, const struct layout* l
   if (memcmp(slot, expected, SLOT_BYTES) == 0) return;
   for (uint32_t i = 0; i < SLOT_BYTES; ++i) {
     if (slot[i] != expected[i]) {
-      die("%s: byte %d of the message (span %u) is %#04x, not %#04x", what, (int)i - (int)at, layout->span, slot[i],
-          expected[i]);
+      die("%s: byte %d of the message (span %u) is %#04x, not %#04x", what, (int)i - (int)at,
+          layout->span, slot[i], expected[i]);
     }
   }
 }

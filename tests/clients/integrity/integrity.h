@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 struct options {
-  const char* server;  /* null: this is the server */
-  const char* port;    /* TCP */
-  const char* device;  /* null: the first */
+  const char* server; /* null: this is the server */
+  const char* port;   /* TCP */
+  const char* device; /* null: the first */
   int gid_index;
-  int mtu;             /* path MTU in bytes; 0: the port's */
+  int mtu; /* path MTU in bytes; 0: the port's */
   const char* mode;
   uint64_t seed;
-  int rounds;          /* of the mix, and in the streams a factor */
-  bool events;         /* wait for completion events instead of polling */
-  bool lossy;          /* the network loses: unreliable messages may be missing, never wrong */
+  int rounds;  /* of the mix, and in the streams a factor */
+  bool events; /* wait for completion events instead of polling */
+  bool lossy;  /* the network loses: unreliable messages may be missing, never wrong */
 };
 
 /* Ends the process with status 1 and a line that says what is wrong. */
@@ -66,13 +66,13 @@ uint64_t side_channel_agree(uint64_t value);
 
 /* --- endpoint.c: the device's objects --- */
 
-#define GUARD 256u                    /* bytes before and after each place that is checked */
-#define SLOT_BYTES (64u * 1024)       /* the longest message, guards included */
+#define GUARD 256u              /* bytes before and after each place that is checked */
+#define SLOT_BYTES (64u * 1024) /* the longest message, guards included */
 #define SLOTS 64u
 #define HALF_BYTES (SLOTS * SLOT_BYTES)
 #define UD_QKEY 0x11111111u
 
-struct address {  /* what one side tells the other */
+struct address { /* what one side tells the other */
   uint64_t memory;
   uint32_t rkey;
   uint32_t spare_rkey; /* of a region that allows no remote access */
@@ -91,9 +91,9 @@ struct endpoint {
   struct ibv_cq* send_cq;
   struct ibv_cq* receive_cq;
   struct ibv_srq* srq;
-  uint8_t* memory;        /* two halves of SLOTS slots: targets, then sources and landing places */
+  uint8_t* memory; /* two halves of SLOTS slots: targets, then sources and landing places */
   struct ibv_mr* region;
-  uint8_t* spare;         /* one slot, registered for local use only */
+  uint8_t* spare; /* one slot, registered for local use only */
   struct ibv_mr* spare_region;
   struct address here;
   struct address there;
@@ -101,7 +101,7 @@ struct endpoint {
   uint64_t bytes_verified;
 };
 
-struct link {  /* a queue pair and its peer's number */
+struct link { /* a queue pair and its peer's number */
   struct ibv_qp* qp;
   enum ibv_qp_type type;
   bool has_srq;
@@ -126,27 +126,30 @@ static inline uint64_t remote_slot(const struct endpoint* endpoint, unsigned slo
 }
 
 /* The next completion. False: none before the limit. */
-bool next_completion(struct endpoint* endpoint, struct ibv_cq* cq, struct ibv_wc* wc, double seconds);
+bool next_completion(struct endpoint* endpoint, struct ibv_cq* cq, struct ibv_wc* wc,
+                     double seconds);
 /* The next completion, which must be there within the time limit, successful, and have this wr_id and opcode. */
 struct ibv_wc expect_completion(struct endpoint* endpoint, struct ibv_cq* cq, uint64_t wr_id,
                                 enum ibv_wc_opcode opcode, const char* what);
 void post_send(struct link* link, struct ibv_send_wr* wr);
 void post_receive(struct endpoint* endpoint, struct link* link, struct ibv_recv_wr* wr);
 /* A receive into one contiguous place. */
-void post_plain_receive(struct endpoint* endpoint, struct link* link, uint64_t wr_id, uint8_t* at, uint32_t bytes);
+void post_plain_receive(struct endpoint* endpoint, struct link* link, uint64_t wr_id, uint8_t* at,
+                        uint32_t bytes);
 
 /* Puts the background over a whole slot, and compares a whole slot with the background plus a message of `stream` laid
    out from `at` bytes on. */
 void slot_clear(uint8_t* slot);
 void slot_put(uint8_t* slot, const struct layout* layout, uint32_t at, uint64_t stream);
-void slot_verify(struct endpoint* endpoint, const uint8_t* slot, const struct layout* layout, uint32_t at,
-                 uint64_t stream, const char* what);
+void slot_verify(struct endpoint* endpoint, const uint8_t* slot, const struct layout* layout,
+                 uint32_t at, uint64_t stream, const char* what);
 
 /* --- the parts of the program --- */
 
-void run_single(struct endpoint* endpoint);      /* each operation alone, in every shape */
-void run_mix(struct endpoint* endpoint);         /* many at once, on several queue pairs, both ways */
-void run_streams(struct endpoint* endpoint);     /* unreliable messages: none wrong, and unless lossy none missing */
+void run_single(struct endpoint* endpoint); /* each operation alone, in every shape */
+void run_mix(struct endpoint* endpoint);    /* many at once, on several queue pairs, both ways */
+void run_streams(
+    struct endpoint* endpoint); /* unreliable messages: none wrong, and unless lossy none missing */
 void run_refusals(struct endpoint* endpoint);    /* what must fail, with its completion status */
 void run_until_error(struct endpoint* endpoint); /* the client writes until its peer is gone */
 void run_idle(struct endpoint* endpoint);        /* connected, doing nothing, until ended */

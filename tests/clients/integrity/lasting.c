@@ -16,8 +16,11 @@ static void announce(const char* what) {
 
 static void post_write(struct endpoint* e, struct link* link, uint64_t wr_id) {
   struct ibv_sge sge = {(uintptr_t)source_slot(e, 0), 4096, e->region->lkey};
-  struct ibv_send_wr wr = {.wr_id = wr_id, .opcode = wr_id % 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, .sg_list = &sge,
-                           .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+  struct ibv_send_wr wr = {.wr_id = wr_id,
+                           .opcode = wr_id % 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+                           .sg_list = &sge,
+                           .num_sge = 1,
+                           .send_flags = IBV_SEND_SIGNALED};
   wr.wr.rdma.remote_addr = remote_slot(e, 0);
   wr.wr.rdma.rkey = e->there.rkey;
   post_send(link, &wr);
@@ -39,11 +42,12 @@ void run_until_error(struct endpoint* e) {
     if (completed == 1000) announce("1000 operations");
     last = now_seconds();
   }
-  printf("status %d (%s) %.3f s after the last success, %llu operations\n", wc.status, ibv_wc_status_str(wc.status),
-         now_seconds() - last, (long long)completed - 1);
+  printf("status %d (%s) %.3f s after the last success, %llu operations\n", wc.status,
+         ibv_wc_status_str(wc.status), now_seconds() - last, (long long)completed - 1);
   while (completed < posted) {
     if (!next_completion(e, e->send_cq, &wc, 10)) die("a work request was not flushed");
-    if (wc.wr_id != completed++ || wc.status != IBV_WC_WR_FLUSH_ERR) die("not flushed: status %d", wc.status);
+    if (wc.wr_id != completed++ || wc.status != IBV_WC_WR_FLUSH_ERR)
+      die("not flushed: status %d", wc.status);
   }
   printf("%d flushed\n", OUTSTANDING - 1);
   link_close(&link);

@@ -43,16 +43,36 @@ static struct options parse(int argc, char** argv) {
   int option;
   while ((option = getopt(argc, argv, "p:d:g:m:M:n:s:el")) != -1) {
     switch (option) {
-      case 'p': options.port = optarg; break;
-      case 'd': options.device = optarg; break;
-      case 'g': options.gid_index = atoi(optarg); break;
-      case 'm': options.mtu = atoi(optarg); break;
-      case 'M': options.mode = optarg; break;
-      case 'n': options.rounds = atoi(optarg); break;
-      case 's': options.seed = strtoull(optarg, NULL, 0); break;
-      case 'e': options.events = true; break;
-      case 'l': options.lossy = true; break;
-      default: fputs(usage, stderr); exit(2);
+      case 'p':
+        options.port = optarg;
+        break;
+      case 'd':
+        options.device = optarg;
+        break;
+      case 'g':
+        options.gid_index = atoi(optarg);
+        break;
+      case 'm':
+        options.mtu = atoi(optarg);
+        break;
+      case 'M':
+        options.mode = optarg;
+        break;
+      case 'n':
+        options.rounds = atoi(optarg);
+        break;
+      case 's':
+        options.seed = strtoull(optarg, NULL, 0);
+        break;
+      case 'e':
+        options.events = true;
+        break;
+      case 'l':
+        options.lossy = true;
+        break;
+      default:
+        fputs(usage, stderr);
+        exit(2);
     }
   }
   if (optind < argc) options.server = argv[optind];
@@ -79,13 +99,15 @@ int main(int argc, char** argv) {
   endpoint_open(&endpoint, &options);
   bool known = false;
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; ++i) {
-    if (strcmp(options.mode, parts[i].mode) != 0 && !(strcmp(options.mode, "all") == 0 && parts[i].in_all)) continue;
+    if (strcmp(options.mode, parts[i].mode) != 0 &&
+        !(strcmp(options.mode, "all") == 0 && parts[i].in_all))
+      continue;
     known = true;
     const double start = now_seconds();
     const uint64_t before = endpoint.operations;
     parts[i].run(&endpoint);
-    printf("%s: %llu operations, %.2f s\n", parts[i].mode, (long long)(endpoint.operations - before),
-           now_seconds() - start);
+    printf("%s: %llu operations, %.2f s\n", parts[i].mode,
+           (long long)(endpoint.operations - before), now_seconds() - start);
   }
   if (!known) die("no mode %s", options.mode);
   barrier();

@@ -7,15 +7,29 @@
 
 #include "integrity.h"
 
-#define LINKS 4      /* the last one with a shared receive queue */
+#define LINKS 4       /* the last one with a shared receive queue */
 #define OPERATIONS 64 /* a round and side: one a slot */
 _Static_assert(OPERATIONS <= SLOTS, "a slot each");
 
-enum verb { SEND, SEND_IMMEDIATE, WRITE, WRITE_IMMEDIATE, READ, COMPARE_AND_SWAP, FETCH_AND_ADD, VERBS };
+enum verb {
+  SEND,
+  SEND_IMMEDIATE,
+  WRITE,
+  WRITE_IMMEDIATE,
+  READ,
+  COMPARE_AND_SWAP,
+  FETCH_AND_ADD,
+  VERBS
+};
 
 static const enum ibv_wr_opcode opcodes[VERBS] = {
-    IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,       IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM,
+    IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM,
+    IBV_WR_RDMA_READ,
+    IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
 };
 static const enum ibv_wc_opcode completions[VERBS] = {
     IBV_WC_SEND,      IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE,
@@ -42,7 +56,8 @@ static void plan(struct operation* operations, uint64_t seed) {
   struct random random = {seed};
   for (unsigned i = 0; i < OPERATIONS; ++i) {
     struct operation* o = &operations[i];
-    *o = (struct operation){.verb = random_below(&random, VERBS), .link = random_below(&random, LINKS)};
+    *o = (struct operation){.verb = random_below(&random, VERBS),
+                            .link = random_below(&random, LINKS)};
     const uint32_t most = SLOT_BYTES - 2 * GUARD;
     o->length = random_below(&random, random_below(&random, 4) == 0 ? most : most / 32);
     o->fence = random_below(&random, 8) == 0;
@@ -60,11 +75,13 @@ static void prepare(struct endpoint* e, struct link* links, const struct operati
     slot_clear(source_slot(e, i));
     slot_clear(target_slot(e, i));
     if (ours[i].verb < READ) slot_put(source_slot(e, i), &ours[i].layout, GUARD, ours[i].stream);
-    if (theirs[i].verb == READ) slot_put(target_slot(e, i), &theirs[i].layout, GUARD, theirs[i].stream);
+    if (theirs[i].verb == READ)
+      slot_put(target_slot(e, i), &theirs[i].layout, GUARD, theirs[i].stream);
     if (is_atomic(&theirs[i])) memcpy(target_slot(e, i) + GUARD, &theirs[i].before, 8);
     if (!consumes_receive(&theirs[i])) continue;
     const bool lands = theirs[i].verb != WRITE_IMMEDIATE;
-    post_plain_receive(e, &links[theirs[i].link], i, target_slot(e, i) + GUARD, lands ? theirs[i].length : 0);
+    post_plain_receive(e, &links[theirs[i].link], i, target_slot(e, i) + GUARD,
+                       lands ? theirs[i].length : 0);
   }
 }
 
@@ -89,8 +106,8 @@ static void post(struct endpoint* e, struct link* links, const struct operation*
 }
 
 /* Completions of one queue pair come in the order of its work requests (IBTA 10.8.3.1). */
-static void collect(struct endpoint* e, struct ibv_cq* cq, struct link* links, const struct operation* operations,
-                    bool sends) {
+static void collect(struct endpoint* e, struct ibv_cq* cq, struct link* links,
+                    const struct operation* operations, bool sends) {
   int last[LINKS];
   unsigned expected = 0;
   for (unsigned l = 0; l < LINKS; ++l) last[l] = -1;
@@ -102,20 +119,23 @@ static void collect(struct endpoint* e, struct ibv_cq* cq, struct link* links, c
     if (wc.wr_id >= OPERATIONS) die("%s: wr_id %llu", what, (long long)wc.wr_id);
     const struct operation* o = &operations[wc.wr_id];
     if (wc.status != IBV_WC_SUCCESS) {
-      die("%s: operation %d (kind %d, %u bytes, queue pair %#x): status %d (%s)", what, (int)wc.wr_id, o->verb,
-          o->length, wc.qp_num, wc.status, ibv_wc_status_str(wc.status));
+      die("%s: operation %d (kind %d, %u bytes, queue pair %#x): status %d (%s)", what,
+          (int)wc.wr_id, o->verb, o->length, wc.qp_num, wc.status, ibv_wc_status_str(wc.status));
     }
     if (wc.qp_num != links[o->link].qp->qp_num) die("%s: of another queue pair", what);
-    if ((int)wc.wr_id <= last[o->link]) die("%s: out of order: %d after %d", what, (int)wc.wr_id, last[o->link]);
+    if ((int)wc.wr_id <= last[o->link])
+      die("%s: out of order: %d after %d", what, (int)wc.wr_id, last[o->link]);
     last[o->link] = (int)wc.wr_id;
     if (sends) {
-      if (wc.opcode != completions[o->verb]) die("%s: opcode %d, not %d", what, wc.opcode, completions[o->verb]);
+      if (wc.opcode != completions[o->verb])
+        die("%s: opcode %d, not %d", what, wc.opcode, completions[o->verb]);
       continue;
     }
     if (wc.byte_len != o->length) die("%s: byte_len %u, not %u", what, wc.byte_len, o->length);
     const bool immediate = o->verb != SEND;
     if (immediate != ((wc.wc_flags & IBV_WC_WITH_IMM) != 0)) die("%s: immediate data flag", what);
-    if (immediate && wc.imm_data != htonl((uint32_t)wc.wr_id)) die("%s: immediate %#x", what, wc.imm_data);
+    if (immediate && wc.imm_data != htonl((uint32_t)wc.wr_id))
+      die("%s: immediate %#x", what, wc.imm_data);
   }
 }
 
@@ -128,18 +148,25 @@ static void verify_atomic(struct endpoint* e, uint8_t* slot, uint64_t expected, 
   slot_verify(e, slot, &nothing, 0, 0, what);
 }
 
-static void verify(struct endpoint* e, const struct operation* ours, const struct operation* theirs, int round) {
+static void verify(struct endpoint* e, const struct operation* ours, const struct operation* theirs,
+                   int round) {
   char what[80];
   for (unsigned i = 0; i < OPERATIONS; ++i) {
     const struct operation* o = &ours[i];
-    snprintf(what, sizeof what, "mix round %d: landing of our operation %u (kind %d)", round, i, o->verb);
-    if (is_atomic(o)) verify_atomic(e, source_slot(e, i), o->before, what);
-    else slot_verify(e, source_slot(e, i), &o->layout, GUARD, o->stream, what);
+    snprintf(what, sizeof what, "mix round %d: landing of our operation %u (kind %d)", round, i,
+             o->verb);
+    if (is_atomic(o))
+      verify_atomic(e, source_slot(e, i), o->before, what);
+    else
+      slot_verify(e, source_slot(e, i), &o->layout, GUARD, o->stream, what);
     o = &theirs[i];
-    snprintf(what, sizeof what, "mix round %d: target of their operation %u (kind %d)", round, i, o->verb);
+    snprintf(what, sizeof what, "mix round %d: target of their operation %u (kind %d)", round, i,
+             o->verb);
     const uint64_t after = o->verb == FETCH_AND_ADD ? o->before + o->operand : o->operand;
-    if (is_atomic(o)) verify_atomic(e, target_slot(e, i), after, what);
-    else slot_verify(e, target_slot(e, i), &o->layout, GUARD, o->stream, what);
+    if (is_atomic(o))
+      verify_atomic(e, target_slot(e, i), after, what);
+    else
+      slot_verify(e, target_slot(e, i), &o->layout, GUARD, o->stream, what);
   }
   e->operations += 2 * OPERATIONS;
 }

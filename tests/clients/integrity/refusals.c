@@ -10,9 +10,9 @@ struct refusal {
   const char* what;
   enum ibv_wr_opcode opcode;
   uint32_t length;
-  int64_t remote_offset;  /* from the target slot's start */
+  int64_t remote_offset; /* from the target slot's start */
   bool wrong_rkey;
-  bool spare_region;      /* aim at what allows no remote access */
+  bool spare_region; /* aim at what allows no remote access */
   bool wrong_lkey;
   uint32_t receive_bytes; /* the target posts a receive of so many */
   bool no_receive;
@@ -22,40 +22,84 @@ struct refusal {
 };
 
 static const struct refusal refusals[] = {
-    {.what = "WRITE with a wrong rkey", .opcode = IBV_WR_RDMA_WRITE, .length = 64, .wrong_rkey = true,
+    {.what = "WRITE with a wrong rkey",
+     .opcode = IBV_WR_RDMA_WRITE,
+     .length = 64,
+     .wrong_rkey = true,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "READ with a wrong rkey", .opcode = IBV_WR_RDMA_READ, .length = 64, .wrong_rkey = true,
+    {.what = "READ with a wrong rkey",
+     .opcode = IBV_WR_RDMA_READ,
+     .length = 64,
+     .wrong_rkey = true,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "WRITE past the region's end", .opcode = IBV_WR_RDMA_WRITE, .length = 64,
-     .remote_offset = 2 * HALF_BYTES - 63, .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "WRITE before the region's start", .opcode = IBV_WR_RDMA_WRITE, .length = 64, .remote_offset = -1,
+    {.what = "WRITE past the region's end",
+     .opcode = IBV_WR_RDMA_WRITE,
+     .length = 64,
+     .remote_offset = 2 * HALF_BYTES - 63,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "READ past the region's end", .opcode = IBV_WR_RDMA_READ, .length = 20000,
-     .remote_offset = 2 * HALF_BYTES - 19999, .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "WRITE to a local region", .opcode = IBV_WR_RDMA_WRITE, .length = 64, .spare_region = true,
+    {.what = "WRITE before the region's start",
+     .opcode = IBV_WR_RDMA_WRITE,
+     .length = 64,
+     .remote_offset = -1,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "READ from a local region", .opcode = IBV_WR_RDMA_READ, .length = 64, .spare_region = true,
+    {.what = "READ past the region's end",
+     .opcode = IBV_WR_RDMA_READ,
+     .length = 20000,
+     .remote_offset = 2 * HALF_BYTES - 19999,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "FETCH & ADD on a local region", .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .length = 8, .spare_region = true,
+    {.what = "WRITE to a local region",
+     .opcode = IBV_WR_RDMA_WRITE,
+     .length = 64,
+     .spare_region = true,
      .initiator = IBV_WC_REM_ACCESS_ERR},
-    {.what = "FETCH & ADD off its alignment", .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .length = 8, .remote_offset = 4,
-     .initiator = IBV_WC_REM_INV_REQ_ERR, .may_be_local = true},
-    {.what = "SEND longer than the receive", .opcode = IBV_WR_SEND, .length = 9000, .receive_bytes = 8999,
-     .initiator = IBV_WC_REM_INV_REQ_ERR, .target = IBV_WC_LOC_LEN_ERR},
-    {.what = "SEND without a receive", .opcode = IBV_WR_SEND, .length = 64, .no_receive = true,
+    {.what = "READ from a local region",
+     .opcode = IBV_WR_RDMA_READ,
+     .length = 64,
+     .spare_region = true,
+     .initiator = IBV_WC_REM_ACCESS_ERR},
+    {.what = "FETCH & ADD on a local region",
+     .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+     .length = 8,
+     .spare_region = true,
+     .initiator = IBV_WC_REM_ACCESS_ERR},
+    {.what = "FETCH & ADD off its alignment",
+     .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+     .length = 8,
+     .remote_offset = 4,
+     .initiator = IBV_WC_REM_INV_REQ_ERR,
+     .may_be_local = true},
+    {.what = "SEND longer than the receive",
+     .opcode = IBV_WR_SEND,
+     .length = 9000,
+     .receive_bytes = 8999,
+     .initiator = IBV_WC_REM_INV_REQ_ERR,
+     .target = IBV_WC_LOC_LEN_ERR},
+    {.what = "SEND without a receive",
+     .opcode = IBV_WR_SEND,
+     .length = 64,
+     .no_receive = true,
      .initiator = IBV_WC_RNR_RETRY_EXC_ERR},
-    {.what = "SEND with a wrong lkey", .opcode = IBV_WR_SEND, .length = 64, .wrong_lkey = true,
-     .receive_bytes = 64, .initiator = IBV_WC_LOC_PROT_ERR},
+    {.what = "SEND with a wrong lkey",
+     .opcode = IBV_WR_SEND,
+     .length = 64,
+     .wrong_lkey = true,
+     .receive_bytes = 64,
+     .initiator = IBV_WC_LOC_PROT_ERR},
 };
 
 static void initiate(struct endpoint* e, struct link* link, const struct refusal* r) {
   uint8_t* slot = source_slot(e, 0);
-  struct ibv_sge sge = {(uintptr_t)slot, r->length, e->region->lkey ^ (r->wrong_lkey ? 0x5A5A00 : 0)};
-  struct ibv_send_wr wr = {.wr_id = 1, .opcode = r->opcode, .sg_list = &sge, .num_sge = 1,
+  struct ibv_sge sge = {(uintptr_t)slot, r->length,
+                        e->region->lkey ^ (r->wrong_lkey ? 0x5A5A00 : 0)};
+  struct ibv_send_wr wr = {.wr_id = 1,
+                           .opcode = r->opcode,
+                           .sg_list = &sge,
+                           .num_sge = 1,
                            .send_flags = IBV_SEND_SIGNALED};
   const uint64_t base = r->spare_region ? e->there.spare_memory : e->there.memory;
   const uint64_t remote = base + (uint64_t)r->remote_offset;
-  const uint32_t rkey = (r->spare_region ? e->there.spare_rkey : e->there.rkey) ^ (r->wrong_rkey ? 0x5A5A00 : 0);
+  const uint32_t rkey =
+      (r->spare_region ? e->there.spare_rkey : e->there.rkey) ^ (r->wrong_rkey ? 0x5A5A00 : 0);
   if (r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
     wr.wr.atomic.remote_addr = remote;
     wr.wr.atomic.rkey = rkey;
@@ -76,21 +120,25 @@ static void initiate(struct endpoint* e, struct link* link, const struct refusal
     /* A responder refuses once: its queue pair is in the error state then, and a refusal that was lost stays lost. */
     if (i == 0 && e->options->lossy && wc.status == IBV_WC_RETRY_EXC_ERR) continue;
     if (wc.status != expected[i] || wc.wr_id != i + 1) {
-      die("%s: wr_id %d completed with status %d (%s), not wr_id %u with %d (%s)", r->what, (int)wc.wr_id, wc.status,
-          ibv_wc_status_str(wc.status), i + 1, expected[i], ibv_wc_status_str(expected[i]));
+      die("%s: wr_id %d completed with status %d (%s), not wr_id %u with %d (%s)", r->what,
+          (int)wc.wr_id, wc.status, ibv_wc_status_str(wc.status), i + 1, expected[i],
+          ibv_wc_status_str(expected[i]));
     }
   }
   struct ibv_qp_attr attributes;
   struct ibv_qp_init_attr init;
   if (ibv_query_qp(link->qp, &attributes, IBV_QP_STATE, &init) != 0) die("ibv_query_qp failed");
-  if (attributes.qp_state != IBV_QPS_ERR) die("%s: the queue pair is in state %d", r->what, attributes.qp_state);
+  if (attributes.qp_state != IBV_QPS_ERR)
+    die("%s: the queue pair is in state %d", r->what, attributes.qp_state);
 }
 
 static void check_target(struct endpoint* e, const struct refusal* r) {
   if (r->target != IBV_WC_SUCCESS) {
     struct ibv_wc wc;
-    if (!next_completion(e, e->receive_cq, &wc, 60)) die("%s: no completion of the receive", r->what);
-    if (wc.status != r->target) die("%s: the receive's status is %d, not %d", r->what, wc.status, r->target);
+    if (!next_completion(e, e->receive_cq, &wc, 60))
+      die("%s: no completion of the receive", r->what);
+    if (wc.status != r->target)
+      die("%s: the receive's status is %d, not %d", r->what, wc.status, r->target);
   }
   if (r->opcode == IBV_WR_SEND) return; /* a receive that failed may hold anything */
   static uint8_t expected[SLOT_BYTES];
@@ -110,7 +158,8 @@ void run_refusals(struct endpoint* e) {
       const bool initiator = server_initiates == e->is_server;
       struct link link = link_open(e, IBV_QPT_RC, false);
       pattern_fill(e->memory, 2 * HALF_BYTES, BACKGROUND, 0);
-      if (!initiator && r->receive_bytes > 0) post_plain_receive(e, &link, 7, target_slot(e, 0), r->receive_bytes);
+      if (!initiator && r->receive_bytes > 0)
+        post_plain_receive(e, &link, 7, target_slot(e, 0), r->receive_bytes);
       barrier();
       if (initiator) initiate(e, &link, r);
       barrier();

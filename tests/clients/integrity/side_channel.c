@@ -12,7 +12,8 @@ static int channel = -1;
 static bool is_server;
 
 static int listen_and_accept(const char* port) {
-  const struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+  const struct addrinfo hints = {
+      .ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
   struct addrinfo* found;
   if (getaddrinfo(NULL, port, &hints, &found) != 0) die("port %s?", port);
   const int listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -42,7 +43,8 @@ static int connect_to(const char* host, const char* port) {
 
 void side_channel_open(const struct options* options) {
   is_server = options->server == NULL;
-  channel = is_server ? listen_and_accept(options->port) : connect_to(options->server, options->port);
+  channel =
+      is_server ? listen_and_accept(options->port) : connect_to(options->server, options->port);
   if (channel < 0) die("no connection: %s", strerror(errno));
   const int yes = 1;
   setsockopt(channel, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);

@@ -20,7 +20,8 @@ static const struct {
     [SEND] = {"SEND", IBV_WR_SEND, IBV_WC_SEND, true, false},
     [SEND_IMMEDIATE] = {"SEND with immediate", IBV_WR_SEND_WITH_IMM, IBV_WC_SEND, true, true},
     [WRITE] = {"RDMA WRITE", IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, false, false},
-    [WRITE_IMMEDIATE] = {"RDMA WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE, true, true},
+    [WRITE_IMMEDIATE] = {"RDMA WRITE with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE,
+                         true, true},
     [READ] = {"RDMA READ", IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, false, false},
     [COMPARE_AND_SWAP] = {"CMP & SWAP", IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP, false, false},
     [FETCH_AND_ADD] = {"FETCH & ADD", IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD, false, false},
@@ -31,19 +32,21 @@ static const struct {
 struct step {
   enum verb verb;
   uint32_t length;
-  unsigned pieces;  /* the initiator gathers (READ: scatters) so many, and the target scatters so many */
+  unsigned
+      pieces; /* the initiator gathers (READ: scatters) so many, and the target scatters so many */
   bool inline_data;
   bool solicited;
   bool initiator; /* whether this side is */
   uint32_t immediate;
   uint64_t stream;
-  struct layout here;   /* in the initiator's memory */
-  struct layout there;  /* in the target's */
+  struct layout here;  /* in the initiator's memory */
+  struct layout there; /* in the target's */
   char what[128];
 };
 
-static struct step plan(struct endpoint* e, const struct link* link, struct random* random, enum verb verb,
-                        uint32_t length, unsigned pieces, bool inline_data, bool server_initiates) {
+static struct step plan(struct endpoint* e, const struct link* link, struct random* random,
+                        enum verb verb, uint32_t length, unsigned pieces, bool inline_data,
+                        bool server_initiates) {
   struct step step = {.verb = verb, .length = length, .pieces = pieces, .inline_data = inline_data};
   step.initiator = server_initiates == e->is_server;
   step.solicited = random_below(random, 2) == 1;
@@ -53,13 +56,16 @@ static struct step plan(struct endpoint* e, const struct link* link, struct rand
   /* The responder of a WRITE or READ sees one contiguous range; a receive scatters. */
   step.there = layout_of(random, length, verb == SEND || verb == SEND_IMMEDIATE ? pieces : 1);
   snprintf(step.what, sizeof step.what, "%s %s of %u bytes, %u pieces%s%s, %s initiates",
-           link->type == IBV_QPT_RC ? (link->has_srq ? "RC (SRQ)" : "RC") : link->type == IBV_QPT_UC ? "UC" : "UD",
-           verbs[verb].name, length, pieces, inline_data ? ", inline" : "", step.solicited ? ", solicited" : "",
-           server_initiates ? "the server" : "the client");
+           link->type == IBV_QPT_RC   ? (link->has_srq ? "RC (SRQ)" : "RC")
+           : link->type == IBV_QPT_UC ? "UC"
+                                      : "UD",
+           verbs[verb].name, length, pieces, inline_data ? ", inline" : "",
+           step.solicited ? ", solicited" : "", server_initiates ? "the server" : "the client");
   return step;
 }
 
-static unsigned gather(struct endpoint* e, const struct layout* layout, const uint8_t* at, struct ibv_sge* sge) {
+static unsigned gather(struct endpoint* e, const struct layout* layout, const uint8_t* at,
+                       struct ibv_sge* sge) {
   unsigned count = 0;
   for (unsigned i = 0; i < layout->count; ++i) {
     if (layout->piece[i].length == 0) continue; /* a length of 0 would mean 2^31 (IBTA 10.6.3.2) */
@@ -109,8 +115,10 @@ static void initiate(struct endpoint* e, struct link* link, const struct step* s
   /* Inline data is the application's again at once. */
   if (step->inline_data) slot_clear(slot);
   expect_completion(e, e->send_cq, WR_ID, verbs[step->verb].completion, step->what);
-  if (link->type == IBV_QPT_UC && step->verb == WRITE) { /* what follows it in order shows that it has arrived */
-    struct ibv_send_wr fence = {.wr_id = WR_ID + 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+  if (link->type == IBV_QPT_UC &&
+      step->verb == WRITE) { /* what follows it in order shows that it has arrived */
+    struct ibv_send_wr fence = {
+        .wr_id = WR_ID + 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     post_send(link, &fence);
     expect_completion(e, e->send_cq, WR_ID + 2, IBV_WC_SEND, step->what);
   }
@@ -121,8 +129,10 @@ static void check_grh(struct endpoint* e, const uint8_t* grh, const char* what) 
   const uint8_t* from = e->there.gid.raw;
   const uint8_t* to = e->here.gid.raw;
   static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (memcmp(to, mapped, sizeof mapped) == 0) { /* an IPv4 header in the last 20 bytes (IBTA A17.4.5.2) */
-    if (grh[20] >> 4 != 4 || memcmp(grh + 32, from + 12, 4) != 0 || memcmp(grh + 36, to + 12, 4) != 0) {
+  if (memcmp(to, mapped, sizeof mapped) ==
+      0) { /* an IPv4 header in the last 20 bytes (IBTA A17.4.5.2) */
+    if (grh[20] >> 4 != 4 || memcmp(grh + 32, from + 12, 4) != 0 ||
+        memcmp(grh + 36, to + 12, 4) != 0) {
       die("%s: the 40 bytes before the message end in no IPv4 header of ours", what);
     }
   } else if (grh[0] >> 4 != 6 || memcmp(grh + 8, from, 16) != 0 || memcmp(grh + 24, to, 16) != 0) {
@@ -134,19 +144,22 @@ static void check_target(struct endpoint* e, struct link* link, const struct ste
   const bool fence = link->type == IBV_QPT_UC && step->verb == WRITE;
   if (verbs[step->verb].consumes_receive || fence) {
     const bool write = step->verb == WRITE_IMMEDIATE;
-    const struct ibv_wc wc = expect_completion(e, e->receive_cq, WR_ID + 1,
-                                               write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV, step->what);
+    const struct ibv_wc wc = expect_completion(
+        e, e->receive_cq, WR_ID + 1, write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV, step->what);
     const uint32_t bytes = fence ? 0 : step->length + grh_bytes(link);
     if (wc.byte_len != bytes) die("%s: byte_len %u, not %u", step->what, wc.byte_len, bytes);
-    if (wc.qp_num != link->qp->qp_num) die("%s: qp_num %#x, not %#x", step->what, wc.qp_num, link->qp->qp_num);
+    if (wc.qp_num != link->qp->qp_num)
+      die("%s: qp_num %#x, not %#x", step->what, wc.qp_num, link->qp->qp_num);
     const bool immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-    if (immediate != verbs[step->verb].immediate) die("%s: immediate data flag %d", step->what, immediate);
+    if (immediate != verbs[step->verb].immediate)
+      die("%s: immediate data flag %d", step->what, immediate);
     if (immediate && wc.imm_data != htonl(step->immediate)) {
       die("%s: immediate %#x, not %#x", step->what, ntohl(wc.imm_data), step->immediate);
     }
     if (link->type == IBV_QPT_UD) {
       if ((wc.wc_flags & IBV_WC_GRH) == 0) die("%s: no GRH flag", step->what);
-      if (wc.src_qp != link->remote_qp) die("%s: src_qp %#x, not %#x", step->what, wc.src_qp, link->remote_qp);
+      if (wc.src_qp != link->remote_qp)
+        die("%s: src_qp %#x, not %#x", step->what, wc.src_qp, link->remote_qp);
       check_grh(e, target_slot(e, 1), step->what);
     }
   }
@@ -163,10 +176,11 @@ static void run_step(struct endpoint* e, struct link* link, const struct step* s
 }
 
 /* Atomics: old and new value on either side, and nothing around them. */
-static void run_atomic(struct endpoint* e, struct link* link, struct random* random, enum verb verb, bool equal,
-                       bool server_initiates) {
+static void run_atomic(struct endpoint* e, struct link* link, struct random* random, enum verb verb,
+                       bool equal, bool server_initiates) {
   struct step step = plan(e, link, random, verb, 8, 1, false, server_initiates);
-  const uint64_t before = random_next(random), operand = random_next(random), swap = random_next(random);
+  const uint64_t before = random_next(random), operand = random_next(random),
+                 swap = random_next(random);
   const uint64_t compare = equal ? before : operand;
   const uint64_t after = verb == FETCH_AND_ADD ? before + operand : equal ? swap : before;
   uint8_t* target = target_slot(e, 0);
@@ -177,7 +191,10 @@ static void run_atomic(struct endpoint* e, struct link* link, struct random* ran
   barrier();
   if (step.initiator) {
     struct ibv_sge sge = {(uintptr_t)landing + GUARD, 8, e->region->lkey};
-    struct ibv_send_wr wr = {.wr_id = WR_ID, .opcode = verbs[verb].opcode, .sg_list = &sge, .num_sge = 1,
+    struct ibv_send_wr wr = {.wr_id = WR_ID,
+                             .opcode = verbs[verb].opcode,
+                             .sg_list = &sge,
+                             .num_sge = 1,
                              .send_flags = IBV_SEND_SIGNALED};
     wr.wr.atomic.remote_addr = remote_slot(e, 0) + GUARD;
     wr.wr.atomic.rkey = e->there.rkey;
@@ -191,7 +208,8 @@ static void run_atomic(struct endpoint* e, struct link* link, struct random* ran
   const uint64_t expected = step.initiator ? before : after;
   uint64_t found;
   memcpy(&found, changed + GUARD, 8);
-  if (found != expected) die("%s: %#llx, not %#llx", step.what, (long long)found, (long long)expected);
+  if (found != expected)
+    die("%s: %#llx, not %#llx", step.what, (long long)found, (long long)expected);
   pattern_fill(changed + GUARD, 8, BACKGROUND, GUARD);
   const struct layout nothing = {0};
   slot_verify(e, changed, &nothing, 0, 0, step.what);
@@ -200,12 +218,13 @@ static void run_atomic(struct endpoint* e, struct link* link, struct random* ran
 
 static void run_verb(struct endpoint* e, struct link* link, struct random* random, enum verb verb) {
   const uint32_t mtu = 128u << e->mtu;
-  const uint32_t lengths[] = {0,       1,       2,           3,       4,       5,           8,
-                              63,      64,      200,         256,     mtu - 1, mtu,         mtu + 1,
-                              mtu + 4, 2 * mtu, 2 * mtu + 3, 5000,    17001,   8 * mtu + 1, 60000};
+  const uint32_t lengths[] = {0,       1,       2,           3,    4,       5,           8,
+                              63,      64,      200,         256,  mtu - 1, mtu,         mtu + 1,
+                              mtu + 4, 2 * mtu, 2 * mtu + 3, 5000, 17001,   8 * mtu + 1, 60000};
   for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
     const uint32_t length = lengths[i];
-    if (e->options->lossy && i % 3 != verb % 3) continue; /* each loss of a last packet costs a timeout */
+    if (e->options->lossy && i % 3 != verb % 3)
+      continue; /* each loss of a last packet costs a timeout */
     if (length > SLOT_BYTES - 4 * GUARD - MAX_PIECES * 64) continue;
     if (link->type == IBV_QPT_UD && length > mtu) continue;
     for (int shape = 0; shape < 3; ++shape) { /* one piece, several, inline */
@@ -213,7 +232,8 @@ static void run_verb(struct endpoint* e, struct link* link, struct random* rando
       if (inline_data && (verb == READ || length > 256)) continue;
       const unsigned pieces = shape == 1 ? 2 + random_below(random, MAX_PIECES - 2) : 1;
       for (int server_initiates = 0; server_initiates < 2; ++server_initiates) {
-        const struct step step = plan(e, link, random, verb, length, pieces, inline_data, server_initiates);
+        const struct step step =
+            plan(e, link, random, verb, length, pieces, inline_data, server_initiates);
         run_step(e, link, &step);
       }
     }
@@ -221,7 +241,8 @@ static void run_verb(struct endpoint* e, struct link* link, struct random* rando
 }
 
 /* One message of some three million bytes. */
-static void run_large(struct endpoint* e, struct link* link, struct random* random, enum verb verb) {
+static void run_large(struct endpoint* e, struct link* link, struct random* random,
+                      enum verb verb) {
   const uint32_t length = 3000001, at = 12345;
   for (int server_initiates = 0; server_initiates < 2; ++server_initiates) {
     struct step step = plan(e, link, random, verb, length, 1, false, server_initiates);
@@ -233,7 +254,10 @@ static void run_large(struct endpoint* e, struct link* link, struct random* rand
     barrier();
     if (step.initiator) {
       struct ibv_sge sge = {(uintptr_t)ours + at, length, e->region->lkey};
-      struct ibv_send_wr wr = {.wr_id = WR_ID, .opcode = verbs[verb].opcode, .sg_list = &sge, .num_sge = 1,
+      struct ibv_send_wr wr = {.wr_id = WR_ID,
+                               .opcode = verbs[verb].opcode,
+                               .sg_list = &sge,
+                               .num_sge = 1,
                                .send_flags = IBV_SEND_SIGNALED};
       wr.wr.rdma.remote_addr = e->there.memory + at;
       wr.wr.rdma.rkey = e->there.rkey;
@@ -270,7 +294,8 @@ void run_single(struct endpoint* e) {
     run_large(e, &rc, &random, SEND);
     link_close(&rc);
   }
-  if (e->options->lossy) return; /* the steps below wait for what may be lost; run_streams does not */
+  if (e->options->lossy)
+    return; /* the steps below wait for what may be lost; run_streams does not */
   struct link uc = link_open(e, IBV_QPT_UC, false);
   for (enum verb verb = SEND; verb <= WRITE_IMMEDIATE; ++verb) run_verb(e, &uc, &random, verb);
   link_close(&uc);

@@ -20,7 +20,9 @@ static struct layout whole(uint32_t length) {
   return (struct layout){.count = 1, .span = length, .piece = {{0, length}}};
 }
 
-static uint64_t stream_of(const struct endpoint* e, unsigned i) { return e->options->seed * 31 + i; }
+static uint64_t stream_of(const struct endpoint* e, unsigned i) {
+  return e->options->seed * 31 + i;
+}
 
 static void send_all(struct endpoint* e, struct link* link, const char* what) {
   for (unsigned i = 0; i < MESSAGES; ++i) {
@@ -51,13 +53,17 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     const bool lossy = e->options->lossy;
     if (received == MESSAGES && !lossy) break;
     if (!next_completion(e, e->receive_cq, &wc, lossy ? 0.3 : 30)) break;
-    if (wc.status != IBV_WC_SUCCESS) die("%s: status %d (%s)", what, wc.status, ibv_wc_status_str(wc.status));
+    if (wc.status != IBV_WC_SUCCESS)
+      die("%s: status %d (%s)", what, wc.status, ibv_wc_status_str(wc.status));
     const unsigned i = ntohl(wc.imm_data);
-    if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0 || i >= MESSAGES || wc.wr_id >= MESSAGES) die("%s: not ours", what);
+    if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0 || i >= MESSAGES || wc.wr_id >= MESSAGES)
+      die("%s: not ours", what);
     const struct layout layout = whole(length_of(e, link, i));
-    if (wc.byte_len != layout.span + grh) die("%s: byte_len %u, not %u", what, wc.byte_len, layout.span + grh);
+    if (wc.byte_len != layout.span + grh)
+      die("%s: byte_len %u, not %u", what, wc.byte_len, layout.span + grh);
     /* A network that doubles and swaps may do so with unreliable messages; one that does not keeps UC's order. */
-    if (!lossy && (seen[i] || (link->type == IBV_QPT_UC && (int)i <= last))) die("%s: %u after %d", what, i, last);
+    if (!lossy && (seen[i] || (link->type == IBV_QPT_UC && (int)i <= last)))
+      die("%s: %u after %d", what, i, last);
     const bool again = seen[i];
     seen[i] = true;
     last = (int)i;
@@ -65,11 +71,14 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     const uint32_t begin = GUARD + grh, end = SLOT_BYTES - GUARD;
     if (grh > 0) pattern_fill(slot + GUARD, grh, BACKGROUND, GUARD);
     /* A message that lost its end may have left its beginning in the buffer, behind the one that came after it. */
-    if (lossy) pattern_fill(slot + begin + layout.span, end - begin - layout.span, BACKGROUND, begin + layout.span);
+    if (lossy)
+      pattern_fill(slot + begin + layout.span, end - begin - layout.span, BACKGROUND,
+                   begin + layout.span);
     slot_verify(e, slot, &layout, GUARD + grh, stream_of(e, i), what);
     received += !again;
   }
-  if (!e->options->lossy && received != MESSAGES) die("%s: %u of %u messages", what, received, MESSAGES);
+  if (!e->options->lossy && received != MESSAGES)
+    die("%s: %u of %u messages", what, received, MESSAGES);
   if (received < MESSAGES / 4) die("%s: only %u of %u messages", what, received, MESSAGES);
   printf("%s: %u of %u messages\n", what, received, MESSAGES);
   e->operations += received;
@@ -87,8 +96,10 @@ static void run_stream(struct endpoint* e, enum ibv_qp_type type) {
       post_plain_receive(e, &link, i, target_slot(e, i) + GUARD, SLOT_BYTES - 2 * GUARD);
     }
     barrier();
-    if (sender) send_all(e, &link, what);
-    else receive_all(e, &link, what);
+    if (sender)
+      send_all(e, &link, what);
+    else
+      receive_all(e, &link, what);
     barrier();
     link_close(&link); /* takes unused receives along */
   }
