@@ -4,11 +4,11 @@
 #include <cstdlib>
 
 // A bug of ours: always on, in release builds too. Peers' and callers' errors are never checks.
-#define TULLE_CHECK(condition)                                                       \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]] {                                                 \
-      ::tulle::base::check_failed(#condition, __FILE__, __LINE__);                   \
-    }                                                                                \
+#define TULLE_CHECK(condition)                                     \
+  do {                                                             \
+    if (!(condition)) [[unlikely]] {                               \
+      ::tulle::base::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                              \
   } while (false)
 
 namespace tulle::base {

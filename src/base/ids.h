@@ -15,7 +15,7 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using QpNumber = Id<struct QpNumberTag, std::uint32_t>;    // 24 bits (IBTA 9.2.4)
+using QpNumber = Id<struct QpNumberTag, std::uint32_t>;  // 24 bits (IBTA 9.2.4)
 using LocalKey = Id<struct LocalKeyTag, std::uint32_t>;
 using RemoteKey = Id<struct RemoteKeyTag, std::uint32_t>;
 using Pkey = Id<struct PkeyTag, std::uint16_t>;
@@ -73,7 +73,8 @@ struct Gid {
   }
   // Host order; only where is_ipv4_mapped().
   constexpr std::uint32_t ipv4() const {
-    return static_cast<std::uint32_t>(bytes[12]) << 24 | static_cast<std::uint32_t>(bytes[13]) << 16 |
+    return static_cast<std::uint32_t>(bytes[12]) << 24 |
+           static_cast<std::uint32_t>(bytes[13]) << 16 |
            static_cast<std::uint32_t>(bytes[14]) << 8 | bytes[15];
   }
 };

@@ -24,7 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int look_milliseconds = 2;
-// A process may be interrupted between taking a frame's time and handing the frame over: so long its peers' frames wait.
+// A process may be interrupted between taking a frame's time and handing the frame over: so long
+// its peers' frames wait.
 constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
 
 // One process's frames, the oldest of which has been read.
@@ -43,7 +44,8 @@ std::int64_t unix_nanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// The kernel computes UDP checksums after the frame was mirrored: here they are filled in, for readers that check.
+// The kernel computes UDP checksums after the frame was mirrored: here they are filled in, for
+// readers that check.
 void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) {
   wire::IpUdp headers;
   if (frame.size() != original_bytes) return;
@@ -64,7 +66,8 @@ class Capture {
     return flush();
   }
   void add(const live::CaptureSource& process, live::CaptureRing ring);
-  // Writes frames in the order of their times, up to those that are older than `before`. False: the file is full.
+  // Writes frames in the order of their times, up to those that are older than `before`. False: the
+  // file is full.
   bool write_until(std::int64_t before);
   bool end();
 
@@ -124,8 +127,7 @@ bool Capture::write_until(std::int64_t before) {
     fill_in_checksum(source->bytes, source->frame.original_bytes);
     const std::span<const std::byte> bytes = source->bytes;
     file_.packet(buffer_, time_of(source->frame.unix_nanoseconds),
-                 source->frame.outbound ? report::Direction::outbound
-                                        : report::Direction::inbound,
+                 source->frame.outbound ? report::Direction::outbound : report::Direction::inbound,
                  source->interface, {&bytes, 1}, source->frame.original_bytes);
     source->has_frame = false;
     ++source->frames;
@@ -213,8 +215,8 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
     if (options.duration_seconds && elapsed.count() >= *options.duration_seconds) {
       is_stopped = true;
     }
-    is_written = capture.write_until(is_stopped ? INT64_MAX
-                                                : unix_nanoseconds() - hold_back_nanoseconds);
+    is_written =
+        capture.write_until(is_stopped ? INT64_MAX : unix_nanoseconds() - hold_back_nanoseconds);
   }
   is_written = is_written && capture.end();
   if (!is_written && errno != EPIPE) {

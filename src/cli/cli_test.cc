@@ -1,5 +1,5 @@
-// The executable as a user meets it, in a private network namespace: words, exit statuses, and the agent's coming and
-// going.
+// The executable as a user meets it, in a private network namespace: words, exit statuses, and the
+// agent's coming and going.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -104,7 +104,8 @@ TEST_F(CliTest, RunTakesThePlaceOfTheProgram) {
   EXPECT_EQ(tulle("run -- sh -c 'exit 7'").status, 7);
   EXPECT_EQ(tulle("run sh -c 'exit 8'").status, 8);
   EXPECT_EQ(tulle("run -d x0 -i lo --faults drop=0.1 --agent @y -- sh -c "
-                  "'echo $TULLE_DEVICE $TULLE_INTERFACE $TULLE_FAULTS $TULLE_AGENT'").text,
+                  "'echo $TULLE_DEVICE $TULLE_INTERFACE $TULLE_FAULTS $TULLE_AGENT'")
+                .text,
             "x0 lo drop=0.1 @y\n");
   const Outcome paths = tulle("run -- sh -c 'echo $LD_LIBRARY_PATH'");
   EXPECT_EQ(paths.status, 0) << paths.text;
@@ -136,8 +137,8 @@ TEST_F(CliTest, DevicesStartsAnAgentWhichLeavesWhenIdle) {
 }
 
 TEST_F(CliTest, ManyStartersGetOneAgent) {
-  const Outcome all = shell(
-      "for i in 1 2 3 4 5 6 7 8; do '" TULLE_PROGRAM "' devices --json & done; wait");
+  const Outcome all =
+      shell("for i in 1 2 3 4 5 6 7 8; do '" TULLE_PROGRAM "' devices --json & done; wait");
   EXPECT_EQ(all.status, 0);
   std::size_t found = 0;
   for (std::size_t at = 0; (at = all.text.find("\"name\": \"tulle0\"", at)) != std::string::npos;
@@ -163,8 +164,9 @@ TEST_F(CliTest, StatusWithoutAnAgentIsNoError) {
 }
 
 TEST_F(CliTest, AForegroundAgentStaysAndStops) {
-  const Outcome outcome = shell("'" TULLE_PROGRAM "' agent --foreground & pid=$!; sleep 1.5; '"
-                                TULLE_PROGRAM "' status; kill $pid; wait $pid; echo status $?");
+  const Outcome outcome =
+      shell("'" TULLE_PROGRAM "' agent --foreground & pid=$!; sleep 1.5; '" TULLE_PROGRAM
+            "' status; kill $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "ready")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "No process uses a device")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
@@ -196,7 +198,8 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
 TEST_F(CliTest, ABusyPortReachesTheStarter) {
   const Outcome outcome = shell(
       "python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
-      "s.bind((\"0.0.0.0\", int(\"" + std::to_string(live::read_settings().port) +
+      "s.bind((\"0.0.0.0\", int(\"" +
+      std::to_string(live::read_settings().port) +
       "\"))); time.sleep(60)' & pid=$!; sleep 0.5; '" TULLE_PROGRAM
       "' devices; echo status $?; kill $pid");
   EXPECT_TRUE(contains(outcome.text, "is in use by another program")) << outcome.text;
@@ -227,7 +230,8 @@ TEST_F(CliTest, ACaptureOfNothingIsAValidFile) {
 }
 
 TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
-  const Outcome outcome = shell("'" TULLE_PROGRAM "' capture -o /dev/null & pid=$!; sleep 0.5; "
+  const Outcome outcome = shell("'" TULLE_PROGRAM
+                                "' capture -o /dev/null & pid=$!; sleep 0.5; "
                                 "kill -INT $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "captured")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The commands of `tulle`, one a file. Each returns the exit status, having said what went wrong in one line.
+// The commands of `tulle`, one a file. Each returns the exit status, having said what went wrong in
+// one line.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +16,7 @@ namespace tulle::cli {
 inline constexpr int usage_status = 2;
 
 struct RunOptions {
-  std::string device;      // each empty: as the environment says
+  std::string device;  // each empty: as the environment says
   std::string interfaces;
   std::string faults;
   std::string agent;

@@ -33,8 +33,10 @@ constexpr char run_examples[] =
     "  tulle run --interface eth0 --device mlx5_0 -- ucx_info -d\n"
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "\n"
-    "The exit status is the program's; 127 where there is no such program, 126 where it cannot run.\n"
-    "The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the program.\n";
+    "The exit status is the program's; 127 where there is no such program, 126 where it cannot "
+    "run.\n"
+    "The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the "
+    "program.\n";
 constexpr char faults_help[] =
     "A bad network, on what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
@@ -53,8 +55,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   static RunOptions options;
   command->add_option("--device,-d", options.device, "What the program's device is called")
       ->type_name("NAME");
-  command->add_option("--interface,-i", options.interfaces,
-                      "The network interface below it, or several: eth0,eth1")
+  command
+      ->add_option("--interface,-i", options.interfaces,
+                   "The network interface below it, or several: eth0,eth1")
       ->type_name("IF");
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
   command->add_option("--agent", options.agent, "The agent's address: @name, or a path")
@@ -84,18 +87,19 @@ void add_agent(CLI::App& app, int& status) {
       app.add_subcommand("agent", "Run the host agent (programs start one when they need it)");
   static live::AgentOptions options;
   options.settings = live::read_settings();
-  command->add_flag("--foreground", options.foreground,
-                    "Stay until stopped, and say what happens");
+  command->add_flag("--foreground", options.foreground, "Stay until stopped, and say what happens");
   command->add_flag("--on-demand", options.on_demand,
                     "As programs start it: detached, until no program has used it for a while");
   command->add_option("--agent", options.settings.agent, "Its address: @name, or a path")
       ->type_name("NAME");
-  auto* idle = command->add_option("--idle-exit", options.settings.idle_exit_seconds,
-                                   "Leave after this long without a program; 0: never")
+  auto* idle = command
+                   ->add_option("--idle-exit", options.settings.idle_exit_seconds,
+                                "Leave after this long without a program; 0: never")
                    ->type_name("SECONDS")
                    ->check(CLI::Range(0, 1'000'000));
-  command->footer("The agent owns UDP port 4791 of its network namespace and hands places in it to\n"
-                  "programs: root's to everybody's, another user's to that user's own.\n");
+  command->footer(
+      "The agent owns UDP port 4791 of its network namespace and hands places in it to\n"
+      "programs: root's to everybody's, another user's to that user's own.\n");
   command->callback([idle, &status] {
     options.idle_exit = options.on_demand || idle->count() > 0;
     if (options.settings.idle_exit_seconds == 0) options.idle_exit = false;
@@ -115,8 +119,7 @@ void add_queries(CLI::App& app, int& status) {
   auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
   add_common(devices_command);
   devices_command->add_option("--device,-d", settings.device, "As for run")->type_name("NAME");
-  devices_command->add_option("--interface,-i", settings.interfaces, "As for run")
-      ->type_name("IF");
+  devices_command->add_option("--interface,-i", settings.interfaces, "As for run")->type_name("IF");
   devices_command->callback([&status] { status = devices(settings, json); });
   auto* status_command =
       app.add_subcommand("status", "Show the agent, the processes and their counters");
@@ -138,7 +141,8 @@ void add_capture(CLI::App& app, int& status) {
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   static const std::map<std::string, CaptureDirection> directions = {
-      {"in", CaptureDirection::in}, {"out", CaptureDirection::out},
+      {"in", CaptureDirection::in},
+      {"out", CaptureDirection::out},
       {"both", CaptureDirection::both}};
   command->add_option("--direction", options.direction, "Frames that go in, out, or both")
       ->type_name("in|out|both")

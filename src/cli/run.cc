@@ -8,6 +8,9 @@
 
 #include "cli/commands.h"
 #include "fabric/faults.h"
+#include "live/device.h"
+#include "live/settings.h"
+#include "shim/paths/tree.h"
 
 namespace tulle::cli {
 namespace {
@@ -39,6 +42,18 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
+// The files by which programs look for devices, for the preloaded library. A program that finds none says so itself.
+void show_devices() {
+  auto devices = live::devices();
+  if (!devices) return;
+  const live::Settings settings = live::read_settings();
+  auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces);
+  if (!base) return fail(base.error().message), void();
+  auto root = shim::make_tree(*base, *devices);
+  if (!root) return fail(root.error().message), void();
+  set("TULLE_SYSFS", *root);
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -49,8 +64,10 @@ int run(const RunOptions& options) {
   }
   const fs::path folder = library_folder();
   if (folder.empty()) {
-    return fail(fmt::format("cannot find Tulle's {} in ../lib/tulle beside this executable; is "
-                            "the installation complete?", verbs_library));
+    return fail(
+        fmt::format("cannot find Tulle's {} in ../lib/tulle beside this executable; is "
+                    "the installation complete?",
+                    verbs_library));
   }
   prepend("LD_LIBRARY_PATH", folder.string());
   std::error_code error;
@@ -63,6 +80,7 @@ int run(const RunOptions& options) {
   set("TULLE_AGENT", options.agent);
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
+  show_devices();
 
   std::vector<std::string> arguments = options.command;
   std::vector<char*> pointers;

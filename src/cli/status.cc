@@ -50,8 +50,8 @@ std::uint64_t counter(const ProcessStatus& process, std::string_view name) {
 std::string remarks(const ProcessStatus& process) {
   std::string text;
   constexpr std::array<std::string_view, 7> shown = {
-      "queue_pairs", "packets_sent", "packets_received", "bytes_sent", "bytes_received",
-      "send_calls", "receive_calls"};
+      "queue_pairs",    "packets_sent", "packets_received", "bytes_sent",
+      "bytes_received", "send_calls",   "receive_calls"};
   for (std::size_t i = 0; i < live::counter_count; ++i) {
     const std::string_view name = live::counter_names[i];
     const bool is_shown = std::find(shown.begin(), shown.end(), name) != shown.end();

@@ -13,7 +13,8 @@ namespace {
 // Packets that one queue pair may send before the next has its turn: what one segmented call to the kernel holds.
 constexpr std::uint32_t packets_per_turn = 16;
 
-constexpr std::uint16_t pkey_base_mask = 0x7FFF;  // IBTA 10.9.3: the top bit tells full from limited members
+constexpr std::uint16_t pkey_base_mask =
+    0x7FFF;  // IBTA 10.9.3: the top bit tells full from limited members
 
 }  // namespace
 

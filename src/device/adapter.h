@@ -42,10 +42,11 @@ struct Limits {
 };
 
 struct Configuration {
-  std::uint64_t seed = 0;        // keys and first queue pair number; unguessable live
-  QpNumber first_qp{0x100};      // the range handed to this process
+  std::uint64_t seed = 0;    // keys and first queue pair number; unguessable live
+  QpNumber first_qp{0x100};  // the range handed to this process
   std::uint32_t qp_count = 16'384;
-  std::uint32_t mtu_bytes = 4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
+  std::uint32_t mtu_bytes =
+      4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
   Limits limits;
   transport::congestion::Settings congestion;
 };
@@ -54,8 +55,8 @@ struct Configuration {
 struct Counters {
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;      // UDP payload
-  std::uint64_t bytes_received = 0;  // UDP payload
+  std::uint64_t bytes_sent = 0;                                     // UDP payload
+  std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
   std::uint64_t congestion_notifications = 0;  // received
@@ -79,9 +80,9 @@ struct Datagram : transport::OutgoingPacket {
 struct Event {
   enum class Kind : std::uint8_t { completion, asynchronous } kind = Kind::completion;
   verbs::EventType type{};
-  verbs::CompletionQueue* cq = nullptr;          // completion, cq_error
-  transport::QueuePair* qp = nullptr;            // qp_*, communication_established, drained, last_wqe
-  verbs::SharedReceiveQueue* srq = nullptr;      // srq_*
+  verbs::CompletionQueue* cq = nullptr;      // completion, cq_error
+  transport::QueuePair* qp = nullptr;        // qp_*, communication_established, drained, last_wqe
+  verbs::SharedReceiveQueue* srq = nullptr;  // srq_*
 };
 
 class Adapter {
@@ -137,8 +138,7 @@ class Adapter {
                                   verbs::VerbsStatus& status);
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
 
-  transport::QueuePair* create_qp(const transport::QueuePairInit& init,
-                                  verbs::VerbsStatus& status);
+  transport::QueuePair* create_qp(const transport::QueuePairInit& init, verbs::VerbsStatus& status);
   // Attributes and their mask as the ladder allows (verbs/qp_state.h).
   verbs::VerbsStatus modify(transport::QueuePair& qp, Time now,
                             const transport::QueuePairAttributes& attributes,

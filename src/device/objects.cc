@@ -39,9 +39,8 @@ verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void*
   status = VerbsStatus::ok;
   if (regions_.size() >= configuration_.limits.memory_regions) status = VerbsStatus::out_of_memory;
   const std::uint64_t start = access.has(Access::zero_based) ? 0 : iova;
-  const bool wraps = start + length < start ||
-                     reinterpret_cast<std::uintptr_t>(address) + length <
-                         reinterpret_cast<std::uintptr_t>(address);
+  const bool wraps = start + length < start || reinterpret_cast<std::uintptr_t>(address) + length <
+                                                   reinterpret_cast<std::uintptr_t>(address);
   if (wraps || length > configuration_.limits.region_bytes || !access_makes_sense(access)) {
     status = VerbsStatus::invalid_argument;
   }

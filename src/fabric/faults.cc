@@ -44,8 +44,10 @@ std::optional<std::string> set_time(std::string_view key, std::string_view value
   constexpr double longest_ps = 60e12;  // a minute
   const auto picoseconds = parse_number(value, time_units);
   if (!picoseconds || *picoseconds > longest_ps) {
-    return "faults: " + std::string(key) + " is a time such as 100us (ns, us, ms, s; at most 60s), "
-           "not " + quoted(value);
+    return "faults: " + std::string(key) +
+           " is a time such as 100us (ns, us, ms, s; at most 60s), "
+           "not " +
+           quoted(value);
   }
   out = Time::picoseconds(static_cast<std::int64_t>(*picoseconds));
   return std::nullopt;

@@ -1,7 +1,8 @@
 #pragma once
 
-// What a bad network does to one datagram, drawn from a seed: it may lose it, deliver it twice, hold it up so that
-// others overtake it, or damage its bytes. It draws; who carries the datagram acts on it.
+// What a bad network does to one datagram, drawn from a seed: it may lose it, deliver it twice,
+// hold it up so that others overtake it, or damage its bytes. It draws; who carries the datagram
+// acts on it.
 
 #include <array>
 #include <cstddef>
@@ -22,7 +23,7 @@ struct FaultSettings {
   double duplicate = 0;
   double reorder = 0;
   double corrupt = 0;
-  Time delay;                                 // of every datagram
+  Time delay;                                   // of every datagram
   Time reorder_delay = Time::microseconds(50);  // one that is overtaken is held up for at most this
   std::uint64_t seed = 1;
 
@@ -31,8 +32,8 @@ struct FaultSettings {
   }
 };
 
-// Reads "drop=0.01,duplicate=0.01,reorder=1%,corrupt=0.01,delay=100us,reorder_delay=50us,seed=7", any of them in any
-// order. Times in ns, us, ms or s. The string: one line that says what is wrong.
+// Reads "drop=0.01,duplicate=0.01,reorder=1%,corrupt=0.01,delay=100us,reorder_delay=50us,seed=7",
+// any of them in any order. Times in ns, us, ms or s. The string: one line that says what is wrong.
 std::variant<FaultSettings, std::string> parse_faults(std::string_view text);
 
 struct FaultCounters {
@@ -57,8 +58,8 @@ class Faults {
   };
   Copies draw();
 
-  // Damages bytes as a faulty buffer or cable would: single bits, a burst, or a cut-off end. Returns how many bytes are
-  // left, at most bytes.size().
+  // Damages bytes as a faulty buffer or cable would: single bits, a burst, or a cut-off end.
+  // Returns how many bytes are left, at most bytes.size().
   std::size_t damage(std::span<std::byte> bytes);
 
   const FaultSettings& settings() const { return settings_; }

@@ -28,8 +28,8 @@ TEST(FaultSettings, EmptyTextIsNoFaults) {
 }
 
 TEST(FaultSettings, ReadsEveryName) {
-  const FaultSettings s = parsed(
-      "drop=0.01,duplicate=2%,reorder=0.5,corrupt=1,delay=100us,reorder_delay=1.5ms,seed=7");
+  const FaultSettings s =
+      parsed("drop=0.01,duplicate=2%,reorder=0.5,corrupt=1,delay=100us,reorder_delay=1.5ms,seed=7");
   EXPECT_DOUBLE_EQ(s.drop, 0.01);
   EXPECT_DOUBLE_EQ(s.duplicate, 0.02);
   EXPECT_DOUBLE_EQ(s.reorder, 0.5);
@@ -41,9 +41,9 @@ TEST(FaultSettings, ReadsEveryName) {
 }
 
 TEST(FaultSettings, SaysInOneLineWhatIsWrong) {
-  for (const char* text : {"drop", "drop=", "drop=2", "drop=-0.1", "drop=nan", "loss=0.1",
-                           "delay=5", "delay=5h", "delay=2000s", "seed=x", "seed=1.5",
-                           "drop=0.1,,seed=1", "=1"}) {
+  for (const char* text :
+       {"drop", "drop=", "drop=2", "drop=-0.1", "drop=nan", "loss=0.1", "delay=5", "delay=5h",
+        "delay=2000s", "seed=x", "seed=1.5", "drop=0.1,,seed=1", "=1"}) {
     const std::string error = error_of(text);
     EXPECT_TRUE(error.starts_with("faults: ")) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;

@@ -78,9 +78,7 @@ TEST(CapturesTest, every_good_packet_is_accepted_without_its_identification) {
 }
 
 // A flip that the ICRC does not see: BTH byte 4, which routers may change.
-bool is_masked(std::size_t bit) {
-  return bit / 8 == 4;
-}
+bool is_masked(std::size_t bit) { return bit / 8 == 4; }
 
 void flip(std::vector<std::byte>& datagram, std::size_t bit) {
   datagram[bit / 8] ^= std::byte{1} << (bit % 8);

@@ -44,19 +44,21 @@ bool is_explained(std::uint32_t difference, const wire::IpUdp& ip, std::size_t c
 
 Verdict verdict_of(wire::DecodeStatus status) {
   switch (status) {
-    case wire::DecodeStatus::ok: return Verdict::ok;
-    case wire::DecodeStatus::truncated: return Verdict::truncated;
-    case wire::DecodeStatus::unknown_opcode: return Verdict::unknown_opcode;
-    case wire::DecodeStatus::bad_version: return Verdict::bad_version;
+    case wire::DecodeStatus::ok:
+      return Verdict::ok;
+    case wire::DecodeStatus::truncated:
+      return Verdict::truncated;
+    case wire::DecodeStatus::unknown_opcode:
+      return Verdict::unknown_opcode;
+    case wire::DecodeStatus::bad_version:
+      return Verdict::bad_version;
   }
   return Verdict::truncated;
 }
 
 }  // namespace
 
-std::uint16_t source_port(QpNumber local, QpNumber remote) {
-  return source_port(0, local, remote);
-}
+std::uint16_t source_port(QpNumber local, QpNumber remote) { return source_port(0, local, remote); }
 
 std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber remote) {
   constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
@@ -84,8 +86,7 @@ void encode(const wire::IpUdp& ip, const wire::Packet& packet,
 
   const std::size_t udp_payload_bytes = head_bytes + payload_bytes + frame.tail_bytes;
   const std::span<std::byte> tail(frame.tail);
-  wire::Icrc icrc =
-      icrc_of_headers(ip, udp_payload_bytes, std::span(frame.head).first(head_bytes));
+  wire::Icrc icrc = icrc_of_headers(ip, udp_payload_bytes, std::span(frame.head).first(head_bytes));
   for (const auto& piece : pieces) icrc.update(piece);
   icrc.update(tail.first(packet.pad_count));
   wire::put_icrc(icrc.value(), tail.subspan(packet.pad_count).first<wire::icrc_bytes>());
@@ -100,8 +101,7 @@ Verdict decode(const wire::IpUdp& ip, bool identification_known,
   const auto covered = datagram.first(datagram.size() - wire::icrc_bytes);
   const std::uint32_t received = wire::take_icrc(datagram.last<wire::icrc_bytes>());
   const std::uint32_t difference = received ^ icrc_of(ip, datagram.size(), covered);
-  if (difference != 0 &&
-      (identification_known || !is_explained(difference, ip, covered.size()))) {
+  if (difference != 0 && (identification_known || !is_explained(difference, ip, covered.size()))) {
     return Verdict::bad_icrc;
   }
 

@@ -14,8 +14,8 @@ namespace {
 
 struct Sample {
   wire::IpUdp ip;
-  wire::Packet packet{.opcode = wire::opcode(wire::TransportClass::rc,
-                                             wire::Operation::write_only)};
+  wire::Packet packet{.opcode =
+                          wire::opcode(wire::TransportClass::rc, wire::Operation::write_only)};
   std::vector<std::byte> payload;
   std::vector<std::byte> datagram;
 
@@ -54,14 +54,10 @@ void decode_loop(benchmark::State& state, bool identification_known) {
   }
 }
 
-void roce_v2_decode(benchmark::State& state) {
-  decode_loop(state, true);
-}
+void roce_v2_decode(benchmark::State& state) { decode_loop(state, true); }
 BENCHMARK(roce_v2_decode)->Arg(0)->Arg(64)->Arg(1024)->Arg(4096);
 
-void roce_v2_decode_unidentified(benchmark::State& state) {
-  decode_loop(state, false);
-}
+void roce_v2_decode_unidentified(benchmark::State& state) { decode_loop(state, false); }
 BENCHMARK(roce_v2_decode_unidentified)->Arg(0)->Arg(64)->Arg(1024)->Arg(4096);
 
 }  // namespace

@@ -80,8 +80,8 @@ void check_datagram(const wire::IpUdp& ip, bool identification_known, const Byte
   std::span<const std::byte> payload_again;
   TULLE_CHECK(decode(ip, true, written, again, payload_again) == Verdict::ok);
   TULLE_CHECK(again == packet);
-  TULLE_CHECK(std::equal(payload.begin(), payload.end(), payload_again.begin(),
-                         payload_again.end()));
+  TULLE_CHECK(
+      std::equal(payload.begin(), payload.end(), payload_again.begin(), payload_again.end()));
 }
 
 }  // namespace

@@ -62,8 +62,7 @@ struct Unframed {
 };
 Unframed unframe(const wire::IpUdp& ip, const Bytes& datagram, bool identification_known = true) {
   Unframed result;
-  result.verdict =
-      decode(ip, identification_known, datagram, result.packet, result.payload);
+  result.verdict = decode(ip, identification_known, datagram, result.packet, result.payload);
   return result;
 }
 
@@ -92,8 +91,8 @@ TEST(RoceV2Test, payload_in_any_pieces_survives_framing) {
     ASSERT_EQ(result.verdict, Verdict::ok);
     EXPECT_EQ(result.packet, packet);
     EXPECT_EQ(result.payload.data(), datagram.data() + wire::header_bytes(packet.opcode));
-    EXPECT_TRUE(std::equal(result.payload.begin(), result.payload.end(), whole.begin(),
-                           whole.end()));
+    EXPECT_TRUE(
+        std::equal(result.payload.begin(), result.payload.end(), whole.begin(), whole.end()));
   }
 }
 

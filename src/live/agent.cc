@@ -59,8 +59,9 @@ void say_ready_and_fall_silent() {
   send_output_to(detached_settings().agent_log);
 }
 
-// The usual two forks: no terminal, no parent that must wait, no leader of a session. Only standard output and error,
-// which the starter reads, stay open: a pipe of the starter's that we kept open would never end.
+// The usual two forks: no terminal, no parent that must wait, no leader of a session. Only standard
+// output and error, which the starter reads, stay open: a pipe of the starter's that we kept open
+// would never end.
 void detach() {
   close_range(3, ~0u, 0);
   if (fork() != 0) _exit(0);
@@ -116,7 +117,8 @@ int run_agent(const AgentOptions& options) {
 
 AgentCore::AgentCore(const Settings& settings) : settings_(settings) {
   // Not always the same first slot, so that numbers of an earlier run are not given again at once.
-  next_slot_ += static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
+  next_slot_ +=
+      static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
 }
 
 Result<void> AgentCore::open_port() {
@@ -172,7 +174,9 @@ Result<void> AgentCore::turn() {
   close_finished();
   if (recovering_until_ && now >= *recovering_until_) {
     return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
-                             "tell which)", settings_.port, settings_.port), EADDRINUSE};
+                             "tell which)",
+                             settings_.port, settings_.port),
+                 EADDRINUSE};
   }
   return {};
 }
@@ -184,8 +188,8 @@ int AgentCore::milliseconds_to_wait() const {
     wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
   }
   for (const auto& session : sessions_) {
-    const bool is_timed = session->state == Session::State::greeting ||
-                          session->state == Session::State::status;
+    const bool is_timed =
+        session->state == Session::State::greeting || session->state == Session::State::status;
     if (is_timed) wake = std::min(wake, session->due);
   }
   if (wake == Clock::time_point::max()) return -1;
@@ -211,8 +215,8 @@ void AgentCore::accept_all() {
     if (session->process) watch(session->process.get(), session.get());
     const uid_t own = geteuid();
     if (own != 0 && peer->uid != own && peer->uid != 0) {
-      refuse(*session, fmt::format("the Tulle agent of this network namespace belongs to user {}",
-                                   own));
+      refuse(*session,
+             fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
     }
     sessions_.push_back(std::move(session));
   }

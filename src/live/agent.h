@@ -1,8 +1,9 @@
 #pragma once
 
-// The host agent: one a network namespace, like the UDP port it owns. It hands out devices, places in the group of
-// sockets and queue pair numbers, and tells how processes fare; their data never passes through it. Started by the
-// first program that finds none, it leaves when it has had no client for a while.
+// The host agent: one a network namespace, like the UDP port it owns. It hands out devices, places
+// in the group of sockets and queue pair numbers, and tells how processes fare; their data never
+// passes through it. Started by the first program that finds none, it leaves when it has had no
+// client for a while.
 
 #include <string>
 
@@ -13,7 +14,8 @@ namespace tulle::live {
 struct AgentOptions {
   Settings settings;
   bool foreground = false;  // stay on the terminal and say what happens
-  // Started by a program: detaches itself, and says on standard output either "ready" or, in one line, why not.
+  // Started by a program: detaches itself, and says on standard output either "ready" or, in one
+  // line, why not.
   bool on_demand = false;
   bool idle_exit = true;
 };

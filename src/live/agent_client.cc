@@ -11,13 +11,16 @@ namespace {
 
 constexpr int attempts = 5;
 constexpr int answer_milliseconds = 2'000;
-constexpr int recovery_milliseconds = 5'000;  // an agent that waits for survivors says so, and takes longer
+// An agent that waits for survivors of an earlier one says so, and takes longer.
+constexpr int recovery_milliseconds = 5'000;
 
 Error damaged(const Settings& settings, int socket, const char* why) {
   const auto peer = peer_of(socket);
   const int pid = peer ? static_cast<int>(const_cast<Result<Peer>&>(peer)->pid) : 0;
   return {fmt::format("damaged agent socket {}: process {} there {}; end it, or set TULLE_AGENT to "
-                      "another name", settings.agent, pid, why), EPROTO};
+                      "another name",
+                      settings.agent, pid, why),
+          EPROTO};
 }
 
 // The answer, past any Wait.
@@ -35,8 +38,9 @@ Result<ReceivedMessage> await_answer(const Settings& settings, int socket) {
     if (decode(message->bytes, refused)) return Error{refused.reason, EPERM};
     if (header->version != protocol_version) {
       return Error{fmt::format("the running agent at {} is of another version of Tulle (protocol "
-                               "{}, not {}); stop it, and try again", settings.agent,
-                               header->version, protocol_version), EPROTO};
+                               "{}, not {}); stop it, and try again",
+                               settings.agent, header->version, protocol_version),
+                   EPROTO};
     }
     if (header->kind != static_cast<std::uint16_t>(MessageKind::wait)) return message;
     timeout = recovery_milliseconds;
@@ -52,7 +56,9 @@ Result<UniqueFd> connect_to_agent(const Settings& settings) {
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
     if (number == EAGAIN) {
       return Error{fmt::format("damaged agent socket {}: whoever listens there accepts nobody; end "
-                               "it, or set TULLE_AGENT to another name", settings.agent), EPROTO};
+                               "it, or set TULLE_AGENT to another name",
+                               settings.agent),
+                   EPROTO};
     }
     return connection;
   }
@@ -60,7 +66,8 @@ Result<UniqueFd> connect_to_agent(const Settings& settings) {
   if (!owner) return owner.error();
   if (owner->uid != 0 && owner->uid != geteuid()) {
     return Error{fmt::format("the Tulle agent of this network namespace belongs to user {}; ask "
-                             "them to stop it, or set TULLE_AGENT to another name", owner->uid),
+                             "them to stop it, or set TULLE_AGENT to another name",
+                             owner->uid),
                  EPERM};
   }
   return connection;
@@ -90,8 +97,9 @@ Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent 
     // An agent that was just leaving: the next one is ours to start.
     if (error.error_number != ECONNRESET && error.error_number != EPIPE) return error;
   }
-  return Error{fmt::format("the Tulle agent at {} ends as soon as it has begun: {}",
-                           settings.agent, error.message), error.error_number};
+  return Error{fmt::format("the Tulle agent at {} ends as soon as it has begun: {}", settings.agent,
+                           error.message),
+               error.error_number};
 }
 
 std::string program_name() {

@@ -12,7 +12,8 @@
 
 namespace tulle::live {
 
-// Only connects, to an agent that this user trusts; the error_number is ECONNREFUSED where there is none.
+// Only connects, to an agent that this user trusts; the error_number is ECONNREFUSED where there is
+// none.
 Result<UniqueFd> connect_to_agent(const Settings& settings);
 
 enum class IfAbsent : std::uint8_t { start, fail };

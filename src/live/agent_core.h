@@ -36,7 +36,7 @@ struct Session {
   Hello hello;
   std::uint32_t slot = agent_slot;  // process
   CountersPage counters;
-  UniqueFd table;  // process: what it exposes to its peers on this host
+  UniqueFd table;         // process: what it exposes to its peers on this host
   Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
 };
 
@@ -44,7 +44,8 @@ class AgentCore {
  public:
   explicit AgentCore(const Settings& settings);
 
-  // Binds the port; where it is taken, waits for a process that survived an earlier agent to bring the vault.
+  // Binds the port; where it is taken, waits for a process that survived an earlier agent to bring
+  // the vault.
   Result<void> open_port();
   bool is_recovering() const { return recovering_until_.has_value(); }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A process's connection to the agent, once it has a slot: the agent may ask something of it, may die, and a new one may
-// appear. Used by the device's thread alone.
+// A process's connection to the agent, once it has a slot: the agent may ask something of it, may
+// die, and a new one may appear. Used by the device's thread alone.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +17,10 @@ class AgentLink {
   struct Rights {
     std::uint32_t slot = 0;
     std::string device;
-    UniqueFd lock;          // says to any agent that the slot is in use
-    UniqueFd vault;         // keeps all sockets of the host open; none where the agent is another user's
+    UniqueFd lock;   // says to any agent that the slot is in use
+    UniqueFd vault;  // keeps all sockets of the host open; none where the agent is another user's
     UniqueFd counters;
-    UniqueFd table;         // what peers of this host may reach; none: nothing
+    UniqueFd table;  // what peers of this host may reach; none: nothing
   };
   AgentLink() = default;
   AgentLink(const Settings& settings, UniqueFd connection, Rights rights);
@@ -31,10 +31,11 @@ class AgentLink {
   int socket() const { return connection_.get(); }
   // Tells the agent what peers may reach.
   void expose(int table_fd);
-  // The next message; the error_number is EAGAIN where there is none. Where the agent is gone, ECONNRESET, and the
-  // connection is closed.
+  // The next message; the error_number is EAGAIN where there is none. Where the agent is gone,
+  // ECONNRESET, and the connection is closed.
   Result<ReceivedMessage> receive();
-  // Connects to a new agent if there is one, and hands it what it must know. Only tries: call again later.
+  // Connects to a new agent if there is one, and hands it what it must know. Only tries: call again
+  // later.
   bool reconnect();
 
  private:

@@ -26,7 +26,8 @@ void assign(std::array<char, n>& to, const std::string& from) {
 }
 
 bool same_file(int a, int b) {
-  struct stat first {}, second {};
+  struct stat first {
+  }, second{};
   return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
          first.st_ino == second.st_ino;
 }
@@ -39,8 +40,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
   if (header->version != protocol_version) {
     return refuse(session, fmt::format("the running agent (process {}) is of another version of "
                                        "Tulle ({}, protocol {}, not {}); stop it, and try again",
-                                       getpid(), TULLE_VERSION, protocol_version,
-                                       header->version));
+                                       getpid(), TULLE_VERSION, protocol_version, header->version));
   }
   Expose expose;
   if (session.state == State::process && decode(message.bytes, expose) && !message.fds.empty()) {
@@ -65,11 +65,16 @@ void AgentCore::greet(Session& session) {
     return;
   }
   switch (session.hello.purpose) {
-    case Purpose::list: return list(session);
-    case Purpose::open: return open(session);
-    case Purpose::status: return ask_for_status(session);
-    case Purpose::capture: return start_capture(session);
-    case Purpose::find_peer: return find_peer(session);
+    case Purpose::list:
+      return list(session);
+    case Purpose::open:
+      return open(session);
+    case Purpose::status:
+      return ask_for_status(session);
+    case Purpose::capture:
+      return start_capture(session);
+    case Purpose::find_peer:
+      return find_peer(session);
   }
   refuse(session, "this purpose is unknown");
 }
@@ -224,9 +229,8 @@ Session* AgentCore::owner_of(std::uint32_t slot) {
 }
 
 Session* AgentCore::capture_session() {
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [](const auto& other) {
-    return other->state == State::capture;
-  });
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [](const auto& other) { return other->state == State::capture; });
   return found == sessions_.end() ? nullptr : found->get();
 }
 

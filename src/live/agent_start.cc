@@ -125,8 +125,10 @@ Result<std::string> find_executable(const Settings& settings) {
     if (candidate[0] == '/' && is_executable(candidate)) return candidate;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  return Error{"cannot find the `tulle` executable to start an agent with: put it on the PATH, or "
-               "set TULLE_EXECUTABLE", ENOENT};
+  return Error{
+      "cannot find the `tulle` executable to start an agent with: put it on the PATH, or "
+      "set TULLE_EXECUTABLE",
+      ENOENT};
 }
 
 Result<void> start_agent(const Settings& settings) {
@@ -144,8 +146,9 @@ Result<void> start_agent(const Settings& settings) {
   const int error = spawn(*executable, settings, out.get(), pid);
   out.reset();
   if (error != 0) {
-    return Error{fmt::format("cannot start the Tulle agent ({}): {}", *executable,
-                             std::strerror(error)), error};
+    return Error{
+        fmt::format("cannot start the Tulle agent ({}): {}", *executable, std::strerror(error)),
+        error};
   }
   const std::string report = read_report(in.get());
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -155,7 +158,8 @@ Result<void> start_agent(const Settings& settings) {
   const std::string line = first_line(report);
   if (line.starts_with(prefix)) return Error{line.substr(prefix.size()), EAGAIN};
   return Error{fmt::format("the Tulle agent ({}) did not start: {}", *executable,
-                           line.empty() ? "it ended without a word" : line), EAGAIN};
+                           line.empty() ? "it ended without a word" : line),
+               EAGAIN};
 }
 
 }  // namespace tulle::live

@@ -70,8 +70,8 @@ bool CaptureRing::write(const CapturedFrame& frame,
   std::uint64_t total = 0;
   for (const auto& piece : pieces) total += piece.size();
   const std::uint64_t limit = snap_length == 0 ? frame_bytes_max : snap_length;
-  Record record{frame, static_cast<std::uint32_t>(std::min({total, limit,
-                                                            std::uint64_t{frame_bytes_max}}))};
+  Record record{
+      frame, static_cast<std::uint32_t>(std::min({total, limit, std::uint64_t{frame_bytes_max}}))};
   const std::uint64_t at = header_->written.load(std::memory_order_relaxed);
   const std::uint64_t used = at - header_->read.load(std::memory_order_acquire);
   if (used + sizeof(record) + record.kept_bytes > data_bytes_) {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Frames on their way from a process to `tulle capture`: a ring in shared memory with one writer and one reader, so
-// that a capture costs the data path a copy and no system call. A full ring drops and counts.
+// Frames on their way from a process to `tulle capture`: a ring in shared memory with one writer
+// and one reader, so that a capture costs the data path a copy and no system call. A full ring
+// drops and counts.
 
 #include <atomic>
 #include <cstddef>
@@ -22,7 +23,8 @@ struct CapturedFrame {
 
 class CaptureRing {
  public:
-  static Result<CaptureRing> create(std::uint32_t bytes);  // rounded up to a power of two of at least 1 MiB
+  static Result<CaptureRing> create(
+      std::uint32_t bytes);  // rounded up to a power of two of at least 1 MiB
   static Result<CaptureRing> map(UniqueFd fd);
   CaptureRing(CaptureRing&& other) noexcept;
   CaptureRing& operator=(CaptureRing&&) = delete;

@@ -26,8 +26,7 @@ Result<CountersPage> CountersPage::map(UniqueFd fd) {
   if (fstat(fd.get(), &status) != 0 || status.st_size < static_cast<off_t>(page_bytes)) {
     return Error{"the page of counters is no such page", EINVAL};
   }
-  void* memory =
-      mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Error{"cannot map the page of counters", errno};
   return CountersPage(std::move(fd), static_cast<Values*>(memory));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// One page a process, which the agent made and the process writes, so that `tulle status` costs the data path nothing.
+// One page a process, which the agent made and the process writes, so that `tulle status` costs the
+// data path nothing.
 
 #include <array>
 #include <atomic>
@@ -17,9 +18,9 @@ namespace tulle::live {
 // What the driver itself counts, besides the adapter.
 struct DriverCounters {
   std::uint64_t send_calls = 0;
-  std::uint64_t send_delays = 0;   // the socket was full; the datagrams waited
-  std::uint64_t send_errors = 0;   // datagrams that the kernel refused
-  std::uint64_t receive_calls = 0; // that brought datagrams
+  std::uint64_t send_delays = 0;    // the socket was full; the datagrams waited
+  std::uint64_t send_errors = 0;    // datagrams that the kernel refused
+  std::uint64_t receive_calls = 0;  // that brought datagrams
   std::uint64_t faults_dropped = 0;
   std::uint64_t faults_duplicated = 0;
   std::uint64_t faults_corrupted = 0;

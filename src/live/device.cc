@@ -15,8 +15,8 @@
 namespace tulle::live {
 namespace {
 
-// Devices that are open in this process, by name. Never destroyed: the exit of a program may come before that of its
-// last thread.
+// Devices that are open in this process, by name. Never destroyed: the exit of a program may come
+// before that of its last thread.
 struct Registry {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Device>> devices;
@@ -26,8 +26,8 @@ Registry& registry() {
   return *only;
 }
 
-// A forked child has its parent's devices in memory, but neither their thread nor a right to their slot: they do nothing
-// there, and who opens a device in the child gets one of the child's own.
+// A forked child has its parent's devices in memory, but neither their thread nor a right to their
+// slot: they do nothing there, and who opens a device in the child gets one of the child's own.
 void before_fork() { registry().mutex.lock(); }
 void after_fork_in_parent() { registry().mutex.unlock(); }
 void after_fork_in_child() {
@@ -38,8 +38,8 @@ void after_fork_in_child() {
   registry().mutex.unlock();
 }
 
-// A program may end as soon as it has seen its last completion, without closing anything; the peer waits for the
-// acknowledgement all the same.
+// A program may end as soon as it has seen its last completion, without closing anything; the peer
+// waits for the acknowledgement all the same.
 [[gnu::destructor]] void send_deferred_at_exit() {
   Registry& open_devices = registry();
   const std::unique_lock lock(open_devices.mutex, std::try_to_lock);
@@ -109,8 +109,13 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   rights.counters.reset(dup(fds[1].get()));
   auto counters = CountersPage::map(std::move(fds[1]));
   if (!counters) return counters.error();
-  Impl::Grant grant{std::move(opened.device), opened.slot, QpNumber(opened.first_qp),
-                    opened.qp_count, opened.port, std::move(fds[0]), std::move(*counters),
+  Impl::Grant grant{std::move(opened.device),
+                    opened.slot,
+                    QpNumber(opened.first_qp),
+                    opened.qp_count,
+                    opened.port,
+                    std::move(fds[0]),
+                    std::move(*counters),
                     AgentLink(settings, std::move(answer->connection), std::move(rights))};
   auto impl = std::make_unique<Impl>(std::move(grant), settings, *faults, sink);
   if (auto started = impl->start(); !started) return started.error();

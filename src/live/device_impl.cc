@@ -192,7 +192,8 @@ void Device::Impl::send(Time at) {
 
 int Device::Impl::receive(Time at) {
   const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
-    if (tap_.is_open()) [[unlikely]] tap_.received(ip, bytes);
+    if (tap_.is_open()) [[unlikely]]
+      tap_.received(ip, bytes);
     adapter_->handle_datagram(at, ip, false, bytes);
   });
   if (count > 0) ++counters_.receive_calls;
@@ -206,11 +207,13 @@ void Device::Impl::deliver_events() {
 
 // After anything that may have changed what the thread waits for.
 void Device::Impl::settle(Time at) {
-  if (transmitter_.blocked_socket() >= 0) [[unlikely]] watch_blocked_socket();
+  if (transmitter_.blocked_socket() >= 0) [[unlikely]]
+    watch_blocked_socket();
   if (at >= published_ + publish_interval) publish(at);
   if (leased_) return;  // the thread looks once a millisecond, and who polls looks all the time
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
-  if (transmitter_.has_more()) [[unlikely]] wake();
+  if (transmitter_.has_more()) [[unlikely]]
+    wake();
 }
 
 void Device::Impl::watch_socket(bool readable) {
@@ -220,8 +223,8 @@ void Device::Impl::watch_socket(bool readable) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
 }
 
-// A sender's socket: once, until it is writable. (The slot's own socket sends only where no other could be had; the
-// timer serves it.)
+// A sender's socket: once, until it is writable. (The slot's own socket sends only where no other
+// could be had; the timer serves it.)
 void Device::Impl::watch_blocked_socket() {
   const int fd = transmitter_.blocked_socket();
   if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
@@ -237,8 +240,7 @@ void Device::Impl::watch_blocked_socket() {
 void Device::Impl::wake_at(Time when) {
   if (when >= timer_at_) return;
   timer_at_ = when;
-  const std::int64_t at =
-      epoch_nanoseconds_ + std::max<std::int64_t>(when.to_nanoseconds(), 0) + 1;
+  const std::int64_t at = epoch_nanoseconds_ + std::max<std::int64_t>(when.to_nanoseconds(), 0) + 1;
   itimerspec setting{};
   setting.it_value.tv_sec = at / 1'000'000'000;
   setting.it_value.tv_nsec = at % 1'000'000'000;

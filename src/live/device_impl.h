@@ -1,20 +1,23 @@
 #pragma once
 
-// The driver: one lock around the adapter, its sockets, and a thread that makes progress while no caller does.
+// The driver: one lock around the adapter, its sockets, and a thread that makes progress while no
+// caller does.
 //
-// Who watches the socket. A caller that polls finds datagrams itself, so after some calls of progress() in a row the
-// device's thread stops watching the socket (it would be woken for each datagram, only to find the lock taken) and looks
-// once a millisecond whether the caller still polls: a lease. It ends when a look finds no call in the last millisecond,
-// or at once with hand_over(). Without a lease the thread sleeps until a datagram or a deadline: an idle process uses no
-// processor time.
+// Who watches the socket. A caller that polls finds datagrams itself, so after some calls of
+// progress() in a row the device's thread stops watching the socket (it would be woken for each
+// datagram, only to find the lock taken) and looks once a millisecond whether the caller still
+// polls: a lease. It ends when a look finds no call in the last millisecond, or at once with
+// hand_over(). Without a lease the thread sleeps until a datagram or a deadline: an idle process
+// uses no processor time.
 //
-// A program may also poll for a while and then spin on its memory, which no call tells us of; a lease would then cost it
-// a millisecond for each message. So polls count only while datagrams find somebody polling, and a lease that ends with
-// datagrams waiting makes the next one harder to get.
+// A program may also poll for a while and then spin on its memory, which no call tells us of; a
+// lease would then cost it a millisecond for each message. So polls count only while datagrams find
+// somebody polling, and a lease that ends with datagrams waiting makes the next one harder to get.
 //
-// What answers a datagram that brought a completion waits for the caller's next call, which comes at once and has more
-// to send with it: an acknowledgement is not in the way of the program's reply. Any call will do, and so does the end of
-// the program: the peer waits for it, and a queue pair that is destroyed can no longer send it.
+// What answers a datagram that brought a completion waits for the caller's next call, which comes
+// at once and has more to send with it: an acknowledgement is not in the way of the program's
+// reply. Any call will do, and so does the end of the program: the peer waits for it, and a queue
+// pair that is destroyed can no longer send it.
 
 #include <sys/types.h>
 

@@ -27,8 +27,8 @@ constexpr int reconnect_milliseconds = 200;
 constexpr Time nobody_polls = Time::microseconds(10);
 constexpr Time long_lease = Time::milliseconds(20);
 
-// A short slice (Linux 6.12 and later): woken, the thread then preempts an application that spins on memory, rather than
-// wait for the end of its slice of some milliseconds.
+// A short slice (Linux 6.12 and later): woken, the thread then preempts an application that spins
+// on memory, rather than wait for the end of its slice of some milliseconds.
 void ask_for_short_slice() {
 #ifdef SYS_sched_setattr
   struct {
@@ -183,8 +183,9 @@ void Device::Impl::handle_loss_of_agent() {
   tap_.close();  // who captures heard of us through the agent
   update_direct_path();
   if (agent_.may_reconnect()) return;
-  // An agent of another user's took the group of sockets with it: our place in what is left of it is no longer the one
-  // that our numbers name. To hold on to it would only keep the port from the next agent.
+  // An agent of another user's took the group of sockets with it: our place in what is left of it
+  // is no longer the one that our numbers name. To hold on to it would only keep the port from the
+  // next agent.
   const UniqueFd nowhere(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
 }

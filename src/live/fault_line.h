@@ -1,6 +1,7 @@
 #pragma once
 
-// Datagrams that a fault holds up on their way out: whole copies, in memory that is there from the beginning.
+// Datagrams that a fault holds up on their way out: whole copies, in memory that is there from the
+// beginning.
 
 #include <array>
 #include <cstddef>

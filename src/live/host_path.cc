@@ -93,8 +93,8 @@ void HostPath::set_open(bool open) {
 
 void HostPath::expose(const verbs::MemoryRegion& region) {
   if (region.memory == nullptr) return;
-  auto* entry = claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key,
-                      region.key);
+  auto* entry =
+      claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
   if (entry == nullptr) return;
   entry->access = region.access.bits();
   entry->pd = identity(region.pd);
@@ -105,8 +105,8 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
 }
 
 void HostPath::withdraw(const verbs::MemoryRegion& region) {
-  auto* entry = claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key,
-                      region.key);
+  auto* entry =
+      claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
   if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == 0) return;
   entry->key.store(0, std::memory_order_seq_cst);
   wait_for_visitors();
@@ -114,8 +114,8 @@ void HostPath::withdraw(const verbs::MemoryRegion& region) {
 
 void HostPath::expose(const transport::QueuePair& qp) {
   withdraw(qp);  // what it said before may differ
-  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)],
-                      &PeerTable::QpEntry::number, qp.number.value);
+  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
+                      qp.number.value);
   if (entry == nullptr || !is_local_(qp.attributes().address.destination)) return;
   entry->destination = qp.attributes().destination_qp.value;
   entry->access = qp.attributes().access.bits();
@@ -124,8 +124,8 @@ void HostPath::expose(const transport::QueuePair& qp) {
 }
 
 void HostPath::withdraw(const transport::QueuePair& qp) {
-  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)],
-                      &PeerTable::QpEntry::number, qp.number.value);
+  auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
+                      qp.number.value);
   if (entry == nullptr || entry->number.load(std::memory_order_relaxed) == 0) return;
   entry->number.store(0, std::memory_order_seq_cst);
   wait_for_visitors();
@@ -206,8 +206,8 @@ bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
   const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
   const PeerTable::KeyEntry* key = table.find_key(transfer.rkey.value);
   if (table.open.load() && peer != nullptr && key != nullptr) {
-    const auto needed = verbs::AccessFlags(transfer.read ? Access::remote_read
-                                                         : Access::remote_write);
+    const auto needed =
+        verbs::AccessFlags(transfer.read ? Access::remote_read : Access::remote_write);
     const std::uint64_t offset = transfer.remote_address - key->iova;
     const bool covered = transfer.remote_address >= key->iova && offset <= key->length &&
                          transfer.length <= key->length - offset;
@@ -226,9 +226,9 @@ bool HostPath::copy(const Connection& connection, const Transfer& transfer,
   std::size_t count = 0;
   for (const auto& piece : transfer.pieces) local[count++] = {piece.data(), piece.size()};
   const iovec remote{reinterpret_cast<void*>(remote_address), transfer.length};
-  const ssize_t moved =
-      transfer.read ? process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0)
-                    : process_vm_writev(connection.pid, local.data(), count, &remote, 1, 0);
+  const ssize_t moved = transfer.read
+                            ? process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0)
+                            : process_vm_writev(connection.pid, local.data(), count, &remote, 1, 0);
   return moved == static_cast<ssize_t>(transfer.length);
 }
 

@@ -38,10 +38,10 @@ class End {
     adapter_.set_direct_path(this->path.get());
     VerbsStatus status{};
     pd_ = adapter_.create_pd(status);
-    const auto access = verbs::AccessFlags(Access::local_write) | Access::remote_write |
-                        Access::remote_read;
-    region = adapter_.register_memory(*pd_, buffer.data(), buffer.size(), address(), access,
-                                      status);
+    const auto access =
+        verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
+    region =
+        adapter_.register_memory(*pd_, buffer.data(), buffer.size(), address(), access, status);
     cq_ = adapter_.create_cq(16, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd_;
@@ -182,8 +182,8 @@ TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
-  auto* table = static_cast<PeerTable*>(mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE,
-                                             MAP_SHARED, b_.path->table_fd(), 0));
+  auto* table = static_cast<PeerTable*>(
+      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b_.path->table_fd(), 0));
   ASSERT_NE(table, MAP_FAILED);
   table->visitors[9].store(child);
   EXPECT_EQ(b_.deregister(), VerbsStatus::ok);
@@ -192,8 +192,8 @@ TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
 }
 
 TEST_F(HostPathTest, WaitsForAVisitorThatLives) {
-  auto* table = static_cast<PeerTable*>(mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE,
-                                             MAP_SHARED, b_.path->table_fd(), 0));
+  auto* table = static_cast<PeerTable*>(
+      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b_.path->table_fd(), 0));
   ASSERT_NE(table, MAP_FAILED);
   table->visitors[9].store(getpid());
   std::atomic<bool> done = false;

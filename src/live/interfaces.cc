@@ -111,14 +111,15 @@ std::vector<Interface> usable(const std::vector<Interface>& all, bool loopback) 
   return chosen;
 }
 
-Result<std::vector<Interface>> choose(const std::vector<Interface>& all,
-                                      const std::string& names) {
+Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const std::string& names) {
   if (names.empty()) {
     std::vector<Interface> chosen = usable(all, false);
     if (chosen.empty()) chosen = usable(all, true);
     if (chosen.empty()) {
-      return Error{"no network interface here is up and has an address "
-                   "(`ip link set lo up` gives at least loopback)", ENODEV};
+      return Error{
+          "no network interface here is up and has an address "
+          "(`ip link set lo up` gives at least loopback)",
+          ENODEV};
     }
     return chosen;
   }
@@ -126,8 +127,8 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all,
   for (std::size_t at = 0; at <= names.size();) {
     const std::size_t end = std::min(names.find(',', at), names.size());
     const std::string name = names.substr(at, end - at);
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const Interface& i) { return i.name == name; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Interface& i) { return i.name == name; });
     if (found == all.end()) {
       std::string known;
       for (const Interface& i : all) known += (known.empty() ? "" : ", ") + i.name;
@@ -136,7 +137,8 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all,
     }
     if (!found->up || found->gids.empty()) {
       return Error{fmt::format("the network interface {} {}", name,
-                               found->up ? "has no address" : "is down"), ENETDOWN};
+                               found->up ? "has no address" : "is down"),
+                   ENETDOWN};
     }
     chosen.push_back(*found);
     at = end + 1;
@@ -157,14 +159,14 @@ std::uint64_t hash(const std::string& text) {
   return value;
 }
 
-// EUI-64 of the MAC address (RFC 4291 appendix A), as RNICs have it. Without one, as on loopback, a number that this
-// machine keeps, marked as locally administered.
+// EUI-64 of the MAC address (RFC 4291 appendix A), as RNICs have it. Without one, as on loopback, a
+// number that this machine keeps, marked as locally administered.
 std::uint64_t node_guid(const std::vector<Interface>& interfaces) {
   for (const Interface& interface : interfaces) {
     if (!interface.mac) continue;
     const Mac& m = *interface.mac;
-    const std::array<std::uint8_t, 8> eui = {static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xFF,
-                                             0xFE, m[3], m[4], m[5]};
+    const std::array<std::uint8_t, 8> eui = {
+        static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xFF, 0xFE, m[3], m[4], m[5]};
     std::uint64_t guid = 0;
     for (const std::uint8_t byte : eui) guid = guid << 8 | byte;
     return guid;
@@ -205,9 +207,8 @@ Result<DeviceInfo> describe_device(const std::string& name, const std::string& i
     }
   }
   device.mtu_bytes = path_mtu_bytes(mtu_bytes);
-  std::stable_sort(device.gids.begin(), device.gids.end(), [](const auto& a, const auto& b) {
-    return rank(a.gid) < rank(b.gid);
-  });
+  std::stable_sort(device.gids.begin(), device.gids.end(),
+                   [](const auto& a, const auto& b) { return rank(a.gid) < rank(b.gid); });
   return device;
 }
 

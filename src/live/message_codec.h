@@ -1,11 +1,14 @@
 #pragma once
 
-// Messages between programs and the agent: a header, then fields in order, in the machine's own byte order, since both
-// ends are on one machine. Each message lists its fields once, for both directions:
+// Messages between programs and the agent: a header, then fields in order, in the machine's own
+// byte order, since both ends are on one machine. Each message lists its fields once, for both
+// directions:
 //
-//   template <typename Archive> void fields(Archive& archive, Hello& hello) { archive(hello.pid, …); }
+//   template <typename Archive>
+//   void fields(Archive& archive, Hello& hello) { archive(hello.purpose, …); }
 //
-// The header and the layout of Refused never change, so that any two versions can tell each other that they differ.
+// The header and the layout of Refused never change, so that any two versions can tell each other
+// that they differ.
 
 #include <array>
 #include <cstddef>
@@ -70,7 +73,8 @@ class MessageWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads what a stranger may have written: what is missing reads as zero, and `complete` is then false.
+// Reads what a stranger may have written: what is missing reads as zero, and `complete` is then
+// false.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -29,7 +29,9 @@ Result<Address> parse(const std::string& text) {
   address.name.sun_family = AF_UNIX;
   if (text.size() < 2 || text.size() >= sizeof(address.name.sun_path)) {
     return Error{fmt::format("the agent's address \"{}\" is neither @name nor a path of less than "
-                             "{} bytes", text, sizeof(address.name.sun_path)), EINVAL};
+                             "{} bytes",
+                             text, sizeof(address.name.sun_path)),
+                 EINVAL};
   }
   std::memcpy(address.name.sun_path, text.data(), text.size());
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());

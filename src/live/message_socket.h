@@ -24,16 +24,18 @@ struct Peer {
   uid_t uid = 0;
 };
 
-// `address` is "@name" for Linux's abstract names, which belong to the network namespace as UDP ports do, or a path.
-// The error_number says why: EADDRINUSE, ECONNREFUSED, ENOENT …
+// `address` is "@name" for Linux's abstract names, which belong to the network namespace as UDP
+// ports do, or a path. The error_number says why: EADDRINUSE, ECONNREFUSED, ENOENT …
 Result<UniqueFd> listen_at(const std::string& address);
 Result<UniqueFd> connect_to(const std::string& address);
 Result<Peer> peer_of(int socket);
 
-// Never blocks; at most 250 descriptors. The error_number is EAGAIN where the other end does not read.
+// Never blocks; at most 250 descriptors. The error_number is EAGAIN where the other end does not
+// read.
 Result<void> send_message(int socket, std::span<const std::byte> bytes,
                           std::span<const int> fds = {});
-// Never blocks. The error_number is EAGAIN where there is none, ECONNRESET where the other end is gone.
+// Never blocks. The error_number is EAGAIN where there is none, ECONNRESET where the other end is
+// gone.
 Result<ReceivedMessage> receive_message(int socket);
 // The oldest message without taking it: its descriptors are duplicates.
 Result<ReceivedMessage> peek_message(int socket);

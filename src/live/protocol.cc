@@ -22,8 +22,8 @@ template <typename Archive>
 void fields(Archive&, Wait&) {}
 template <typename Archive>
 void fields(Archive& archive, Hello& message) {
-  archive(message.purpose, message.command, message.device, message.interfaces,
-          message.ring_bytes, message.snap_length, message.slot);
+  archive(message.purpose, message.command, message.device, message.interfaces, message.ring_bytes,
+          message.snap_length, message.slot);
 }
 template <typename Archive>
 void fields(Archive& archive, Devices& message) {
@@ -46,8 +46,8 @@ void fields(Archive& archive, AgentStatus& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, ProcessStatus& message) {
-  archive(message.pid, message.uid, message.command, message.device, message.slot,
-          message.first_qp, message.qp_count, message.connected, message.counters);
+  archive(message.pid, message.uid, message.command, message.device, message.slot, message.first_qp,
+          message.qp_count, message.connected, message.counters);
 }
 template <typename Archive>
 void fields(Archive&, End&) {}

@@ -1,11 +1,12 @@
 #pragma once
 
-// What programs and the agent say to each other over a SOCK_SEQPACKET connection, one message a packet.
+// What programs and the agent say to each other over a SOCK_SEQPACKET connection, one message a
+// packet.
 //
-//   list        Hello → Devices                                       the agent closes
-//   open        Hello → Opened with {socket, counters, lock, vault}   stays open; its end frees the slot
-//   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died; then as above
-//   find_peer   Hello → PeerProcess with {table}                      for the direct path between processes
+//   list        Hello → Devices
+//   open        Hello → Opened with {socket, counters, lock, vault}   its end frees the slot
+//   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died
+//   find_peer   Hello → PeerProcess with {table}                      for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
 //   from a process, once it has its slot: Expose with {table}
@@ -58,9 +59,9 @@ struct Wait {
 struct Hello {
   static constexpr auto kind = MessageKind::hello;
   Purpose purpose{};
-  std::string command;     // the program's name
-  std::string device;      // what it wants the device to be called
-  std::string interfaces;  // as Settings::interfaces
+  std::string command;           // the program's name
+  std::string device;            // what it wants the device to be called
+  std::string interfaces;        // as Settings::interfaces
   std::uint32_t ring_bytes = 0;  // capture: of each process's ring
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;  // find_peer

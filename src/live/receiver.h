@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes datagrams from the slot's socket: many in one call, and where the kernel joined them (UDP_GRO), up to 64 KiB of
-// equal ones in each.
+// Takes datagrams from the slot's socket: many in one call, and where the kernel joined them
+// (UDP_GRO), up to 64 KiB of equal ones in each.
 
 #include <sys/socket.h>
 
@@ -22,8 +22,8 @@ class Receiver {
 
   Receiver(int socket, std::uint16_t port);
 
-  // One call to the kernel, which never blocks. `handle` gets each datagram as (const wire::IpUdp&, payload). Returns
-  // how many messages there were; messages_max: there may be more.
+  // One call to the kernel, which never blocks. `handle` gets each datagram as (const wire::IpUdp&,
+  // payload). Returns how many messages there were; messages_max: there may be more.
   template <typename Handle>
   int receive(Handle handle) {
     const int count = fill();

@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t ledger_bytes = sizeof(SlotRecord) * slots;
 constexpr std::string_view vault_text = "tulle vault 1";
 
-// BTH bytes 5 to 7 are the destination queue pair's number (IBTA 9.2). A load past the end returns 0: short datagrams
-// go to the agent's slot, which refuses them.
+// BTH bytes 5 to 7 are the destination queue pair's number (IBTA 9.2). A load past the end returns
+// 0: short datagrams go to the agent's slot, which refuses them.
 Result<void> attach_steering(int socket) {
   static_assert(slot_bits <= 8);
   sock_filter program[] = {
@@ -33,7 +33,8 @@ Result<void> attach_steering(int socket) {
   const sock_fprog steering{3, program};
   if (setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &steering, sizeof(steering)) != 0) {
     return Error{fmt::format("cannot steer the port's datagrams (SO_ATTACH_REUSEPORT_CBPF): {}",
-                             std::strerror(errno)), errno};
+                             std::strerror(errno)),
+                 errno};
   }
   return {};
 }
@@ -118,8 +119,7 @@ Result<SocketGroup> SocketGroup::recover(UniqueFd vault) {
 
 Result<void> SocketGroup::map_ledger() {
   struct stat status {};
-  if (fstat(ledger_fd_.get(), &status) != 0 ||
-      status.st_size != static_cast<off_t>(ledger_bytes)) {
+  if (fstat(ledger_fd_.get(), &status) != 0 || status.st_size != static_cast<off_t>(ledger_bytes)) {
     return Error{"the ledger is of another size", EINVAL};
   }
   void* memory =

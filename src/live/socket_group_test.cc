@@ -27,9 +27,14 @@ class SocketGroupTest : public testing::Test {
   }
 
   void send(QpNumber to, bool ipv6 = false) {
-    const std::array<std::uint8_t, 12> bth = {
-        4, 0, 0xFF, 0xFF, 0, static_cast<std::uint8_t>(to.value >> 16),
-        static_cast<std::uint8_t>(to.value >> 8), static_cast<std::uint8_t>(to.value)};
+    const std::array<std::uint8_t, 12> bth = {4,
+                                              0,
+                                              0xFF,
+                                              0xFF,
+                                              0,
+                                              static_cast<std::uint8_t>(to.value >> 16),
+                                              static_cast<std::uint8_t>(to.value >> 8),
+                                              static_cast<std::uint8_t>(to.value)};
     send_bytes({reinterpret_cast<const std::byte*>(bth.data()), bth.size()}, ipv6);
   }
   void send_bytes(std::span<const std::byte> bytes, bool ipv6 = false) {
@@ -119,7 +124,7 @@ TEST_F(SocketGroupTest, TheVaultKeepsTheOrder) {
   UniqueFd vault(fcntl(group->vault(), F_DUPFD_CLOEXEC, 0));
   const UniqueFd lock = group->lock(5);
   group->record(5).pid = 4711;
-  group.reset();  // the agent is gone
+  group.reset();                             // the agent is gone
   EXPECT_FALSE(SocketGroup::create(port_));  // yet the port is held
   auto recovered = SocketGroup::recover(std::move(vault));
   ASSERT_TRUE(recovered) << recovered.error().message;

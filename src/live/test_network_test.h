@@ -1,6 +1,7 @@
 #pragma once
 
-// For tests: a network namespace of their own, with its loopback up and an agent in a child process.
+// For tests: a network namespace of their own, with its loopback up and an agent in a child
+// process.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,8 @@ inline void bring_loopback_up() {
   if (ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) std::perror("lo");
 }
 
-// Once a process, before it has threads. Where namespaces are forbidden, names and a port of the test's own must do.
+// Once a process, before it has threads. Where namespaces are forbidden, names and a port of the
+// test's own must do.
 inline void enter_test_network() {
   static const bool entered = [] {
     const std::string self = std::to_string(getpid());

@@ -9,8 +9,9 @@
 namespace tulle::live {
 namespace {
 
-constexpr int rounds_max = 8;              // batches in one go, before received datagrams have their turn
-constexpr std::size_t copy_bytes_max = 256;  // a payload up to this is cheaper to copy than to refer to
+constexpr int rounds_max = 8;  // batches in one go, before received datagrams have their turn
+// A payload up to this is cheaper to copy than to refer to.
+constexpr std::size_t copy_bytes_max = 256;
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
 constexpr std::size_t scratch_per_datagram =
@@ -37,8 +38,7 @@ Transmitter::Transmitter(const Options& options, const DeviceInfo& device, Captu
       headers_(batch_max),
       pieces_(batch_max * pieces_per_datagram_max),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(batch_max * scratch_per_datagram)),
-      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * link::udp_payload_bytes_max)) {
-}
+      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * link::udp_payload_bytes_max)) {}
 
 Transmitter::~Transmitter() {
   for (const Sender& sender : senders_) {
@@ -179,9 +179,9 @@ void Transmitter::send() {
     std::size_t end = next_message_ + 1;
     const int socket = messages_[next_message_].socket;
     while (end < message_count_ && messages_[end].socket == socket) ++end;
-    const int sent = sendmmsg(socket, &headers_[next_message_],
-                              static_cast<unsigned>(end - next_message_),
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
+    const int sent =
+        sendmmsg(socket, &headers_[next_message_], static_cast<unsigned>(end - next_message_),
+                 MSG_DONTWAIT | MSG_NOSIGNAL);
     ++counters_.send_calls;
     if (sent > 0) {
       next_message_ += static_cast<std::size_t>(sent);
@@ -236,7 +236,8 @@ void Transmitter::send_singly(Message& message) {
   }
 }
 
-// Memory that a datagram refers to may change once the application runs again: what waits is copied.
+// Memory that a datagram refers to may change once the application runs again: what waits is
+// copied.
 void Transmitter::keep_rest() {
   std::size_t used = 0;
   std::size_t piece = 0;

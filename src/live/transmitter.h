@@ -1,11 +1,12 @@
 #pragma once
 
-// Sends what the adapter has to send. Neighbouring datagrams of one size to one process go to the kernel as one segmented
-// message (UDP_SEGMENT), and several messages in one call; payloads are not copied on the way there.
+// Sends what the adapter has to send. Neighbouring datagrams of one size to one process go to the
+// kernel as one segmented message (UDP_SEGMENT), and several messages in one call; payloads are not
+// copied on the way there.
 //
-// Source ports: one socket for each slot of the destination's queue pairs that is sent to. So datagrams to two processes
-// of one host are two flows, for switches that spread flows as well as for a receiving kernel that joins a flow's
-// datagrams (GRO) before it asks whose they are.
+// Source ports: one socket for each slot of the destination's queue pairs that is sent to. So
+// datagrams to two processes of one host are two flows, for switches that spread flows as well as
+// for a receiving kernel that joins a flow's datagrams (GRO) before it asks whose they are.
 
 #include <sys/socket.h>
 
@@ -39,7 +40,8 @@ class Transmitter {
               DriverCounters& counters);
   ~Transmitter();
 
-  // Pulls and sends until the adapter has nothing more, the kernel takes nothing more, or it is enough for now.
+  // Pulls and sends until the adapter has nothing more, the kernel takes nothing more, or it is
+  // enough for now.
   void transmit(device::Adapter& adapter, Time now);
   // The socket that was full: transmit again when it is writable. -1: none.
   int blocked_socket() const { return blocked_ ? messages_[next_message_].socket : -1; }
@@ -48,7 +50,8 @@ class Transmitter {
   Time next_deadline() const { return faults_ ? faults_->next_deadline() : Time::never(); }
 
  private:
-  static constexpr std::size_t batch_max = 64;  // datagrams pulled at a time, and Linux's least UDP_MAX_SEGMENTS
+  // Datagrams pulled at a time, and Linux's least UDP_MAX_SEGMENTS.
+  static constexpr std::size_t batch_max = 64;
   static constexpr std::size_t pieces_per_datagram_max = verbs::sges_max + 4;
   // A message: one datagram, or segments.
   struct Message {

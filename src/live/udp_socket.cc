@@ -76,9 +76,7 @@ void put_control(SendAddress& address, int level, int type, const T& value) {
   static_assert(sizeof(T) <= sizeof(in6_pktinfo));
 }
 
-bool is_link_local(const Gid& gid) {
-  return gid.bytes[0] == 0xFE && (gid.bytes[1] & 0xC0) == 0x80;
-}
+bool is_link_local(const Gid& gid) { return gid.bytes[0] == 0xFE && (gid.bytes[1] & 0xC0) == 0x80; }
 
 void fill_ipv6(SendAddress& address, const wire::IpUdp& ip, std::uint32_t interface_index,
                std::uint16_t port) {

@@ -2,9 +2,10 @@
 
 // The options of every UDP socket of a device, and what they say with each datagram.
 //
-// Sockets are IPv6's with IPv4 mapped into it, so that an address is a GID as it stands; where the host has no IPv6,
-// IPv4's. They stay unconnected: then Linux writes IPv4 identification 0 (k for the k-th segment of one call), which
-// the ICRC covers (docs/decisions/004-udp-sockets-without-privileges.md).
+// Sockets are IPv6's with IPv4 mapped into it, so that an address is a GID as it stands; where the
+// host has no IPv6, IPv4's. They stay unconnected: then Linux writes IPv4 identification 0 (k for
+// the k-th segment of one call), which the ICRC covers
+// (docs/decisions/004-udp-sockets-without-privileges.md).
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -25,7 +26,8 @@ enum class PortUse : std::uint8_t {
 
 // A socket bound to that port on all addresses; port 0: any.
 Result<UniqueFd> bind_udp(std::uint16_t port, PortUse use);
-// One to send from, with a source port from 0xC000 up where one is free (IBTA A17.9.1), which receives nothing.
+// One to send from, with a source port from 0xC000 up where one is free (IBTA A17.9.1), which
+// receives nothing.
 Result<UniqueFd> bind_sender(std::uint32_t preferred);
 std::uint16_t port_of(int socket);
 bool is_ipv6(int socket);

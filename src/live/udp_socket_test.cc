@@ -73,8 +73,7 @@ class UdpSocketTest : public testing::TestWithParam<bool> {
       const ssize_t size = recvfrom(wire_.get(), packet.data(), packet.size(), 0,
                                     reinterpret_cast<sockaddr*>(&from), &bytes);
       if (size <= 0 || from.sll_pkttype == PACKET_OUTGOING) continue;
-      const auto decoded =
-          wire::decode(std::span<const std::byte>(packet).first(size), headers);
+      const auto decoded = wire::decode(std::span<const std::byte>(packet).first(size), headers);
       if (decoded.ok && headers.destination_port == port) return headers;
     }
     ADD_FAILURE() << "nothing on the wire";

@@ -39,9 +39,7 @@ void append_bytes(Buffer& out, std::span<const std::byte> bytes) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-std::size_t padding(std::size_t bytes) {
-  return -bytes & 3;
-}
+std::size_t padding(std::size_t bytes) { return -bytes & 3; }
 
 void append_option(Buffer& out, std::uint16_t code, std::span<const std::byte> value) {
   append(out, code);

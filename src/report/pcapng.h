@@ -28,7 +28,7 @@ struct CaptureInterface {
   std::string_view name{};
   std::string_view description{};  // none if empty
   LinkType link_type = LinkType::ip;
-  std::uint32_t snap_length = 0;     // bytes kept of a packet at most; 0: all
+  std::uint32_t snap_length = 0;      // bytes kept of a packet at most; 0: all
   std::uint64_t bits_per_second = 0;  // 0: not said
 };
 

@@ -25,9 +25,7 @@ Integer number_at(std::span<const std::byte> bytes, std::size_t at) {
 struct Option {
   std::uint16_t code;
   std::span<const std::byte> value;
-  std::string text() const {
-    return {reinterpret_cast<const char*>(value.data()), value.size()};
-  }
+  std::string text() const { return {reinterpret_cast<const char*>(value.data()), value.size()}; }
 };
 
 struct ReadBlock {

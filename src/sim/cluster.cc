@@ -19,9 +19,10 @@ NodeNumber Cluster::add(const device::Configuration& configuration, std::span<co
   Random stream(settings_.seed ^ (0x5EED'0000 + number.value));
   fabric::FaultSettings faults = settings_.faults;
   faults.seed = stream.next();
-  nodes_.push_back({std::make_unique<device::Adapter>(configuration), fabric::Faults(faults),
-                    static_cast<std::uint16_t>(stream.next())});
-  nodes_.back().adapter->set_gids(gids);
+  auto adapter = std::make_unique<device::Adapter>(configuration);
+  adapter->set_gids(gids);
+  nodes_.push_back(
+      {std::move(adapter), fabric::Faults(faults), static_cast<std::uint16_t>(stream.next())});
   for (const Gid& gid : gids) {
     TULLE_CHECK(std::find_if(routes_.begin(), routes_.end(), [&gid](const Route& route) {
                   return route.gid == gid;

@@ -7,7 +7,6 @@
 namespace tulle::sim {
 namespace {
 
-using verbs::Access;
 using verbs::AccessFlags;
 using verbs::QpAttribute;
 using verbs::QpAttributeMask;

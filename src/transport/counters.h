@@ -14,12 +14,13 @@ struct Counters {
   std::uint64_t rnr_naks_sent = 0;
   std::uint64_t rnr_naks_received = 0;
   std::uint64_t duplicate_requests = 0;
-  std::uint64_t remote_errors_sent = 0;      // NAKs for invalid requests, access and operation
+  std::uint64_t remote_errors_sent = 0;  // NAKs for invalid requests, access and operation
   std::uint64_t remote_errors_received = 0;
-  std::uint64_t direct_transfers = 0;        // WRITEs and READs that needed no packets
+  std::uint64_t direct_transfers = 0;  // WRITEs and READs that needed no packets
   std::uint64_t direct_bytes = 0;
-  std::uint64_t dropped_packets = 0;         // that no queue pair could use: wrong state, key, transport or order
-  std::uint64_t dropped_messages = 0;        // UD and UC: no receive request, or it was too short
+  std::uint64_t dropped_packets =
+      0;  // that no queue pair could use: wrong state, key, transport or order
+  std::uint64_t dropped_messages = 0;  // UD and UC: no receive request, or it was too short
 };
 
 }  // namespace tulle::transport

@@ -112,9 +112,8 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
       return RequestVerdict::local_protection;
     }
   } else if (payload.bytes > 0) {
-    const auto access =
-        qp.environment.keys.remote(write_key_, *qp.init.pd, qp.number, write_address_,
-                                   payload.bytes, Access::remote_write);
+    const auto access = qp.environment.keys.remote(
+        write_key_, *qp.init.pd, qp.number, write_address_, payload.bytes, Access::remote_write);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return RequestVerdict::access_denied;
     if (access.memory != nullptr && payload.data != nullptr) {
       std::memcpy(access.memory, payload.data, payload.bytes);

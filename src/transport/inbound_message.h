@@ -54,8 +54,8 @@ class InboundMessage {
 
   wire::Kind kind_ = wire::Kind::none;
   bool has_receive_ = false;
-  std::uint64_t received_ = 0;        // bytes of the message so far
-  std::uint64_t write_address_ = 0;   // where its next byte goes
+  std::uint64_t received_ = 0;       // bytes of the message so far
+  std::uint64_t write_address_ = 0;  // where its next byte goes
   std::uint32_t write_remaining_ = 0;
   RemoteKey write_key_;
   verbs::Receive receive_;

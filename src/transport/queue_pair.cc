@@ -21,8 +21,9 @@ namespace {
 
 // IBTA table 45 of 9.7.5.2.8: hundredths of a millisecond by code.
 constexpr std::array<std::uint32_t, 32> rnr_table = {
-    65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 CompletionOpcode completion_opcode(SendOpcode opcode) {
   switch (opcode) {
@@ -447,8 +448,7 @@ bool QueuePair::gather(const SendWqe& wqe, std::uint32_t offset, std::uint32_t b
       continue;
     }
     const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - skip, bytes));
-    const auto access =
-        environment.keys.local(sge.lkey, *init.pd, sge.address + skip, part, false);
+    const auto access = environment.keys.local(sge.lkey, *init.pd, sge.address + skip, part, false);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
     if (access.memory != nullptr) out.pieces[out.piece_count++] = {access.memory, part};
     bytes -= part;
@@ -467,7 +467,8 @@ bool QueuePair::scatter(const verbs::Sge* sges, std::uint32_t sge_count, std::ui
       offset -= sge.length;
       continue;
     }
-    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
     const auto access =
         environment.keys.local(sge.lkey, *init.pd, sge.address + offset, part, true);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return false;

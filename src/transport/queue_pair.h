@@ -41,7 +41,7 @@ struct Environment {
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
   std::uint64_t completions = 0;  // pushed to any completion queue
-  DirectPath* direct = nullptr;  // the driver's, where it has one
+  DirectPath* direct = nullptr;   // the driver's, where it has one
 
   explicit Environment(std::uint64_t seed) : keys(seed) {}
 };
@@ -57,7 +57,8 @@ struct QueuePairInit {
   std::uint32_t send_sges = 0;
   std::uint32_t receive_sges = 0;
   std::uint32_t inline_bytes = 0;
-  verbs::Mtu port_mtu = verbs::Mtu::b1024;  // UD sends up to it (IBTA 9.8.3.1); the adapter fills it in
+  verbs::Mtu port_mtu =
+      verbs::Mtu::b1024;  // UD sends up to it (IBTA 9.8.3.1); the adapter fills it in
   bool signal_all = false;
   void* cookie = nullptr;
 };
@@ -114,8 +115,7 @@ class QueuePair {
   verbs::VerbsStatus post_receive(const verbs::ReceiveRequest& request);
 
   // Packets and time.
-  void handle_packet(Time now, const wire::Packet& packet, Payload payload,
-                     const wire::IpUdp& ip);
+  void handle_packet(Time now, const wire::Packet& packet, Payload payload, const wire::IpUdp& ip);
   // False: nothing to send now.
   bool pull_packet(Time now, OutgoingPacket& out);
   Time next_deadline() const;

@@ -26,14 +26,13 @@ struct SendWqe {
   verbs::SendFlags flags;
   bool started = false;
   bool executed = false;  // a local operation that is done
-  verbs::CompletionStatus status = verbs::CompletionStatus::success;  // a local error found while sending
+  verbs::CompletionStatus status =
+      verbs::CompletionStatus::success;  // a local error found while sending
   std::uint8_t sge_count = 0;
   std::uint32_t slot = 0;
 
   Psn last_psn() const { return first_psn + (packets - 1); }
-  bool is_read_or_atomic() const {
-    return opcode == verbs::SendOpcode::read || is_atomic();
-  }
+  bool is_read_or_atomic() const { return opcode == verbs::SendOpcode::read || is_atomic(); }
   bool is_atomic() const {
     return opcode == verbs::SendOpcode::compare_swap || opcode == verbs::SendOpcode::fetch_add;
   }
@@ -42,8 +41,7 @@ struct SendWqe {
            opcode == verbs::SendOpcode::bind_window;
   }
   bool is_write() const {
-    return opcode == verbs::SendOpcode::write ||
-           opcode == verbs::SendOpcode::write_with_immediate;
+    return opcode == verbs::SendOpcode::write || opcode == verbs::SendOpcode::write_with_immediate;
   }
   // Whether it takes a receive request from the other side.
   bool consumes_receive() const {

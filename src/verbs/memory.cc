@@ -25,7 +25,7 @@ KeyHolder* KeyTable::find(std::uint32_t key) const {
 }
 
 KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
-                                 std::uint64_t bytes, bool write) const {
+                                std::uint64_t bytes, bool write) const {
   const KeyHolder* holder = find(key.value);
   if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return {};
   const auto& region = static_cast<const MemoryRegion&>(*holder);
@@ -35,8 +35,8 @@ KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::u
 }
 
 KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
-                                  std::uint64_t address, std::uint64_t bytes,
-                                  AccessFlags needed) const {
+                                 std::uint64_t address, std::uint64_t bytes,
+                                 AccessFlags needed) const {
   // IBTA 9.7.4.1.5: the R_Key of a request for no bytes is not validated.
   if (bytes == 0) return {Verdict::ok, nullptr};
   const KeyHolder* holder = find(key.value);
@@ -66,10 +66,11 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   if (window.pd != &pd) return false;
   if (window.type == WindowType::type1 && binding.length == 0) {
     unbind(window);
-    renew(window);
+    rename(window, binding.new_key);
     return true;
   }
-  if (binding.region == nullptr || binding.region->pd != &pd || !binding.region->valid) return false;
+  if (binding.region == nullptr || binding.region->pd != &pd || !binding.region->valid)
+    return false;
   const AccessFlags access = binding.access;
   const AccessFlags writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
   if (!binding.region->access.has(Access::bind_window)) return false;
@@ -83,7 +84,7 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
     window.qp = qp;
   } else {
     unbind(window);
-    renew(window);
+    rename(window, binding.new_key);
   }
   window.region = binding.region;
   window.address = binding.address;
@@ -93,11 +94,21 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   return true;
 }
 
+// A type 1 window's key is the one that its caller was told when it posted the bind (IBTA 10.6.7.2.3).
+void KeyTable::rename(MemoryWindow& window, RemoteKey key) {
+  if (key.value >> 8 == window.key >> 8) {
+    window.key = key.value;
+  } else {
+    renew(window);
+  }
+}
+
 bool KeyTable::invalidate(RemoteKey key, const ProtectionDomain& pd, QpNumber qp) {
   KeyHolder* holder = find(key.value);
   if (holder == nullptr || holder->kind != KeyHolder::Kind::window) return false;
   auto& window = static_cast<MemoryWindow&>(*holder);
-  if (window.type != WindowType::type2 || window.pd != &pd || window.region == nullptr) return false;
+  if (window.type != WindowType::type2 || window.pd != &pd || window.region == nullptr)
+    return false;
   if (window.qp != qp) return false;
   unbind(window);
   return true;

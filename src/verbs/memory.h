@@ -31,11 +31,12 @@ class MemoryRegion : public KeyHolder {
   RemoteKey rkey() const { return RemoteKey{key}; }
 
   ProtectionDomain* pd = nullptr;
-  std::byte* memory = nullptr;  // null: a ghost, memory of a simulation that has a length and no bytes
-  std::uint64_t length = 0;     // bytes
-  std::uint64_t iova = 0;       // the address by which work requests name its first byte
+  std::byte* memory =
+      nullptr;               // null: a ghost, memory of a simulation that has a length and no bytes
+  std::uint64_t length = 0;  // bytes
+  std::uint64_t iova = 0;    // the address by which work requests name its first byte
   AccessFlags access;
-  bool valid = true;            // false after an invalidation
+  bool valid = true;  // false after an invalidation
   std::uint32_t bound_windows = 0;
   void* cookie = nullptr;
 
@@ -72,7 +73,7 @@ struct WindowBinding {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  // 0 unbinds a type 1 window
   AccessFlags access;
-  RemoteKey new_key;  // type 2
+  RemoteKey new_key;  // type 2; type 1: of the same index, or any other value for a fresh key
 };
 
 class KeyTable {
@@ -95,11 +96,11 @@ class KeyTable {
   };
 
   // Local access by a queue pair of `pd` (IBTA 10.6.3.2).
-  Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
-               std::uint64_t bytes, bool write) const;
+  Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address, std::uint64_t bytes,
+              bool write) const;
   // Access that a packet asks for, arriving at queue pair `qp` of `pd` (IBTA 10.6.3.3). No bytes: no check.
   Grant remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp, std::uint64_t address,
-                std::uint64_t bytes, AccessFlags needed) const;
+               std::uint64_t bytes, AccessFlags needed) const;
 
   // IBTA 11.4.1.1, bind: false: the binding is not allowed.
   [[nodiscard]] bool bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
@@ -110,6 +111,7 @@ class KeyTable {
 
  private:
   KeyHolder* find(std::uint32_t key) const;
+  void rename(MemoryWindow& window, RemoteKey key);
 
   IdMap<KeyHolder> holders_;  // by key >> 8
   Random random_;

@@ -70,7 +70,8 @@ class SharedReceiveQueue {
   ProtectionDomain* pd;
   void* cookie;
   ReceiveQueue queue;
-  std::uint32_t limit = 0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
+  std::uint32_t limit =
+      0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
   std::uint32_t users = 0;
 };
 

@@ -22,7 +22,8 @@ template <typename Flag>
 class Flags {
  public:
   constexpr Flags() = default;
-  constexpr Flags(Flag flag) : bits_(static_cast<std::uint32_t>(flag)) {}  // NOLINT(google-explicit-constructor)
+  constexpr Flags(Flag flag)
+      : bits_(static_cast<std::uint32_t>(flag)) {}  // NOLINT(google-explicit-constructor)
   constexpr bool has(Flag flag) const {
     return (bits_ & static_cast<std::uint32_t>(flag)) == static_cast<std::uint32_t>(flag);
   }
@@ -154,14 +155,15 @@ struct Completion {
   bool has_immediate = false;
   bool has_invalidate = false;
   bool has_grh = false;
-  bool solicited = false;       // drives the event; not shown to the application
+  bool ipv4 = false;       // UD over RoCE v2: which header the GRH's place holds (IBTA A17.4.5.1)
+  bool solicited = false;  // drives the event; not shown to the application
   std::uint32_t byte_length = 0;
   std::uint32_t immediate = 0;  // as on the wire, in memory order
   RemoteKey invalidated_rkey;
   QpNumber qp;
-  QpNumber source_qp;           // UD
+  QpNumber source_qp;  // UD
   std::uint32_t vendor_error = 0;
-  void* qp_cookie = nullptr;    // the QP's, for APIs that want the QP object
+  void* qp_cookie = nullptr;  // the QP's, for APIs that want the QP object
 };
 
 // Asynchronous events (IBTA 11.6.3).
@@ -182,13 +184,13 @@ enum class EventType : std::uint8_t {
 };
 
 // What a caller did wrong, or may not have; the shim turns it into an errno.
-enum class [[nodiscard]] VerbsStatus : std::uint8_t {
-  ok,
-  invalid_argument,   // EINVAL
-  out_of_memory,      // ENOMEM: a queue is full, a limit is reached
-  busy,               // EBUSY: something still refers to the object
-  not_supported,      // EOPNOTSUPP
-  invalid_state,      // EINVAL: not in this QP state
+enum class [[nodiscard]] VerbsStatus : std::uint8_t{
+    ok,
+    invalid_argument,  // EINVAL
+    out_of_memory,     // ENOMEM: a queue is full, a limit is reached
+    busy,              // EBUSY: something still refers to the object
+    not_supported,     // EOPNOTSUPP
+    invalid_state,     // EINVAL: not in this QP state
 };
 
 // Where a QP's or address handle's packets go (IBTA 11.2.2.1 address vector, for a RoCE port).

@@ -12,8 +12,8 @@
 namespace tulle::wire {
 
 template <typename Header, std::size_t Bytes>
-inline constexpr bool is_wire_format =
-    sizeof(Header) == Bytes && alignof(Header) == 1 && std::is_trivially_copyable_v<Header>;
+inline constexpr bool is_wire_format = sizeof(Header) == Bytes &&
+                                       alignof(Header) == 1 && std::is_trivially_copyable_v<Header>;
 
 // Reads a header from the front of `in` and steps over it. `in` must be long enough.
 template <typename Header>

@@ -14,8 +14,8 @@ namespace tulle::wire {
 
 void Icrc::update(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  state_ = crc32_gzip_refl(state_, reinterpret_cast<const unsigned char*>(bytes.data()),
-                           bytes.size());
+  state_ =
+      crc32_gzip_refl(state_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 void put_icrc(std::uint32_t value, std::span<std::byte, 4> out) {

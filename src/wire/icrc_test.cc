@@ -100,12 +100,11 @@ TEST(IcrcTest, every_identification_is_found) {
   const std::uint32_t guess = crc_with(0, 0x4000, after);
   for (unsigned identification = 0; identification <= 0xFFFF; ++identification) {
     for (const bool dont_fragment : {true, false}) {
-      const std::uint32_t received =
-          crc_with(identification, dont_fragment ? 0x4000 : 0, after);
+      const std::uint32_t received = crc_with(identification, dont_fragment ? 0x4000 : 0, after);
       const auto found = explain_identification(received ^ guess, after.size());
       ASSERT_TRUE(found.has_value());
-      ASSERT_EQ(*found, (Ipv4Identification{static_cast<std::uint16_t>(identification),
-                                            dont_fragment}));
+      ASSERT_EQ(*found,
+                (Ipv4Identification{static_cast<std::uint16_t>(identification), dont_fragment}));
     }
   }
 }

@@ -20,9 +20,7 @@ static_assert(sizeof(Udp) == udp_header_bytes);
 static_assert(ipv4_udp_bytes_after_fragment_offset ==
               sizeof(Ipv4) - offsetof(Ipv4, time_to_live) + sizeof(Udp));
 
-be16 length16(std::size_t bytes) {
-  return be16(static_cast<std::uint16_t>(bytes));
-}
+be16 length16(std::size_t bytes) { return be16(static_cast<std::uint16_t>(bytes)); }
 
 Ipv4 ipv4_without_checksum(const IpUdp& headers, std::size_t udp_payload_bytes) {
   Ipv4 ip;
@@ -74,10 +72,10 @@ Ipv4 ipv4_of(const IpUdp& headers, std::size_t udp_payload_bytes) {
 
 Ipv6 ipv6_of(const IpUdp& headers, std::size_t udp_payload_bytes) {
   Ipv6 ip;
-  ip.version_class_flow =
-      Ipv6::version |
-      static_cast<std::uint32_t>(headers.traffic_class) << Ipv6::traffic_class_shift |
-      (headers.flow_label & Ipv6::flow_label_mask);
+  ip.version_class_flow = Ipv6::version |
+                          static_cast<std::uint32_t>(headers.traffic_class)
+                              << Ipv6::traffic_class_shift |
+                          (headers.flow_label & Ipv6::flow_label_mask);
   ip.payload_length = length16(udp_header_bytes + udp_payload_bytes);
   ip.next_header = ip_protocol_udp;
   ip.hop_limit = headers.hop_limit;

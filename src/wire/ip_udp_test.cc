@@ -125,17 +125,17 @@ TEST(IpUdpTest, what_is_no_plain_udp_datagram_is_refused) {
   headers.dont_fragment = false;
   const Bytes v4 = encoded(headers, 100);
   ASSERT_TRUE(accepts(v4, 0, 0x45));
-  EXPECT_FALSE(accepts(v4, 0, 0x46));   // options
-  EXPECT_FALSE(accepts(v4, 0, 0x44));   // header too short
-  EXPECT_FALSE(accepts(v4, 0, 0x55));   // version
-  EXPECT_FALSE(accepts(v4, 3, 127));    // a byte less than UDP says
-  EXPECT_FALSE(accepts(v4, 2, 1));      // longer than the input
-  EXPECT_TRUE(accepts(v4, 6, 0x40));    // DF
-  EXPECT_FALSE(accepts(v4, 6, 0x80));   // reserved flag
-  EXPECT_FALSE(accepts(v4, 6, 0x20));   // more fragments
-  EXPECT_FALSE(accepts(v4, 7, 0x01));   // fragment offset
-  EXPECT_FALSE(accepts(v4, 9, 6));      // TCP
-  EXPECT_FALSE(accepts(v4, 25, 107));   // UDP length
+  EXPECT_FALSE(accepts(v4, 0, 0x46));  // options
+  EXPECT_FALSE(accepts(v4, 0, 0x44));  // header too short
+  EXPECT_FALSE(accepts(v4, 0, 0x55));  // version
+  EXPECT_FALSE(accepts(v4, 3, 127));   // a byte less than UDP says
+  EXPECT_FALSE(accepts(v4, 2, 1));     // longer than the input
+  EXPECT_TRUE(accepts(v4, 6, 0x40));   // DF
+  EXPECT_FALSE(accepts(v4, 6, 0x80));  // reserved flag
+  EXPECT_FALSE(accepts(v4, 6, 0x20));  // more fragments
+  EXPECT_FALSE(accepts(v4, 7, 0x01));  // fragment offset
+  EXPECT_FALSE(accepts(v4, 9, 6));     // TCP
+  EXPECT_FALSE(accepts(v4, 25, 107));  // UDP length
   EXPECT_FALSE(accepts(v4, 25, 109));
 
   const Bytes v6 = encoded(random_headers(false, random), 100);

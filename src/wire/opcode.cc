@@ -24,54 +24,74 @@ struct OperationRow {
 // What an operation carries, before its transport adds or forbids anything (IBTA 9.2.1 and 9.3;
 // FLUSH and ATOMIC WRITE: annex A19).
 constexpr OperationRow operation_rows[] = {
-    {Operation::send_first, "SEND First",
+    {Operation::send_first,
+     "SEND First",
      {.kind = Kind::send, .position = Position::first, .payload = true}},
-    {Operation::send_middle, "SEND Middle",
+    {Operation::send_middle,
+     "SEND Middle",
      {.kind = Kind::send, .position = Position::middle, .payload = true}},
-    {Operation::send_last, "SEND Last",
+    {Operation::send_last,
+     "SEND Last",
      {.kind = Kind::send, .position = Position::last, .payload = true}},
-    {Operation::send_last_with_immediate, "SEND Last with Immediate",
+    {Operation::send_last_with_immediate,
+     "SEND Last with Immediate",
      {.kind = Kind::send, .position = Position::last, .immediate = true, .payload = true}},
-    {Operation::send_only, "SEND Only",
+    {Operation::send_only,
+     "SEND Only",
      {.kind = Kind::send, .position = Position::only, .payload = true}},
-    {Operation::send_only_with_immediate, "SEND Only with Immediate",
+    {Operation::send_only_with_immediate,
+     "SEND Only with Immediate",
      {.kind = Kind::send, .position = Position::only, .immediate = true, .payload = true}},
-    {Operation::write_first, "RDMA WRITE First",
+    {Operation::write_first,
+     "RDMA WRITE First",
      {.kind = Kind::write, .position = Position::first, .reth = true, .payload = true}},
-    {Operation::write_middle, "RDMA WRITE Middle",
+    {Operation::write_middle,
+     "RDMA WRITE Middle",
      {.kind = Kind::write, .position = Position::middle, .payload = true}},
-    {Operation::write_last, "RDMA WRITE Last",
+    {Operation::write_last,
+     "RDMA WRITE Last",
      {.kind = Kind::write, .position = Position::last, .payload = true}},
-    {Operation::write_last_with_immediate, "RDMA WRITE Last with Immediate",
+    {Operation::write_last_with_immediate,
+     "RDMA WRITE Last with Immediate",
      {.kind = Kind::write, .position = Position::last, .immediate = true, .payload = true}},
-    {Operation::write_only, "RDMA WRITE Only",
+    {Operation::write_only,
+     "RDMA WRITE Only",
      {.kind = Kind::write, .position = Position::only, .reth = true, .payload = true}},
-    {Operation::write_only_with_immediate, "RDMA WRITE Only with Immediate",
+    {Operation::write_only_with_immediate,
+     "RDMA WRITE Only with Immediate",
      {.kind = Kind::write,
       .position = Position::only,
       .reth = true,
       .immediate = true,
       .payload = true}},
     {Operation::read_request, "RDMA READ Request", {.kind = Kind::read_request, .reth = true}},
-    {Operation::read_response_first, "RDMA READ Response First",
+    {Operation::read_response_first,
+     "RDMA READ Response First",
      {.kind = Kind::read_response, .position = Position::first, .aeth = true, .payload = true}},
-    {Operation::read_response_middle, "RDMA READ Response Middle",
+    {Operation::read_response_middle,
+     "RDMA READ Response Middle",
      {.kind = Kind::read_response, .position = Position::middle, .payload = true}},
-    {Operation::read_response_last, "RDMA READ Response Last",
+    {Operation::read_response_last,
+     "RDMA READ Response Last",
      {.kind = Kind::read_response, .position = Position::last, .aeth = true, .payload = true}},
-    {Operation::read_response_only, "RDMA READ Response Only",
+    {Operation::read_response_only,
+     "RDMA READ Response Only",
      {.kind = Kind::read_response, .position = Position::only, .aeth = true, .payload = true}},
     {Operation::acknowledge, "Acknowledge", {.kind = Kind::acknowledge, .aeth = true}},
-    {Operation::atomic_acknowledge, "ATOMIC Acknowledge",
+    {Operation::atomic_acknowledge,
+     "ATOMIC Acknowledge",
      {.kind = Kind::atomic_acknowledge, .aeth = true, .atomic_ack_eth = true}},
     {Operation::compare_swap, "CmpSwap", {.kind = Kind::atomic, .atomic_eth = true}},
     {Operation::fetch_add, "FetchAdd", {.kind = Kind::atomic, .atomic_eth = true}},
-    {Operation::send_last_with_invalidate, "SEND Last with Invalidate",
+    {Operation::send_last_with_invalidate,
+     "SEND Last with Invalidate",
      {.kind = Kind::send, .position = Position::last, .invalidate = true, .payload = true}},
-    {Operation::send_only_with_invalidate, "SEND Only with Invalidate",
+    {Operation::send_only_with_invalidate,
+     "SEND Only with Invalidate",
      {.kind = Kind::send, .position = Position::only, .invalidate = true, .payload = true}},
     {Operation::flush, "FLUSH", {.kind = Kind::flush, .reth = true, .feth = true}},
-    {Operation::atomic_write, "ATOMIC WRITE",
+    {Operation::atomic_write,
+     "ATOMIC WRITE",
      {.kind = Kind::atomic_write, .reth = true, .payload = true}},
 };
 
@@ -113,8 +133,8 @@ constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
   return static_cast<std::uint8_t>(bytes);
 }
 
-constexpr TransportClass transports[] = {TransportClass::rc, TransportClass::uc,
-                                         TransportClass::ud, TransportClass::xrc};
+constexpr TransportClass transports[] = {TransportClass::rc, TransportClass::uc, TransportClass::ud,
+                                         TransportClass::xrc};
 
 constexpr std::array<OpcodeInfo, 256> build_table() {
   std::array<OpcodeInfo, 256> table{};
@@ -172,12 +192,18 @@ struct Name {
 
 constexpr std::string_view name_of(TransportClass transport) {
   switch (transport) {
-    case TransportClass::rc: return "RC ";
-    case TransportClass::uc: return "UC ";
-    case TransportClass::rd: return "RD ";
-    case TransportClass::ud: return "UD ";
-    case TransportClass::xrc: return "XRC ";
-    case TransportClass::cnp: return "";
+    case TransportClass::rc:
+      return "RC ";
+    case TransportClass::uc:
+      return "UC ";
+    case TransportClass::rd:
+      return "RD ";
+    case TransportClass::ud:
+      return "UD ";
+    case TransportClass::xrc:
+      return "XRC ";
+    case TransportClass::cnp:
+      return "";
   }
   return "";
 }
@@ -200,9 +226,7 @@ constexpr std::array<Name, 256> names = build_names();
 
 }  // namespace
 
-const OpcodeInfo& info(Opcode code) {
-  return table[static_cast<std::size_t>(code)];
-}
+const OpcodeInfo& info(Opcode code) { return table[static_cast<std::size_t>(code)]; }
 
 std::string_view name(Opcode code) {
   const Name& name = names[static_cast<std::size_t>(code)];

@@ -92,8 +92,8 @@ struct OpcodeInfo {
   bool xrceth = false;
   bool immediate = false;
   bool invalidate = false;
-  bool feth = false;     // FLUSH extension header, 4 bytes
-  bool payload = false;  // may carry payload
+  bool feth = false;              // FLUSH extension header, 4 bytes
+  bool payload = false;           // may carry payload
   std::uint8_t header_bytes = 0;  // BTH and extension headers
 
   constexpr bool starts_message() const {

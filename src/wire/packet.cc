@@ -19,10 +19,10 @@ namespace {
 Bth bth_of(const Packet& packet) {
   Bth bth;
   bth.opcode = static_cast<std::uint8_t>(packet.opcode);
-  bth.flags = static_cast<std::uint8_t>((packet.solicited_event ? Bth::solicited_event : 0) |
-                                        (packet.migration_state ? Bth::migration_state : 0) |
-                                        (packet.pad_count & Bth::pad_count_mask)
-                                            << Bth::pad_count_shift);
+  bth.flags =
+      static_cast<std::uint8_t>((packet.solicited_event ? Bth::solicited_event : 0) |
+                                (packet.migration_state ? Bth::migration_state : 0) |
+                                (packet.pad_count & Bth::pad_count_mask) << Bth::pad_count_shift);
   bth.pkey = packet.pkey.value;
   bth.congestion =
       static_cast<std::uint8_t>((packet.fecn ? Bth::fecn : 0) | (packet.becn ? Bth::becn : 0));
@@ -116,9 +116,7 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
 
 }  // namespace
 
-std::size_t header_bytes(Opcode opcode) {
-  return info(opcode).header_bytes;
-}
+std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }
 
 std::size_t encode(const Packet& packet, std::span<std::byte> out) {
   const OpcodeInfo& row = info(packet.opcode);

@@ -58,7 +58,8 @@ static int collectives(void) {
     ++failures;
   }
   /* What a program of 2006 would call refuses. */
-  void** (*old_list)(int*) = (void** (*)(int*))dlvsym(library, "ibv_get_device_list", "IBVERBS_1.0");
+  void** (*old_list)(int*) =
+      (void** (*)(int*))dlvsym(library, "ibv_get_device_list", "IBVERBS_1.0");
   if (old_list == NULL || old_list(NULL) != NULL) ++failures;
   return failures != 0;
 }

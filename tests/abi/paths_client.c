@@ -16,12 +16,12 @@
 
 static int failures;
 
-#define CHECK(condition)                                             \
-  do {                                                               \
-    if (!(condition)) {                                              \
+#define CHECK(condition)                                                                   \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
       printf("%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno)); \
-      ++failures;                                                    \
-    }                                                                \
+      ++failures;                                                                          \
+    }                                                                                      \
   } while (0)
 
 #define CLASS "/sys/class/infiniband"
@@ -53,8 +53,8 @@ static void stats(void) {
   CHECK(lstat(NODE, &st) == 0 && S_ISCHR(st.st_mode));
   CHECK(lstat64(NODE, &st64) == 0 && S_ISCHR(st64.st_mode));
   CHECK(fstatat(AT_FDCWD, NODE, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISCHR(st.st_mode));
-  CHECK(statx(AT_FDCWD, NODE, AT_SYMLINK_NOFOLLOW, STATX_ALL, &stx) == 0 &&
-        S_ISCHR(stx.stx_mode) && stx.stx_rdev_major == 231);
+  CHECK(statx(AT_FDCWD, NODE, AT_SYMLINK_NOFOLLOW, STATX_ALL, &stx) == 0 && S_ISCHR(stx.stx_mode) &&
+        stx.stx_rdev_major == 231);
 #ifdef __x86_64__
   CHECK(__xstat(1, NODE, &st) == 0 && S_ISCHR(st.st_mode));
   CHECK(__lxstat(1, NODE, &st) == 0 && S_ISCHR(st.st_mode));

@@ -9,19 +9,19 @@
 
 static int failures;
 
-#define CHECK(condition)                                               \
-  do {                                                                 \
-    if (!(condition)) {                                                \
-      printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);   \
-      ++failures;                                                      \
-    }                                                                  \
+#define CHECK(condition)                                             \
+  do {                                                               \
+    if (!(condition)) {                                              \
+      printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                    \
+    }                                                                \
   } while (0)
 
-#define REFUSES_WITH_NULL(call)       \
-  do {                                \
-    errno = 0;                        \
-    CHECK((call) == NULL);            \
-    CHECK(errno == EOPNOTSUPP);       \
+#define REFUSES_WITH_NULL(call) \
+  do {                          \
+    errno = 0;                  \
+    CHECK((call) == NULL);      \
+    CHECK(errno == EOPNOTSUPP); \
   } while (0)
 
 /* Every pointer-sized word of the table must be a function. */
@@ -138,10 +138,10 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
 }
 
 /* A builder cannot say no by itself: ibv_wr_complete does. */
-#define REFUSES_BUILDER(qp, expected, call)  \
-  do {                                       \
-    ibv_wr_start(qp);                        \
-    call;                                    \
+#define REFUSES_BUILDER(qp, expected, call)   \
+  do {                                        \
+    ibv_wr_start(qp);                         \
+    call;                                     \
     CHECK(ibv_wr_complete(qp) == (expected)); \
   } while (0)
 

@@ -179,13 +179,16 @@ class Namespace:
 
 def join(first, second, mtu=1500):
     """A virtual cable: 10.0.0.1/fd00::1 in the first namespace, 10.0.0.2/fd00::2 in the second, both on `veth0`."""
+    for net in (first, second):
+        # No waiting for a neighbour who might have the same address.
+        net.run("sh", "-c", "for each in all default; do echo 0 > /proc/sys/net/ipv6/conf/$each/accept_dad; done")
     first.run("ip", "link", "add", "veth0", "mtu", str(mtu), "type", "veth",
               "peer", "name", "veth0", "mtu", str(mtu), "netns", str(second.holder.pid))
     for host, net in enumerate((first, second), start=1):
         net.run("ip", "address", "add", f"10.0.0.{host}/24", "dev", "veth0")
         net.run("ip", "-6", "address", "add", f"fd00::{host}/64", "dev", "veth0", "nodad")
         net.run("ip", "link", "set", "veth0", "up")
-    # An interface counts as up, and its link-local address as usable, a moment after the other end is up.
+    # An interface counts as up, and its addresses as usable, a moment after the other end is up.
     for net in (first, second):
         wait_until(lambda: "state UP" in net.run("ip", "link", "show", "dev", "veth0"), "the cable")
         wait_until(lambda: "tentative" not in net.run("ip", "-6", "address", "show", "dev", "veth0"), "IPv6 addresses")

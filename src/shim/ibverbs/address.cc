@@ -133,7 +133,6 @@ int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh
   if (ibv == nullptr || wc == nullptr || out == nullptr) return fail_with_minus_one(EINVAL);
   *out = {};
   out->dlid = wc->slid;
-  out->sl = wc->sl;
   out->src_path_bits = wc->dlid_path_bits;
   out->port_num = port;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;

@@ -8,11 +8,12 @@
 
 namespace tulle::shim {
 
+using Pointer = void*;
+
 // The parameters are left out: callers on every ABI that we build for drop their own arguments.
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define TULLE_VERSIONED(name, version) __asm__(".symver " #name "_1_0, " #name "@" version)
-#define TULLE_REFUSE_POINTER(name)                           \
-  extern "C" void* name##_1_0() { return fail(EOPNOTSUPP); } \
+#define TULLE_REFUSE_POINTER(name)                             \
+  extern "C" Pointer name##_1_0() { return fail(EOPNOTSUPP); } \
   TULLE_VERSIONED(name, "IBVERBS_1.0")
 #define TULLE_REFUSE_ERRNO(name)                     \
   extern "C" int name##_1_0() { return EOPNOTSUPP; } \

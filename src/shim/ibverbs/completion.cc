@@ -48,7 +48,7 @@ void translate(const verbs::Completion& from, ibv_wc& to) {
   to.wc_flags = to_wc_flags(from);
   to.pkey_index = 0;
   to.slid = 0;
-  to.sl = 0;
+  to.sl = to_service_level(from);
   to.dlid_path_bits = 0;
 }
 
@@ -152,6 +152,14 @@ unsigned to_wc_flags(const verbs::Completion& completion) {
   if (completion.has_immediate) flags |= IBV_WC_WITH_IMM;
   if (completion.has_invalidate) flags |= IBV_WC_WITH_INV;
   return flags;
+}
+
+std::uint8_t to_service_level(const verbs::Completion& completion) {
+  constexpr std::uint8_t over_udp = 8;
+  constexpr std::uint8_t ipv6_header = 1;
+  constexpr std::uint8_t ipv4_header = 2;
+  if (!completion.has_grh) return 0;
+  return over_udp | (completion.ipv4 ? ipv4_header : ipv6_header);
 }
 
 extern "C" {

@@ -56,9 +56,11 @@ __be32 read_immediate(ibv_cq_ex* cq) {
   return current(cq).has_invalidate ? current(cq).invalidated_rkey.value : current(cq).immediate;
 }
 
-// A RoCE port has no LIDs, and a completion does not keep the service level.
+std::uint8_t read_service_level(ibv_cq_ex* cq) { return to_service_level(current(cq)); }
+
+// A RoCE port has no LIDs.
 std::uint32_t read_source_lid(ibv_cq_ex*) { return 0; }
-std::uint8_t read_nothing(ibv_cq_ex*) { return 0; }
+std::uint8_t read_path_bits(ibv_cq_ex*) { return 0; }
 
 }  // namespace
 
@@ -74,8 +76,8 @@ void serve_polling(Cq& cq) {
   cq.read_src_qp = read_source_qp;
   cq.read_wc_flags = read_flags;
   cq.read_slid = read_source_lid;
-  cq.read_sl = read_nothing;
-  cq.read_dlid_path_bits = read_nothing;
+  cq.read_sl = read_service_level;
+  cq.read_dlid_path_bits = read_path_bits;
 }
 
 }  // namespace tulle::shim

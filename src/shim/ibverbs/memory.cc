@@ -108,12 +108,14 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   request.window_region = info.mr != nullptr ? Mr::of(info.mr).region : nullptr;
   request.window_address = info.addr;
   request.window_length = info.length;
+  // The caller learns the new key now, however long the bind waits behind other work.
+  request.window_rkey = RemoteKey{ibv_inc_rkey(mw.rkey)};
 
   const auto guard = context.lock();
   const VerbsStatus status =
       context.adapter().post_send(*Qp::of(ibv_qp).pair, context.live->now(), request);
   context.live->transmit();
-  mw.rkey = mw.window->rkey().value;
+  if (status == VerbsStatus::ok) mw.rkey = request.window_rkey.value;
   return to_errno(status);
 }
 

@@ -185,6 +185,9 @@ void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition
 ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);
 ibv_wc_status to_wc_status(verbs::CompletionStatus status);
 unsigned to_wc_flags(const verbs::Completion& completion);
+// A RoCE port has no service levels. NICs say in their place what kind of header a datagram came with (IBTA A17.4.5.1
+// asks for it, the C API has no field), and programs read it there.
+std::uint8_t to_service_level(const verbs::Completion& completion);
 
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);

@@ -63,10 +63,10 @@ static void* find(_Atomic(void*)* known, const char* name) {
   return function;
 }
 
-#define REAL(name)                                   \
-  ({                                                 \
-    static _Atomic(void*) known_;                    \
-    (__typeof__(&name))find(&known_, #name);         \
+#define REAL(name)                           \
+  ({                                         \
+    static _Atomic(void*) known_;            \
+    (__typeof__(&name))find(&known_, #name); \
   })
 
 /* --- which paths, and where to --- */
@@ -188,32 +188,32 @@ static dev_t node_number(const struct place* place) {
 
 /* --- stat --- */
 
-#define NUMBER_NODE(result, out)                                       \
-  do {                                                                 \
-    const dev_t number = node_number(&at);                             \
-    if ((result) == 0 && number != 0) (out)->st_rdev = number;         \
+#define NUMBER_NODE(result, out)                               \
+  do {                                                         \
+    const dev_t number = node_number(&at);                     \
+    if ((result) == 0 && number != 0) (out)->st_rdev = number; \
   } while (0)
 
 /* `follow` stands in for a call that would show a node as a link. */
-#define STAT_FUNCTION(name, follow, type)                                            \
-  EXPORTED int name(const char* path, struct type* out) {                            \
-    LOOK(path);                                                                      \
+#define STAT_FUNCTION(name, follow, type)                                                  \
+  EXPORTED int name(const char* path, struct type* out) {                                  \
+    LOOK(path);                                                                            \
     const int result = at.is_node ? REAL(follow)(at.path, out) : REAL(name)(at.path, out); \
-    NUMBER_NODE(result, out);                                                        \
-    return result;                                                                   \
+    NUMBER_NODE(result, out);                                                              \
+    return result;                                                                         \
   }
 STAT_FUNCTION(stat, stat, stat)
 STAT_FUNCTION(stat64, stat64, stat64)
 STAT_FUNCTION(lstat, stat, stat)
 STAT_FUNCTION(lstat64, stat64, stat64)
 
-#define XSTAT_FUNCTION(name, follow, type)                                       \
-  EXPORTED int name(int version, const char* path, struct type* out) {           \
-    LOOK(path);                                                                  \
-    const int result = at.is_node ? REAL(follow)(version, at.path, out)          \
-                                  : REAL(name)(version, at.path, out);           \
-    NUMBER_NODE(result, out);                                                    \
-    return result;                                                               \
+#define XSTAT_FUNCTION(name, follow, type)                                                    \
+  EXPORTED int name(int version, const char* path, struct type* out) {                        \
+    LOOK(path);                                                                               \
+    const int result =                                                                        \
+        at.is_node ? REAL(follow)(version, at.path, out) : REAL(name)(version, at.path, out); \
+    NUMBER_NODE(result, out);                                                                 \
+    return result;                                                                            \
   }
 XSTAT_FUNCTION(__xstat, __xstat, stat)
 XSTAT_FUNCTION(__xstat64, __xstat64, stat64)
@@ -224,12 +224,12 @@ static int follow_nodes(const struct place* at, int flags) {
   return at->is_node ? flags & ~AT_SYMLINK_NOFOLLOW : flags;
 }
 
-#define STATAT_FUNCTION(name, type)                                                  \
-  EXPORTED int name(int folder, const char* path, struct type* out, int flags) {     \
-    LOOK_AT(folder, path);                                                           \
-    const int result = REAL(name)(folder, at.path, out, follow_nodes(&at, flags));   \
-    NUMBER_NODE(result, out);                                                        \
-    return result;                                                                   \
+#define STATAT_FUNCTION(name, type)                                                \
+  EXPORTED int name(int folder, const char* path, struct type* out, int flags) {   \
+    LOOK_AT(folder, path);                                                         \
+    const int result = REAL(name)(folder, at.path, out, follow_nodes(&at, flags)); \
+    NUMBER_NODE(result, out);                                                      \
+    return result;                                                                 \
   }
 STATAT_FUNCTION(fstatat, stat)
 STATAT_FUNCTION(fstatat64, stat64)
@@ -258,10 +258,10 @@ EXPORTED int statx(int folder, const char* restrict path, int flags, unsigned ma
 
 /* --- access --- */
 
-#define ACCESS_FUNCTION(name)                  \
+#define ACCESS_FUNCTION(name)                     \
   EXPORTED int name(const char* path, int mode) { \
-    LOOK(path);                                \
-    return REAL(name)(at.path, mode);          \
+    LOOK(path);                                   \
+    return REAL(name)(at.path, mode);             \
   }
 ACCESS_FUNCTION(access)
 ACCESS_FUNCTION(euidaccess)
@@ -278,64 +278,64 @@ static bool needs_mode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-#define TAKE_MODE(flags)                   \
-  mode_t mode = 0;                         \
-  if (needs_mode(flags)) {                 \
-    va_list arguments;                     \
-    va_start(arguments, flags);            \
-    mode = va_arg(arguments, mode_t);      \
-    va_end(arguments);                     \
+#define TAKE_MODE(flags)              \
+  mode_t mode = 0;                    \
+  if (needs_mode(flags)) {            \
+    va_list arguments;                \
+    va_start(arguments, flags);       \
+    mode = va_arg(arguments, mode_t); \
+    va_end(arguments);                \
   }
 
-#define OPEN_FUNCTION(name)                                 \
-  EXPORTED int name(const char* path, int flags, ...) {     \
-    TAKE_MODE(flags)                                        \
-    LOOK(path);                                             \
-    return REAL(name)(at.path, flags, mode);                \
+#define OPEN_FUNCTION(name)                             \
+  EXPORTED int name(const char* path, int flags, ...) { \
+    TAKE_MODE(flags)                                    \
+    LOOK(path);                                         \
+    return REAL(name)(at.path, flags, mode);            \
   }
 OPEN_FUNCTION(open)
 OPEN_FUNCTION(open64)
 OPEN_FUNCTION(__open)
 OPEN_FUNCTION(__open64)
 
-#define OPEN2_FUNCTION(name)                      \
+#define OPEN2_FUNCTION(name)                       \
   EXPORTED int name(const char* path, int flags) { \
-    LOOK(path);                                   \
-    return REAL(name)(at.path, flags);            \
+    LOOK(path);                                    \
+    return REAL(name)(at.path, flags);             \
   }
 OPEN2_FUNCTION(__open_2)
 OPEN2_FUNCTION(__open64_2)
 
-#define OPENAT_FUNCTION(name)                                         \
-  EXPORTED int name(int folder, const char* path, int flags, ...) {   \
-    TAKE_MODE(flags)                                                  \
-    LOOK_AT(folder, path);                                            \
-    return REAL(name)(folder, at.path, flags, mode);                  \
+#define OPENAT_FUNCTION(name)                                       \
+  EXPORTED int name(int folder, const char* path, int flags, ...) { \
+    TAKE_MODE(flags)                                                \
+    LOOK_AT(folder, path);                                          \
+    return REAL(name)(folder, at.path, flags, mode);                \
   }
 OPENAT_FUNCTION(openat)
 OPENAT_FUNCTION(openat64)
 
-#define OPENAT2_FUNCTION(name)                                  \
-  EXPORTED int name(int folder, const char* path, int flags) {  \
-    LOOK_AT(folder, path);                                      \
-    return REAL(name)(folder, at.path, flags);                  \
+#define OPENAT2_FUNCTION(name)                                 \
+  EXPORTED int name(int folder, const char* path, int flags) { \
+    LOOK_AT(folder, path);                                     \
+    return REAL(name)(folder, at.path, flags);                 \
   }
 OPENAT2_FUNCTION(__openat_2)
 OPENAT2_FUNCTION(__openat64_2)
 
-#define FOPEN_FUNCTION(name)                                                          \
-  EXPORTED FILE* name(const char* restrict path, const char* restrict mode) {         \
-    LOOK(path);                                                                       \
-    return REAL(name)(at.path, mode);                                                 \
+#define FOPEN_FUNCTION(name)                                                  \
+  EXPORTED FILE* name(const char* restrict path, const char* restrict mode) { \
+    LOOK(path);                                                               \
+    return REAL(name)(at.path, mode);                                         \
   }
 FOPEN_FUNCTION(fopen)
 FOPEN_FUNCTION(fopen64)
 
-#define FREOPEN_FUNCTION(name)                                                       \
-  EXPORTED FILE* name(const char* restrict path, const char* restrict mode,          \
-                      FILE* restrict stream) {                                       \
-    LOOK(path);                                                                      \
-    return REAL(name)(at.path, mode, stream);                                        \
+#define FREOPEN_FUNCTION(name)                                              \
+  EXPORTED FILE* name(const char* restrict path, const char* restrict mode, \
+                      FILE* restrict stream) {                              \
+    LOOK(path);                                                             \
+    return REAL(name)(at.path, mode, stream);                               \
   }
 FREOPEN_FUNCTION(freopen)
 FREOPEN_FUNCTION(freopen64)
@@ -352,12 +352,12 @@ EXPORTED int chdir(const char* path) {
   return REAL(chdir)(at.path);
 }
 
-#define SCANDIR_FUNCTION(name, type)                                                     \
-  EXPORTED int name(const char* restrict path, struct type*** restrict list,             \
-                    int (*wanted)(const struct type*),                                   \
-                    int (*compare)(const struct type**, const struct type**)) {          \
-    LOOK(path);                                                                          \
-    return REAL(name)(at.path, list, wanted, compare);                                   \
+#define SCANDIR_FUNCTION(name, type)                                            \
+  EXPORTED int name(const char* restrict path, struct type*** restrict list,    \
+                    int (*wanted)(const struct type*),                          \
+                    int (*compare)(const struct type**, const struct type**)) { \
+    LOOK(path);                                                                 \
+    return REAL(name)(at.path, list, wanted, compare);                          \
   }
 SCANDIR_FUNCTION(scandir, dirent)
 SCANDIR_FUNCTION(scandir64, dirent64)
@@ -372,16 +372,16 @@ SCANDIR_FUNCTION(scandir64, dirent64)
 SCANDIRAT_FUNCTION(scandirat, dirent)
 SCANDIRAT_FUNCTION(scandirat64, dirent64)
 
-#define GLOB_FUNCTION(name, type)                                                 \
-  EXPORTED int name(const char* restrict pattern, int flags,                      \
-                    int (*failed)(const char*, int), type* restrict found) {      \
-    LOOK(pattern);                                                                \
-    const int result = REAL(name)(at.path, flags, failed, found);                 \
-    if (at.ours && result == 0) {                                                 \
-      const size_t first = (flags & GLOB_DOOFFS) != 0 ? found->gl_offs : 0;       \
-      for (size_t i = 0; i < found->gl_pathc; ++i) strip(found->gl_pathv[first + i]); \
-    }                                                                             \
-    return result;                                                                \
+#define GLOB_FUNCTION(name, type)                                                             \
+  EXPORTED int name(const char* restrict pattern, int flags, int (*failed)(const char*, int), \
+                    type* restrict found) {                                                   \
+    LOOK(pattern);                                                                            \
+    const int result = REAL(name)(at.path, flags, failed, found);                             \
+    if (at.ours && result == 0) {                                                             \
+      const size_t first = (flags & GLOB_DOOFFS) != 0 ? found->gl_offs : 0;                   \
+      for (size_t i = 0; i < found->gl_pathc; ++i) strip(found->gl_pathv[first + i]);         \
+    }                                                                                         \
+    return result;                                                                            \
   }
 GLOB_FUNCTION(glob, glob_t)
 GLOB_FUNCTION(glob64, glob64_t)
@@ -454,10 +454,10 @@ EXPORTED char* canonicalize_file_name(const char* path) {
 
 /* --- extended attributes: there are none, but ls -l asks --- */
 
-#define GETXATTR_FUNCTION(name)                                                              \
+#define GETXATTR_FUNCTION(name)                                                               \
   EXPORTED ssize_t name(const char* path, const char* attribute, void* value, size_t bytes) { \
-    LOOK(path);                                                                              \
-    return REAL(name)(at.path, attribute, value, bytes);                                     \
+    LOOK(path);                                                                               \
+    return REAL(name)(at.path, attribute, value, bytes);                                      \
   }
 GETXATTR_FUNCTION(getxattr)
 GETXATTR_FUNCTION(lgetxattr)

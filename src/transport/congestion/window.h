@@ -16,7 +16,8 @@ struct Settings {
 // Additive increase, multiplicative decrease (Chiu and Jain 1989), with TCP's slow start until the first loss.
 class Window {
  public:
-  static constexpr std::uint32_t unlimited = 1u << 22;  // half of the half space in which PSNs can be ordered
+  static constexpr std::uint32_t unlimited =
+      1u << 22;  // half of the half space in which PSNs can be ordered
 
   void reset(const Settings& settings) {
     settings_ = settings;

@@ -59,8 +59,7 @@ Psn Requester::cursor_psn(const QueuePair& qp) const {
 }
 
 std::uint32_t Requester::in_flight(const QueuePair& qp) const {
-  return static_cast<std::uint32_t>(
-      std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
+  return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
 }
 
 bool Requester::drained(const QueuePair& qp) const {
@@ -176,8 +175,8 @@ bool Requester::execute_direct(QueuePair& qp) {
       pieces[count++] = {access.memory, sges[i].length};
     }
   }
-  const DirectPath::Transfer transfer{read, wqe.remote_address, wqe.rkey, wqe.length,
-                                      {pieces.data(), count}};
+  const DirectPath::Transfer transfer{
+      read, wqe.remote_address, wqe.rkey, wqe.length, {pieces.data(), count}};
   if (!qp.environment.direct->execute(qp, direct_, transfer)) return false;
   ++qp.environment.counters.direct_transfers;
   qp.environment.counters.direct_bytes += wqe.length;
@@ -262,8 +261,8 @@ void Requester::emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacke
 
 void Requester::emit_atomic(const SendWqe& wqe, OutgoingPacket& out) {
   const bool swaps = wqe.opcode == SendOpcode::compare_swap;
-  out.packet.opcode = wire::opcode(TransportClass::rc,
-                                   swaps ? Operation::compare_swap : Operation::fetch_add);
+  out.packet.opcode =
+      wire::opcode(TransportClass::rc, swaps ? Operation::compare_swap : Operation::fetch_add);
   out.packet.virtual_address = wqe.remote_address;
   out.packet.rkey = wqe.rkey;
   // IBTA 9.3.5: fetch-and-add's operand lies in the swap field; compare is not used.

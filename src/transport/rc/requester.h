@@ -83,9 +83,9 @@ class Requester {
   void update_credits(const QueuePair& qp, const wire::Packet& packet);
   void arm_timer(Time now, const QueuePair& qp);
 
-  Psn unacknowledged_;  // the oldest PSN that is not acknowledged
-  Psn next_psn_;        // of the next request to start
-  Psn sent_end_;        // after the highest PSN ever sent
+  Psn unacknowledged_;               // the oldest PSN that is not acknowledged
+  Psn next_psn_;                     // of the next request to start
+  Psn sent_end_;                     // after the highest PSN ever sent
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head of the queue
   std::uint32_t cursor_packet_ = 0;  // its next packet (READ: response)
 
@@ -109,7 +109,7 @@ class Requester {
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
-  bool rewound_ = false;  // went back to unacknowledged_ since it last moved
+  bool rewound_ = false;      // went back to unacknowledged_ since it last moved
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
   std::uint32_t since_ack_request_ = 0;
 };

@@ -16,8 +16,8 @@ namespace {
 
 // IBTA table 44.
 constexpr std::array<std::uint32_t, 31> credit_table = {
-    0,   1,   2,   3,    4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,  192,
-    256, 384, 512, 768,  1024, 1536, 2048, 3072, 4096, 6144, 8192,  12288, 16384, 24576, 32768};
+    0,   1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,  192,
+    256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
 constexpr std::uint8_t retry_for_ever = 7;  // IBTA 9.7.5.2.8, RNR retry count
 
@@ -292,8 +292,8 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   const Time timeout = ack_timeout(qp.attributes().timeout);
   // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value; we use that to back off.
-  timer_ = timeout.is_never() ? timeout
-                              : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
+  timer_ =
+      timeout.is_never() ? timeout : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
 }
 
 Time Requester::next_deadline() const { return std::min(timer_, rnr_until_); }

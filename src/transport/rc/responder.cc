@@ -324,8 +324,7 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   out.packet.msn = job.msn;
   out.packet.syndrome = acknowledgement(qp);
   if (job.is_atomic) {
-    out.packet.opcode =
-        wire::opcode(wire::TransportClass::rc, wire::Operation::atomic_acknowledge);
+    out.packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::atomic_acknowledge);
     out.packet.original = job.original;
     job.sent = 1;
   } else if (!emit_read(qp, job, out)) {
@@ -365,10 +364,9 @@ bool Responder::emit_read(QueuePair& qp, Job& job, OutgoingPacket& out) {
   if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
   const bool first = job.sent == 0;
   const bool last = job.sent + 1 == job.packets;
-  out.packet.opcode = wire::opcode(
-      wire::TransportClass::rc,
-      first ? (last ? read_response_only : read_response_first)
-            : (last ? read_response_last : read_response_middle));
+  out.packet.opcode = wire::opcode(wire::TransportClass::rc,
+                                   first ? (last ? read_response_only : read_response_first)
+                                         : (last ? read_response_last : read_response_middle));
   out.packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
   out.payload_bytes = bytes;
   if (access.memory != nullptr && bytes > 0) {

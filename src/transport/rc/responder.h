@@ -38,7 +38,8 @@ class Responder {
  private:
   struct Job {
     bool is_atomic = false;
-    bool again = false;  // was executed before, and may be asked for by a packet that the network delivers late
+    bool again =
+        false;  // was executed before, and may be asked for by a packet that the network delivers late
     Psn first_psn;
     std::uint32_t packets = 1;
     std::uint32_t sent = 0;
@@ -76,8 +77,9 @@ class Responder {
   wire::Syndrome acknowledgement(const QueuePair& qp) const;
 
   Psn expected_;
-  std::uint32_t msn_ = 0;    // completed messages (IBTA 9.7.5.1.4)
-  bool nak_sent_ = false;    // one NAK for a gap; silence until the packet asked for comes (IBTA 9.7.5.2.2)
+  std::uint32_t msn_ = 0;  // completed messages (IBTA 9.7.5.1.4)
+  bool nak_sent_ =
+      false;  // one NAK for a gap; silence until the packet asked for comes (IBTA 9.7.5.2.2)
   bool ack_pending_ = false;
   wire::Syndrome pending_;
   Psn pending_psn_;

@@ -35,8 +35,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   out.packet.psn = next_psn_;
   out.packet.pad_count = static_cast<std::uint8_t>(-wqe.length & 3);
   out.packet.solicited_event = wqe.flags.has(verbs::SendFlag::solicited);
-  out.packet.qkey =
-      (target.qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : target.qkey;
+  out.packet.qkey = (target.qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : target.qkey;
   out.packet.source_qp = qp.number;
   if (immediate) out.packet.immediate = wqe.immediate;
 
@@ -83,13 +82,14 @@ void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload p
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = payload.bytes + static_cast<std::uint32_t>(wire::grh_bytes);
   completion.has_grh = true;
+  completion.ipv4 = wire::is_ipv4(ip);
   completion.has_immediate = wire::info(packet.opcode).immediate;
   completion.immediate = packet.immediate;
   completion.solicited = packet.solicited_event;
   completion.source_qp = packet.source_qp;
   std::array<std::byte, wire::grh_bytes> grh;
-  const std::size_t datagram = wire::header_bytes(packet.opcode) + payload.bytes +
-                               packet.pad_count + wire::icrc_bytes;
+  const std::size_t datagram =
+      wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
   wire::encode_grh(ip, datagram, grh);
   if (!qp.scatter(receive.sges.data(), receive.sge_count, 0,
                   {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
