@@ -249,7 +249,8 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
                               const wire::IpUdp& ip) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
-  if (info.kind == wire::Kind::none) {  // not an opcode of this transport
+  // Not an opcode of this transport: a reliable connection answers that (IBTA 9.7.4.1.3), the others drop it.
+  if (info.kind == wire::Kind::none && type() != QpType::rc) {
     ++environment.counters.dropped_packets;
     return;
   }
