@@ -43,6 +43,7 @@ wire::Packet rnr_nak(std::uint32_t psn_offset, std::uint8_t timer) {
 // Operations and PSNs, counted from the first.
 std::vector<std::pair<Operation, int>> shape(const std::vector<Pulled>& pulled) {
   std::vector<std::pair<Operation, int>> out;
+  out.reserve(pulled.size());
   for (const Pulled& each : pulled) {
     out.emplace_back(wire::operation_of(each.packet.opcode),
                      each.packet.psn.distance_from(first_psn));

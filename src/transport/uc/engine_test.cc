@@ -12,7 +12,6 @@ using testing::first_psn;
 using testing::Host;
 using testing::mtu;
 using testing::Options;
-using testing::Pulled;
 using verbs::CompletionStatus;
 using verbs::QpState;
 using verbs::SendOpcode;
