@@ -80,7 +80,7 @@ class Device::Impl {
   static constexpr std::uint32_t vain_polls_before_yield = 128;
   static constexpr Time lease_time = Time::milliseconds(1);
   static constexpr std::uint32_t polls_before_lease_min = 64;
-  static constexpr std::uint32_t polls_before_lease_max = 1u << 20;
+  static constexpr std::uint32_t polls_before_lease_max = 4'096;
   static constexpr int receive_calls_max = 4;  // before what is to be sent has its turn
 
   // device_thread.cc

@@ -141,7 +141,7 @@ void Device::Impl::end_lease(Time at) {
   const std::uint64_t received = counters_.receive_calls;
   move_data(at);
   if (counters_.receive_calls != received) {
-    polls_before_lease_ = std::min(polls_before_lease_ * 8, polls_before_lease_max);
+    polls_before_lease_ = std::min(polls_before_lease_ * 2, polls_before_lease_max);
   } else if (at > leased_at_ + long_lease) {
     polls_before_lease_ = polls_before_lease_min;
   }
