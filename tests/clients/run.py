@@ -15,7 +15,8 @@ import sys
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-GROUPS = sorted(path.stem.removesuffix("_test") for path in HERE.glob("*_test.py"))
+FOLDERS = [HERE, HERE.parent / "interop"]
+GROUPS = sorted(path.stem.removesuffix("_test") for folder in FOLDERS for path in folder.glob("*_test.py"))
 SKIPPED = 77  # what ctest takes for "all skipped"
 
 
@@ -43,7 +44,7 @@ def become_root_of_a_namespace():
 
 
 def main(names):
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = map(str, FOLDERS)
     loader = unittest.TestLoader()
     if not names:
         for group in GROUPS:
