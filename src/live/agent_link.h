@@ -27,6 +27,8 @@ class AgentLink {
 
   // Whether a new agent would have us.
   bool may_reconnect() const { return static_cast<bool>(rights_.vault); }
+  // -1: none.
+  int vault() const { return rights_.vault.get(); }
   // -1 while there is no agent.
   int socket() const { return connection_.get(); }
   // Tells the agent what peers may reach.

@@ -22,11 +22,11 @@ struct GidEntry {
 
 // A device as the agent describes it.
 struct DeviceInfo {
-  std::string name;              // "tulle0" unless TULLE_DEVICE says otherwise
-  std::uint64_t node_guid = 0;   // host order
+  std::string name;                // "tulle0" unless TULLE_DEVICE says otherwise
+  std::uint64_t node_guid = 0;     // host order
   std::uint32_t mtu_bytes = 1024;  // active path MTU: what fits the interface
   bool port_active = true;
-  std::vector<GidEntry> gids;    // by GID index: IPv4 first
+  std::vector<GidEntry> gids;  // by GID index: IPv4 first
 };
 
 // The devices of this host, from the agent (which is started if there is none). The error is one line for a person.

@@ -1,5 +1,6 @@
 #include "live/device_impl.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -61,7 +62,9 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       page_(std::move(grant.counters)),
       adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
       receiver_(grant.socket.get(), grant.port),
-      transmitter_(transmitter_options(grant, settings.offload, faults), info_, tap_, counters_),
+      transmitter_(transmitter_options(grant, settings.offload, faults),
+                   UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
+                   counters_),
       has_faults_(faults.any()),
       epoch_nanoseconds_(monotonic_nanoseconds()),
       agent_(std::move(grant.agent)) {

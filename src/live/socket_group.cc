@@ -53,6 +53,17 @@ UniqueFd reopen(int fd) {
   return UniqueFd(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC));
 }
 
+// Duplicates of what a vault holds: the sockets by slot, then the ledger.
+Result<std::vector<UniqueFd>> look_into(int vault) {
+  auto message = peek_message(vault);
+  if (!message) return message.error();
+  const bool ours = message->fds.size() == slots + 1 &&
+                    message->bytes.size() == vault_text.size() &&
+                    std::memcmp(message->bytes.data(), vault_text.data(), vault_text.size()) == 0;
+  if (!ours) return Error{"a process offers sockets that are not the agent's", EINVAL};
+  return std::move(message->fds);
+}
+
 }  // namespace
 
 Result<SocketGroup> SocketGroup::create(std::uint16_t port) {
@@ -96,18 +107,19 @@ Result<void> SocketGroup::make_vault() {
   return send_message(entrance.get(), std::as_bytes(std::span(vault_text)), fds);
 }
 
+UniqueFd socket_in(int vault, std::uint32_t slot) {
+  auto contents = look_into(vault);
+  return contents ? std::move((*contents)[slot]) : UniqueFd();
+}
+
 Result<SocketGroup> SocketGroup::recover(UniqueFd vault) {
-  auto message = peek_message(vault.get());
-  if (!message) return message.error();
+  auto contents = look_into(vault.get());
+  if (!contents) return contents.error();
   SocketGroup group;
-  const bool ours = message->fds.size() == slots + 1 &&
-                    message->bytes.size() == vault_text.size() &&
-                    std::memcmp(message->bytes.data(), vault_text.data(), vault_text.size()) == 0;
-  if (!ours) return Error{"a process offers sockets that are not the agent's", EINVAL};
   group.vault_ = std::move(vault);
-  group.ledger_fd_ = std::move(message->fds.back());
-  message->fds.pop_back();
-  group.sockets_ = std::move(message->fds);
+  group.ledger_fd_ = std::move(contents->back());
+  contents->pop_back();
+  group.sockets_ = std::move(*contents);
   sockaddr_storage name{};
   socklen_t bytes = sizeof(name);
   getsockname(group.sockets_[0].get(), reinterpret_cast<sockaddr*>(&name), &bytes);

@@ -44,6 +44,9 @@ struct SlotRecord {
   std::array<char, 32> device{};
 };
 
+// A duplicate of a slot's socket; none: this is no vault, or there is no descriptor for it.
+UniqueFd socket_in(int vault, std::uint32_t slot);
+
 class SocketGroup {
  public:
   // Binds the port; EADDRINUSE where it is taken.

@@ -12,6 +12,8 @@ namespace {
 constexpr int rounds_max = 8;  // batches in one go, before received datagrams have their turn
 // A payload up to this is cheaper to copy than to refer to.
 constexpr std::size_t copy_bytes_max = 256;
+// A receiver that had no room is looked at again after this.
+constexpr Time look_again_after = Time::microseconds(20);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
 constexpr std::size_t scratch_per_datagram =
@@ -24,14 +26,15 @@ bool same_path(const wire::IpUdp& a, const wire::IpUdp& b) {
 
 }  // namespace
 
-Transmitter::Transmitter(const Options& options, const DeviceInfo& device, CaptureTap& tap,
-                         DriverCounters& counters)
+Transmitter::Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device,
+                         CaptureTap& tap, DriverCounters& counters)
     : options_(options),
       device_(device),
       tap_(tap),
       counters_(counters),
       offload_(options.offload && !options.faults.any()),
       is_ipv6_(is_ipv6(options.socket)),
+      backlog_(std::move(vault)),
       faults_(options.faults.any() ? std::make_unique<FaultLine>(options.faults) : nullptr),
       datagrams_(batch_max),
       messages_(batch_max),
@@ -51,7 +54,7 @@ void Transmitter::transmit(device::Adapter& adapter, Time now) {
   if (faults_) {
     faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   }
-  if (blocked_ && !resume()) return;
+  if (blocked_ && !resume(now)) return;
   for (int round = 0; round < rounds_max; ++round) {
     const std::size_t count = pull(adapter, now);
     if (count == 0) return;
@@ -59,7 +62,7 @@ void Transmitter::transmit(device::Adapter& adapter, Time now) {
       send_with_faults(count, now);
     } else {
       compose(count);
-      send();
+      send(now);
     }
     if (blocked_ || count < batch_max) return;
   }
@@ -86,7 +89,7 @@ void Transmitter::compose(std::size_t count) {
     const std::size_t pieces = datagram.piece_count + 3u;
     if (message_count_ == 0 ||
         !joins(messages_[message_count_ - 1], datagram, sender.socket, bytes, pieces)) {
-      begin_message(i, sender.socket, bytes);
+      begin_message(i, sender, bytes);
     }
     Message& message = messages_[message_count_ - 1];
     // The kernel writes k as the identification of a message's k-th segment.
@@ -110,10 +113,12 @@ bool Transmitter::joins(const Message& message, const device::Datagram& datagram
          same_path(datagrams_[message.first].ip, datagram.ip);
 }
 
-void Transmitter::begin_message(std::size_t datagram, int socket, std::size_t bytes) {
+void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes) {
   end_message();
   Message& message = messages_[message_count_];
-  message.socket = socket;
+  message.socket = sender.socket;
+  message.slot = slot_of(datagrams_[datagram].packet.destination_qp);
+  message.stays_on_host = is_own(datagrams_[datagram].ip.destination);
   message.first = datagram;
   message.count = 0;
   message.bytes = 0;
@@ -174,21 +179,33 @@ void Transmitter::append(std::span<const std::byte> bytes) {
 
 // --- to the kernel ---
 
-void Transmitter::send() {
+void Transmitter::send(Time now) {
   while (next_message_ < message_count_) {
-    std::size_t end = next_message_ + 1;
     const int socket = messages_[next_message_].socket;
-    while (end < message_count_ && messages_[end].socket == socket) ++end;
-    const int sent =
-        sendmmsg(socket, &headers_[next_message_], static_cast<unsigned>(end - next_message_),
-                 MSG_DONTWAIT | MSG_NOSIGNAL);
-    ++counters_.send_calls;
-    if (sent > 0) {
-      next_message_ += static_cast<std::size_t>(sent);
-    } else if (sent < 0 && !refused(errno)) {
-      return;
+    std::size_t end = next_message_;
+    while (end < message_count_ && messages_[end].socket == socket &&
+           !is_held_back(messages_[end], now)) {
+      ++end;
+    }
+    if (end == next_message_) return keep_rest();
+    while (next_message_ < end) {
+      const int sent =
+          sendmmsg(socket, &headers_[next_message_], static_cast<unsigned>(end - next_message_),
+                   MSG_DONTWAIT | MSG_NOSIGNAL);
+      ++counters_.send_calls;
+      if (sent > 0) {
+        next_message_ += static_cast<std::size_t>(sent);
+      } else if (sent < 0 && !refused(errno)) {
+        return;
+      }
     }
   }
+}
+
+bool Transmitter::is_held_back(const Message& message, Time now) {
+  is_held_back_ = message.stays_on_host && !backlog_.admits(message.slot, message.bytes, now);
+  if (is_held_back_) held_back_until_ = now + look_again_after;
+  return is_held_back_;
 }
 
 // The kernel did not take the first message that is left. False: not now.
@@ -199,7 +216,6 @@ bool Transmitter::refused(int error) {
       return true;
     case EAGAIN:
     case ENOBUFS:
-      ++counters_.send_delays;
       keep_rest();
       return false;
     case EIO:     // the interface cannot compute checksums, which segmentation needs
@@ -239,6 +255,7 @@ void Transmitter::send_singly(Message& message) {
 // Memory that a datagram refers to may change once the application runs again: what waits is
 // copied.
 void Transmitter::keep_rest() {
+  ++counters_.send_delays;
   std::size_t used = 0;
   std::size_t piece = 0;
   // Pieces are written over from the front, never ahead of where they are read.
@@ -257,8 +274,9 @@ void Transmitter::keep_rest() {
   blocked_ = true;
 }
 
-bool Transmitter::resume() {
+bool Transmitter::resume(Time now) {
   while (next_message_ < message_count_) {
+    if (is_held_back(messages_[next_message_], now)) return false;
     const int sent = sendmmsg(messages_[next_message_].socket, &headers_[next_message_], 1,
                               MSG_DONTWAIT | MSG_NOSIGNAL);
     ++counters_.send_calls;
@@ -327,6 +345,11 @@ std::uint32_t Transmitter::interface_of(const Gid& gid) const {
     if (entry.gid == gid) return entry.interface_index;
   }
   return 0;
+}
+
+bool Transmitter::is_own(const Gid& gid) const {
+  return std::any_of(device_.gids.begin(), device_.gids.end(),
+                     [&](const GidEntry& entry) { return entry.gid == gid; });
 }
 
 }  // namespace tulle::live

@@ -19,6 +19,7 @@
 
 #include "device/adapter.h"
 #include "fabric/faults.h"
+#include "live/backlog.h"
 #include "live/capture_tap.h"
 #include "live/counters_page.h"
 #include "live/device.h"
@@ -36,7 +37,8 @@ class Transmitter {
     bool offload = true;
     fabric::FaultSettings faults;
   };
-  Transmitter(const Options& options, const DeviceInfo& device, CaptureTap& tap,
+  // `vault`: of the host's sockets, or none.
+  Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device, CaptureTap& tap,
               DriverCounters& counters);
   ~Transmitter();
 
@@ -44,10 +46,15 @@ class Transmitter {
   // enough for now.
   void transmit(device::Adapter& adapter, Time now);
   // The socket that was full: transmit again when it is writable. -1: none.
-  int blocked_socket() const { return blocked_ ? messages_[next_message_].socket : -1; }
+  int blocked_socket() const {
+    return blocked_ && !is_held_back_ ? messages_[next_message_].socket : -1;
+  }
   bool has_more() const { return has_more_; }
-  // When a datagram that a fault holds up is due.
-  Time next_deadline() const { return faults_ ? faults_->next_deadline() : Time::never(); }
+  // When to look again whether a receiver has room, or a datagram that a fault holds up is due.
+  Time next_deadline() const {
+    if (faults_) return faults_->next_deadline();
+    return is_held_back_ ? held_back_until_ : Time::never();
+  }
 
  private:
   // Datagrams pulled at a time, and Linux's least UDP_MAX_SEGMENTS.
@@ -56,6 +63,8 @@ class Transmitter {
   // A message: one datagram, or segments.
   struct Message {
     int socket = -1;
+    std::uint32_t slot = 0;  // of the destination
+    bool stays_on_host = false;
     std::size_t first = 0;  // of datagrams_
     std::size_t count = 0;
     std::size_t bytes = 0;
@@ -67,17 +76,18 @@ class Transmitter {
     std::uint16_t port = 0;
   };
 
-  bool resume();
+  bool resume(Time now);
   std::size_t pull(device::Adapter& adapter, Time now);
   void compose(std::size_t count);
   bool joins(const Message& message, const device::Datagram& datagram, int socket,
              std::size_t bytes, std::size_t pieces) const;
-  void begin_message(std::size_t datagram, int socket, std::size_t bytes);
+  void begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes);
   void append_frame(const device::Datagram& datagram);
   void append_copy(std::span<const std::byte> bytes);
   void append(std::span<const std::byte> bytes);
   void end_message();
-  void send();
+  void send(Time now);
+  bool is_held_back(const Message& message, Time now);
   bool refused(int error);
   void send_singly(Message& message);
   void keep_rest();
@@ -85,6 +95,7 @@ class Transmitter {
   void send_held(const wire::IpUdp& ip, std::span<const std::byte> bytes);
   Sender& sender_for(QpNumber destination);
   std::uint32_t interface_of(const Gid& gid) const;
+  bool is_own(const Gid& gid) const;
 
   Options options_;
   const DeviceInfo& device_;
@@ -93,6 +104,7 @@ class Transmitter {
   bool offload_;
   bool is_ipv6_;
   std::array<Sender, slots> senders_;
+  Backlog backlog_;
   std::unique_ptr<FaultLine> faults_;
 
   std::vector<device::Datagram> datagrams_;
@@ -106,6 +118,8 @@ class Transmitter {
   std::size_t piece_count_ = 0;
   std::size_t scratch_used_ = 0;
   bool blocked_ = false;
+  bool is_held_back_ = false;  // blocked, by the receiver rather than a socket of ours
+  Time held_back_until_;
   bool has_more_ = false;
 };
 

@@ -70,6 +70,13 @@ class Bandwidth(Perftest):
         for options in ([], ["-b"], ["-q", 8], ["-e"]):
             self.each("-c", "UD", "-s", 1024, *options, programs=("ib_send_bw",))
 
+    def test_nothing_is_lost_without_a_window(self):
+        """UC and UD wait for ever for a message that a full socket buffer lost."""
+        self.each("-c", "UC", "-s", 65536, "-b", "-e", iterations=3000, programs=("ib_send_bw",))
+        self.each("-c", "UC", "-s", 2048, iterations=20000, programs=("ib_send_bw",))
+        self.each("-c", "UD", "-s", 4096, iterations=20000, programs=("ib_send_bw",))
+        self.each("-c", "UD", "-s", 64, "-q", 8, iterations=3000, programs=("ib_send_bw",))
+
     def test_shared_receive_queue(self):
         self.each("--use-srq", "-q", 4, "-s", 4096, programs=("ib_send_bw",))
 
