@@ -1,6 +1,7 @@
 #include "device/adapter.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tulle::device {
 
@@ -10,8 +11,8 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// Packets that one queue pair may send before the next has its turn: what one segmented call to the kernel holds.
-constexpr std::uint32_t packets_per_turn = 16;
+constexpr std::uint8_t ecn_mask = 3;  // RFC 3168, of the traffic class
+constexpr std::uint8_t congestion_experienced = 3;
 
 constexpr std::uint16_t pkey_base_mask =
     0x7FFF;  // IBTA 10.9.3: the top bit tells full from limited members
@@ -51,8 +52,7 @@ link::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool ide
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                             const wire::IpUdp& ip) {
   if (packet.opcode == wire::congestion_notification) {
-    ++counters_.congestion_notifications;
-    return;
+    return handle_congestion_notification(now, packet);
   }
   QueuePair* qp = find_qp(packet.destination_qp);
   if (qp == nullptr) {
@@ -65,32 +65,93 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   }
   qp->handle_packet(now, packet, payload, ip);
   schedule(*qp);
+  if ((ip.traffic_class & ecn_mask) == congestion_experienced && qp->congestion_experienced(now)) {
+    notify(*qp);
+  }
   watch_deadline(*qp);
 }
 
-bool Adapter::pull_datagram(Time now, Datagram& out) {
-  while (ready_.first != nullptr) {
-    QueuePair& qp = *ready_.first;
-    if (!qp.pull_packet(now, out)) {
-      unschedule(qp);
-      watch_deadline(qp);
-      continue;
-    }
-    address(qp, out);
-    ++counters_.packets_sent;
-    counters_.bytes_sent += out.udp_payload_bytes();
-    watch_deadline(qp);
-    if (++turn_packets_ >= packets_per_turn && qp.next_scheduled != nullptr) {
-      unschedule(qp);
-      schedule(qp);
-    }
+void Adapter::handle_congestion_notification(Time now, const wire::Packet& packet) {
+  ++counters_.congestion_notifications;
+  QueuePair* qp = find_qp(packet.destination_qp);
+  if (qp == nullptr) return;
+  qp->handle_congestion_notification(now);
+  watch_deadline(*qp);
+}
+
+bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {
+  if (notifying_.first != nullptr && pull_notification(out, held_back_levels)) return true;
+  constexpr std::uint32_t answers = (1u << levels) - 1;
+  for (;;) {
+    std::uint32_t open = ready_lists_ & ~(held_back_levels | held_back_levels << levels);
+    if (open == 0) return false;
+    const std::uint32_t first_list = (open & answers) != 0 ? 0 : levels;
+    open = open >> first_list & answers;
+    // The next level in turn that has something.
+    const std::uint32_t from_next = open >> next_level_ << next_level_;
+    const auto level =
+        static_cast<std::uint32_t>(std::countr_zero(from_next != 0 ? from_next : open));
+    if (!pull_from(now, *ready_[first_list + level].first, out)) continue;
+    next_level_ = level + 1 < levels ? level + 1 : 0;
     return true;
   }
-  return false;
+}
+
+bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
+  if (!qp.pull_packet(now, out)) {
+    unschedule(qp);
+    watch_deadline(qp);
+    return false;
+  }
+  address(qp, out);
+  ++counters_.packets_sent;
+  counters_.bytes_sent += out.udp_payload_bytes();
+  watch_deadline(qp);
+  const bool turn_ends =
+      ++turn_packets_ >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
+  const bool has_answered = qp.scheduled_list < levels && !qp.has_answers();
+  if (turn_ends || has_answered) {
+    unschedule(qp);
+    schedule(qp);
+  }
+  return true;
+}
+
+// Before anything else: who is to slow down should hear of it while it matters.
+bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
+  const std::uint8_t level = environment_.congestion.notification_service_level;
+  if ((held_back_levels >> level & 1) != 0) return false;
+  QueuePair& qp = *notifying_.first;
+  forget_notification(qp);
+  qp.emit_notification(out);
+  address(qp, out);
+  out.ip.traffic_class = static_cast<std::uint8_t>(out.ip.traffic_class & ~ecn_mask);
+  out.service_level = level;
+  ++counters_.packets_sent;
+  counters_.bytes_sent += out.udp_payload_bytes();
+  return true;
+}
+
+void Adapter::notify(QueuePair& qp) {
+  if (qp.notification_due) return;
+  qp.notification_due = true;
+  qp.next_notification = nullptr;
+  (notifying_.last != nullptr ? notifying_.last->next_notification : notifying_.first) = &qp;
+  notifying_.last = &qp;
+}
+
+void Adapter::forget_notification(QueuePair& qp) {
+  if (!qp.notification_due) return;
+  QueuePair* previous = nullptr;
+  for (QueuePair* at = notifying_.first; at != &qp; at = at->next_notification) previous = at;
+  (previous != nullptr ? previous->next_notification : notifying_.first) = qp.next_notification;
+  if (notifying_.last == &qp) notifying_.last = previous;
+  qp.notification_due = false;
 }
 
 void Adapter::address(const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& path = *out.path;
+  out.service_level = path.service_level;
   out.ip = {};
   if (path.source_gid_index < gids_.size()) out.ip.source = gids_[path.source_gid_index];
   out.ip.destination = path.destination;
@@ -108,19 +169,26 @@ void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
 
 void Adapter::schedule(QueuePair& qp) {
   if (qp.scheduled) return;
+  const std::uint32_t level = qp.attributes().address.service_level % levels;
+  const std::uint32_t index = qp.has_answers() ? level : levels + level;
+  ReadyList& list = ready_[index];
   qp.scheduled = true;
+  qp.scheduled_list = static_cast<std::uint8_t>(index);
   qp.next_scheduled = nullptr;
-  (ready_.last != nullptr ? ready_.last->next_scheduled : ready_.first) = &qp;
-  ready_.last = &qp;
+  (list.last != nullptr ? list.last->next_scheduled : list.first) = &qp;
+  list.last = &qp;
+  ready_lists_ |= 1u << index;
 }
 
 void Adapter::unschedule(QueuePair& qp) {
   if (!qp.scheduled) return;
-  if (ready_.first == &qp) turn_packets_ = 0;
+  ReadyList& list = ready_[qp.scheduled_list];
+  if (list.first == &qp) turn_packets_ = 0;
   QueuePair* previous = nullptr;
-  for (QueuePair* at = ready_.first; at != &qp; at = at->next_scheduled) previous = at;
-  (previous != nullptr ? previous->next_scheduled : ready_.first) = qp.next_scheduled;
-  if (ready_.last == &qp) ready_.last = previous;
+  for (QueuePair* at = list.first; at != &qp; at = at->next_scheduled) previous = at;
+  (previous != nullptr ? previous->next_scheduled : list.first) = qp.next_scheduled;
+  if (list.last == &qp) list.last = previous;
+  if (list.first == nullptr) ready_lists_ &= ~(1u << qp.scheduled_list);
   qp.scheduled = false;
   qp.next_scheduled = nullptr;
 }

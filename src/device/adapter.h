@@ -49,6 +49,9 @@ struct Configuration {
       4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
   Limits limits;
   transport::congestion::Settings congestion;
+  // Packets that one queue pair may send before the next has its turn: what one segmented call to
+  // the kernel holds.
+  std::uint32_t packets_per_turn = 16;
 };
 
 // Counters of one adapter, since its start. Monotonic.
@@ -67,6 +70,7 @@ struct Counters {
 // application's memory and hold until the next call into the adapter other than pull_datagram.
 struct Datagram : transport::OutgoingPacket {
   wire::IpUdp ip;
+  std::uint8_t service_level = 0;
   link::Frame frame;  // by finish_frame
 
   // BTH … ICRC.
@@ -167,7 +171,11 @@ class Adapter {
   // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and computes the ICRC,
   // when the driver knows the source port and the `identification` that the kernel will write into the IPv4 header
   // (k for the k-th segment of one call).
-  bool pull_datagram(Time now, Datagram& out);
+  bool pull_datagram(Time now, Datagram& out) { return pull_datagram(now, out, 0); }
+  // With some service levels held back (bit n: level n, 0 to 7), as a port's flow control asks.
+  bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
+  // Whether there may be something to send.
+  bool has_ready() const { return ready_lists_ != 0 || notifying_.first != nullptr; }
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // When handle_deadline is next due; Time::never() if nothing waits.
   Time next_deadline() const;
@@ -189,6 +197,11 @@ class Adapter {
  private:
   void schedule(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
+  void handle_congestion_notification(Time now, const wire::Packet& packet);
+  void notify(transport::QueuePair& qp);
+  void forget_notification(transport::QueuePair& qp);
+  bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
+  bool pull_from(Time now, transport::QueuePair& qp, Datagram& out);
   void watch_deadline(transport::QueuePair& qp);
   verbs::VerbsStatus check(const transport::QueuePairInit& init) const;
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
@@ -196,7 +209,8 @@ class Adapter {
   QpNumber unused_qp_number();
   void address(const transport::QueuePair& qp, Datagram& out) const;
 
-  // Queue pairs that may have something to send, in turn: an intrusive list.
+  // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an
+  // answer come before those that only have requests.
   struct ReadyList {
     transport::QueuePair* first = nullptr;
     transport::QueuePair* last = nullptr;
@@ -216,8 +230,12 @@ class Adapter {
   Owned<transport::QueuePair> qps_;
   IdMap<transport::QueuePair> qps_by_number_;
   std::uint32_t next_qp_offset_ = 0;
-  ReadyList ready_;
-  std::uint32_t turn_packets_ = 0;  // that the first of the list has sent in its turn
+  static constexpr std::uint32_t levels = 8;
+  std::array<ReadyList, 2 * levels> ready_;  // answers by level, then requests by level
+  std::uint32_t ready_lists_ = 0;            // bit n: ready_[n] is not empty
+  std::uint32_t next_level_ = 0;    // levels take turns
+  std::uint32_t turn_packets_ = 0;  // that the first of a list has sent in its turn
+  ReadyList notifying_;             // by next_notification
   TimerQueue timers_;
 };
 

@@ -258,6 +258,7 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
 
 VerbsStatus Adapter::destroy(QueuePair* qp) {
   unschedule(*qp);
+  forget_notification(*qp);
   qp->init.send_cq->forget(qp->number);
   qp->init.receive_cq->forget(qp->number);
   std::erase_if(environment_.events, [qp](const auto& event) { return event.qp == qp; });

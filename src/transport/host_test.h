@@ -35,7 +35,7 @@ struct Options {
   std::uint8_t rnr_timer = 12;
   std::uint32_t inline_bytes = 64;
   std::uint32_t cq_entries = 256;
-  congestion::Settings window{false, 0, 0};
+  congestion::WindowSettings window{false, 0, 0};
   verbs::AccessFlags access = verbs::AccessFlags::from_bits(2 | 4 | 8);
 };
 
@@ -43,7 +43,7 @@ class Host {
  public:
   explicit Host(const Options& options = {})
       : options(options), cq(options.cq_entries, events, nullptr) {
-    environment.congestion = options.window;
+    environment.congestion.window = options.window;
     region.pd = &pd;
     region.memory = memory.data();
     region.length = memory.size();

@@ -45,6 +45,14 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
   }
 }
 
+// A rate is one of the link's: it counts headers (IPv4, UDP, ICRC) and Ethernet's frame, preamble
+// and gap.
+std::uint32_t paced_bytes(const OutgoingPacket& out) {
+  constexpr std::uint32_t outer_bytes = 20 + 8 + 4 + 38;
+  return out.payload_bytes + outer_bytes +
+         static_cast<std::uint32_t>(wire::header_bytes(out.packet.opcode));
+}
+
 // IBTA table 76: operations by transport.
 bool supports(QpType type, SendOpcode opcode) {
   switch (type) {
@@ -163,6 +171,7 @@ void QueuePair::enter(Time, QpState from, QpState to) {
     if (rc != nullptr) rc->requester.start(*this);
     if (uc != nullptr) uc->start_sending(*this);
     if (ud != nullptr) ud->start_sending(*this);
+    pacing_.start(environment.congestion.dcqcn);
   }
   if (to == QpState::sqd && from == QpState::rts) {
     drained_told_ = false;
@@ -241,6 +250,7 @@ void QueuePair::reset() {
   attributes_ = {};
   tell_direct_path();
   drained_told_ = communication_told_ = failing_ = false;
+  pacing_ = {};
 }
 
 // --- packets and time ---
@@ -287,8 +297,44 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
 
 bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) return pull_reliable(now, *rc, out);
-  if (auto* uc = std::get_if<uc::Engine>(&engine_)) return uc->pull_packet(*this, out);
-  return std::get<ud::Engine>(engine_).pull_packet(*this, out);
+  return pull_unreliable(now, out);
+}
+
+bool QueuePair::pull_unreliable(Time now, OutgoingPacket& out) {
+  if (!pacing_.may_send(now)) return false;
+  auto* uc = std::get_if<uc::Engine>(&engine_);
+  const bool pulled = uc != nullptr ? uc->pull_packet(*this, out)
+                                    : std::get<ud::Engine>(engine_).pull_packet(*this, out);
+  if (pulled) pacing_.sent(now, paced_bytes(out));
+  return pulled;
+}
+
+bool QueuePair::pull_request(Time now, rc::Engine& rc, OutgoingPacket& out) {
+  if (!pacing_.may_send(now) || !rc.requester.pull_packet(now, *this, out)) return false;
+  pacing_.sent(now, paced_bytes(out));
+  return true;
+}
+
+bool QueuePair::has_answers() const {
+  const auto* rc = std::get_if<rc::Engine>(&engine_);
+  return rc != nullptr && rc->responder.has_answers();
+}
+
+bool QueuePair::congestion_experienced(Time now) {
+  const Time interval = environment.congestion.notification_interval;
+  if (interval.is_never() || type() == QpType::ud || now < may_notify_at_) return false;
+  may_notify_at_ = now + interval;
+  return true;
+}
+
+// IBTA A17.9.3: to the queue pair that sent the marked packet, with BECN set.
+void QueuePair::emit_notification(OutgoingPacket& out) const {
+  out.packet = {};
+  out.clear_payload();
+  out.packet.opcode = wire::congestion_notification;
+  out.packet.becn = true;
+  out.packet.destination_qp = attributes_.destination_qp;
+  out.path = &attributes_.address;
 }
 
 // READ responses and requests take turns. An acknowledgement goes behind what is to be sent anyway: being smaller, it can
@@ -297,7 +343,7 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
   constexpr std::uint32_t requests_before_acknowledgement = 16;
   const std::uint32_t requests_before_answer =
       rc.responder.has_jobs() ? 1 : requests_before_acknowledgement;
-  if (requests_in_row_ < requests_before_answer && rc.requester.pull_packet(now, *this, out)) {
+  if (requests_in_row_ < requests_before_answer && pull_request(now, rc, out)) {
     ++requests_in_row_;
     return true;
   }
@@ -306,15 +352,17 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
     return true;
   }
   requests_in_row_ = 0;
-  return rc.requester.pull_packet(now, *this, out);
+  return pull_request(now, rc, out);
 }
 
 Time QueuePair::next_deadline() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
-  return rc != nullptr ? rc->requester.next_deadline() : Time::never();
+  const Time paced = pacing_.next_deadline();
+  return rc != nullptr ? std::min(rc->requester.next_deadline(), paced) : paced;
 }
 
 void QueuePair::handle_deadline(Time now) {
+  pacing_.handle_deadline(now);
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.handle_deadline(now, *this);
 }
 

@@ -8,7 +8,8 @@
 
 #include "base/ids.h"
 #include "base/time.h"
-#include "transport/congestion/window.h"
+#include "transport/congestion/pacing.h"
+#include "transport/congestion/settings.h"
 #include "transport/counters.h"
 #include "transport/direct_path.h"
 #include "transport/packet_io.h"
@@ -118,6 +119,14 @@ class QueuePair {
   void handle_packet(Time now, const wire::Packet& packet, Payload payload, const wire::IpUdp& ip);
   // False: nothing to send now.
   bool pull_packet(Time now, OutgoingPacket& out);
+  // Whether an answer is due, which is not to wait behind the requests of other queue pairs.
+  bool has_answers() const;
+  // The network told that this queue pair's packets find congestion.
+  void handle_congestion_notification(Time now) { pacing_.notified(now); }
+  // A packet of the peer's found congestion on its way here. True: the peer is to be told, with
+  // what emit_notification fills in.
+  [[nodiscard]] bool congestion_experienced(Time now);
+  void emit_notification(OutgoingPacket& out) const;
   Time next_deadline() const;
   void handle_deadline(Time now);
 
@@ -146,7 +155,10 @@ class QueuePair {
 
   // For the adapter's scheduler and timer queue.
   bool scheduled = false;
+  std::uint8_t scheduled_list = 0;
   QueuePair* next_scheduled = nullptr;
+  bool notification_due = false;
+  QueuePair* next_notification = nullptr;
   Time timer_armed_at = Time::never();
 
  private:
@@ -156,6 +168,8 @@ class QueuePair {
   void enter(Time now, verbs::QpState from, verbs::QpState to);
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
   bool pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out);
+  bool pull_request(Time now, rc::Engine& rc, OutgoingPacket& out);
+  bool pull_unreliable(Time now, OutgoingPacket& out);
   void tell_direct_path();
   void flush_sends();
   void flush_receives();
@@ -166,6 +180,8 @@ class QueuePair {
   bool communication_told_ = false;
   bool failing_ = false;
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
+  congestion::Pacing pacing_;
+  Time may_notify_at_;
   std::variant<rc::Engine, uc::Engine, ud::Engine> engine_;
 };
 

@@ -81,7 +81,7 @@ class Drawer {
     }
     faults.reorder_delay = Time::nanoseconds(100 + static_cast<std::int64_t>(below(600'000)));
     network.faults_end = Time::seconds(2);
-    plan_.window.window_enabled = !one_in(5);
+    plan_.window.enabled = !one_in(5);
     plan_.window.initial_packets = 4 + static_cast<std::uint32_t>(below(64));
     plan_.window.max_packets =
         plan_.window.initial_packets + static_cast<std::uint32_t>(below(512));

@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "sim/cluster.h"
-#include "transport/congestion/window.h"
+#include "transport/congestion/settings.h"
 #include "verbs/types.h"
 
 namespace tulle::scenarios {
@@ -136,7 +136,7 @@ struct Plan {
   Weather weather = Weather::perfect;
   bool ipv6 = false;
   verbs::Mtu port_mtu = verbs::Mtu::b4096;
-  transport::congestion::Settings window;
+  transport::congestion::WindowSettings window;
   std::vector<NodePlan> nodes;
   std::vector<ChannelPlan> channels;
   bool cut_off = false;  // one node loses its cable

@@ -59,7 +59,7 @@ void World::build_node(std::uint32_t number) {
   configuration.first_qp = QpNumber{0x100 + 0x1000 * number};
   configuration.qp_count = 0x1000;
   configuration.mtu_bytes = bytes(plan_.port_mtu);
-  configuration.congestion = plan_.window;
+  configuration.congestion.window = plan_.window;
   const Gid gid = gid_of(plan_, number);
   cluster_.add(configuration, {&gid, 1});
   NodeState& node = nodes_[number];

@@ -7,8 +7,8 @@ namespace tulle::transport::congestion {
 
 // How many packets one queue pair may have in flight. IBTA bounds this only by the PSN space, since its links do not
 // drop; a UDP socket's receive buffer does. Disabled where the fabric is lossless.
-struct Settings {
-  bool window_enabled = true;
+struct WindowSettings {
+  bool enabled = true;
   std::uint32_t initial_packets = 64;
   std::uint32_t max_packets = 1'024;
 };
@@ -19,18 +19,19 @@ class Window {
   static constexpr std::uint32_t unlimited =
       1u << 22;  // half of the half space in which PSNs can be ordered
 
-  void reset(const Settings& settings) {
-    settings_ = settings;
-    packets_ = settings.window_enabled ? settings.initial_packets : unlimited;
-    threshold_ = settings.window_enabled ? settings.max_packets : unlimited;
+  // `settings` must outlive the window.
+  void reset(const WindowSettings& settings) {
+    settings_ = &settings;
+    packets_ = settings.enabled ? settings.initial_packets : unlimited;
+    threshold_ = settings.enabled ? settings.max_packets : unlimited;
     acked_ = 0;
   }
   std::uint32_t packets() const { return packets_; }
 
   void acknowledged(std::uint32_t packets) {
-    if (!settings_.window_enabled || packets_ >= settings_.max_packets) return;
+    if (!settings_->enabled || packets_ >= settings_->max_packets) return;
     if (packets_ < threshold_) {
-      packets_ = std::min(packets_ + packets, settings_.max_packets);
+      packets_ = std::min(packets_ + packets, settings_->max_packets);
       return;
     }
     acked_ += packets;
@@ -40,14 +41,14 @@ class Window {
     }
   }
   void lost() {
-    if (!settings_.window_enabled) return;
+    if (!settings_->enabled) return;
     packets_ = std::max(packets_ / 2, 4u);
     threshold_ = packets_;
     acked_ = 0;
   }
 
  private:
-  Settings settings_;
+  const WindowSettings* settings_ = nullptr;  // of the adapter; null before the first reset
   std::uint32_t packets_ = 0;
   std::uint32_t threshold_ = 0;
   std::uint32_t acked_ = 0;

@@ -15,9 +15,6 @@ using wire::TransportClass;
 
 namespace {
 
-// An acknowledgement is asked for at least this often within a message, so that the window keeps moving.
-constexpr std::uint32_t packets_per_ack_request = 16;
-
 // A READ request asks for at most this much at once where several may be in flight.
 constexpr std::uint32_t read_packets_max = 32;
 
@@ -48,7 +45,7 @@ void Requester::start(QueuePair& qp) {
   unacknowledged_ = next_psn_ = sent_end_ = qp.attributes().sq_psn;
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
-  window_.reset(qp.environment.congestion);
+  window_.reset(qp.environment.congestion.window);
   if (qp.environment.direct != nullptr) direct_ = qp.environment.direct->connect(qp);
 }
 
@@ -234,7 +231,7 @@ bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out
 
 bool Requester::wants_ack(const QueuePair& qp, const SendWqe& wqe) const {
   if (cursor_packet_ + 1 == wqe.packets) return true;
-  if (since_ack_request_ + 1 >= packets_per_ack_request) return true;
+  if (since_ack_request_ + 1 >= qp.environment.congestion.packets_per_ack_request) return true;
   return in_flight(qp) + 1 >= window_.packets();
 }
 

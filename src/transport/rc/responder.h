@@ -32,6 +32,7 @@ class Responder {
   // False: no answer is due.
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   bool has_jobs() const { return !jobs_.empty(); }
+  bool has_answers() const { return ack_pending_ || has_jobs(); }
   // The receive request of a message in progress, when the queue pair fails or is flushed.
   InboundMessage& inbound() { return inbound_; }
 
