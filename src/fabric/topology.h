@@ -1,0 +1,162 @@
+#pragma once
+
+// What is plugged into what: hosts, switches and the links between them, as data. The builders
+// number nodes and ports the same way every time, so that a scenario's results can be repeated:
+// hosts first, then switches tier by tier; a node's ports in the order of its links.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace tulle::fabric {
+
+// Full duplex: the same rate and delay both ways.
+struct Link {
+  std::uint32_t a = 0, b = 0;
+  std::uint16_t a_port = 0, b_port = 0;
+  std::int64_t bits_per_second = 0;
+  Time delay;  // of propagation
+
+  bool operator==(const Link&) const = default;
+};
+
+// What routes and names can know of a topology beyond its links.
+
+// Switches in tiers ("leaf", "spine"), each the nodes from `first` to the next tier's.
+struct Tiers {
+  struct Tier {
+    std::uint32_t first = 0;         // a node
+    std::string_view label;          // a literal
+    std::uint32_t first_number = 0;  // what people call `first`
+  };
+  std::vector<Tier> tiers;
+};
+// Switch (x, y, z) is switch x + size[0] · (y + size[1] · z); a size of 1 is no dimension.
+struct TorusShape {
+  std::array<std::uint32_t, 3> size{1, 1, 1};
+};
+// Router r of group g is switch g · routers_per_group + r.
+struct DragonflyShape {
+  std::uint32_t groups = 0;
+  std::uint32_t routers_per_group = 0;
+};
+using Shape = std::variant<Tiers, TorusShape, DragonflyShape>;
+
+// Nodes: hosts (adapters) come first, 0 … hosts-1, with one port each (port 0); then switches.
+struct Topology {
+  std::uint32_t hosts = 0, switches = 0;
+  std::vector<Link> links;
+  std::vector<std::uint32_t> ports;  // how many ports each node has, by node
+  Shape shape;
+
+  std::uint32_t nodes() const { return hosts + switches; }
+  bool is_host(std::uint32_t node) const { return node < hosts; }
+  // For people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0".
+  std::string name(std::uint32_t node) const;
+};
+
+// Who is at the other end of a port, in one look-up.
+class Wiring {
+ public:
+  static constexpr std::uint32_t no_link = 0xFFFF'FFFF;
+  struct Peer {
+    std::uint32_t node = 0;
+    std::uint32_t link = no_link;  // an index of Topology::links; no_link: nothing is plugged in
+    std::uint16_t port = 0;
+  };
+
+  explicit Wiring(const Topology& topology);
+  const Peer& peer(std::uint32_t node, std::uint16_t port) const {
+    return peers_[first_[node] + port];
+  }
+
+ private:
+  std::vector<std::uint32_t> first_;  // by node
+  std::vector<Peer> peers_;
+};
+
+inline constexpr std::uint32_t max_switch_ports = 32'767;
+inline constexpr std::uint32_t max_nodes = 4'194'304;
+
+struct LinkSettings {
+  std::int64_t bits_per_second = 400'000'000'000;
+  Time delay = Time::microseconds(1);
+};
+
+struct SingleSwitchSettings {
+  std::uint32_t hosts = 2;
+  LinkSettings link = {};
+};
+
+struct LeafSpineSettings {
+  std::uint32_t leaves = 2;
+  std::uint32_t spines = 2;
+  std::uint32_t hosts_per_leaf = 2;
+  std::uint32_t links_per_pair = 1;  // parallel links from each leaf to each spine
+  LinkSettings host_link = {};
+  LinkSettings uplink = {};
+};
+
+// Three tiers of switches with k ports (Al-Fares et al. 2008): k pods of k/2 edge and k/2
+// aggregation switches, and (k/2)² cores.
+struct FatTreeSettings {
+  std::uint32_t k = 4;
+  std::uint32_t hosts_per_edge = 0;  // 0: k/2; more oversubscribes the edge
+  LinkSettings host_link = {};
+  LinkSettings uplink = {};
+};
+
+// A server has one adapter a rail; host = server · rails + rail. The servers of a group share one
+// leaf a rail; leaf = group · rails + rail. The last group may be smaller.
+struct RailOptimisedSettings {
+  std::uint32_t servers = 2;
+  std::uint32_t rails = 8;
+  std::uint32_t servers_per_group = 32;
+  std::uint32_t spines = 2;
+  LinkSettings host_link = {};
+  LinkSettings uplink = {};
+};
+
+// Kim et al. 2008: the routers of a group are all linked to each other, and the groups too, by
+// global links dealt over the routers. With fewer groups than the most possible, a pair of groups
+// has as many links as fit for all pairs.
+struct DragonflySettings {
+  std::uint32_t groups = 0;  // 0: the most possible, routers_per_group · global_links + 1
+  std::uint32_t routers_per_group = 4;
+  std::uint32_t hosts_per_router = 2;
+  std::uint32_t global_links = 2;  // a router
+  LinkSettings host_link = {};
+  LinkSettings local_link = {};
+  LinkSettings global_link = {};
+};
+
+// One to three dimensions. Two switches in a dimension have one link, not two.
+struct TorusSettings {
+  std::vector<std::uint32_t> size = {4, 4};
+  std::uint32_t hosts_per_switch = 1;
+  LinkSettings host_link = {};
+  LinkSettings switch_link = {};
+};
+
+// The error: one line that says which size is wrong and what it may be.
+Result<Topology> single_switch(const SingleSwitchSettings& settings);
+Result<Topology> leaf_spine(const LeafSpineSettings& settings);
+Result<Topology> fat_tree(const FatTreeSettings& settings);
+Result<Topology> rail_optimised(const RailOptimisedSettings& settings);
+Result<Topology> dragonfly(const DragonflySettings& settings);
+Result<Topology> torus(const TorusSettings& settings);
+
+// Reads a table of links whose first line is "a,b,gbps,delay_ns"; empty lines and lines that begin
+// with # are skipped. Nodes are numbers from 0 without gaps; the first nodes, those with exactly
+// one link, are the hosts, all others switches. A line that comes twice is two parallel links.
+// The error: "FILE:LINE: what is wrong, and what to do".
+Result<Topology> from_csv(std::string_view text, std::string_view file);
+
+}  // namespace tulle::fabric
