@@ -1,0 +1,296 @@
+#include "fabric/routing.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "fabric/route_finders.h"
+
+namespace tulle::fabric {
+namespace {
+
+struct KindName {
+  RoutingKind kind;
+  std::string_view name;
+};
+constexpr std::array kind_names = {
+    KindName{RoutingKind::shortest, "shortest"},
+    KindName{RoutingKind::up_down, "up_down"},
+    KindName{RoutingKind::fat_tree, "fat_tree"},
+    KindName{RoutingKind::dimension_ordered, "dimension_ordered"},
+    KindName{RoutingKind::dragonfly_minimal, "dragonfly_minimal"},
+};
+
+struct PortsHash {
+  std::size_t operator()(const std::vector<std::uint16_t>& ports) const {
+    std::uint64_t hash = 0;
+    for (const std::uint16_t port : ports) hash = (hash ^ port) * 0x9E37'79B9'7F4A'7C15;
+    return hash ^ (hash >> 32);
+  }
+};
+
+}  // namespace
+
+std::string_view to_string(RoutingKind kind) {
+  return kind_names[static_cast<std::size_t>(kind)].name;
+}
+
+std::optional<RoutingKind> routing_kind(std::string_view name) {
+  for (const KindName& known : kind_names) {
+    if (known.name == name) return known.kind;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::uint16_t> Routes::forwarding_table(std::uint32_t switch_node, unsigned lmc) const {
+  std::vector<std::uint16_t> table;
+  table.reserve(static_cast<std::size_t>(hosts_) << lmc);
+  for (std::uint32_t host = 0; host < hosts_; ++host) {
+    for (std::uint32_t path = 0; path < 1u << lmc; ++path) {
+      table.push_back(port(switch_node, host, path));
+    }
+  }
+  return table;
+}
+
+std::size_t Routes::bytes() const {
+  const auto of = [](const auto& vector) { return vector.capacity() * sizeof(vector[0]); };
+  return of(destinations_) + of(leaf_nodes_) + of(divisors_) + of(set_at_) + of(sets_) +
+         of(every_port_);
+}
+
+// Routes in the making.
+class RouteTable {
+ public:
+  RouteTable(const Topology& topology, const RoutingSettings& settings)
+      : topology_(topology), settings_(settings), graph_(topology) {
+    routes_.kind_ = settings.kind;
+    routes_.hosts_ = topology.hosts;
+  }
+
+  Result<Routes> compute() {
+    if (auto ok = plug_in_hosts(); !ok) return ok.error();
+    set_divisors();
+    if (auto ok = find_routes(); !ok) return ok.error();
+    routes_.sets_.shrink_to_fit();
+    return std::move(routes_);
+  }
+
+ private:
+  Error error(const std::string& what) const {
+    return Error{std::string(to_string(settings_.kind)) + " routing: " + what};
+  }
+
+  // Leaves, and the hosts' places at them.
+  Result<void> plug_in_hosts() {
+    std::vector<std::uint32_t> leaf_of_switch(topology_.switches);
+    for (std::uint32_t node = topology_.hosts; node < topology_.nodes(); ++node) {
+      if (graph_.level(node - topology_.hosts) != 0) continue;
+      leaf_of_switch[node - topology_.hosts] = routes_.leaves_++;
+      routes_.leaf_nodes_.push_back(node);
+    }
+    routes_.columns_ = routes_.leaves_;
+
+    auto& destinations = routes_.destinations_;
+    destinations.resize(topology_.hosts);
+    const auto plug_in = [&](std::uint32_t host, std::uint32_t to, std::uint16_t port) {
+      if (!topology_.is_host(host) || topology_.is_host(to)) return;
+      destinations[host].leaf = leaf_of_switch[to - topology_.hosts];
+      destinations[host].leaf_node = to;
+      destinations[host].leaf_port = port;
+    };
+    for (const Link& link : topology_.links) {
+      plug_in(link.a, link.b, link.b_port);
+      plug_in(link.b, link.a, link.a_port);
+    }
+    for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
+      if (destinations[host].leaf_node != Routes::no_node) continue;
+      if (!settings_.partial && topology_.switches > 0) {
+        return error("host " + std::to_string(host) + " has no link; give it one to a switch");
+      }
+      destinations[host].leaf = routes_.leaves_;
+      routes_.columns_ = routes_.leaves_ + 1;
+    }
+    order_hosts();
+    list_ports();
+    return {};
+  }
+
+  void order_hosts() {
+    auto& destinations = routes_.destinations_;
+    std::vector<std::uint32_t> hosts(topology_.hosts);
+    std::iota(hosts.begin(), hosts.end(), 0);
+    std::stable_sort(hosts.begin(), hosts.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair(destinations[a].leaf, destinations[a].leaf_port) <
+             std::pair(destinations[b].leaf, destinations[b].leaf_port);
+    });
+    for (std::uint32_t i = 0; i < hosts.size(); ++i) destinations[hosts[i]].order = i;
+  }
+
+  void list_ports() {
+    std::uint32_t most = 0;
+    for (const std::uint32_t ports : topology_.ports) most = std::max(most, ports);
+    routes_.every_port_.resize(most);
+    std::iota(routes_.every_port_.begin(), routes_.every_port_.end(), std::uint16_t{0});
+  }
+
+  void set_divisors() {
+    constexpr std::uint32_t most = 1u << 30;
+    std::vector<std::uint32_t> uplinks(graph_.top_level() + 2,
+                                       1);  // by level: the most of a switch
+    for (std::uint32_t node = 0; node < graph_.size(); ++node) {
+      if (graph_.level(node) == SwitchGraph::unreachable) continue;
+      std::uint32_t& most_uplinks = uplinks[graph_.level(node)];
+      std::uint32_t count = 0;
+      for (const SwitchGraph::Edge& edge : graph_.edges(node)) {
+        count += graph_.level(edge.to) > graph_.level(node);
+      }
+      most_uplinks = std::max(most_uplinks, count);
+    }
+    std::vector<std::uint32_t> divisor = {1};  // by level
+    for (const std::uint32_t count : uplinks) {
+      const std::uint64_t next = std::uint64_t{divisor.back()} * count;
+      divisor.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(next, most)));
+    }
+    for (std::uint32_t node = 0; node < graph_.size(); ++node) {
+      const std::uint32_t level = graph_.level(node);
+      if (level == SwitchGraph::unreachable) {
+        routes_.divisors_.push_back({});
+      } else {
+        routes_.divisors_.push_back({divisor[level], divisor[level == 0 ? 0 : level - 1]});
+      }
+    }
+  }
+
+  Result<void> find_routes() {
+    switch (settings_.kind) {
+      case RoutingKind::shortest:
+        return fill(ShortestFinder(graph_));
+      case RoutingKind::up_down:
+        return find_up_down();
+      case RoutingKind::fat_tree:
+        return find_fat_tree();
+      case RoutingKind::dimension_ordered: {
+        const auto* shape = std::get_if<TorusShape>(&topology_.shape);
+        if (shape == nullptr) return error("the topology is no torus; take shortest or up_down");
+        return fill(DimensionOrderedFinder(graph_, *shape));
+      }
+      case RoutingKind::dragonfly_minimal: {
+        const auto* shape = std::get_if<DragonflyShape>(&topology_.shape);
+        if (shape == nullptr)
+          return error("the topology is no dragonfly; take shortest or up_down");
+        return fill(DragonflyFinder(graph_, *shape));
+      }
+    }
+    return error("no such kind");
+  }
+
+  std::vector<std::uint32_t> top_switches() const {
+    std::vector<std::uint32_t> top;
+    for (std::uint32_t node = 0; node < graph_.size(); ++node) {
+      if (graph_.level(node) == graph_.top_level()) top.push_back(node);
+    }
+    return top;
+  }
+
+  Result<void> find_up_down() {
+    if (graph_.size() == 0) return {};
+    if (!settings_.roots.empty()) {
+      std::vector<std::uint32_t> roots;
+      for (const std::uint32_t node : settings_.roots) {
+        if (topology_.is_host(node) || node >= topology_.nodes()) {
+          return error("root " + std::to_string(node) + " is no switch; name nodes from " +
+                       std::to_string(topology_.hosts) + " to " +
+                       std::to_string(topology_.nodes() - 1));
+        }
+        roots.push_back(node - topology_.hosts);
+      }
+      return fill(UpDownFinder(graph_, roots));
+    }
+    auto ok = fill(UpDownFinder(graph_, top_switches()));
+    if (ok && !any_unreachable_) return ok;
+    const std::uint32_t middle = middle_switch(graph_);
+    return fill(UpDownFinder(graph_, std::span(&middle, 1)));
+  }
+
+  Result<void> find_fat_tree() {
+    for (std::uint32_t node = 0; node < graph_.size(); ++node) {
+      for (const SwitchGraph::Edge& edge : graph_.edges(node)) {
+        const std::uint32_t a = graph_.level(node), b = graph_.level(edge.to);
+        if (a + 1 != b && b + 1 != a) {
+          return error(topology_.name(node + topology_.hosts) + " and " +
+                       topology_.name(edge.to + topology_.hosts) +
+                       " are linked but equally far from hosts, so there are no tiers; take "
+                       "shortest or up_down");
+        }
+      }
+    }
+    return fill(UpDownFinder(graph_, top_switches()));
+  }
+
+  template <typename Finder>
+  Result<void> fill(Finder finder) {
+    const std::uint32_t switches = topology_.switches;
+    any_unreachable_ = false;
+    routes_.sets_ = {0};  // the empty set
+    routes_.set_at_.assign(static_cast<std::size_t>(switches) * routes_.columns_, 0);
+    known_.clear();
+    PortSets ports(topology_);
+    // A switch's set is mostly the one it had for the leaf before.
+    PortSets before(topology_);
+    std::vector<std::uint32_t> at(switches, 0);
+    for (std::uint32_t leaf = 0; leaf < routes_.leaves_; ++leaf) {
+      const std::uint32_t destination = routes_.leaf_nodes_[leaf] - topology_.hosts;
+      ports.clear();
+      finder.find(destination, ports);
+      for (std::uint32_t node = 0; node < switches; ++node) {
+        const auto words = ports.words(node);
+        if (!std::ranges::equal(words, before.words(node))) at[node] = place(node, words);
+        routes_.set_at_[static_cast<std::size_t>(node) * routes_.columns_ + leaf] = at[node];
+        if (at[node] != 0 || node == destination) continue;
+        // Only leaves send; others may have no route, but then no leaf's route leads through them.
+        any_unreachable_ = any_unreachable_ || graph_.level(node) == 0;
+        if (graph_.level(node) == 0 && !settings_.partial) {
+          return error(topology_.name(node + topology_.hosts) + " has no route to " +
+                       topology_.name(routes_.leaf_nodes_[leaf]) +
+                       "; add links, or take shortest or up_down");
+        }
+      }
+      std::swap(ports, before);
+    }
+    return {};
+  }
+
+  // Where this set is kept, the same place for equal sets.
+  std::uint32_t place(std::uint32_t node, std::span<const std::uint64_t> words) {
+    scratch_.assign(1, 0);
+    PortSets::for_each(words, [&](std::uint16_t port) { scratch_.push_back(port); });
+    if (scratch_.size() == 1) return 0;
+    bool down = false;
+    for (const SwitchGraph::Edge& edge : graph_.edges(node)) {
+      if (edge.port == scratch_[1]) down = graph_.level(edge.to) < graph_.level(node);
+    }
+    scratch_[0] = static_cast<std::uint16_t>((scratch_.size() - 1) * 2 + down);
+    const auto [entry, is_new] =
+        known_.try_emplace(scratch_, static_cast<std::uint32_t>(routes_.sets_.size()));
+    if (is_new) routes_.sets_.insert(routes_.sets_.end(), scratch_.begin(), scratch_.end());
+    return entry->second;
+  }
+
+  const Topology& topology_;
+  const RoutingSettings& settings_;
+  SwitchGraph graph_;
+  Routes routes_;
+  std::unordered_map<std::vector<std::uint16_t>, std::uint32_t, PortsHash> known_;
+  std::vector<std::uint16_t> scratch_;
+  bool any_unreachable_ = false;
+};
+
+Result<Routes> compute_routes(const Topology& topology, const RoutingSettings& settings) {
+  return RouteTable(topology, settings).compute();
+}
+
+}  // namespace tulle::fabric

@@ -1,0 +1,130 @@
+#pragma once
+
+// Where a switch sends what is for a host: for each (switch, destination host) the output ports
+// that it may take. Destinations are kept by their first switch, the "leaf", and equal sets of
+// ports once, so that 8,192 hosts behind 1,280 switches take some megabytes and a look-up two
+// loads.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "fabric/topology.h"
+
+namespace tulle::fabric {
+
+enum class RoutingKind : std::uint8_t {
+  // All shortest paths: Ethernet's equal-cost multipath, InfiniBand's min-hop.
+  shortest,
+  // Up to the roots' side, then down, never up again: free of deadlock on any topology. Of these
+  // routes the shortest that forwarding tables allow, as they know the destination only.
+  up_down,
+  // Up and down through tiers by the destination's number (d-mod-k, Zahavi 2012): one port a
+  // destination, and no contention when all hosts send to the host n further on.
+  fat_tree,
+  // Torus: first along x, then y, then z, each the short way round. Both ways where they are equal.
+  dimension_ordered,
+  // At most one local link, one global link and one local link.
+  dragonfly_minimal,
+};
+
+std::string_view to_string(RoutingKind kind);  // "shortest", "up_down" …
+std::optional<RoutingKind> routing_kind(std::string_view name);
+
+struct RoutingSettings {
+  RoutingKind kind = RoutingKind::shortest;
+  // up_down: the switches (nodes) that all routes lead up to. Empty: those farthest from the
+  // hosts, or where these do not reach all, the one in the middle.
+  std::vector<std::uint32_t> roots = {};
+  // What cannot be reached (a topology whose failed links are taken out) is no error, but has no
+  // candidates.
+  bool partial = false;
+};
+
+class Routes {
+ public:
+  static constexpr std::uint16_t no_port = 0xFFFF;
+
+  RoutingKind kind() const { return kind_; }
+
+  // Output ports, ascending; empty where there is no route. O(1), no hashing.
+  std::span<const std::uint16_t> candidates(std::uint32_t switch_node, std::uint32_t host) const {
+    const Destination& to = destinations_[host];
+    if (switch_node == to.leaf_node) return one(to.leaf_port);
+    if (kind_ == RoutingKind::fat_tree) {
+      const std::uint16_t chosen = port(switch_node, host);
+      return chosen == no_port ? std::span<const std::uint16_t>() : one(chosen);
+    }
+    const std::uint16_t* set = set_of(switch_node, to.leaf);
+    return {set + 1, static_cast<std::size_t>(set[0] >> 1)};
+  }
+
+  // One port for each (destination host, path): what an InfiniBand subnet manager writes into the
+  // forwarding tables. The candidates are dealt over destinations, and over the 2^LMC paths to a
+  // host (IBTA 7.11.1), so that the paths to one host part as early and as long as they can.
+  std::uint16_t port(std::uint32_t switch_node, std::uint32_t host, std::uint32_t path = 0) const {
+    const Destination& to = destinations_[host];
+    if (switch_node == to.leaf_node) return to.leaf_port;
+    const std::uint16_t* set = set_of(switch_node, to.leaf);
+    const std::uint32_t count = set[0] >> 1;
+    if (count <= 1) return count == 0 ? no_port : set[1];
+    const Divisors& divisors = divisors_[switch_node - hosts_];
+    const std::uint32_t divisor = (set[0] & 1) != 0 ? divisors.down : divisors.up;
+    return set[1 + (to.order / divisor + path / divisor) % count];
+  }
+
+  // The whole table of one switch: entry (host << lmc) + path is port(switch, host, path).
+  std::vector<std::uint16_t> forwarding_table(std::uint32_t switch_node, unsigned lmc = 0) const;
+
+  // Leaves: the switches with hosts, in the order of nodes, by index from 0.
+  std::uint32_t leaves() const { return leaves_; }
+  // leaves() for a host without a link.
+  std::uint32_t leaf_of(std::uint32_t host) const { return destinations_[host].leaf; }
+  std::uint32_t leaf_node(std::uint32_t leaf) const { return leaf_nodes_[leaf]; }
+
+  std::size_t bytes() const;  // of memory
+
+ private:
+  friend class RouteTable;
+
+  static constexpr std::uint32_t no_node = 0xFFFF'FFFF;
+
+  // A host, as an address. Without a link its leaf is leaves(), a column of empty sets.
+  struct Destination {
+    std::uint32_t leaf = 0;
+    std::uint32_t leaf_node = no_node;
+    std::uint32_t order = 0;            // its number when hosts are counted leaf by leaf
+    std::uint16_t leaf_port = no_port;  // where it is plugged into the leaf
+  };
+
+  // Tier by tier a destination's number is divided by the uplinks below, so that what parts at one
+  // tier parts differently at the next.
+  struct Divisors {
+    std::uint32_t up = 1, down = 1;
+  };
+
+  std::span<const std::uint16_t> one(std::uint16_t port) const { return {&every_port_[port], 1}; }
+  const std::uint16_t* set_of(std::uint32_t switch_node, std::uint32_t leaf) const {
+    return &sets_[set_at_[static_cast<std::size_t>(switch_node - hosts_) * columns_ + leaf]];
+  }
+
+  RoutingKind kind_ = RoutingKind::shortest;
+  std::uint32_t hosts_ = 0;
+  std::uint32_t leaves_ = 0;
+  std::uint32_t columns_ = 0;              // leaves_, and one where a host has no link
+  std::vector<Destination> destinations_;  // by host
+  std::vector<std::uint32_t> leaf_nodes_;  // by leaf
+  std::vector<Divisors> divisors_;         // by switch
+  std::vector<std::uint32_t> set_at_;      // by (switch, leaf): where its set of ports is in sets_
+  std::vector<std::uint16_t> sets_;        // each: 2 · count + (1 where all lead down), then ports
+  std::vector<std::uint16_t> every_port_;  // every_port_[p] == p, for sets of one
+};
+
+// The error: one line that says what the topology lacks, and what to take instead.
+Result<Routes> compute_routes(const Topology& topology, const RoutingSettings& settings);
+
+}  // namespace tulle::fabric
