@@ -1,0 +1,334 @@
+#include "fabric/deadlock.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tulle::fabric {
+namespace {
+
+// Channels are numbered (first_channel[node] + port) · vls + vl. What a channel depends on are
+// ports and lanes of the switch at its end: a row of bits for each channel, `ports · vls` of that
+// switch long. Channels from and to hosts are left out: they cannot be part of a circle.
+class ChannelGraph {
+ public:
+  ChannelGraph(const Topology& topology, unsigned vls)
+      : topology_(topology), wiring_(topology), vls_(vls) {
+    for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+      first_channel_.push_back(first_channel_.back() + topology.ports[node] * vls);
+    }
+    const std::uint32_t channels = first_channel_.back();
+    std::size_t words = 0;
+    for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+      for (std::uint32_t port = 0; port < topology.ports[node]; ++port) {
+        const std::uint32_t to = end_of(node, port);
+        for (unsigned vl = 0; vl < vls; ++vl) {
+          first_word_.push_back(words);
+          from_.push_back(node);
+          words += to == none ? 0 : (topology.ports[to] * vls + 63) / 64;
+        }
+      }
+    }
+    first_word_.push_back(words);
+    words_.resize(words);
+    visited_.assign(channels, 0);
+  }
+
+  std::uint32_t size() const { return first_channel_.back(); }
+  std::uint32_t channel(std::uint32_t node, std::uint16_t port, std::uint8_t vl) const {
+    return first_channel_[node] + port * vls_ + vl;
+  }
+  const Wiring::Peer& end(std::uint32_t channel) const {
+    return wiring_.peer(from_[channel], port_of(channel));
+  }
+  std::uint8_t vl_of(std::uint32_t channel) const {
+    return static_cast<std::uint8_t>((channel - first_channel_[from_[channel]]) % vls_);
+  }
+  Channel describe(std::uint32_t channel) const {
+    const Wiring::Peer& peer = end(channel);
+    return {from_[channel], peer.node, port_of(channel), peer.port, vl_of(channel)};
+  }
+
+  void depend(std::uint32_t channel, std::uint16_t out_port, std::uint8_t vl) {
+    const std::uint32_t bit = out_port * vls_ + vl;
+    words_[first_word_[channel] + bit / 64] |= std::uint64_t{1} << (bit % 64);
+  }
+
+  // The next channel, at or after `from_bit` of its row, that this one depends on; none at its end.
+  // Sets from_bit to the one after it.
+  std::uint32_t next_dependency(std::uint32_t channel, std::uint32_t& from_bit) const {
+    const std::size_t first = first_word_[channel], last = first_word_[channel + 1];
+    for (std::size_t i = first + from_bit / 64; i < last; ++i) {
+      const std::uint64_t word = words_[i] >> (from_bit % 64);
+      if (word != 0) {
+        const std::uint32_t bit = from_bit + static_cast<unsigned>(std::countr_zero(word));
+        from_bit = bit + 1;
+        return first_channel_[end(channel).node] + bit;
+      }
+      from_bit = (from_bit / 64 + 1) * 64;
+    }
+    return none;
+  }
+
+  std::size_t dependencies() const {
+    std::size_t count = 0;
+    for (const std::uint64_t word : words_) count += static_cast<std::size_t>(std::popcount(word));
+    return count;
+  }
+
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+
+  // For walks: visits a channel once per number, and says whether this was the first time.
+  bool visit(std::uint32_t channel, std::uint32_t number) {
+    in_use_ += visited_[channel] == 0;
+    return std::exchange(visited_[channel], number) != number;
+  }
+  std::size_t in_use() const { return in_use_; }
+
+ private:
+  std::uint16_t port_of(std::uint32_t channel) const {
+    return static_cast<std::uint16_t>((channel - first_channel_[from_[channel]]) / vls_);
+  }
+  // The switch at the end of a link between switches.
+  std::uint32_t end_of(std::uint32_t node, std::uint32_t port) const {
+    if (topology_.is_host(node)) return none;
+    const Wiring::Peer& peer = wiring_.peer(node, static_cast<std::uint16_t>(port));
+    if (peer.link == Wiring::no_link || topology_.is_host(peer.node)) return none;
+    return peer.node;
+  }
+
+  const Topology& topology_;
+  Wiring wiring_;
+  unsigned vls_;
+  std::vector<std::uint32_t> first_channel_ = {0};  // by node, and one more
+  std::vector<std::uint32_t> from_;                 // by channel: the node
+  std::vector<std::size_t> first_word_;             // by channel, and one more
+  std::vector<std::uint64_t> words_;
+  std::vector<std::uint32_t> visited_;  // by channel: the number of its last walk
+  std::size_t in_use_ = 0;
+};
+
+// Follows the routes to one destination after the other, from all leaves at once.
+class RouteWalk {
+ public:
+  RouteWalk(ChannelGraph& graph, const Topology& topology, const Routes& routes,
+            const DeadlockSettings& settings)
+      : graph_(graph), topology_(topology), routes_(routes), settings_(settings) {}
+
+  void walk_all() {
+    if (settings_.forwarding_tables || routes_.kind() == RoutingKind::fat_tree) {
+      for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
+        for (std::uint32_t path = 0; path < 1u << settings_.lmc; ++path) {
+          walk(host, [&](std::uint32_t node, auto take) {
+            const std::uint16_t port = routes_.port(node, host, path);
+            if (port != Routes::no_port) take(port);
+          });
+        }
+      }
+      return;
+    }
+    // All hosts of a leaf share its candidates: one stands for all.
+    std::vector<std::uint32_t> host_of_leaf(routes_.leaves());
+    for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
+      if (routes_.leaf_of(host) < routes_.leaves()) host_of_leaf[routes_.leaf_of(host)] = host;
+    }
+    for (const std::uint32_t host : host_of_leaf) {
+      walk(host, [&](std::uint32_t node, auto take) {
+        for (const std::uint16_t port : routes_.candidates(node, host)) take(port);
+      });
+    }
+  }
+
+ private:
+  template <typename Outputs>
+  void walk(std::uint32_t host, Outputs outputs) {
+    if (routes_.leaf_of(host) >= routes_.leaves()) return;  // not plugged in
+    ++number_;
+    const std::uint32_t destination = routes_.leaf_node(routes_.leaf_of(host));
+    const auto leave = [&](const Hop& hop) {
+      const std::uint8_t vl = settings_.vl ? settings_.vl(hop) : std::uint8_t{0};
+      TULLE_CHECK(vl < settings_.vls);
+      const std::uint32_t next = graph_.channel(hop.switch_node, hop.out_port, vl);
+      if (graph_.visit(next, number_)) queue_.push_back(next);
+      return vl;
+    };
+    queue_.clear();
+    for (std::uint32_t leaf = 0; leaf < routes_.leaves(); ++leaf) {
+      const std::uint32_t node = routes_.leaf_node(leaf);
+      if (node == destination) continue;
+      outputs(node, [&](std::uint16_t port) { leave({node, destination, 0, port, 0, true}); });
+    }
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+      const std::uint32_t channel = queue_[i];
+      const Wiring::Peer& at = graph_.end(channel);
+      if (at.node == destination) continue;
+      const std::uint8_t vl = graph_.vl_of(channel);
+      outputs(at.node, [&](std::uint16_t port) {
+        const std::uint8_t next_vl = leave({at.node, destination, at.port, port, vl, false});
+        graph_.depend(channel, port, next_vl);
+      });
+    }
+  }
+
+  ChannelGraph& graph_;
+  const Topology& topology_;
+  const Routes& routes_;
+  const DeadlockSettings& settings_;
+  std::uint32_t number_ = 0;
+  std::vector<std::uint32_t> queue_;
+};
+
+// The channels of some cycle, in order; none if there is no cycle.
+std::vector<std::uint32_t> find_cycle(const ChannelGraph& graph) {
+  enum class State : std::uint8_t { fresh, on_path, done };
+  struct Step {
+    std::uint32_t channel;
+    std::uint32_t next_bit = 0;
+  };
+  std::vector<State> state(graph.size(), State::fresh);
+  std::vector<Step> path;
+  for (std::uint32_t start = 0; start < graph.size(); ++start) {
+    if (state[start] != State::fresh) continue;
+    path.push_back({start});
+    state[start] = State::on_path;
+    while (!path.empty()) {
+      const std::uint32_t next = graph.next_dependency(path.back().channel, path.back().next_bit);
+      if (next == ChannelGraph::none) {
+        state[path.back().channel] = State::done;
+        path.pop_back();
+      } else if (state[next] == State::fresh) {
+        path.push_back({next});
+        state[next] = State::on_path;
+      } else if (state[next] == State::on_path) {
+        std::vector<std::uint32_t> cycle;
+        for (const Step& step : path) {
+          if (step.channel == next || !cycle.empty()) cycle.push_back(step.channel);
+        }
+        return cycle;
+      }
+    }
+  }
+  return {};
+}
+
+// The shortest cycle through this channel, which is on one.
+std::vector<std::uint32_t> shortest_cycle_through(const ChannelGraph& graph, std::uint32_t start) {
+  std::vector<std::uint32_t> before(graph.size(), ChannelGraph::none);
+  std::vector<std::uint32_t> queue = {start};
+  for (std::size_t i = 0; i < queue.size() && before[start] == ChannelGraph::none; ++i) {
+    std::uint32_t bit = 0;
+    for (;;) {
+      const std::uint32_t next = graph.next_dependency(queue[i], bit);
+      if (next == ChannelGraph::none) break;
+      if (before[next] != ChannelGraph::none) continue;
+      before[next] = queue[i];
+      if (next != start) queue.push_back(next);
+    }
+  }
+  std::vector<std::uint32_t> cycle = {start};
+  for (std::uint32_t at = before[start]; at != start; at = before[at]) cycle.push_back(at);
+  std::reverse(cycle.begin() + 1, cycle.end());
+  return cycle;
+}
+
+// A person reads the cycle: of those through the channels of the one found, the shortest.
+std::vector<std::uint32_t> shorten(const ChannelGraph& graph, std::vector<std::uint32_t> cycle) {
+  constexpr std::size_t most_starts = 64;
+  const std::vector<std::uint32_t> starts(
+      cycle.begin(),
+      cycle.begin() + static_cast<std::ptrdiff_t>(std::min(cycle.size(), most_starts)));
+  for (const std::uint32_t start : starts) {
+    std::vector<std::uint32_t> other = shortest_cycle_through(graph, start);
+    if (other.size() < cycle.size()) cycle = std::move(other);
+  }
+  return cycle;
+}
+
+}  // namespace
+
+DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
+                              const DeadlockSettings& settings) {
+  ChannelGraph graph(topology, settings.vls);
+  RouteWalk(graph, topology, routes, settings).walk_all();
+  DeadlockReport report;
+  report.channels = graph.in_use();
+  report.dependencies = graph.dependencies();
+  for (const std::uint32_t channel : shorten(graph, find_cycle(graph))) {
+    report.cycle.push_back(graph.describe(channel));
+  }
+  return report;
+}
+
+std::string describe_cycle(const Topology& topology, std::span<const Channel> cycle) {
+  std::string text;
+  for (const Channel& channel : cycle) {
+    text += topology.name(channel.from);
+    if (channel.vl != 0) text += " (VL " + std::to_string(channel.vl) + ")";
+    text += " → ";
+  }
+  return cycle.empty() ? text : text + topology.name(cycle.front().from);
+}
+
+namespace {
+
+template <typename Value>
+std::vector<std::vector<Value>> by_switch_port(const Topology& topology) {
+  std::vector<std::vector<Value>> table(topology.switches);
+  for (std::uint32_t i = 0; i < topology.switches; ++i) {
+    table[i].resize(topology.ports[topology.hosts + i]);
+  }
+  return table;
+}
+
+}  // namespace
+
+VlMap torus_dateline(const Topology& topology) {
+  const auto* shape = std::get_if<TorusShape>(&topology.shape);
+  TULLE_CHECK(shape != nullptr);
+  // By (switch, port): the dimension of its link, and whether this is the ring's last.
+  struct Way {
+    std::uint8_t dimension = 0;
+    bool wraps = false;
+  };
+  auto ways = by_switch_port<Way>(topology);
+  for (const Link& link : topology.links) {
+    if (topology.is_host(link.a) || topology.is_host(link.b)) continue;
+    const std::uint32_t a = link.a - topology.hosts, b = link.b - topology.hosts;
+    std::uint32_t stride = 1;
+    for (std::uint8_t dimension = 0; dimension < 3; ++dimension) {
+      const std::uint32_t size = shape->size[dimension];
+      const std::uint32_t a_at = a / stride % size, b_at = b / stride % size;
+      if (a_at != b_at) {
+        const bool wraps = std::max(a_at, b_at) - std::min(a_at, b_at) > 1;
+        ways[a][link.a_port] = ways[b][link.b_port] = {dimension, wraps};
+      }
+      stride *= size;
+    }
+  }
+  return [hosts = topology.hosts, ways = std::move(ways)](const Hop& hop) -> std::uint8_t {
+    const std::vector<Way>& at = ways[hop.switch_node - hosts];
+    if (at[hop.out_port].wraps) return 1;
+    const bool new_ring = hop.from_host || at[hop.in_port].dimension != at[hop.out_port].dimension;
+    return new_ring ? std::uint8_t{0} : hop.vl;
+  };
+}
+
+VlMap dragonfly_after_global(const Topology& topology) {
+  const auto* shape = std::get_if<DragonflyShape>(&topology.shape);
+  TULLE_CHECK(shape != nullptr);
+  auto global = by_switch_port<std::uint8_t>(topology);
+  for (const Link& link : topology.links) {
+    if (topology.is_host(link.a) || topology.is_host(link.b)) continue;
+    const std::uint32_t a = link.a - topology.hosts, b = link.b - topology.hosts;
+    const bool is_global = a / shape->routers_per_group != b / shape->routers_per_group;
+    global[a][link.a_port] = global[b][link.b_port] = is_global;
+  }
+  return [hosts = topology.hosts, global = std::move(global)](const Hop& hop) -> std::uint8_t {
+    if (hop.from_host) return 0;
+    return global[hop.switch_node - hosts][hop.in_port] != 0 ? std::uint8_t{1} : hop.vl;
+  };
+}
+
+}  // namespace tulle::fabric

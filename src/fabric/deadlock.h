@@ -1,0 +1,75 @@
+#pragma once
+
+// Can this routing lock up? Where a full buffer holds its sender back (InfiniBand's credits, RoCE's
+// pauses), packets wait for each other along the routes; they can wait in a circle only if the
+// channel dependency graph has one (Dally and Seitz 1987). A channel is a link's one direction on
+// one virtual lane (or one priority, with pauses); it depends on the channels that its packets take
+// next.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+
+namespace tulle::fabric {
+
+// A packet at a switch, about to leave.
+struct Hop {
+  std::uint32_t switch_node = 0;
+  std::uint32_t leaf_node = 0;  // the last switch, with the destination host
+  std::uint16_t in_port = 0, out_port = 0;
+  std::uint8_t vl = 0;     // on which it came; 0 from a host
+  bool from_host = false;  // then in_port means nothing: any host's
+};
+
+// The virtual lane on which the packet leaves. Empty: it stays on lane 0.
+using VlMap = std::function<std::uint8_t(const Hop&)>;
+
+// Torus under dimension_ordered, 2 lanes: lane 0 along each ring until the packet crosses the ring's
+// wrap-around link, lane 1 from there to the ring's end. `topology` must be a torus.
+VlMap torus_dateline(const Topology& topology);
+
+// Dragonfly under dragonfly_minimal, 2 lanes: lane 0 up to and on the global link, lane 1 after it.
+VlMap dragonfly_after_global(const Topology& topology);
+
+struct DeadlockSettings {
+  unsigned vls = 1;  // lanes 0 … vls-1
+  VlMap vl = {};
+  // Which routes: every candidate (a switch may take any), or only Routes::port for all of a host's
+  // 2^lmc paths.
+  bool forwarding_tables = false;
+  unsigned lmc = 0;
+};
+
+struct Channel {
+  std::uint32_t from = 0, to = 0;  // switches
+  std::uint16_t from_port = 0, to_port = 0;
+  std::uint8_t vl = 0;
+
+  bool operator==(const Channel&) const = default;
+};
+
+struct DeadlockReport {
+  std::vector<Channel>
+      cycle;                 // each depends on the next, the last on the first; empty: no deadlock
+  std::size_t channels = 0;  // between switches, in use
+  std::size_t dependencies = 0;
+
+  bool deadlock_free() const { return cycle.empty(); }
+};
+
+// Follows all routes between leaves. `routes` must be of this topology, and settings.vl stay below
+// settings.vls.
+DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
+                              const DeadlockSettings& settings = {});
+
+// For people: "leaf 3 → spine 4 → leaf 3", with " (VL 1)" after a switch that is left on another
+// lane than 0.
+std::string describe_cycle(const Topology& topology, std::span<const Channel> cycle);
+
+}  // namespace tulle::fabric

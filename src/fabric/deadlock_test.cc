@@ -1,0 +1,137 @@
+#include "fabric/deadlock.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fabric/random_topology_test.h"
+
+namespace tulle::fabric {
+namespace {
+
+Topology built(Result<Topology> result) {
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? std::move(result.value()) : Topology{};
+}
+
+DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettings& settings = {}) {
+  auto routes = compute_routes(t, {.kind = kind});
+  EXPECT_TRUE(routes) << routes.error().message;
+  const DeadlockReport report = check_deadlock(t, *routes, settings);
+  // A cycle must be one: each channel ends where the next begins.
+  const Wiring wiring(t);
+  for (std::size_t i = 0; i < report.cycle.size(); ++i) {
+    const Channel& channel = report.cycle[i];
+    EXPECT_EQ(wiring.peer(channel.from, channel.from_port).node, channel.to);
+    EXPECT_EQ(wiring.peer(channel.from, channel.from_port).port, channel.to_port);
+    EXPECT_EQ(channel.to, report.cycle[(i + 1) % report.cycle.size()].from);
+  }
+  return report;
+}
+
+TEST(Deadlock, ARingLocksUpWithoutADateline) {
+  const Topology t = built(torus({.size = {4}}));
+  const DeadlockReport report = checked(t, RoutingKind::shortest);
+  ASSERT_EQ(report.cycle.size(), 4u);
+  EXPECT_EQ(report.channels, 8u);
+  EXPECT_EQ(report.dependencies, 8u);
+  EXPECT_EQ(describe_cycle(t, report.cycle),
+            "switch (0) → switch (1) → switch (2) → switch (3) → switch (0)");
+  EXPECT_FALSE(checked(t, RoutingKind::dimension_ordered).deadlock_free());
+
+  const DeadlockSettings dateline{.vls = 2, .vl = torus_dateline(t)};
+  EXPECT_TRUE(checked(t, RoutingKind::dimension_ordered, dateline).deadlock_free());
+  EXPECT_TRUE(checked(t, RoutingKind::shortest, dateline).deadlock_free());
+}
+
+TEST(Deadlock, ARingOfThreeHasNoRouteOfTwoLinks) {
+  EXPECT_TRUE(checked(built(torus({.size = {3}})), RoutingKind::shortest).deadlock_free());
+}
+
+TEST(Deadlock, TorusWithADateline) {
+  for (const TorusSettings& settings :
+       {TorusSettings{.size = {5, 4}}, TorusSettings{.size = {4, 4, 4}},
+        TorusSettings{.size = {2, 6, 5}, .hosts_per_switch = 2}}) {
+    const Topology t = built(torus(settings));
+    EXPECT_FALSE(checked(t, RoutingKind::dimension_ordered).deadlock_free());
+    EXPECT_TRUE(checked(t, RoutingKind::dimension_ordered, {.vls = 2, .vl = torus_dateline(t)})
+                    .deadlock_free());
+    // Turns from y to x are what dimension order is for: the dateline alone does not help.
+    EXPECT_FALSE(
+        checked(t, RoutingKind::shortest, {.vls = 2, .vl = torus_dateline(t)}).deadlock_free());
+  }
+}
+
+TEST(Deadlock, DragonflyNeedsASecondLaneAfterTheGlobalLink) {
+  for (const std::uint32_t groups : {0u, 4u}) {
+    const Topology t = built(dragonfly({.groups = groups}));
+    const DeadlockReport report = checked(t, RoutingKind::dragonfly_minimal);
+    EXPECT_FALSE(report.deadlock_free());
+    EXPECT_TRUE(
+        checked(t, RoutingKind::dragonfly_minimal, {.vls = 2, .vl = dragonfly_after_global(t)})
+            .deadlock_free());
+  }
+}
+
+TEST(Deadlock, TreesAreFree) {
+  for (const Topology& t :
+       {built(single_switch({.hosts = 9})), built(fat_tree({.k = 4})), built(fat_tree({.k = 8})),
+        built(leaf_spine({.leaves = 5, .spines = 3, .links_per_pair = 2})),
+        built(rail_optimised({.servers = 8, .rails = 4, .servers_per_group = 4, .spines = 2}))}) {
+    for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down, RoutingKind::fat_tree}) {
+      const DeadlockReport report = checked(t, kind);
+      EXPECT_TRUE(report.deadlock_free()) << describe_cycle(t, report.cycle);
+      EXPECT_TRUE(checked(t, kind, {.forwarding_tables = true, .lmc = 2}).deadlock_free());
+    }
+  }
+}
+
+TEST(Deadlock, UpDownIsFreeOnRandomGraphs) {
+  int shortest_locks_up = 0;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Topology t = random_topology(seed);
+    const DeadlockReport report = checked(t, RoutingKind::up_down);
+    EXPECT_TRUE(report.deadlock_free()) << describe_cycle(t, report.cycle);
+    shortest_locks_up += !checked(t, RoutingKind::shortest).deadlock_free();
+  }
+  EXPECT_GT(shortest_locks_up, 0);  // otherwise the graphs would prove nothing
+}
+
+TEST(Deadlock, UpDownIsFreeOnRingsAndDragonflies) {
+  EXPECT_TRUE(checked(built(torus({.size = {5, 4}})), RoutingKind::up_down).deadlock_free());
+  EXPECT_TRUE(checked(built(dragonfly({})), RoutingKind::up_down).deadlock_free());
+}
+
+// A tree that has lost links: each leaf keeps two spines, its neighbours' neighbours are out of
+// reach without going down and up again, and around the leaves this closes a circle.
+TEST(Deadlock, FailedLinksMakeShortestRoutesLockUp) {
+  Topology t = built(leaf_spine({.leaves = 4, .spines = 4, .hosts_per_leaf = 1}));
+  std::erase_if(t.links, [&](const Link& link) {
+    const std::uint32_t leaf = link.a - t.hosts, spine = link.b - t.hosts - 4;
+    return !t.is_host(link.a) && spine != leaf && spine != (leaf + 1) % 4;
+  });
+  EXPECT_EQ(checked(t, RoutingKind::shortest).cycle.size(), 8u);
+  EXPECT_TRUE(checked(t, RoutingKind::up_down).deadlock_free());
+}
+
+TEST(Deadlock, LanesAreNamed) {
+  const Topology t = built(torus({.size = {4}}));
+  const VlMap all_on_lane_2 = [](const Hop&) { return std::uint8_t{2}; };
+  const DeadlockReport report = checked(t, RoutingKind::shortest, {.vls = 3, .vl = all_on_lane_2});
+  EXPECT_EQ(describe_cycle(t, report.cycle),
+            "switch (0) (VL 2) → switch (1) (VL 2) → switch (2) (VL 2) → switch (3) (VL 2) → "
+            "switch (0)");
+}
+
+TEST(Deadlock, AThousandHosts) {
+  const Topology t = built(fat_tree({.k = 16}));
+  for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down, RoutingKind::fat_tree}) {
+    const DeadlockReport report = checked(t, kind);
+    EXPECT_TRUE(report.deadlock_free());
+    EXPECT_EQ(report.channels, 2u * 2 * 1024);
+  }
+}
+
+}  // namespace
+}  // namespace tulle::fabric
