@@ -112,6 +112,21 @@ TEST(Random, StaysBelowItsBound) {
   for (int count : seen) EXPECT_NEAR(count, 1'000, 200);
 }
 
+TEST(Random, DrawsExponentially) {
+  constexpr int count = 200'000;
+  Random random(4);
+  double sum = 0;
+  int beyond_two = 0;
+  for (int i = 0; i < count; ++i) {
+    const double value = random.exponential();
+    ASSERT_GE(value, 0);
+    sum += value;
+    beyond_two += value > 2;
+  }
+  EXPECT_NEAR(sum / count, 1, 0.01);
+  EXPECT_NEAR(static_cast<double>(beyond_two) / count, 0.1353, 0.003);  // e^-2
+}
+
 TEST(Result, HoldsAValueOrAnError) {
   Result<int> good(4);
   ASSERT_TRUE(good);

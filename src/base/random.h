@@ -19,8 +19,22 @@ class Random {
   constexpr std::uint64_t below(std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
-  constexpr bool chance(double probability) {
-    return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability;
+  // Uniform in [0, 1).
+  constexpr double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  constexpr bool chance(double probability) { return unit() < probability; }
+  // Of the exponential distribution with mean 1: von Neumann's method of falling runs (1951), which
+  // compares and never takes a logarithm, since two libraries need not agree on its last bit.
+  constexpr double exponential() {
+    for (double whole = 0;; ++whole) {
+      const double first = unit();
+      bool odd = true;  // the length of the run so far
+      for (double last = first;; odd = !odd) {
+        const double value = unit();
+        if (value > last) break;
+        last = value;
+      }
+      if (odd) return whole + first;
+    }
   }
 
  private:
