@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,11 +17,11 @@ constexpr double bytes_max = 0x1p53;  // above, a double misses whole numbers
 
 // The points are those that public simulators use for the two studies (traffic_gen/ of HPCC's
 // repository, github.com/alibaba-edu/High-Precision-Congestion-Control), so that results compare.
-const std::vector<SizeDistribution::Point> web_search_points = {
+constexpr SizeDistribution::Point web_search_points[] = {
     {0, 0},      {10e3, 15}, {20e3, 20}, {30e3, 30}, {50e3, 40}, {80e3, 53},
     {200e3, 60}, {1e6, 70},  {2e6, 80},  {5e6, 90},  {10e6, 97}, {30e6, 100},
 };
-const std::vector<SizeDistribution::Point> hadoop_points = {
+constexpr SizeDistribution::Point hadoop_points[] = {
     {0, 0},     {100, 1},    {200, 2},    {300, 5},    {350, 15}, {400, 20},   {500, 30},
     {600, 40},  {700, 50},   {1e3, 60},   {2e3, 67},   {7e3, 70}, {30e3, 72},  {50e3, 82},
     {80e3, 87}, {120e3, 90}, {300e3, 95}, {1e6, 97.5}, {2e6, 99}, {10e6, 100},
@@ -93,8 +94,13 @@ Result<SizeDistribution> SizeDistribution::from_csv(std::string_view text, std::
   return SizeDistribution(std::move(points));
 }
 
-SizeDistribution SizeDistribution::web_search() { return SizeDistribution(web_search_points); }
-SizeDistribution SizeDistribution::hadoop() { return SizeDistribution(hadoop_points); }
+SizeDistribution SizeDistribution::web_search() {
+  return SizeDistribution({std::begin(web_search_points), std::end(web_search_points)});
+}
+
+SizeDistribution SizeDistribution::hadoop() {
+  return SizeDistribution({std::begin(hadoop_points), std::end(hadoop_points)});
+}
 
 SizeDistribution::SizeDistribution(std::vector<Point> points) : points_(std::move(points)) {
   mean_bytes_ = points_[0].bytes * points_[0].cumulative_percent / 100;

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""./dev bench sim: the simulator on the reference workloads, beside what other simulators needed for them.
+
+A packet-hop is one data packet serialised on one link. CPU seconds are user and system together; the peers' are user
+only, from another day on a machine of the same kind (bench/sim/peers.json). Each line that was measured is appended to
+bench/history.jsonl with the commit and the machine.
+With --json, one object a line: {"workload", "congestion_control", "packet_hops", "events", "cpu_s", "user_s",
+"packet_hops_per_cpu_s", "peak_mb", "setup_s", "fct_us": {"min", "median", "p99", "max"}}.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench" / "sim"))
+
+from workloads import WORKLOADS  # noqa: E402
+
+BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
+TULLE = BUILD / "bin" / "tulle"
+PEERS = ROOT / "bench" / "sim" / "peers.json"
+HISTORY = ROOT / "bench" / "history.jsonl"
+LIMIT_S = 900
+SEED = 1  # of the flows that the peers ran
+
+
+class Failed(Exception):
+    pass
+
+
+# --- what the simulator is asked, and where it answers -------------------------------------------------------------
+
+CONGESTION_CONTROLS = ["none", "dcqcn-hpcc"]  # PFC alone, or DCQCN with the parameters of the peer's runs
+
+
+def command(tulle, folder, results, timings, congestion_control):
+    return [tulle, "sim", "--topology", folder / "topology.csv", "--flows", folder / "flows.csv", "--fabric", "roce",
+            "--congestion-control", congestion_control, "-o", results, "--timings", timings]
+
+
+def read_results(results, timings):
+    """(the summary, flow completion times in microseconds, seconds of set-up)"""
+    try:
+        summary = json.loads((results / "summary.json").read_text())
+        setup_s = json.loads(timings.read_text())["setup_s"]
+        with (results / "flows.csv").open(newline="") as table:
+            times = [row["fct_ns"] for row in csv.DictReader(table)]
+        missing = sum(not time for time in times)
+        if missing or not times:
+            raise Failed(f"{missing} of {len(times)} flows did not arrive")
+        return {key: summary[key] for key in ("events", "packet_hops")}, [float(time) / 1e3 for time in times], setup_s
+    except KeyError as error:
+        raise Failed(f"the results hold no {error}") from None
+    except (OSError, TypeError, ValueError) as error:
+        raise Failed(f"results that cannot be read: {error}") from None
+
+
+# --- measuring -----------------------------------------------------------------------------------------------------
+
+
+def run_measured(argv, limit_s):
+    """(user seconds, system seconds, peak MB) of a command."""
+    with tempfile.NamedTemporaryFile("r") as used:
+        process = subprocess.Popen([sys.executable, "-I", "-S", ROOT / "bench" / "sim" / "usage.py", used.name, *argv],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        try:
+            _, errors = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"not done after {limit_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        fields = used.read().split()
+    if len(fields) != 4 or fields[0] != "0":
+        last_lines = "\n".join(errors.strip().splitlines()[-5:])
+        raise Failed(f"{' '.join(map(str, argv))}: exit status {fields[0] if fields else '?'}\n{last_lines}".strip())
+    user_s, system_s, peak_kib = map(float, fields[1:])
+    return user_s, system_s, peak_kib * 1024 / 1e6
+
+
+def percentile(values, share):
+    """The smallest value that at least this share of all values do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def measure(tulle, workload, congestion_control, limit_s):
+    """The row of one workload."""
+    with tempfile.TemporaryDirectory(prefix="tulle-bench-") as folder:
+        folder = pathlib.Path(folder)
+        workload.write(folder)
+        results, timings = folder / "results", folder / "timings.json"
+        user_s, system_s, peak_mb = run_measured(command(tulle, folder, results, timings, congestion_control), limit_s)
+        summary, fct_us, setup_s = read_results(results, timings)
+    if len(fct_us) != len(workload.pairs):
+        raise Failed(f"{len(fct_us)} flows in the results, {len(workload.pairs)} in the workload")
+    cpu_s = user_s + system_s
+    return {
+        "workload": workload.name,
+        "congestion_control": congestion_control,
+        "packet_hops": summary["packet_hops"],
+        "events": summary["events"],
+        "cpu_s": round(cpu_s, 4),
+        "user_s": round(user_s, 4),
+        "packet_hops_per_cpu_s": round(summary["packet_hops"] / cpu_s) if cpu_s > 0 else None,
+        "peak_mb": round(peak_mb, 1),
+        "setup_s": setup_s,
+        "fct_us": {"min": min(fct_us), "median": statistics.median(fct_us), "p99": percentile(fct_us, 0.99),
+                   "max": max(fct_us)},
+    }
+
+
+def median_run(rows):
+    """The run in the middle by CPU time."""
+    return sorted(rows, key=lambda row: row["cpu_s"])[(len(rows) - 1) // 2]
+
+
+# --- reporting -----------------------------------------------------------------------------------------------------
+
+
+def commit():
+    """Of the working tree; "-dirty" when a source differs from it."""
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/history.jsonl")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def machine():
+    model = None
+    try:
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {"cpu": model, "cores": os.cpu_count()}
+
+
+def append_to_history(path, row):
+    with path.open("a") as history:
+        history.write(json.dumps({**row, "commit": commit(), "machine": machine()}) + "\n")
+
+
+HEADER = (f"{'':34}{'CPU s':>9}{'set-up s':>10}{'peak MB':>9}{'packet-hops/s':>15}"
+          f"   completion us: min / median / p99 / max")
+
+
+def table_line(name, cpu_s, setup_s, peak_mb, rate, fct_us):
+    def cell(value, width, digits=3):
+        if value is None:
+            return f"{'-':>{width}}"
+        return f"{value:>{width},.0f}" if value >= 100 else f"{value:>{width}.{digits}g}"
+    million = f"{'-':>15}" if rate is None else f"{rate / 1e6:>13.2f} M"
+    times = "-" if fct_us is None else " / ".join(f"{fct_us[key]:.0f}" for key in ("min", "median", "p99", "max"))
+    return f"{name:34}{cell(cpu_s, 9)}{cell(setup_s, 10)}{cell(peak_mb, 9)}{million}   {times}"
+
+
+def report(row, workload, peers, as_json):
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    print(f"{workload.name}: {workload.what}, {workload.flow_bytes / 1e6:g} MB each, {workload.gbps} Gb/s")
+    print(table_line(f"  Tulle, {row['congestion_control']}", row["cpu_s"], row["setup_s"], row["peak_mb"],
+                     row["packet_hops_per_cpu_s"], row["fct_us"]))
+    for peer in peers:
+        if peer["workload"] == workload.name:
+            print(table_line(f"  {peer['simulator']}, {peer['mode']}", peer["user_cpu_s"], peer["setup_s"],
+                             peer["peak_mb"], peer["packet_hops_per_cpu_s"], peer["fct_us"]))
+    sys.stdout.flush()
+
+
+def warn_of_other_work(row, workload):
+    """Rates compare only where the same packets cross the same links: none lost, none counted that others do not."""
+    expected = workload.packet_hops()
+    if row["packet_hops"] != expected:
+        print(f"{workload.name}: {row['packet_hops']:,} packet-hops where the peers had {expected:,}; "
+              f"their rates do not compare", file=sys.stderr)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="./dev bench sim")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)} (all)")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--congestion-control", choices=CONGESTION_CONTROLS, default="none")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each; the one in the middle is reported (1)")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help=f"seconds that a run may take ({LIMIT_S})")
+    parser.add_argument("--history", type=pathlib.Path, default=HISTORY, help="the file to append to")
+    parser.add_argument("--no-history", action="store_true", help="append nothing")
+    parser.add_argument("--tulle", type=pathlib.Path, default=TULLE, help="the executable")
+    options = parser.parse_args(arguments)
+    for name in options.workloads:
+        if name not in WORKLOADS:
+            parser.error(f"there is no workload {name}, only {', '.join(WORKLOADS)}")
+    if options.rounds < 1:
+        parser.error("at least 1 round is needed")
+    peers = json.loads(PEERS.read_text())["runs"]
+    if not options.json:
+        print(HEADER)
+    failed = 0
+    for name in options.workloads or WORKLOADS:
+        workload = WORKLOADS[name](SEED)
+        try:
+            row = median_run([measure(options.tulle, workload, options.congestion_control, options.limit)
+                              for _ in range(options.rounds)])
+        except Failed as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed += 1
+            continue
+        warn_of_other_work(row, workload)
+        report(row, workload, peers, options.json)
+        if not options.no_history:
+            append_to_history(options.history, row)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
