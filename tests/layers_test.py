@@ -19,8 +19,8 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 BUILD = None  # the build folder, from --build
 
-# Who may include and link whom; everyone may know `base` and itself. The live driver moves frames, so it knows what a frame
-# and an IP header are (link, wire); it knows no transport.
+# Who may include and link whom; everyone may know `base` and itself. The drivers move frames, so they know what a frame
+# and an IP header are (link, wire); they know no transport.
 MAY_KNOW = {
     "base": set(),
     "wire": set(),
@@ -32,7 +32,8 @@ MAY_KNOW = {
     "device": {"transport", "link", "management", "verbs", "wire"},
     "fabric": {"link", "wire"},
     "workload": {"device", "verbs"},
-    "sim": {"device", "fabric", "report"},
+    "sim": {"device", "fabric", "link", "report", "wire"},
+    "scenario": {"device", "fabric", "report", "sim", "transport", "verbs", "workload"},
     "live": {"device", "fabric", "link", "report", "wire"},
     "shim": {"live", "device", "verbs"},
 }

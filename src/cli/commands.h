@@ -40,6 +40,21 @@ struct CaptureOptions {
 };
 int capture(const live::Settings& settings, const CaptureOptions& options);
 
+struct SimOptions {
+  std::string scenario;  // a file, or a name from --list; empty: from the tables
+  std::string topology;
+  std::string flows;
+  std::string fabric = "roce";
+  std::string congestion_control = "none";
+  std::vector<std::string> set;
+  std::string variant;  // empty: all
+  std::string output;   // a folder; empty: none
+  std::string timings;
+  bool list = false;
+  bool json = false;
+};
+int sim(const SimOptions& options);
+
 // Says "tulle: …" on standard error, and returns 1.
 int fail(const std::string& message);
 

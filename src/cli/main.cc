@@ -19,14 +19,16 @@ constexpr char about[] =
     "Tulle: an RDMA network in software.\n"
     "\n"
     "Programs that speak the verbs API run over RoCE v2 (UDP port 4791) on any Linux machine,\n"
-    "without RDMA hardware, kernel modules or privileges.";
+    "without RDMA hardware, kernel modules or privileges; and whole clusters of the same adapters\n"
+    "are simulated in virtual time, over InfiniBand or RoCE v2.";
 constexpr char examples[] =
     "Examples:\n"
     "  tulle run -- ibv_devinfo                      what programs see\n"
     "  tulle run -- ib_write_bw                      a server; and elsewhere, its client:\n"
     "  tulle run -- ib_write_bw 192.0.2.2\n"
     "  tulle status                                  who uses the network here, and how it fares\n"
-    "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n";
+    "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
+    "  tulle sim incast                              a cluster in virtual time\n";
 constexpr char run_examples[] =
     "Examples:\n"
     "  tulle run -- ibv_rc_pingpong\n"
@@ -48,6 +50,16 @@ constexpr char capture_examples[] =
     "\n"
     "While a capture runs, processes of one host send each other packets too, where they would\n"
     "otherwise reach into each other's memory.\n";
+
+constexpr char sim_examples[] =
+    "Examples:\n"
+    "  tulle sim --list\n"
+    "  tulle sim incast                              a scenario that comes along\n"
+    "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
+    "  tulle sim my.toml --variant spray\n"
+    "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
+    "\n"
+    "Results depend on the scenario and its seed alone.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand(
@@ -159,6 +171,40 @@ void add_capture(CLI::App& app, int& status) {
   command->callback([&status] { status = capture(settings, options); });
 }
 
+void add_sim(CLI::App& app, int& status) {
+  static SimOptions options;
+  auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
+  command->add_option("scenario", options.scenario, "A TOML file, or a name from --list")
+      ->type_name("SCENARIO");
+  command->add_flag("--list", options.list, "List the scenarios that come along");
+  command
+      ->add_option("--output,-o", options.output,
+                   "Write summary.json, flows.csv and links.csv into this folder")
+      ->type_name("DIR");
+  command->add_option("--variant", options.variant, "Only this variant of the scenario")
+      ->type_name("NAME");
+  command->add_option("--set", options.set, "Replace what the scenario says: key=value, as in TOML")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--json", options.json, "Print the summary as JSON");
+  command->add_option("--topology", options.topology, "Links from a table: a,b,gbps,delay_ns")
+      ->type_name("CSV");
+  command->add_option("--flows", options.flows, "Flows from a table: src,dst,bytes,start_ns")
+      ->type_name("CSV");
+  command->add_option("--fabric", options.fabric, "For --topology: roce (with PFC) or infiniband")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"roce", "infiniband"}));
+  command
+      ->add_option("--congestion-control", options.congestion_control,
+                   "For --topology: none, or dcqcn-hpcc (DCQCN as HPCC's simulator has it)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"none", "dcqcn-hpcc"}));
+  command->add_option("--timings", options.timings, "Write how long it took, as JSON")
+      ->type_name("FILE");
+  command->footer(sim_examples);
+  command->callback([&status] { status = sim(options); });
+}
+
 bool is_command(const CLI::App& app, const std::string& name) {
   const auto all = app.get_subcommands([](const CLI::App*) { return true; });
   return std::any_of(all.begin(), all.end(),
@@ -195,6 +241,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_queries(app, status);
   add_capture(app, status);
   add_agent(app, status);
+  add_sim(app, status);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
     app.parse(arguments);

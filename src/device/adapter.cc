@@ -110,7 +110,7 @@ bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
   const bool turn_ends =
       ++turn_packets_ >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
   const bool has_answered = qp.scheduled_list < levels && !qp.has_answers();
-  if (turn_ends || has_answered) {
+  if (turn_ends || has_answered || !qp.has_work()) {
     unschedule(qp);
     schedule(qp);
   }
@@ -168,7 +168,7 @@ void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
 }
 
 void Adapter::schedule(QueuePair& qp) {
-  if (qp.scheduled) return;
+  if (qp.scheduled || !qp.has_work()) return;
   const std::uint32_t level = qp.attributes().address.service_level % levels;
   const std::uint32_t index = qp.has_answers() ? level : levels + level;
   ReadyList& list = ready_[index];
@@ -230,7 +230,7 @@ bool Adapter::pull_event(Event& event) {
   return true;
 }
 
-const Counters& Adapter::counters() {
+const Counters& Adapter::counters() const {
   counters_.transport = environment_.counters;
   return counters_;
 }

@@ -175,7 +175,10 @@ class Adapter {
   // With some service levels held back (bit n: level n, 0 to 7), as a port's flow control asks.
   bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
   // Whether there may be something to send.
-  bool has_ready() const { return ready_lists_ != 0 || notifying_.first != nullptr; }
+  bool has_ready(std::uint32_t held_back_levels = 0) const {
+    return (ready_lists_ & ~(held_back_levels | held_back_levels << levels)) != 0 ||
+           notifying_.first != nullptr;
+  }
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // When handle_deadline is next due; Time::never() if nothing waits.
   Time next_deadline() const;
@@ -189,7 +192,7 @@ class Adapter {
   // How many completions there have ever been: whether a call into the adapter brought one.
   std::uint64_t completions() const { return environment_.completions; }
 
-  const Counters& counters();
+  const Counters& counters() const;
   std::uint32_t queue_pairs_in_use() const {
     return static_cast<std::uint32_t>(qps_by_number_.size());
   }
@@ -218,7 +221,7 @@ class Adapter {
 
   Configuration configuration_;
   std::vector<Gid> gids_;
-  Counters counters_;
+  mutable Counters counters_;  // the transport's part is brought up to date when asked for
   transport::Environment environment_;
   verbs::CompletionEvents completion_events_;
   Owned<verbs::ProtectionDomain> pds_;
@@ -233,9 +236,9 @@ class Adapter {
   static constexpr std::uint32_t levels = 8;
   std::array<ReadyList, 2 * levels> ready_;  // answers by level, then requests by level
   std::uint32_t ready_lists_ = 0;            // bit n: ready_[n] is not empty
-  std::uint32_t next_level_ = 0;    // levels take turns
-  std::uint32_t turn_packets_ = 0;  // that the first of a list has sent in its turn
-  ReadyList notifying_;             // by next_notification
+  std::uint32_t next_level_ = 0;             // levels take turns
+  std::uint32_t turn_packets_ = 0;           // that the first of a list has sent in its turn
+  ReadyList notifying_;                      // by next_notification
   TimerQueue timers_;
 };
 

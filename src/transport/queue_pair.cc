@@ -320,6 +320,12 @@ bool QueuePair::has_answers() const {
   return rc != nullptr && rc->responder.has_answers();
 }
 
+bool QueuePair::has_work() const {
+  const auto* rc = std::get_if<rc::Engine>(&engine_);
+  if (rc == nullptr) return !send_queue.empty();
+  return rc->responder.has_answers() || rc->requester.has_more(*this);
+}
+
 bool QueuePair::congestion_experienced(Time now) {
   const Time interval = environment.congestion.notification_interval;
   if (interval.is_never() || type() == QpType::ud || now < may_notify_at_) return false;

@@ -121,6 +121,8 @@ class QueuePair {
   bool pull_packet(Time now, OutgoingPacket& out);
   // Whether an answer is due, which is not to wait behind the requests of other queue pairs.
   bool has_answers() const;
+  // False: pull_packet would find nothing until something else happens.
+  bool has_work() const;
   // The network told that this queue pair's packets find congestion.
   void handle_congestion_notification(Time now) { pacing_.notified(now); }
   // A packet of the peer's found congestion on its way here. True: the peer is to be told, with

@@ -59,6 +59,8 @@ std::uint32_t Requester::in_flight(const QueuePair& qp) const {
   return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
 }
 
+bool Requester::has_more(const QueuePair& qp) const { return cursor_ < qp.send_queue.size(); }
+
 bool Requester::drained(const QueuePair& qp) const {
   return qp.send_queue.empty() || !qp.send_queue[0].started;
 }

@@ -39,6 +39,8 @@ class Requester {
   Time next_deadline() const;
   void handle_deadline(Time now, QueuePair& qp);
 
+  // Whether there is a request that has not been sent whole.
+  bool has_more(const QueuePair& qp) const;
   // Whether every request that has started is done (IBTA 10.3.1.5, SQD).
   bool drained(const QueuePair& qp) const;
 

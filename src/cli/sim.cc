@@ -1,0 +1,221 @@
+// `tulle sim`: runs scenarios, with a line of progress.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "scenario/quantity.h"
+#include "scenario/results.h"
+#include "scenario/run.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using scenario::Outcome;
+using scenario::Scenario;
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t interrupted = 0;
+void handle_interrupt(int) { interrupted = 1; }
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Where the scenarios that come along are: beside the build, or where they were installed.
+fs::path scenario_folder() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path prefix = self.parent_path().parent_path();
+  for (const fs::path& folder :
+       {prefix / "share" / "tulle" / "scenarios", prefix.parent_path() / "scenarios"}) {
+    if (fs::is_directory(folder, error)) return folder;
+  }
+  return {};
+}
+
+// A path, or the name of a scenario that comes along.
+std::string find_scenario(const std::string& name) {
+  if (fs::exists(name) || name.find('/') != std::string::npos) return name;
+  const fs::path known = scenario_folder() / (name + ".toml");
+  return fs::exists(known) ? known.string() : name;
+}
+
+int list_scenarios() {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(scenario_folder(), error)) {
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  }
+  if (files.empty()) return fail("no scenarios were found beside this program");
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    auto scenario = Scenario::read(file.string(), {});
+    if (!scenario) return fail(scenario.error().message);
+    fmt::print("{:<28} {}\n", scenario->name(), scenario->title());
+  }
+  return 0;
+}
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump();  // TOML's basic strings are JSON's
+}
+
+// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
+constexpr char dcqcn_of_hpcc[] =
+    "[congestion]\ncontrol = \"dcqcn\"\nalpha_interval = \"1us\"\ndecrease_interval = \"4us\"\n"
+    "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 1\n"
+    "clamp_target = false\nleast = \"1Gbps\"\nnotification_interval = \"1us\"\n";
+
+// The scenario that --topology, --flows and --fabric stand for.
+Result<Scenario> from_tables(const SimOptions& options) {
+  if (options.topology.empty() || options.flows.empty()) {
+    return Error{"name a scenario, or both --topology and --flows (see tulle sim --list)"};
+  }
+  std::string text = fmt::format(
+      "title = \"Flows from a table\"\n[topology]\nkind = \"file\"\nfile = {}\n"
+      "[traffic]\npattern = \"file\"\nfile = {}\n",
+      quoted(options.topology), quoted(options.flows));
+  const bool dcqcn = options.congestion_control == "dcqcn-hpcc";
+  if (options.fabric == "infiniband") {
+    if (dcqcn) return Error{"--congestion-control dcqcn-hpcc is RoCE's: take --fabric roce"};
+    text += "[fabric]\nkind = \"infiniband\"\n";
+  } else {
+    text += "[fabric]\nkind = \"roce\"\n";
+    if (dcqcn) {
+      text += "[fabric.ecn]\n";
+      text += dcqcn_of_hpcc;
+      auto table = scenario::read_file(options.topology);
+      if (!table) return table.error();
+      auto topology = fabric::from_csv(*table, options.topology);
+      if (!topology) return topology.error();
+      const std::int64_t mbps = topology->links.front().bits_per_second / 1'000'000;
+      text += fmt::format("additive = \"{}Kbps\"\nhyper = \"{}Kbps\"\n", mbps * 1'000 / 5'000,
+                          mbps * 1'000 / 500);
+    }
+  }
+  return Scenario::parse(std::move(text), "tulle sim", "", options.set);
+}
+
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string name) : name_(std::move(name)), start_(Clock::now()) {}
+
+  bool show(const scenario::Progress& progress) {
+    const double elapsed = seconds_since(start_);
+    if (isatty(STDERR_FILENO) != 0 && elapsed >= next_) {
+      next_ = elapsed + 0.2;
+      const double left = progress.share_done > 0.001
+                              ? elapsed * (1 - progress.share_done) / progress.share_done
+                              : -1;
+      fmt::print(stderr, "\r\033[K{}{} of virtual time, {:.2f} M events/s, {} of {} flows done, {}",
+                 name_, scenario::time_text(progress.now),
+                 static_cast<double>(progress.events) / elapsed * 1e-6, progress.flows_done,
+                 progress.flows,
+                 left < 0 ? "time left unknown" : fmt::format("{:.0f} s left", left));
+      std::fflush(stderr);
+      shown_ = true;
+    }
+    return interrupted == 0;
+  }
+  ~ProgressLine() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::string name_;
+  Clock::time_point start_;
+  double next_ = 0.2;
+  bool shown_ = false;
+};
+
+struct Timings {
+  double setup_s = 0;
+  double run_s = 0;
+};
+
+Result<Outcome> run_variant(const Scenario& scenario, std::size_t variant, Timings& timings) {
+  const Clock::time_point start = Clock::now();
+  auto setup = scenario.build(variant);
+  if (!setup) return setup.error();
+  auto run = scenario::Run::prepare(std::move(*setup));
+  if (!run) return run.error();
+  timings.setup_s += seconds_since(start);
+  const Clock::time_point begin = Clock::now();
+  {
+    const std::string& name = scenario.variants()[variant].name;
+    ProgressLine line(name.empty() ? "" : name + ": ");
+    (*run)->run([&](const scenario::Progress& progress) { return line.show(progress); });
+  }
+  timings.run_s += seconds_since(begin);
+  return (*run)->outcome();
+}
+
+Result<void> write_timings(const std::string& path, const Timings& timings) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  nlohmann::ordered_json json;
+  json["setup_s"] = timings.setup_s;
+  json["run_s"] = timings.run_s;
+  json["user_s"] = static_cast<double>(usage.ru_utime.tv_sec) +
+                   static_cast<double>(usage.ru_utime.tv_usec) * 1e-6;
+  json["peak_bytes"] = usage.ru_maxrss * 1'024;
+  std::ofstream out(path);
+  out << json.dump(2) << "\n";
+  out.close();
+  if (!out) return Error{fmt::format("{}: cannot be written", path)};
+  return {};
+}
+
+}  // namespace
+
+int sim(const SimOptions& options) {
+  if (options.list) return list_scenarios();
+  auto scenario = options.scenario.empty()
+                      ? from_tables(options)
+                      : Scenario::read(find_scenario(options.scenario), options.set);
+  if (!scenario) return fail(scenario.error().message);
+  if (!scenario->title().empty()) fmt::print("{}\n", scenario->title());
+  std::signal(SIGINT, handle_interrupt);
+  std::vector<Outcome> outcomes;
+  Timings timings;
+  bool known = options.variant.empty();
+  for (std::size_t i = 0; i < scenario->variants().size() && interrupted == 0; ++i) {
+    const bool wanted = options.variant.empty() || scenario->variants()[i].name == options.variant;
+    if (!wanted) continue;
+    known = true;
+    auto outcome = run_variant(*scenario, i, timings);
+    if (!outcome) return fail(outcome.error().message);
+    outcomes.push_back(std::move(*outcome));
+  }
+  if (!known) return fail(fmt::format("{}: has no variant {}", options.scenario, options.variant));
+  if (options.json) {
+    fmt::print("{}", scenario::summary_json(*scenario, outcomes));
+  } else {
+    fmt::print("{}", scenario::summary_table(outcomes));
+  }
+  if (!options.output.empty()) {
+    if (auto written = scenario::write_results(options.output, *scenario, outcomes); !written) {
+      return fail(written.error().message);
+    }
+  }
+  if (!options.timings.empty()) {
+    if (auto written = write_timings(options.timings, timings); !written) {
+      return fail(written.error().message);
+    }
+  }
+  if (interrupted != 0) return fail("interrupted; the results are those so far");
+  return 0;
+}
+
+}  // namespace tulle::cli

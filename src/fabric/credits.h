@@ -1,0 +1,53 @@
+#pragma once
+
+// Both ends of InfiniBand's link-level flow control (IBTA 7.9), for one virtual lane of one
+// direction of a link. Absolute counts, so that a lost update costs time and nothing else.
+
+#include <cstdint>
+
+#include "fabric/control.h"
+
+namespace tulle::fabric {
+
+class CreditSender {
+ public:
+  // IBTA 7.9.4.2: a packet may go if the total with it does not exceed the limit, modulo 2^12.
+  bool may_send(std::uint32_t bytes) const {
+    return ((limit_ - (sent_ + blocks_of(bytes))) & credit_mask) <= credit_mask / 2;
+  }
+  void sent(std::uint32_t bytes) { sent_ = (sent_ + blocks_of(bytes)) & credit_mask; }
+  void update(std::uint16_t limit) { limit_ = limit; }
+  std::uint32_t total_sent() const { return sent_; }
+  std::uint32_t limit() const { return limit_; }
+
+ private:
+  std::uint32_t sent_ = 0;   // FCTBS
+  std::uint32_t limit_ = 0;  // FCCL as last told
+};
+
+class CreditReceiver {
+ public:
+  explicit CreditReceiver(std::uint32_t buffer_blocks = 0) : free_(buffer_blocks) {}
+
+  void received(std::uint32_t bytes) {
+    const std::uint32_t blocks = blocks_of(bytes);
+    arrived_ = (arrived_ + blocks) & credit_mask;
+    free_ -= blocks;
+  }
+  void released(std::uint32_t bytes) { free_ += blocks_of(bytes); }
+  // IBTA 7.9.4.4: what may arrive in all, at most 2047 blocks ahead.
+  std::uint16_t limit() const {
+    return static_cast<std::uint16_t>((arrived_ + (free_ < 2'047 ? free_ : 2'047)) & credit_mask);
+  }
+  // Blocks by which the limit has moved since it was last told.
+  std::uint32_t untold() const { return (limit() - told_) & credit_mask; }
+  std::uint16_t tell() { return told_ = limit(); }
+  std::uint32_t free_blocks() const { return free_; }
+
+ private:
+  std::uint32_t arrived_ = 0;  // ABR
+  std::uint32_t free_ = 0;
+  std::uint16_t told_ = 0;
+};
+
+}  // namespace tulle::fabric

@@ -1,0 +1,90 @@
+#pragma once
+
+// A frame on its way through a fabric. What a switch acts on stands in front; the transport's
+// headers are carried as the bytes that they are, and a payload only as its length (its bytes, where
+// a simulation carries them, lie elsewhere).
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "wire/packet.h"
+
+namespace tulle::fabric {
+
+using FrameRef = std::uint32_t;  // a frame's place in its pool
+inline constexpr FrameRef no_frame = 0xFFFF'FFFF;
+
+inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or virtual lanes
+
+struct Frame {
+  FrameRef next = no_frame;  // behind it in a queue
+  std::uint32_t source = 0;  // hosts
+  std::uint32_t destination = 0;
+  std::uint32_t flow_hash = 0;     // of what equal-cost paths are chosen by
+  std::uint16_t link_bytes = 0;    // what takes time on a link, preamble and gap included
+  std::uint16_t buffer_bytes = 0;  // what takes room in a switch
+  std::uint16_t payload_bytes = 0;
+  std::uint16_t source_port = 0;  // UDP
+  std::uint16_t in_port = 0;      // by which it came into the switch that holds it
+  std::uint8_t service_class = 0;
+  std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
+  std::uint8_t header_bytes = 0;
+  std::array<std::byte, wire::header_bytes_max> header;
+};
+
+// RFC 3168, the low two bits of the traffic class.
+inline constexpr std::uint8_t ecn_mask = 3;
+inline constexpr std::uint8_t ecn_capable = 2;
+inline constexpr std::uint8_t ecn_congestion_experienced = 3;
+
+// Frames in use and free ones, in blocks that never move: memory is taken only when more frames are
+// in the fabric than ever before.
+class FramePool {
+ public:
+  Frame& operator[](FrameRef ref) { return blocks_[ref / block_frames][ref % block_frames]; }
+
+  void prefetch(FrameRef ref) {
+    const Frame& frame = (*this)[ref];
+    __builtin_prefetch(&frame);
+    __builtin_prefetch(&frame.header[sizeof(frame.header) - 1]);
+  }
+
+  FrameRef take() {
+    if (free_ == no_frame) grow();
+    const FrameRef ref = free_;
+    free_ = (*this)[ref].next;
+    ++in_use_;
+    return ref;
+  }
+  void give(FrameRef ref) {
+    (*this)[ref].next = free_;
+    free_ = ref;
+    --in_use_;
+  }
+  std::uint32_t in_use() const { return in_use_; }
+  std::uint32_t capacity() const {
+    return static_cast<std::uint32_t>(blocks_.size()) * block_frames;
+  }
+
+ private:
+  static constexpr std::uint32_t block_frames = 4'096;
+
+  void grow() {
+    const std::uint32_t first = capacity();
+    blocks_.push_back(std::make_unique<Frame[]>(block_frames));
+    for (std::uint32_t i = block_frames; i-- > 0;) {
+      blocks_.back()[i].next = free_;
+      free_ = first + i;
+    }
+  }
+
+  std::vector<std::unique_ptr<Frame[]>> blocks_;
+  FrameRef free_ = no_frame;
+  std::uint32_t in_use_ = 0;
+};
+
+}  // namespace tulle::fabric

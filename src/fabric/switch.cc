@@ -1,0 +1,350 @@
+#include "fabric/switch.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tulle::fabric {
+namespace {
+
+// Updates are sent for no less than this part of a lane's memory: a quarter of it, so that the rest
+// keeps the link busy meanwhile.
+constexpr std::uint32_t parts_of_lane_per_update = 4;
+constexpr std::size_t flowlets = 4'096;
+
+// MurmurHash3's finaliser (Appleby): every bit of the input changes every bit of the output.
+std::uint32_t mixed(std::uint32_t h) {
+  h ^= h >> 16;
+  h *= 0x85EB'CA6B;
+  h ^= h >> 13;
+  h *= 0xC2B2'AE35;
+  h ^= h >> 16;
+  return h;
+}
+
+// In [0, bound).
+std::uint32_t scaled(std::uint32_t hash, std::size_t bound) {
+  return static_cast<std::uint32_t>(std::uint64_t{hash} * bound >> 32);
+}
+
+std::uint8_t bit(std::uint32_t service_class) {
+  return static_cast<std::uint8_t>(1u << service_class);
+}
+
+}  // namespace
+
+Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t ports,
+               std::uint64_t seed, FramePool& frames)
+    : settings_(&settings),
+      frames_(&frames),
+      random_(seed ^ 0x5717'C400'0000'0000 ^ node),
+      salt_(static_cast<std::uint32_t>(random_.next())),
+      ports_(ports) {
+  if (settings.flow_control == FlowControl::credits) {
+    const LaneCredits fresh{{}, CreditReceiver(settings.lane_buffer_bytes / credit_block_bytes)};
+    credits_.assign(std::size_t{ports} * classes, fresh);
+  }
+  if (settings.path_choice == PathChoice::flowlet) flowlets_.resize(flowlets);
+}
+
+// --- a frame comes in ---
+
+std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
+                              std::span<const std::uint16_t> candidates) {
+  Frame& frame = (*frames_)[ref];
+  frame.in_port = in_port;
+  const std::uint16_t out_port = choose(now, frame, candidates);
+  if (!admit(in_port, out_port, frame)) {
+    ++ports_[out_port].counters.dropped;
+    return no_port;
+  }
+  held_max_ = std::max(held_max_, bytes_held());
+  Port& port = ports_[out_port];
+  Class& queue = port.of_class[frame.service_class];
+  frame.next = no_frame;
+  if (queue.first == no_frame) {
+    queue.first = ref;
+    port.waiting |= bit(frame.service_class);
+  } else {
+    (*frames_)[queue.last].next = ref;
+  }
+  queue.last = ref;
+  queue.out_bytes += frame.buffer_bytes;
+  port.counters.queue_bytes_max = std::max(port.counters.queue_bytes_max, queue.out_bytes);
+  return out_port;
+}
+
+std::uint16_t Switch::choose(Time now, const Frame& frame,
+                             std::span<const std::uint16_t> candidates) {
+  const std::size_t count = candidates.size();
+  if (count == 1) return candidates[0];
+  const std::uint32_t hash = mixed(frame.flow_hash ^ salt_);
+  switch (settings_->path_choice) {
+    case PathChoice::flow:
+      return candidates[scaled(hash, count)];
+    case PathChoice::packet:
+      return candidates[sprayed_++ % count];
+    case PathChoice::adaptive:
+      return least_loaded(candidates, sprayed_++ % static_cast<std::uint32_t>(count));
+    case PathChoice::flowlet: {
+      Flowlet& flowlet = flowlets_[hash % flowlets];
+      const bool goes_on = flowlet.port != no_port && flowlet.flow_hash == frame.flow_hash &&
+                           now < flowlet.last + settings_->flowlet_gap;
+      if (!goes_on) {
+        flowlet.flow_hash = frame.flow_hash;
+        flowlet.port = least_loaded(candidates, scaled(hash, count));
+      }
+      flowlet.last = now;
+      return flowlet.port;
+    }
+  }
+  return candidates[0];
+}
+
+// Of equal ones the first at or after `first`.
+std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
+                                   std::uint32_t first) const {
+  std::uint16_t best = candidates[first];
+  std::uint64_t best_bytes = ~0ull;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::uint16_t port = candidates[(first + i) % candidates.size()];
+    std::uint64_t bytes = 0;
+    for (const Class& queue : ports_[port].of_class) bytes += queue.out_bytes;
+    if (bytes >= best_bytes) continue;
+    best = port;
+    best_bytes = bytes;
+  }
+  return best;
+}
+
+// --- memory ---
+
+bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame) {
+  Port& in = ports_[in_port];
+  const std::uint32_t c = frame.service_class;
+  if (settings_->flow_control == FlowControl::credits) {
+    CreditReceiver& receiver = credits_[in_port * classes + c].receiver;
+    TULLE_CHECK(receiver.free_blocks() >= blocks_of(frame.buffer_bytes));
+    receiver.received(frame.buffer_bytes);
+    shared_bytes_ += frame.buffer_bytes;
+  } else if (settings_->flow_control == FlowControl::pfc &&
+             (settings_->lossless_classes & bit(c)) != 0) {
+    if (!admit_lossless(in_port, frame)) {
+      ++lossless_drops_;
+      return false;
+    }
+  } else if (!admit_lossy(out_port, frame)) {
+    return false;
+  }
+  in.of_class[c].in_bytes += frame.buffer_bytes;
+  in.counters.ingress_bytes_max = std::max(in.counters.ingress_bytes_max, in.of_class[c].in_bytes);
+  return true;
+}
+
+bool Switch::admit_lossless(std::uint16_t in_port, const Frame& frame) {
+  Port& in = ports_[in_port];
+  Class& of_class = in.of_class[frame.service_class];
+  const bool fits = of_class.in_headroom == 0 &&
+                    of_class.in_bytes + frame.buffer_bytes <= stop_threshold() &&
+                    shared_bytes_ + frame.buffer_bytes <= settings_->buffer_bytes;
+  if (fits) {
+    shared_bytes_ += frame.buffer_bytes;
+    return true;
+  }
+  if (of_class.in_headroom + frame.buffer_bytes > settings_->headroom_bytes) return false;
+  of_class.in_headroom += frame.buffer_bytes;
+  headroom_bytes_ += frame.buffer_bytes;
+  if ((in.stopping & bit(frame.service_class)) == 0) {
+    in.stopping |= bit(frame.service_class);
+    talk(in_port, bit(frame.service_class));
+  }
+  return true;
+}
+
+bool Switch::admit_lossy(std::uint16_t out_port, const Frame& frame) {
+  const std::uint64_t most =
+      settings_->lossy_queue_bytes != 0 ? settings_->lossy_queue_bytes : share();
+  const std::uint64_t with_it =
+      std::uint64_t{ports_[out_port].of_class[frame.service_class].out_bytes} + frame.buffer_bytes;
+  if (with_it > most || shared_bytes_ + frame.buffer_bytes > settings_->buffer_bytes) return false;
+  shared_bytes_ += frame.buffer_bytes;
+  return true;
+}
+
+std::uint64_t Switch::share() const {
+  const std::uint64_t left =
+      settings_->buffer_bytes - std::min(settings_->buffer_bytes, shared_bytes_);
+  return static_cast<std::uint64_t>(settings_->alpha * static_cast<double>(left));
+}
+
+std::uint64_t Switch::stop_threshold() const {
+  return settings_->xoff_bytes != 0 ? settings_->xoff_bytes : share();
+}
+
+void Switch::release(const Frame& frame) {
+  Port& in = ports_[frame.in_port];
+  in.of_class[frame.service_class].in_bytes -= frame.buffer_bytes;
+  if (settings_->flow_control == FlowControl::credits) {
+    release_credits(frame);
+  } else {
+    release_shared(in, frame);
+  }
+}
+
+void Switch::release_shared(Port& in, const Frame& frame) {
+  const std::uint8_t class_bit = bit(frame.service_class);
+  Class& of_class = in.of_class[frame.service_class];
+  const std::uint32_t from_headroom =
+      std::min<std::uint32_t>(of_class.in_headroom, frame.buffer_bytes);
+  of_class.in_headroom -= from_headroom;
+  headroom_bytes_ -= from_headroom;
+  shared_bytes_ -= frame.buffer_bytes - from_headroom;
+  if ((in.stopping & class_bit) == 0 || of_class.in_headroom != 0) return;
+  const bool may_go_on =
+      of_class.in_bytes == 0 || of_class.in_bytes + settings_->xon_gap_bytes <= stop_threshold();
+  if (!may_go_on) return;
+  in.stopping = static_cast<std::uint8_t>(in.stopping & ~class_bit);
+  talk(frame.in_port, class_bit);
+}
+
+void Switch::release_credits(const Frame& frame) {
+  shared_bytes_ -= frame.buffer_bytes;
+  CreditReceiver& receiver = credits_[frame.in_port * classes + frame.service_class].receiver;
+  receiver.released(frame.buffer_bytes);
+  const std::uint32_t blocks = settings_->lane_buffer_bytes / credit_block_bytes;
+  if (receiver.untold() * parts_of_lane_per_update >= blocks) {
+    talk(frame.in_port, bit(frame.service_class));
+  }
+}
+
+// --- control messages ---
+
+void Switch::talk(std::uint16_t port_number, std::uint8_t class_bit) {
+  Port& port = ports_[port_number];
+  port.untold |= class_bit;
+  if (port.control_due) return;
+  port.control_due = true;
+  talkers_.push_back(port_number);
+}
+
+Control Switch::pull_control(std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  Control control;
+  if (port.untold == 0) {
+    port.control_due = false;
+    return control;
+  }
+  if (settings_->flow_control == FlowControl::credits) {
+    const auto lane = static_cast<std::uint8_t>(std::countr_zero(port.untold));
+    control.kind = Control::Kind::credit;
+    control.credit = {lane, credits_[port_number * classes + lane].receiver.tell()};
+    port.untold = static_cast<std::uint8_t>(port.untold & ~bit(lane));
+  } else {
+    control.kind = Control::Kind::pause;
+    control.pause.stop = static_cast<std::uint8_t>(port.untold & port.stopping);
+    control.pause.go = static_cast<std::uint8_t>(port.untold & ~port.stopping);
+    port.untold = 0;
+  }
+  port.control_due = port.untold != 0;
+  return control;
+}
+
+void Switch::handle_control(Time now, std::uint16_t port_number, const Control& control) {
+  Port& port = ports_[port_number];
+  if (control.kind == Control::Kind::credit) {
+    credits_[port_number * classes + control.credit.lane].sender.update(control.credit.limit);
+    return;
+  }
+  const std::uint8_t before = port.stopped;
+  port.stopped = static_cast<std::uint8_t>((before | control.pause.stop) & ~control.pause.go);
+  if (control.pause.stop != 0) ++port.counters.pauses;
+  if (before == 0 && port.stopped != 0) port.stopped_since = now;
+  if (before != 0 && port.stopped == 0) {
+    port.counters.paused_ps += (now - port.stopped_since).ps;
+  }
+}
+
+// --- a frame leaves ---
+
+std::uint8_t Switch::sendable(const Port& port) const {
+  if (settings_->flow_control != FlowControl::credits) {
+    return static_cast<std::uint8_t>(port.waiting & ~port.stopped);
+  }
+  const auto index = static_cast<std::size_t>(&port - ports_.data());
+  std::uint8_t open = 0;
+  for (std::uint32_t left = port.waiting; left != 0; left &= left - 1) {
+    const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
+    const std::uint32_t bytes = (*frames_)[port.of_class[lane].first].buffer_bytes;
+    if (credits_[index * classes + lane].sender.may_send(bytes)) open |= bit(lane);
+  }
+  return open;
+}
+
+FrameRef Switch::pull(Time, std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  const std::uint8_t open = sendable(port);
+  if (open == 0) {
+    if (port.waiting != 0 && !credits_.empty()) ++port.counters.credit_stalls;
+    return no_frame;
+  }
+  const std::uint32_t c = class_to_send(port, open);
+  Class& queue = port.of_class[c];
+  const FrameRef ref = queue.first;
+  Frame& frame = (*frames_)[ref];
+  if (settings_->ecn.enabled) mark(port, frame);
+  queue.first = frame.next;
+  if (frame.next == no_frame) {
+    port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(c));
+    queue.deficit = 0;
+  } else {
+    (*frames_).prefetch(frame.next);
+  }
+  queue.out_bytes -= frame.buffer_bytes;
+  release(frame);
+  if (settings_->flow_control == FlowControl::credits) {
+    credits_[port_number * classes + c].sender.sent(frame.buffer_bytes);
+  }
+  ++port.counters.frames;
+  port.counters.bytes += frame.link_bytes;
+  return ref;
+}
+
+// Strict classes first, the highest before others; then rounds, in which each class may send its
+// quantum and what it has left from the last.
+std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
+  if (std::has_single_bit(open)) return static_cast<std::uint8_t>(std::countr_zero(open));
+  for (std::uint32_t c = classes; c-- > 0;) {
+    if ((open & bit(c)) != 0 && settings_->quantum_bytes[c] == 0) {
+      return static_cast<std::uint8_t>(c);
+    }
+  }
+  for (;;) {
+    const std::uint32_t c = port.turn;
+    if ((open & bit(c)) != 0) {
+      Class& queue = port.of_class[c];
+      if (!port.turn_begun) queue.deficit += settings_->quantum_bytes[c];
+      port.turn_begun = true;
+      const std::uint32_t bytes = (*frames_)[queue.first].link_bytes;
+      if (queue.deficit >= bytes) {
+        queue.deficit -= bytes;
+        return static_cast<std::uint8_t>(c);
+      }
+    }
+    port.turn = static_cast<std::uint8_t>((c + 1) % classes);
+    port.turn_begun = false;
+  }
+}
+
+void Switch::mark(Port& port, Frame& frame) {
+  const EcnSettings& ecn = settings_->ecn;
+  const std::uint32_t bytes = port.of_class[frame.service_class].out_bytes;
+  if ((frame.traffic_class & ecn_mask) == 0 || bytes <= ecn.least_bytes) return;
+  const double span = static_cast<double>(ecn.most_bytes - ecn.least_bytes);
+  const bool marks =
+      bytes > ecn.most_bytes ||
+      random_.chance(ecn.probability * static_cast<double>(bytes - ecn.least_bytes) / span);
+  if (!marks) return;
+  frame.traffic_class |= ecn_congestion_experienced;
+  ++port.counters.marked;
+}
+
+}  // namespace tulle::fabric

@@ -1,0 +1,82 @@
+#include "scenario/build.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+
+#include "fabric/deadlock.h"
+
+namespace tulle::scenario {
+
+using fabric::RoutingKind;
+
+namespace {
+
+constexpr std::array<std::string_view, 6> routing_names = {
+    "shortest", "up-down", "fat-tree", "dimension-ordered", "dragonfly-minimal", "automatic"};
+constexpr std::size_t automatic = 5;
+
+RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband) {
+  if (std::holds_alternative<fabric::TorusShape>(topology.shape)) {
+    return RoutingKind::dimension_ordered;
+  }
+  if (std::holds_alternative<fabric::DragonflyShape>(topology.shape)) {
+    return RoutingKind::dragonfly_minimal;
+  }
+  const auto* tiers = std::get_if<fabric::Tiers>(&topology.shape);
+  const bool tree = tiers != nullptr && tiers->tiers.size() > 1;
+  if (infiniband) return tree ? RoutingKind::fat_tree : RoutingKind::up_down;
+  return RoutingKind::shortest;
+}
+
+// A routing on which full buffers can wait for each other in a circle is refused, unless the
+// scenario wants to see that.
+void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
+  auto routes = fabric::compute_routes(setup.topology, setup.routing);
+  if (!routes) return table.wrong("kind", routes.error().message);
+  const bool lossless = setup.network.switches.flow_control != fabric::FlowControl::none;
+  if (!lossless || allow_deadlock) return;
+  fabric::DeadlockSettings settings;
+  settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&
+                               setup.network.switches.path_choice == fabric::PathChoice::flow;
+  const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, *routes, settings);
+  if (report.deadlock_free()) return;
+  table.wrong("kind",
+              fmt::format("these routes can lock up, as their buffers wait for each other in a "
+                          "circle ({}); take \"up-down\", or allow_deadlock = true",
+                          fabric::describe_cycle(setup.topology, report.cycle)));
+}
+
+void build_routing(TableReader table, Setup& setup) {
+  const bool infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
+  const auto kind = table.choice<std::size_t>("kind", routing_names, automatic);
+  setup.routing.kind = kind == automatic ? automatic_routing(setup.topology, infiniband)
+                                         : static_cast<RoutingKind>(kind);
+  const bool allow_deadlock = table.boolean("allow_deadlock", false);
+  table.finish();
+  if (!table.findings().any()) check_routes(table, allow_deadlock, setup);
+}
+
+}  // namespace
+
+Setup build_setup(const toml::table& root_table, const std::string& folder, Findings& findings) {
+  Setup setup;
+  TableReader root(&root_table, "", 0, findings);
+  root.text("title", "");
+  root.text("description", "");
+  setup.network.seed = static_cast<std::uint64_t>(
+      root.integer("seed", 1, 0, std::numeric_limits<std::int64_t>::max()));
+  setup.player.seed = setup.network.seed;
+  setup.stop_at = root.time("stop_at", Time::never());
+  setup.topology = build_topology(root.table("topology"), folder);
+  if (findings.any()) return setup;
+  build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);
+  if (findings.any()) return setup;
+  build_routing(root.table("routing"), setup);
+  setup.flows = build_traffic(root.table("traffic"), folder, setup.topology, setup.network.seed);
+  root.finish();
+  return setup;
+}
+
+}  // namespace tulle::scenario

@@ -1,0 +1,32 @@
+#pragma once
+
+// From the tables of a scenario to what they stand for.
+
+#include <toml++/toml.h>
+
+#include <string>
+
+#include "scenario/reader.h"
+#include "scenario/scenario.h"
+
+namespace tulle::scenario {
+
+// What is wrong is told to the findings; the setup is then not to be used.
+Setup build_setup(const toml::table& root, const std::string& folder, Findings& findings);
+
+// Its parts, one a file.
+fabric::Topology build_topology(TableReader table, const std::string& folder);
+workload::Flows build_traffic(TableReader table, const std::string& folder,
+                              const fabric::Topology& topology, std::uint64_t seed);
+// [fabric], [host] and [congestion]; `topology` for what depends on link rates and delays.
+void build_network(TableReader fabric, TableReader host, TableReader congestion,
+                   const std::string& folder, Setup& setup);
+
+// The least headroom that a port needs so that nothing is lost after it has asked its neighbour to
+// stop (IEEE 802.1Qbb annex N, in this simulator's terms): what arrives while the request waits for
+// a frame before it and travels, while the neighbour finishes a frame, and what was on its way; and
+// the frame that made it ask.
+std::uint32_t headroom_needed(const fabric::Topology& topology,
+                              const sim::NetworkSettings& settings);
+
+}  // namespace tulle::scenario

@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "scenario/build.h"
+#include "scenario/quantity.h"
+
+namespace tulle::scenario {
+
+using fabric::FlowControl;
+using fabric::PathChoice;
+
+namespace {
+
+constexpr std::array<std::string_view, 2> fabric_names = {"roce", "infiniband"};
+constexpr std::array<std::string_view, 2> flow_control_names = {"none", "pfc"};
+constexpr std::array<std::string_view, 4> path_names = {"flow", "flowlet", "packet", "adaptive"};
+constexpr std::array<std::string_view, 3> control_names = {"none", "dcqcn", "window"};
+enum class Control { none, dcqcn, window };
+
+constexpr std::int64_t bytes_max = 0xFFFF'FFFF;
+
+std::uint32_t bytes(TableReader& table, std::string_view key, std::uint64_t otherwise) {
+  const std::uint64_t found = table.bytes(key, otherwise);
+  if (found <= bytes_max) return static_cast<std::uint32_t>(found);
+  table.wrong(key, "must be less than 4 GiB");
+  return 0;
+}
+
+std::int64_t fastest(const fabric::Topology& topology) {
+  std::int64_t rate = 0;
+  for (const fabric::Link& link : topology.links) rate = std::max(rate, link.bits_per_second);
+  return rate;
+}
+
+void read_pfc(TableReader table, Setup& setup) {
+  fabric::SwitchSettings& switches = setup.network.switches;
+  const std::uint32_t frame = sim::longest_frame_bytes(setup.network);
+  switches.alpha = table.number("alpha", 0.125, 1e-6, 1e6);
+  switches.xoff_bytes = bytes(table, "xoff", 0);
+  switches.xon_gap_bytes = bytes(table, "xon_gap", 2 * frame);
+  const std::uint32_t needed = headroom_needed(setup.topology, setup.network);
+  switches.headroom_bytes = bytes(table, "headroom", needed);
+  if (switches.headroom_bytes < needed) {
+    table.wrong("headroom",
+                fmt::format("{} is too small for these links: {} bytes can arrive after a port has "
+                            "asked its neighbour to stop",
+                            bytes_text(switches.headroom_bytes), needed));
+  }
+  if (switches.xoff_bytes != 0 && switches.xoff_bytes < frame) {
+    table.wrong("xoff", fmt::format("must hold a frame, {} bytes", frame));
+  }
+  if (switches.xoff_bytes != 0 && switches.xon_gap_bytes >= switches.xoff_bytes) {
+    table.wrong("xon_gap", "must be less than xoff");
+  }
+  table.finish();
+}
+
+void read_ecn(TableReader table, Setup& setup) {
+  fabric::EcnSettings& ecn = setup.network.switches.ecn;
+  ecn.enabled = table.is_given();
+  // HPCC's simulator: Kmin 100 KB and Kmax 400 KB for each 25 Gb/s, Pmax 0.2.
+  const std::int64_t quarters = std::max<std::int64_t>(fastest(setup.topology) / 25'000'000'000, 1);
+  ecn.least_bytes = bytes(table, "kmin", static_cast<std::uint64_t>(100'000 * quarters));
+  ecn.most_bytes = bytes(table, "kmax", static_cast<std::uint64_t>(400'000 * quarters));
+  ecn.probability = table.number("pmax", 0.2, 0, 1);
+  if (ecn.most_bytes <= ecn.least_bytes) table.wrong("kmax", "must be more than kmin");
+  table.finish();
+}
+
+void read_credits(TableReader table, Setup& setup) {
+  std::uint32_t& buffer = setup.network.switches.lane_buffer_bytes;
+  buffer = bytes(table, "lane_buffer", buffer);
+  const std::uint32_t frame = sim::longest_frame_bytes(setup.network);
+  constexpr std::uint32_t most = 2'047 * fabric::credit_block_bytes;
+  if (buffer < 2 * frame || buffer > most) {
+    table.wrong("lane_buffer", fmt::format("must be from {} bytes (two frames) to {} (2,047 "
+                                           "blocks, IBTA 7.9.4)",
+                                           2 * frame, most));
+  }
+  table.finish();
+}
+
+void read_fabric(TableReader& table, Setup& setup) {
+  sim::NetworkSettings& network = setup.network;
+  fabric::SwitchSettings& switches = network.switches;
+  const bool infiniband = table.choice<std::size_t>("kind", fabric_names, 0) == 1;
+  network.link_layer = infiniband ? sim::LinkLayer::infiniband : sim::LinkLayer::ethernet;
+  switches.path_choice = table.choice("path", path_names, PathChoice::flow);
+  switches.flowlet_gap = table.time("flowlet_gap", Time::microseconds(50));
+  network.switch_latency = table.time("switch_latency", Time::zero());
+  network.cut_through = table.boolean("cut_through", false);
+  switches.buffer_bytes = table.bytes("buffer", 32'000'000);
+  if (infiniband) {
+    switches.flow_control = FlowControl::credits;
+    read_credits(table.table("credits"), setup);
+  } else {
+    switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
+    switches.lossy_queue_bytes = bytes(table, "queue", 0);
+    TableReader pfc = table.table("pfc");
+    if (switches.flow_control == FlowControl::pfc) {
+      read_pfc(pfc, setup);
+    } else {
+      switches.alpha = table.number("alpha", 1, 1e-6, 1e6);
+    }
+    read_ecn(table.table("ecn"), setup);
+  }
+  table.finish();
+}
+
+// What a profile gives, of which the scenario may change parts.
+struct Delays {
+  Time send, receive, completion;
+};
+
+Time sum(TableReader table, std::span<const std::string_view> parts) {
+  Time total;
+  for (const std::string_view part : parts) total += table.time(part, Time::zero());
+  table.finish();
+  return total;
+}
+
+Delays read_delays(TableReader& table) {
+  constexpr std::array<std::string_view, 4> send = {"doorbell", "request_fetch", "payload_fetch",
+                                                    "adapter"};
+  constexpr std::array<std::string_view, 1> receive = {"adapter"};
+  constexpr std::array<std::string_view, 3> completion = {"payload_write", "completion_write",
+                                                          "poll"};
+  return {sum(table.table("send"), send), sum(table.table("receive"), receive),
+          sum(table.table("completion"), completion)};
+}
+
+Delays read_profile(TableReader& table, const std::string& folder) {
+  const std::string name = table.text("profile", "");
+  if (name.empty()) return {};
+  const std::string path =
+      (std::filesystem::path(folder) / "profiles" / "hosts" / (name + ".toml")).string();
+  auto text = read_file(path);
+  if (!text) {
+    table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
+    return {};
+  }
+  try {
+    const toml::table root = toml::parse(*text, std::string_view(path));
+    Findings findings(path);
+    TableReader profile(&root, "", 0, findings);
+    profile.text("title", "");
+    const Delays delays = read_delays(profile);
+    profile.finish();
+    if (findings.any()) table.findings().add(0, "", findings.first());
+    return delays;
+  } catch (const toml::parse_error& error) {
+    table.wrong("profile",
+                fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
+    return {};
+  }
+}
+
+void read_host(TableReader& table, const std::string& folder, Setup& setup) {
+  sim::HostSettings& host = setup.network.host;
+  const Delays profile = read_profile(table, folder);
+  host.send_delay = table.time("send_delay", profile.send);
+  host.receive_delay = table.time("receive_delay", profile.receive);
+  setup.completion_delay = table.time("completion_delay", profile.completion);
+  const std::int64_t mtu = table.integer("mtu", 4'096, 256, 4'096);
+  if ((mtu & (mtu - 1)) != 0) table.wrong("mtu", "must be 256, 512, 1024, 2048 or 4096");
+  host.mtu_bytes = static_cast<std::uint32_t>(mtu);
+  setup.player.path_mtu = static_cast<verbs::Mtu>(mtu);
+  host.congestion.packets_per_ack_request =
+      static_cast<std::uint32_t>(table.integer("packets_per_ack", 1, 1, 1 << 20));
+  setup.player.timeout = static_cast<std::uint8_t>(table.integer("timeout", 14, 0, 31));
+  setup.player.retry_count = static_cast<std::uint8_t>(table.integer("retry_count", 7, 0, 7));
+  table.finish();
+}
+
+void read_dcqcn(TableReader& table, Setup& setup) {
+  transport::congestion::Settings& congestion = setup.network.host.congestion;
+  transport::congestion::DcqcnSettings& dcqcn = congestion.dcqcn;
+  const std::int64_t line = setup.topology.links.front().bits_per_second;
+  dcqcn.enabled = true;
+  dcqcn.line_bits_per_second = line;
+  dcqcn.g = table.number("g", dcqcn.g, 0, 1);
+  dcqcn.alpha_interval = table.time("alpha_interval", dcqcn.alpha_interval);
+  dcqcn.decrease_interval = table.time("decrease_interval", dcqcn.decrease_interval);
+  dcqcn.increase_interval = table.time("increase_interval", dcqcn.increase_interval);
+  dcqcn.increase_bytes = table.bytes("increase_bytes", dcqcn.increase_bytes);
+  dcqcn.fast_recovery_rounds = static_cast<std::uint32_t>(
+      table.integer("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 0, 1'000));
+  dcqcn.additive_bits_per_second = table.rate("additive", dcqcn.additive_bits_per_second);
+  dcqcn.hyper_bits_per_second = table.rate("hyper", dcqcn.hyper_bits_per_second);
+  dcqcn.least_bits_per_second = table.rate("least", dcqcn.least_bits_per_second);
+  dcqcn.clamp_target = table.boolean("clamp_target", dcqcn.clamp_target);
+  congestion.notification_interval = table.time("notification_interval", Time::microseconds(50));
+  for (const auto& [key, interval] : {std::pair{"alpha_interval", dcqcn.alpha_interval},
+                                      {"increase_interval", dcqcn.increase_interval}}) {
+    if (interval <= Time::zero()) table.wrong(key, "must be more than zero");
+  }
+  setup.player.traffic_class = fabric::ecn_capable;
+  if (!setup.network.switches.ecn.enabled) {
+    table.wrong("control", "dcqcn needs switches that mark packets: a table [fabric.ecn]");
+  }
+}
+
+void read_congestion(TableReader& table, Setup& setup) {
+  transport::congestion::Settings& congestion = setup.network.host.congestion;
+  congestion.window.enabled = false;
+  switch (table.choice("control", control_names, Control::none)) {
+    case Control::dcqcn:
+      read_dcqcn(table, setup);
+      break;
+    case Control::window:
+      congestion.window.enabled = true;
+      congestion.window.initial_packets =
+          static_cast<std::uint32_t>(table.integer("initial_packets", 64, 1, 1 << 20));
+      congestion.window.max_packets =
+          static_cast<std::uint32_t>(table.integer("max_packets", 1'024, 1, 1 << 20));
+      break;
+    case Control::none:
+      break;
+  }
+  table.finish();
+}
+
+}  // namespace
+
+std::uint32_t headroom_needed(const fabric::Topology& topology,
+                              const sim::NetworkSettings& settings) {
+  const std::uint32_t frame = sim::longest_frame_bytes(settings);
+  const std::uint32_t gap = sim::overhead(settings.link_layer).gap_bytes;
+  // A control message is acted on as late as a frame is.
+  const std::int64_t slowest =
+      std::max(settings.switch_latency, settings.host.receive_delay + settings.host.send_delay).ps +
+      settings.switch_latency.ps;
+  std::int64_t most = 0;
+  for (const fabric::Link& link : topology.links) {
+    const std::int64_t bits_per_microsecond = link.bits_per_second / 1'000'000;
+    const std::int64_t on_the_way =
+        (2 * link.delay.ps + slowest) * bits_per_microsecond / 8'000'000 + 1;
+    most = std::max(most, on_the_way);
+  }
+  const std::int64_t bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};
+  return static_cast<std::uint32_t>(std::min(bytes, bytes_max));
+}
+
+void build_network(TableReader fabric, TableReader host, TableReader congestion,
+                   const std::string& folder, Setup& setup) {
+  read_host(host, folder, setup);
+  read_fabric(fabric, setup);
+  read_congestion(congestion, setup);
+}
+
+}  // namespace tulle::scenario

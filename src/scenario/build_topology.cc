@@ -1,0 +1,87 @@
+#include <array>
+#include <filesystem>
+
+#include "scenario/build.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr std::array<std::string_view, 7> kinds = {
+    "single-switch", "leaf-spine", "fat-tree", "rail-optimised", "dragonfly", "torus", "file"};
+enum class Kind { single_switch, leaf_spine, fat_tree, rail_optimised, dragonfly, torus, file };
+
+constexpr std::int64_t many = 1 << 20;
+
+std::uint32_t count(TableReader& table, std::string_view key, std::uint32_t otherwise) {
+  return static_cast<std::uint32_t>(table.integer(key, otherwise, 0, many));
+}
+
+fabric::LinkSettings link(TableReader& table, const std::string& prefix,
+                          const fabric::LinkSettings& otherwise) {
+  return {table.rate(prefix + "rate", otherwise.bits_per_second),
+          table.time(prefix + "delay", otherwise.delay)};
+}
+
+Result<fabric::Topology> from_file(TableReader& table, const std::string& folder) {
+  const std::string name = table.text("file", "");
+  if (name.empty()) return Error{"file is needed: a table of links, a,b,gbps,delay_ns"};
+  const std::string path = (std::filesystem::path(folder) / name).string();
+  auto text = read_file(path);
+  if (!text) return text.error();
+  return fabric::from_csv(*text, path);
+}
+
+Result<fabric::Topology> build(TableReader& table, Kind kind, const std::string& folder) {
+  if (kind == Kind::file) return from_file(table, folder);
+  const fabric::LinkSettings host_link = link(table, "link_", {});
+  switch (kind) {
+    case Kind::single_switch:
+      return fabric::single_switch({count(table, "hosts", 2), host_link});
+    case Kind::leaf_spine:
+      return fabric::leaf_spine(
+          {count(table, "leaves", 2), count(table, "spines", 2), count(table, "hosts_per_leaf", 2),
+           count(table, "links_per_pair", 1), host_link, link(table, "uplink_", host_link)});
+    case Kind::fat_tree:
+      return fabric::fat_tree({count(table, "k", 4), count(table, "hosts_per_edge", 0), host_link,
+                               link(table, "uplink_", host_link)});
+    case Kind::rail_optimised:
+      return fabric::rail_optimised({count(table, "servers", 2), count(table, "rails", 8),
+                                     count(table, "servers_per_group", 32),
+                                     count(table, "spines", 2), host_link,
+                                     link(table, "uplink_", host_link)});
+    case Kind::dragonfly:
+      return fabric::dragonfly(
+          {count(table, "groups", 0), count(table, "routers_per_group", 4),
+           count(table, "hosts_per_router", 2), count(table, "global_links", 2), host_link,
+           link(table, "local_", host_link), link(table, "global_", host_link)});
+    default: {
+      fabric::TorusSettings settings;
+      settings.size.clear();
+      for (const std::int64_t size : table.integers("size", {4, 4})) {
+        settings.size.push_back(
+            static_cast<std::uint32_t>(std::clamp<std::int64_t>(size, 0, many)));
+      }
+      settings.hosts_per_switch = count(table, "hosts_per_switch", 1);
+      settings.host_link = host_link;
+      settings.switch_link = link(table, "uplink_", host_link);
+      return fabric::torus(settings);
+    }
+  }
+}
+
+}  // namespace
+
+fabric::Topology build_topology(TableReader table, const std::string& folder) {
+  if (!table.is_given()) {
+    table.findings().add(0, "topology", "is needed: a table that says what is plugged into what");
+    return {};
+  }
+  const Kind kind = table.choice("kind", kinds, Kind::single_switch);
+  auto topology = build(table, kind, folder);
+  table.finish();
+  if (topology) return std::move(*topology);
+  table.wrong("kind", topology.error().message);
+  return {};
+}
+
+}  // namespace tulle::scenario

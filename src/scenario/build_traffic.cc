@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <numeric>
+
+#include "scenario/build.h"
+#include "workload/distribution.h"
+#include "workload/flow_file.h"
+
+namespace tulle::scenario {
+
+using workload::Flows;
+using workload::SizeDistribution;
+
+namespace {
+
+constexpr std::array<std::string_view, 7> patterns = {
+    "permutation", "shift", "incast", "all-to-all", "poisson", "ring-all-reduce", "file"};
+enum class Pattern { permutation, shift, incast, all_to_all, poisson, ring_all_reduce, file };
+
+constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
+enum class Sizes { fixed, web_search, hadoop, file };
+
+constexpr std::array<std::string_view, 2> round_names = {"at-once", "staggered"};
+constexpr std::array<std::string_view, 2> jitter_names = {"flow", "host"};
+
+Result<SizeDistribution> sizes(TableReader& table, const std::string& folder) {
+  switch (table.choice("sizes", size_names, Sizes::web_search)) {
+    case Sizes::fixed:
+      return SizeDistribution::fixed(table.bytes("bytes", 1'000'000));
+    case Sizes::hadoop:
+      return SizeDistribution::hadoop();
+    case Sizes::file: {
+      const std::string path =
+          (std::filesystem::path(folder) / table.text("sizes_file", "")).string();
+      auto text = read_file(path);
+      if (!text) return text.error();
+      return SizeDistribution::from_csv(*text, path);
+    }
+    default:
+      return SizeDistribution::web_search();
+  }
+}
+
+Result<Flows> poisson(TableReader& table, const std::string& folder,
+                      const fabric::Topology& topology, std::uint64_t seed, Time start) {
+  workload::PoissonSettings settings;
+  settings.hosts = topology.hosts;
+  settings.link_bits_per_second = topology.links.front().bits_per_second;
+  settings.load = table.number("load", 0.5, 1e-6, 1);
+  settings.duration = table.time("duration", Time::milliseconds(1));
+  settings.start = start;
+  settings.seed = seed;
+  auto distribution = sizes(table, folder);
+  if (!distribution) return distribution.error();
+  settings.sizes = std::move(*distribution);
+  return workload::poisson(settings);
+}
+
+Result<Flows> ring(TableReader& table, std::uint32_t hosts, Time start) {
+  workload::RingAllReduceSettings settings;
+  settings.ring.resize(hosts);
+  std::iota(settings.ring.begin(), settings.ring.end(), 0u);
+  settings.bytes = table.bytes("bytes", 1'000'000);
+  settings.rings = static_cast<std::uint32_t>(table.integer("rings", 1, 1, 1'024));
+  settings.chunks = static_cast<std::uint32_t>(table.integer("chunks", 1, 1, 1'024));
+  settings.start = start;
+  return workload::ring_all_reduce(settings);
+}
+
+Result<Flows> from_file(TableReader& table, const std::string& folder, std::uint32_t hosts) {
+  const std::string name = table.text("file", "");
+  if (name.empty()) return Error{"file is needed: a table of flows, src,dst,bytes,start_ns"};
+  const std::string path = (std::filesystem::path(folder) / name).string();
+  auto text = read_file(path);
+  if (!text) return text.error();
+  return workload::parse_flows(*text, path, hosts);
+}
+
+Result<Flows> build(TableReader& table, Pattern pattern, const std::string& folder,
+                    const fabric::Topology& topology, std::uint64_t seed) {
+  if (pattern == Pattern::file) return from_file(table, folder, topology.hosts);
+  const std::uint32_t hosts = topology.hosts;
+  const Time start = table.time("start", Time::zero());
+  switch (pattern) {
+    case Pattern::permutation:
+      return workload::permutation({hosts, table.bytes("bytes", 1'000'000), start, seed});
+    case Pattern::shift:
+      return workload::shift({hosts,
+                              static_cast<std::uint32_t>(table.integer("distance", 1, 1, hosts)),
+                              table.bytes("bytes", 1'000'000), start});
+    case Pattern::incast: {
+      workload::IncastSettings settings;
+      settings.hosts = hosts;
+      settings.senders =
+          static_cast<std::uint32_t>(table.integer("senders", hosts - 1, 1, hosts - 1));
+      if (table.has("receiver")) {
+        settings.receiver = static_cast<std::uint32_t>(table.integer("receiver", 0, 0, hosts - 1));
+      }
+      settings.bytes = table.bytes("bytes", 1'000'000);
+      settings.start = start;
+      settings.seed = seed;
+      return workload::incast(settings);
+    }
+    case Pattern::all_to_all:
+      return workload::all_to_all(
+          {hosts, table.bytes("bytes", 100'000),
+           table.choice("rounds", round_names, workload::AllToAllSettings::Rounds::staggered),
+           start});
+    case Pattern::poisson:
+      return poisson(table, folder, topology, seed, start);
+    default:
+      return ring(table, hosts, start);
+  }
+}
+
+}  // namespace
+
+Flows build_traffic(TableReader table, const std::string& folder, const fabric::Topology& topology,
+                    std::uint64_t seed) {
+  if (!table.is_given()) {
+    table.findings().add(0, "traffic", "is needed: a table that says who sends what to whom");
+    return {};
+  }
+  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  const auto own_seed = static_cast<std::uint64_t>(table.integer(
+      "seed", static_cast<std::int64_t>(seed), 0, std::numeric_limits<std::int64_t>::max()));
+  workload::JitterSettings jitter;
+  jitter.jitter = table.time("jitter", Time::zero());
+  jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
+  jitter.seed = own_seed;
+  auto flows = build(table, pattern, folder, topology, own_seed);
+  // More traffic beside it, such as a victim of an incast.
+  std::string more_name = table.text("and_file", "");
+  if (flows && !more_name.empty()) {
+    const std::string path = (std::filesystem::path(folder) / more_name).string();
+    auto text = read_file(path);
+    auto more =
+        text ? workload::parse_flows(*text, path, topology.hosts) : Result<Flows>(text.error());
+    if (!more) {
+      table.wrong("and_file", more.error().message);
+    } else if (auto appended = workload::append(*flows, *more); !appended) {
+      table.wrong("and_file", appended.error().message);
+    }
+  }
+  table.finish();
+  if (flows && jitter.jitter > Time::zero()) {
+    if (auto added = workload::add_jitter(*flows, jitter); !added) {
+      table.wrong("jitter", added.error().message);
+    }
+  }
+  if (flows) return std::move(*flows);
+  table.wrong("pattern", flows.error().message);
+  return {};
+}
+
+}  // namespace tulle::scenario

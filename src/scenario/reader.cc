@@ -1,0 +1,164 @@
+#include "scenario/reader.h"
+
+#include <fmt/format.h>
+
+#include "scenario/quantity.h"
+
+namespace tulle::scenario {
+
+namespace {
+
+std::string finding(std::string_view file, std::uint32_t line, std::string_view key,
+                    std::string_view what) {
+  std::string text(file);
+  if (line > 0) text += fmt::format(":{}", line);
+  return text + (key.empty() ? fmt::format(": {}", what) : fmt::format(": {}: {}", key, what));
+}
+
+}  // namespace
+
+void Findings::add(std::uint32_t line, std::string_view key, std::string_view what) {
+  if (!any()) first_ = finding(file_, line, key, what);
+}
+
+void Findings::add(const toml::node& node, std::string_view key, std::string_view what) {
+  const toml::source_region& source = node.source();
+  const bool elsewhere = source.path != nullptr && *source.path != file_;
+  if (any()) return;
+  first_ = finding(elsewhere ? *source.path : file_, elsewhere ? 0 : source.begin.line, key, what);
+}
+
+TableReader TableReader::table(std::string_view key) {
+  const toml::node* node = take(key);
+  const std::string path = path_ + std::string(key) + ".";
+  if (node == nullptr) return {nullptr, path, line_, *findings_};
+  if (!node->is_table()) {
+    wrong(key, fmt::format("must be a table: [{}{}]", path_, key));
+    return {nullptr, path, line_, *findings_};
+  }
+  return {node->as_table(), path, node->source().begin.line, *findings_};
+}
+
+const toml::node* TableReader::take(std::string_view key) {
+  asked_.emplace(key);
+  return table_ == nullptr ? nullptr : table_->get(key);
+}
+
+template <typename T>
+std::optional<T> TableReader::value(std::string_view key, std::string_view what) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return {};
+  const std::optional<T> found = node->value_exact<T>();
+  if (!found) wrong(key, what);
+  return found;
+}
+
+std::string TableReader::text(std::string_view key, std::string_view otherwise) {
+  return value<std::string>(key, "must be text in quotes").value_or(std::string(otherwise));
+}
+
+bool TableReader::boolean(std::string_view key, bool otherwise) {
+  return value<bool>(key, "must be true or false").value_or(otherwise);
+}
+
+std::int64_t TableReader::integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
+                                  std::int64_t most) {
+  const std::string what = fmt::format("must be a whole number from {} to {}", least, most);
+  const std::int64_t found = value<std::int64_t>(key, what).value_or(otherwise);
+  if (!has(key) || (found >= least && found <= most)) return found;
+  wrong(key, fmt::format("{} is out of range, {}", found, what));
+  return otherwise;
+}
+
+double TableReader::number(std::string_view key, double otherwise, double least, double most) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const std::optional<double> found = node->value<double>();
+  if (found && *found >= least && *found <= most) return *found;
+  wrong(key, fmt::format("must be a number from {} to {}", least, most));
+  return otherwise;
+}
+
+Time TableReader::time(std::string_view key, Time otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const auto written = node->value_exact<std::string>();
+  const auto found = written ? parse_time(*written) : std::nullopt;
+  if (found) return *found;
+  wrong(key, fmt::format("must be a time such as \"1.5us\", in {}", time_units));
+  return otherwise;
+}
+
+std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const auto written = node->value_exact<std::string>();
+  const auto found = written ? parse_rate(*written) : std::nullopt;
+  if (found) return *found;
+  wrong(key, fmt::format("must be a rate such as \"400Gbps\", in {}", rate_units));
+  return otherwise;
+}
+
+std::uint64_t TableReader::bytes(std::string_view key, std::uint64_t otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const auto written = node->value_exact<std::string>();
+  const auto found = written ? parse_bytes(*written) : std::nullopt;
+  if (found) return *found;
+  wrong(key, fmt::format("must be an amount such as \"64KB\", in {}", byte_units));
+  return otherwise;
+}
+
+std::vector<std::int64_t> TableReader::integers(std::string_view key,
+                                                std::vector<std::int64_t> otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  std::vector<std::int64_t> found;
+  if (const toml::array* array = node->as_array()) {
+    for (const toml::node& element : *array) {
+      const auto number = element.value_exact<std::int64_t>();
+      if (!number) break;
+      found.push_back(*number);
+    }
+    if (found.size() == array->size() && !found.empty()) return found;
+  }
+  wrong(key, "must be a list of whole numbers such as [4, 4]");
+  return otherwise;
+}
+
+std::size_t TableReader::choose(std::string_view key, std::span<const std::string_view> names,
+                                std::size_t otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  const auto written = node->value_exact<std::string>();
+  std::string allowed;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (written == names[i]) return i;
+    if (i > 0) allowed += i + 1 == names.size() ? " or " : ", ";
+    allowed += fmt::format("\"{}\"", names[i]);
+  }
+  wrong(key, fmt::format("must be {}", allowed));
+  return otherwise;
+}
+
+void TableReader::wrong(std::string_view key, std::string_view what) {
+  const toml::node* node = table_ == nullptr ? nullptr : table_->get(key);
+  if (node == nullptr) {
+    findings_->add(line_, path_ + std::string(key), what);
+  } else {
+    findings_->add(*node, path_ + std::string(key), what);
+  }
+}
+
+void TableReader::finish() {
+  if (table_ == nullptr) return;
+  for (const auto& [key, node] : *table_) {
+    if (asked_.contains(key.str())) continue;
+    std::string known;
+    for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
+    findings_->add(node, path_ + std::string(key.str()),
+                   fmt::format("is no key that is known here; there are {}", known));
+  }
+}
+
+}  // namespace tulle::scenario

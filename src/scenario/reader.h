@@ -1,0 +1,85 @@
+#pragma once
+
+// Reads a table of TOML key by key, with types, units and ranges. The first thing that is wrong is
+// kept, as one line that names file, line and key; from then on every key has its default, so that
+// who reads need not look after each. A key that nobody asked for is wrong too.
+
+#include <toml++/toml.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+
+namespace tulle::scenario {
+
+// What is wrong with a file: the first finding stays.
+class Findings {
+ public:
+  explicit Findings(std::string file) : file_(std::move(file)) {}
+
+  // line 0: of the file as a whole.
+  void add(std::uint32_t line, std::string_view key, std::string_view what);
+  // Where a node is wrong, which may come from elsewhere than the file.
+  void add(const toml::node& node, std::string_view key, std::string_view what);
+  bool any() const { return !first_.empty(); }
+  const std::string& first() const { return first_; }
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_;
+  std::string first_;
+};
+
+class TableReader {
+ public:
+  // `table` may be null: every key has its default. `path` is the table's own key, with a dot.
+  TableReader(const toml::table* table, std::string path, std::uint32_t line, Findings& findings)
+      : table_(table), path_(std::move(path)), line_(line), findings_(&findings) {}
+
+  bool has(std::string_view key) const { return table_ != nullptr && table_->contains(key); }
+  TableReader table(std::string_view key);
+
+  std::string text(std::string_view key, std::string_view otherwise);
+  bool boolean(std::string_view key, bool otherwise);
+  std::int64_t integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
+                       std::int64_t most);
+  double number(std::string_view key, double otherwise, double least, double most);
+  Time time(std::string_view key, Time otherwise);
+  std::int64_t rate(std::string_view key, std::int64_t otherwise);
+  std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
+  std::vector<std::int64_t> integers(std::string_view key, std::vector<std::int64_t> otherwise);
+
+  // The place of the text among those allowed.
+  template <typename Enum>
+  Enum choice(std::string_view key, std::span<const std::string_view> names, Enum otherwise) {
+    return static_cast<Enum>(choose(key, names, static_cast<std::size_t>(otherwise)));
+  }
+
+  // Says what is wrong with a key that was read.
+  void wrong(std::string_view key, std::string_view what);
+  // To be called when all keys have been asked for.
+  void finish();
+  bool is_given() const { return table_ != nullptr; }
+  Findings& findings() { return *findings_; }
+
+ private:
+  const toml::node* take(std::string_view key);
+  std::size_t choose(std::string_view key, std::span<const std::string_view> names,
+                     std::size_t otherwise);
+  template <typename T>
+  std::optional<T> value(std::string_view key, std::string_view what);
+
+  const toml::table* table_;
+  std::string path_;
+  std::uint32_t line_;
+  Findings* findings_;
+  std::set<std::string, std::less<>> asked_;
+};
+
+}  // namespace tulle::scenario

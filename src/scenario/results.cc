@@ -1,0 +1,163 @@
+#include "scenario/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "scenario/quantity.h"
+
+namespace tulle::scenario {
+namespace {
+
+using json_t = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// Nanoseconds with the picoseconds behind the point: exact.
+std::string ns_text(Time time) {
+  const std::int64_t ps = time.ps % 1'000;
+  return ps == 0 ? fmt::format("{}", time.ps / 1'000)
+                 : fmt::format("{}.{:03}", time.ps / 1'000, ps);
+}
+
+// Rounded to what is meant, so that a last bit of floating point is no difference.
+double rounded(double value) { return std::stod(fmt::format("{:.9g}", value)); }
+
+json_t json_of(const Quantiles& q) {
+  return {{"min", rounded(q.min)},
+          {"median", rounded(q.median)},
+          {"p99", rounded(q.p99)},
+          {"max", rounded(q.max)}};
+}
+
+json_t json_of(const Outcome& outcome) {
+  json_t json;
+  if (!outcome.variant.empty()) json["variant"] = outcome.variant;
+  json["flows"] = outcome.flows.size();
+  json["finished"] = outcome.finished;
+  json["failed"] = outcome.failed;
+  json["end_us"] = rounded(static_cast<double>(outcome.end.ps) * 1e-6);
+  json["fct_us"] = json_of(outcome.completion_us);
+  json["slowdown"] = json_of(outcome.slowdown);
+  json["goodput_gbps"] = rounded(outcome.goodput_bits_per_second * 1e-9);
+  json["dropped"] = outcome.dropped;
+  json["lossless_dropped"] = outcome.lossless_dropped;
+  json["retransmitted"] = outcome.retransmitted;
+  json["timeouts"] = outcome.timeouts;
+  json["marked"] = outcome.marked;
+  json["notifications"] = outcome.notifications;
+  json["pauses"] = outcome.pauses;
+  json["paused_us"] = rounded(static_cast<double>(outcome.paused.ps) * 1e-6);
+  json["credit_stalls"] = outcome.credit_stalls;
+  json["buffer_max_bytes"] = outcome.buffer_bytes_max;
+  json["events"] = outcome.events;
+  json["packet_hops"] = outcome.packet_hops;
+  json["link_traversals"] = outcome.link_traversals;
+  return json;
+}
+
+std::string_view status_text(const FlowOutcome& flow) {
+  if (!flow.end.is_never()) return "done";
+  if (flow.status != verbs::CompletionStatus::success) return "failed";
+  return flow.start.is_never() ? "not begun" : "unfinished";
+}
+
+Result<void> write_file(const fs::path& path, const std::string& text) {
+  const fs::path part = path.string() + ".part";
+  {
+    std::ofstream out(part, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out) {
+      const int number = errno;
+      std::error_code ignored;
+      fs::remove(part, ignored);
+      return Error{fmt::format("{}: {}", path.string(), std::strerror(number)), number};
+    }
+  }
+  std::error_code error;
+  fs::rename(part, path, error);
+  if (error) return Error{fmt::format("{}: {}", path.string(), error.message()), error.value()};
+  return {};
+}
+
+}  // namespace
+
+std::string summary_table(const std::vector<Outcome>& outcomes) {
+  std::size_t width = 7;
+  for (const Outcome& outcome : outcomes) width = std::max(width, outcome.variant.size());
+  std::string text = fmt::format(
+      "{:<{}}  {:>13}  {:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>10}  {:>9} {:>9} {:>9} {:>9}\n",
+      outcomes.size() > 1 ? "variant" : "", width, "flows", "FCT min", "median", "p99", "max us",
+      "slowdown", "p99", "goodput", "dropped", "resent", "marked", "pauses");
+  for (const Outcome& outcome : outcomes) {
+    const Quantiles& fct = outcome.completion_us;
+    text += fmt::format(
+        "{:<{}}  {:>13}  {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>10}  {:>9} "
+        "{:>9} {:>9} {:>9}\n",
+        outcome.variant, width, fmt::format("{}/{}", outcome.finished, outcome.flows.size()),
+        fct.min, fct.median, fct.p99, fct.max, outcome.slowdown.median, outcome.slowdown.p99,
+        rate_text(outcome.goodput_bits_per_second), outcome.dropped, outcome.retransmitted,
+        outcome.marked, outcome.pauses);
+  }
+  return text;
+}
+
+std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& outcomes) {
+  json_t json;
+  json["scenario"] = scenario.name();
+  json["title"] = scenario.title();
+  if (outcomes.size() == 1) {
+    json.update(json_of(outcomes.front()));
+  } else {
+    json["variants"] = json_t::array();
+    for (const Outcome& outcome : outcomes) json["variants"].push_back(json_of(outcome));
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string flows_csv(const Outcome& outcome) {
+  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status\n";
+  for (std::size_t i = 0; i < outcome.flows.size(); ++i) {
+    const FlowOutcome& flow = outcome.flows[i];
+    const bool done = !flow.end.is_never();
+    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", i, flow.flow.source, flow.flow.destination,
+                        flow.flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
+                        done ? ns_text(flow.end) : "", done ? ns_text(flow.end - flow.start) : "",
+                        done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow));
+  }
+  return text;
+}
+
+std::string links_csv(const Outcome& outcome) {
+  std::string text =
+      "from,port,to,frames,bytes,utilisation,queue_max_bytes,dropped,marked,pauses,paused_ns,"
+      "credit_stalls\n";
+  for (const LinkOutcome& link : outcome.links) {
+    text +=
+        fmt::format("{},{},{},{},{},{:.4f},{},{},{},{},{},{}\n", link.from, link.port, link.to,
+                    link.frames, link.bytes, link.utilisation, link.queue_bytes_max, link.dropped,
+                    link.marked, link.pauses, ns_text(link.paused), link.credit_stalls);
+  }
+  return text;
+}
+
+Result<void> write_results(const std::string& folder, const Scenario& scenario,
+                           const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    const fs::path own =
+        outcomes.size() > 1 ? fs::path(folder) / outcome.variant : fs::path(folder);
+    std::error_code error;
+    fs::create_directories(own, error);
+    if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};
+    if (auto written = write_file(own / "flows.csv", flows_csv(outcome)); !written) return written;
+    if (auto written = write_file(own / "links.csv", links_csv(outcome)); !written) return written;
+  }
+  return write_file(fs::path(folder) / "summary.json", summary_json(scenario, outcomes));
+}
+
+}  // namespace tulle::scenario

@@ -1,0 +1,27 @@
+#pragma once
+
+// What runs came to, as a table for people and as files for programs.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scenario/run.h"
+
+namespace tulle::scenario {
+
+// One row a variant.
+std::string summary_table(const std::vector<Outcome>& outcomes);
+
+// FOLDER/summary.json: {"scenario", "title", "seed", "variants": […]}, and, where there is but one
+// variant, its figures beside these. For each variant flows.csv and links.csv, in a folder of its
+// name where there are several. Files appear whole or not at all.
+Result<void> write_results(const std::string& folder, const Scenario& scenario,
+                           const std::vector<Outcome>& outcomes);
+
+// The texts of those files.
+std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& outcomes);
+std::string flows_csv(const Outcome& outcome);
+std::string links_csv(const Outcome& outcome);
+
+}  // namespace tulle::scenario

@@ -1,0 +1,214 @@
+#include "scenario/run.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tulle::scenario {
+namespace {
+
+constexpr std::uint64_t steps_between_progress = 1'024;
+constexpr Time slice = Time::microseconds(20);  // of virtual time, where nothing else interrupts
+
+// The value that a share `q` of them does not exceed: the nearest rank.
+double quantile(const std::vector<double>& sorted, double q) {
+  const double rank = std::ceil(q * static_cast<double>(sorted.size()));
+  const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
+  return sorted[std::min(index, sorted.size() - 1)];
+}
+
+Quantiles quantiles(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  return {values.front(), quantile(values, 0.5), quantile(values, 0.99), values.back()};
+}
+
+workload::Stage stage_of(sim::Network& network) {
+  return {[&network](std::uint32_t host) -> device::Adapter& { return network.adapter(host); },
+          [&network](std::uint32_t host) { network.attend(host); },
+          [&network](Time at, std::uint32_t host, std::uint32_t token) {
+            network.alarm(at, host, token);
+          },
+          sim::Network::gid_of};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Run>> Run::prepare(Setup setup) {
+  auto routes = fabric::compute_routes(setup.topology, setup.routing);
+  if (!routes) return routes.error();
+  return std::unique_ptr<Run>(new Run(std::move(setup), std::move(*routes)));
+}
+
+Run::Run(Setup setup, fabric::Routes routes)
+    : setup_(std::move(setup)),
+      routes_(std::move(routes)),
+      wiring_(setup_.topology),
+      network_(setup_.topology, routes_, setup_.network),
+      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage_of(network_)) {
+  for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
+  player_.begin();
+}
+
+void Run::run(const OnProgress& on_progress) {
+  std::uint64_t steps = 0;
+  Time next_slice = slice;
+  while (player_.finished() + player_.failed() < setup_.flows.size()) {
+    const Time until = std::min(next_slice, setup_.stop_at);
+    const sim::NetworkEvent event = network_.run(until);
+    switch (event.kind) {
+      case sim::NetworkEvent::Kind::alarm:
+        player_.handle_alarm(network_.now(), event.token);
+        break;
+      case sim::NetworkEvent::Kind::host:
+        player_.handle_completions(network_.now(), event.host);
+        break;
+      case sim::NetworkEvent::Kind::nothing:
+        if (network_.next_event() > setup_.stop_at || network_.next_event().is_never()) return;
+        next_slice = network_.next_event() + slice;
+        break;
+    }
+    const bool look =
+        event.kind == sim::NetworkEvent::Kind::nothing || ++steps % steps_between_progress == 0;
+    if (look && !on_progress(progress())) return;
+  }
+}
+
+Progress Run::progress() const {
+  const double share =
+      bytes_ == 0 ? 1 : static_cast<double>(player_.bytes_done()) / static_cast<double>(bytes_);
+  return {network_.now(), network_.events(), setup_.flows.size(),
+          player_.finished() + player_.failed(), share};
+}
+
+// What a flow takes alone: its frames one after the other at the slowest link's rate, the first one's
+// way through the other links and switches, and the way back of the last acknowledgement.
+Time Run::ideal(const workload::Flow& flow) const {
+  const sim::NetworkSettings& network = setup_.network;
+  const link::Overhead& around = sim::overhead(network.link_layer);
+  const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
+    const auto bytes = static_cast<std::uint32_t>(payload + headers + wire::icrc_bytes);
+    return std::uint64_t{around.stored_bytes(bytes)} + around.gap_bytes;
+  };
+  constexpr std::uint32_t bth = 12, reth = 16, aeth = 4;
+  const std::uint64_t mtu = network.host.mtu_bytes;
+  const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
+  const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
+  std::uint64_t bytes = on_link(last, packets == 1 ? bth + reth : bth);
+  if (packets > 1) bytes += on_link(mtu, bth + reth) + (packets - 2) * on_link(mtu, bth);
+  const std::uint64_t acknowledgement = on_link(0, bth + aeth);
+
+  std::int64_t slowest = 0;  // ps a byte
+  Time delays;
+  std::int64_t per_byte_sum = 0;
+  std::uint32_t hops = 0;
+  std::uint32_t node = flow.source;
+  std::uint16_t port = 0;
+  for (;;) {
+    const auto& peer = wiring_.peer(node, port);
+    const fabric::Link& over = setup_.topology.links[peer.link];
+    const std::int64_t per_byte = 8'000'000'000'000 / over.bits_per_second;
+    slowest = std::max(slowest, per_byte);
+    per_byte_sum += per_byte;
+    delays += over.delay;
+    ++hops;
+    node = peer.node;
+    if (setup_.topology.is_host(node)) break;
+    delays += network.switch_latency;
+    port = routes_.candidates(node, flow.destination).front();
+  }
+  delays += network.host.send_delay + network.host.receive_delay;
+  // Stored and forwarded, the last frame takes its time on every link; cut through, on one.
+  const std::uint64_t last_bytes = on_link(last, packets == 1 ? bth + reth : bth);
+  const std::int64_t extra = network.cut_through ? 0 : per_byte_sum - slowest;
+  const std::int64_t there =
+      static_cast<std::int64_t>(bytes) * slowest + static_cast<std::int64_t>(last_bytes) * extra;
+  const std::int64_t back =
+      static_cast<std::int64_t>(acknowledgement) * (network.cut_through ? slowest : per_byte_sum);
+  return Time{there + back} + delays * 2;
+}
+
+Outcome Run::outcome() const {
+  Outcome outcome;
+  outcome.variant = setup_.variant;
+  outcome.finished = player_.finished();
+  outcome.failed = player_.failed();
+  outcome.events = network_.events();
+  outcome.packet_hops = network_.data_packet_hops();
+  outcome.link_traversals = network_.frames_sent();
+  gather_flows(outcome);
+  gather_links(outcome);
+  gather_hosts(outcome);
+  return outcome;
+}
+
+void Run::gather_flows(Outcome& outcome) const {
+  std::vector<double> completions;
+  std::vector<double> slowdowns;
+  for (std::size_t i = 0; i < setup_.flows.size(); ++i) {
+    const workload::FlowResult& result = player_.results()[i];
+    FlowOutcome& flow = outcome.flows.emplace_back();
+    flow.flow = setup_.flows[i];
+    flow.start = result.start;
+    flow.status = result.status;
+    if (result.end.is_never()) continue;
+    flow.end = result.end + setup_.completion_delay;
+    outcome.end = std::max(outcome.end, flow.end);
+    const Time taken = flow.end - flow.start;
+    flow.slowdown = static_cast<double>(taken.ps) /
+                    static_cast<double>((ideal(flow.flow) + setup_.completion_delay).ps);
+    completions.push_back(static_cast<double>(taken.ps) * 1e-6);
+    slowdowns.push_back(flow.slowdown);
+  }
+  outcome.completion_us = quantiles(std::move(completions));
+  outcome.slowdown = quantiles(std::move(slowdowns));
+  if (outcome.end > Time::zero()) {
+    outcome.goodput_bits_per_second =
+        static_cast<double>(player_.bytes_done()) * 8 / outcome.end.to_seconds();
+  }
+}
+
+void Run::gather_links(Outcome& outcome) const {
+  const fabric::Topology& topology = setup_.topology;
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+      const auto& peer = wiring_.peer(node, port);
+      if (peer.link == fabric::Wiring::no_link) continue;
+      LinkOutcome& link = outcome.links.emplace_back();
+      link.from = topology.name(node);
+      link.to = topology.name(peer.node);
+      link.port = port;
+      const fabric::PortCounters& counters = network_.counters(node, port);
+      link.frames = counters.frames;
+      link.bytes = counters.bytes;
+      link.queue_bytes_max = counters.queue_bytes_max;
+      link.dropped = counters.dropped;
+      link.marked = counters.marked;
+      link.pauses = counters.pauses;
+      link.paused = Time{counters.paused_ps};
+      link.credit_stalls = counters.credit_stalls;
+      const double seconds = outcome.end.to_seconds();
+      const auto rate = static_cast<double>(topology.links[peer.link].bits_per_second);
+      if (seconds > 0) link.utilisation = static_cast<double>(link.bytes) * 8 / seconds / rate;
+      outcome.dropped += link.dropped;
+      outcome.marked += link.marked;
+      outcome.pauses += link.pauses;
+      outcome.paused += link.paused;
+      outcome.credit_stalls += link.credit_stalls;
+    }
+    if (topology.is_host(node)) continue;
+    const fabric::Switch& at = network_.switch_at(node);
+    outcome.lossless_dropped += at.lossless_drops();
+    outcome.buffer_bytes_max = std::max(outcome.buffer_bytes_max, at.bytes_held_max());
+  }
+}
+
+void Run::gather_hosts(Outcome& outcome) const {
+  for (std::uint32_t host = 0; host < setup_.topology.hosts; ++host) {
+    const device::Counters& counters = network_.adapter(host).counters();
+    outcome.notifications += counters.congestion_notifications;
+    outcome.retransmitted += counters.transport.retransmitted_packets;
+    outcome.timeouts += counters.transport.ack_timeouts;
+  }
+}
+
+}  // namespace tulle::scenario

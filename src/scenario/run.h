@@ -1,0 +1,107 @@
+#pragma once
+
+// Runs a setup and gathers what came of it. What is in the results depends on the setup alone: no
+// wall-clock time, no machine.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "scenario/scenario.h"
+#include "verbs/types.h"
+
+namespace tulle::scenario {
+
+struct FlowOutcome {
+  workload::Flow flow;
+  Time start = Time::never();  // never: it did not begin
+  Time end = Time::never();    // acknowledged; never: it was not, by the end
+  double slowdown = 0;         // times what it takes in an empty network
+  verbs::CompletionStatus status = verbs::CompletionStatus::success;
+};
+
+// One direction of a link.
+struct LinkOutcome {
+  std::string from, to;
+  std::uint16_t port = 0;
+  std::uint64_t frames = 0;
+  std::uint64_t bytes = 0;
+  double utilisation = 0;  // of the time until the last flow's end
+  std::uint64_t queue_bytes_max = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t marked = 0;
+  std::uint64_t pauses = 0;  // that stopped this direction
+  Time paused;
+  std::uint64_t credit_stalls = 0;
+};
+
+struct Quantiles {
+  double min = 0, median = 0, p99 = 0, max = 0;
+};
+
+struct Outcome {
+  std::string variant;
+  std::vector<FlowOutcome> flows;
+  std::vector<LinkOutcome> links;
+
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  Time end;                 // of the last flow
+  Quantiles completion_us;  // of flows that finished
+  Quantiles slowdown;
+  double goodput_bits_per_second = 0;  // payload acknowledged, until the last flow's end, of all
+  std::uint64_t events = 0;
+  std::uint64_t packet_hops = 0;  // data packets times links
+  std::uint64_t link_traversals = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t lossless_dropped = 0;  // where flow control was to prevent it
+  std::uint64_t marked = 0;
+  std::uint64_t notifications = 0;
+  std::uint64_t pauses = 0;
+  Time paused;
+  std::uint64_t credit_stalls = 0;
+  std::uint64_t retransmitted = 0;
+  std::uint64_t timeouts = 0;
+  std::uint64_t buffer_bytes_max = 0;  // held by one switch
+};
+
+struct Progress {
+  Time now;
+  std::uint64_t events = 0;
+  std::uint64_t flows = 0;
+  std::uint64_t flows_done = 0;
+  double share_done = 0;  // of the bytes
+};
+// Called now and then; false: stop.
+using OnProgress = std::function<bool(const Progress& progress)>;
+
+class Run {
+ public:
+  // Sets the network up; the error is one line.
+  static Result<std::unique_ptr<Run>> prepare(Setup setup);
+  // Until all flows are done, nothing is left to happen, or it is to stop.
+  void run(const OnProgress& on_progress);
+  Outcome outcome() const;
+
+ private:
+  Run(Setup setup, fabric::Routes routes);
+  Progress progress() const;
+  Time ideal(const workload::Flow& flow) const;
+  void gather_flows(Outcome& outcome) const;
+  void gather_links(Outcome& outcome) const;
+  void gather_hosts(Outcome& outcome) const;
+
+  Setup setup_;
+  fabric::Routes routes_;
+  fabric::Wiring wiring_;
+  sim::Network network_;
+  workload::Player player_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace tulle::scenario

@@ -1,0 +1,71 @@
+#pragma once
+
+// A scenario: what a simulation is to be, read from TOML. One file may hold variants, each of which
+// changes some keys of the rest; they are run one after the other and set side by side.
+// scenarios/reference.toml names every key.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "sim/network.h"
+#include "workload/flows.h"
+#include "workload/player.h"
+
+namespace tulle::scenario {
+
+// One simulation, ready to be run.
+struct Setup {
+  std::string variant;  // its name; empty: the file has none
+  fabric::Topology topology;
+  fabric::RoutingSettings routing;
+  sim::NetworkSettings network;
+  workload::Flows flows;
+  workload::PlayerSettings player;
+  Time completion_delay;  // from the adapter's having acted to the application's seeing it
+  Time stop_at = Time::never();
+};
+
+struct Variant {
+  std::string name;
+  std::string title;
+};
+
+class Scenario {
+ public:
+  // `set`: lines of TOML ("traffic.bytes = \"1MB\"") that replace what the file says.
+  // The error: one line, "FILE:LINE: KEY: what is wrong".
+  static Result<Scenario> read(const std::string& path, std::vector<std::string> set);
+  // The same from text; `file` is for errors, and `folder` is where other files are looked for.
+  static Result<Scenario> parse(std::string text, const std::string& file,
+                                const std::string& folder, std::vector<std::string> set);
+
+  const std::string& name() const { return name_; }
+  const std::string& title() const { return title_; }
+  const std::string& description() const { return description_; }
+  const std::vector<Variant>& variants() const { return variants_; }  // at least one
+
+  // Builds a variant: its topology, routes and traffic.
+  Result<Setup> build(std::size_t variant) const;
+
+ private:
+  std::string text_;
+  std::string file_;
+  std::string folder_;
+  std::string name_;
+  std::string title_;
+  std::string description_;
+  std::vector<std::string> set_;
+  std::vector<Variant> variants_;
+};
+
+// A file's whole text.
+Result<std::string> read_file(const std::string& path);
+
+}  // namespace tulle::scenario

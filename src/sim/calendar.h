@@ -1,0 +1,188 @@
+#pragma once
+
+// What is to happen, in the order in which it does: by time, then place, then datum. No two events
+// are equal in all of these, so the order depends on nothing else: not on when an event was planned,
+// nor on how the calendar is laid out.
+//
+// A calendar queue (Brown 1988). A day's events lie in blocks, unsorted, and are sorted when the day
+// comes. A bitmap skips empty days. What lies beyond the calendar's year waits in a heap, which
+// timeouts use and packets do not. Every operation takes constant time while a day holds some tens
+// of events.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+#include "base/time.h"
+
+namespace tulle::sim {
+
+struct CalendarEvent {
+  std::int64_t at = 0;      // ps
+  std::uint32_t place = 0;  // the user's: where it happens, and what
+  std::uint32_t datum = 0;
+
+  bool before(const CalendarEvent& other) const {
+    if (at != other.at) return at < other.at;
+    if (place != other.place) return place < other.place;
+    return datum < other.datum;
+  }
+};
+
+class Calendar {
+ public:
+  // A day of about `day` is best when it holds some tens of events; it is rounded to a power of two
+  // of picoseconds.
+  explicit Calendar(Time day)
+      : shift_(static_cast<unsigned>(
+            std::bit_width(static_cast<std::uint64_t>(
+                std::clamp<std::int64_t>(day.ps, 1 << 6, std::int64_t{1} << 24))) -
+            1)) {
+    days_.fill(none);
+  }
+
+  bool empty() const { return size_ == 0; }
+  std::uint64_t size() const { return size_; }
+
+  void add(const CalendarEvent& event) {
+    ++size_;
+    const std::int64_t day = event.at >> shift_;
+    if (day <= today_) {
+      insert_today(event);
+    } else if (day < today_ + static_cast<std::int64_t>(days)) {
+      insert(event, day);
+    } else {
+      far_.push_back(event);
+      std::push_heap(far_.begin(), far_.end(), later);
+    }
+  }
+
+  // When the earliest event is. There must be one.
+  std::int64_t next() {
+    if (now_.empty()) turn_to_next_day();
+    return now_.back().at;
+  }
+  // The earliest event, which is taken out. There must be one.
+  CalendarEvent pop() {
+    if (now_.empty()) turn_to_next_day();
+    const CalendarEvent event = now_.back();
+    now_.pop_back();
+    --size_;
+    return event;
+  }
+  // The event that comes `ahead` after the next one, if it is known already; else null. What it
+  // will touch can be fetched meanwhile.
+  const CalendarEvent* peek(std::size_t ahead) const {
+    return ahead < now_.size() ? &now_[now_.size() - 1 - ahead] : nullptr;
+  }
+
+ private:
+  static constexpr std::size_t days = 1 << 14;
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+  struct alignas(64) Block {
+    std::uint32_t count = 0;
+    std::uint32_t next = none;
+    std::array<CalendarEvent, 7> events;
+  };
+
+  static bool later(const CalendarEvent& a, const CalendarEvent& b) { return b.before(a); }
+  static std::size_t slot_of(std::int64_t day) { return static_cast<std::size_t>(day) % days; }
+
+  // now_ is sorted with the earliest at its end.
+  void insert_today(const CalendarEvent& event) {
+    now_.push_back(event);
+    for (std::size_t i = now_.size() - 1; i > 0 && now_[i - 1].before(now_[i]); --i) {
+      std::swap(now_[i - 1], now_[i]);
+    }
+  }
+
+  void insert(const CalendarEvent& event, std::int64_t day) {
+    const std::size_t slot = slot_of(day);
+    std::uint32_t index = days_[slot];
+    if (index == none || blocks_[index].count == blocks_[index].events.size()) {
+      index = take_block();
+      blocks_[index].count = 0;
+      blocks_[index].next = days_[slot];
+      days_[slot] = index;
+      marks_[slot / 64] |= 1ull << (slot % 64);
+    }
+    Block& block = blocks_[index];
+    block.events[block.count++] = event;
+    ++near_;
+  }
+
+  std::uint32_t take_block() {
+    if (free_ == none) {
+      blocks_.emplace_back();
+      return static_cast<std::uint32_t>(blocks_.size() - 1);
+    }
+    const std::uint32_t index = free_;
+    free_ = blocks_[index].next;
+    return index;
+  }
+
+  void turn_to_next_day() {
+    TULLE_CHECK(size_ > 0);
+    today_ = near_ > 0 ? next_marked_day() : far_.front().at >> shift_;
+    // What has come within the year, now that it begins later.
+    while (!far_.empty() && far_.front().at >> shift_ < today_ + static_cast<std::int64_t>(days)) {
+      std::pop_heap(far_.begin(), far_.end(), later);
+      const CalendarEvent event = far_.back();
+      far_.pop_back();
+      TULLE_CHECK(event.at >> shift_ >= today_);
+      insert(event, event.at >> shift_);
+    }
+    take_day();
+  }
+
+  std::int64_t next_marked_day() const {
+    const std::size_t start = slot_of(today_ + 1);
+    std::size_t word = start / 64;
+    std::uint64_t bits = marks_[word] >> (start % 64) << (start % 64);
+    while (bits == 0) {
+      word = (word + 1) % marks_.size();
+      bits = marks_[word];
+    }
+    const std::size_t slot = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+    return today_ + 1 + static_cast<std::int64_t>((slot + days - start) % days);
+  }
+
+  void take_day() {
+    const std::size_t slot = slot_of(today_);
+    for (std::uint32_t index = days_[slot]; index != none;) {
+      Block& block = blocks_[index];
+      now_.insert(now_.end(), block.events.begin(), block.events.begin() + block.count);
+      near_ -= block.count;
+      const std::uint32_t next = block.next;
+      block.next = free_;
+      free_ = index;
+      index = next;
+    }
+    days_[slot] = none;
+    marks_[slot / 64] &= ~(1ull << (slot % 64));
+    std::sort(now_.begin(), now_.end(), later);
+    // The next days' blocks are on their way meanwhile.
+    for (std::size_t ahead = 1; ahead <= 2; ++ahead) {
+      const std::uint32_t index = days_[(slot + ahead) % days];
+      if (index == none) continue;
+      __builtin_prefetch(&blocks_[index]);
+      __builtin_prefetch(&blocks_[index].events[4]);
+    }
+  }
+
+  unsigned shift_;
+  std::int64_t today_ = -1;
+  std::uint64_t size_ = 0;
+  std::uint64_t near_ = 0;  // events in days_
+  std::vector<CalendarEvent> now_;
+  std::array<std::uint32_t, days> days_;  // the first block of each day
+  std::array<std::uint64_t, days / 64> marks_{};
+  std::vector<Block> blocks_;
+  std::uint32_t free_ = none;
+  std::vector<CalendarEvent> far_;
+};
+
+}  // namespace tulle::sim

@@ -1,0 +1,415 @@
+#include "sim/network.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/ip_udp.h"
+
+namespace tulle::sim {
+
+using fabric::Control;
+using fabric::FlowControl;
+using fabric::Frame;
+using fabric::FrameRef;
+using fabric::no_frame;
+
+namespace {
+
+// A host tells of what it has taken in when it is this part of a lane's memory.
+constexpr std::uint32_t parts_of_lane_per_update = 4;
+
+// Of an event's place, the low bits are its kind, the others the port's index.
+constexpr unsigned kind_bits = 3;
+// Events ahead of the present one whose memory is fetched.
+constexpr std::size_t prefetch_distance = 4;
+
+std::uint32_t hash_of(const wire::IpUdp& ip) {
+  std::uint64_t h = std::uint64_t{ip.source.ipv4()} << 32 | ip.destination.ipv4();
+  h = (h ^ ip.source_port) * 0x9E37'79B9'7F4A'7C15;
+  return static_cast<std::uint32_t>(h ^ h >> 32);
+}
+
+device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host) {
+  device::Configuration configuration;
+  configuration.seed = settings.seed << 24 ^ host;
+  configuration.mtu_bytes = settings.host.mtu_bytes;
+  configuration.congestion = settings.host.congestion;
+  configuration.packets_per_turn = 1;
+  return configuration;
+}
+
+// Day of the calendar: such that it holds some tens of events when all hosts send.
+Time day_of(const fabric::Topology& topology) {
+  constexpr std::int64_t packet_bits = 4'096 * 8;
+  constexpr std::int64_t events_per_packet = 24;  // data and acknowledgement, over some links each
+  constexpr std::int64_t events_per_day = 512;
+  const std::int64_t packet_time =
+      packet_bits * 1'000'000 / (topology.links.front().bits_per_second / 1'000'000);
+  return Time{packet_time * events_per_day / (events_per_packet * topology.hosts)};
+}
+
+}  // namespace
+
+Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
+                 const NetworkSettings& settings)
+    : settings_(settings),
+      routes_(routes),
+      calendar_(std::make_unique<Calendar>(day_of(topology))) {
+  const std::uint32_t nodes = topology.hosts + topology.switches;
+  for (std::uint32_t host = 0; host < topology.hosts; ++host) {
+    Host& added = hosts_.emplace_back(configuration_of(settings_, host));
+    const Gid gid = gid_of(host);
+    added.adapter.set_gids({&gid, 1});
+    added.receivers.fill(
+        fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
+  }
+  switches_.reserve(topology.switches);
+  std::uint32_t ports = 0;
+  for (std::uint32_t node = 0; node < nodes; ++node) {
+    first_port_.push_back(ports);
+    ports += topology.ports[node];
+    if (is_host(node)) continue;
+    switches_.emplace_back(settings_.switches, node,
+                           static_cast<std::uint16_t>(topology.ports[node]), settings_.seed,
+                           frames_);
+  }
+  ports_.resize(ports);
+  for (std::uint32_t node = 0; node < nodes; ++node) {
+    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+      ports_[port_index(node, port)].node = node;
+      ports_[port_index(node, port)].number = port;
+    }
+  }
+  for (const fabric::Link& link : topology.links) connect(link);
+  if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
+}
+
+void Network::connect(const fabric::Link& link) {
+  const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
+                               std::uint16_t to_port) {
+    Port& port = ports_[port_index(from, from_port)];
+    port.peer = to;
+    port.peer_port = to_port;
+    port.bits_per_second = link.bits_per_second;
+    constexpr std::int64_t bits_ps_per_byte = 8'000'000'000'000;
+    if (bits_ps_per_byte % link.bits_per_second == 0) {
+      port.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
+    }
+    port.delay = link.delay.ps + (is_host(from) ? settings_.host.send_delay.ps : 0) +
+                 (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
+  };
+  connect_one(link.a, link.a_port, link.b, link.b_port);
+  connect_one(link.b, link.b_port, link.a, link.a_port);
+}
+
+// What InfiniBand's ports tell each other when a link comes up, before any packet.
+void Network::exchange_credits() {
+  for (std::uint32_t node = 0; node < first_port_.size(); ++node) {
+    const std::uint32_t end = node + 1 < first_port_.size()
+                                  ? first_port_[node + 1]
+                                  : static_cast<std::uint32_t>(ports_.size());
+    for (std::uint16_t port = 0; port < end - first_port_[node]; ++port) {
+      const Port& here = ports_[port_index(node, port)];
+      for (std::uint8_t lane = 0; lane < fabric::classes; ++lane) {
+        const std::uint16_t limit =
+            is_host(node) ? hosts_[node].receivers[lane].tell()
+                          : switches_[node - hosts()].credit_receiver(port, lane).tell();
+        Control control;
+        control.kind = Control::Kind::credit;
+        control.credit = {lane, limit};
+        if (is_host(here.peer)) {
+          hosts_[here.peer].senders[lane].update(limit);
+        } else {
+          switches_[here.peer - hosts()].handle_control(now_, here.peer_port, control);
+        }
+      }
+    }
+  }
+}
+
+const link::Overhead& overhead(LinkLayer layer) {
+  return layer == LinkLayer::ethernet ? link::roce_v2_overhead : link::infiniband_overhead;
+}
+
+std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
+  return overhead(settings.link_layer)
+      .stored_bytes(settings.host.mtu_bytes +
+                    static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
+}
+
+// --- the application's side ---
+
+void Network::attend(std::uint32_t host) {
+  kick(host, 0);
+  plan_deadline(host);
+}
+
+void Network::alarm(Time at, std::uint32_t host, std::uint32_t token) {
+  TULLE_CHECK(at >= now_);
+  plan(at.ps, host, 0, application, token);
+}
+
+NetworkEvent Network::run(Time until) {
+  while (!calendar_->empty()) {
+    if (calendar_->next() > until.ps) return {};
+    const CalendarEvent event = calendar_->pop();
+    TULLE_CHECK(event.at >= now_.ps);
+    now_ = Time{event.at};
+    ++events_;
+    if (const CalendarEvent* later = calendar_->peek(prefetch_distance)) prefetch(*later);
+    const Port& port = ports_[event.place >> kind_bits];
+    const auto kind = static_cast<Kind>(event.place & ((1u << kind_bits) - 1));
+    if (kind == application) return {NetworkEvent::Kind::alarm, port.node, event.datum};
+    if (handle(kind, port.node, port.number, event.datum)) {
+      return {NetworkEvent::Kind::host, port.node, 0};
+    }
+  }
+  return {};
+}
+
+// --- events ---
+
+// True: a host has new completions.
+bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum) {
+  switch (kind) {
+    case control:
+      handle_control(node, port, Control::unpacked(datum));
+      break;
+    case arrival:
+      if (!is_host(node)) {
+        arrive_at_switch(node, port, datum);
+        return false;
+      }
+      arrive_at_host(node, datum);
+      break;
+    case port_free:
+      ports_[port_index(node, port)].free_planned = false;
+      kick(node, port);
+      break;
+    case deadline: {
+      Host& host = hosts_[node];
+      // An earlier plan may have taken its place.
+      if (host.deadline_planned == now_) host.deadline_planned = Time::never();
+      host.adapter.handle_deadline(now_);
+      attend(node);
+      break;
+    }
+    default:
+      break;
+  }
+  if (!is_host(node)) return false;
+  Host& host = hosts_[node];
+  if (host.adapter.completions() == host.completions) return false;
+  host.completions = host.adapter.completions();
+  return true;
+}
+
+// Memory that an event soon to come will touch.
+void Network::prefetch(const CalendarEvent& event) {
+  const Port& port = ports_[event.place >> kind_bits];
+  const auto kind = static_cast<Kind>(event.place & ((1u << kind_bits) - 1));
+  if (kind == arrival) frames_.prefetch(event.datum);
+  if (!is_host(port.node)) switches_[port.node - hosts()].prefetch(port.number);
+}
+
+void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
+  fabric::Switch& at = switches_[node - hosts()];
+  const std::uint32_t destination = frames_[ref].destination;
+  std::uint16_t out_port = fabric::Switch::no_port;
+  if (settings_.link_layer == LinkLayer::infiniband &&
+      settings_.switches.path_choice == fabric::PathChoice::flow) {
+    const std::uint16_t forwarded = routes_.port(node, destination);
+    out_port = at.receive(now_, in_port, ref, {&forwarded, 1});
+  } else {
+    out_port = at.receive(now_, in_port, ref, routes_.candidates(node, destination));
+  }
+  if (out_port == fabric::Switch::no_port) {
+    frames_.give(ref);
+  } else {
+    kick(node, out_port);
+  }
+  kick_talkers(node);
+}
+
+void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
+  Host& host = hosts_[number];
+  const Frame& frame = frames_[ref];
+  wire::IpUdp ip;
+  ip.source = gid_of(frame.source);
+  ip.destination = gid_of(frame.destination);
+  ip.source_port = frame.source_port;
+  ip.traffic_class = frame.traffic_class;
+  wire::Packet packet;
+  const wire::Decoded decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
+  TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
+  host.adapter.handle_packet(now_, packet, {nullptr, frame.payload_bytes}, ip);
+  if (settings_.switches.flow_control == FlowControl::credits) {
+    fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
+    receiver.received(frame.buffer_bytes);
+    receiver.released(frame.buffer_bytes);
+    if (receiver.untold() * parts_of_lane_per_update >= receiver.free_blocks()) {
+      host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
+    }
+  }
+  frames_.give(ref);
+  attend(number);
+}
+
+void Network::handle_control(std::uint32_t node, std::uint16_t port, Control control) {
+  if (!is_host(node)) {
+    switches_[node - hosts()].handle_control(now_, port, control);
+    kick(node, port);
+    return;
+  }
+  Host& host = hosts_[node];
+  if (control.kind == Control::Kind::credit) {
+    host.senders[control.credit.lane].update(control.credit.limit);
+  } else {
+    const std::uint8_t before = host.stopped;
+    host.stopped = static_cast<std::uint8_t>((before | control.pause.stop) & ~control.pause.go);
+    if (control.pause.stop != 0) ++host.counters.pauses;
+    if (before == 0 && host.stopped != 0) host.stopped_since = now_;
+    if (before != 0 && host.stopped == 0) {
+      host.counters.paused_ps += (now_ - host.stopped_since).ps;
+    }
+  }
+  kick(node, port);
+}
+
+void Network::plan_deadline(std::uint32_t number) {
+  Host& host = hosts_[number];
+  const Time deadline = std::max(host.adapter.next_deadline(), now_);
+  if (deadline >= host.deadline_planned) return;
+  host.deadline_planned = deadline;
+  plan(deadline.ps, number, 0, Kind::deadline, 0);
+}
+
+void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
+                   std::uint32_t datum) {
+  const auto index = static_cast<std::uint32_t>(port_index(node, port));
+  calendar_->add({at, index << kind_bits | kind, datum});
+}
+
+// --- sending ---
+
+// A port may have something to send: if it is free it does, else when it is.
+void Network::kick(std::uint32_t node, std::uint16_t port_number) {
+  Port& port = ports_[port_index(node, port_number)];
+  if (port.free_planned) return;
+  if (port.busy_until <= now_.ps) {
+    const Control control = pull_control(node, port_number);
+    if (control.kind != Control::Kind::none) {
+      send_control(node, port_number, control);
+    } else {
+      const FrameRef ref =
+          is_host(node) ? pull_from_host(node) : switches_[node - hosts()].pull(now_, port_number);
+      if (ref == no_frame) return;
+      send(node, port_number, ref);
+    }
+  }
+  if (!has_more(node, port_number)) return;
+  port.free_planned = true;
+  plan(port.busy_until, node, port_number, port_free, 0);
+}
+
+void Network::kick_talkers(std::uint32_t node) {
+  fabric::Switch& at = switches_[node - hosts()];
+  for (std::uint16_t port; (port = at.take_talker()) != fabric::Switch::no_port;) kick(node, port);
+}
+
+bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
+  if (is_host(node)) {
+    const Host& host = hosts_[node];
+    return host.untold != 0 || host.adapter.has_ready(host.stopped);
+  }
+  const fabric::Switch& at = switches_[node - hosts()];
+  return at.has_control(port) || at.has_frame(port);
+}
+
+Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
+  if (!is_host(node)) return switches_[node - hosts()].pull_control(port);
+  Host& host = hosts_[node];
+  Control control;
+  if (host.untold == 0) return control;
+  const auto lane = static_cast<std::uint8_t>(std::countr_zero(host.untold));
+  host.untold = static_cast<std::uint8_t>(host.untold & (host.untold - 1));
+  control.kind = Control::Kind::credit;
+  control.credit = {lane, host.receivers[lane].tell()};
+  return control;
+}
+
+FrameRef Network::pull_from_host(std::uint32_t number) {
+  Host& host = hosts_[number];
+  if (!host.adapter.has_ready()) return no_frame;
+  std::uint32_t held_back = host.stopped;
+  if (settings_.switches.flow_control == FlowControl::credits) {
+    const std::uint32_t longest = longest_frame_bytes(settings_);
+    for (std::uint32_t lane = 0; lane < fabric::classes; ++lane) {
+      if (!host.senders[lane].may_send(longest)) held_back |= 1u << lane;
+    }
+    if (host.adapter.has_ready() && !host.adapter.has_ready(held_back)) {
+      ++host.counters.credit_stalls;
+    }
+  }
+  if (!host.adapter.pull_datagram(now_, outgoing_, held_back)) {
+    plan_deadline(number);
+    return no_frame;
+  }
+  const FrameRef ref = frame_of(number, outgoing_);
+  const Frame& frame = frames_[ref];
+  if (settings_.switches.flow_control == FlowControl::credits) {
+    host.senders[frame.service_class].sent(frame.buffer_bytes);
+  }
+  ++host.counters.frames;
+  host.counters.bytes += frame.link_bytes;
+  return ref;
+}
+
+FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
+  const FrameRef ref = frames_.take();
+  Frame& frame = frames_[ref];
+  frame.source = host;
+  frame.destination = datagram.ip.destination.ipv4() - first_address;
+  frame.flow_hash = hash_of(datagram.ip);
+  const link::Overhead& around = overhead(settings_.link_layer);
+  const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
+  frame.buffer_bytes = static_cast<std::uint16_t>(bytes);
+  frame.link_bytes = static_cast<std::uint16_t>(bytes + around.gap_bytes);
+  frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
+  frame.source_port = datagram.ip.source_port;
+  frame.service_class = datagram.service_level % fabric::classes;
+  frame.traffic_class = datagram.ip.traffic_class;
+  frame.header_bytes = static_cast<std::uint8_t>(wire::encode(datagram.packet, frame.header));
+  return ref;
+}
+
+std::int64_t Network::time_on_link(const Port& port, std::uint32_t bytes) const {
+  if (port.picoseconds_per_byte != 0) return port.picoseconds_per_byte * bytes;
+  return std::int64_t{bytes} * 8'000'000'000'000 / port.bits_per_second;
+}
+
+void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) {
+  Port& port = ports_[port_index(node, port_number)];
+  const Frame& frame = frames_[ref];
+  const std::int64_t time = time_on_link(port, frame.link_bytes);
+  port.busy_until = now_.ps + time;
+  // A switch that cuts through acts on the first bit, everyone else on the last.
+  const bool first_bit = settings_.cut_through && !is_host(port.peer);
+  plan((first_bit ? now_.ps : port.busy_until) + port.delay, port.peer, port.peer_port, arrival,
+       ref);
+  ++all_hops_;
+  if (frame.payload_bytes > 0) ++data_hops_;
+  if (!is_host(node)) kick_talkers(node);
+}
+
+void Network::send_control(std::uint32_t node, std::uint16_t port_number, Control control) {
+  Port& port = ports_[port_index(node, port_number)];
+  const std::uint32_t bytes = control.kind == Control::Kind::pause
+                                  ? fabric::pause_link_bytes
+                                  : fabric::credit_update_link_bytes;
+  port.busy_until = now_.ps + time_on_link(port, bytes);
+  plan(port.busy_until + port.delay, port.peer, port.peer_port, Kind::control, control.packed());
+}
+
+}  // namespace tulle::sim

@@ -1,0 +1,167 @@
+#pragma once
+
+// A cluster in virtual time: adapters, switches and the links between them, packet by packet.
+//
+// What decides is not here: adapters and switches are the state machines that they are anywhere.
+// This driver keeps virtual time, and moves frames over links: a port sends one frame after the
+// other at its link's rate, and what is sent arrives a propagation delay later. A frame costs one
+// event, its arrival, where it finds its port free, and a second one, the port's becoming free,
+// where it has to wait.
+//
+// A run is a function of its topology, settings and of what the caller does. Nothing is global, each
+// node draws from a random stream of its own, and events at the same time are ordered by where they
+// happen.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "device/adapter.h"
+#include "fabric/routing.h"
+#include "fabric/switch.h"
+#include "fabric/topology.h"
+#include "link/overhead.h"
+#include "sim/calendar.h"
+
+namespace tulle::sim {
+
+enum class LinkLayer : std::uint8_t { ethernet, infiniband };
+
+struct HostSettings {
+  // From the doorbell to the first bit on the wire, and from the last bit off the wire to the
+  // adapter's having acted on it.
+  Time send_delay;
+  Time receive_delay;
+  std::uint32_t mtu_bytes = 4'096;
+  transport::congestion::Settings congestion;
+};
+
+struct NetworkSettings {
+  std::uint64_t seed = 1;
+  LinkLayer link_layer = LinkLayer::ethernet;
+  // Both as a switch's data sheet gives them: from the first bit in to the first bit out of an empty
+  // switch, cut-through; what storing and forwarding adds is the frame's own length.
+  Time switch_latency;
+  bool cut_through = false;
+  HostSettings host;
+  fabric::SwitchSettings switches;
+};
+
+const link::Overhead& overhead(LinkLayer layer);
+// The most that a frame takes in a buffer.
+std::uint32_t longest_frame_bytes(const NetworkSettings& settings);
+
+// What has just happened that an application may care for.
+struct NetworkEvent {
+  enum class Kind : std::uint8_t { nothing, host, alarm };
+  Kind kind = Kind::nothing;  // nothing: there is nothing left to happen
+  std::uint32_t host = 0;     // host: it has new completions; alarm: whose it is
+  std::uint32_t token = 0;    // alarm
+};
+
+class Network {
+ public:
+  Network(const fabric::Topology& topology, const fabric::Routes& routes,
+          const NetworkSettings& settings);
+
+  std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
+  device::Adapter& adapter(std::uint32_t host) { return hosts_[host].adapter; }
+  const device::Adapter& adapter(std::uint32_t host) const { return hosts_[host].adapter; }
+  static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
+  Time now() const { return now_; }
+
+  // To be called when the application has given a host something to do.
+  void attend(std::uint32_t host);
+  // An event of the application's own.
+  void alarm(Time at, std::uint32_t host, std::uint32_t token);
+  // Lets things happen until one concerns the application, or it is later than `until`.
+  NetworkEvent run(Time until = Time::never());
+
+  // When the next thing happens; never: nothing is left to happen.
+  Time next_event() { return calendar_->empty() ? Time::never() : Time{calendar_->next()}; }
+
+  std::uint64_t events() const { return events_; }
+  // Data packets times the links that they were sent over.
+  std::uint64_t data_packet_hops() const { return data_hops_; }
+  std::uint64_t frames_sent() const { return all_hops_; }
+  const fabric::Switch& switch_at(std::uint32_t node) const { return switches_[node - hosts()]; }
+  // Of what is sent by a port.
+  const fabric::PortCounters& counters(std::uint32_t node, std::uint16_t port) const {
+    return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
+  }
+  const fabric::FramePool& frames() const { return frames_; }
+
+ private:
+  static constexpr std::uint32_t first_address = 0x0A00'0001;  // 10.0.0.1
+
+  // In the order in which they happen at one time and node.
+  enum Kind : std::uint8_t { control, arrival, port_free, deadline, application };
+
+  struct Host {
+    explicit Host(const device::Configuration& configuration) : adapter(configuration) {}
+    device::Adapter adapter;
+    fabric::PortCounters counters;
+    std::uint64_t completions = 0;
+    Time deadline_planned = Time::never();
+    Time stopped_since;
+    std::uint8_t stopped = 0;
+    std::uint8_t untold = 0;  // credits: lanes with an update due
+    std::array<fabric::CreditSender, fabric::classes> senders;
+    std::array<fabric::CreditReceiver, fabric::classes> receivers;
+  };
+  // The sending side of a port; and whose it is, for events that name it.
+  struct Port {
+    std::uint32_t node = 0;
+    std::uint16_t number = 0;
+    std::int64_t busy_until = 0;  // ps
+    std::int64_t delay = 0;       // ps, of the link and of what stands before it
+    std::int64_t picoseconds_per_byte = 0;
+    std::uint32_t peer = 0;
+    std::uint16_t peer_port = 0;
+    bool free_planned = false;
+    std::int64_t bits_per_second = 0;
+  };
+
+  std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
+    return first_port_[node] + port;
+  }
+  bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
+  void connect(const fabric::Link& link);
+  void exchange_credits();
+  bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
+  void prefetch(const CalendarEvent& event);
+  void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
+  void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
+  void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  void kick(std::uint32_t node, std::uint16_t port);
+  void kick_talkers(std::uint32_t node);
+  fabric::FrameRef pull_from_host(std::uint32_t host);
+  fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
+  fabric::Control pull_control(std::uint32_t node, std::uint16_t port);
+  bool has_more(std::uint32_t node, std::uint16_t port) const;
+  void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
+  void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
+  void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
+            std::uint32_t datum);
+  void plan_deadline(std::uint32_t host);
+
+  NetworkSettings settings_;
+  const fabric::Routes& routes_;
+  Time now_;
+  fabric::FramePool frames_;
+  std::deque<Host> hosts_;
+  std::vector<fabric::Switch> switches_;
+  std::vector<std::uint32_t> first_port_;  // of ports_, by node
+  std::vector<Port> ports_;
+  std::unique_ptr<Calendar> calendar_;
+  device::Datagram outgoing_;
+  std::uint64_t events_ = 0;
+  std::uint64_t data_hops_ = 0;
+  std::uint64_t all_hops_ = 0;
+};
+
+}  // namespace tulle::sim

@@ -1,0 +1,214 @@
+#include "workload/player.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tulle::workload {
+
+using verbs::Access;
+using verbs::AccessFlags;
+using verbs::QpAttribute;
+using verbs::QpAttributeMask;
+using verbs::QpState;
+using verbs::VerbsStatus;
+
+namespace {
+
+// One region stands for all of a host's memory; it has a length and no bytes.
+constexpr std::uint64_t memory_bytes = 1ull << 40;
+// Kept apart from others' work request ids by a bit.
+constexpr std::uint64_t receive_bit = 1ull << 32;
+
+AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::remote_write; }
+
+}  // namespace
+
+Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage)
+    : flows_(flows),
+      settings_(settings),
+      stage_(std::move(stage)),
+      hosts_(hosts),
+      flows_at_(hosts),
+      connections_(flows.size()),
+      first_waiting_(flows.size(), nobody),
+      next_waiting_(flows.size(), nobody),
+      results_(flows.size()) {
+  for (std::size_t i = flows.size(); i-- > 0;) {
+    const Flow& flow = flows[i];
+    ++flows_at_[flow.source];
+    ++flows_at_[flow.destination];
+    if (flow.after < 0) continue;
+    const auto before = static_cast<std::size_t>(flow.after);
+    next_waiting_[i] = std::exchange(first_waiting_[before], static_cast<std::int32_t>(i));
+  }
+}
+
+void Player::begin() {
+  for (std::uint32_t i = 0; i < flows_.size(); ++i) {
+    if (flows_[i].after < 0) stage_.alarm(flows_[i].start, flows_[i].source, i);
+  }
+}
+
+Player::Host& Player::host(std::uint32_t number) {
+  Host& host = hosts_[number];
+  if (host.pd != nullptr) return host;
+  device::Adapter& adapter = stage_.adapter(number);
+  VerbsStatus status{};
+  host.pd = adapter.create_pd(status);
+  // Each flow completes once at either end, and is polled at once; a host with many flows never has
+  // more than some of them complete at one time.
+  constexpr std::uint32_t entries_max = 1'024;
+  host.cq = adapter.create_cq(std::min(flows_at_[number] + 2, entries_max), nullptr, status);
+  host.memory = adapter.register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
+  TULLE_CHECK(host.pd != nullptr && host.cq != nullptr && host.memory != nullptr);
+  return host;
+}
+
+void Player::start(Time now, std::uint32_t flow) {
+  results_[flow].start = now;
+  connect(now, flow);
+  post(now, flow);
+  stage_.attend(flows_[flow].source);
+}
+
+void Player::connect(Time now, std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  const auto messages =
+      static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
+  Connection& connection = connections_[index];
+  connection.sender = create_end(flow.source, messages, 0);
+  connection.receiver = create_end(flow.destination, 0, first_waiting_[index] == nobody ? 0 : 1);
+  connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source);
+  connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination);
+}
+
+transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t sends,
+                                         std::uint32_t receives) {
+  Host& at = host(number);
+  transport::QueuePairInit init;
+  init.pd = at.pd;
+  init.send_cq = init.receive_cq = at.cq;
+  init.send_work_requests = sends;
+  init.receive_work_requests = receives;
+  init.send_sges = init.receive_sges = 1;
+  VerbsStatus status{};
+  transport::QueuePair* qp = stage_.adapter(number).create_qp(init, status);
+  TULLE_CHECK(qp != nullptr);
+  return qp;
+}
+
+// The ladder, RESET to RTS (IBTA 10.3.1).
+void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
+                         std::uint32_t peer_host) {
+  device::Adapter& adapter = stage_.adapter(number);
+  transport::QueuePairAttributes attributes;
+  attributes.state = QpState::init;
+  attributes.access = remote_write();
+  VerbsStatus status =
+      adapter.modify(qp, now, attributes,
+                     QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
+                         QpAttribute::port | QpAttribute::access_flags);
+  TULLE_CHECK(status == VerbsStatus::ok);
+  attributes.state = QpState::rtr;
+  attributes.path_mtu = settings_.path_mtu;
+  attributes.destination_qp = peer;
+  attributes.address.destination = stage_.gid(peer_host);
+  attributes.address.service_level = settings_.service_level;
+  attributes.address.traffic_class = settings_.traffic_class;
+  status =
+      adapter.modify(qp, now, attributes,
+                     QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
+                         QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
+                         QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
+  TULLE_CHECK(status == VerbsStatus::ok);
+  attributes.state = QpState::rts;
+  attributes.timeout = settings_.timeout;
+  attributes.retry_count = settings_.retry_count;
+  attributes.rnr_retry = settings_.retry_count;
+  status = adapter.modify(qp, now, attributes,
+                          QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
+                              QpAttribute::retry_count | QpAttribute::rnr_retry |
+                              QpAttribute::sq_psn | QpAttribute::max_rd_atomic);
+  TULLE_CHECK(status == VerbsStatus::ok);
+}
+
+void Player::post(Time now, std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  const Connection& connection = connections_[index];
+  const bool somebody_waits = first_waiting_[index] != nobody;
+  VerbsStatus status = VerbsStatus::ok;
+  if (somebody_waits) {
+    verbs::ReceiveRequest receive;
+    receive.wr_id = receive_bit | index;
+    status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
+  for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
+    const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
+    const bool last = offset + bytes == flow.bytes;
+    const verbs::Sge sge{0, static_cast<std::uint32_t>(bytes), hosts_[flow.source].memory->lkey()};
+    verbs::SendRequest request;
+    request.wr_id = index;
+    request.opcode =
+        last && somebody_waits ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
+    if (last) request.flags |= verbs::SendFlag::signaled;
+    request.sges = {&sge, 1};
+    request.rkey = hosts_[flow.destination].memory->rkey();
+    status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
+}
+
+void Player::handle_completions(Time now, std::uint32_t number) {
+  std::array<verbs::Completion, 16> completions;
+  for (;;) {
+    const std::uint32_t count = hosts_[number].cq->poll(completions);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const verbs::Completion& completion = completions[i];
+      const auto flow = static_cast<std::uint32_t>(completion.wr_id);
+      if ((completion.wr_id & receive_bit) == 0) {
+        finish(now, flow, completion.status);
+      } else if (completion.status == verbs::CompletionStatus::success) {
+        arrived(now, flow);
+      }
+    }
+    if (count < completions.size()) return;
+  }
+}
+
+void Player::arrived(Time now, std::uint32_t flow) {
+  for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
+    const auto waiting = static_cast<std::uint32_t>(next);
+    next = next_waiting_[waiting];
+    if (flows_[waiting].start > now) {
+      stage_.alarm(flows_[waiting].start, flows_[waiting].source, waiting);
+    } else {
+      start(now, waiting);
+    }
+  }
+}
+
+void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
+  FlowResult& result = results_[index];
+  if (connections_[index].sender == nullptr) return;  // more of a failed one
+  result.status = status;
+  if (status == verbs::CompletionStatus::success) {
+    result.end = now;
+    ++finished_;
+    bytes_done_ += flows_[index].bytes;
+  } else {
+    ++failed_;
+  }
+  // An ordinary queue pair waits idle for more to do; these are not used again.
+  Connection& connection = connections_[index];
+  const VerbsStatus sender = stage_.adapter(flows_[index].source).destroy(connection.sender);
+  const VerbsStatus receiver =
+      stage_.adapter(flows_[index].destination).destroy(connection.receiver);
+  TULLE_CHECK(sender == VerbsStatus::ok && receiver == VerbsStatus::ok);
+  connection = {};
+}
+
+}  // namespace tulle::workload

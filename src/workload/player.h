@@ -1,0 +1,96 @@
+#pragma once
+
+// Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
+// and one RDMA WRITE (of which the receiver is told, where another flow waits for it). It knows
+// adapters alone, so that it runs wherever they do.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/time.h"
+#include "device/adapter.h"
+#include "verbs/types.h"
+#include "workload/flows.h"
+
+namespace tulle::workload {
+
+// What moves the adapters.
+struct Stage {
+  std::function<device::Adapter&(std::uint32_t host)> adapter;
+  // Something was posted at a host.
+  std::function<void(std::uint32_t host)> attend;
+  // handle_alarm() is to be called then.
+  std::function<void(Time at, std::uint32_t host, std::uint32_t token)> alarm;
+  std::function<Gid(std::uint32_t host)> gid;
+};
+
+struct PlayerSettings {
+  verbs::Mtu path_mtu = verbs::Mtu::b4096;
+  std::uint8_t service_level = 0;
+  std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
+  std::uint8_t timeout = 14;       // IBTA's code: 4.096 us * 2^n; adapters' usual default
+  std::uint8_t retry_count = 7;
+  std::uint64_t seed = 1;
+};
+
+struct FlowResult {
+  Time start = Time::never();  // when it was posted
+  Time end = Time::never();    // when its last byte was acknowledged; never: it was not
+  verbs::CompletionStatus status = verbs::CompletionStatus::success;
+};
+
+class Player {
+ public:
+  Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);
+
+  // Sets alarms for the flows that wait for nothing.
+  void begin();
+  void handle_alarm(Time now, std::uint32_t token) { start(now, token); }
+  // A host has new completions.
+  void handle_completions(Time now, std::uint32_t host);
+
+  const std::vector<FlowResult>& results() const { return results_; }
+  std::uint64_t finished() const { return finished_; }
+  std::uint64_t failed() const { return failed_; }
+  std::uint64_t bytes_done() const { return bytes_done_; }
+
+ private:
+  static constexpr std::uint64_t message_bytes_max = 1u << 30;
+  static constexpr std::int32_t nobody = -1;
+  struct Host {
+    verbs::ProtectionDomain* pd = nullptr;
+    verbs::CompletionQueue* cq = nullptr;
+    verbs::MemoryRegion* memory = nullptr;
+  };
+  struct Connection {
+    transport::QueuePair* sender = nullptr;
+    transport::QueuePair* receiver = nullptr;
+  };
+
+  Host& host(std::uint32_t number);
+  void start(Time now, std::uint32_t flow);
+  void connect(Time now, std::uint32_t flow);
+  transport::QueuePair* create_end(std::uint32_t number, std::uint32_t sends,
+                                   std::uint32_t receives);
+  void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
+                   std::uint32_t peer_host);
+  void post(Time now, std::uint32_t flow);
+  void arrived(Time now, std::uint32_t flow);
+  void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
+
+  const Flows& flows_;
+  PlayerSettings settings_;
+  Stage stage_;
+  std::vector<Host> hosts_;
+  std::vector<std::uint32_t> flows_at_;      // by host, for the size of its completion queue
+  std::vector<Connection> connections_;      // by flow
+  std::vector<std::int32_t> first_waiting_;  // by flow: a list of those that wait for it
+  std::vector<std::int32_t> next_waiting_;
+  std::vector<FlowResult> results_;
+  std::uint64_t finished_ = 0;
+  std::uint64_t failed_ = 0;
+  std::uint64_t bytes_done_ = 0;
+};
+
+}  // namespace tulle::workload
