@@ -22,7 +22,13 @@ struct Row {
   std::size_t line = 0;
 };
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+// For an error's one line: the beginning, and nothing that would break the line.
+std::string quoted(std::string_view text) {
+  std::string quoted = "\"" + std::string(text.substr(0, 60)) + "\"";
+  std::replace_if(
+      quoted.begin(), quoted.end(), [](char c) { return c >= 0 && c < ' '; }, '?');
+  return quoted;
+}
 
 template <typename Number>
 std::optional<Number> parse(std::string_view text) {
@@ -80,7 +86,7 @@ class Reader {
       if (!seen_header) {
         if (line != header) {
           return error(line_number, "the first line must be the header " + std::string(header) +
-                                        ", not " + quoted(line.substr(0, 60)));
+                                        ", not " + quoted(line));
         }
         seen_header = true;
         continue;

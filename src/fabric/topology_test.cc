@@ -256,6 +256,8 @@ TEST(TopologyCsv, ErrorsNameFileAndLine) {
             "net.csv:2: there are 3 columns; write the four of a,b,gbps,delay_ns");
   EXPECT_EQ(error("0,2,100,1\nx,2,100,1\n"),
             "net.csv:3: a node is a number from 0 to 4194303, not \"x\"");
+  EXPECT_EQ(error("a\rb,2,100,1\n"),
+            "net.csv:2: a node is a number from 0 to 4194303, not \"a?b\"");
   EXPECT_EQ(error("-1,2,100,1\n"), "net.csv:2: a node is a number from 0 to 4194303, not \"-1\"");
   EXPECT_EQ(error("0,4194304,100,1\n"),
             "net.csv:2: a node is a number from 0 to 4194303, not \"4194304\"");
