@@ -30,8 +30,8 @@ struct Hop {
 // The virtual lane on which the packet leaves. Empty: it stays on lane 0.
 using VlMap = std::function<std::uint8_t(const Hop&)>;
 
-// Torus under dimension_ordered, 2 lanes: lane 0 along each ring until the packet crosses the ring's
-// wrap-around link, lane 1 from there to the ring's end. `topology` must be a torus.
+// Torus under dimension_ordered, 2 lanes: lane 0 along each ring until the packet crosses its
+// wrap-around link, lane 1 from there to the end of the ring. `topology` must be a torus.
 VlMap torus_dateline(const Topology& topology);
 
 // Dragonfly under dragonfly_minimal, 2 lanes: lane 0 up to and on the global link, lane 1 after it.

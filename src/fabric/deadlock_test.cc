@@ -17,7 +17,7 @@ Topology built(Result<Topology> result) {
 DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettings& settings = {}) {
   auto routes = compute_routes(t, {.kind = kind});
   EXPECT_TRUE(routes) << routes.error().message;
-  const DeadlockReport report = check_deadlock(t, *routes, settings);
+  DeadlockReport report = check_deadlock(t, *routes, settings);
   // A cycle must be one: each channel ends where the next begins.
   const Wiring wiring(t);
   for (std::size_t i = 0; i < report.cycle.size(); ++i) {

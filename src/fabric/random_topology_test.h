@@ -3,6 +3,9 @@
 // For tests: connected graphs without any order, from a seed.
 
 #include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "fabric/topology.h"
@@ -17,12 +20,17 @@ inline Topology random_topology(std::uint64_t seed) {
     return static_cast<std::uint32_t>(random.below(bound));
   };
   const std::uint32_t switches = 2 + draw(24), hosts = 2 + draw(39);
+  // In a random order, so that numbers say nothing about where a switch is.
+  std::vector<std::uint32_t> node(switches);
+  std::iota(node.begin(), node.end(), hosts);
+  for (std::uint32_t i = switches - 1; i > 0; --i) std::swap(node[i], node[draw(i + 1)]);
+
   TopologyBuilder build(hosts, switches, Tiers{});
-  for (std::uint32_t host = 0; host < hosts; ++host) build.link(host, hosts + draw(switches), {});
-  for (std::uint32_t i = 1; i < switches; ++i) build.link(hosts + i, hosts + draw(i), {});
+  for (std::uint32_t host = 0; host < hosts; ++host) build.link(host, node[draw(switches)], {});
+  for (std::uint32_t i = 1; i < switches; ++i) build.link(node[i], node[draw(i)], {});
   for (std::uint32_t n = draw(2 * switches + 1); n > 0; --n) {
     const std::uint32_t a = draw(switches), b = draw(switches);
-    if (a != b) build.link(hosts + a, hosts + b, {});
+    if (a != b) build.link(node[a], node[b], {});
   }
   return build.take();
 }

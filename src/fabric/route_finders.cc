@@ -168,13 +168,10 @@ void DragonflyFinder::find(std::uint32_t destination, PortSets& ports) {
   const std::uint32_t group = group_of(destination);
   direct_.assign(graph_.size(), unreachable);
   direct_[destination] = 0;
-  for (std::uint32_t i = 0; i < routers_per_group_; ++i) {
-    const std::uint32_t router = group * routers_per_group_ + i;
-    for (const SwitchGraph::Edge& edge : graph_.edges(router)) {
-      if (edge.to != destination) continue;
-      direct_[router] = 1;
-      ports.add(router, edge.port);
-    }
+  for (const SwitchGraph::Edge& edge : graph_.edges(destination)) {
+    if (group_of(edge.to) != group) continue;
+    direct_[edge.to] = 1;
+    ports.add(edge.to, edge.to_port);
   }
   for (std::uint32_t router = 0; router < graph_.size(); ++router) {
     if (group_of(router) == group) continue;

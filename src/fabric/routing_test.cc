@@ -317,6 +317,13 @@ TEST(Routing, DimensionOrderedFinishesADimensionBeforeTheNext) {
       "dimension_ordered routing: the topology is no torus; take shortest or up_down");
 }
 
+TEST(Routing, DimensionOrderedTakesBothWaysWhereTheyAreEqual) {
+  const Topology ring = built(torus({.size = {6}}));
+  const Routes routes = routed(ring, RoutingKind::dimension_ordered);
+  EXPECT_EQ(routes.candidates(ring.hosts, 2).size(), 1u);
+  EXPECT_EQ(routes.candidates(ring.hosts, 3).size(), 2u);
+}
+
 TEST(Routing, DragonflyTakesOneGlobalLink) {
   for (const std::uint32_t groups : {0u, 4u, 2u}) {
     const Topology t = built(dragonfly({.groups = groups}));
