@@ -20,21 +20,32 @@ inline constexpr FrameRef no_frame = 0xFFFF'FFFF;
 
 inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or virtual lanes
 
-struct Frame {
-  FrameRef next = no_frame;  // behind it in a queue
-  std::uint32_t source = 0;  // hosts
+// One cache line: a frame is touched by every switch on its way, and no two by one of them in a row.
+struct alignas(64) Frame {
+  static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH; no XRC yet
+
+  FrameRef next = no_frame;   // behind it in a queue
+  std::uint32_t source = 0;   // hosts
   std::uint32_t destination = 0;
-  std::uint32_t flow_hash = 0;     // of what equal-cost paths are chosen by
-  std::uint16_t link_bytes = 0;    // what takes time on a link, preamble and gap included
   std::uint16_t buffer_bytes = 0;  // what takes room in a switch
   std::uint16_t payload_bytes = 0;
   std::uint16_t source_port = 0;  // UDP
   std::uint16_t in_port = 0;      // by which it came into the switch that holds it
+  std::uint8_t gap_bytes = 0;     // what takes time on a link beside buffer_bytes
   std::uint8_t service_class = 0;
   std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
   std::uint8_t header_bytes = 0;
-  std::array<std::byte, wire::header_bytes_max> header;
+  std::array<std::byte, header_bytes_max> header;
+
+  std::uint32_t link_bytes() const { return std::uint32_t{buffer_bytes} + gap_bytes; }
+  // Of what equal-cost paths are chosen by: the addresses and ports of its flow.
+  std::uint32_t flow_hash() const {
+    std::uint64_t h = std::uint64_t{source} << 32 | destination;
+    h = (h ^ std::uint64_t{source_port} << 24) * 0x9E37'79B9'7F4A'7C15;
+    return static_cast<std::uint32_t>(h >> 32);
+  }
 };
+static_assert(sizeof(Frame) == 64);
 
 // RFC 3168, the low two bits of the traffic class.
 inline constexpr std::uint8_t ecn_mask = 3;
@@ -48,9 +59,7 @@ class FramePool {
   Frame& operator[](FrameRef ref) { return blocks_[ref / block_frames][ref % block_frames]; }
 
   void prefetch(FrameRef ref) {
-    const Frame& frame = (*this)[ref];
-    __builtin_prefetch(&frame);
-    __builtin_prefetch(&frame.header[sizeof(frame.header) - 1]);
+    __builtin_prefetch(&(*this)[ref]);
   }
 
   FrameRef take() {

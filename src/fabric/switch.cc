@@ -77,7 +77,8 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
                              std::span<const std::uint16_t> candidates) {
   const std::size_t count = candidates.size();
   if (count == 1) return candidates[0];
-  const std::uint32_t hash = mixed(frame.flow_hash ^ salt_);
+  const std::uint32_t flow_hash = frame.flow_hash();
+  const std::uint32_t hash = mixed(flow_hash ^ salt_);
   switch (settings_->path_choice) {
     case PathChoice::flow:
       return candidates[scaled(hash, count)];
@@ -87,10 +88,10 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
       return least_loaded(candidates, sprayed_++ % static_cast<std::uint32_t>(count));
     case PathChoice::flowlet: {
       Flowlet& flowlet = flowlets_[hash % flowlets];
-      const bool goes_on = flowlet.port != no_port && flowlet.flow_hash == frame.flow_hash &&
+      const bool goes_on = flowlet.port != no_port && flowlet.flow_hash == flow_hash &&
                            now < flowlet.last + settings_->flowlet_gap;
       if (!goes_on) {
-        flowlet.flow_hash = frame.flow_hash;
+        flowlet.flow_hash = flow_hash;
         flowlet.port = least_loaded(candidates, scaled(hash, count));
       }
       flowlet.last = now;
@@ -98,6 +99,21 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
     }
   }
   return candidates[0];
+}
+
+void Switch::prefetch(const Frame& frame, std::span<const std::uint16_t> candidates) const {
+  if (candidates.empty()) return;
+  std::size_t index = 0;
+  if (candidates.size() > 1 && settings_->path_choice == PathChoice::flow) {
+    index = scaled(mixed(frame.flow_hash() ^ salt_), candidates.size());
+  }
+  __builtin_prefetch(&ports_[candidates[index]]);
+}
+
+void Switch::prefetch_first(std::uint16_t port) {
+  const std::uint8_t waiting = ports_[port].waiting;
+  if (waiting == 0) return;
+  frames_->prefetch(ports_[port].of_class[std::countr_zero(waiting)].first);
 }
 
 // Of equal ones the first at or after `first`.
@@ -304,7 +320,7 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
     credits_[port_number * classes + c].sender.sent(frame.buffer_bytes);
   }
   ++port.counters.frames;
-  port.counters.bytes += frame.link_bytes;
+  port.counters.bytes += frame.link_bytes();
   return ref;
 }
 
@@ -323,7 +339,7 @@ std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
       Class& queue = port.of_class[c];
       if (!port.turn_begun) queue.deficit += settings_->quantum_bytes[c];
       port.turn_begun = true;
-      const std::uint32_t bytes = (*frames_)[queue.first].link_bytes;
+      const std::uint32_t bytes = (*frames_)[queue.first].link_bytes();
       if (queue.deficit >= bytes) {
         queue.deficit -= bytes;
         return static_cast<std::uint8_t>(c);

@@ -109,8 +109,11 @@ class Switch {
   }
 
   const PortCounters& counters(std::uint16_t port) const { return ports_[port].counters; }
-  // Fetches what the next frame at a port will touch.
+  // Fetch what a frame that comes in at a port, and one that is to go by one of some, will touch.
   void prefetch(std::uint16_t port) const { __builtin_prefetch(&ports_[port]); }
+  void prefetch(const Frame& frame, std::span<const std::uint16_t> candidates) const;
+  // And what a port that is about to be free will.
+  void prefetch_first(std::uint16_t port);
   std::uint16_t ports() const { return static_cast<std::uint16_t>(ports_.size()); }
   std::uint64_t bytes_held() const { return shared_bytes_ + headroom_bytes_; }
   std::uint64_t bytes_held_max() const { return held_max_; }

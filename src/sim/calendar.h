@@ -13,6 +13,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -72,6 +73,17 @@ class Calendar {
     now_.pop_back();
     --size_;
     return event;
+  }
+  // Whether a day has begun since this was last asked.
+  bool take_new_day() { return std::exchange(new_day_, false); }
+  // The next day's events as far as they are known, in no order.
+  template <typename Visit>
+  void visit_tomorrow(Visit visit) const {
+    for (std::uint32_t index = days_[slot_of(today_ + 1)]; index != none;) {
+      const Block& block = blocks_[index];
+      for (std::uint32_t i = 0; i < block.count; ++i) visit(block.events[i]);
+      index = block.next;
+    }
   }
   // The event that comes `ahead` after the next one, if it is known already; else null. What it
   // will touch can be fetched meanwhile.
@@ -164,8 +176,9 @@ class Calendar {
     days_[slot] = none;
     marks_[slot / 64] &= ~(1ull << (slot % 64));
     std::sort(now_.begin(), now_.end(), later);
+    new_day_ = true;
     // The next days' blocks are on their way meanwhile.
-    for (std::size_t ahead = 1; ahead <= 2; ++ahead) {
+    for (std::size_t ahead = 2; ahead <= 3; ++ahead) {
       const std::uint32_t index = days_[(slot + ahead) % days];
       if (index == none) continue;
       __builtin_prefetch(&blocks_[index]);
@@ -174,6 +187,7 @@ class Calendar {
   }
 
   unsigned shift_;
+  bool new_day_ = false;
   std::int64_t today_ = -1;
   std::uint64_t size_ = 0;
   std::uint64_t near_ = 0;  // events in days_

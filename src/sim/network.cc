@@ -20,14 +20,9 @@ constexpr std::uint32_t parts_of_lane_per_update = 4;
 
 // Of an event's place, the low bits are its kind, the others the port's index.
 constexpr unsigned kind_bits = 3;
+constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
 // Events ahead of the present one whose memory is fetched.
 constexpr std::size_t prefetch_distance = 4;
-
-std::uint32_t hash_of(const wire::IpUdp& ip) {
-  std::uint64_t h = std::uint64_t{ip.source.ipv4()} << 32 | ip.destination.ipv4();
-  h = (h ^ ip.source_port) * 0x9E37'79B9'7F4A'7C15;
-  return static_cast<std::uint32_t>(h ^ h >> 32);
-}
 
 device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host) {
   device::Configuration configuration;
@@ -42,7 +37,7 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
 Time day_of(const fabric::Topology& topology) {
   constexpr std::int64_t packet_bits = 4'096 * 8;
   constexpr std::int64_t events_per_packet = 24;  // data and acknowledgement, over some links each
-  constexpr std::int64_t events_per_day = 512;
+  constexpr std::int64_t events_per_day = 128;
   const std::int64_t packet_time =
       packet_bits * 1'000'000 / (topology.links.front().bits_per_second / 1'000'000);
   return Time{packet_time * events_per_day / (events_per_packet * topology.hosts)};
@@ -54,6 +49,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
                  const NetworkSettings& settings)
     : settings_(settings),
       routes_(routes),
+      hosts_(topology.hosts),
       calendar_(std::make_unique<Calendar>(day_of(topology))) {
   const std::uint32_t nodes = topology.hosts + topology.switches;
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
@@ -156,9 +152,12 @@ NetworkEvent Network::run(Time until) {
     TULLE_CHECK(event.at >= now_.ps);
     now_ = Time{event.at};
     ++events_;
-    if (const CalendarEvent* later = calendar_->peek(prefetch_distance)) prefetch(*later);
+    if (calendar_->take_new_day()) {
+      calendar_->visit_tomorrow([this](const CalendarEvent& later) { prefetch_early(later); });
+    }
+    if (const CalendarEvent* later = calendar_->peek(prefetch_distance)) prefetch_late(*later);
     const Port& port = ports_[event.place >> kind_bits];
-    const auto kind = static_cast<Kind>(event.place & ((1u << kind_bits) - 1));
+    const auto kind = static_cast<Kind>(event.place & kind_mask);
     if (kind == application) return {NetworkEvent::Kind::alarm, port.node, event.datum};
     if (handle(kind, port.node, port.number, event.datum)) {
       return {NetworkEvent::Kind::host, port.node, 0};
@@ -204,12 +203,36 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
   return true;
 }
 
-// Memory that an event soon to come will touch.
-void Network::prefetch(const CalendarEvent& event) {
+// Memory that tomorrow's events will touch. A cluster does not fit in a cache, so that without this
+// most of the time would be spent waiting for it.
+void Network::prefetch_early(const CalendarEvent& event) {
   const Port& port = ports_[event.place >> kind_bits];
-  const auto kind = static_cast<Kind>(event.place & ((1u << kind_bits) - 1));
-  if (kind == arrival) frames_.prefetch(event.datum);
-  if (!is_host(port.node)) switches_[port.node - hosts()].prefetch(port.number);
+  if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
+  if (is_host(port.node)) {
+    hosts_[port.node].adapter.prefetch();
+  } else {
+    switches_[port.node - hosts()].prefetch(port.number);
+  }
+}
+
+// What is known once that is there: soon before the event.
+void Network::prefetch_late(const CalendarEvent& event) {
+  const Port& port = ports_[event.place >> kind_bits];
+  const auto kind = static_cast<Kind>(event.place & kind_mask);
+  if (is_host(port.node)) {
+    if (kind == arrival) {
+      const Frame& frame = frames_[event.datum];
+      hosts_[port.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
+    }
+    return;
+  }
+  fabric::Switch& at = switches_[port.node - hosts()];
+  if (kind == arrival) {
+    const Frame& frame = frames_[event.datum];
+    at.prefetch(frame, routes_.candidates(port.node, frame.destination));
+  } else if (kind == port_free) {
+    at.prefetch_first(port.number);
+  }
 }
 
 void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
@@ -362,7 +385,7 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
     host.senders[frame.service_class].sent(frame.buffer_bytes);
   }
   ++host.counters.frames;
-  host.counters.bytes += frame.link_bytes;
+  host.counters.bytes += frame.link_bytes();
   return ref;
 }
 
@@ -371,15 +394,15 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   Frame& frame = frames_[ref];
   frame.source = host;
   frame.destination = datagram.ip.destination.ipv4() - first_address;
-  frame.flow_hash = hash_of(datagram.ip);
   const link::Overhead& around = overhead(settings_.link_layer);
   const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
   frame.buffer_bytes = static_cast<std::uint16_t>(bytes);
-  frame.link_bytes = static_cast<std::uint16_t>(bytes + around.gap_bytes);
+  frame.gap_bytes = static_cast<std::uint8_t>(around.gap_bytes);
   frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
   frame.source_port = datagram.ip.source_port;
   frame.service_class = datagram.service_level % fabric::classes;
   frame.traffic_class = datagram.ip.traffic_class;
+  TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = static_cast<std::uint8_t>(wire::encode(datagram.packet, frame.header));
   return ref;
 }
@@ -392,7 +415,7 @@ std::int64_t Network::time_on_link(const Port& port, std::uint32_t bytes) const 
 void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) {
   Port& port = ports_[port_index(node, port_number)];
   const Frame& frame = frames_[ref];
-  const std::int64_t time = time_on_link(port, frame.link_bytes);
+  const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
   // A switch that cuts through acts on the first bit, everyone else on the last.
   const bool first_bit = settings_.cut_through && !is_host(port.peer);

@@ -13,11 +13,11 @@
 // happen.
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/fixed_array.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "fabric/routing.h"
@@ -132,7 +132,8 @@ class Network {
   void connect(const fabric::Link& link);
   void exchange_credits();
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
-  void prefetch(const CalendarEvent& event);
+  void prefetch_early(const CalendarEvent& event);
+  void prefetch_late(const CalendarEvent& event);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
   void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
@@ -153,7 +154,7 @@ class Network {
   const fabric::Routes& routes_;
   Time now_;
   fabric::FramePool frames_;
-  std::deque<Host> hosts_;
+  FixedArray<Host> hosts_;
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
   std::vector<Port> ports_;

@@ -116,6 +116,12 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
 
 }  // namespace
 
+QpNumber peek_destination_qp(std::span<const std::byte> headers) {
+  Bth bth;
+  std::memcpy(&bth, headers.data(), sizeof(bth));
+  return QpNumber(bth.destination_qp);
+}
+
 std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }
 
 std::size_t encode(const Packet& packet, std::span<std::byte> out) {

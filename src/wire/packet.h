@@ -84,6 +84,9 @@ inline constexpr std::size_t header_bytes_max = 12 + 4 + 28;
 // Bytes of BTH and extension headers for an opcode; 0 for an opcode that is not in the table.
 std::size_t header_bytes(Opcode opcode);
 
+// The destination queue pair of a packet's headers, of at least 12 bytes, which are not checked.
+QpNumber peek_destination_qp(std::span<const std::byte> headers);
+
 // Writes BTH and extension headers into `out`, which is at least header_bytes(packet.opcode) long
 // (header_bytes_max always is); returns the bytes written. Reserved bits are sent as zero. The
 // opcode must be in the table.
