@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -177,10 +178,28 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
+// Large pages for all memory, where the system has them: a cluster's state is touched all over, and a
+// look-up of its page would cost more than the memory itself. The C library reads this when a program
+// starts, so this one starts again.
+void take_large_pages() {
+  constexpr char variable[] = "GLIBC_TUNABLES";
+  if (getenv(variable) != nullptr) return;
+  setenv(variable, "glibc.malloc.hugetlb=1", 1);
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv("/proc/self/exe", pointers.data());
+  // It goes on as it is.
+}
+
 }  // namespace
 
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
+  take_large_pages();
   auto scenario = options.scenario.empty()
                       ? from_tables(options)
                       : Scenario::read(find_scenario(options.scenario), options.set);

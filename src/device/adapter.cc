@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace tulle::device {
 
@@ -30,7 +31,7 @@ Adapter::Adapter(const Configuration& configuration)
 Adapter::~Adapter() = default;
 
 void Adapter::set_gids(std::span<const Gid> gids) {
-  gids_.assign(gids.begin(), gids.begin() + std::min<std::size_t>(gids.size(), 256));
+  hot_.gids.assign(gids.begin(), gids.begin() + std::min<std::size_t>(gids.size(), 256));
 }
 
 // --- packets and time ---
@@ -80,19 +81,19 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
 }
 
 bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {
-  if (notifying_.first != nullptr && pull_notification(out, held_back_levels)) return true;
+  if (hot_.notifying.first != nullptr && pull_notification(out, held_back_levels)) return true;
   constexpr std::uint32_t answers = (1u << levels) - 1;
   for (;;) {
-    std::uint32_t open = ready_lists_ & ~(held_back_levels | held_back_levels << levels);
+    std::uint32_t open = hot_.ready_lists & ~(held_back_levels | held_back_levels << levels);
     if (open == 0) return false;
     const std::uint32_t first_list = (open & answers) != 0 ? 0 : levels;
     open = open >> first_list & answers;
     // The next level in turn that has something.
-    const std::uint32_t from_next = open >> next_level_ << next_level_;
+    const std::uint32_t from_next = open >> hot_.next_level << hot_.next_level;
     const auto level =
         static_cast<std::uint32_t>(std::countr_zero(from_next != 0 ? from_next : open));
-    if (!pull_from(now, *ready_[first_list + level].first, out)) continue;
-    next_level_ = level + 1 < levels ? level + 1 : 0;
+    if (!pull_from(now, *hot_.ready[first_list + level].first, out)) continue;
+    hot_.next_level = level + 1 < levels ? level + 1 : 0;
     return true;
   }
 }
@@ -108,7 +109,7 @@ bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
   counters_.bytes_sent += out.udp_payload_bytes();
   watch_deadline(qp);
   const bool turn_ends =
-      ++turn_packets_ >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
+      ++hot_.turn_packets >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
   const bool has_answered = qp.scheduled_list < levels && !qp.has_answers();
   if (turn_ends || has_answered || !qp.has_work()) {
     unschedule(qp);
@@ -121,7 +122,7 @@ bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
 bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   const std::uint8_t level = environment_.congestion.notification_service_level;
   if ((held_back_levels >> level & 1) != 0) return false;
-  QueuePair& qp = *notifying_.first;
+  QueuePair& qp = *hot_.notifying.first;
   forget_notification(qp);
   qp.emit_notification(out);
   address(qp, out);
@@ -136,16 +137,16 @@ void Adapter::notify(QueuePair& qp) {
   if (qp.notification_due) return;
   qp.notification_due = true;
   qp.next_notification = nullptr;
-  (notifying_.last != nullptr ? notifying_.last->next_notification : notifying_.first) = &qp;
-  notifying_.last = &qp;
+  (hot_.notifying.last != nullptr ? hot_.notifying.last->next_notification : hot_.notifying.first) = &qp;
+  hot_.notifying.last = &qp;
 }
 
 void Adapter::forget_notification(QueuePair& qp) {
   if (!qp.notification_due) return;
   QueuePair* previous = nullptr;
-  for (QueuePair* at = notifying_.first; at != &qp; at = at->next_notification) previous = at;
-  (previous != nullptr ? previous->next_notification : notifying_.first) = qp.next_notification;
-  if (notifying_.last == &qp) notifying_.last = previous;
+  for (QueuePair* at = hot_.notifying.first; at != &qp; at = at->next_notification) previous = at;
+  (previous != nullptr ? previous->next_notification : hot_.notifying.first) = qp.next_notification;
+  if (hot_.notifying.last == &qp) hot_.notifying.last = previous;
   qp.notification_due = false;
 }
 
@@ -153,7 +154,7 @@ void Adapter::address(const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& path = *out.path;
   out.service_level = path.service_level;
   out.ip = {};
-  if (path.source_gid_index < gids_.size()) out.ip.source = gids_[path.source_gid_index];
+  if (path.source_gid_index < hot_.gids.size()) out.ip.source = hot_.gids[path.source_gid_index];
   out.ip.destination = path.destination;
   out.ip.traffic_class = path.traffic_class;
   out.ip.hop_limit = path.hop_limit;
@@ -171,24 +172,24 @@ void Adapter::schedule(QueuePair& qp) {
   if (qp.scheduled || !qp.has_work()) return;
   const std::uint32_t level = qp.attributes().address.service_level % levels;
   const std::uint32_t index = qp.has_answers() ? level : levels + level;
-  ReadyList& list = ready_[index];
+  ReadyList& list = hot_.ready[index];
   qp.scheduled = true;
   qp.scheduled_list = static_cast<std::uint8_t>(index);
   qp.next_scheduled = nullptr;
   (list.last != nullptr ? list.last->next_scheduled : list.first) = &qp;
   list.last = &qp;
-  ready_lists_ |= 1u << index;
+  hot_.ready_lists |= 1u << index;
 }
 
 void Adapter::unschedule(QueuePair& qp) {
   if (!qp.scheduled) return;
-  ReadyList& list = ready_[qp.scheduled_list];
-  if (list.first == &qp) turn_packets_ = 0;
+  ReadyList& list = hot_.ready[qp.scheduled_list];
+  if (list.first == &qp) hot_.turn_packets = 0;
   QueuePair* previous = nullptr;
   for (QueuePair* at = list.first; at != &qp; at = at->next_scheduled) previous = at;
   (previous != nullptr ? previous->next_scheduled : list.first) = qp.next_scheduled;
   if (list.last == &qp) list.last = previous;
-  if (list.first == nullptr) ready_lists_ &= ~(1u << qp.scheduled_list);
+  if (list.first == nullptr) hot_.ready_lists &= ~(1u << qp.scheduled_list);
   qp.scheduled = false;
   qp.next_scheduled = nullptr;
 }
@@ -197,14 +198,14 @@ void Adapter::watch_deadline(QueuePair& qp) {
   const Time deadline = qp.next_deadline();
   if (deadline >= qp.timer_armed_at) return;
   qp.timer_armed_at = deadline;
-  timers_.add(deadline, qp.number);
+  hot_.timers.add(deadline, qp.number);
 }
 
-Time Adapter::next_deadline() const { return timers_.next(); }
+Time Adapter::next_deadline() const { return hot_.timers.next(); }
 
 void Adapter::handle_deadline(Time now) {
-  while (timers_.next() <= now && !timers_.empty()) {
-    const TimerQueue::Entry entry = timers_.pop();
+  while (hot_.timers.next() <= now && !hot_.timers.empty()) {
+    const TimerQueue::Entry entry = hot_.timers.pop();
     QueuePair* qp = find_qp(entry.qp);
     // A number that was given again, or an entry that an earlier one has replaced.
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
@@ -256,6 +257,16 @@ void Adapter::request_notification(verbs::CompletionQueue& cq, bool solicited_on
   cq.arm(solicited_only);
 }
 
-QueuePair* Adapter::find_qp(QpNumber number) { return qps_by_number_.find(number.value); }
+QueuePair* Adapter::find_qp(QpNumber number) {
+  auto& [last, other] = hot_.recent;
+  if (last != nullptr && last->number == number) return last;
+  if (other != nullptr && other->number == number) {
+    std::swap(last, other);
+    return last;
+  }
+  QueuePair* found = hot_.qps_by_number.find(number.value);
+  if (found != nullptr) other = std::exchange(last, found);
+  return found;
+}
 
 }  // namespace tulle::device

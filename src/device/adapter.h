@@ -100,7 +100,7 @@ class Adapter {
 
   // The port's addresses, by GID index (the driver's, from the interfaces). At most 256.
   void set_gids(std::span<const Gid> gids);
-  std::span<const Gid> gids() const { return gids_; }
+  std::span<const Gid> gids() const { return hot_.gids; }
 
   // Objects. A null pointer: a limit is reached, or an argument is out of range (`status` says which).
   verbs::ProtectionDomain* create_pd(verbs::VerbsStatus& status);
@@ -176,20 +176,18 @@ class Adapter {
   bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
   // Whether there may be something to send.
   bool has_ready(std::uint32_t held_back_levels = 0) const {
-    return (ready_lists_ & ~(held_back_levels | held_back_levels << levels)) != 0 ||
-           notifying_.first != nullptr;
+    return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
+           hot_.notifying.first != nullptr;
   }
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Fetch what a packet that is soon to arrive will touch, for a driver of many adapters.
-  void prefetch(QpNumber number) const {
-    const transport::QueuePair* qp = qps_by_number_.find(number.value);
-    if (qp == nullptr) return;
-    const auto* line = reinterpret_cast<const std::byte*>(qp);
-    for (std::size_t at = 0; at < sizeof(*qp); at += 64) __builtin_prefetch(line + at);
-  }
   void prefetch() const {
-    const auto* line = reinterpret_cast<const std::byte*>(this);
-    for (std::size_t at = 0; at < sizeof(*this); at += 64) __builtin_prefetch(line + at);
+    prefetch(environment_);
+    prefetch(hot_);
+  }
+  void prefetch(QpNumber number) {
+    if (const transport::QueuePair* qp = find_qp(number)) prefetch(*qp);
+    environment_.keys.prefetch();
   }
   // When handle_deadline is next due; Time::never() if nothing waits.
   Time next_deadline() const;
@@ -205,10 +203,15 @@ class Adapter {
 
   const Counters& counters() const;
   std::uint32_t queue_pairs_in_use() const {
-    return static_cast<std::uint32_t>(qps_by_number_.size());
+    return static_cast<std::uint32_t>(hot_.qps_by_number.size());
   }
 
  private:
+  template <typename T>
+  static void prefetch(const T& object) {
+    const auto* line = reinterpret_cast<const std::byte*>(&object);
+    for (std::size_t at = 0; at < sizeof(T); at += 64) __builtin_prefetch(line + at);
+  }
   void schedule(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
@@ -230,10 +233,24 @@ class Adapter {
     transport::QueuePair* last = nullptr;
   };
 
+  static constexpr std::uint32_t levels = 8;
+  // What every packet touches, side by side.
+  struct Hot {
+    std::array<transport::QueuePair*, 2> recent{};  // the queue pairs that were found last
+    std::uint32_t ready_lists = 0;                  // bit n: ready[n] is not empty
+    std::uint32_t next_level = 0;                   // levels take turns
+    std::uint32_t turn_packets = 0;                 // that the first of a list has sent in its turn
+    ReadyList notifying;                            // by next_notification
+    IdMap<transport::QueuePair> qps_by_number;
+    TimerQueue timers;
+    std::vector<Gid> gids;
+    std::array<ReadyList, 2 * levels> ready;  // answers by level, then requests by level
+  };
+
   Configuration configuration_;
-  std::vector<Gid> gids_;
   mutable Counters counters_;  // the transport's part is brought up to date when asked for
   transport::Environment environment_;
+  Hot hot_;
   verbs::CompletionEvents completion_events_;
   Owned<verbs::ProtectionDomain> pds_;
   Owned<verbs::MemoryRegion> regions_;
@@ -242,15 +259,7 @@ class Adapter {
   Owned<verbs::SharedReceiveQueue> srqs_;
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
-  IdMap<transport::QueuePair> qps_by_number_;
   std::uint32_t next_qp_offset_ = 0;
-  static constexpr std::uint32_t levels = 8;
-  std::array<ReadyList, 2 * levels> ready_;  // answers by level, then requests by level
-  std::uint32_t ready_lists_ = 0;            // bit n: ready_[n] is not empty
-  std::uint32_t next_level_ = 0;             // levels take turns
-  std::uint32_t turn_packets_ = 0;           // that the first of a list has sent in its turn
-  ReadyList notifying_;                      // by next_notification
-  TimerQueue timers_;
 };
 
 }  // namespace tulle::device

@@ -174,7 +174,7 @@ VerbsStatus Adapter::destroy(verbs::SharedReceiveQueue* srq) {
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
                                          const verbs::AddressVector& to, VerbsStatus& status) {
-  if (to.source_gid_index >= gids_.size() || to.port != 1) {
+  if (to.source_gid_index >= hot_.gids.size() || to.port != 1) {
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
@@ -219,7 +219,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
   const QpNumber number = unused_qp_number();
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
-  qps_by_number_.insert(number.value, qp);
+  hot_.qps_by_number.insert(number.value, qp);
   ++init.pd->users;
   ++init.send_cq->users;
   ++init.receive_cq->users;
@@ -230,7 +230,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
 VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const {
   if (mask.has(QpAttribute::address_vector) &&
-      (attributes.address.source_gid_index >= gids_.size() || attributes.address.port != 1)) {
+      (attributes.address.source_gid_index >= hot_.gids.size() || attributes.address.port != 1)) {
     return VerbsStatus::invalid_argument;
   }
   if (mask.has(QpAttribute::path_mtu) &&
@@ -259,6 +259,7 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
 VerbsStatus Adapter::destroy(QueuePair* qp) {
   unschedule(*qp);
   forget_notification(*qp);
+  std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
   qp->init.send_cq->forget(qp->number);
   qp->init.receive_cq->forget(qp->number);
   std::erase_if(environment_.events, [qp](const auto& event) { return event.qp == qp; });
@@ -266,7 +267,7 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   --qp->init.send_cq->users;
   --qp->init.receive_cq->users;
   if (qp->init.srq != nullptr) --qp->init.srq->users;
-  qps_by_number_.erase(qp->number.value);
+  hot_.qps_by_number.erase(qp->number.value);
   qps_.destroy(qp);
   return VerbsStatus::ok;
 }

@@ -50,9 +50,12 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
 
 std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
                               std::span<const std::uint16_t> candidates) {
+  return receive(now, in_port, ref, choose(now, (*frames_)[ref], candidates));
+}
+
+std::uint16_t Switch::receive(Time, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port) {
   Frame& frame = (*frames_)[ref];
   frame.in_port = in_port;
-  const std::uint16_t out_port = choose(now, frame, candidates);
   if (!admit(in_port, out_port, frame)) {
     ++ports_[out_port].counters.dropped;
     return no_port;
@@ -81,7 +84,7 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
   const std::uint32_t hash = mixed(flow_hash ^ salt_);
   switch (settings_->path_choice) {
     case PathChoice::flow:
-      return candidates[scaled(hash, count)];
+      return choose_by_flow(frame, candidates);
     case PathChoice::packet:
       return candidates[sprayed_++ % count];
     case PathChoice::adaptive:
@@ -101,13 +104,11 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
   return candidates[0];
 }
 
-void Switch::prefetch(const Frame& frame, std::span<const std::uint16_t> candidates) const {
-  if (candidates.empty()) return;
-  std::size_t index = 0;
-  if (candidates.size() > 1 && settings_->path_choice == PathChoice::flow) {
-    index = scaled(mixed(frame.flow_hash() ^ salt_), candidates.size());
-  }
-  __builtin_prefetch(&ports_[candidates[index]]);
+std::uint16_t Switch::choose_by_flow(const Frame& frame,
+                                     std::span<const std::uint16_t> candidates) const {
+  const std::size_t count = candidates.size();
+  return count == 1 ? candidates[0]
+                    : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
 }
 
 void Switch::prefetch_first(std::uint16_t port) {

@@ -90,6 +90,12 @@ class Switch {
   // now waits; no_port: it was dropped, and is the caller's to give back.
   std::uint16_t receive(Time now, std::uint16_t in_port, FrameRef ref,
                         std::span<const std::uint16_t> candidates);
+  // The same where the way is known.
+  std::uint16_t receive(Time now, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port);
+  // The way of a flow's every frame: by a hash of its addresses and ports, which each switch mixes
+  // in a way of its own.
+  std::uint16_t choose_by_flow(const Frame& frame,
+                               std::span<const std::uint16_t> candidates) const;
   // The next frame to send by a port, which is free; no_frame: none, or none that may go.
   FrameRef pull(Time now, std::uint16_t port);
   // Whether pull() would find something.
@@ -109,9 +115,8 @@ class Switch {
   }
 
   const PortCounters& counters(std::uint16_t port) const { return ports_[port].counters; }
-  // Fetch what a frame that comes in at a port, and one that is to go by one of some, will touch.
+  // Fetch what a frame that comes in or goes out at a port will touch.
   void prefetch(std::uint16_t port) const { __builtin_prefetch(&ports_[port]); }
-  void prefetch(const Frame& frame, std::span<const std::uint16_t> candidates) const;
   // And what a port that is about to be free will.
   void prefetch_first(std::uint16_t port);
   std::uint16_t ports() const { return static_cast<std::uint16_t>(ports_.size()); }

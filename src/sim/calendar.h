@@ -26,10 +26,10 @@ struct CalendarEvent {
   std::uint32_t place = 0;  // the user's: where it happens, and what
   std::uint32_t datum = 0;
 
+  std::uint64_t order() const { return std::uint64_t{place} << 32 | datum; }
+  // Without a branch, which would be mispredicted half of the time.
   bool before(const CalendarEvent& other) const {
-    if (at != other.at) return at < other.at;
-    if (place != other.place) return place < other.place;
-    return datum < other.datum;
+    return (at < other.at) | ((at == other.at) & (order() < other.order()));
   }
 };
 

@@ -228,8 +228,12 @@ void Network::prefetch_late(const CalendarEvent& event) {
   }
   fabric::Switch& at = switches_[port.node - hosts()];
   if (kind == arrival) {
-    const Frame& frame = frames_[event.datum];
-    at.prefetch(frame, routes_.candidates(port.node, frame.destination));
+    Frame& frame = frames_[event.datum];
+    if (settings_.switches.path_choice == fabric::PathChoice::flow) {
+      const std::uint16_t out_port = forward(at, port.node, frame);
+      frame.next = out_port;
+      at.prefetch(out_port);
+    }
   } else if (kind == port_free) {
     at.prefetch_first(port.number);
   }
@@ -237,14 +241,14 @@ void Network::prefetch_late(const CalendarEvent& event) {
 
 void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
   fabric::Switch& at = switches_[node - hosts()];
-  const std::uint32_t destination = frames_[ref].destination;
+  const Frame& frame = frames_[ref];
   std::uint16_t out_port = fabric::Switch::no_port;
-  if (settings_.link_layer == LinkLayer::infiniband &&
-      settings_.switches.path_choice == fabric::PathChoice::flow) {
-    const std::uint16_t forwarded = routes_.port(node, destination);
-    out_port = at.receive(now_, in_port, ref, {&forwarded, 1});
+  if (settings_.switches.path_choice == fabric::PathChoice::flow) {
+    out_port = at.receive(now_, in_port, ref,
+                          frame.next != no_frame ? static_cast<std::uint16_t>(frame.next)
+                                                 : forward(at, node, frame));
   } else {
-    out_port = at.receive(now_, in_port, ref, routes_.candidates(node, destination));
+    out_port = at.receive(now_, in_port, ref, routes_.candidates(node, frame.destination));
   }
   if (out_port == fabric::Switch::no_port) {
     frames_.give(ref);
@@ -252,6 +256,13 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
     kick(node, out_port);
   }
   kick_talkers(node);
+}
+
+// Where a frame goes whose way depends on nothing but its flow.
+std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
+                               const Frame& frame) const {
+  if (settings_.link_layer == LinkLayer::infiniband) return routes_.port(node, frame.destination);
+  return at.choose_by_flow(frame, routes_.candidates(node, frame.destination));
 }
 
 void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
@@ -414,7 +425,8 @@ std::int64_t Network::time_on_link(const Port& port, std::uint32_t bytes) const 
 
 void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) {
   Port& port = ports_[port_index(node, port_number)];
-  const Frame& frame = frames_[ref];
+  Frame& frame = frames_[ref];
+  frame.next = no_frame;
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
   // A switch that cuts through acts on the first bit, everyone else on the last.

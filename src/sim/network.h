@@ -135,6 +135,8 @@ class Network {
   void prefetch_early(const CalendarEvent& event);
   void prefetch_late(const CalendarEvent& event);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
+  std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
+                        const fabric::Frame& frame) const;
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
   void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
   void kick(std::uint32_t node, std::uint16_t port);

@@ -11,7 +11,10 @@ void KeyTable::add(KeyHolder& holder) {
   holders_.insert(key >> 8, &holder);
 }
 
-void KeyTable::remove(KeyHolder& holder) { holders_.erase(holder.key >> 8); }
+void KeyTable::remove(KeyHolder& holder) {
+  holders_.erase(holder.key >> 8);
+  if (last_ == &holder) last_ = nullptr;
+}
 
 void KeyTable::renew(KeyHolder& holder) {
   const std::uint32_t old_index = holder.key >> 8;
@@ -20,8 +23,11 @@ void KeyTable::renew(KeyHolder& holder) {
 }
 
 KeyHolder* KeyTable::find(std::uint32_t key) const {
+  // Packets come in runs that name one key.
+  if (last_ != nullptr && last_->key == key) return last_;
   KeyHolder* holder = holders_.find(key >> 8);
-  return holder != nullptr && holder->key == key ? holder : nullptr;
+  if (holder == nullptr || holder->key != key) return nullptr;
+  return last_ = holder;
 }
 
 KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,

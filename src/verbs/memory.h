@@ -88,6 +88,10 @@ class KeyTable {
   void renew(KeyHolder& holder);
 
   std::size_t size() const { return holders_.size(); }
+  // Fetches what the key that was looked up last names.
+  void prefetch() const {
+    if (last_ != nullptr) __builtin_prefetch(last_);
+  }
 
   enum class Verdict : std::uint8_t { ok, denied };
   struct Grant {
@@ -113,7 +117,8 @@ class KeyTable {
   KeyHolder* find(std::uint32_t key) const;
   void rename(MemoryWindow& window, RemoteKey key);
 
-  IdMap<KeyHolder> holders_;  // by key >> 8
+  IdMap<KeyHolder> holders_;            // by key >> 8
+  mutable KeyHolder* last_ = nullptr;  // that was looked up
   Random random_;
 };
 
