@@ -33,7 +33,7 @@ MAY_KNOW = {
     "fabric": {"link", "wire"},
     "workload": {"device", "verbs"},
     "sim": {"device", "fabric", "link", "report", "wire"},
-    "scenario": {"device", "fabric", "report", "sim", "transport", "verbs", "workload"},
+    "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "link", "report", "wire"},
     "shim": {"live", "device", "verbs"},
 }

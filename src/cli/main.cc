@@ -199,6 +199,15 @@ void add_sim(CLI::App& app, int& status) {
                    "For --topology: none, or dcqcn-hpcc (DCQCN as HPCC's simulator has it)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "dcqcn-hpcc"}));
+  command
+      ->add_option("--capture", options.capture,
+                   "Write the frames of one node's links to a pcapng file, for Wireshark")
+      ->type_name("FILE");
+  command
+      ->add_option("--capture-at", options.capture_at,
+                   "Whose: \"host 0\", \"leaf 3\" … (once or more; default: host 0)")
+      ->type_name("NODE")
+      ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write how long it took, as JSON")
       ->type_name("FILE");
   command->footer(sim_examples);

@@ -145,12 +145,23 @@ struct Timings {
   double run_s = 0;
 };
 
-Result<Outcome> run_variant(const Scenario& scenario, std::size_t variant, Timings& timings) {
+Result<std::unique_ptr<scenario::Capture>> open_capture(const SimOptions& options,
+                                                        const scenario::Setup& setup) {
+  if (options.capture.empty()) return std::unique_ptr<scenario::Capture>();
+  return scenario::Capture::open(options.capture, options.capture_at, setup.topology,
+                                 setup.network.link_layer);
+}
+
+Result<Outcome> run_variant(const SimOptions& options, const Scenario& scenario,
+                            std::size_t variant, Timings& timings) {
   const Clock::time_point start = Clock::now();
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
+  auto capture = open_capture(options, *setup);
+  if (!capture) return capture.error();
   auto run = scenario::Run::prepare(std::move(*setup));
   if (!run) return run.error();
+  if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
   const Clock::time_point begin = Clock::now();
   {
@@ -159,6 +170,9 @@ Result<Outcome> run_variant(const Scenario& scenario, std::size_t variant, Timin
     (*run)->run([&](const scenario::Progress& progress) { return line.show(progress); });
   }
   timings.run_s += seconds_since(begin);
+  if (*capture) {
+    if (auto written = (*capture)->finish(); !written) return written.error();
+  }
   return (*run)->outcome();
 }
 
@@ -205,6 +219,9 @@ int sim(const SimOptions& options) {
                       : Scenario::read(find_scenario(options.scenario), options.set);
   if (!scenario) return fail(scenario.error().message);
   if (!scenario->title().empty()) fmt::print("{}\n", scenario->title());
+  if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
+    return fail("--capture writes one file: choose one of the variants with --variant");
+  }
   std::signal(SIGINT, handle_interrupt);
   std::vector<Outcome> outcomes;
   Timings timings;
@@ -213,7 +230,7 @@ int sim(const SimOptions& options) {
     const bool wanted = options.variant.empty() || scenario->variants()[i].name == options.variant;
     if (!wanted) continue;
     known = true;
-    auto outcome = run_variant(*scenario, i, timings);
+    auto outcome = run_variant(options, *scenario, i, timings);
     if (!outcome) return fail(outcome.error().message);
     outcomes.push_back(std::move(*outcome));
   }

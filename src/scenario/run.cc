@@ -49,6 +49,10 @@ Run::Run(Setup setup, fabric::Routes routes)
   player_.begin();
 }
 
+void Run::show_to(Capture& capture) {
+  network_.set_tap([&capture](const sim::Departure& departure) { capture.departs(departure); });
+}
+
 void Run::run(const OnProgress& on_progress) {
   std::uint64_t steps = 0;
   Time next_slice = slice;

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "scenario/capture.h"
 #include "scenario/scenario.h"
 #include "verbs/types.h"
 
@@ -84,6 +85,8 @@ class Run {
  public:
   // Sets the network up; the error is one line.
   static Result<std::unique_ptr<Run>> prepare(Setup setup);
+  // Every frame that leaves is shown to the capture, which must outlive the run.
+  void show_to(Capture& capture);
   // Until all flows are done, nothing is left to happen, or it is to stop.
   void run(const OnProgress& on_progress);
   Outcome outcome() const;

@@ -433,6 +433,8 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   const bool first_bit = settings_.cut_through && !is_host(port.peer);
   plan((first_bit ? now_.ps : port.busy_until) + port.delay, port.peer, port.peer_port, arrival,
        ref);
+  if (tap_) [[unlikely]]
+    tap_({now_, node, port_number, frame});
   ++all_hops_;
   if (frame.payload_bytes > 0) ++data_hops_;
   if (!is_host(node)) kick_talkers(node);

@@ -13,6 +13,7 @@
 // happen.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -62,6 +63,14 @@ struct NetworkEvent {
   std::uint32_t token = 0;    // alarm
 };
 
+// A frame's first bit leaves by a port, for who wants to see the traffic.
+struct Departure {
+  Time at;
+  std::uint32_t node = 0;
+  std::uint16_t port = 0;
+  const fabric::Frame& frame;
+};
+
 class Network {
  public:
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
@@ -82,6 +91,9 @@ class Network {
 
   // When the next thing happens; never: nothing is left to happen.
   Time next_event() { return calendar_->empty() ? Time::never() : Time{calendar_->next()}; }
+
+  // Called with each frame that leaves by any port; it must not touch the network.
+  void set_tap(std::function<void(const Departure&)> tap) { tap_ = std::move(tap); }
 
   std::uint64_t events() const { return events_; }
   // Data packets times the links that they were sent over.
@@ -162,6 +174,7 @@ class Network {
   std::vector<Port> ports_;
   std::unique_ptr<Calendar> calendar_;
   device::Datagram outgoing_;
+  std::function<void(const Departure&)> tap_;
   std::uint64_t events_ = 0;
   std::uint64_t data_hops_ = 0;
   std::uint64_t all_hops_ = 0;

@@ -1,0 +1,131 @@
+#include "scenario/capture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "link/roce_v2.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr std::size_t flush_bytes = 1 << 20;
+constexpr std::size_t ethernet_bytes = 14;
+
+// Locally administered addresses (IEEE 802), by host.
+void put_mac(std::span<std::byte> out, std::uint32_t host) {
+  out[0] = std::byte{0x02};
+  out[1] = std::byte{0};
+  for (std::size_t i = 0; i < 4; ++i) out[2 + i] = static_cast<std::byte>(host >> (24 - 8 * i));
+}
+
+std::array<std::byte, ethernet_bytes> ethernet_header(const fabric::Frame& frame) {
+  std::array<std::byte, ethernet_bytes> header;
+  put_mac(std::span(header).first(6), frame.destination);
+  put_mac(std::span(header).subspan(6, 6), frame.source);
+  header[12] = std::byte{0x08};  // IPv4
+  header[13] = std::byte{0x00};
+  return header;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
+                                               const std::vector<std::string>& nodes,
+                                               const fabric::Topology& topology,
+                                               sim::LinkLayer link_layer) {
+  if (link_layer != sim::LinkLayer::ethernet) {
+    return Error{"--capture: InfiniBand's frames cannot be captured yet, only RoCE v2's"};
+  }
+  std::unique_ptr<Capture> capture(new Capture(topology));
+  capture->path_ = path;
+  capture->out_.open(path, std::ios::binary | std::ios::trunc);
+  if (!capture->out_) return Error{fmt::format("{}: {}", path, std::strerror(errno)), errno};
+  capture->pcapng_.section_header(capture->buffer_, "tulle sim");
+  capture->interface_of_.resize(topology.nodes());
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
+    capture->interface_of_[node].assign(topology.ports[node], none);
+  }
+  for (const std::string& wanted : nodes) {
+    std::uint32_t node = 0;
+    while (node < topology.nodes() && topology.name(node) != wanted) ++node;
+    if (node == topology.nodes()) {
+      return Error{fmt::format("--capture-at: there is no \"{}\" here; nodes are called \"{}\" to "
+                               "\"{}\"",
+                               wanted, topology.name(0), topology.name(topology.nodes() - 1))};
+    }
+    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+      const auto& peer = capture->wiring_.peer(node, port);
+      if (peer.link == fabric::Wiring::no_link) continue;
+      capture->add_interface(fmt::format("{} port {}", wanted, port), node, port,
+                             topology.links[peer.link].bits_per_second);
+    }
+  }
+  return capture;
+}
+
+void Capture::add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
+                            std::int64_t rate) {
+  report::CaptureInterface interface;
+  interface.name = name;
+  interface.link_type = report::LinkType::ethernet;
+  interface.bits_per_second = static_cast<std::uint64_t>(rate);
+  interface_of_[node][port] = pcapng_.interface(buffer_, interface);
+}
+
+void Capture::departs(const sim::Departure& departure) {
+  const std::uint32_t out = interface_of_[departure.node][departure.port];
+  if (out != none) write(out, report::Direction::outbound, departure);
+  const auto& peer = wiring_.peer(departure.node, departure.port);
+  const std::uint32_t in = interface_of_[peer.node][peer.port];
+  if (in != none) write(in, report::Direction::inbound, departure);
+}
+
+void Capture::write(std::uint32_t interface, report::Direction direction,
+                    const sim::Departure& departure) {
+  const fabric::Frame& frame = departure.frame;
+  static constexpr std::array<std::byte, 4'096> zeros{};
+  const std::span<const std::byte> payload = std::span(zeros).first(frame.payload_bytes);
+  wire::IpUdp ip;
+  ip.source = sim::Network::gid_of(frame.source);
+  ip.destination = sim::Network::gid_of(frame.destination);
+  ip.source_port = frame.source_port;
+  ip.traffic_class = frame.traffic_class;
+  wire::Packet packet;
+  static_cast<void>(wire::decode(std::span(frame.header).first(frame.header_bytes), packet));
+  link::Frame framed;
+  link::encode(ip, packet, {&payload, 1}, framed);
+
+  const std::array<std::byte, ethernet_bytes> ethernet = ethernet_header(frame);
+  const std::size_t udp_payload = framed.head_bytes + payload.size() + framed.tail_bytes;
+  const std::array<std::span<const std::byte>, 3> datagram = {
+      std::span(framed.head).first(framed.head_bytes), payload,
+      std::span(framed.tail).first(framed.tail_bytes)};
+  ip.udp_checksum = wire::udp_checksum(ip, datagram);
+  std::array<std::byte, wire::ipv6_header_bytes + wire::udp_header_bytes> headers;
+  const std::size_t headers_bytes = wire::encode(ip, udp_payload, headers);
+  const std::array<std::span<const std::byte>, 5> pieces = {
+      ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
+  pcapng_.packet(buffer_, departure.at, direction, interface, pieces,
+                 static_cast<std::uint32_t>(ethernet_bytes + headers_bytes + udp_payload));
+  ++frames_;
+  if (buffer_.size() >= flush_bytes) flush();
+}
+
+void Capture::flush() {
+  out_.write(reinterpret_cast<const char*>(buffer_.data()),
+             static_cast<std::streamsize>(buffer_.size()));
+  buffer_.clear();
+}
+
+Result<void> Capture::finish() {
+  flush();
+  out_.close();
+  if (!out_) return Error{fmt::format("{}: {}", path_, std::strerror(errno)), errno};
+  return {};
+}
+
+}  // namespace tulle::scenario

@@ -1,0 +1,52 @@
+#pragma once
+
+// Chosen nodes' frames as a pcapng file, with every header that they would have on a wire. A ghost's
+// payload is zeros, and its ICRC theirs.
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "fabric/topology.h"
+#include "report/pcapng.h"
+#include "sim/network.h"
+
+namespace tulle::scenario {
+
+class Capture {
+ public:
+  // `nodes`: names such as "host 0" or "leaf 3". The error is one line.
+  static Result<std::unique_ptr<Capture>> open(const std::string& path,
+                                               const std::vector<std::string>& nodes,
+                                               const fabric::Topology& topology,
+                                               sim::LinkLayer link_layer);
+
+  // A frame's first bit leaves by a port.
+  void departs(const sim::Departure& departure);
+  // Writes the rest; the error is one line.
+  Result<void> finish();
+  std::uint64_t frames() const { return frames_; }
+
+ private:
+  explicit Capture(const fabric::Topology& topology) : wiring_(topology) {}
+  void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
+                     std::int64_t rate);
+  void write(std::uint32_t interface, report::Direction direction,
+             const sim::Departure& departure);
+  void flush();
+
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+
+  std::string path_;
+  std::ofstream out_;
+  fabric::Wiring wiring_;
+  report::Pcapng pcapng_;
+  report::Pcapng::Buffer buffer_;
+  std::vector<std::vector<std::uint32_t>> interface_of_;  // by node and port
+  std::uint64_t frames_ = 0;
+};
+
+}  // namespace tulle::scenario
