@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -13,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+
+#include "live/unique_fd.h"
 
 namespace tulle::live {
 namespace {
@@ -40,7 +41,13 @@ Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
   return free;
 }
 
-bool process_is_gone(std::int32_t pid) { return kill(pid, 0) < 0 && errno == ESRCH; }
+// Or dead at least: one that its parent has not waited for yet still has its number.
+bool process_is_gone(std::int32_t pid) {
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) return errno == ESRCH;
+  pollfd dead{process.get(), POLLIN, 0};
+  return poll(&dead, 1, 0) > 0;
+}
 
 }  // namespace
 

@@ -179,16 +179,21 @@ TEST_F(HostPathTest, IsNotUsedWhileEitherSideHasClosedIt) {
 }
 
 TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
-  waitpid(child, nullptr, 0);
-  auto* table = static_cast<PeerTable*>(
-      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b_.path->table_fd(), 0));
-  ASSERT_NE(table, MAP_FAILED);
-  table->visitors[9].store(child);
-  EXPECT_EQ(b_.deregister(), VerbsStatus::ok);
-  EXPECT_EQ(table->visitors[9].load(), 0);
-  munmap(table, sizeof(PeerTable));
+  // Dead for good, and dead while its parent still has to take note.
+  for (const bool is_waited_for : {true, false}) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    siginfo_t info;
+    waitid(P_PID, child, &info, WEXITED | (is_waited_for ? 0 : WNOWAIT));
+    auto* table = static_cast<PeerTable*>(mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE,
+                                               MAP_SHARED, b_.path->table_fd(), 0));
+    ASSERT_NE(table, MAP_FAILED);
+    table->visitors[9].store(child);
+    b_.path->set_open(false);
+    EXPECT_EQ(table->visitors[9].load(), 0);
+    munmap(table, sizeof(PeerTable));
+    if (!is_waited_for) waitpid(child, nullptr, 0);
+  }
 }
 
 TEST_F(HostPathTest, WaitsForAVisitorThatLives) {
