@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -24,6 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 ms
+constexpr auto port_retry_time = 20ms;
 constexpr auto hello_time = 5s;
 
 sigset_t stop_signals() {
@@ -125,10 +127,19 @@ Result<void> AgentCore::open_port() {
   auto group = SocketGroup::create(settings_.port);
   if (group) {
     group_.emplace(std::move(*group));
+    recovering_until_.reset();
     return {};
   }
   if (group.error().error_number != EADDRINUSE) return group.error();
-  recovering_until_ = Clock::now() + recovery_time;
+  const auto now = Clock::now();
+  if (!recovering_until_) recovering_until_ = now + recovery_time;
+  if (now >= *recovering_until_) {
+    return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
+                             "tell which)",
+                             settings_.port, settings_.port),
+                 EADDRINUSE};
+  }
+  retry_port_at_ = now + port_retry_time;
   return {};
 }
 
@@ -166,24 +177,21 @@ Result<void> AgentCore::turn() {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
   const auto now = Clock::now();
+  if (is_recovering() && now >= retry_port_at_) {
+    if (auto opened = open_port(); !opened) return opened;
+  }
   for (auto& session : sessions_) {
     if (session->state == Session::State::status && now >= session->due) answer_status(*session);
     if (session->state == Session::State::greeting && now >= session->due) end(*session);
     if (session->state == Session::State::held && !is_recovering()) greet(*session);
   }
   close_finished();
-  if (recovering_until_ && now >= *recovering_until_) {
-    return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
-                             "tell which)",
-                             settings_.port, settings_.port),
-                 EADDRINUSE};
-  }
   return {};
 }
 
 int AgentCore::milliseconds_to_wait() const {
   auto wake = Clock::time_point::max();
-  if (recovering_until_) wake = *recovering_until_;
+  if (is_recovering()) wake = retry_port_at_;
   if (sessions_.empty()) {
     wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
   }
@@ -238,9 +246,9 @@ void AgentCore::handle(Session& session) {
       continue;
     }
     const bool is_closed = message.error().error_number != EAGAIN;
-    const bool is_dead =
-        session.process &&
-        syscall(SYS_pidfd_send_signal, session.process.get(), 0, nullptr, 0) != 0 && errno == ESRCH;
+    // Readable once the process is dead, whether or not its parent has waited for it.
+    pollfd dead{session.process.get(), POLLIN, 0};
+    const bool is_dead = session.process && poll(&dead, 1, 0) > 0;
     if (is_closed || is_dead) end(session);
     return;
   }

@@ -44,8 +44,9 @@ class AgentCore {
  public:
   explicit AgentCore(const Settings& settings);
 
-  // Binds the port; where it is taken, waits for a process that survived an earlier agent to bring
-  // the vault.
+  // Binds the port. Where it is taken, the agent recovers: it waits for a process that survived an
+  // earlier agent to bring the vault, and tries again now and then, for an agent that is leaving,
+  // or was killed, lets go of its address a moment before its port.
   Result<void> open_port();
   bool is_recovering() const { return recovering_until_.has_value(); }
 
@@ -85,6 +86,7 @@ class AgentCore {
   Clock::time_point started_ = Clock::now();
   Clock::time_point idle_since_ = Clock::now();
   std::optional<Clock::time_point> recovering_until_;
+  Clock::time_point retry_port_at_;
   std::optional<SocketGroup> group_;
   std::uint32_t next_slot_ = agent_slot + 1;
   UniqueFd listener_;

@@ -194,6 +194,20 @@ TEST_F(AgentTest, APortThatAnotherProgramHasIsNamed) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
+TEST_F(AgentTest, APortThatIsFreeAMomentLaterIsTaken) {
+  auto bound = bind_udp(port(), PortUse::exclusive);
+  ASSERT_TRUE(bound) << bound.error().message;
+  const pid_t leaving = fork();
+  if (leaving == 0) {
+    std::this_thread::sleep_for(200ms);
+    _exit(0);
+  }
+  bound->reset();
+  TestAgent agent;  // back when it is ready
+  EXPECT_TRUE(devices());
+  waitpid(leaving, nullptr, 0);
+}
+
 TEST_F(AgentTest, SomethingElseOnTheSocketIsDamage) {
   auto listener = listen_at(read_settings().agent);
   ASSERT_TRUE(listener);
