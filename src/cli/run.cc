@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,12 +43,20 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
-// The files by which programs look for devices, for the preloaded library. A program that finds none says so itself.
+// Whose devices they are: each network namespace has addresses and an agent of its own, and may share /tmp with others.
+std::string network_namespace() {
+  struct stat status {};
+  return stat("/proc/self/ns/net", &status) == 0 ? std::to_string(status.st_ino) : std::string();
+}
+
+// The files by which programs look for devices, for the preloaded library. A program that finds
+// none says so itself.
 void show_devices() {
   auto devices = live::devices();
   if (!devices) return;
   const live::Settings settings = live::read_settings();
-  auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces);
+  auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces +
+                              " " + network_namespace());
   if (!base) return fail(base.error().message), void();
   auto root = shim::make_tree(*base, *devices);
   if (!root) return fail(root.error().message), void();

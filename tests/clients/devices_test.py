@@ -1,6 +1,9 @@
 """What programs that list devices see."""
 
-from harness import TULLE, ClientTest
+import pathlib
+import tempfile
+
+from harness import TULLE, ClientTest, wait_until
 
 
 def fields(output):
@@ -82,6 +85,21 @@ class Devinfo(ClientTest):
         command = self.over_tulle(["ibv_devinfo", "-v"], ["--interface", "lo"])
         found = fields(self.run_program(*command, net=first).stdout)
         self.assertEqual("::ffff:127.0.0.1, RoCE v2", found["GID"][0])
+
+
+class Files(ClientTest):
+    """Below /sys, as a kernel shows its devices."""
+
+    def test_namespaces_do_not_meet(self):
+        first, _ = self.joined_namespaces()
+        go = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "go")
+        look = f"until [ -e {go} ]; do sleep 0.01; done; cat /sys/class/infiniband/tulle0/ports/1/gids/0"
+        process = self.start(*self.over_tulle(["sh", "-c", f"echo begun; {look}"]), net=first)
+        wait_until(lambda: "begun" in process.stdout, "the program")
+        self.run_program(*self.over_tulle(["true"]))  # in another namespace, whose addresses are others
+        go.touch()
+        self.assertEqual(0, process.wait(), process.describe())
+        self.assertIn("0a00:0001", process.stdout)  # 10.0.0.1
 
 
 class Listing(ClientTest):
