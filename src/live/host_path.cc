@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -49,6 +50,12 @@ bool process_is_gone(std::int32_t pid) {
   return poll(&dead, 1, 0) > 0;
 }
 
+// 0: unknown.
+std::int64_t own_pid_namespace() {
+  struct stat status {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::int64_t>(status.st_ino) : 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindPeer find_peer,
@@ -75,6 +82,8 @@ Result<void> HostPath::map_own_table() {
   table_->version = PeerTable::layout_version;
   table_->proof_address = reinterpret_cast<std::uint64_t>(&proof_);
   table_->proof = proof_;
+  table_->pid_namespace = own_pid_namespace();
+  table_->pid = getpid();
   table_->open.store(true);
   return {};
 }
@@ -185,12 +194,14 @@ std::uint32_t HostPath::token_of(const Peer& peer) {
   return 0;
 }
 
-// That this process may reach the peer's memory, and that the peer is the table's owner: its memory holds the proof.
+// That this process may reach the peer's memory, that each knows the other by the same process
+// number, and that the peer is the table's owner: its memory holds the proof.
 bool HostPath::reachable(const Connection& connection) const {
   const PeerTable& table = *connection.table;
   if (table.magic != PeerTable::magic_value || table.version != PeerTable::layout_version) {
     return false;
   }
+  if (table.pid != connection.pid || table.pid_namespace != own_pid_namespace()) return false;
   std::uint64_t proof = 0;
   const iovec local{&proof, sizeof proof};
   const iovec remote{reinterpret_cast<void*>(table.proof_address), sizeof proof};

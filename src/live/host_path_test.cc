@@ -178,6 +178,23 @@ TEST_F(HostPathTest, IsNotUsedWhileEitherSideHasClosedIt) {
   b_.path->set_open(false);
 }
 
+TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
+  End a(3);
+  End b(4);
+  a.open(b);
+  b.open(a);
+  auto* table = static_cast<PeerTable*>(
+      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b.path->table_fd(), 0));
+  ASSERT_NE(table, MAP_FAILED);
+  ++table->pid_namespace;
+  munmap(table, sizeof(PeerTable));
+  const auto access = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
+  a.connect(b, access);
+  b.connect(a, access);
+  EXPECT_EQ(a.post(verbs::SendOpcode::write, b.address(), b.region->rkey(), 8), 1);
+  EXPECT_EQ(b.post(verbs::SendOpcode::write, a.address(), a.region->rkey(), 8), 0);
+}
+
 TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
   // Dead for good, and dead while its parent still has to take note.
   for (const bool is_waited_for : {true, false}) {

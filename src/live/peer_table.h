@@ -13,7 +13,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 1;
+  static constexpr std::uint32_t layout_version = 2;
   static constexpr std::size_t visitor_slots = 256;  // one for each process slot of the host
   // Sets of eight: an entry lies in the set that its number hashes to, or is not exposed (then packets serve).
   static constexpr std::size_t ways = 8;
@@ -39,7 +39,11 @@ struct PeerTable {
   std::uint32_t version = layout_version;
   std::uint64_t proof_address = 0;  // where in the owner's memory `proof` stands too
   std::uint64_t proof = 0;          // random
-  std::atomic<bool> open{true};     // false: the owner takes no visitors for now
+  // The owner as its own PID namespace numbers it: where a visitor knows it by another number, or
+  // from another namespace, the owner could not tell whether the visitor lives.
+  std::int64_t pid_namespace = 0;
+  std::int32_t pid = 0;
+  std::atomic<bool> open{true};  // false: the owner takes no visitors for now
 
   // The process id of the visitor, while it visits.
   std::array<std::atomic<std::int32_t>, visitor_slots> visitors{};
