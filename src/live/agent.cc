@@ -81,6 +81,16 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Who has just bound the address may not listen yet.
+void wait_until_it_listens(const std::string& address) {
+  constexpr int looks_max = 100;
+  for (int i = 0; i < looks_max; ++i) {
+    const auto connection = connect_to(address);
+    if (connection || connection.error().error_number != ECONNREFUSED) return;
+    usleep(10'000);
+  }
+}
+
 int fail(const std::string& reason) {
   std::fprintf(stderr, "tulle agent: %s\n", reason.c_str());
   return 1;
@@ -97,6 +107,7 @@ int run_agent(const AgentOptions& options) {
   if (!listener && listener.error().error_number == EADDRINUSE) {
     // Another program's agent was faster, which is as good.
     if (options.on_demand) {
+      wait_until_it_listens(options.settings.agent);
       say_ready();
       return 0;
     }

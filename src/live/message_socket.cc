@@ -1,7 +1,9 @@
 #include "live/message_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -50,6 +52,17 @@ UniqueFd new_socket() {
 Error system_error(const char* what) {
   const int number = errno;
   return {fmt::format("{}: {}", what, std::strerror(number)), number};
+}
+
+// Agents that start at one path take turns: the second would find the first bound but not yet
+// listening, take it for one that is gone, and remove its path.
+UniqueFd take_turn(const std::string& address) {
+  if (address[0] == '@') return {};
+  const std::size_t slash = address.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : address.substr(0, slash + 1);
+  UniqueFd turn(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (turn) flock(turn.get(), LOCK_EX);
+  return turn;
 }
 
 // A path that nobody listens at any more is in the way of the next agent.
@@ -102,6 +115,7 @@ Result<UniqueFd> listen_at(const std::string& text) {
   UniqueFd fd = new_socket();
   if (!fd) return system_error("cannot make a socket");
   const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
+  const UniqueFd turn = take_turn(text);
   int failed = bind(fd.get(), name, address->bytes);
   if (failed != 0 && errno == EADDRINUSE && remove_stale_path(text)) {
     failed = bind(fd.get(), name, address->bytes);

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import tempfile
 import time
 
 from harness import INTEGRITY, ClientTest, cpu_ticks, wait_until
@@ -118,13 +119,25 @@ class AgentDeath(ClientTest):
         wait_until(lambda: agent not in self.net.pids(), "the agent to leave", limit=10)
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "10"])
 
-    def test_many_programs_start_one_agent(self):
+    def check_one_agent_for_many(self, options=()):
         """Ten at once find none; one agent serves them all."""
-        processes = [self.start(*self.over_tulle(["ibv_devinfo"])) for _ in range(10)]
+        processes = [self.start(*self.over_tulle(["ibv_devinfo"], options)) for _ in range(10)]
         for process in processes:
             self.assertEqual(0, process.wait(), process.describe())
             self.assertIn("PORT_ACTIVE", process.stdout)
         wait_until(lambda: len(self.net.pids()) == 1, "one agent to be left")
+
+    def test_many_programs_start_one_agent(self):
+        self.check_one_agent_for_many()
+
+    def test_many_programs_start_one_agent_at_a_path(self):
+        """Also where one that was killed has left its socket."""
+        path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "agent")
+        for _ in range(3):
+            self.check_one_agent_for_many(["--agent", path])
+            os.kill(self.net.pids()[0], signal.SIGKILL)
+            wait_until(lambda: not self.net.pids(), "the agent's end")
+            self.assertTrue(path.exists())
 
 
 class Idle(ClientTest):
