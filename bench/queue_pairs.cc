@@ -1,5 +1,5 @@
-// What a connected, idle RC queue pair costs: memory of the process, and the time to create and connect it (the calls
-// alone, without the exchange of addresses, which is the application's).
+// What a connected, idle RC queue pair costs: memory of the process, and the time to create and
+// connect it (the calls alone, without the exchange of addresses, which is the application's).
 
 #include <infiniband/verbs.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// What plain sockets do on this machine, to set RDMA's figures beside: the half round trip of a small message between
-// two processes, over UDP or TCP, polling or blocking; and how long a TCP connection takes to set up.
+// What plain sockets do on this machine, to set RDMA's figures beside: the half round trip of a
+// small message between two processes, over UDP or TCP, polling or blocking; and how long a TCP
+// connection takes to set up.
 
 #include <arpa/inet.h>
 #include <fcntl.h>

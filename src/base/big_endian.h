@@ -6,7 +6,8 @@
 
 namespace tulle {
 
-// An unsigned integer of `Bytes` bytes in network order, with alignment 1, so that a wire format can be a struct.
+// An unsigned integer of `Bytes` bytes in network order, with alignment 1, so that a wire format
+// can be a struct.
 template <typename Value, std::size_t Bytes = sizeof(Value)>
 class BigEndian {
  public:

@@ -8,8 +8,9 @@
 
 namespace tulle {
 
-// From a 32-bit number (a queue pair number, a memory key's index) to a pointer. Open addressing with linear probing:
-// one cache line a look-up, memory only on growth, so that look-ups on the packet path never allocate.
+// From a 32-bit number (a queue pair number, a memory key's index) to a pointer. Open addressing
+// with linear probing: one cache line a look-up, memory only on growth, so that look-ups on the
+// packet path never allocate.
 template <typename T>
 class IdMap {
  public:
@@ -29,7 +30,8 @@ class IdMap {
     ++size_;
   }
 
-  // Backward-shift deletion: no tombstones, so that probes stay short however long objects come and go.
+  // Backward-shift deletion: no tombstones, so that probes stay short
+  // however long objects come and go.
   void erase(std::uint32_t id) {
     std::size_t hole = home(id);
     while (slots_[hole].id != id || slots_[hole].value == nullptr) {

@@ -6,7 +6,8 @@
 
 namespace tulle {
 
-// An identifier that is a number but not arithmetic: ids of two kinds do not compare, and none is an integer.
+// An identifier that is a number but not arithmetic: ids of two kinds do not compare,
+// and none is an integer.
 template <typename Tag, typename Value>
 struct Id {
   Value value = 0;
@@ -23,8 +24,9 @@ using Qkey = Id<struct QkeyTag, std::uint32_t>;
 
 inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
 
-// A packet sequence number: 24 bits that wrap (IBTA 9.7.2). Ordered only within half the space, so there is no
-// operator<: `distance_from` says how far this one lies behind (<0) or ahead (>0) of another.
+// A packet sequence number: 24 bits that wrap (IBTA 9.7.2). Ordered only within half the space, so
+// there is no operator<: `distance_from` says how far this one lies
+// behind (<0) or ahead (>0) of another.
 class Psn {
  public:
   static constexpr std::uint32_t mask = 0xFF'FFFF;
@@ -51,7 +53,8 @@ class Psn {
   std::uint32_t value_ = 0;
 };
 
-// A global identifier: an IPv6 address in network order; RoCE v2 over IPv4 uses ::ffff:a.b.c.d (IBTA A17.4.5).
+// A global identifier: an IPv6 address in network order;
+// RoCE v2 over IPv4 uses ::ffff:a.b.c.d (IBTA A17.4.5).
 struct Gid {
   std::array<std::uint8_t, 16> bytes{};
 

@@ -4,7 +4,8 @@
 
 namespace tulle {
 
-// A seeded stream of random numbers (SplitMix64, Steele et al. 2014): the same on every machine and library.
+// A seeded stream of random numbers (SplitMix64, Steele et al. 2014):
+// the same on every machine and library.
 class Random {
  public:
   constexpr explicit Random(std::uint64_t seed) : state_(seed) {}

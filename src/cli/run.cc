@@ -43,7 +43,8 @@ void prepend(const char* name, const std::string& entry) {
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
-// Whose devices they are: each network namespace has addresses and an agent of its own, and may share /tmp with others.
+// Whose devices they are: each network namespace has addresses and an agent of its own, and may
+// share /tmp with others.
 std::string network_namespace() {
   struct stat status {};
   return stat("/proc/self/ns/net", &status) == 0 ? std::to_string(status.st_ino) : std::string();

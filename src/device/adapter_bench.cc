@@ -1,4 +1,5 @@
-// What a packet costs from queue pair to queue pair, without a network: encoding, ICRC, decoding, both engines.
+// What a packet costs from queue pair to queue pair, without a network: encoding, ICRC,
+// decoding, both engines.
 
 #include <benchmark/benchmark.h>
 

@@ -9,8 +9,9 @@
 
 namespace tulle::device {
 
-// When queue pairs want to be woken. Entries are only ever added earlier, never moved: a deadline that has been put off
-// (each acknowledgement does that) is found out when its old entry comes up. So the packet path seldom touches the heap.
+// When queue pairs want to be woken. Entries are only ever added earlier, never moved: a deadline
+// that has been put off (each acknowledgement does that) is found out when its old entry comes up.
+// So the packet path seldom touches the heap.
 class TimerQueue {
  public:
   struct Entry {

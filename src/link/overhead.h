@@ -1,7 +1,7 @@
 #pragma once
 
-// What a link layer puts around BTH … ICRC, in bytes, where a driver carries packets without writing
-// those headers out.
+// What a link layer puts around BTH … ICRC, in bytes, where a driver carries packets without
+// writing those headers out.
 
 #include <algorithm>
 #include <cstdint>

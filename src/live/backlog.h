@@ -3,7 +3,8 @@
 // How much the receive buffers of this host's processes still hold. UC and UD have no window: where
 // a link between real adapters would hold the sender back (credits, or PFC), a socket buffer that
 // is full loses datagrams, and a program that trusts its network waits for them for ever. All
-// sockets of the host lie in the vault, so the sender can ask the kernel how full the receiver's is.
+// sockets of the host lie in the vault, so the sender can ask the kernel
+// how full the receiver's is.
 //
 // A receiver that takes nothing for long (it was stopped, say) must not hold up the datagrams to
 // others: after some patience what is for it is sent all the same, as a switch's pause watchdog

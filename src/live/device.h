@@ -1,7 +1,8 @@
 #pragma once
 
-// This process's part of a live device: an adapter, the sockets that the host agent handed over, and the thread that
-// makes progress when no caller does. One a process and device, shared by all contexts that are open on it.
+// This process's part of a live device: an adapter, the sockets that the host agent handed over,
+// and the thread that makes progress when no caller does. One a process and device, shared by all
+// contexts that are open on it.
 
 #include <cstdint>
 #include <memory>
@@ -29,12 +30,14 @@ struct DeviceInfo {
   std::vector<GidEntry> gids;  // by GID index: IPv4 first
 };
 
-// The devices of this host, from the agent (which is started if there is none). The error is one line for a person.
+// The devices of this host, from the agent (which is started if there is none). The error is one
+// line for a person.
 Result<std::vector<DeviceInfo>> devices();
 
 class Device {
  public:
-  // Called with the device's lock held, by whichever thread made progress, for each event of the adapter.
+  // Called with the device's lock held, by whichever thread made progress,
+  // for each event of the adapter.
   using EventSink = void (*)(const device::Event& event);
 
   // The process's device of that name: opened by the first caller, closed with the last reference.
@@ -50,15 +53,18 @@ class Device {
   device::Adapter& adapter();
   Time now() const;  // CLOCK_MONOTONIC
 
-  // Sends what the adapter has to send, and hands out its events. Call after work was posted or a QP modified.
+  // Sends what the adapter has to send, and hands out its events.
+  // Call after work was posted or a QP modified.
   void transmit();
-  // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out events. While callers
-  // poll, the device's thread stays out of their way.
+  // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out
+  // events. While callers poll, the device's thread stays out of their way.
   void progress();
-  // A caller polled and found nothing: gives the lock back and, where that has happened often in a row, the processor to
-  // whoever else wants it. On a machine with more pollers than cores the peer may be the one that waits for it.
+  // A caller polled and found nothing: gives the lock back and, where that has happened often in a
+  // row, the processor to whoever else wants it. On a machine with more pollers than cores the peer
+  // may be the one that waits for it.
   void polled_in_vain(std::unique_lock<std::mutex> held);
-  // A caller is about to sleep, or armed a completion queue: the device's thread takes over at once.
+  // A caller is about to sleep, or armed a completion queue:
+  // the device's thread takes over at once.
   void hand_over();
 
   class Impl;

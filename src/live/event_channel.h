@@ -1,7 +1,7 @@
 #pragma once
 
-// Events for an application on a real descriptor: it polls, selects and epolls as readable while an event waits, and
-// honours O_NONBLOCK set on it by the application. Thread-safe.
+// Events for an application on a real descriptor: it polls, selects and epolls as readable while an
+// event waits, and honours O_NONBLOCK set on it by the application. Thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -26,8 +26,8 @@ class EventChannel {
 
   int fd() const { return fd_; }
   void push(Item item);
-  // The oldest event. Blocks while there is none, unless the descriptor is O_NONBLOCK. Returns 0, or the errno of the
-  // read: EAGAIN, or EINTR where a signal came first.
+  // The oldest event. Blocks while there is none, unless the descriptor is O_NONBLOCK. Returns 0,
+  // or the errno of the read: EAGAIN, or EINTR where a signal came first.
   int pop(Item& item);
   // Forgets waiting events of an object that goes away; returns how many.
   int forget(void* object);

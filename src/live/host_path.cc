@@ -147,8 +147,8 @@ void HostPath::withdraw(const transport::QueuePair& qp) {
   wait_for_visitors();
 }
 
-// Whoever came before the entry went is gone when this returns. A visitor that was killed in the middle never says
-// goodbye: the system tells that it is gone.
+// Whoever came before the entry went is gone when this returns. A visitor that was killed in the
+// middle never says goodbye: the system tells that it is gone.
 void HostPath::wait_for_visitors() {
   constexpr int looks_per_liveness_check = 256;
   for (auto& visitor : table_->visitors) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// The direct path between processes of one host: the initiator checks the key in the peer's table in shared memory and
-// copies with process_vm_writev or process_vm_readv. Where the system forbids that (another user, another PID
-// namespace, a stricter ptrace scope), connect() finds out and packets serve as before.
+// The direct path between processes of one host: the initiator checks the key in the peer's table
+// in shared memory and copies with process_vm_writev or process_vm_readv. Where the system forbids
+// that (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
+// packets serve as before.
 
 #include <functional>
 #include <memory>
@@ -20,7 +21,8 @@ class HostPath final : public transport::DirectPath {
     int pid = 0;
     int table_fd = -1;  // its table; ours to close
   };
-  // Which process holds the slot that a queue pair number belongs to; an error: none that can be asked for.
+  // Which process holds the slot that a queue pair number belongs to; an error:
+  // none that can be asked for.
   using FindPeer = std::function<Result<Peer>(QpNumber number)>;
   // Whether an address is one of this host's.
   using IsLocal = std::function<bool(const Gid& gid)>;

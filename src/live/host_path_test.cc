@@ -18,7 +18,8 @@ using verbs::VerbsStatus;
 
 const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
 
-// One end: an adapter, a buffer, a queue pair. Both ends live in this process, which process_vm_writev reaches too.
+// One end: an adapter, a buffer, a queue pair. Both ends live in this process, which
+// process_vm_writev reaches too.
 class End {
  public:
   explicit End(std::uint32_t slot) : slot_(slot), buffer(8192), adapter_(configuration(slot)) {
@@ -72,7 +73,8 @@ class End {
                    QpAttribute::max_rd_atomic);
   }
 
-  // Posts a WRITE or READ of the buffer's first bytes; returns the packets that it took to begin with.
+  // Posts a WRITE or READ of the buffer's first bytes; returns the
+  // packets that it took to begin with.
   int post(verbs::SendOpcode opcode, std::uint64_t remote_address, RemoteKey rkey,
            std::uint32_t bytes) {
     const verbs::Sge sges[] = {{address(), bytes / 2, region->lkey()},

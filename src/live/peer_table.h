@@ -1,8 +1,9 @@
 #pragma once
 
-// What one process shows to the others of its host, in shared memory: the keys and connections by which they may reach
-// its memory without its help. The owner alone writes entries; visitors announce themselves while they use one, so that
-// the owner can wait for them before memory goes away.
+// What one process shows to the others of its host, in shared memory: the keys and connections by
+// which they may reach its memory without its help. The owner alone writes entries; visitors
+// announce themselves while they use one, so that the owner can wait for
+// them before memory goes away.
 
 #include <array>
 #include <atomic>
@@ -15,7 +16,8 @@ struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
   static constexpr std::uint32_t layout_version = 2;
   static constexpr std::size_t visitor_slots = 256;  // one for each process slot of the host
-  // Sets of eight: an entry lies in the set that its number hashes to, or is not exposed (then packets serve).
+  // Sets of eight: an entry lies in the set that its number hashes to,
+  // or is not exposed (then packets serve).
   static constexpr std::size_t ways = 8;
   static constexpr std::size_t qp_sets = 4'096;
   static constexpr std::size_t key_sets = 8'192;

@@ -84,8 +84,8 @@ Progress Run::progress() const {
           player_.finished() + player_.failed(), share};
 }
 
-// What a flow takes alone: its frames one after the other at the slowest link's rate, the first one's
-// way through the other links and switches, and the way back of the last acknowledgement.
+// What a flow takes alone: its frames one after the other at the slowest link's rate, the first
+// one's way through the other links and switches, and the way back of the last acknowledgement.
 Time Run::ideal(const workload::Flow& flow) const {
   const sim::NetworkSettings& network = setup_.network;
   const link::Overhead& around = sim::overhead(network.link_layer);

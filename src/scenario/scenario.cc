@@ -15,8 +15,8 @@
 namespace tulle::scenario {
 namespace {
 
-// Moves what `from` says over what `to` says, table by table. Moved, since a copied node forgets its
-// line.
+// Moves what `from` says over what `to` says, table by table. Moved, since a copied node forgets
+// its line.
 void merge(toml::table& from, toml::table& to) {
   for (auto&& [key, node] : from) {
     toml::table* inner = node.as_table();

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the device says of itself, wherever it is asked: by the verbs calls and by the files of its class directory.
+// What the device says of itself, wherever it is asked: by the verbs calls and by the files of its
+// class directory.
 
 #include <algorithm>
 #include <bit>
@@ -18,8 +19,8 @@ inline constexpr std::uint32_t vendor_part_id = 0;
 inline constexpr std::uint32_t hardware_version = 0;
 inline constexpr int verbs_abi_version = 1;
 
-// A packet engine in software has no rate of its own. What is said is about what one core of it does, so that programs
-// that choose by rate choose sensibly: one lane of EDR.
+// A packet engine in software has no rate of its own. What is said is about what one core of it
+// does, so that programs that choose by rate choose sensibly: one lane of EDR.
 inline constexpr std::uint8_t link_width_1x = 1;  // IBTA 14.2.5.6, LinkWidthActive
 inline constexpr std::uint8_t link_speed_edr =
     32;  // LinkSpeedExtActive 2 as the C API numbers it: 25 Gb/s a lane

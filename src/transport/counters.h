@@ -4,7 +4,8 @@
 
 namespace tulle::transport {
 
-// Of all queue pairs of one adapter. Names follow the counters that Linux's drivers show under hw_counters.
+// Of all queue pairs of one adapter. Names follow the counters that
+// Linux's drivers show under hw_counters.
 struct Counters {
   std::uint64_t retransmitted_packets = 0;
   std::uint64_t ack_timeouts = 0;

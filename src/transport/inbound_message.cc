@@ -46,7 +46,8 @@ RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
   return RequestVerdict::ok;
 }
 
-// IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST at least one byte, and WRITE just its length.
+// IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST at least one byte, and WRITE
+// just its length.
 RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::OpcodeInfo& info,
                                             const wire::Packet& packet, Payload payload) const {
   const std::uint32_t mtu = qp.mtu_bytes();
@@ -82,8 +83,8 @@ RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeIn
                                                      : RequestVerdict::receive_too_short;
 }
 
-// IBTA 9.7.4.1.5: the key of a WRITE covers the whole message, and is checked again with each packet, since a region
-// may go away in between.
+// IBTA 9.7.4.1.5: the key of a WRITE covers the whole message, and is checked again with each
+// packet, since a region may go away in between.
 RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
                                          const wire::Packet& packet) const {
   if (info.kind != Kind::write) return RequestVerdict::ok;

@@ -1,6 +1,7 @@
 #pragma once
 
-// A SEND or WRITE message that is arriving packet by packet: the part of a responder that RC and UC share.
+// A SEND or WRITE message that is arriving packet by packet:
+// the part of a responder that RC and UC share.
 
 #include <cstdint>
 
@@ -30,8 +31,8 @@ class InboundMessage {
   bool holds_receive() const { return has_receive_; }
   const verbs::Receive& receive() const { return receive_; }
 
-  // The ordered checks; the first that fails is the verdict. Nothing has changed then but a receive request taken,
-  // which stays for the retry.
+  // The ordered checks; the first that fails is the verdict. Nothing has changed then but a receive
+  // request taken, which stays for the retry.
   [[nodiscard]] RequestVerdict check(QueuePair& qp, const wire::Packet& packet, Payload payload);
   // Places the payload and, with the last packet, completes the message.
   [[nodiscard]] RequestVerdict accept(QueuePair& qp, const wire::Packet& packet, Payload payload);

@@ -13,17 +13,19 @@
 
 namespace tulle::transport {
 
-// IBTA 9.7.7.1.2: the longest message. Also what keeps every message within the half of the PSN space that can be ordered.
+// IBTA 9.7.7.1.2: the longest message. Also what keeps every message within the half of the PSN
+// space that can be ordered.
 inline constexpr std::uint32_t dma_length_max = 1u << 31;
 
-// A payload as it arrived. Without `data` it is a ghost: a length whose bytes a simulation does not carry.
+// A payload as it arrived. Without `data` it is a ghost:
+// a length whose bytes a simulation does not carry.
 struct Payload {
   const std::byte* data = nullptr;
   std::uint32_t bytes = 0;
 };
 
-// A packet to send. Pieces point into registered memory or the send queue, and stay good until the queue pair is given
-// something else to do. A ghost payload has a length and no pieces.
+// A packet to send. Pieces point into registered memory or the send queue, and stay good until the
+// queue pair is given something else to do. A ghost payload has a length and no pieces.
 struct OutgoingPacket {
   wire::Packet packet;
   // SGEs of one request, and one of slack.

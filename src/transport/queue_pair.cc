@@ -259,13 +259,15 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
                               const wire::IpUdp& ip) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
-  // Not an opcode of this transport: a reliable connection answers that (IBTA 9.7.4.1.3), the others drop it.
+  // Not an opcode of this transport: a reliable connection answers that (IBTA 9.7.4.1.3),
+  // the others drop it.
   if (info.kind == wire::Kind::none && type() != QpType::rc) {
     ++environment.counters.dropped_packets;
     return;
   }
   if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr) {
-    // IBTA 9.6.1: the packet's transport must be the queue pair's, and it must come from where it is connected.
+    // IBTA 9.6.1: the packet's transport must be the queue pair's,
+    // and it must come from where it is connected.
     if (transport != wire::TransportClass::rc || ip.source != attributes_.address.destination) {
       ++environment.counters.dropped_packets;
       return;
@@ -343,8 +345,9 @@ void QueuePair::emit_notification(OutgoingPacket& out) const {
   out.path = &attributes_.address;
 }
 
-// READ responses and requests take turns. An acknowledgement goes behind what is to be sent anyway: being smaller, it can
-// join the same segmented message there; but it does not wait for ever, since the peer's window waits for it.
+// READ responses and requests take turns. An acknowledgement goes behind what is to be sent anyway:
+// being smaller, it can join the same segmented message there; but it does not wait for ever, since
+// the peer's window waits for it.
 bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
   constexpr std::uint32_t requests_before_acknowledgement = 16;
   const std::uint32_t requests_before_answer =

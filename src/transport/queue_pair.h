@@ -1,6 +1,7 @@
 #pragma once
 
-// A queue pair (IBTA 10.2.4): two work queues, a place on the ladder of states, and the engine of its transport.
+// A queue pair (IBTA 10.2.4): two work queues, a place on the ladder of states,
+// and the engine of its transport.
 
 #include <cstdint>
 #include <deque>
@@ -147,7 +148,8 @@ class QueuePair {
   [[nodiscard]] bool take_receive(verbs::Receive& out);
   // Bytes that the next receive request has room for; 0 if there is none.
   std::uint64_t next_receive_length() const;
-  // Fills in the payload of a packet from `offset` of the request's data; false: a local protection error.
+  // Fills in the payload of a packet from `offset` of the request's data; false:
+  // a local protection error.
   [[nodiscard]] bool gather(const SendWqe& wqe, std::uint32_t offset, std::uint32_t bytes,
                             OutgoingPacket& out) const;
   // Writes to the SGEs from `offset`; false: a local protection error, or they are too short.

@@ -62,8 +62,8 @@ struct BindTarget {
   verbs::WindowBinding binding;
 };
 
-// The send queue's memory: fixed parts in a ring, and for each slot room for its SGEs or its inline data. Taken with
-// the first post, so that an idle queue pair costs its header.
+// The send queue's memory: fixed parts in a ring, and for each slot room for its SGEs or its inline
+// data. Taken with the first post, so that an idle queue pair costs its header.
 class SendQueue {
  public:
   SendQueue() = default;

@@ -55,7 +55,8 @@ std::uint32_t CompletionQueue::poll(std::span<Completion> out) {
 }
 
 void CompletionQueue::arm(bool solicited_only) {
-  // Asking for any after asking for solicited widens it; the other way round it stays wide (IBTA 11.4.2.2).
+  // Asking for any after asking for solicited widens it; the other way round it stays wide
+  // (IBTA 11.4.2.2).
   if (!solicited_only) {
     armed_ = Armed::any;
   } else if (armed_ == Armed::no) {

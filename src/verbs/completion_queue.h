@@ -10,8 +10,8 @@ namespace tulle::verbs {
 
 class CompletionQueue;
 
-// The completion queues that owe their application an event, oldest first: an intrusive list, so that raising an event
-// on the packet path allocates nothing.
+// The completion queues that owe their application an event, oldest first: an intrusive list, so
+// that raising an event on the packet path allocates nothing.
 struct CompletionEvents {
   CompletionQueue* first = nullptr;
   CompletionQueue* last = nullptr;

@@ -83,7 +83,8 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   if ((access & writes).any() && !binding.region->access.has(Access::local_write)) return false;
   if (!binding.region->covers(binding.address, binding.length)) return false;
   if (window.type == WindowType::type2) {
-    // IBTA 10.6.7.2.6: only an unbound type 2 window is bound, with a new key of which the consumer chose 8 bits.
+    // IBTA 10.6.7.2.6: only an unbound type 2 window is bound,
+    // with a new key of which the consumer chose 8 bits.
     if (window.region != nullptr || binding.length == 0) return false;
     if (binding.new_key.value >> 8 != window.key >> 8) return false;
     window.key = binding.new_key.value;
@@ -100,7 +101,8 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   return true;
 }
 
-// A type 1 window's key is the one that its caller was told when it posted the bind (IBTA 10.6.7.2.3).
+// A type 1 window's key is the one that its caller was told when it posted the bind
+// (IBTA 10.6.7.2.3).
 void KeyTable::rename(MemoryWindow& window, RemoteKey key) {
   if (key.value >> 8 == window.key >> 8) {
     window.key = key.value;

@@ -13,8 +13,8 @@
 
 namespace tulle::verbs {
 
-// What a key names. Upper 24 bits of a key are the index that the table finds it by; the low 8 bits of a type 2
-// window's key are the consumer's (IBTA 10.6.7.2.6).
+// What a key names. Upper 24 bits of a key are the index that the table finds it by; the low 8 bits
+// of a type 2 window's key are the consumer's (IBTA 10.6.7.2.6).
 class KeyHolder {
  public:
   enum class Kind : std::uint8_t { region, window };
@@ -51,7 +51,8 @@ class MemoryRegion : public KeyHolder {
 
 enum class WindowType : std::uint8_t { type1, type2 };
 
-// A part of a region with a key of its own (IBTA 10.6.7). Type 2 is bound to one queue pair (type 2B).
+// A part of a region with a key of its own (IBTA 10.6.7).
+// Type 2 is bound to one queue pair (type 2B).
 class MemoryWindow : public KeyHolder {
  public:
   MemoryWindow() : KeyHolder(Kind::window) {}
@@ -80,8 +81,8 @@ class KeyTable {
  public:
   explicit KeyTable(std::uint64_t seed) : random_(seed) {}
 
-  // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8 more, so that a
-  // key cannot be guessed and is not soon given again.
+  // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8
+  // more, so that a key cannot be guessed and is not soon given again.
   void add(KeyHolder& holder);
   void remove(KeyHolder& holder);
   // A fresh key, as after re-registration or a bind of a type 1 window.
@@ -102,14 +103,16 @@ class KeyTable {
   // Local access by a queue pair of `pd` (IBTA 10.6.3.2).
   Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address, std::uint64_t bytes,
               bool write) const;
-  // Access that a packet asks for, arriving at queue pair `qp` of `pd` (IBTA 10.6.3.3). No bytes: no check.
+  // Access that a packet asks for, arriving at queue pair `qp` of `pd` (IBTA 10.6.3.3).
+  // No bytes: no check.
   Grant remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp, std::uint64_t address,
                std::uint64_t bytes, AccessFlags needed) const;
 
   // IBTA 11.4.1.1, bind: false: the binding is not allowed.
   [[nodiscard]] bool bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                           const WindowBinding& binding);
-  // Local invalidate, or a SEND with invalidate that arrived: false: the key names nothing that may be invalidated.
+  // Local invalidate, or a SEND with invalidate that arrived: false:
+  // the key names nothing that may be invalidated.
   [[nodiscard]] bool invalidate(RemoteKey key, const ProtectionDomain& pd, QpNumber qp);
   void unbind(MemoryWindow& window);
 

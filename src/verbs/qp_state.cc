@@ -19,7 +19,8 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD. Steps to reset and to error are allowed from everywhere, with nothing else.
+// One row a step; columns RC, UC, UD. Steps to reset and to error are allowed from everywhere,
+// with nothing else.
 struct Step {
   QpState from;
   QpState to;

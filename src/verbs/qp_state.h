@@ -1,6 +1,7 @@
 #pragma once
 
-// The queue pair's ladder of states and the attributes each step requires and allows (IBTA 10.3.1, 11.2.5.2 tables).
+// The queue pair's ladder of states and the attributes each step requires and allows (IBTA 10.3.1,
+// 11.2.5.2 tables).
 
 #include <cstdint>
 
@@ -41,8 +42,9 @@ enum class LadderVerdict : std::uint8_t {
   attribute_not_allowed,
 };
 
-// Whether a queue pair of `type` may go from one state to the other with just these attributes. `state` itself and
-// `current_state` are part of no row: state is implied, current_state allowed where IBTA allows it.
+// Whether a queue pair of `type` may go from one state to the other with just these attributes.
+// `state` itself and `current_state` are part of no row: state is implied, current_state allowed
+// where IBTA allows it.
 LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes);
 
 }  // namespace tulle::verbs

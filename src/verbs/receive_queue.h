@@ -12,7 +12,8 @@ namespace tulle::verbs {
 
 inline constexpr std::uint32_t sges_max = 16;  // of one work request
 
-// A receive work request that a message took: copied out of its queue, since a shared queue goes on without it.
+// A receive work request that a message took: copied out of its queue,
+// since a shared queue goes on without it.
 struct Receive {
   std::uint64_t wr_id = 0;
   std::uint32_t sge_count = 0;
@@ -25,8 +26,8 @@ struct Receive {
   }
 };
 
-// Receive work requests in the order in which they were posted. Memory is taken with the first post: an idle queue
-// costs its header.
+// Receive work requests in the order in which they were posted. Memory is taken with the first
+// post: an idle queue costs its header.
 class ReceiveQueue {
  public:
   ReceiveQueue() = default;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The verbs model's vocabulary (IBTA chapters 10 and 11), independent of any C ABI. Enumerators that the C API numbers
-// too are translated in the shim, never cast.
+// The verbs model's vocabulary (IBTA chapters 10 and 11), independent of any C ABI. Enumerators
+// that the C API numbers too are translated in the shim, never cast.
 
 #include <array>
 #include <cstdint>

@@ -12,7 +12,8 @@
 namespace tulle::workload {
 
 // `text` is a file's content, `file` its name for errors, which are one line: "FILE:LINE: what is
-// wrong; what to do". Host numbers are below `hosts`. The first line names the columns, in any order:
+// wrong; what to do". Host numbers are below `hosts`. The first line names the columns,
+// in any order:
 //   src, dst   host numbers, not the same
 //   bytes      at least 1
 //   start_ns   0 or more, down to a picosecond: 0.001

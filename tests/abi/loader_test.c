@@ -1,8 +1,10 @@
 /* Loads the drop-in library the ways in which programs do.
 
-     loader_test collectives            as a collectives library that is not linked to it: libibverbs.so first, then
-                                        .so.1, its symbols by name and version
-     loader_test providers LIB …        programs that are linked to a provider's library need all of its symbols
+     loader_test collectives            as a collectives library that is not linked to it:
+                                        libibverbs.so first, then .so.1, its symbols by name and
+                                        version
+     loader_test providers LIB …        programs that are linked to a provider's library need all
+                                        of its symbols
 
    FOLDER in the environment says where the library must come from. */
 

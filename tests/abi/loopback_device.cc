@@ -1,5 +1,6 @@
-// A live device without sockets, threads or an agent: what it sends, it receives. It stands in for the live room, so
-// that the C API is tested in one process, in the order in which the calls are made.
+// A live device without sockets, threads or an agent: what it sends, it receives. It stands in for
+// the live room, so that the C API is tested in one process,
+// in the order in which the calls are made.
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
-/* Looks for devices in every way in which programs do, and says what it found; the library that answers is preloaded by
-   the test that runs it. */
+/* Looks for devices in every way in which programs do, and says what it found; the library that
+   answers is preloaded by the test that runs it. */
 
 #define _GNU_SOURCE
 #include <dirent.h>

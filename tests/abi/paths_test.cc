@@ -1,4 +1,5 @@
-// The tree of a kernel's files and the preloaded library that shows it: seen by a C client and by everyday programs.
+// The tree of a kernel's files and the preloaded library that shows it: seen by a C client and by
+// everyday programs.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

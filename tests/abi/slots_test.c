@@ -1,5 +1,5 @@
-/* Calls everything that a program can reach, with nothing useful in hand: each call must refuse, and none may crash. A C
-   program on purpose: this is how the header is used. */
+/* Calls everything that a program can reach, with nothing useful in hand: each call must refuse,
+   and none may crash. A C program on purpose: this is how the header is used. */
 
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -269,7 +269,8 @@ static void functions_given_nothing(struct ibv_context* context, struct ibv_pd* 
   CHECK(ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
 }
 
-/* The port of a program that was built when the struct had 48 bytes: the bytes behind them are its own. */
+/* The port of a program that was built when the struct had 48 bytes:
+   the bytes behind them are its own. */
 static void old_port_struct(struct ibv_context* context) {
   unsigned char bytes[64];
   memset(bytes, 0xAB, sizeof(bytes));

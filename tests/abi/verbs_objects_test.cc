@@ -1,4 +1,5 @@
-// The C API over a loopback device: what a device says of itself, how objects come and go, and events.
+// The C API over a loopback device: what a device says of itself, how objects come and go,
+// and events.
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-// The C API is thread-safe: threads with queue pairs of their own share a device, and devices come and go meanwhile.
+// The C API is thread-safe: threads with queue pairs of their own share a device, and devices come
+// and go meanwhile.
 
 #include <atomic>
 #include <thread>
@@ -13,7 +14,8 @@ constexpr int rounds = 200;
 
 class Threads : public Verbs {
  protected:
-  // A pair of queue pairs on a completion queue of its own, made and destroyed by the thread that uses it.
+  // A pair of queue pairs on a completion queue of its own,
+  // made and destroyed by the thread that uses it.
   void write_and_read(std::size_t thread) {
     ibv_cq* own = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ASSERT_NE(own, nullptr);

@@ -21,8 +21,8 @@ inline constexpr std::array<AccessPair, 6> access_table = {{
     {IBV_ACCESS_ZERO_BASED, verbs::Access::zero_based},
 }};
 
-// Hints that change nothing here: where the pages come from, and leave to reorder. The API lets a device ignore all of
-// the optional range.
+// Hints that change nothing here: where the pages come from, and leave to reorder. The API lets a
+// device ignore all of the optional range.
 inline constexpr unsigned ignored_access =
     unsigned{IBV_ACCESS_HUGETLB} | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
 

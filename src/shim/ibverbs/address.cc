@@ -40,7 +40,8 @@ bool is_ipv4_header(const std::uint8_t* header) {
   return (sum & 0xFFFF) + (sum >> 16) == 0xFFFF;
 }
 
-// IBTA A17.4.5.2: the 40 bytes in front of a datagram are an IPv6 header, or 20 bytes of nothing and an IPv4 header.
+// IBTA A17.4.5.2: the 40 bytes in front of a datagram are an IPv6 header, or 20 bytes of nothing
+// and an IPv4 header.
 bool read_grh(const ibv_grh& grh, Sender& out) {
   std::array<std::uint8_t, sizeof(ibv_grh)> bytes;
   std::memcpy(bytes.data(), &grh, bytes.size());
@@ -72,8 +73,8 @@ bool to_address_vector(const ibv_ah_attr& from, verbs::AddressVector& to) {
   if (from.is_global == 0) return false;
   to.destination = to_gid(from.grh.dgid.raw);
   to.source_gid_index = from.grh.sgid_index;
-  // A kernel that resolves a RoCE address takes the hop limit from the route, and programs rely on it: many leave 0 or
-  // 1 here and expect to cross routers.
+  // A kernel that resolves a RoCE address takes the hop limit from the route, and programs rely on
+  // it: many leave 0 or 1 here and expect to cross routers.
   to.hop_limit = from.grh.hop_limit > 1 ? from.grh.hop_limit : default_hop_limit;
   to.traffic_class = from.grh.traffic_class;
   to.service_level = from.sl;

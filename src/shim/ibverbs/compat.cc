@@ -1,6 +1,6 @@
-// The symbols that programs of 2006 bind to (version node IBVERBS_1.0), and the entry point of their drivers. Their
-// structs differ, and no such program is left: the list of devices that they would start from is refused, so that none
-// of the others is ever reached with an object.
+// The symbols that programs of 2006 bind to (version node IBVERBS_1.0), and the entry point of
+// their drivers. Their structs differ, and no such program is left: the list of devices that they
+// would start from is refused, so that none of the others is ever reached with an object.
 
 #include <infiniband/verbs.h>
 

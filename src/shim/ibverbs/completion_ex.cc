@@ -1,4 +1,5 @@
-// Polling without ibv_wc: the program takes one completion at a time and reads the fields that it wants.
+// Polling without ibv_wc: the program takes one completion at a time and
+// reads the fields that it wants.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"

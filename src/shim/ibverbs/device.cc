@@ -1,5 +1,5 @@
-// Finding devices. A device, once listed, stays for the life of the process: programs keep using the pointer after they
-// have freed the list, as long as they have it open.
+// Finding devices. A device, once listed, stays for the life of the process: programs keep using
+// the pointer after they have freed the list, as long as they have it open.
 
 #include <endian.h>
 #include <fcntl.h>
@@ -66,7 +66,8 @@ Device& find_or_add(Registry& all, const live::DeviceInfo& info) {
   return *all.devices.back();
 }
 
-// Programs print an errno at best, and "function not implemented" tells nobody what to do: one line says why.
+// Programs print an errno at best, and "function not implemented" tells nobody what to do:
+// one line says why.
 void say_once(const Error& error) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true)) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
@@ -135,7 +136,8 @@ ibv_context* ibv_open_device(ibv_device* device) {
   context->sz = sizeof(verbs_context);
   ibv_context& base = context->context;
   base.device = device;
-  // There is no command channel. Programs mark it close-on-exec or put it in a select; this one allows that.
+  // There is no command channel. Programs mark it close-on-exec or put it in a select;
+  // this one allows that.
   base.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   base.async_fd = context->events->fd();
   base.num_comp_vectors = 1;
@@ -145,7 +147,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
   return &context.release()->context;
 }
 
-// --- files of the class directory, for providers and programs that read them through this library ---
+// --- files of the class directory, for who reads them through this library ---
 
 const char* ibv_get_sysfs_path() { return "/sys"; }
 
@@ -178,7 +180,8 @@ ibv_dm* ibv_import_dm(ibv_context*, std::uint32_t) { return fail(EOPNOTSUPP); }
 void ibv_unimport_dm(ibv_dm*) {}
 
 // --- fork ---
-// Registered memory is never handed to a device that writes behind the kernel's back, so that a fork needs no care.
+// Registered memory is never handed to a device that writes behind the kernel's back, so that a
+// fork needs no care.
 
 int ibv_fork_init() { return 0; }
 ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }

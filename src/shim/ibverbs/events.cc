@@ -1,6 +1,7 @@
-// Events: from the adapter into the channels, and from the channels to the program. An object is not freed before the
-// program has acknowledged every event of it that it took: the object counts what was raised, the program's
-// acknowledgements are counted in the C struct, and whatever was raised and not yet taken is forgotten.
+// Events: from the adapter into the channels, and from the channels to the program. An object is
+// not freed before the program has acknowledged every event of it that it took: the object counts
+// what was raised, the program's acknowledgements are counted in the C struct, and whatever was
+// raised and not yet taken is forgotten.
 
 #include <algorithm>
 #include <array>

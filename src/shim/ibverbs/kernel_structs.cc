@@ -1,4 +1,5 @@
-// Between the C API's structs and the kernel's, which librdmacm talks to: the same fields, laid out differently.
+// Between the C API's structs and the kernel's, which librdmacm talks to: the same fields,
+// laid out differently.
 
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>

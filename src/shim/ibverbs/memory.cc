@@ -14,8 +14,9 @@ namespace {
 
 using verbs::VerbsStatus;
 
-// A kernel pins the pages, and says EFAULT where there are none. Here a peer's access would end the process much later,
-// so that the question is asked now: MS_ASYNC writes nothing, and fails where the range has a hole.
+// A kernel pins the pages, and says EFAULT where there are none. Here a peer's access would end the
+// process much later, so that the question is asked now: MS_ASYNC writes nothing, and fails where
+// the range has a hole.
 bool is_mapped(void* address, std::size_t length) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t into_page = reinterpret_cast<std::uintptr_t>(address) & (page - 1);
@@ -92,7 +93,8 @@ int dealloc_mw(ibv_mw* ibv) {
   return 0;
 }
 
-// Type 1 only: type 2 windows are bound by a work request of the program's own. No memory region unbinds.
+// Type 1 only: type 2 windows are bound by a work request of the program's own.
+// No memory region unbinds.
 int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   if (ibv_qp == nullptr || ibv == nullptr || bind == nullptr) return EINVAL;
   const ibv_mw_bind_info& info = bind->bind_info;

@@ -1,11 +1,12 @@
 #pragma once
 
-// The objects that programs hold: each is the C API's struct, extended with what stands behind it. A program sees only
-// the C struct; its address is the object's.
+// The objects that programs hold: each is the C API's struct, extended with what stands behind it.
+// A program sees only the C struct; its address is the object's.
 //
-// Locks. `Context::lock()` is the device's lock, and guards the adapter, all its objects, the sets below and the counts
-// of events raised. The mutex in each C struct guards the counts of events acknowledged. A Qp's and a Cq's own mutex is
-// held from ibv_wr_start to ibv_wr_complete and from ibv_start_poll to ibv_end_poll, and is taken before the device's.
+// Locks. `Context::lock()` is the device's lock, and guards the adapter, all its objects, the sets
+// below and the counts of events raised. The mutex in each C struct guards the counts of events
+// acknowledged. A Qp's and a Cq's own mutex is held from ibv_wr_start to ibv_wr_complete and from
+// ibv_start_poll to ibv_end_poll, and is taken before the device's.
 
 #include <infiniband/verbs.h>
 
@@ -30,9 +31,9 @@
 
 namespace tulle::shim {
 
-// Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell whether it is theirs:
-// rdma-core 44 has there a pointer to the provider's operations and bookkeeping of its own. All of it must be readable,
-// and `operations` must be no provider's.
+// Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell
+// whether it is theirs: rdma-core 44 has there a pointer to the provider's operations and
+// bookkeeping of its own. All of it must be readable, and `operations` must be no provider's.
 struct Device : ibv_device {
   const void* operations = nullptr;
   int references = 1;
@@ -58,8 +59,8 @@ struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
   std::unique_ptr<live::EventChannel> events;  // asynchronous ones
   std::uint32_t next_handle = 1;
-  // Scratch of the data path, under the device's lock: where completions are polled to, and what a request's spans
-  // point to while it is posted.
+  // Scratch of the data path, under the device's lock: where completions are polled to, and what a
+  // request's spans point to while it is posted.
   std::array<verbs::Completion, 16> polled;
   std::array<verbs::Sge, verbs::sges_max> sges;
   std::array<std::span<const std::byte>, verbs::sges_max> pieces;
@@ -127,8 +128,8 @@ struct Srq : ibv_srq {
   static Srq& of(ibv_srq* srq) { return static_cast<Srq&>(*srq); }
 };
 
-// Work between ibv_wr_start and ibv_wr_complete. The vectors keep their capacity, so that work in a steady state
-// allocates nothing.
+// Work between ibv_wr_start and ibv_wr_complete. The vectors keep their capacity, so that work in a
+// steady state allocates nothing.
 struct StagedWork {
   struct Item {
     verbs::SendRequest request;  // without its spans
@@ -158,7 +159,8 @@ struct Qp : ibv_qp_ex {
 
 // --- what the files of this room offer each other ---
 
-// slots.cc: every function slot of a context, of a completion queue and of a queue pair gets a function that refuses.
+// slots.cc: every function slot of a context, of a completion queue and of a queue pair gets a
+// function that refuses.
 void refuse_all(Context& context);
 void refuse_all(Cq& cq);
 void refuse_all(Qp& qp);
@@ -185,8 +187,8 @@ void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition
 ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);
 ibv_wc_status to_wc_status(verbs::CompletionStatus status);
 unsigned to_wc_flags(const verbs::Completion& completion);
-// A RoCE port has no service levels. NICs say in their place what kind of header a datagram came with (IBTA A17.4.5.1
-// asks for it, the C API has no field), and programs read it there.
+// A RoCE port has no service levels. NICs say in their place what kind of header a datagram came
+// with (IBTA A17.4.5.1 asks for it, the C API has no field), and programs read it there.
 std::uint8_t to_service_level(const verbs::Completion& completion);
 
 // work.cc

@@ -1,5 +1,5 @@
-// What rdma-core's own providers call. None ever drives our device, but programs link libmlx5 and libefa for their
-// vendor extensions, and those load only where all of these symbols are found.
+// What rdma-core's own providers call. None ever drives our device, but programs link libmlx5 and
+// libefa for their vendor extensions, and those load only where all of these symbols are found.
 
 #include <infiniband/verbs.h>
 
@@ -28,7 +28,8 @@ int ibv_read_ibdev_sysfs_file(char*, std::size_t, void*, const char*, ...) {
   return fail_with_minus_one(EOPNOTSUPP);
 }
 
-// The commands to the kernel. Callers on every ABI that we build for drop their own arguments, which are left out here.
+// The commands to the kernel. Callers on every ABI that we build for drop their own arguments,
+// which are left out here.
 #define TULLE_REFUSE(command) \
   int ibv_cmd_##command() { return EOPNOTSUPP; }
 

@@ -1,5 +1,6 @@
-// Programs reach most verbs through function pointers: in ibv_context, in the verbs_context in front of it, in
-// ibv_qp_ex and in ibv_cq_ex. None may be null, since some inline functions of the C API do not look first.
+// Programs reach most verbs through function pointers: in ibv_context, in the verbs_context in
+// front of it, in ibv_qp_ex and in ibv_cq_ex. None may be null, since some inline functions of the
+// C API do not look first.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"

@@ -13,8 +13,8 @@ namespace {
 using verbs::SendFlag;
 using verbs::SendOpcode;
 
-// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload, vendors' own and atomic write,
-// which are not offered.
+// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload, vendors'
+// own and atomic write, which are not offered.
 constexpr std::array<SendOpcode, 10> send_opcodes = {
     SendOpcode::write,       SendOpcode::write_with_immediate,
     SendOpcode::send,        SendOpcode::send_with_immediate,

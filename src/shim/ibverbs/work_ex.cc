@@ -1,6 +1,7 @@
-// Posting work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work is staged beside the
-// queue pair and posted all at once at the end, since ibv_wr_abort and any error must leave the queue as it was. Setters
-// may be called before or after each other but always behind their builder: they complete the last item.
+// Posting work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work
+// is staged beside the queue pair and posted all at once at the end, since ibv_wr_abort and any
+// error must leave the queue as it was. Setters may be called before or after each other but always
+// behind their builder: they complete the last item.
 
 #include <algorithm>
 #include <cstring>

@@ -1,15 +1,17 @@
-/* Preloaded into programs that look for RDMA devices where a kernel would show them: below the class directory, the
-   device directory and a driver's. Answers for those paths from a tree of ordinary files whose root is named by
-   TULLE_SYSFS (tree.h makes it); every other path, and every path while TULLE_SYSFS is not set, goes to the C library as
-   it is.
+/* Preloaded into programs that look for RDMA devices where a kernel would show them: below the
+   class directory, the device directory and a driver's. Answers for those paths from a tree of
+   ordinary files whose root is named by TULLE_SYSFS (tree.h makes it); every other path, and every
+   path while TULLE_SYSFS is not set, goes to the C library as it is.
 
-   Only names are changed: a path below one of the prefixes gets the root in front. Descriptors, directory streams and
-   relative paths that a program derives from there are the tree's own and need nothing. Three things differ from plain
-   files. Nodes of the device directory are links to /dev/null, so that they are character devices that anyone may open,
-   and must not look like links. Names that come back (realpath, glob) lose the root again. And programs that walk from a
+   Only names are changed: a path below one of the prefixes gets the root in front. Descriptors,
+   directory streams and relative paths that a program derives from there are the tree's own and
+   need nothing. Three things differ from plain files. Nodes of the device directory are links to
+   /dev/null, so that they are character devices that anyone may open, and must not look like links.
+   Names that come back (realpath, glob) lose the root again. And programs that walk from a
    descriptor of "/" give the path without its slash.
 
-   C, and nothing but the C library: it lives in every program, also in those that bring another C++ runtime. */
+   C, and nothing but the C library: it lives in every program,
+   also in those that bring another C++ runtime. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -76,8 +78,8 @@ struct root {
   char path[PATH_MAX];
 };
 
-/* The root as TULLE_SYSFS names it, without a slash at its end; null: not set. Read once: the environment belongs to the
-   program, which may clear it. */
+/* The root as TULLE_SYSFS names it, without a slash at its end; null: not set. Read once: the
+   environment belongs to the program, which may clear it. */
 static const struct root* tree_root(void) {
   static struct root unset;
   static _Atomic(const struct root*) known;
@@ -416,7 +418,8 @@ EXPORTED ssize_t __readlinkat_chk(int folder, const char* path, char* out, size_
   return readlinkat(folder, path, out, bytes);
 }
 
-/* The real name of one of ours, as the program shall see it; what the program gave stands for a node. */
+/* The real name of one of ours, as the program shall see it;
+   what the program gave stands for a node. */
 static char* real_name(const struct place* at, const char* path, char* resolved) {
   char real[PATH_MAX];
   if (REAL(realpath)(at->path, real) == NULL) return NULL;

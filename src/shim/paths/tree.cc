@@ -135,7 +135,8 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
   write_gids(tree, port, device.gids);
 }
 
-// What a bus shows of the device below its class. Its driver's folder lies where the preloaded library answers too.
+// What a bus shows of the device below its class. Its driver's folder lies where the preloaded
+// library answers too.
 void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& device) {
   tree.file(parent / "numa_node", "-1");
   tree.file(parent / "vendor", hexadecimal(vendor_id, 4));
@@ -171,7 +172,8 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.link(fs::path("dev/infiniband") / node, "/dev/null");
 }
 
-// A folder of that name which nobody else can have prepared: whoever may write there decides what programs see.
+// A folder of that name which nobody else can have prepared:
+// whoever may write there decides what programs see.
 Result<std::string> private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{"cannot make the folder " + path + ": " + std::strerror(errno), errno};

@@ -5,15 +5,16 @@
 
 namespace tulle::transport::congestion {
 
-// How many packets one queue pair may have in flight. IBTA bounds this only by the PSN space, since its links do not
-// drop; a UDP socket's receive buffer does. Disabled where the fabric is lossless.
+// How many packets one queue pair may have in flight. IBTA bounds this only by the PSN space, since
+// its links do not drop; a UDP socket's receive buffer does. Disabled where the fabric is lossless.
 struct WindowSettings {
   bool enabled = true;
   std::uint32_t initial_packets = 64;
   std::uint32_t max_packets = 1'024;
 };
 
-// Additive increase, multiplicative decrease (Chiu and Jain 1989), with TCP's slow start until the first loss.
+// Additive increase, multiplicative decrease (Chiu and Jain 1989),
+// with TCP's slow start until the first loss.
 class Window {
  public:
   static constexpr std::uint32_t unlimited =

@@ -70,7 +70,8 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!rnr_until_.is_never()) return false;
   while (cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
-    // It failed locally and waits for those before it, which may have to be sent again; nothing after it is sent.
+    // It failed locally and waits for those before it, which may have to be sent again; nothing
+    // after it is sent.
     if (wqe.status != CompletionStatus::success) return false;
     if (direct_ != 0 && execute_direct(qp)) continue;
     if (!wqe.started) {
@@ -99,10 +100,11 @@ bool Requester::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
   if (qp.state() == QpState::sqd) return true;
   // IBTA 10.8.3.3: a fenced request waits for all earlier READs and atomics.
   if (wqe.flags.has(SendFlag::fence) && reads_in_flight_ > 0) return true;
-  // IBTA 10.8.3.3: a local invalidate starts when all earlier requests are done; a key that an earlier request may
-  // still need in a retry must not go before it.
+  // IBTA 10.8.3.3: a local invalidate starts when all earlier requests are done; a key that an
+  // earlier request may still need in a retry must not go before it.
   if (wqe.opcode == SendOpcode::local_invalidate && cursor_ > 0) return true;
-  // IBTA 9.7.7.2.5: beyond the credits, one message may go as a probe, when nothing else is in flight.
+  // IBTA 9.7.7.2.5: beyond the credits, one message may go as a probe,
+  // when nothing else is in flight.
   if (wqe.consumes_receive() && credits_known_ &&
       static_cast<std::int32_t>(receives_started_ - receives_limit_) >= 0) {
     return in_flight(qp) > 0;
@@ -151,9 +153,10 @@ Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
   return Begin::executed;
 }
 
-// A WRITE or READ at the head of the queue, with nothing in flight before it, needs no packets where the peer's memory
-// can be reached: all earlier requests are done, so that their order is kept. It takes no PSN, of which the peer knows
-// nothing. False: it goes the long way, which also finds out what is wrong with it.
+// A WRITE or READ at the head of the queue, with nothing in flight before it, needs no packets
+// where the peer's memory can be reached: all earlier requests are done, so that their order is
+// kept. It takes no PSN, of which the peer knows nothing. False: it goes the long way, which also
+// finds out what is wrong with it.
 bool Requester::execute_direct(QueuePair& qp) {
   const SendWqe& wqe = qp.send_queue[cursor_];
   const bool fits = wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::read;
@@ -293,7 +296,8 @@ void Requester::read_sent(Psn end) {
   ++reads_in_flight_;
 }
 
-// IBTA 9.9.2.1: a request that fails locally completes after all earlier ones; nothing after it is sent.
+// IBTA 9.9.2.1: a request that fails locally completes after all earlier ones;
+// nothing after it is sent.
 void Requester::fail(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   wqe.status = status;
   retire_ready(qp);

@@ -2,12 +2,14 @@
 
 // The requester of a reliable connection (IBTA 9.7.3 to 9.7.7).
 //
-// The send queue is read by one cursor. Everything before it is in flight or done; PSNs are given when a request starts
-// and kept when it is sent again. Acknowledgement is cumulative, so recovery is one move: the cursor goes back to the
-// oldest packet that is not acknowledged (go-back-N), which always lies in the request at the head of the queue.
+// The send queue is read by one cursor. Everything before it is in flight or done; PSNs are given
+// when a request starts and kept when it is sent again. Acknowledgement is cumulative, so recovery
+// is one move: the cursor goes back to the oldest packet that is not acknowledged (go-back-N),
+// which always lies in the request at the head of the queue.
 //
-// A READ longer than the congestion window is asked for in several READ requests with consecutive PSNs, as a partial
-// retry would: that bounds what the responder may send at once, without a word to it.
+// A READ longer than the congestion window is asked for in several READ requests with consecutive
+// PSNs, as a partial retry would: that bounds what the responder may send at once,
+// without a word to it.
 
 #include <array>
 #include <cstdint>
@@ -47,7 +49,8 @@ class Requester {
   std::uint32_t window_packets() const { return window_.packets(); }
 
  private:
-  // READ and atomic requests, by the PSN after their last response. IBTA bounds them by max_rd_atomic.
+  // READ and atomic requests, by the PSN after their last response.
+  // IBTA bounds them by max_rd_atomic.
   static constexpr std::uint32_t reads_max = 16;
 
   enum class Begin : std::uint8_t { go, wait, executed, failed };
@@ -74,7 +77,8 @@ class Requester {
   void handle_rnr(Time now, QueuePair& qp, const wire::Packet& packet);
   void handle_read_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
   void handle_atomic_response(Time now, QueuePair& qp, const wire::Packet& packet);
-  // Everything through `psn` arrived; false: a READ or atomic before it has not been answered (implied NAK).
+  // Everything through `psn` arrived; false: a READ or atomic before
+  // it has not been answered (implied NAK).
   [[nodiscard]] bool acknowledge(Time now, QueuePair& qp, Psn psn);
   [[nodiscard]] bool expects_response(Time now, QueuePair& qp, const wire::Packet& packet);
   void progressed(Time now, QueuePair& qp, std::uint32_t packets);
@@ -91,9 +95,10 @@ class Requester {
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head of the queue
   std::uint32_t cursor_packet_ = 0;  // its next packet (READ: response)
 
-  // Those that have been sent and are not answered, oldest first; of them the first few are in flight, the others wait
-  // to be sent again. A READ that is asked for again ends where it did before: across the end lies what the responder
-  // may not have executed yet, and a request that is half a duplicate it cannot answer.
+  // Those that have been sent and are not answered, oldest first; of them the first few are in
+  // flight, the others wait to be sent again. A READ that is asked for again ends where it did
+  // before: across the end lies what the responder may not have executed yet, and a request that is
+  // half a duplicate it cannot answer.
   std::array<Psn, reads_max> reads_{};
   std::uint32_t reads_first_ = 0;
   std::uint32_t reads_known_ = 0;
@@ -116,7 +121,8 @@ class Requester {
   std::uint32_t since_ack_request_ = 0;
 };
 
-// AETH credit code (IBTA 9.7.5.1.2, table 44) for a number of receive requests, and back; 31: no credits given.
+// AETH credit code (IBTA 9.7.5.1.2, table 44) for a number of receive requests, and back; 31:
+// no credits given.
 inline constexpr std::uint8_t no_credits_code = 31;
 std::uint8_t credit_code(std::uint32_t receives);
 std::uint32_t credits_of_code(std::uint8_t code);

@@ -198,7 +198,8 @@ void Requester::retire_ready(QueuePair& qp) {
   }
 }
 
-// Whether a READ or atomic response is the next one due; one that lies ahead means that one before it was lost.
+// Whether a READ or atomic response is the next one due;
+// one that lies ahead means that one before it was lost.
 bool Requester::expects_response(Time now, QueuePair& qp, const wire::Packet& packet) {
   if (packet.psn.before(unacknowledged_)) return false;  // a duplicate
   // IBTA 9.7.5.1.3: a response acknowledges every request before it.

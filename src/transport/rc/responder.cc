@@ -125,7 +125,8 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   }
   std::uint64_t original = 0;
   if (access.memory != nullptr) {
-    // Atomic against the application's own processors too (IBTA: HCA-wide and beyond). The region may be shared.
+    // Atomic against the application's own processors too (IBTA: HCA-wide and beyond).
+    // The region may be shared.
     std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(access.memory));
     if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
       original = packet.compare;
@@ -221,8 +222,9 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
       break;
     case Kind::send:
     case Kind::write:
-      // A NAK that waits says more: it acknowledges all before it too. One that was sent may be lost, and the requester
-      // may not be allowed to send as far as the gap before it hears of these.
+      // A NAK that waits says more: it acknowledges all before it too. One that was sent may be
+      // lost, and the requester may not be allowed to send as far as the
+      // gap before it hears of these.
       if (!ack_pending_) answer(acknowledgement(qp), expected_ - 1);
       break;
     default:
@@ -280,7 +282,8 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
   ++qp.environment.counters.dropped_packets;
 }
 
-// For a new request, for which the depth promises room: repeats give way. If the requester still wants one, it will ask.
+// For a new request, for which the depth promises room: repeats give way. If the requester still
+// wants one, it will ask.
 bool Responder::make_room() {
   if (!jobs_.full()) return true;
   bool dropped = false;
@@ -330,7 +333,8 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   } else if (!emit_read(qp, job, out)) {
     const Psn psn = job.first_psn + job.sent;
     if (job.again) {
-      // The memory was there when it was first read, so nobody is to blame, and it may be a late packet that asks.
+      // The memory was there when it was first read, so nobody is to blame, and it may be a late
+      // packet that asks.
       jobs_.pop();
       if (!ack_pending_) {
         answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::remote_access_error)}, psn);

@@ -1,11 +1,12 @@
 #pragma once
 
-// The responder of a reliable connection (IBTA 9.7.4, 9.7.5): checks each request in the order that IBTA gives,
-// executes it once, and answers in PSN order.
+// The responder of a reliable connection (IBTA 9.7.4, 9.7.5): checks each request in the order that
+// IBTA gives, executes it once, and answers in PSN order.
 //
-// Answers wait in a queue of jobs, one for each READ and atomic, and are pulled packet by packet; an acknowledgement
-// is one pending word behind them, so that acknowledgements coalesce by themselves. A READ that comes again is read
-// again; an atomic that comes again is answered from the results kept.
+// Answers wait in a queue of jobs, one for each READ and atomic, and are pulled packet by packet;
+// an acknowledgement is one pending word behind them, so that acknowledgements coalesce by
+// themselves. A READ that comes again is read again; an atomic that comes again is answered from
+// the results kept.
 
 #include <cstdint>
 
@@ -39,8 +40,8 @@ class Responder {
  private:
   struct Job {
     bool is_atomic = false;
-    bool again =
-        false;  // was executed before, and may be asked for by a packet that the network delivers late
+    // It was executed before, and may be asked for by a packet that the network delivers late.
+    bool again = false;
     Psn first_psn;
     std::uint32_t packets = 1;
     std::uint32_t sent = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The unreliable connection (IBTA 9.8): SEND and WRITE without acknowledgement. A request is done when its last packet
-// has left; a message with a hole is dropped whole.
+// The unreliable connection (IBTA 9.8): SEND and WRITE without acknowledgement. A request is done
+// when its last packet has left; a message with a hole is dropped whole.
 
 #include <cstdint>
 

@@ -69,8 +69,8 @@ void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload p
     ++counters.dropped_packets;
     return;
   }
-  // A message that does not fit is dropped and its receive request kept: a stranger must not be able to end this queue
-  // pair (IBTA 9.8.3.2 leaves the choice).
+  // A message that does not fit is dropped and its receive request kept: a stranger must not be
+  // able to end this queue pair (IBTA 9.8.3.2 leaves the choice).
   const std::uint64_t needed = payload.bytes + wire::grh_bytes;
   verbs::Receive receive;
   if (qp.next_receive_length() < needed || !qp.take_receive(receive)) {

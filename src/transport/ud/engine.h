@@ -1,7 +1,7 @@
 #pragma once
 
-// The unreliable datagram (IBTA 9.8.3): one message, one packet; each with an address, a queue pair and a Q_Key of its
-// own. The receiver's buffer begins with 40 bytes of GRH.
+// The unreliable datagram (IBTA 9.8.3): one message, one packet; each with an address, a queue pair
+// and a Q_Key of its own. The receiver's buffer begins with 40 bytes of GRH.
 
 #include "base/ids.h"
 #include "transport/packet_io.h"

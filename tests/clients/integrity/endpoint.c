@@ -94,7 +94,7 @@ void endpoint_close(struct endpoint* e) {
   free(e->spare);
 }
 
-/* --- queue pairs ---------------------------------------------------------------------------------------------------- */
+/* --- queue pairs ------------------------------------------------------------------------------ */
 
 static void modify(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int mask, const char* to) {
   const int error = ibv_modify_qp(qp, attributes, mask);
@@ -184,7 +184,7 @@ void link_close(struct link* link) {
   if (ibv_destroy_qp(link->qp) != 0) die("ibv_destroy_qp failed");
 }
 
-/* --- work and completions ------------------------------------------------------------------------------------------- */
+/* --- work and completions --------------------------------------------------------------------- */
 
 void post_send(struct link* link, struct ibv_send_wr* wr) {
   struct ibv_send_wr* bad;
@@ -254,7 +254,7 @@ struct ibv_wc expect_completion(struct endpoint* e, struct ibv_cq* cq, uint64_t 
   return wc;
 }
 
-/* --- slots ---------------------------------------------------------------------------------------------------------- */
+/* --- slots ------------------------------------------------------------------------------------ */
 
 void slot_clear(uint8_t* slot) { pattern_fill(slot, SLOT_BYTES, BACKGROUND, 0); }
 

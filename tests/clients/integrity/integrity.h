@@ -1,11 +1,11 @@
 #pragma once
 
-/* A verbs program of the project's own that looks at every byte: what each operation must place, what it must leave
-   alone, and what its completion must say. It is written against libibverbs' headers alone and knows nothing of Tulle,
-   so that it can be run over any other device too.
+/* A verbs program of the project's own that looks at every byte: what each operation must place,
+   what it must leave alone, and what its completion must say. It is written against libibverbs'
+   headers alone and knows nothing of Tulle, so that it can be run over any other device too.
 
-   Two processes, a server and a client, follow the same plan, which a seed determines; a TCP connection keeps them in
-   step. Both initiate, both are targets. */
+   Two processes, a server and a client, follow the same plan, which a seed determines; a TCP
+   connection keeps them in step. Both initiate, both are targets. */
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -128,7 +128,8 @@ static inline uint64_t remote_slot(const struct endpoint* endpoint, unsigned slo
 /* The next completion. False: none before the limit. */
 bool next_completion(struct endpoint* endpoint, struct ibv_cq* cq, struct ibv_wc* wc,
                      double seconds);
-/* The next completion, which must be there within the time limit, successful, and have this wr_id and opcode. */
+/* The next completion, which must be there within the time limit, successful,
+   and have this wr_id and opcode. */
 struct ibv_wc expect_completion(struct endpoint* endpoint, struct ibv_cq* cq, uint64_t wr_id,
                                 enum ibv_wc_opcode opcode, const char* what);
 void post_send(struct link* link, struct ibv_send_wr* wr);
@@ -137,8 +138,8 @@ void post_receive(struct endpoint* endpoint, struct link* link, struct ibv_recv_
 void post_plain_receive(struct endpoint* endpoint, struct link* link, uint64_t wr_id, uint8_t* at,
                         uint32_t bytes);
 
-/* Puts the background over a whole slot, and compares a whole slot with the background plus a message of `stream` laid
-   out from `at` bytes on. */
+/* Puts the background over a whole slot, and compares a whole slot with the background plus a
+   message of `stream` laid out from `at` bytes on. */
 void slot_clear(uint8_t* slot);
 void slot_put(uint8_t* slot, const struct layout* layout, uint32_t at, uint64_t stream);
 void slot_verify(struct endpoint* endpoint, const uint8_t* slot, const struct layout* layout,

@@ -1,5 +1,6 @@
-/* Many operations of every kind at once, on several RC queue pairs, both ways: what order, pipelining and loss may get
-   wrong. Each operation has a slot of its own on either side; both sides know both plans. */
+/* Many operations of every kind at once, on several RC queue pairs, both ways: what order,
+   pipelining and loss may get wrong. Each operation has a slot of its own on either side; both
+   sides know both plans. */
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* What must fail: with the completion status that IBTA 11.6.2 gives it, on the side that it names, without touching
-   memory, and with everything behind it flushed. Each breaks its queue pair, so each has a new one. */
+/* What must fail: with the completion status that IBTA 11.6.2 gives it, on the side that it names,
+   without touching memory, and with everything behind it flushed. Each breaks its queue pair, so
+   each has a new one. */
 
 #include <stdio.h>
 #include <string.h>
@@ -117,7 +118,8 @@ static void initiate(struct endpoint* e, struct link* link, const struct refusal
     struct ibv_wc wc;
     if (!next_completion(e, e->send_cq, &wc, 60)) die("%s: no completion %u", r->what, i + 1);
     if (i == 0 && r->may_be_local && wc.status == IBV_WC_LOC_QP_OP_ERR) continue;
-    /* A responder refuses once: its queue pair is in the error state then, and a refusal that was lost stays lost. */
+    /* A responder refuses once: its queue pair is in the error state then, and a refusal that was
+       lost stays lost. */
     if (i == 0 && e->options->lossy && wc.status == IBV_WC_RETRY_EXC_ERR) continue;
     if (wc.status != expected[i] || wc.wr_id != i + 1) {
       die("%s: wr_id %d completed with status %d (%s), not wr_id %u with %d (%s)", r->what,

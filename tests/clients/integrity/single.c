@@ -1,5 +1,5 @@
-/* Each operation alone: every verb a transport has, at lengths around the path MTU's multiples, gathered and scattered,
-   inline and not, with either side as the initiator. */
+/* Each operation alone: every verb a transport has, at lengths around the path MTU's multiples,
+   gathered and scattered, inline and not, with either side as the initiator. */
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Unreliable messages in a stream, one direction at a time: UC of several packets each, UD of one. Over a network that
-   loses, some may be missing; what arrives is whole. */
+/* Unreliable messages in a stream, one direction at a time: UC of several packets each, UD of one.
+   Over a network that loses, some may be missing; what arrives is whole. */
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -61,7 +61,8 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     const struct layout layout = whole(length_of(e, link, i));
     if (wc.byte_len != layout.span + grh)
       die("%s: byte_len %u, not %u", what, wc.byte_len, layout.span + grh);
-    /* A network that doubles and swaps may do so with unreliable messages; one that does not keeps UC's order. */
+    /* A network that doubles and swaps may do so with unreliable messages;
+       one that does not keeps UC's order. */
     if (!lossy && (seen[i] || (link->type == IBV_QPT_UC && (int)i <= last)))
       die("%s: %u after %d", what, i, last);
     const bool again = seen[i];
@@ -70,7 +71,8 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     uint8_t* slot = target_slot(e, (unsigned)wc.wr_id);
     const uint32_t begin = GUARD + grh, end = SLOT_BYTES - GUARD;
     if (grh > 0) pattern_fill(slot + GUARD, grh, BACKGROUND, GUARD);
-    /* A message that lost its end may have left its beginning in the buffer, behind the one that came after it. */
+    /* A message that lost its end may have left its beginning in the buffer, behind the one that
+       came after it. */
     if (lossy)
       pattern_fill(slot + begin + layout.span, end - begin - layout.span, BACKGROUND,
                    begin + layout.span);
