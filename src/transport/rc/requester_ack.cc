@@ -32,6 +32,12 @@ CompletionStatus status_of(wire::NakCode code) {
   }
 }
 
+// A request that completes may end the queue pair: one behind it had failed locally, or the
+// completion queue is full. The requester is as new then.
+bool has_ended(const QueuePair& qp) {
+  return qp.state() != QpState::rts && qp.state() != QpState::sqd;
+}
+
 }  // namespace
 
 std::uint8_t credit_code(std::uint32_t receives) {
@@ -45,7 +51,7 @@ std::uint32_t credits_of_code(std::uint8_t code) {
 
 void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& packet,
                                 Payload payload) {
-  if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return;
+  if (has_ended(qp)) return;
   // IBTA 9.7.5.1.3: a response outside the window of what is in flight is a ghost or a duplicate.
   if (!packet.psn.before(sent_end_) || packet.psn.before(unacknowledged_ - 1)) return;
   switch (wire::info(packet.opcode).kind) {
@@ -140,7 +146,7 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
     if (through != wqe.last_psn()) break;
     retire(qp, CompletionStatus::success, wqe.length);
     retire_ready(qp);
-    if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return true;
+    if (has_ended(qp)) return true;
   }
   if (packets > 0) progressed(now, qp, packets);
   return complete;
@@ -238,6 +244,7 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
     retire(qp, CompletionStatus::success, wqe.length);
     retire_ready(qp);
   }
+  if (has_ended(qp)) return;
   progressed(now, qp, 1);
   if (wire::info(packet.opcode).aeth) update_credits(qp, packet);
 }
@@ -258,6 +265,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   unacknowledged_ = packet.psn + 1;
   retire(qp, CompletionStatus::success, 8);
   retire_ready(qp);
+  if (has_ended(qp)) return;
   progressed(now, qp, 1);
   update_credits(qp, packet);
 }

@@ -513,6 +513,30 @@ TEST(RcRequester, AMisalignedAtomicFailsHere) {
   EXPECT_EQ(done(host), (Done{{0, CompletionStatus::local_qp_operation_error}}));
 }
 
+TEST(RcRequester, AnAnswerMayEndTheQueuePair) {
+  // Its request completes, and then the one behind it, which had failed here.
+  for (const bool atomic : {true, false}) {
+    Host host;
+    host.connect();
+    host.post(atomic ? SendOpcode::fetch_add : SendOpcode::read, 8);
+    verbs::SendRequest misaligned;
+    misaligned.wr_id = 1;
+    misaligned.opcode = SendOpcode::fetch_add;
+    misaligned.rkey = host.region.rkey();
+    misaligned.remote_address = testing::iova + 4;
+    host.post(misaligned, 8);
+    EXPECT_EQ(host.pull().size(), 1u);
+    if (atomic) {
+      host.deliver(answer(Operation::atomic_acknowledge, 0));
+    } else {
+      host.deliver(answer(Operation::read_response_only, 0), bytes_of(8));
+    }
+    EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success},
+                                {1, CompletionStatus::local_qp_operation_error}}));
+    EXPECT_TRUE(host.pull().empty());
+  }
+}
+
 // --- flow ---
 
 TEST(RcRequester, CreditTable) {
