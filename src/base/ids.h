@@ -13,7 +13,7 @@ struct Id {
   Value value = 0;
   constexpr Id() = default;
   constexpr explicit Id(Value v) : value(v) {}
-  constexpr auto operator<=>(const Id&) const = default;
+  constexpr auto operator<=>(const Id&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 using QpNumber = Id<struct QpNumberTag, std::uint32_t>;  // 24 bits (IBTA 9.2.4)
@@ -58,7 +58,7 @@ class Psn {
 struct Gid {
   std::array<std::uint8_t, 16> bytes{};
 
-  constexpr auto operator<=>(const Gid&) const = default;
+  constexpr auto operator<=>(const Gid&) const = default;  // NOLINT(modernize-use-nullptr)
   constexpr bool is_ipv4_mapped() const {
     for (int i = 0; i < 10; ++i) {
       if (bytes[i] != 0) return false;

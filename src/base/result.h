@@ -41,8 +41,8 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error)
-      : error_(std::move(error)), failed_(true) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error)  // NOLINT(google-explicit-constructor)
+      : error_(std::move(error)), failed_(true) {}
 
   explicit operator bool() const { return !failed_; }
   const Error& error() const {

@@ -24,7 +24,7 @@ struct Time {
   constexpr std::int64_t to_microseconds() const { return ps / 1'000'000; }
   constexpr double to_seconds() const { return static_cast<double>(ps) * 1e-12; }
 
-  constexpr auto operator<=>(const Time&) const = default;
+  constexpr auto operator<=>(const Time&) const = default;  // NOLINT(modernize-use-nullptr)
   constexpr Time operator+(Time other) const { return {ps + other.ps}; }
   constexpr Time operator-(Time other) const { return {ps - other.ps}; }
   constexpr Time operator*(std::int64_t factor) const { return {ps * factor}; }

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -271,4 +272,8 @@ int fail(const std::string& message) {
 
 }  // namespace tulle::cli
 
-int main(int argc, char** argv) { return tulle::cli::tulle_main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) try {
+  return tulle::cli::tulle_main({argv + 1, argv + argc});
+} catch (const std::exception& error) {
+  return tulle::cli::fail(error.what());
+}

@@ -26,7 +26,7 @@ fs::path library_folder() {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const char* relative : {"../lib/tulle", "../lib64/tulle", "../lib/shim"}) {
-    const fs::path folder = (here / relative).lexically_normal();
+    fs::path folder = (here / relative).lexically_normal();
     if (fs::exists(folder / verbs_library, error)) return folder;
   }
   return {};
@@ -94,6 +94,7 @@ int run(const RunOptions& options) {
 
   std::vector<std::string> arguments = options.command;
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());

@@ -18,8 +18,6 @@
 
 #include "live/agent_client.h"
 
-extern char** environ;
-
 namespace tulle::live {
 namespace {
 
@@ -54,6 +52,7 @@ std::vector<std::string> agent_environment(const Settings& settings) {
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> out;
+  out.reserve(strings.size() + 1);
   for (std::string& text : strings) out.push_back(text.data());
   out.push_back(nullptr);
   return out;

@@ -110,6 +110,7 @@ TEST(EventChannel, ManyThreadsLoseNothing) {
   const auto channel = make();
   constexpr std::uint32_t each = 2'000;
   std::vector<std::thread> pushers;
+  pushers.reserve(3);
   for (int i = 0; i < 3; ++i) {
     pushers.emplace_back([&] {
       for (std::uint32_t k = 1; k <= each; ++k) channel->push({channel.get(), k});

@@ -22,8 +22,8 @@ template <typename Flag>
 class Flags {
  public:
   constexpr Flags() = default;
-  constexpr Flags(Flag flag)
-      : bits_(static_cast<std::uint32_t>(flag)) {}  // NOLINT(google-explicit-constructor)
+  constexpr Flags(Flag flag)  // NOLINT(google-explicit-constructor)
+      : bits_(static_cast<std::uint32_t>(flag)) {}
   constexpr bool has(Flag flag) const {
     return (bits_ & static_cast<std::uint32_t>(flag)) == static_cast<std::uint32_t>(flag);
   }
