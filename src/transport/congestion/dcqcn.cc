@@ -46,13 +46,18 @@ std::int64_t Dcqcn::bits_per_second(Time now) {
   return rate_;
 }
 
+// In the order in which they were due: a decrease that waits comes between increases.
 void Dcqcn::advance(Time now) {
   if (next_alpha_.is_never()) return;
   if (decrease_due_ && now >= last_decrease_ + settings_->decrease_interval) {
     const Time at = last_decrease_ + settings_->decrease_interval;
-    update_alpha(at);
+    run_timers(at);
     decrease(at);
   }
+  run_timers(now);
+}
+
+void Dcqcn::run_timers(Time now) {
   update_alpha(now);
   while (next_increase_ <= now) {
     next_increase_ += settings_->increase_interval;

@@ -46,6 +46,7 @@ class Dcqcn {
 
  private:
   void advance(Time now);
+  void run_timers(Time now);
   void update_alpha(Time now);
   void decrease(Time at);
   void increase();

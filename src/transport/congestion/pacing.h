@@ -30,7 +30,8 @@ class Pacing {
     dcqcn_->sent(now, bytes);
     const std::int64_t rate = dcqcn_->bits_per_second(now);
     if (!dcqcn_->is_limited()) return;
-    may_send_at_ = now + Time{static_cast<std::int64_t>(bytes) * 8'000'000'000 / (rate / 1'000)};
+    constexpr std::int64_t bits_ps_per_byte = 8'000'000'000'000;
+    may_send_at_ = now + Time{static_cast<std::int64_t>(bytes) * bits_ps_per_byte / rate};
   }
   Time next_deadline() const { return waits_ ? may_send_at_ : Time::never(); }
   void handle_deadline(Time now) {
