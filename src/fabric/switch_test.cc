@@ -1,0 +1,478 @@
+#include "fabric/switch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tulle::fabric {
+namespace {
+
+// A switch by itself, its driver the test.
+class Bench {
+ public:
+  explicit Bench(const SwitchSettings& settings, std::uint16_t ports = 4, std::uint64_t seed = 1)
+      : settings_(settings), at(settings_, 100, ports, seed, frames) {}
+
+  FrameRef frame(std::uint16_t bytes, std::uint8_t service_class = 0, std::uint32_t flow = 0) {
+    const FrameRef ref = frames.take();
+    Frame& made = frames[ref];
+    made.flow_hash = flow;
+    made.buffer_bytes = bytes;
+    made.link_bytes = bytes;
+    made.service_class = service_class;
+    made.traffic_class = 0;
+    return ref;
+  }
+  // Whether it was taken.
+  bool arrive(std::uint16_t in, std::uint16_t out, std::uint16_t bytes,
+              std::uint8_t service_class = 0) {
+    const FrameRef ref = frame(bytes, service_class);
+    if (at.receive(Time::zero(), in, ref, {&out, 1}) == out) return true;
+    frames.give(ref);
+    return false;
+  }
+  // The frame's bytes and class; 0 bytes: there is none that may go.
+  Frame pull(std::uint16_t port) {
+    const FrameRef ref = at.pull(Time::zero(), port);
+    if (ref == no_frame) return {};
+    const Frame taken = frames[ref];
+    frames.give(ref);
+    return taken;
+  }
+  // All that is to be told to anyone, as "PORT:stop/go".
+  std::string told() {
+    std::string text;
+    for (std::uint16_t port; (port = at.take_talker()) != Switch::no_port;) {
+      while (at.has_control(port)) {
+        const Control control = at.pull_control(port);
+        text += std::to_string(port) + ":" + std::to_string(control.pause.stop) + "/" +
+                std::to_string(control.pause.go) + " ";
+      }
+    }
+    return text;
+  }
+
+ private:
+  SwitchSettings settings_;
+
+ public:
+  FramePool frames;
+  Switch at;
+};
+
+SwitchSettings pfc(std::uint32_t xoff, std::uint32_t xon_gap, std::uint32_t headroom) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::pfc;
+  settings.xoff_bytes = xoff;
+  settings.xon_gap_bytes = xon_gap;
+  settings.headroom_bytes = headroom;
+  settings.buffer_bytes = 1'000'000;
+  return settings;
+}
+
+Control pause_message(std::uint8_t stop, std::uint8_t go) {
+  Control control;
+  control.kind = Control::Kind::pause;
+  control.pause = {stop, go};
+  return control;
+}
+
+// --- memory ---
+
+TEST(SwitchMemory, UpToXoffNobodyIsAsked) {
+  Bench bench(pfc(3'000, 1'000, 2'000));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 1, 1'000));
+  EXPECT_EQ(bench.told(), "");
+  EXPECT_EQ(bench.at.ingress_bytes(0, 0), 3'000u);
+  EXPECT_EQ(bench.at.queue_bytes(1, 0), 3'000u);
+  EXPECT_EQ(bench.at.bytes_held(), 3'000u);
+}
+
+TEST(SwitchMemory, BeyondXoffOneStopThenHeadroomThenLossThenOneGo) {
+  Bench bench(pfc(3'000, 1'000, 2'000));
+  for (int i = 0; i < 3; ++i) bench.arrive(0, 1, 1'000);
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000)) << "into the headroom";
+  EXPECT_EQ(bench.told(), "0:1/0 ");
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000));
+  EXPECT_EQ(bench.told(), "") << "it has been told";
+  EXPECT_FALSE(bench.arrive(0, 1, 1)) << "3,000 + 2,000 are full";
+  EXPECT_EQ(bench.at.lossless_drops(), 1u);
+  EXPECT_EQ(bench.at.counters(1).dropped, 1u);
+
+  // The headroom empties first: 5,000 held, 2,000 of them in it. Then 3,000 - 1,000 are left to go.
+  std::string said;
+  for (const char* expected : {"", "", "0:0/1 ", "", ""}) {
+    EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
+    EXPECT_EQ(bench.told(), expected) << bench.at.ingress_bytes(0, 0);
+  }
+  EXPECT_EQ(bench.at.bytes_held(), 0u);
+  EXPECT_EQ(bench.at.bytes_held_max(), 5'000u);
+  EXPECT_EQ(bench.at.counters(0).ingress_bytes_max, 5'000u);
+  EXPECT_EQ(bench.frames.in_use(), 0u);
+}
+
+TEST(SwitchMemory, WhatArrivesWhileTheHeadroomIsInUseGoesThereToo) {
+  // Though shared memory has room again: the headroom's last byte leaves before anyone goes on.
+  Bench bench(pfc(2'000, 500, 3'000));
+  bench.arrive(0, 1, 1'900);
+  bench.arrive(0, 1, 1'900);  // beyond 2,000
+  EXPECT_EQ(bench.told(), "0:1/0 ");
+  bench.arrive(0, 1, 100);  // 3,900 held, 2,000 in the headroom
+  bench.pull(1);            // 1,900 leave it: 100 left
+  EXPECT_EQ(bench.told(), "");
+  bench.arrive(0, 1, 50);
+  bench.pull(1);  // 100 + 50 from the headroom, 1,750 from the shared memory; 150 held
+  EXPECT_EQ(bench.told(), "0:0/1 ");
+  EXPECT_EQ(bench.at.bytes_held(), 150u);
+}
+
+TEST(SwitchMemory, PortsAndClassesAreAskedOnTheirOwn) {
+  Bench bench(pfc(1'000, 500, 2'000));
+  bench.arrive(0, 3, 1'000, 0);
+  bench.arrive(0, 3, 1'000, 5);
+  bench.arrive(1, 3, 1'000, 0);
+  EXPECT_EQ(bench.told(), "");
+  bench.arrive(0, 3, 1'000, 5);
+  EXPECT_EQ(bench.told(), "0:32/0 ") << "bit 5";
+  bench.arrive(0, 3, 1'000, 0);
+  bench.arrive(1, 3, 1'000, 0);
+  EXPECT_EQ(bench.told(), "1:1/0 0:1/0 ");
+}
+
+TEST(SwitchMemory, SeveralClassesAreToldInOneFrame) {
+  Bench bench(pfc(1'000, 500, 2'000));
+  for (const int c : {0, 5, 0, 5}) bench.arrive(0, 3, 1'000, static_cast<std::uint8_t>(c));
+  EXPECT_EQ(bench.told(), "0:33/0 ");
+}
+
+TEST(SwitchMemory, AStopThatIsTakenBackBeforeItWasToldBecomesAGo) {
+  Bench bench(pfc(1'000, 500, 2'000));
+  bench.arrive(0, 1, 1'000);
+  bench.arrive(0, 1, 1'000);
+  bench.pull(1);
+  bench.pull(1);
+  EXPECT_EQ(bench.told(), "0:0/1 ");
+}
+
+TEST(SwitchMemory, DynamicThresholdIsAlphaTimesWhatIsLeft) {
+  SwitchSettings settings = pfc(0, 0, 5'000);
+  settings.alpha = 0.5;
+  settings.buffer_bytes = 9'000;
+  Bench bench(settings);
+  // Each 1,000 in: held h, threshold (9,000 - h) / 2 before it. 2,000 in: 3,500 allowed, 3,000 fit;
+  // 3,000 in: 3,000 allowed, 4,000 do not fit.
+  for (int i = 0; i < 3; ++i) bench.arrive(0, 1, 1'000);
+  EXPECT_EQ(bench.told(), "");
+  bench.arrive(0, 1, 1'000);
+  EXPECT_EQ(bench.told(), "0:1/0 ");
+  // Another port: (9,000 - 3,000) / 2 = 3,000 for its first, 2,500 for its second, 2,000 for its third.
+  for (int i = 0; i < 2; ++i) bench.arrive(2, 1, 1'000);
+  EXPECT_EQ(bench.told(), "");
+  bench.arrive(2, 1, 1'000);
+  EXPECT_EQ(bench.told(), "2:1/0 ") << "(9,000 - 5,000) / 2 < 3,000";
+}
+
+TEST(SwitchMemory, AStoppedPortGoesOnWhenItHoldsNothingWhateverIsLeft) {
+  SwitchSettings settings = pfc(0, 2'000, 10'000);
+  settings.alpha = 0.1;
+  settings.buffer_bytes = 10'000;
+  Bench bench(settings);
+  bench.arrive(0, 1, 1'000);  // threshold 1,000
+  bench.arrive(0, 1, 1'000);  // 900: into the headroom
+  EXPECT_EQ(bench.told(), "0:1/0 ");
+  bench.pull(1);
+  EXPECT_EQ(bench.told(), "");  // 1,000 + 2,000 > 1,000
+  bench.pull(1);
+  EXPECT_EQ(bench.told(), "0:0/1 ");
+}
+
+TEST(SwitchMemory, WithoutFlowControlAQueueHasItsLimit) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::none;
+  settings.lossy_queue_bytes = 3'000;
+  settings.buffer_bytes = 5'000;
+  Bench bench(settings);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(static_cast<std::uint16_t>(i), 3, 1'000));
+  EXPECT_FALSE(bench.arrive(0, 3, 1)) << "the queue is full, wherever it came in";
+  EXPECT_TRUE(bench.arrive(0, 2, 2'000)) << "another queue is not";
+  EXPECT_FALSE(bench.arrive(0, 1, 1)) << "but all memory is";
+  EXPECT_EQ(bench.at.counters(3).dropped, 1u);
+  EXPECT_EQ(bench.at.counters(1).dropped, 1u);
+  EXPECT_EQ(bench.at.lossless_drops(), 0u);
+  EXPECT_EQ(bench.told(), "");
+  bench.pull(3);
+  EXPECT_TRUE(bench.arrive(0, 3, 1'000));
+}
+
+TEST(SwitchMemory, WithoutALimitALossyQueueHasAlphasShare) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::none;
+  settings.alpha = 1;
+  settings.buffer_bytes = 6'000;
+  Bench bench(settings);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 3, 1'000));  // 3,000 <= 6,000 - 2,000
+  EXPECT_FALSE(bench.arrive(0, 3, 1'000)) << "4,000 > 6,000 - 3,000";
+}
+
+TEST(SwitchMemory, OfClassesSomeAreLossy) {
+  SwitchSettings settings = pfc(1'000, 500, 1'000);
+  settings.lossless_classes = 1u << 3;
+  settings.lossy_queue_bytes = 1'000;
+  Bench bench(settings);
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000, 0));
+  EXPECT_FALSE(bench.arrive(0, 1, 1'000, 0));
+  EXPECT_EQ(bench.told(), "");
+  EXPECT_EQ(bench.at.lossless_drops(), 0u);
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000, 3));
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000, 3));
+  EXPECT_EQ(bench.told(), "0:8/0 ");
+  EXPECT_FALSE(bench.arrive(0, 1, 1'000, 3));
+  EXPECT_EQ(bench.at.lossless_drops(), 1u);
+}
+
+// --- the neighbour's word ---
+
+TEST(SwitchPause, AStoppedClassWaitsAndOthersDoNot) {
+  Bench bench(pfc(100'000, 1'000, 1'000));
+  bench.arrive(0, 1, 1'000, 0);
+  bench.arrive(0, 1, 2'000, 5);
+  bench.at.handle_control(Time::microseconds(1), 1, pause_message(1, 0));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 2'000u);
+  EXPECT_FALSE(bench.at.has_frame(1));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 0u);
+  bench.at.handle_control(Time::microseconds(2), 1, pause_message(2, 0));  // bit 1 too
+  bench.at.handle_control(Time::microseconds(3), 1, pause_message(0, 1));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
+  bench.at.handle_control(Time::microseconds(5), 1, pause_message(0, 2));
+  EXPECT_EQ(bench.at.counters(1).pauses, 2u);
+  EXPECT_EQ(bench.at.counters(1).paused_ps, 4'000'000) << "from 1 to 5 us some class was stopped";
+}
+
+TEST(SwitchCredits, AFrameGoesWhenItsLaneHasCreditsForIt) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 40;
+  Bench bench(settings);
+  bench.arrive(0, 1, 640, 0);
+  bench.arrive(0, 1, 64, 1);
+  EXPECT_FALSE(bench.at.has_frame(1));
+  Control credit;
+  credit.kind = Control::Kind::credit;
+  credit.credit = {0, 9};
+  bench.at.handle_control(Time::zero(), 1, credit);
+  EXPECT_FALSE(bench.at.has_frame(1)) << "10 blocks are needed";
+  credit.credit = {0, 10};
+  bench.at.handle_control(Time::zero(), 1, credit);
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 0u) << "lane 1 has none";
+  // Released: 10 of lane 0's 40 blocks are told back as soon as a quarter is free again.
+  EXPECT_EQ(bench.at.take_talker(), 0u);
+  const Control back = bench.at.pull_control(0);
+  EXPECT_EQ(back.kind, Control::Kind::credit);
+  EXPECT_EQ(back.credit.lane, 0u);
+  EXPECT_EQ(back.credit.limit, 50u);
+  EXPECT_FALSE(bench.at.has_control(0));
+}
+
+// --- which frame goes next ---
+
+TEST(SwitchOrder, AQueueIsFirstInFirstOut) {
+  Bench bench(pfc(100'000, 1'000, 1'000));
+  for (std::uint16_t i = 1; i <= 50; ++i) bench.arrive(i % 3, 3, i);
+  for (std::uint16_t i = 1; i <= 50; ++i) EXPECT_EQ(bench.pull(3).buffer_bytes, i);
+}
+
+TEST(SwitchOrder, StrictClassesComeFirstTheHighestBeforeOthers) {
+  SwitchSettings settings = pfc(1'000'000, 1'000, 1'000);  // quanta: 6 and 7 have none
+  Bench bench(settings);
+  for (const int c : {0, 6, 3, 7, 6, 0, 7}) bench.arrive(0, 1, 100, static_cast<std::uint8_t>(c));
+  std::string order;
+  for (Frame frame; (frame = bench.pull(1)).buffer_bytes != 0;) {
+    order += std::to_string(frame.service_class);
+  }
+  EXPECT_EQ(order.substr(0, 4), "7766");
+  EXPECT_EQ(order.size(), 7u);
+}
+
+TEST(SwitchOrder, SharesAreProportionalToQuantaWhateverTheFramesLengths) {
+  // Class 0: 8,000 bytes a round in frames of 4,178; class 1: 4,000 in frames of 86; class 2: 2,000
+  // in frames of 1,500. All are always waiting. Shares: 8 : 4 : 2.
+  SwitchSettings settings = pfc(4'000'000'000, 1'000, 1'000);
+  settings.buffer_bytes = 1'000'000'000;
+  settings.quantum_bytes = {8'000, 4'000, 2'000, 0, 0, 0, 0, 0};
+  Bench bench(settings);
+  const std::array<std::uint16_t, 3> length = {4'178, 86, 1'500};
+  for (int i = 0; i < 4'000; ++i) {
+    for (std::uint8_t c = 0; c < 3; ++c) {
+      for (std::uint32_t bytes = 0; bytes < 4'178; bytes += length[c])
+        bench.arrive(0, 1, length[c], c);
+    }
+  }
+  std::array<double, 3> sent{};
+  while (sent[0] + sent[1] + sent[2] < 14'000'000) {
+    const Frame frame = bench.pull(1);
+    ASSERT_NE(frame.buffer_bytes, 0u);
+    sent[frame.service_class] += frame.buffer_bytes;
+  }
+  // 1,000 rounds; what a class is ahead or behind is at most a frame.
+  EXPECT_NEAR(sent[0], 8'000'000, 12'000);
+  EXPECT_NEAR(sent[1], 4'000'000, 6'000);
+  EXPECT_NEAR(sent[2], 2'000'000, 4'000);
+}
+
+TEST(SwitchOrder, AClassThatHasNothingSavesNothingUp) {
+  SwitchSettings settings = pfc(4'000'000'000, 1'000, 1'000);
+  settings.buffer_bytes = 1'000'000'000;
+  settings.quantum_bytes = {1'000, 1'000, 0, 0, 0, 0, 0, 0};
+  Bench bench(settings);
+  for (int i = 0; i < 1'000; ++i) bench.arrive(0, 1, 1'000, 0);
+  for (int i = 0; i < 500; ++i) bench.pull(1);
+  for (int i = 0; i < 500; ++i) bench.arrive(0, 1, 1'000, 1);
+  int of_class_1 = 0;
+  for (int i = 0; i < 20; ++i) of_class_1 += bench.pull(1).service_class;
+  EXPECT_NEAR(of_class_1, 10, 1);
+}
+
+// --- marks ---
+
+// How many of 20,000 frames are marked that leave a queue of `bytes`, which stays as long.
+std::uint64_t marked_at(std::uint32_t bytes, std::uint8_t ecn, std::uint64_t seed) {
+  SwitchSettings settings = pfc(100'000'000, 1'000, 1'000);
+  settings.buffer_bytes = 100'000'000;
+  settings.ecn = {true, 10'000, 50'000, 0.2};
+  Bench bench(settings, 4, seed);
+  const std::uint16_t out = 1;
+  const auto one_more = [&] {
+    const FrameRef ref = bench.frame(1'000);
+    bench.frames[ref].traffic_class = static_cast<std::uint8_t>(0x68 | ecn);
+    bench.at.receive(Time::zero(), 0, ref, {&out, 1});
+  };
+  for (std::uint32_t held = 0; held + 1'000 < bytes; held += 1'000) one_more();
+  std::uint64_t congestion_experienced = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    one_more();
+    const Frame frame = bench.pull(1);
+    EXPECT_EQ(frame.traffic_class & ~ecn_mask, 0x68) << "the DSCP stays";
+    if ((frame.traffic_class & ecn_mask) == ecn_congestion_experienced) ++congestion_experienced;
+  }
+  EXPECT_EQ(bench.at.counters(1).marked, congestion_experienced);
+  return congestion_experienced;
+}
+
+TEST(SwitchMarks, NoneUpToKminAllBeyondKmax) {
+  EXPECT_EQ(marked_at(10'000, ecn_capable, 1), 0u);
+  EXPECT_EQ(marked_at(51'000, ecn_capable, 1), 20'000u);
+}
+
+TEST(SwitchMarks, BetweenThemInProportion) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    for (const std::uint32_t bytes : {11'000u, 20'000u, 30'000u, 50'000u}) {
+      // Pmax 0.2 at 50,000: p = 0.2 * (bytes - 10,000) / 40,000.
+      const double p = 0.2 * (bytes - 10'000) / 40'000;
+      const double mean = 20'000 * p;
+      const double deviation = std::sqrt(20'000 * p * (1 - p));
+      EXPECT_NEAR(static_cast<double>(marked_at(bytes, ecn_capable, seed)), mean, 4.5 * deviation)
+          << bytes << " bytes, seed " << seed;
+    }
+  }
+}
+
+TEST(SwitchMarks, NoneOnWhatIsNotEcnCapable) { EXPECT_EQ(marked_at(60'000, 0, 1), 0u); }
+
+// --- paths ---
+
+SwitchSettings choosing(PathChoice choice) {
+  SwitchSettings settings = pfc(100'000'000, 1'000, 1'000);
+  settings.buffer_bytes = 1'000'000'000;
+  settings.path_choice = choice;
+  return settings;
+}
+
+constexpr std::array<std::uint16_t, 4> four = {2, 3, 4, 5};
+
+std::uint16_t port_for(Bench& bench, std::uint32_t flow, Time now = Time::zero(),
+                       std::uint16_t bytes = 1'000) {
+  return bench.at.receive(now, 0, bench.frame(bytes, 0, flow), four);
+}
+
+// Chi-squared of counts that should be alike.
+double chi_squared(const std::array<int, 8>& counts, double expected) {
+  double sum = 0;
+  for (const std::uint16_t port : four) {
+    const double difference = counts[port] - expected;
+    sum += difference * difference / expected;
+  }
+  return sum;
+}
+
+TEST(SwitchPaths, AFlowKeepsItsPortAndFlowsSpread) {
+  Bench bench(choosing(PathChoice::flow), 8);
+  std::array<int, 8> counts{};
+  for (std::uint32_t flow = 0; flow < 4'000; ++flow) {
+    const std::uint16_t port = port_for(bench, flow);
+    EXPECT_EQ(port_for(bench, flow), port);
+    EXPECT_EQ(port_for(bench, flow, Time::seconds(1)), port);
+    ++counts[port];
+  }
+  // 1,000 a port; 3 degrees of freedom: 16.3 is exceeded once in a thousand.
+  EXPECT_LT(chi_squared(counts, 1'000), 16.3);
+}
+
+TEST(SwitchPaths, SwitchesChooseIndependently) {
+  // Else all flows that took one port at the first switch would take one at the second too.
+  FramePool frames;
+  SwitchSettings settings = choosing(PathChoice::flow);
+  Switch first(settings, 100, 8, 1, frames), second(settings, 101, 8, 1, frames);
+  int alike = 0;
+  for (std::uint32_t flow = 0; flow < 4'000; ++flow) {
+    std::array<std::uint16_t, 2> ports{};
+    for (Switch* at : {&first, &second}) {
+      const FrameRef ref = frames.take();
+      frames[ref].flow_hash = flow;
+      frames[ref].buffer_bytes = 100;
+      frames[ref].service_class = 0;
+      ports[at == &second] = at->receive(Time::zero(), 0, ref, four);
+    }
+    alike += ports[0] == ports[1];
+  }
+  EXPECT_NEAR(alike, 1'000, 4.5 * std::sqrt(4'000 * 0.25 * 0.75));
+}
+
+TEST(SwitchPaths, PacketsSprayEvenly) {
+  Bench bench(choosing(PathChoice::packet), 8);
+  std::array<int, 8> counts{};
+  for (int i = 0; i < 4'000; ++i) ++counts[port_for(bench, 7)];
+  for (const std::uint16_t port : four) EXPECT_EQ(counts[port], 1'000);
+}
+
+TEST(SwitchPaths, AdaptiveTakesTheEmptiest) {
+  Bench bench(choosing(PathChoice::adaptive), 8);
+  for (const int port : {2, 3, 5}) bench.arrive(0, static_cast<std::uint16_t>(port), 5'000);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(port_for(bench, 7), 4u);  // until it has 5,000 too
+  EXPECT_EQ(bench.at.queue_bytes(4, 0), 5'000u);
+  std::array<int, 8> counts{};
+  for (int i = 0; i < 400; ++i) ++counts[port_for(bench, 7)];
+  for (const std::uint16_t port : four) EXPECT_EQ(counts[port], 100) << "equal ones take turns";
+}
+
+TEST(SwitchPaths, AFlowletKeepsItsPortUntilTheGap) {
+  SwitchSettings settings = choosing(PathChoice::flowlet);
+  settings.flowlet_gap = Time::microseconds(50);
+  Bench bench(settings, 8);
+  Time now;
+  const std::uint16_t port = port_for(bench, 7, now, 10'000);
+  for (int i = 0; i < 100; ++i) {
+    now += Time{49'999'999};
+    EXPECT_EQ(port_for(bench, 7, now, 10'000), port) << "though its queue is the longest";
+  }
+  now += Time::microseconds(50);
+  const std::uint16_t next = port_for(bench, 7, now, 10'000);
+  EXPECT_NE(next, port) << "another is emptier";
+  now += Time::microseconds(49);
+  EXPECT_EQ(port_for(bench, 7, now, 10'000), next);
+}
+
+}  // namespace
+}  // namespace tulle::fabric
