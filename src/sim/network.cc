@@ -386,10 +386,9 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
       ++host.counters.credit_stalls;
     }
   }
-  if (!host.adapter.pull_datagram(now_, outgoing_, held_back)) {
-    plan_deadline(number);
-    return no_frame;
-  }
+  const bool pulled = host.adapter.pull_datagram(now_, outgoing_, held_back);
+  plan_deadline(number);  // for an answer to what is sent, or when it may be sent
+  if (!pulled) return no_frame;
   const FrameRef ref = frame_of(number, outgoing_);
   const Frame& frame = frames_[ref];
   if (settings_.switches.flow_control == FlowControl::credits) {
