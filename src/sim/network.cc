@@ -38,8 +38,9 @@ Time day_of(const fabric::Topology& topology) {
   constexpr std::int64_t packet_bits = 4'096 * 8;
   constexpr std::int64_t events_per_packet = 24;  // data and acknowledgement, over some links each
   constexpr std::int64_t events_per_day = 128;
+  constexpr std::int64_t longest = 1'000'000'000'000'000;  // so that what follows fits
   const std::int64_t packet_time =
-      packet_bits * 1'000'000 / (topology.links.front().bits_per_second / 1'000'000);
+      std::min(packet_bits * 1'000'000'000'000 / topology.links.front().bits_per_second, longest);
   return Time{packet_time * events_per_day / (events_per_packet * topology.hosts)};
 }
 
