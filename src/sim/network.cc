@@ -44,6 +44,17 @@ Time day_of(const fabric::Topology& topology) {
   return Time{packet_time * events_per_day / (events_per_packet * topology.hosts)};
 }
 
+// By node, in bits a second.
+std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
+  std::vector<std::int64_t> fastest(topology.nodes());
+  for (const fabric::Link& link : topology.links) {
+    for (const std::uint32_t node : {link.a, link.b}) {
+      fastest[node] = std::max(fastest[node], link.bits_per_second);
+    }
+  }
+  return fastest;
+}
+
 }  // namespace
 
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
@@ -77,11 +88,12 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       ports_[port_index(node, port)].number = port;
     }
   }
-  for (const fabric::Link& link : topology.links) connect(link);
+  const std::vector<std::int64_t> fastest = fastest_links(topology);
+  for (const fabric::Link& link : topology.links) connect(link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
 }
 
-void Network::connect(const fabric::Link& link) {
+void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
     Port& port = ports_[port_index(from, from_port)];
@@ -94,6 +106,9 @@ void Network::connect(const fabric::Link& link) {
     }
     port.delay = link.delay.ps + (is_host(from) ? settings_.host.send_delay.ps : 0) +
                  (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
+    // What comes in slower than it may leave is stored: else its end would leave before it is there.
+    port.peer_cuts_through =
+        settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
   };
   connect_one(link.a, link.a_port, link.b, link.b_port);
   connect_one(link.b, link.b_port, link.a, link.a_port);
@@ -430,9 +445,8 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
   // A switch that cuts through acts on the first bit, everyone else on the last.
-  const bool first_bit = settings_.cut_through && !is_host(port.peer);
-  plan((first_bit ? now_.ps : port.busy_until) + port.delay, port.peer, port.peer_port, arrival,
-       ref);
+  plan((port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay, port.peer, port.peer_port,
+       arrival, ref);
   if (tap_) [[unlikely]]
     tap_({now_, node, port_number, frame});
   ++all_hops_;

@@ -134,6 +134,7 @@ class Network {
     std::uint32_t peer = 0;
     std::uint16_t peer_port = 0;
     bool free_planned = false;
+    bool peer_cuts_through = false;
     std::int64_t bits_per_second = 0;
   };
 
@@ -141,7 +142,7 @@ class Network {
     return first_port_[node] + port;
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
-  void connect(const fabric::Link& link);
+  void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
   void exchange_credits();
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void prefetch_early(const CalendarEvent& event);
