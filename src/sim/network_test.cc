@@ -1,0 +1,380 @@
+// Times to the picosecond, worked out by hand.
+//
+// RoCE v2 puts around a payload: BTH 12, ICRC 4, Ethernet 14 + 4, IPv4 20, UDP 8 (stored: 62), and
+// preamble 8, gap 12 (on a link: 82); the first or only packet of a WRITE has RETH 16 more. An
+// acknowledgement is BTH 12, AETH 4, ICRC 4: 66 stored, 86 on a link. InfiniBand: BTH 12, ICRC 4, LRH
+// 8, VCRC 2 (26), two symbols (28); an acknowledgement 30, on a link 32.
+
+#include "sim/network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/traffic_test.h"
+
+namespace tulle::sim {
+namespace {
+
+constexpr std::int64_t gbps = 1'000'000'000;
+
+NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
+  NetworkSettings settings;
+  settings.link_layer = layer;
+  settings.switches.flow_control =
+      layer == LinkLayer::ethernet ? fabric::FlowControl::pfc : fabric::FlowControl::credits;
+  settings.switches.headroom_bytes = 200'000;
+  settings.host.congestion.window.enabled = false;
+  settings.host.congestion.packets_per_ack_request = 1;
+  return settings;
+}
+
+// Host 0, a chain of switches, host 1.
+fabric::Topology chain(std::uint32_t switches, std::int64_t bits_per_second, Time delay) {
+  std::string text = "a,b,gbps,delay_ns\n";
+  const auto link = [&](std::uint32_t a, std::uint32_t b) {
+    text += std::to_string(a) + "," + std::to_string(b) + ",1," +
+            std::to_string(delay.to_nanoseconds()) + "\n";
+  };
+  link(0, 2);
+  for (std::uint32_t i = 1; i < switches; ++i) link(1 + i, 2 + i);
+  link(1 + switches, 1);
+  fabric::Topology topology = must(fabric::from_csv(text, "chain"));
+  for (fabric::Link& made : topology.links) made.bits_per_second = bits_per_second;
+  return topology;
+}
+
+Time one_message(const fabric::Topology& topology, const NetworkSettings& settings,
+                 std::uint32_t bytes) {
+  Traffic traffic(topology, settings);
+  const std::size_t message = traffic.write(0, 1, bytes);
+  traffic.run();
+  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+  return traffic.end(message);
+}
+
+TEST(Physics, OnePacketOverOneSwitch) {
+  // 1,000 bytes at 100 Gb/s, 80 ps a byte: data 1,000 + 82 + 16 = 1,098 bytes, 87,840 ps a link; the
+  // acknowledgement 86 bytes, 6,880 ps. Links of 1 us, a switch of 300 ns, adapters of 200 and 100.
+  NetworkSettings settings = plain();
+  settings.switch_latency = Time::nanoseconds(300);
+  settings.host.send_delay = Time::nanoseconds(200);
+  settings.host.receive_delay = Time::nanoseconds(100);
+  const fabric::Topology topology = star(2, 100 * gbps);
+  constexpr std::int64_t delays = 200'000 + 1'000'000 + 300'000 + 1'000'000 + 100'000;
+  EXPECT_EQ(one_message(topology, settings, 1'000).ps,
+            (delays + 2 * 87'840) + (delays + 2 * 6'880));
+  settings.cut_through = true;  // each frame takes its time once
+  EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 87'840) + (delays + 6'880));
+}
+
+TEST(Physics, OnePacketOverInfiniBand) {
+  // 400 Gb/s, 20 ps a byte: 1,000 + 28 + 16 = 1,044 bytes, 20,880 ps; 32 bytes, 640 ps.
+  NetworkSettings settings = plain(LinkLayer::infiniband);
+  settings.switch_latency = Time::nanoseconds(130);
+  settings.cut_through = true;
+  const fabric::Topology topology = chain(3, 400 * gbps, Time::nanoseconds(20));
+  constexpr std::int64_t delays = 4 * 20'000 + 3 * 130'000;
+  EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 20'880) + (delays + 640));
+  settings.cut_through = false;
+  EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 4 * 20'880) + (delays + 4 * 640));
+}
+
+TEST(Physics, AShortFrameIsPadded) {
+  // One byte takes three of padding (IBTA 9.4.1): 4 + 82 + 16 = 102. Nothing of RoCE v2 is below
+  // Ethernet's least, 64: an acknowledgement has 66.
+  EXPECT_EQ(one_message(star(2, 100 * gbps, Time::zero()), plain(), 1).ps,
+            2 * 102 * 80 + 2 * 86 * 80);
+}
+
+// Every frame takes whole picoseconds, rounded down where a rate's byte does not.
+struct Case {
+  LinkLayer layer;
+  std::int64_t bits_per_second;
+  std::uint32_t switches;
+  bool cut_through;
+};
+
+class PhysicsOf : public testing::TestWithParam<Case> {};
+
+TEST_P(PhysicsOf, AMessageOfSeveralPackets) {
+  const Case& c = GetParam();
+  const bool ethernet = c.layer == LinkLayer::ethernet;
+  const std::int64_t around = ethernet ? 82 : 28;
+  const auto on_link = [&](std::int64_t bytes) {
+    return bytes * 8'000'000'000'000 / c.bits_per_second;
+  };
+  // 9,193 bytes: 4,096 + 4,096 + 1,001, the last with 3 of padding.
+  const std::int64_t first = on_link(4'096 + around + 16), middle = on_link(4'096 + around);
+  const std::int64_t last = on_link(1'004 + around);
+  const std::int64_t acknowledgement = on_link(ethernet ? 86 : 32);
+  NetworkSettings settings = plain(c.layer);
+  settings.cut_through = c.cut_through;
+  settings.switch_latency = Time{123'457};
+  settings.host.send_delay = Time{201'001};
+  settings.host.receive_delay = Time{99'999};
+  const std::int64_t links = c.switches + 1;
+  const std::int64_t delays = 201'001 + 99'999 + links * 500'000 + c.switches * 123'457;
+  // The first frame is the longest, and all others follow it closely: stored and forwarded, it takes
+  // its time on every link, and they take theirs on the last.
+  const std::int64_t further = c.cut_through ? 0 : links - 1;
+  const std::int64_t there = delays + first + middle + last + further * first;
+  const std::int64_t back = delays + acknowledgement + further * acknowledgement;
+  EXPECT_EQ(
+      one_message(chain(c.switches, c.bits_per_second, Time::nanoseconds(500)), settings, 9'193).ps,
+      there + back);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const LinkLayer layer : {LinkLayer::ethernet, LinkLayer::infiniband}) {
+    // 54.54 Gb/s (FDR) and 3 Gb/s have bytes of 146.68... and 2,666.67 ps.
+    for (const std::int64_t rate :
+         {100 * gbps, 200 * gbps, 400 * gbps, 54'540'000'000l, 3 * gbps}) {
+      for (const std::uint32_t switches : {1u, 2u, 3u}) {
+        for (const bool cut_through : {false, true}) {
+          cases.push_back({layer, rate, switches, cut_through});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PhysicsOf, testing::ValuesIn(all_cases()), [](const auto& info) {
+  return std::string(info.param.layer == LinkLayer::ethernet ? "roce_" : "infiniband_") +
+         std::to_string(info.param.bits_per_second / 1'000'000) + "M_" +
+         std::to_string(info.param.switches) + (info.param.cut_through ? "_cut" : "_stored");
+});
+
+TEST(Physics, ALongFlowGoesAtLineRateLessHeaders) {
+  // 1,000 packets: the links carry 16 + 1,000 x (4,096 + 82) bytes without a gap between frames.
+  for (const std::int64_t rate : {100 * gbps, 200 * gbps, 400 * gbps}) {
+    const std::int64_t byte = 8'000'000'000'000 / rate;
+    const Time end = one_message(star(2, rate), plain(), 1'000 * 4'096);
+    EXPECT_EQ(end.ps, (16 + 1'000 * 4'178 + 4'178 + 16) * byte + 2 * 86 * byte + 4 * 1'000'000);
+  }
+}
+
+TEST(Physics, CreditsForARoundTripKeepALinkBusy) {
+  // 200 Gb/s, 40 ps a byte; a lane's 2,047 blocks hold 31 frames of 65 (4,122 bytes), 5.1 us of
+  // them; a quarter may be untold: 3.8 us and more are there, the round trip takes below 1.
+  NetworkSettings settings = plain(LinkLayer::infiniband);
+  const Time end =
+      one_message(star(2, 200 * gbps, Time::nanoseconds(100)), settings, 1'000 * 4'096);
+  // An update of 8 bytes goes back for every 8 frames, 520 blocks. The last frame is the 125th such,
+  // so that an update leaves before the last acknowledgement on either link.
+  EXPECT_EQ(end.ps, (16 + 1'000 * 4'124 + 4'124 + 16) * 40 + 2 * (8 + 32) * 40 + 4 * 100'000);
+}
+
+TEST(Physics, ACutThroughSwitchSendsNoBitBeforeItHasIt) {
+  // From 100 Gb/s into 400 Gb/s and back: stored where it comes in slower than it would go out. One
+  // packet, 1,000 + 98 bytes: 87,840 ps at 80 ps a byte, 21,960 at 20. Switch 1 stores (its fastest
+  // port is faster than where the frame came from), switch 2 begins at once.
+  fabric::Topology topology = chain(2, 100 * gbps, Time::zero());
+  for (fabric::Link& link : topology.links) {
+    if (!topology.is_host(link.a) && !topology.is_host(link.b)) link.bits_per_second = 400 * gbps;
+  }
+  NetworkSettings settings = plain();
+  settings.cut_through = true;
+  EXPECT_EQ(one_message(topology, settings, 1'000).ps, (87'840 + 87'840) + (6'880 + 6'880));
+}
+
+TEST(Physics, TwoMessagesShareTheirHostsLink) {
+  // 1,098 bytes each at 80 ps; the second waits for the first.
+  Traffic traffic(star(3, 100 * gbps, Time::zero()), plain());
+  const std::size_t a = traffic.write(0, 1, 1'000), b = traffic.write(0, 2, 1'000);
+  traffic.run();
+  EXPECT_EQ(traffic.end(a).ps, 2 * 87'840 + 2 * 6'880);
+  EXPECT_EQ(traffic.end(b).ps, 3 * 87'840 + 2 * 6'880);
+}
+
+TEST(Physics, NothingHappensBeforeItsTime) {
+  Traffic traffic(star(2, 100 * gbps), plain());
+  traffic.write(0, 1, 1'000, Time::microseconds(5));
+  traffic.run(Time{4'999'999});
+  EXPECT_EQ(traffic.network().events(), 0u);
+  EXPECT_EQ(traffic.network().next_event(), Time::microseconds(5));
+  traffic.run();
+  EXPECT_EQ(traffic.end(0).ps, 5'000'000 + 2 * 87'840 + 2 * 6'880 + 4'000'000);
+  EXPECT_TRUE(traffic.network().next_event().is_never() ||
+              traffic.network().next_event() > traffic.network().now());
+}
+
+TEST(Physics, ASlowLinkIsALink) {
+  // 500 Kb/s: 16 us a byte.
+  const Time end = one_message(star(2, 500'000, Time::zero()), plain(), 4);
+  EXPECT_EQ(end.ps, (2 * 102 + 2 * 86) * 16'000'000ll);
+}
+
+// --- sharing ---
+
+// (sum x)^2 / (n sum x^2): 1 where all are equal, 1/n where one has all (Jain et al. 1984).
+double jain(const std::vector<double>& shares) {
+  double sum = 0, squares = 0;
+  for (const double share : shares) {
+    sum += share;
+    squares += share * share;
+  }
+  return sum * sum / (static_cast<double>(shares.size()) * squares);
+}
+
+class Sharing : public testing::TestWithParam<LinkLayer> {};
+
+TEST_P(Sharing, FlowsToOneHostAreTreatedAlike) {
+  for (const std::uint32_t senders : {2u, 5u, 16u}) {
+    NetworkSettings settings = plain(GetParam());
+    settings.switches.xoff_bytes = 50'000;
+    Traffic traffic(star(senders + 1, 100 * gbps), settings);
+    for (std::uint32_t host = 0; host < senders; ++host) {
+      const std::size_t connection = traffic.connect(host, senders);
+      for (int i = 0; i < 2'000; ++i) traffic.post(connection, 16'384);
+    }
+    traffic.run(Time::milliseconds(2));
+    std::vector<double> shares;
+    double bytes = 0;
+    for (const auto& connection : traffic.connections()) {
+      shares.push_back(static_cast<double>(connection.ends.size()));
+      bytes += shares.back() * 16'384;
+    }
+    EXPECT_GT(jain(shares), 0.99) << senders << " senders";
+    // Together they have the link: 16,384 of 16 + 4 x 4,178 bytes (InfiniBand: 4,124); the first and
+    // the last of 2 ms are lost on the way, and the last messages are not whole.
+    const double of_link = GetParam() == LinkLayer::ethernet ? 16'728.0 : 16'512.0;
+    EXPECT_GT(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 0.975) << senders << " senders";
+    EXPECT_LE(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 1.0);
+  }
+}
+
+TEST_P(Sharing, FlowsOfOneHostTakeTurns) {
+  Traffic traffic(star(5, 100 * gbps), plain(GetParam()));
+  for (std::uint32_t host = 1; host < 5; ++host) {
+    const std::size_t connection = traffic.connect(0, host);
+    for (int i = 0; i < 1'000; ++i) traffic.post(connection, 16'384);
+  }
+  traffic.run(Time::milliseconds(2));
+  std::vector<double> shares;
+  for (const auto& connection : traffic.connections()) {
+    shares.push_back(static_cast<double>(connection.ends.size()));
+  }
+  EXPECT_GT(jain(shares), 0.999);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Sharing, testing::Values(LinkLayer::ethernet, LinkLayer::infiniband),
+                         [](const auto& info) {
+                           return info.param == LinkLayer::ethernet ? "pfc" : "credits";
+                         });
+
+// --- nothing is lost ---
+
+struct Pattern {
+  const char* name;
+  void (*add)(Traffic& traffic, std::uint32_t hosts);
+};
+
+const Pattern patterns[] = {
+    {"incast",
+     [](Traffic& traffic, std::uint32_t hosts) {
+       for (std::uint32_t host = 1; host < hosts; ++host) traffic.write(host, 0, 300'000);
+     }},
+    {"all_to_all",
+     [](Traffic& traffic, std::uint32_t hosts) {
+       for (std::uint32_t host = 0; host < hosts; ++host) {
+         for (std::uint32_t to = 0; to < hosts; ++to) {
+           if (to != host) traffic.write(host, to, 50'000);
+         }
+       }
+     }},
+    {"permutation",
+     [](Traffic& traffic, std::uint32_t hosts) {
+       for (std::uint32_t host = 0; host < hosts; ++host) {
+         traffic.write(host, (host * 5 + 3) % hosts, 300'000);
+       }
+     }},
+};
+
+TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
+  constexpr std::uint32_t hosts = 12;  // 5 x + 3 meets no x of 12: 4 x = -3 has no solution
+  const fabric::Topology topologies[] = {
+      star(hosts, 100 * gbps), must(fabric::leaf_spine({3,
+                                                        2,
+                                                        4,
+                                                        1,
+                                                        {100 * gbps, Time::nanoseconds(300)},
+                                                        {100 * gbps, Time::nanoseconds(300)}}))};
+  for (const fabric::Topology& topology : topologies) {
+    for (const Pattern& pattern : patterns) {
+      for (const LinkLayer layer : {LinkLayer::ethernet, LinkLayer::infiniband}) {
+        for (const bool cut_through : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << pattern.name << ", " << topology.switches << " switches, layer "
+                       << static_cast<int>(layer) << ", cut-through " << cut_through);
+          NetworkSettings settings = plain(layer);
+          settings.cut_through = cut_through;
+          settings.switches.xoff_bytes = 20'000;
+          settings.switches.xon_gap_bytes = 8'400;
+          // 2 x 1 us at 100 Gb/s are 25,000 bytes; three frames of 4,210, and a PFC frame of 84.
+          settings.switches.headroom_bytes = 25'000 + 3 * 4'210 + 84;
+          Traffic traffic(topology, settings);
+          pattern.add(traffic, hosts);
+          traffic.run();
+          EXPECT_TRUE(traffic.all_done());
+          EXPECT_EQ(traffic.retransmitted(), 0u);
+          EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+          for (std::uint32_t node = hosts; node < topology.nodes(); ++node) {
+            const fabric::Switch& at = traffic.network().switch_at(node);
+            EXPECT_EQ(at.lossless_drops(), 0u);
+            EXPECT_EQ(at.bytes_held(), 0u);
+            const std::uint32_t bound = layer == LinkLayer::ethernet
+                                            ? 20'000 + settings.switches.headroom_bytes
+                                            : settings.switches.lane_buffer_bytes;
+            for (std::uint16_t port = 0; port < at.ports(); ++port) {
+              EXPECT_LE(at.counters(port).ingress_bytes_max, bound);
+              EXPECT_EQ(at.counters(port).dropped, 0u);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
+  NetworkSettings settings = plain();
+  settings.switches.flow_control = fabric::FlowControl::none;
+  settings.switches.lossy_queue_bytes = 50'000;
+  Traffic traffic(star(9, 100 * gbps), settings);
+  for (std::uint32_t host = 1; host < 9; ++host) traffic.write(host, 0, 200'000);
+  traffic.run();
+  EXPECT_GT(traffic.network().switch_at(9).counters(0).dropped, 0u);
+  EXPECT_GT(traffic.retransmitted(), 0u);
+  EXPECT_TRUE(traffic.all_done());
+  EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+}
+
+TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {
+  // Host 1 acknowledges what came from host 0, and posts while that frame leaves, so that its own
+  // packet goes when the port becomes free. The switch has no room for it, and nothing else ever
+  // happens at host 1: its timer alone can help. At 100 Gb/s, without delays:
+  //   hosts 2 and 4 send 4,000 + 98 bytes to host 3 at once: both in the switch at 327,840; the
+  //   second waits there, 4,078 bytes, until 655,680
+  //   host 0's 100 + 98 bytes, from 300,000, are at host 1 at 331,680; its acknowledgement takes the
+  //   port until 338,560
+  //   host 1's 1,000 + 98 bytes are in the switch at 426,400, which is to hold 4,078 + 1,078
+  NetworkSettings settings = plain();
+  settings.switches.flow_control = fabric::FlowControl::none;
+  settings.switches.lossy_queue_bytes = 4'500;
+  Traffic traffic(star(5, 100 * gbps, Time::zero()), settings);
+  traffic.write(2, 3, 4'000);
+  traffic.write(4, 3, 4'000);
+  traffic.write(0, 1, 100, Time{300'000});
+  const std::size_t lost = traffic.write(1, 3, 1'000, Time{335'000});
+  traffic.run();
+  EXPECT_EQ(traffic.network().switch_at(5).counters(3).dropped, 1u);
+  EXPECT_TRUE(traffic.all_done());
+  EXPECT_FALSE(traffic.end(lost).is_never());
+  EXPECT_EQ(traffic.retransmitted(), 1u);
+}
+
+}  // namespace
+}  // namespace tulle::sim
