@@ -76,17 +76,18 @@ void Capture::add_interface(const std::string& name, std::uint32_t node, std::ui
   interface_of_[node][port] = pcapng_.interface(buffer_, interface);
 }
 
-void Capture::departs(const sim::Departure& departure) {
-  const std::uint32_t out = interface_of_[departure.node][departure.port];
-  if (out != none) write(out, report::Direction::outbound, departure);
-  const auto& peer = wiring_.peer(departure.node, departure.port);
+void Capture::sends(const sim::Sending& sending) {
+  if (sending.frame == nullptr) return;
+  const std::uint32_t out = interface_of_[sending.node][sending.port];
+  if (out != none) write(out, report::Direction::outbound, sending);
+  const auto& peer = wiring_.peer(sending.node, sending.port);
   const std::uint32_t in = interface_of_[peer.node][peer.port];
-  if (in != none) write(in, report::Direction::inbound, departure);
+  if (in != none) write(in, report::Direction::inbound, sending);
 }
 
 void Capture::write(std::uint32_t interface, report::Direction direction,
-                    const sim::Departure& departure) {
-  const fabric::Frame& frame = departure.frame;
+                    const sim::Sending& sending) {
+  const fabric::Frame& frame = *sending.frame;
   static constexpr std::array<std::byte, 4'096> zeros{};
   const std::span<const std::byte> payload = std::span(zeros).first(frame.payload_bytes);
   wire::IpUdp ip;
@@ -109,7 +110,7 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
   const std::size_t headers_bytes = wire::encode(ip, udp_payload, headers);
   const std::array<std::span<const std::byte>, 5> pieces = {
       ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
-  pcapng_.packet(buffer_, departure.at, direction, interface, pieces,
+  pcapng_.packet(buffer_, sending.now, direction, interface, pieces,
                  static_cast<std::uint32_t>(ethernet_bytes + headers_bytes + udp_payload));
   ++frames_;
   if (buffer_.size() >= flush_bytes) flush();

@@ -25,7 +25,7 @@ class Capture {
                                                sim::LinkLayer link_layer);
 
   // A frame's first bit leaves by a port.
-  void departs(const sim::Departure& departure);
+  void sends(const sim::Sending& sending);
   // Writes the rest; the error is one line.
   Result<void> finish();
   std::uint64_t frames() const { return frames_; }
@@ -35,7 +35,7 @@ class Capture {
   void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                      std::int64_t rate);
   void write(std::uint32_t interface, report::Direction direction,
-             const sim::Departure& departure);
+             const sim::Sending& sending);
   void flush();
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;

@@ -50,7 +50,7 @@ Run::Run(Setup setup, fabric::Routes routes)
 }
 
 void Run::show_to(Capture& capture) {
-  network_.set_tap([&capture](const sim::Departure& departure) { capture.departs(departure); });
+  network_.on_send([&capture](const sim::Sending& sending) { capture.sends(sending); });
 }
 
 void Run::run(const OnProgress& on_progress) {

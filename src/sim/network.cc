@@ -30,6 +30,9 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.congestion = settings.host.congestion;
   configuration.packets_per_turn = 1;
+  // As many queue pairs as there are numbers: a simulated host may have more peers than a device
+  // of this machine serves.
+  configuration.qp_count = configuration.limits.queue_pairs = (1u << 24) - 0x200;
   return configuration;
 }
 
@@ -445,10 +448,10 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
   // A switch that cuts through acts on the first bit, everyone else on the last.
-  plan((port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay, port.peer, port.peer_port,
-       arrival, ref);
-  if (tap_) [[unlikely]]
-    tap_({now_, node, port_number, frame});
+  const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
+  plan(arrives, port.peer, port.peer_port, arrival, ref);
+  if (on_send_) [[unlikely]]
+    on_send_({now_, Time{arrives}, node, port_number, &frame, {}});
   ++all_hops_;
   if (frame.payload_bytes > 0) ++data_hops_;
   if (!is_host(node)) kick_talkers(node);
@@ -460,7 +463,10 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
                                   ? fabric::pause_link_bytes
                                   : fabric::credit_update_link_bytes;
   port.busy_until = now_.ps + time_on_link(port, bytes);
-  plan(port.busy_until + port.delay, port.peer, port.peer_port, Kind::control, control.packed());
+  const std::int64_t arrives = port.busy_until + port.delay;
+  plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
+  if (on_send_) [[unlikely]]
+    on_send_({now_, Time{arrives}, node, port_number, nullptr, control});
 }
 
 }  // namespace tulle::sim

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/fixed_array.h"
@@ -63,18 +64,22 @@ struct NetworkEvent {
   std::uint32_t token = 0;    // alarm
 };
 
-// A frame's first bit leaves by a port, for who wants to see the traffic.
-struct Departure {
-  Time at;
+// What a port begins to send, and when the other end will act on it.
+struct Sending {
+  Time now;
+  Time arrives;
   std::uint32_t node = 0;
   std::uint16_t port = 0;
-  const fabric::Frame& frame;
+  const fabric::Frame* frame = nullptr;  // null: a control message
+  fabric::Control control;
 };
 
 class Network {
  public:
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings);
+  Network(const Network&) = delete;  // its switches know where it is
+  Network& operator=(const Network&) = delete;
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
   device::Adapter& adapter(std::uint32_t host) { return hosts_[host].adapter; }
@@ -89,11 +94,11 @@ class Network {
   // Lets things happen until one concerns the application, or it is later than `until`.
   NetworkEvent run(Time until = Time::never());
 
+  // For who looks on: is told of every frame and control message.
+  void on_send(std::function<void(const Sending&)> told) { on_send_ = std::move(told); }
+
   // When the next thing happens; never: nothing is left to happen.
   Time next_event() { return calendar_->empty() ? Time::never() : Time{calendar_->next()}; }
-
-  // Called with each frame that leaves by any port; it must not touch the network.
-  void set_tap(std::function<void(const Departure&)> tap) { tap_ = std::move(tap); }
 
   std::uint64_t events() const { return events_; }
   // Data packets times the links that they were sent over.
@@ -175,7 +180,7 @@ class Network {
   std::vector<Port> ports_;
   std::unique_ptr<Calendar> calendar_;
   device::Datagram outgoing_;
-  std::function<void(const Departure&)> tap_;
+  std::function<void(const Sending&)> on_send_;
   std::uint64_t events_ = 0;
   std::uint64_t data_hops_ = 0;
   std::uint64_t all_hops_ = 0;

@@ -1,0 +1,223 @@
+// InfiniBand's credits, kept by a second bookkeeper that knows nothing of the first: it sees what is
+// put on the links, and holds the network to the rules of IBTA 7.9.
+//
+// For each direction of a link and each lane, at every instant:
+//   blocks sent in all - blocks released in all = blocks under way + blocks held
+//   blocks under way + blocks held <= the lane's memory
+//   blocks sent in all <= the limit that the sender has been told
+// and a limit that is told is what was released in all, and the memory.
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <tuple>
+
+#include "base/random.h"
+#include "sim/traffic_test.h"
+
+namespace tulle::sim {
+namespace {
+
+class Audit {
+ public:
+  Audit(const fabric::Topology& topology, Network& network, std::uint32_t lane_blocks)
+      : topology_(topology), network_(network), wiring_(topology), lane_blocks_(lane_blocks) {
+    network.on_send([this](const Sending& sending) { sent(sending); });
+  }
+
+  // The switches' own counts, against these. To be called between events.
+  void compare() {
+    settle(network_.now());
+    for (auto& [where, lane] : lanes_) {
+      const auto [node, port, number] = where;
+      const auto& peer = wiring_.peer(node, port);
+      ASSERT_EQ(lane.sent - lane.released, lane.under_way_blocks + lane.held);
+      if (!topology_.is_host(node)) {
+        ASSERT_EQ(network_.switch_at(node).credit_sender(port, number).total_sent(),
+                  lane.sent % 4'096);
+      }
+      if (!topology_.is_host(peer.node)) {
+        const fabric::Switch& at = network_.switch_at(peer.node);
+        ASSERT_EQ(at.credit_receiver(peer.port, number).free_blocks(), lane_blocks_ - lane.held);
+      }
+    }
+  }
+  void expect_empty() {
+    settle(Time::never());
+    for (const auto& [where, lane] : lanes_) {
+      EXPECT_EQ(lane.sent, lane.released);
+      EXPECT_EQ(lane.held, 0u);
+    }
+  }
+
+  std::uint64_t frames = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t most_held = 0;
+  std::uint64_t most_sent = 0;  // over one lane
+
+ private:
+  using Where =
+      std::tuple<std::uint32_t, std::uint16_t, std::uint8_t>;  // sender's node, port, lane
+  struct UnderWay {
+    Time arrives;
+    std::uint64_t blocks = 0;
+  };
+  struct Lane {
+    std::uint64_t sent = 0;
+    std::uint64_t released = 0;
+    std::uint64_t under_way_blocks = 0;
+    std::uint64_t held = 0;
+    std::uint64_t limit = 0;         // that the sender knows
+    std::deque<UnderWay> under_way;  // frames
+    std::deque<std::pair<Time, std::uint64_t>> under_way_limits;
+  };
+
+  Lane& lane(std::uint32_t node, std::uint16_t port, std::uint8_t number) {
+    auto [at, is_new] = lanes_.try_emplace({node, port, number});
+    if (is_new) at->second.limit = lane_blocks_;  // told when the link came up
+    return at->second;
+  }
+
+  // What has arrived: hosts take it in at once, switches hold it.
+  void settle(Lane& lane, std::uint32_t receiver, Time now) {
+    while (!lane.under_way.empty() && lane.under_way.front().arrives <= now) {
+      const std::uint64_t blocks = lane.under_way.front().blocks;
+      lane.under_way.pop_front();
+      lane.under_way_blocks -= blocks;
+      (topology_.is_host(receiver) ? lane.released : lane.held) += blocks;
+    }
+    while (!lane.under_way_limits.empty() && lane.under_way_limits.front().first <= now) {
+      lane.limit = lane.under_way_limits.front().second;
+      lane.under_way_limits.pop_front();
+    }
+  }
+  void settle(Time now) {
+    for (auto& [where, lane] : lanes_) {
+      settle(lane, wiring_.peer(std::get<0>(where), std::get<1>(where)).node, now);
+    }
+  }
+
+  void sent(const Sending& sending) {
+    const auto& peer = wiring_.peer(sending.node, sending.port);
+    if (sending.frame == nullptr) return told(sending, peer);
+    const fabric::Frame& frame = *sending.frame;
+    const std::uint64_t blocks = (frame.buffer_bytes + 63) / 64;
+    ++frames;
+    if (!topology_.is_host(sending.node)) {
+      const auto& from = wiring_.peer(sending.node, frame.in_port);
+      Lane& in = lane(from.node, from.port, frame.service_class);
+      settle(in, sending.node, sending.now);
+      ASSERT_GE(in.held, blocks) << "it is sent before it is there";
+      in.held -= blocks;
+      in.released += blocks;
+    }
+    Lane& out = lane(sending.node, sending.port, frame.service_class);
+    settle(out, peer.node, sending.now);
+    out.sent += blocks;
+    out.under_way_blocks += blocks;
+    out.under_way.push_back({sending.arrives, blocks});
+    ASSERT_LE(out.sent, out.limit) << "sent beyond what was told";
+    ASSERT_LE(out.under_way_blocks + out.held, lane_blocks_) << "more than its memory holds";
+    most_held = std::max(most_held, out.under_way_blocks + out.held);
+    most_sent = std::max(most_sent, out.sent);
+  }
+
+  // An update is about the other direction.
+  void told(const Sending& sending, const fabric::Wiring::Peer& peer) {
+    ++updates;
+    ASSERT_EQ(sending.control.kind, fabric::Control::Kind::credit);
+    Lane& about = lane(peer.node, peer.port, sending.control.credit.lane);
+    settle(about, sending.node, sending.now);
+    const std::uint64_t limit = about.released + lane_blocks_;
+    ASSERT_EQ(sending.control.credit.limit, limit % 4'096);
+    about.under_way_limits.push_back({sending.arrives, limit});
+  }
+
+  const fabric::Topology& topology_;
+  Network& network_;
+  fabric::Wiring wiring_;
+  std::uint64_t lane_blocks_;
+  std::map<Where, Lane> lanes_;
+};
+
+struct Case {
+  const char* name;
+  fabric::Topology topology;
+  std::uint32_t lane_bytes;
+  bool cut_through;
+};
+
+void balances(const Case& c, std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << c.name << ", " << c.lane_bytes << " bytes a lane, seed "
+                                  << seed);
+  NetworkSettings settings;
+  settings.link_layer = LinkLayer::infiniband;
+  settings.switches.flow_control = fabric::FlowControl::credits;
+  settings.switches.lane_buffer_bytes = c.lane_bytes;
+  settings.switch_latency = Time::nanoseconds(130);
+  settings.cut_through = c.cut_through;
+  settings.host.receive_delay = Time::nanoseconds(250);
+  settings.host.congestion.window.enabled = false;
+  settings.host.congestion.packets_per_ack_request = 1;
+  Traffic traffic(c.topology, settings, fabric::RoutingKind::up_down);
+  Audit audit(c.topology, traffic.network(), c.lane_bytes / 64);
+  Random random(seed);
+  const std::uint32_t hosts = c.topology.hosts;
+  for (int flow = 0; flow < 120; ++flow) {
+    const auto from = static_cast<std::uint32_t>(random.below(hosts));
+    // Half of them to one host.
+    auto to = random.chance(0.5) ? 0u : static_cast<std::uint32_t>(random.below(hosts));
+    if (to == from) to = (to + 1) % hosts;
+    const auto bytes =
+        static_cast<std::uint32_t>(1 + random.below(random.chance(0.5) ? 400 : 90'000));
+    const auto at = static_cast<std::int64_t>(random.below(30'000'000));
+    traffic.write(from, to, bytes, Time{at}, static_cast<std::uint8_t>(random.below(4)));
+  }
+  for (std::uint64_t step = 0; !traffic.network().next_event().is_never(); ++step) {
+    traffic.run(traffic.network().next_event());
+    if (step % 16 == 0) audit.compare();
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  audit.compare();
+  audit.expect_empty();
+  EXPECT_TRUE(traffic.all_done());
+  EXPECT_EQ(traffic.retransmitted(), 0u);
+  EXPECT_GT(audit.frames, 2'000u);
+  EXPECT_GT(audit.updates, 100u);
+  EXPECT_GT(audit.most_held * 64, c.lane_bytes / 2) << "the memory was put to use";
+}
+
+TEST(CreditsAudit, TheBooksBalanceAtEveryInstant) {
+  const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
+  for (const bool cut_through : {false, true}) {
+    // Two frames of 4,154 bytes are the least that a scenario allows; 131,008 the most.
+    for (const std::uint32_t lane_bytes : {8'320u, 32'768u, 131'008u}) {
+      balances({"star", star(8, 100'000'000'000, Time::nanoseconds(100)), lane_bytes, cut_through},
+               1);
+      balances({"leaf-spine", must(fabric::leaf_spine({3, 2, 4, 1, link, link})), lane_bytes,
+                cut_through},
+               2);
+      balances({"torus", must(fabric::torus({{3, 3}, 1, link, link})), lane_bytes, cut_through}, 3);
+    }
+  }
+}
+
+TEST(CreditsAudit, CountsGoRoundTheirTwelveBits) {
+  NetworkSettings settings;
+  settings.link_layer = LinkLayer::infiniband;
+  settings.switches.flow_control = fabric::FlowControl::credits;
+  settings.host.congestion.window.enabled = false;
+  const fabric::Topology topology = star(2, 100'000'000'000);
+  Traffic traffic(topology, settings);
+  Audit audit(topology, traffic.network(), settings.switches.lane_buffer_bytes / 64);
+  traffic.write(0, 1, 10'000 * 4'096);  // 10,000 x 65 blocks: 158 times round
+  traffic.run();
+  audit.compare();
+  audit.expect_empty();
+  EXPECT_TRUE(traffic.all_done());
+  EXPECT_EQ(audit.most_sent, 650'000u);
+}
+
+}  // namespace
+}  // namespace tulle::sim
