@@ -83,16 +83,62 @@ void read_credits(TableReader table, Setup& setup) {
   table.finish();
 }
 
-void read_fabric(TableReader& table, Setup& setup) {
+// Reads profiles/KIND/NAME.toml, where the key `profile` names one.
+template <typename Read>
+void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
+                  const Read& read) {
+  const std::string name = table.text("profile", "");
+  if (name.empty()) return;
+  const std::string path =
+      (std::filesystem::path(folder) / "profiles" / kind / (name + ".toml")).string();
+  auto text = read_file(path);
+  if (!text) {
+    return table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
+  }
+  try {
+    const toml::table root = toml::parse(*text, std::string_view(path));
+    Findings findings(path);
+    TableReader profile(&root, "", 0, findings);
+    profile.text("title", "");
+    read(profile);
+    profile.finish();
+    if (findings.any()) table.findings().add(0, "", findings.first());
+  } catch (const toml::parse_error& error) {
+    table.wrong("profile",
+                fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
+  }
+}
+
+struct SwitchProfile {
+  Time latency;
+  bool cut_through = false;
+  std::uint64_t buffer_bytes = 32'000'000;
+  std::uint32_t lane_buffer_bytes = fabric::SwitchSettings{}.lane_buffer_bytes;
+};
+
+SwitchProfile read_switch_profile(TableReader& table, const std::string& folder) {
+  SwitchProfile found;
+  read_profile(table, folder, "switches", [&](TableReader& profile) {
+    found.latency = profile.time("latency", found.latency);
+    found.cut_through = profile.boolean("cut_through", found.cut_through);
+    found.buffer_bytes = profile.bytes("buffer", found.buffer_bytes);
+    found.lane_buffer_bytes = bytes(profile, "lane_buffer", found.lane_buffer_bytes);
+  });
+  return found;
+}
+
+void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   sim::NetworkSettings& network = setup.network;
   fabric::SwitchSettings& switches = network.switches;
   const bool infiniband = table.choice<std::size_t>("kind", fabric_names, 0) == 1;
   network.link_layer = infiniband ? sim::LinkLayer::infiniband : sim::LinkLayer::ethernet;
   switches.path_choice = table.choice("path", path_names, PathChoice::flow);
   switches.flowlet_gap = table.time("flowlet_gap", Time::microseconds(50));
-  network.switch_latency = table.time("switch_latency", Time::zero());
-  network.cut_through = table.boolean("cut_through", false);
-  switches.buffer_bytes = table.bytes("buffer", 32'000'000);
+  const SwitchProfile profile = read_switch_profile(table, folder);
+  network.switch_latency = table.time("switch_latency", profile.latency);
+  network.cut_through = table.boolean("cut_through", profile.cut_through);
+  switches.buffer_bytes = table.bytes("buffer", profile.buffer_bytes);
+  switches.lane_buffer_bytes = profile.lane_buffer_bytes;
   if (infiniband) {
     switches.flow_control = FlowControl::credits;
     read_credits(table.table("credits"), setup);
@@ -112,58 +158,40 @@ void read_fabric(TableReader& table, Setup& setup) {
 
 // What a profile gives, of which the scenario may change parts.
 struct Delays {
-  Time send, receive, completion;
+  Time post, send, receive, completion;
 };
 
-Time sum(TableReader table, std::span<const std::string_view> parts) {
+Time sum(TableReader& table, std::span<const std::string_view> parts) {
   Time total;
   for (const std::string_view part : parts) total += table.time(part, Time::zero());
-  table.finish();
   return total;
 }
 
 Delays read_delays(TableReader& table) {
-  constexpr std::array<std::string_view, 4> send = {"doorbell", "request_fetch", "payload_fetch",
-                                                    "adapter"};
-  constexpr std::array<std::string_view, 1> receive = {"adapter"};
+  // An acknowledgement is of the adapter's own making: it waits for no doorbell and fetches nothing.
+  constexpr std::array<std::string_view, 3> post = {"doorbell", "request_fetch", "payload_fetch"};
+  constexpr std::array<std::string_view, 1> adapter = {"adapter"};
   constexpr std::array<std::string_view, 3> completion = {"payload_write", "completion_write",
                                                           "poll"};
-  return {sum(table.table("send"), send), sum(table.table("receive"), receive),
-          sum(table.table("completion"), completion)};
-}
-
-Delays read_profile(TableReader& table, const std::string& folder) {
-  const std::string name = table.text("profile", "");
-  if (name.empty()) return {};
-  const std::string path =
-      (std::filesystem::path(folder) / "profiles" / "hosts" / (name + ".toml")).string();
-  auto text = read_file(path);
-  if (!text) {
-    table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
-    return {};
-  }
-  try {
-    const toml::table root = toml::parse(*text, std::string_view(path));
-    Findings findings(path);
-    TableReader profile(&root, "", 0, findings);
-    profile.text("title", "");
-    const Delays delays = read_delays(profile);
-    profile.finish();
-    if (findings.any()) table.findings().add(0, "", findings.first());
-    return delays;
-  } catch (const toml::parse_error& error) {
-    table.wrong("profile",
-                fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
-    return {};
-  }
+  TableReader send_table = table.table("send");
+  TableReader receive_table = table.table("receive");
+  TableReader completion_table = table.table("completion");
+  const Delays delays{sum(send_table, post), sum(send_table, adapter), sum(receive_table, adapter),
+                      sum(completion_table, completion)};
+  send_table.finish();
+  receive_table.finish();
+  completion_table.finish();
+  return delays;
 }
 
 void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   sim::HostSettings& host = setup.network.host;
-  const Delays profile = read_profile(table, folder);
+  Delays profile;
+  read_profile(table, folder, "hosts", [&](TableReader& file) { profile = read_delays(file); });
+  setup.player.post_delay = table.time("post_delay", profile.post);
   host.send_delay = table.time("send_delay", profile.send);
   host.receive_delay = table.time("receive_delay", profile.receive);
-  setup.completion_delay = table.time("completion_delay", profile.completion);
+  setup.player.completion_delay = table.time("completion_delay", profile.completion);
   const std::int64_t mtu = table.integer("mtu", 4'096, 256, 4'096);
   if ((mtu & (mtu - 1)) != 0) table.wrong("mtu", "must be 256, 512, 1024, 2048 or 4096");
   host.mtu_bytes = static_cast<std::uint32_t>(mtu);
@@ -247,7 +275,7 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup) {
   read_host(host, folder, setup);
-  read_fabric(fabric, setup);
+  read_fabric(fabric, folder, setup);
   read_congestion(congestion, setup);
 }
 

@@ -117,7 +117,7 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
 }  // namespace
 
 Flows build_traffic(TableReader table, const std::string& folder, const fabric::Topology& topology,
-                    std::uint64_t seed) {
+                    std::uint64_t seed, bool& notify) {
   if (!table.is_given()) {
     table.findings().add(0, "traffic", "is needed: a table that says who sends what to whom");
     return {};
@@ -129,6 +129,7 @@ Flows build_traffic(TableReader table, const std::string& folder, const fabric::
   jitter.jitter = table.time("jitter", Time::zero());
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
   jitter.seed = own_seed;
+  notify = table.boolean("notify", false);
   auto flows = build(table, pattern, folder, topology, own_seed);
   // More traffic beside it, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");

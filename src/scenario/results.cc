@@ -43,6 +43,7 @@ json_t json_of(const Outcome& outcome) {
   json["end_us"] = rounded(static_cast<double>(outcome.end.ps) * 1e-6);
   json["fct_us"] = json_of(outcome.completion_us);
   json["slowdown"] = json_of(outcome.slowdown);
+  if (outcome.arrivals > 0) json["latency_us"] = json_of(outcome.latency_us);
   json["goodput_gbps"] = rounded(outcome.goodput_bits_per_second * 1e-9);
   json["dropped"] = outcome.dropped;
   json["lossless_dropped"] = outcome.lossless_dropped;
@@ -90,17 +91,21 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
 std::string summary_table(const std::vector<Outcome>& outcomes) {
   std::size_t width = 7;
   for (const Outcome& outcome : outcomes) width = std::max(width, outcome.variant.size());
+  const bool told = std::any_of(outcomes.begin(), outcomes.end(),
+                                [](const Outcome& outcome) { return outcome.arrivals > 0; });
   std::string text = fmt::format(
-      "{:<{}}  {:>13}  {:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>10}  {:>9} {:>9} {:>9} {:>9}\n",
-      outcomes.size() > 1 ? "variant" : "", width, "flows", "FCT min", "median", "p99", "max us",
-      "slowdown", "p99", "goodput", "dropped", "resent", "marked", "pauses");
+      "{:<{}}  {:>13}  {}{:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>10}  {:>9} {:>9} {:>9} {:>9}\n",
+      outcomes.size() > 1 ? "variant" : "", width, "flows", told ? "one way us  " : "", "FCT min",
+      "median", "p99", "max us", "slowdown", "p99", "goodput", "dropped", "resent", "marked",
+      "pauses");
   for (const Outcome& outcome : outcomes) {
     const Quantiles& fct = outcome.completion_us;
     text += fmt::format(
-        "{:<{}}  {:>13}  {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>10}  {:>9} "
+        "{:<{}}  {:>13}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>10}  {:>9} "
         "{:>9} {:>9} {:>9}\n",
         outcome.variant, width, fmt::format("{}/{}", outcome.finished, outcome.flows.size()),
-        fct.min, fct.median, fct.p99, fct.max, outcome.slowdown.median, outcome.slowdown.p99,
+        told ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : "", fct.min, fct.median,
+        fct.p99, fct.max, outcome.slowdown.median, outcome.slowdown.p99,
         rate_text(outcome.goodput_bits_per_second), outcome.dropped, outcome.retransmitted,
         outcome.marked, outcome.pauses);
   }
@@ -121,14 +126,17 @@ std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& o
 }
 
 std::string flows_csv(const Outcome& outcome) {
-  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status\n";
+  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status,latency_ns\n";
   for (std::size_t i = 0; i < outcome.flows.size(); ++i) {
     const FlowOutcome& flow = outcome.flows[i];
     const bool done = !flow.end.is_never();
-    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", i, flow.flow.source, flow.flow.destination,
-                        flow.flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
-                        done ? ns_text(flow.end) : "", done ? ns_text(flow.end - flow.start) : "",
-                        done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow));
+    const bool told = !flow.arrived.is_never();
+    text +=
+        fmt::format("{},{},{},{},{},{},{},{},{},{}\n", i, flow.flow.source, flow.flow.destination,
+                    flow.flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
+                    done ? ns_text(flow.end) : "", done ? ns_text(flow.end - flow.start) : "",
+                    done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow),
+                    told ? ns_text(flow.arrived - flow.start) : "");
   }
   return text;
 }

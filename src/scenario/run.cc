@@ -128,7 +128,8 @@ Time Run::ideal(const workload::Flow& flow) const {
       static_cast<std::int64_t>(bytes) * slowest + static_cast<std::int64_t>(last_bytes) * extra;
   const std::int64_t back =
       static_cast<std::int64_t>(acknowledgement) * (network.cut_through ? slowest : per_byte_sum);
-  return Time{there + back} + delays * 2;
+  return Time{there + back} + delays * 2 + setup_.player.post_delay +
+         setup_.player.completion_delay;
 }
 
 Outcome Run::outcome() const {
@@ -148,23 +149,29 @@ Outcome Run::outcome() const {
 void Run::gather_flows(Outcome& outcome) const {
   std::vector<double> completions;
   std::vector<double> slowdowns;
+  std::vector<double> latencies;
   for (std::size_t i = 0; i < setup_.flows.size(); ++i) {
     const workload::FlowResult& result = player_.results()[i];
     FlowOutcome& flow = outcome.flows.emplace_back();
     flow.flow = setup_.flows[i];
     flow.start = result.start;
     flow.status = result.status;
+    flow.arrived = result.arrived;
+    if (!flow.arrived.is_never()) {
+      latencies.push_back(static_cast<double>((flow.arrived - flow.start).ps) * 1e-6);
+    }
     if (result.end.is_never()) continue;
-    flow.end = result.end + setup_.completion_delay;
+    flow.end = result.end;
     outcome.end = std::max(outcome.end, flow.end);
     const Time taken = flow.end - flow.start;
-    flow.slowdown = static_cast<double>(taken.ps) /
-                    static_cast<double>((ideal(flow.flow) + setup_.completion_delay).ps);
+    flow.slowdown = static_cast<double>(taken.ps) / static_cast<double>(ideal(flow.flow).ps);
     completions.push_back(static_cast<double>(taken.ps) * 1e-6);
     slowdowns.push_back(flow.slowdown);
   }
   outcome.completion_us = quantiles(std::move(completions));
   outcome.slowdown = quantiles(std::move(slowdowns));
+  outcome.arrivals = latencies.size();
+  outcome.latency_us = quantiles(std::move(latencies));
   if (outcome.end > Time::zero()) {
     outcome.goodput_bits_per_second =
         static_cast<double>(player_.bytes_done()) * 8 / outcome.end.to_seconds();

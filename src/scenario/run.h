@@ -20,9 +20,10 @@ namespace tulle::scenario {
 
 struct FlowOutcome {
   workload::Flow flow;
-  Time start = Time::never();  // never: it did not begin
-  Time end = Time::never();    // acknowledged; never: it was not, by the end
-  double slowdown = 0;         // times what it takes in an empty network
+  Time start = Time::never();    // never: it did not begin
+  Time end = Time::never();      // acknowledged; never: it was not, by the end
+  Time arrived = Time::never();  // the receiver was told; never: it was not
+  double slowdown = 0;           // times what it takes in an empty network
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
@@ -55,6 +56,8 @@ struct Outcome {
   Time end;                 // of the last flow
   Quantiles completion_us;  // of flows that finished
   Quantiles slowdown;
+  Quantiles latency_us;                // one way, of flows whose receivers were told
+  std::uint64_t arrivals = 0;          // of which that is
   double goodput_bits_per_second = 0;  // payload acknowledged, until the last flow's end, of all
   std::uint64_t events = 0;
   std::uint64_t packet_hops = 0;  // data packets times links

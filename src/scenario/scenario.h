@@ -28,7 +28,6 @@ struct Setup {
   sim::NetworkSettings network;
   workload::Flows flows;
   workload::PlayerSettings player;
-  Time completion_delay;  // from the adapter's having acted to the application's seeing it
   Time stop_at = Time::never();
 };
 

@@ -33,8 +33,8 @@ namespace tulle::sim {
 enum class LinkLayer : std::uint8_t { ethernet, infiniband };
 
 struct HostSettings {
-  // From the doorbell to the first bit on the wire, and from the last bit off the wire to the
-  // adapter's having acted on it.
+  // In the adapter, of every frame: from what made it send to the first bit on the wire, and from the
+  // last bit off the wire to its having acted on it.
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;

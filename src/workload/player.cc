@@ -48,7 +48,9 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
 
 void Player::begin() {
   for (std::uint32_t i = 0; i < flows_.size(); ++i) {
-    if (flows_[i].after < 0) stage_.alarm(flows_[i].start, flows_[i].source, i);
+    if (flows_[i].after < 0) {
+      stage_.alarm(flows_[i].start + settings_.post_delay, flows_[i].source, i);
+    }
   }
 }
 
@@ -67,10 +69,11 @@ Player::Host& Player::host(std::uint32_t number) {
   return host;
 }
 
-void Player::start(Time now, std::uint32_t flow) {
-  results_[flow].start = now;
+// The application's call was a while before its adapter knows of it.
+void Player::post(Time now, std::uint32_t flow) {
+  results_[flow].start = Time{now.ps - settings_.post_delay.ps};
   connect(now, flow);
-  post(now, flow);
+  post_requests(now, flow);
   stage_.attend(flows_[flow].source);
 }
 
@@ -80,7 +83,7 @@ void Player::connect(Time now, std::uint32_t index) {
       static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
   Connection& connection = connections_[index];
   connection.sender = create_end(flow.source, messages, 0);
-  connection.receiver = create_end(flow.destination, 0, first_waiting_[index] == nobody ? 0 : 1);
+  connection.receiver = create_end(flow.destination, 0, is_told(index) ? 1 : 0);
   connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source);
   connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination);
 }
@@ -135,12 +138,11 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-void Player::post(Time now, std::uint32_t index) {
+void Player::post_requests(Time now, std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
-  const bool somebody_waits = first_waiting_[index] != nobody;
   VerbsStatus status = VerbsStatus::ok;
-  if (somebody_waits) {
+  if (is_told(index)) {
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | index;
     status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
@@ -153,7 +155,7 @@ void Player::post(Time now, std::uint32_t index) {
     verbs::SendRequest request;
     request.wr_id = index;
     request.opcode =
-        last && somebody_waits ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
+        last && is_told(index) ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
     if (last) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&sge, 1};
     request.rkey = hosts_[flow.destination].memory->rkey();
@@ -180,13 +182,16 @@ void Player::handle_completions(Time now, std::uint32_t number) {
 }
 
 void Player::arrived(Time now, std::uint32_t flow) {
+  const Time seen = now + settings_.completion_delay;
+  results_[flow].arrived = seen;
   for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
     const auto waiting = static_cast<std::uint32_t>(next);
     next = next_waiting_[waiting];
-    if (flows_[waiting].start > now) {
-      stage_.alarm(flows_[waiting].start, flows_[waiting].source, waiting);
+    const Time at = std::max(flows_[waiting].start, seen) + settings_.post_delay;
+    if (at > now) {
+      stage_.alarm(at, flows_[waiting].source, waiting);
     } else {
-      start(now, waiting);
+      post(now, waiting);
     }
   }
 }
@@ -196,7 +201,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   if (connections_[index].sender == nullptr) return;  // more of a failed one
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
-    result.end = now;
+    result.end = now + settings_.completion_delay;
     ++finished_;
     bytes_done_ += flows_[index].bytes;
   } else {

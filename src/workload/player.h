@@ -1,8 +1,8 @@
 #pragma once
 
 // Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
-// and one RDMA WRITE (of which the receiver is told, where another flow waits for it). It knows
-// adapters alone, so that it runs wherever they do.
+// and one RDMA WRITE (of which the receiver is told, where another flow waits for it or where it is
+// to be timed). It knows adapters alone, so that it runs wherever they do.
 
 #include <cstdint>
 #include <functional>
@@ -32,11 +32,18 @@ struct PlayerSettings {
   std::uint8_t timeout = 14;       // IBTA's code: 4.096 us * 2^n; adapters' usual default
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;
+  // What lies between an application and its adapter: from the call to the adapter's having the
+  // request and its first bytes, and from the adapter's having acted to the application's seeing it.
+  Time post_delay;
+  Time completion_delay;
+  bool notify = false;  // every receiver is told, so that arrivals are known
 };
 
+// As the applications see it.
 struct FlowResult {
-  Time start = Time::never();  // when it was posted
-  Time end = Time::never();    // when its last byte was acknowledged; never: it was not
+  Time start = Time::never();    // when it was posted
+  Time end = Time::never();      // when its last byte was acknowledged; never: it was not
+  Time arrived = Time::never();  // when its receiver was told of it; never: it was not
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
@@ -46,7 +53,7 @@ class Player {
 
   // Sets alarms for the flows that wait for nothing.
   void begin();
-  void handle_alarm(Time now, std::uint32_t token) { start(now, token); }
+  void handle_alarm(Time now, std::uint32_t token) { post(now, token); }
   // A host has new completions.
   void handle_completions(Time now, std::uint32_t host);
 
@@ -69,13 +76,16 @@ class Player {
   };
 
   Host& host(std::uint32_t number);
-  void start(Time now, std::uint32_t flow);
+  bool is_told(std::uint32_t flow) const {
+    return settings_.notify || first_waiting_[flow] != nobody;
+  }
   void connect(Time now, std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                    std::uint32_t peer_host);
   void post(Time now, std::uint32_t flow);
+  void post_requests(Time now, std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
 
