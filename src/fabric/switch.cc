@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace tulle::fabric {
 namespace {
@@ -24,6 +25,13 @@ std::uint32_t mixed(std::uint32_t h) {
 // In [0, bound).
 std::uint32_t scaled(std::uint32_t hash, std::size_t bound) {
   return static_cast<std::uint32_t>(std::uint64_t{hash} * bound >> 32);
+}
+
+// How full a queue is, coarsely: below 16 KiB, below 32, below 64 … Exact lengths would lock: with
+// packets of one length at full load the port that has just been freed is the shortest whenever the
+// same sender's next packet comes, which then keeps its path.
+int grade(std::uint64_t queue_bytes) {
+  return static_cast<int>(std::bit_width(queue_bytes >> 14));
 }
 
 std::uint8_t bit(std::uint32_t service_class) {
@@ -85,10 +93,12 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
   switch (settings_->path_choice) {
     case PathChoice::flow:
       return choose_by_flow(frame, candidates);
+    // Drawn, since turns would lock just so: four senders at full rate and four paths in turn are a
+    // path for each sender.
     case PathChoice::packet:
-      return candidates[sprayed_++ % count];
+      return candidates[random_.below(count)];
     case PathChoice::adaptive:
-      return least_loaded(candidates, sprayed_++ % static_cast<std::uint32_t>(count));
+      return least_loaded(candidates, static_cast<std::uint32_t>(random_.below(count)));
     case PathChoice::flowlet: {
       Flowlet& flowlet = flowlets_[hash % flowlets];
       const bool goes_on = flowlet.port != no_port && flowlet.flow_hash == flow_hash &&
@@ -121,14 +131,14 @@ void Switch::prefetch_first(std::uint16_t port) {
 std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
                                    std::uint32_t first) const {
   std::uint16_t best = candidates[first];
-  std::uint64_t best_bytes = ~0ull;
+  int best_grade = std::numeric_limits<int>::max();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::uint16_t port = candidates[(first + i) % candidates.size()];
     std::uint64_t bytes = 0;
     for (const Class& queue : ports_[port].of_class) bytes += queue.out_bytes;
-    if (bytes >= best_bytes) continue;
+    if (grade(bytes) >= best_grade) continue;
     best = port;
-    best_bytes = bytes;
+    best_grade = grade(bytes);
   }
   return best;
 }

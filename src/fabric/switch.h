@@ -33,7 +33,7 @@ enum class PathChoice : std::uint8_t {
   flow,      // by a hash of its flow's addresses and ports: ECMP
   flowlet,   // the same, chosen anew after a gap in the flow
   packet,    // each packet another: spraying
-  adaptive,  // the shortest queue
+  adaptive,  // the emptiest queue, in coarse grades; of equal ones any
 };
 
 // Random early detection on a queue's bytes (Floyd and Jacobson 1993), as DCQCN's congestion point
@@ -197,7 +197,6 @@ class Switch {
   FramePool* frames_;
   Random random_;
   std::uint32_t salt_;
-  std::uint32_t sprayed_ = 0;
   std::vector<Port> ports_;
   std::vector<LaneCredits> credits_;  // by port and lane; empty without credits
   std::vector<Flowlet> flowlets_;     // by hash; empty unless used
