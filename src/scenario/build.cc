@@ -74,8 +74,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);
   if (findings.any()) return setup;
   build_routing(root.table("routing"), setup);
-  setup.flows = build_traffic(root.table("traffic"), folder, setup.topology, setup.network.seed,
-                              setup.player.notify);
+  build_traffic(root.table("traffic"), folder, setup);
   root.finish();
   return setup;
 }

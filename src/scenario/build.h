@@ -16,8 +16,8 @@ Setup build_setup(const toml::table& root, const std::string& folder, Findings& 
 
 // Its parts, one a file.
 fabric::Topology build_topology(TableReader table, const std::string& folder);
-workload::Flows build_traffic(TableReader table, const std::string& folder,
-                              const fabric::Topology& topology, std::uint64_t seed, bool& notify);
+// Its flows, for a topology and a seed that are there.
+void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 // [fabric], [host] and [congestion]; `topology` for what depends on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);

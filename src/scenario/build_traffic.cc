@@ -1,7 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <numeric>
 
 #include "scenario/build.h"
 #include "workload/distribution.h"
@@ -59,13 +60,23 @@ Result<Flows> poisson(TableReader& table, const std::string& folder,
 
 Result<Flows> ring(TableReader& table, std::uint32_t hosts, Time start) {
   workload::RingAllReduceSettings settings;
-  settings.ring.resize(hosts);
-  std::iota(settings.ring.begin(), settings.ring.end(), 0u);
   settings.bytes = table.bytes("bytes", 1'000'000);
   settings.rings = static_cast<std::uint32_t>(table.integer("rings", 1, 1, 1'024));
   settings.chunks = static_cast<std::uint32_t>(table.integer("chunks", 1, 1, 1'024));
   settings.start = start;
-  return workload::ring_all_reduce(settings);
+  // As many rings side by side as rails, through the hosts of one rail each: what is on several rails
+  // of one server is summed within it, which is not the network's.
+  const auto rails = static_cast<std::uint32_t>(table.integer("rails", 1, 1, hosts));
+  if (hosts % rails != 0) return Error{fmt::format("rails must divide {}, the hosts", hosts)};
+  Flows flows;
+  for (std::uint32_t rail = 0; rail < rails; ++rail) {
+    settings.ring.clear();
+    for (std::uint32_t host = rail; host < hosts; host += rails) settings.ring.push_back(host);
+    auto added = workload::ring_all_reduce(settings);
+    if (!added) return added.error();
+    if (auto appended = workload::append(flows, *added); !appended) return appended.error();
+  }
+  return flows;
 }
 
 Result<Flows> from_file(TableReader& table, const std::string& folder, std::uint32_t hosts) {
@@ -116,20 +127,22 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
 
 }  // namespace
 
-Flows build_traffic(TableReader table, const std::string& folder, const fabric::Topology& topology,
-                    std::uint64_t seed, bool& notify) {
+void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
+  const fabric::Topology& topology = setup.topology;
   if (!table.is_given()) {
     table.findings().add(0, "traffic", "is needed: a table that says who sends what to whom");
-    return {};
+    return;
   }
   const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
-  const auto own_seed = static_cast<std::uint64_t>(table.integer(
-      "seed", static_cast<std::int64_t>(seed), 0, std::numeric_limits<std::int64_t>::max()));
+  const auto own_seed = static_cast<std::uint64_t>(
+      table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
+                    std::numeric_limits<std::int64_t>::max()));
   workload::JitterSettings jitter;
   jitter.jitter = table.time("jitter", Time::zero());
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
   jitter.seed = own_seed;
-  notify = table.boolean("notify", false);
+  setup.player.notify = table.boolean("notify", false);
+  const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
   auto flows = build(table, pattern, folder, topology, own_seed);
   // More traffic beside it, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
@@ -144,15 +157,19 @@ Flows build_traffic(TableReader table, const std::string& folder, const fabric::
       table.wrong("and_file", appended.error().message);
     }
   }
+  if (flows) {
+    auto parts = workload::split(*flows, queue_pairs);
+    if (!parts) return table.wrong("queue_pairs", parts.error().message);
+    setup.first_parts = std::move(*parts);
+  }
   table.finish();
   if (flows && jitter.jitter > Time::zero()) {
     if (auto added = workload::add_jitter(*flows, jitter); !added) {
       table.wrong("jitter", added.error().message);
     }
   }
-  if (flows) return std::move(*flows);
-  table.wrong("pattern", flows.error().message);
-  return {};
+  if (!flows) return table.wrong("pattern", flows.error().message);
+  setup.flows = std::move(*flows);
 }
 
 }  // namespace tulle::scenario

@@ -43,6 +43,7 @@ json_t json_of(const Outcome& outcome) {
   json["end_us"] = rounded(static_cast<double>(outcome.end.ps) * 1e-6);
   json["fct_us"] = json_of(outcome.completion_us);
   json["slowdown"] = json_of(outcome.slowdown);
+  json["share_of_ideal"] = rounded(outcome.share_of_ideal);
   if (outcome.arrivals > 0) json["latency_us"] = json_of(outcome.latency_us);
   json["goodput_gbps"] = rounded(outcome.goodput_bits_per_second * 1e-9);
   json["dropped"] = outcome.dropped;

@@ -135,8 +135,6 @@ Time Run::ideal(const workload::Flow& flow) const {
 Outcome Run::outcome() const {
   Outcome outcome;
   outcome.variant = setup_.variant;
-  outcome.finished = player_.finished();
-  outcome.failed = player_.failed();
   outcome.events = network_.events();
   outcome.packet_hops = network_.data_packet_hops();
   outcome.link_traversals = network_.frames_sent();
@@ -146,29 +144,45 @@ Outcome Run::outcome() const {
   return outcome;
 }
 
+// It has begun with the first of its parts, and is done with the last.
+FlowOutcome Run::gather_flow(std::uint32_t first, std::uint32_t end) const {
+  FlowOutcome flow;
+  flow.flow = setup_.flows[first];
+  flow.flow.bytes = 0;
+  flow.end = flow.arrived = Time::zero();
+  for (std::uint32_t i = first; i < end; ++i) {
+    const workload::FlowResult& result = player_.results()[i];
+    flow.flow.bytes += setup_.flows[i].bytes;
+    flow.start = std::min(flow.start, result.start);
+    flow.end = std::max(flow.end, result.end);
+    flow.arrived = std::max(flow.arrived, result.arrived);
+    if (result.status != verbs::CompletionStatus::success) flow.status = result.status;
+  }
+  return flow;
+}
+
 void Run::gather_flows(Outcome& outcome) const {
   std::vector<double> completions;
   std::vector<double> slowdowns;
   std::vector<double> latencies;
-  for (std::size_t i = 0; i < setup_.flows.size(); ++i) {
-    const workload::FlowResult& result = player_.results()[i];
-    FlowOutcome& flow = outcome.flows.emplace_back();
-    flow.flow = setup_.flows[i];
-    flow.start = result.start;
-    flow.status = result.status;
-    flow.arrived = result.arrived;
+  const std::vector<std::uint32_t>& first = setup_.first_parts;
+  for (std::size_t i = 0; i + 1 < first.size(); ++i) {
+    FlowOutcome& flow = outcome.flows.emplace_back(gather_flow(first[i], first[i + 1]));
     if (!flow.arrived.is_never()) {
       latencies.push_back(static_cast<double>((flow.arrived - flow.start).ps) * 1e-6);
     }
-    if (result.end.is_never()) continue;
-    flow.end = result.end;
+    if (flow.status != verbs::CompletionStatus::success) ++outcome.failed;
+    if (flow.end.is_never()) continue;
+    ++outcome.finished;
     outcome.end = std::max(outcome.end, flow.end);
     const Time taken = flow.end - flow.start;
     flow.slowdown = static_cast<double>(taken.ps) / static_cast<double>(ideal(flow.flow).ps);
     completions.push_back(static_cast<double>(taken.ps) * 1e-6);
     slowdowns.push_back(flow.slowdown);
+    outcome.share_of_ideal += 1 / flow.slowdown;
   }
   outcome.completion_us = quantiles(std::move(completions));
+  if (!slowdowns.empty()) outcome.share_of_ideal /= static_cast<double>(slowdowns.size());
   outcome.slowdown = quantiles(std::move(slowdowns));
   outcome.arrivals = latencies.size();
   outcome.latency_us = quantiles(std::move(latencies));

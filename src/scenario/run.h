@@ -18,6 +18,7 @@
 
 namespace tulle::scenario {
 
+// A message, whatever the number of queue pairs that share it.
 struct FlowOutcome {
   workload::Flow flow;
   Time start = Time::never();    // never: it did not begin
@@ -56,6 +57,7 @@ struct Outcome {
   Time end;                 // of the last flow
   Quantiles completion_us;  // of flows that finished
   Quantiles slowdown;
+  double share_of_ideal = 0;           // mean over finished flows of 1 / slowdown
   Quantiles latency_us;                // one way, of flows whose receivers were told
   std::uint64_t arrivals = 0;          // of which that is
   double goodput_bits_per_second = 0;  // payload acknowledged, until the last flow's end, of all
@@ -98,6 +100,7 @@ class Run {
   Run(Setup setup, fabric::Routes routes);
   Progress progress() const;
   Time ideal(const workload::Flow& flow) const;
+  FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows(Outcome& outcome) const;
   void gather_links(Outcome& outcome) const;
   void gather_hosts(Outcome& outcome) const;

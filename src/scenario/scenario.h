@@ -26,7 +26,9 @@ struct Setup {
   fabric::Topology topology;
   fabric::RoutingSettings routing;
   sim::NetworkSettings network;
-  workload::Flows flows;
+  workload::Flows flows;  // of one queue pair each
+  // Where each message's flows begin, and their number in all.
+  std::vector<std::uint32_t> first_parts;
   workload::PlayerSettings player;
   Time stop_at = Time::never();
 };

@@ -249,6 +249,28 @@ Result<void> add_jitter(Flows& flows, const JitterSettings& settings) {
   return {};
 }
 
+Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts) {
+  if (parts == 0) return refusal("split", "at least 1 part is needed");
+  if (auto error = check_count("split", static_cast<double>(flows.size()) * parts)) return *error;
+  std::vector<std::uint32_t> first;
+  Flows cut;
+  for (const Flow& flow : flows) {
+    const std::uint64_t count = std::clamp<std::uint64_t>(flow.bytes, 1, parts);
+    first.push_back(static_cast<std::uint32_t>(cut.size()));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Flow& part = cut.emplace_back(flow);
+      part.bytes = part_of(flow.bytes, i, count);
+      if (flow.after < 0) continue;
+      const auto before = static_cast<std::size_t>(flow.after);
+      part.after =
+          static_cast<std::int32_t>(first[before] + i % (first[before + 1] - first[before]));
+    }
+  }
+  first.push_back(static_cast<std::uint32_t>(cut.size()));
+  flows = std::move(cut);
+  return first;
+}
+
 Result<void> append(Flows& flows, const Flows& more) {
   if (more.size() > flows_max - std::min(flows_max, flows.size())) {
     return Error{"append: together these are more than " + std::to_string(flows_max) + " flows"};
