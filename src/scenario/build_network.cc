@@ -141,6 +141,8 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   switches.lane_buffer_bytes = profile.lane_buffer_bytes;
   if (infiniband) {
     switches.flow_control = FlowControl::credits;
+    // A subnet manager's usual arbitration: all lanes alike.
+    switches.quantum_bytes.fill(switches.quantum_bytes.front());
     read_credits(table.table("credits"), setup);
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
@@ -198,6 +200,8 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   setup.player.path_mtu = static_cast<verbs::Mtu>(mtu);
   host.congestion.packets_per_ack_request =
       static_cast<std::uint32_t>(table.integer("packets_per_ack", 1, 1, 1 << 20));
+  setup.player.service_levels =
+      static_cast<std::uint8_t>(table.integer("service_levels", 1, 1, fabric::classes));
   setup.player.timeout = static_cast<std::uint8_t>(table.integer("timeout", 14, 0, 31));
   setup.player.retry_count = static_cast<std::uint8_t>(table.integer("retry_count", 7, 0, 7));
   table.finish();

@@ -84,8 +84,12 @@ void Player::connect(Time now, std::uint32_t index) {
   Connection& connection = connections_[index];
   connection.sender = create_end(flow.source, messages, 0);
   connection.receiver = create_end(flow.destination, 0, is_told(index) ? 1 : 0);
-  connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source);
-  connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination);
+  const auto level =
+      static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
+  connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source,
+              level);
+  connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination,
+              level);
 }
 
 transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t sends,
@@ -105,7 +109,7 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t sen
 
 // The ladder, RESET to RTS (IBTA 10.3.1).
 void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                         std::uint32_t peer_host) {
+                         std::uint32_t peer_host, std::uint8_t service_level) {
   device::Adapter& adapter = stage_.adapter(number);
   transport::QueuePairAttributes attributes;
   attributes.state = QpState::init;
@@ -119,7 +123,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.path_mtu = settings_.path_mtu;
   attributes.destination_qp = peer;
   attributes.address.destination = stage_.gid(peer_host);
-  attributes.address.service_level = settings_.service_level;
+  attributes.address.service_level = service_level;
   attributes.address.traffic_class = settings_.traffic_class;
   status =
       adapter.modify(qp, now, attributes,

@@ -28,8 +28,9 @@ struct Stage {
 struct PlayerSettings {
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
-  std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
-  std::uint8_t timeout = 14;       // IBTA's code: 4.096 us * 2^n; adapters' usual default
+  std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn
+  std::uint8_t traffic_class = 0;   // DSCP << 2 | ECN
+  std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; adapters' usual default
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;
   // What lies between an application and its adapter: from the call to the adapter's having the
@@ -83,7 +84,7 @@ class Player {
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                   std::uint32_t peer_host);
+                   std::uint32_t peer_host, std::uint8_t service_level);
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
