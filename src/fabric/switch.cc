@@ -30,9 +30,7 @@ std::uint32_t scaled(std::uint32_t hash, std::size_t bound) {
 // How full a queue is, coarsely: below 16 KiB, below 32, below 64 … Exact lengths would lock: with
 // packets of one length at full load the port that has just been freed is the shortest whenever the
 // same sender's next packet comes, which then keeps its path.
-int grade(std::uint64_t queue_bytes) {
-  return static_cast<int>(std::bit_width(queue_bytes >> 14));
-}
+int grade(std::uint64_t queue_bytes) { return static_cast<int>(std::bit_width(queue_bytes >> 14)); }
 
 std::uint8_t bit(std::uint32_t service_class) {
   return static_cast<std::uint8_t>(1u << service_class);
@@ -64,6 +62,10 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
 std::uint16_t Switch::receive(Time, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port) {
   Frame& frame = (*frames_)[ref];
   frame.in_port = in_port;
+  if ((ports_[out_port].tripped & bit(frame.service_class)) != 0) [[unlikely]] {
+    ++ports_[out_port].counters.watchdog_dropped;
+    return no_port;
+  }
   if (!admit(in_port, out_port, frame)) {
     ++ports_[out_port].counters.dropped;
     return no_port;
@@ -117,8 +119,7 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
 std::uint16_t Switch::choose_by_flow(const Frame& frame,
                                      std::span<const std::uint16_t> candidates) const {
   const std::size_t count = candidates.size();
-  return count == 1 ? candidates[0]
-                    : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
+  return count == 1 ? candidates[0] : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
 }
 
 void Switch::prefetch_first(std::uint16_t port) {
@@ -141,6 +142,13 @@ std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
     best_grade = grade(bytes);
   }
   return best;
+}
+
+void Switch::take_in_damaged(std::uint16_t in_port, const Frame& frame) {
+  CreditReceiver& receiver = credits_[in_port * classes + frame.service_class].receiver;
+  receiver.received(frame.buffer_bytes);
+  receiver.released(frame.buffer_bytes);
+  tell_credits(in_port, frame.service_class);
 }
 
 // --- memory ---
@@ -235,12 +243,15 @@ void Switch::release_shared(Port& in, const Frame& frame) {
 
 void Switch::release_credits(const Frame& frame) {
   shared_bytes_ -= frame.buffer_bytes;
-  CreditReceiver& receiver = credits_[frame.in_port * classes + frame.service_class].receiver;
-  receiver.released(frame.buffer_bytes);
+  credits_[frame.in_port * classes + frame.service_class].receiver.released(frame.buffer_bytes);
+  tell_credits(frame.in_port, frame.service_class);
+}
+
+// The neighbour is told when there is enough to tell.
+void Switch::tell_credits(std::uint16_t in_port, std::uint32_t lane) {
   const std::uint32_t blocks = settings_->lane_buffer_bytes / credit_block_bytes;
-  if (receiver.untold() * parts_of_lane_per_update >= blocks) {
-    talk(frame.in_port, bit(frame.service_class));
-  }
+  const CreditReceiver& receiver = credits_[in_port * classes + lane].receiver;
+  if (receiver.untold() * parts_of_lane_per_update >= blocks) talk(in_port, bit(lane));
 }
 
 // --- control messages ---
@@ -275,19 +286,63 @@ Control Switch::pull_control(std::uint16_t port_number) {
   return control;
 }
 
-void Switch::handle_control(Time now, std::uint16_t port_number, const Control& control) {
+bool Switch::handle_control(Time now, std::uint16_t port_number, const Control& control,
+                            Time pause) {
   Port& port = ports_[port_number];
   if (control.kind == Control::Kind::credit) {
     credits_[port_number * classes + control.credit.lane].sender.update(control.credit.limit);
-    return;
+    return false;
   }
-  const std::uint8_t before = port.stopped;
-  port.stopped = static_cast<std::uint8_t>((before | control.pause.stop) & ~control.pause.go);
-  if (control.pause.stop != 0) ++port.counters.pauses;
-  if (before == 0 && port.stopped != 0) port.stopped_since = now;
-  if (before != 0 && port.stopped == 0) {
-    port.counters.paused_ps += (now - port.stopped_since).ps;
+  const std::uint8_t fresh = port.pause.handle(now, control.pause, pause);
+  update_pause(now, port);
+  return fresh != 0;
+}
+
+Time Switch::expire_pauses(Time now, std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  port.pause.expire(now);
+  update_pause(now, port);
+  return port.pause.next_end();
+}
+
+void Switch::update_pause(Time now, Port& port) {
+  port.stopped = port.pause.stopped();
+  port.tripped = static_cast<std::uint8_t>(port.tripped & port.stopped);
+  port.counters.pauses = port.pause.pauses();
+  port.counters.paused_ps = port.pause.paused(now).ps;
+}
+
+bool Switch::renew_stops(std::uint16_t port_number) {
+  const std::uint8_t stopping = ports_[port_number].stopping;
+  if (stopping != 0) talk(port_number, stopping);
+  return stopping != 0;
+}
+
+bool Switch::watch(Time now, std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  const auto stuck =
+      static_cast<std::uint8_t>(port.pause.stopped_for(now, settings_->watchdog) & ~port.tripped);
+  for (std::uint32_t c = 0; c < classes; ++c) {
+    if ((stuck & bit(c)) == 0) continue;
+    port.tripped |= bit(c);
+    ++port.counters.watchdog_trips;
+    drop_waiting(port, c);
   }
+  return (port.stopped & ~port.tripped) != 0;
+}
+
+void Switch::drop_waiting(Port& port, std::uint32_t service_class) {
+  Class& queue = port.of_class[service_class];
+  while (queue.first != no_frame) {
+    const FrameRef ref = queue.first;
+    queue.first = (*frames_)[ref].next;
+    release((*frames_)[ref]);
+    frames_->give(ref);
+    ++port.counters.watchdog_dropped;
+  }
+  queue.out_bytes = 0;
+  queue.deficit = 0;
+  port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(service_class));
 }
 
 // --- a frame leaves ---

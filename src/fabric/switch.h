@@ -23,6 +23,7 @@
 #include "fabric/control.h"
 #include "fabric/credits.h"
 #include "fabric/frame.h"
+#include "fabric/pause.h"
 
 namespace tulle::fabric {
 
@@ -57,7 +58,11 @@ struct SwitchSettings {
   std::uint32_t xon_gap_bytes = 2 * 4'178;
   std::uint32_t headroom_bytes = 100'000;  // of each port and class, beside the shared memory
   std::uint8_t lossless_classes = 0xFF;    // those that PFC protects
-  std::uint32_t lossy_queue_bytes = 0;     // most of one queue of a lossy class; 0: alpha's share
+  std::uint32_t pause_quanta = pause_quanta_max;  // what a request to stop asks for, until renewed
+  // A class that its neighbour has kept stopped for so long loses what waits for it, and what comes,
+  // until it may go on: one stuck adapter must not stop a fabric. Zero: no such watchdog.
+  Time watchdog;
+  std::uint32_t lossy_queue_bytes = 0;  // most of one queue of a lossy class; 0: alpha's share
   std::uint32_t lane_buffer_bytes =
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
@@ -73,10 +78,13 @@ struct PortCounters {
   std::uint32_t queue_bytes_max = 0;    // of one class, waiting to be sent
   std::uint32_t ingress_bytes_max = 0;  // of one class, come in and not left
   std::uint64_t marked = 0;
-  std::uint64_t dropped = 0;        // for want of room, on their way to this port
-  std::uint64_t pauses = 0;         // stop messages received
-  std::int64_t paused_ps = 0;       // while some class was stopped
-  std::uint64_t credit_stalls = 0;  // times that all that waited had to wait for credits
+  std::uint64_t dropped = 0;   // for want of room, on their way to this port
+  std::uint64_t pauses = 0;    // stop messages received
+  std::int64_t paused_ps = 0;  // while some class was stopped
+  std::uint64_t damaged = 0;   // frames sent that a bit error made worthless
+  std::uint64_t watchdog_trips = 0;
+  std::uint64_t watchdog_dropped = 0;  // frames
+  std::uint64_t credit_stalls = 0;     // times that all that waited had to wait for credits
 };
 
 class Switch {
@@ -94,15 +102,24 @@ class Switch {
   std::uint16_t receive(Time now, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port);
   // The way of a flow's every frame: by a hash of its addresses and ports, which each switch mixes
   // in a way of its own.
-  std::uint16_t choose_by_flow(const Frame& frame,
-                               std::span<const std::uint16_t> candidates) const;
+  std::uint16_t choose_by_flow(const Frame& frame, std::span<const std::uint16_t> candidates) const;
+  // A damaged frame came in: with credits it took its room, which is free again.
+  void take_in_damaged(std::uint16_t in_port, const Frame& frame);
   // The next frame to send by a port, which is free; no_frame: none, or none that may go.
   FrameRef pull(Time now, std::uint16_t port);
   // Whether pull() would find something.
   bool has_frame(std::uint16_t port) const { return sendable(ports_[port]) != 0; }
 
   // A control message that came in at a port: it says what may be sent by that port.
-  void handle_control(Time now, std::uint16_t port, const Control& control);
+  // A pause holds for `pause`, unless renewed. True: a class was stopped that was not before.
+  bool handle_control(Time now, std::uint16_t port, const Control& control,
+                      Time pause = Time::never());
+  // Pauses that have run out end; returns when the next one does.
+  Time expire_pauses(Time now, std::uint16_t port);
+  // Says again which classes the neighbour is to stop; false: none.
+  bool renew_stops(std::uint16_t port);
+  // Trips the watchdog for classes that have been stopped too long. True: look again later.
+  bool watch(Time now, std::uint16_t port);
   // The next control message for the neighbour at a port; kind none: nothing to say.
   Control pull_control(std::uint16_t port);
   bool has_control(std::uint16_t port) const { return ports_[port].control_due; }
@@ -115,6 +132,7 @@ class Switch {
   }
 
   const PortCounters& counters(std::uint16_t port) const { return ports_[port].counters; }
+  PortCounters& counters(std::uint16_t port) { return ports_[port].counters; }
   // Fetch what a frame that comes in or goes out at a port will touch.
   void prefetch(std::uint16_t port) const { __builtin_prefetch(&ports_[port]); }
   // And what a port that is about to be free will.
@@ -159,6 +177,7 @@ class Switch {
   struct alignas(64) Port {
     std::uint8_t waiting = 0;  // out: classes with frames
     std::uint8_t stopped = 0;  // out: by the neighbour
+    std::uint8_t tripped = 0;  // out: stopped for so long that the watchdog drops what is for them
     std::uint8_t turn = 0;     // out: whose round it is
     bool turn_begun = false;
     std::uint8_t stopping = 0;  // in: classes that the neighbour is to stop
@@ -166,7 +185,7 @@ class Switch {
     bool control_due = false;
     std::array<Class, classes> of_class;
     PortCounters counters;
-    Time stopped_since;
+    PauseState pause;
   };
   struct LaneCredits {
     CreditSender sender;
@@ -180,12 +199,15 @@ class Switch {
 
   std::uint16_t choose(Time now, const Frame& frame, std::span<const std::uint16_t> candidates);
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
+  static void update_pause(Time now, Port& port);
+  void drop_waiting(Port& port, std::uint32_t service_class);
   bool admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame);
   bool admit_lossless(std::uint16_t in_port, const Frame& frame);
   bool admit_lossy(std::uint16_t out_port, const Frame& frame);
   void release(const Frame& frame);
   void release_shared(Port& in, const Frame& frame);
   void release_credits(const Frame& frame);
+  void tell_credits(std::uint16_t in_port, std::uint32_t lane);
   std::uint64_t share() const;
   std::uint64_t stop_threshold() const;
   void talk(std::uint16_t port, std::uint8_t service_class_bit);

@@ -441,6 +441,45 @@ TEST(SwitchPaths, SwitchesChooseIndependently) {
   EXPECT_NEAR(alike, 1'000, 4.5 * std::sqrt(4'000 * 0.25 * 0.75));
 }
 
+TEST(SwitchPause, APauseRunsOutUnlessItIsRenewed) {
+  Bench bench({}, 2);
+  Control stop;
+  stop.kind = Control::Kind::pause;
+  stop.pause.stop = 1;
+  const Time pause = Time::microseconds(10);
+  EXPECT_TRUE(bench.at.handle_control(Time::zero(), 1, stop, pause));
+  EXPECT_FALSE(bench.at.handle_control(Time::microseconds(5), 1, stop, pause)) << "renewed";
+  bench.arrive(0, 1, 1'000);
+  EXPECT_EQ(bench.at.expire_pauses(Time::microseconds(10), 1), Time::microseconds(15));
+  EXPECT_FALSE(bench.at.has_frame(1));
+  EXPECT_TRUE(bench.at.expire_pauses(Time::microseconds(15), 1).is_never());
+  EXPECT_TRUE(bench.at.has_frame(1));
+  EXPECT_EQ(bench.at.counters(1).paused_ps, Time::microseconds(15).ps);
+}
+
+TEST(SwitchPause, TheWatchdogDropsUntilTheClassMayGoOn) {
+  SwitchSettings settings;
+  settings.watchdog = Time::microseconds(100);
+  Bench bench(settings, 2);
+  Control stop;
+  stop.kind = Control::Kind::pause;
+  stop.pause.stop = 1;
+  Control go = stop;
+  std::swap(go.pause.stop, go.pause.go);
+  bench.at.handle_control(Time::zero(), 1, stop);
+  bench.arrive(0, 1, 1'000);
+  EXPECT_TRUE(bench.at.watch(Time::microseconds(99), 1)) << "look again";
+  EXPECT_EQ(bench.at.counters(1).watchdog_trips, 0u);
+  EXPECT_FALSE(bench.at.watch(Time::microseconds(100), 1));
+  EXPECT_EQ(bench.at.counters(1).watchdog_trips, 1u);
+  EXPECT_EQ(bench.at.counters(1).watchdog_dropped, 1u);
+  EXPECT_EQ(bench.at.bytes_held(), 0u);
+  EXPECT_FALSE(bench.arrive(0, 1, 1'000)) << "still stuck";
+  bench.at.handle_control(Time::microseconds(200), 1, go);
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000));
+  EXPECT_TRUE(bench.at.has_frame(1));
+}
+
 TEST(SwitchPaths, PacketsSprayEvenly) {
   Bench bench(choosing(PathChoice::packet), 8);
   std::array<int, 8> counts{};

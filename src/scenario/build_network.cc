@@ -49,6 +49,9 @@ void read_pfc(TableReader table, Setup& setup) {
                             "asked its neighbour to stop",
                             bytes_text(switches.headroom_bytes), needed));
   }
+  switches.pause_quanta = static_cast<std::uint32_t>(
+      table.integer("quanta", fabric::pause_quanta_max, 1, fabric::pause_quanta_max));
+  switches.watchdog = table.time("watchdog", Time::zero());
   if (switches.xoff_bytes != 0 && switches.xoff_bytes < frame) {
     table.wrong("xoff", fmt::format("must hold a frame, {} bytes", frame));
   }
@@ -136,6 +139,8 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   switches.flowlet_gap = table.time("flowlet_gap", Time::microseconds(50));
   const SwitchProfile profile = read_switch_profile(table, folder);
   network.switch_latency = table.time("switch_latency", profile.latency);
+  network.fec_delay = table.time("fec_delay", Time::zero());
+  network.bit_error_rate = table.number("bit_error_rate", 0, 0, 0.001);
   network.cut_through = table.boolean("cut_through", profile.cut_through);
   switches.buffer_bytes = table.bytes("buffer", profile.buffer_bytes);
   switches.lane_buffer_bytes = profile.lane_buffer_bytes;
@@ -269,7 +274,7 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
   for (const fabric::Link& link : topology.links) {
     const std::int64_t bits_per_microsecond = link.bits_per_second / 1'000'000;
     const std::int64_t on_the_way =
-        (2 * link.delay.ps + slowest) * bits_per_microsecond / 8'000'000 + 1;
+        (2 * (link.delay + settings.fec_delay).ps + slowest) * bits_per_microsecond / 8'000'000 + 1;
     most = std::max(most, on_the_way);
   }
   const std::int64_t bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};

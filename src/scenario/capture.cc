@@ -53,9 +53,10 @@ Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
     std::uint32_t node = 0;
     while (node < topology.nodes() && topology.name(node) != wanted) ++node;
     if (node == topology.nodes()) {
-      return Error{fmt::format("--capture-at: there is no \"{}\" here; nodes are called \"{}\" to "
-                               "\"{}\"",
-                               wanted, topology.name(0), topology.name(topology.nodes() - 1))};
+      return Error{
+          fmt::format("--capture-at: there is no \"{}\" here; nodes are called \"{}\" to "
+                      "\"{}\"",
+                      wanted, topology.name(0), topology.name(topology.nodes() - 1))};
     }
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
       const auto& peer = capture->wiring_.peer(node, port);

@@ -34,8 +34,7 @@ class Capture {
   explicit Capture(const fabric::Topology& topology) : wiring_(topology) {}
   void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                      std::int64_t rate);
-  void write(std::uint32_t interface, report::Direction direction,
-             const sim::Sending& sending);
+  void write(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
   void flush();
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;

@@ -113,7 +113,7 @@ Time Run::ideal(const workload::Flow& flow) const {
     const std::int64_t per_byte = 8'000'000'000'000 / over.bits_per_second;
     slowest = std::max(slowest, per_byte);
     per_byte_sum += per_byte;
-    delays += over.delay;
+    delays += over.delay + network.fec_delay;
     ++hops;
     node = peer.node;
     if (setup_.topology.is_host(node)) break;

@@ -74,6 +74,11 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     added.receivers.fill(
         fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
   }
+  if (settings_.bit_error_rate > 0) {
+    for (std::uint32_t node = 0; node < nodes; ++node) {
+      noise_.emplace_back(settings_.seed ^ 0x4015'E000'0000'0000 ^ node);
+    }
+  }
   switches_.reserve(topology.switches);
   std::uint32_t ports = 0;
   for (std::uint32_t node = 0; node < nodes; ++node) {
@@ -107,7 +112,8 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     if (bits_ps_per_byte % link.bits_per_second == 0) {
       port.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
     }
-    port.delay = link.delay.ps + (is_host(from) ? settings_.host.send_delay.ps : 0) +
+    port.delay = link.delay.ps + settings_.fec_delay.ps +
+                 (is_host(from) ? settings_.host.send_delay.ps : 0) +
                  (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
     // What comes in slower than it may leave is stored: else its end would leave before it is there.
     port.peer_cuts_through =
@@ -194,6 +200,10 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
       handle_control(node, port, Control::unpacked(datum));
       break;
     case arrival:
+      if (frames_[datum].header_bytes == 0) [[unlikely]] {
+        discard(node, port, datum);
+        return false;
+      }
       if (!is_host(node)) {
         arrive_at_switch(node, port, datum);
         return false;
@@ -203,6 +213,15 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
     case port_free:
       ports_[port_index(node, port)].free_planned = false;
       kick(node, port);
+      break;
+    case pause_end:
+      end_pauses(node, port);
+      break;
+    case pause_renewal:
+      renew_pause(node, port);
+      break;
+    case watchdog:
+      watch(node, port);
       break;
     case deadline: {
       Host& host = hosts_[node];
@@ -263,9 +282,9 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
   const Frame& frame = frames_[ref];
   std::uint16_t out_port = fabric::Switch::no_port;
   if (settings_.switches.path_choice == fabric::PathChoice::flow) {
-    out_port = at.receive(now_, in_port, ref,
-                          frame.next != no_frame ? static_cast<std::uint16_t>(frame.next)
-                                                 : forward(at, node, frame));
+    out_port = at.receive(
+        now_, in_port, ref,
+        frame.next != no_frame ? static_cast<std::uint16_t>(frame.next) : forward(at, node, frame));
   } else {
     out_port = at.receive(now_, in_port, ref, routes_.candidates(node, frame.destination));
   }
@@ -297,37 +316,76 @@ void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
   host.adapter.handle_packet(now_, packet, {nullptr, frame.payload_bytes}, ip);
-  if (settings_.switches.flow_control == FlowControl::credits) {
-    fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
-    receiver.received(frame.buffer_bytes);
-    receiver.released(frame.buffer_bytes);
-    if (receiver.untold() * parts_of_lane_per_update >= receiver.free_blocks()) {
-      host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
-    }
-  }
+  if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frame);
   frames_.give(ref);
   attend(number);
 }
 
 void Network::handle_control(std::uint32_t node, std::uint16_t port, Control control) {
-  if (!is_host(node)) {
-    switches_[node - hosts()].handle_control(now_, port, control);
-    kick(node, port);
-    return;
-  }
-  Host& host = hosts_[node];
-  if (control.kind == Control::Kind::credit) {
-    host.senders[control.credit.lane].update(control.credit.limit);
+  if (control.kind == Control::Kind::pause) {
+    handle_pause(node, port, control);
+  } else if (is_host(node)) {
+    hosts_[node].senders[control.credit.lane].update(control.credit.limit);
   } else {
-    const std::uint8_t before = host.stopped;
-    host.stopped = static_cast<std::uint8_t>((before | control.pause.stop) & ~control.pause.go);
-    if (control.pause.stop != 0) ++host.counters.pauses;
-    if (before == 0 && host.stopped != 0) host.stopped_since = now_;
-    if (before != 0 && host.stopped == 0) {
-      host.counters.paused_ps += (now_ - host.stopped_since).ps;
-    }
+    switches_[node - hosts()].handle_control(now_, port, control);
   }
   kick(node, port);
+}
+
+void Network::handle_pause(std::uint32_t node, std::uint16_t number, Control control) {
+  Port& port = ports_[port_index(node, number)];
+  const Time duration = fabric::pause_time(settings_.switches.pause_quanta, port.bits_per_second);
+  if (is_host(node)) {
+    Host& host = hosts_[node];
+    static_cast<void>(host.pause.handle(now_, control.pause, duration));
+    host.counters.pauses = host.pause.pauses();
+    host.counters.paused_ps = host.pause.paused(now_).ps;
+  } else {
+    const bool fresh = switches_[node - hosts()].handle_control(now_, number, control, duration);
+    if (fresh && settings_.switches.watchdog > Time::zero()) {
+      plan_once(port.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
+    }
+  }
+  if (control.pause.stop != 0) {
+    plan_once(port.pause_end_planned, now_ + duration, node, number, pause_end);
+  }
+}
+
+// Pauses run out where the neighbour has not renewed them.
+void Network::end_pauses(std::uint32_t node, std::uint16_t number) {
+  Port& port = ports_[port_index(node, number)];
+  port.pause_end_planned = false;
+  Time next;
+  if (is_host(node)) {
+    Host& host = hosts_[node];
+    host.pause.expire(now_);
+    host.counters.paused_ps = host.pause.paused(now_).ps;
+    next = host.pause.next_end();
+  } else {
+    next = switches_[node - hosts()].expire_pauses(now_, number);
+  }
+  if (!next.is_never()) plan_once(port.pause_end_planned, next, node, number, pause_end);
+  kick(node, number);
+}
+
+void Network::renew_pause(std::uint32_t node, std::uint16_t number) {
+  ports_[port_index(node, number)].renewal_planned = false;
+  if (switches_[node - hosts()].renew_stops(number)) kick_talkers(node);
+}
+
+void Network::watch(std::uint32_t node, std::uint16_t number) {
+  Port& port = ports_[port_index(node, number)];
+  port.watchdog_planned = false;
+  if (switches_[node - hosts()].watch(now_, number)) {
+    plan_once(port.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
+  }
+  kick_talkers(node);
+}
+
+void Network::plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind) {
+  if (planned) return;
+  planned = true;
+  plan(at.ps, node, port, kind, 0);
 }
 
 void Network::plan_deadline(std::uint32_t number) {
@@ -374,7 +432,7 @@ void Network::kick_talkers(std::uint32_t node) {
 bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
   if (is_host(node)) {
     const Host& host = hosts_[node];
-    return host.untold != 0 || host.adapter.has_ready(host.stopped);
+    return host.untold != 0 || host.adapter.has_ready(host.pause.stopped());
   }
   const fabric::Switch& at = switches_[node - hosts()];
   return at.has_control(port) || at.has_frame(port);
@@ -395,7 +453,7 @@ Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
 FrameRef Network::pull_from_host(std::uint32_t number) {
   Host& host = hosts_[number];
   if (!host.adapter.has_ready()) return no_frame;
-  std::uint32_t held_back = host.stopped;
+  std::uint32_t held_back = host.pause.stopped();
   if (settings_.switches.flow_control == FlowControl::credits) {
     const std::uint32_t longest = longest_frame_bytes(settings_);
     for (std::uint32_t lane = 0; lane < fabric::classes; ++lane) {
@@ -436,6 +494,42 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   return ref;
 }
 
+// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits, the power by squaring,
+// which has the same bits on every machine.
+bool Network::is_damaged(std::uint32_t node, std::uint32_t bytes) {
+  double whole = 1;
+  double factor = 1 - settings_.bit_error_rate;
+  for (std::uint32_t bits = bytes * 8; bits > 0; bits >>= 1, factor *= factor) {
+    if ((bits & 1) != 0) whole *= factor;
+  }
+  return !noise_[node].chance(whole);
+}
+
+// A host's memory for what comes in is free again at once; the other end is told now and then.
+void Network::take_in(Host& host, const Frame& frame) {
+  fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
+  receiver.received(frame.buffer_bytes);
+  receiver.released(frame.buffer_bytes);
+  if (receiver.untold() * parts_of_lane_per_update >= receiver.free_blocks()) {
+    host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
+  }
+}
+
+// The link layer's check (FCS, VCRC) fails: nobody looks at it further. It took room all the same.
+void Network::discard(std::uint32_t node, std::uint16_t port, FrameRef ref) {
+  const Frame& frame = frames_[ref];
+  if (settings_.switches.flow_control == FlowControl::credits) {
+    if (is_host(node)) {
+      take_in(hosts_[node], frame);
+    } else {
+      switches_[node - hosts()].take_in_damaged(port, frame);
+      kick_talkers(node);
+    }
+    kick(node, port);
+  }
+  frames_.give(ref);
+}
+
 std::int64_t Network::time_on_link(const Port& port, std::uint32_t bytes) const {
   if (port.picoseconds_per_byte != 0) return port.picoseconds_per_byte * bytes;
   return std::int64_t{bytes} * 8'000'000'000'000 / port.bits_per_second;
@@ -447,6 +541,11 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   frame.next = no_frame;
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
+  if (settings_.bit_error_rate > 0 && is_damaged(node, frame.buffer_bytes)) {
+    frame.header_bytes = 0;
+    ++(is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port_number))
+          .damaged;
+  }
   // A switch that cuts through acts on the first bit, everyone else on the last.
   const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
   plan(arrives, port.peer, port.peer_port, arrival, ref);
@@ -463,6 +562,11 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
                                   ? fabric::pause_link_bytes
                                   : fabric::credit_update_link_bytes;
   port.busy_until = now_.ps + time_on_link(port, bytes);
+  // Half of the pause's time before it would run out.
+  if (control.kind == Control::Kind::pause && control.pause.stop != 0) {
+    const Time duration = fabric::pause_time(settings_.switches.pause_quanta, port.bits_per_second);
+    plan_once(port.renewal_planned, now_ + Time{duration.ps / 2}, node, port_number, pause_renewal);
+  }
   const std::int64_t arrives = port.busy_until + port.delay;
   plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
   if (on_send_) [[unlikely]]

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/fixed_array.h"
+#include "base/random.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "fabric/routing.h"
@@ -48,6 +49,11 @@ struct NetworkSettings {
   // switch, cut-through; what storing and forwarding adds is the frame's own length.
   Time switch_latency;
   bool cut_through = false;
+  // What forward error correction adds to every link's delay (IEEE 802.3 clause 91: some 100 ns for
+  // RS(544,514) at 100 Gb/s), and the share of bits that are wrong after it. A frame with one is
+  // lost at the end of its link.
+  Time fec_delay;
+  double bit_error_rate = 0;
   HostSettings host;
   fabric::SwitchSettings switches;
 };
@@ -115,7 +121,16 @@ class Network {
   static constexpr std::uint32_t first_address = 0x0A00'0001;  // 10.0.0.1
 
   // In the order in which they happen at one time and node.
-  enum Kind : std::uint8_t { control, arrival, port_free, deadline, application };
+  enum Kind : std::uint8_t {
+    control,
+    arrival,
+    port_free,
+    deadline,
+    application,
+    pause_end,
+    pause_renewal,
+    watchdog,
+  };
 
   struct Host {
     explicit Host(const device::Configuration& configuration) : adapter(configuration) {}
@@ -123,8 +138,7 @@ class Network {
     fabric::PortCounters counters;
     std::uint64_t completions = 0;
     Time deadline_planned = Time::never();
-    Time stopped_since;
-    std::uint8_t stopped = 0;
+    fabric::PauseState pause;
     std::uint8_t untold = 0;  // credits: lanes with an update due
     std::array<fabric::CreditSender, fabric::classes> senders;
     std::array<fabric::CreditReceiver, fabric::classes> receivers;
@@ -139,6 +153,9 @@ class Network {
     std::uint32_t peer = 0;
     std::uint16_t peer_port = 0;
     bool free_planned = false;
+    bool pause_end_planned = false;
+    bool renewal_planned = false;
+    bool watchdog_planned = false;
     bool peer_cuts_through = false;
     std::int64_t bits_per_second = 0;
   };
@@ -157,6 +174,11 @@ class Network {
                         const fabric::Frame& frame) const;
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
   void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  void handle_pause(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  void end_pauses(std::uint32_t node, std::uint16_t port);
+  void renew_pause(std::uint32_t node, std::uint16_t port);
+  void watch(std::uint32_t node, std::uint16_t port);
+  void plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind);
   void kick(std::uint32_t node, std::uint16_t port);
   void kick_talkers(std::uint32_t node);
   fabric::FrameRef pull_from_host(std::uint32_t host);
@@ -165,6 +187,9 @@ class Network {
   bool has_more(std::uint32_t node, std::uint16_t port) const;
   void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
   void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  static void take_in(Host& host, const fabric::Frame& frame);
+  bool is_damaged(std::uint32_t node, std::uint32_t bytes);
+  void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
   std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
   void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
             std::uint32_t datum);
@@ -175,6 +200,7 @@ class Network {
   Time now_;
   fabric::FramePool frames_;
   FixedArray<Host> hosts_;
+  std::vector<Random> noise_;  // by sending node; empty without bit errors
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
   std::vector<Port> ports_;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/traffic_test.h"
 
@@ -78,6 +79,33 @@ TEST(Physics, OnePacketOverInfiniBand) {
   EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 20'880) + (delays + 640));
   settings.cut_through = false;
   EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 4 * 20'880) + (delays + 4 * 640));
+}
+
+TEST(Physics, ErrorCorrectionDelaysEveryLink) {
+  NetworkSettings settings = plain();
+  const Time without = one_message(star(2, 100 * gbps), settings, 1'000);
+  settings.fec_delay = Time::nanoseconds(100);
+  EXPECT_EQ(one_message(star(2, 100 * gbps), settings, 1'000).ps, without.ps + 4 * 100'000);
+}
+
+// 1,000 packets of 4,158 bytes at 10^-6: a share 1 - (1 - 10^-6)^33,264 = 3.27 % of the frames is
+// damaged on each of two links, and everything behind a loss is sent again.
+TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
+  for (const LinkLayer layer : {LinkLayer::ethernet, LinkLayer::infiniband}) {
+    NetworkSettings settings = plain(layer);
+    settings.bit_error_rate = 1e-6;
+    const fabric::Topology topology = star(2, 100 * gbps);
+    Traffic traffic(topology, settings);
+    const std::size_t message = traffic.write(0, 1, 1'000 * 4'096);
+    traffic.run();
+    EXPECT_FALSE(traffic.end(message).is_never());
+    EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+    const fabric::PortCounters& sent = traffic.network().counters(0, 0);
+    EXPECT_GT(sent.frames, 1'000u);
+    const double share = static_cast<double>(sent.damaged) / static_cast<double>(sent.frames);
+    const double deviation = std::sqrt(0.0327 / static_cast<double>(sent.frames));
+    EXPECT_NEAR(share, 0.0327, 4 * deviation);
+  }
 }
 
 TEST(Physics, AShortFrameIsPadded) {

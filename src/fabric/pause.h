@@ -1,0 +1,86 @@
+#pragma once
+
+// Which classes of a port the neighbour has stopped, and until when (IEEE 802.1Qbb, 802.3 annex 31D):
+// a pause holds for the time that it names, unless it is renewed or ended before.
+
+#include <array>
+#include <cstdint>
+
+#include "base/time.h"
+#include "fabric/control.h"
+#include "fabric/frame.h"
+
+namespace tulle::fabric {
+
+inline constexpr std::uint32_t pause_quanta_max = 65'535;  // of 512 bit times
+
+constexpr Time pause_time(std::uint32_t quanta, std::int64_t bits_per_second) {
+  constexpr std::int64_t quantum_bits = 512;
+  constexpr std::int64_t mega = 1'000'000;
+  return Time{quanta * quantum_bits * mega / (bits_per_second > mega ? bits_per_second / mega : 1)};
+}
+
+class PauseState {
+ public:
+  // Returns the classes that are stopped now and were not before.
+  std::uint8_t handle(Time now, const Pause& pause, Time duration) {
+    const std::uint8_t before = stopped_;
+    stopped_ = static_cast<std::uint8_t>((before | pause.stop) & ~pause.go);
+    const auto fresh = static_cast<std::uint8_t>(stopped_ & ~before);
+    for (std::uint32_t c = 0; c < classes; ++c) {
+      if ((pause.stop >> c & 1) != 0) until_[c] = now + duration;
+      if ((fresh >> c & 1) != 0) since_[c] = now;
+    }
+    if (pause.stop != 0) ++pauses_;
+    count(now, before);
+    return fresh;
+  }
+  // Lets the classes go on whose pause has run out.
+  void expire(Time now) {
+    const std::uint8_t before = stopped_;
+    for (std::uint32_t c = 0; c < classes; ++c) {
+      if ((stopped_ >> c & 1) != 0 && until_[c] <= now) {
+        stopped_ = static_cast<std::uint8_t>(stopped_ & ~(1u << c));
+      }
+    }
+    count(now, before);
+  }
+
+  std::uint8_t stopped() const { return stopped_; }
+  // When the next of the stopped classes goes on by itself; never: none is stopped.
+  Time next_end() const {
+    Time end = Time::never();
+    for (std::uint32_t c = 0; c < classes; ++c) {
+      if ((stopped_ >> c & 1) != 0 && until_[c] < end) end = until_[c];
+    }
+    return end;
+  }
+  // Classes that have been stopped, without a break, for so long.
+  std::uint8_t stopped_for(Time now, Time span) const {
+    std::uint8_t found = 0;
+    for (std::uint32_t c = 0; c < classes; ++c) {
+      if ((stopped_ >> c & 1) != 0 && since_[c] + span <= now) {
+        found = static_cast<std::uint8_t>(found | 1u << c);
+      }
+    }
+    return found;
+  }
+  std::uint64_t pauses() const { return pauses_; }
+  // While some class was stopped, until now.
+  Time paused(Time now) const { return stopped_ != 0 ? paused_ + (now - any_since_) : paused_; }
+
+ private:
+  void count(Time now, std::uint8_t before) {
+    if (before == 0 && stopped_ != 0) any_since_ = now;
+    if (before != 0 && stopped_ == 0) paused_ += now - any_since_;
+  }
+
+  std::uint8_t stopped_ = 0;
+  std::uint64_t pauses_ = 0;
+  Time any_since_;
+  Time paused_;
+  std::array<Time, classes> since_{};
+  std::array<Time, classes> until_{};
+};
+
+}  // namespace tulle::fabric
