@@ -95,18 +95,21 @@ std::string summary_table(const std::vector<Outcome>& outcomes) {
   const bool told = std::any_of(outcomes.begin(), outcomes.end(),
                                 [](const Outcome& outcome) { return outcome.arrivals > 0; });
   std::string text = fmt::format(
-      "{:<{}}  {:>13}  {}{:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>10}  {:>9} {:>9} {:>9} {:>9}\n",
+      "{:<{}}  {:>13}  {}{:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>8}  {:>10}  {:>9} {:>9} {:>9} "
+      "{:>9}\n",
       outcomes.size() > 1 ? "variant" : "", width, "flows", told ? "one way us  " : "", "FCT min",
-      "median", "p99", "max us", "slowdown", "p99", "goodput", "dropped", "resent", "marked",
-      "pauses");
+      "median", "p99", "max us", "slowdown", "p99", "of ideal", "goodput", "dropped", "resent",
+      "marked", "pauses");
   for (const Outcome& outcome : outcomes) {
     const Quantiles& fct = outcome.completion_us;
     text += fmt::format(
-        "{:<{}}  {:>13}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>10}  {:>9} "
+        "{:<{}}  {:>13}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>8}  {:>10}  "
+        "{:>9} "
         "{:>9} {:>9} {:>9}\n",
         outcome.variant, width, fmt::format("{}/{}", outcome.finished, outcome.flows.size()),
         told ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : "", fct.min, fct.median,
         fct.p99, fct.max, outcome.slowdown.median, outcome.slowdown.p99,
+        fmt::format("{:.1f} %", outcome.share_of_ideal * 100),
         rate_text(outcome.goodput_bits_per_second), outcome.dropped, outcome.retransmitted,
         outcome.marked, outcome.pauses);
   }
