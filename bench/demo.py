@@ -1,9 +1,19 @@
 #!/usr/bin/env python3
-"""./dev demo: Debian's own perftest over Tulle, and what TCP does on the same machine."""
+"""./dev demo: Debian's own perftest over Tulle, what TCP does on the same machine, and a cluster in virtual time."""
 
+import subprocess
 import sys
 
-from measure import Failed, Place, program
+from measure import BUILD, Failed, Place, program
+
+
+def simulate():
+    """The table of scenarios/demo.toml; a second of virtual traffic in less than one."""
+    tulle = BUILD / "bin" / "tulle"
+    done = subprocess.run([tulle, "sim", "demo"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip() or f"tulle sim: exit status {done.returncode}")
+    return done.stdout
 
 
 def main():
@@ -28,7 +38,11 @@ def main():
 
 The same by hand:
   build/bin/tulle run -- ib_write_bw &
-  build/bin/tulle run -- ib_write_bw 127.0.0.1""")
+  build/bin/tulle run -- ib_write_bw 127.0.0.1
+
+The same adapters in virtual time (build/bin/tulle sim demo; others: build/bin/tulle sim --list):
+
+{simulate()}""", end="")
 
 
 if __name__ == "__main__":

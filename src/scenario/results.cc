@@ -92,23 +92,28 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
 std::string summary_table(const std::vector<Outcome>& outcomes) {
   std::size_t width = 7;
   for (const Outcome& outcome : outcomes) width = std::max(width, outcome.variant.size());
-  const bool told = std::any_of(outcomes.begin(), outcomes.end(),
-                                [](const Outcome& outcome) { return outcome.arrivals > 0; });
+  // One way, where every receiver was told.
+  const auto is_told = [](const Outcome& outcome) {
+    return outcome.arrivals > 0 && outcome.arrivals == outcome.flows.size();
+  };
+  const bool told = std::any_of(outcomes.begin(), outcomes.end(), is_told);
   std::string text = fmt::format(
-      "{:<{}}  {:>13}  {}{:>9} {:>9} {:>9} {:>9}  {:>8} {:>8}  {:>8}  {:>10}  {:>9} {:>9} {:>9} "
+      "{:<{}}  {:>13}  {:>9}  {}{:>9} {:>9} {:>9} {:>9}  {:>12}  {:>8}  {:>10}  {:>9} {:>9} {:>9} "
       "{:>9}\n",
-      outcomes.size() > 1 ? "variant" : "", width, "flows", told ? "one way us  " : "", "FCT min",
-      "median", "p99", "max us", "slowdown", "p99", "of ideal", "goodput", "dropped", "resent",
-      "marked", "pauses");
+      outcomes.size() > 1 ? "variant" : "", width, "flows", "end us", told ? "one way us  " : "",
+      "FCT min", "median", "p99", "max us", "slowdown p99", "of ideal", "goodput", "dropped",
+      "resent", "marked", "pauses");
   for (const Outcome& outcome : outcomes) {
     const Quantiles& fct = outcome.completion_us;
+    const std::string one_way =
+        is_told(outcome) ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : "            ";
     text += fmt::format(
-        "{:<{}}  {:>13}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>8.2f} {:>8.2f}  {:>8}  {:>10}  "
-        "{:>9} "
-        "{:>9} {:>9} {:>9}\n",
+        "{:<{}}  {:>13}  {:>9.1f}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>12.2f}  {:>8}  {:>10} "
+        " "
+        "{:>9} {:>9} {:>9} {:>9}\n",
         outcome.variant, width, fmt::format("{}/{}", outcome.finished, outcome.flows.size()),
-        told ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : "", fct.min, fct.median,
-        fct.p99, fct.max, outcome.slowdown.median, outcome.slowdown.p99,
+        static_cast<double>(outcome.end.ps) * 1e-6, told ? one_way : "", fct.min, fct.median,
+        fct.p99, fct.max, outcome.slowdown.p99,
         fmt::format("{:.1f} %", outcome.share_of_ideal * 100),
         rate_text(outcome.goodput_bits_per_second), outcome.dropped, outcome.retransmitted,
         outcome.marked, outcome.pauses);
