@@ -4,12 +4,12 @@
 import subprocess
 import sys
 
-from measure import BUILD, Failed, Place, program
+from measure import Failed, Place, harness, program
 
 
 def simulate():
-    """The table of scenarios/demo.toml; a second of virtual traffic in less than one."""
-    tulle = BUILD / "bin" / "tulle"
+    """The table of scenarios/demo.toml"""
+    tulle = harness.BUILD / "bin" / "tulle"
     done = subprocess.run([tulle, "sim", "demo"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise Failed(done.stderr.strip() or f"tulle sim: exit status {done.returncode}")
