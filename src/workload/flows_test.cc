@@ -363,5 +363,34 @@ TEST(Generators, SayInOneLineWhatIsWrong) {
   }
 }
 
+TEST(Split, PartsAddUpAndWaitForTheSamePart) {
+  Flows flows = {
+      {0, 1, 10, Time::nanoseconds(5)}, {1, 2, 7, Time::zero(), 0}, {2, 0, 2, Time::zero(), 1}};
+  auto first = split(flows, 3);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(*first, (std::vector<std::uint32_t>{0, 3, 6, 8}));  // two bytes are two parts at most
+  const Flows expected = {
+      {0, 1, 4, Time::nanoseconds(5)}, {0, 1, 3, Time::nanoseconds(5)},
+      {0, 1, 3, Time::nanoseconds(5)}, {1, 2, 3, Time::zero(), 0},
+      {1, 2, 2, Time::zero(), 1},      {1, 2, 2, Time::zero(), 2},
+      {2, 0, 1, Time::zero(), 3},      {2, 0, 1, Time::zero(), 4},
+  };
+  EXPECT_EQ(flows, expected);
+}
+
+TEST(Split, OnePartIsTheFlow) {
+  Flows flows = {{0, 1, 10}, {1, 2, 7, Time::zero(), 0}};
+  const Flows before = flows;
+  ASSERT_TRUE(split(flows, 1));
+  EXPECT_EQ(flows, before);
+}
+
+TEST(Split, RefusesNoPartsAndTooMany) {
+  Flows flows = {{0, 1, 1'000'000'000}, {0, 1, 1'000'000'000}};
+  EXPECT_FALSE(split(flows, 0));
+  EXPECT_FALSE(split(flows, flows_max));
+  EXPECT_EQ(flows.size(), 2u);
+}
+
 }  // namespace
 }  // namespace tulle::workload

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""The scenarios that come along: each runs, and shows what it says that it shows, in direction and rough size.
+
+The figures are the models' own, so a change of a model may move them; the bounds are what the scenario's text claims.
+"""
+
+import csv
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import tomllib
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCENARIOS = ROOT / "scenarios"
+TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
+LIMIT_S = 600  # a sanitizer's build takes some ten times as long
+
+FOLDER = tempfile.TemporaryDirectory(prefix="tulle-scenarios-")
+
+
+def simulate(scenario, folder, *arguments):
+    """Its summary, from results in the folder."""
+    done = subprocess.run([TULLE, "sim", scenario, "-o", folder, *arguments], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode != 0:
+        raise AssertionError(f"tulle sim {scenario}: exit status {done.returncode}\n{done.stderr}")
+    return json.loads((pathlib.Path(folder) / "summary.json").read_text())
+
+
+@functools.cache
+def results(scenario):
+    """{variant: its figures} of a scenario as it is shipped; run once."""
+    summary = simulate(scenario, pathlib.Path(FOLDER.name) / scenario)
+    return {variant["variant"]: variant for variant in summary["variants"]}
+
+
+def flows(scenario, variant):
+    results(scenario)
+    with (pathlib.Path(FOLDER.name) / scenario / variant / "flows.csv").open(newline="") as table:
+        return list(csv.DictReader(table))
+
+
+class Case(unittest.TestCase):
+    def assert_between(self, least, value, most):
+        self.assertGreaterEqual(value, least)
+        self.assertLessEqual(value, most)
+
+    def assert_all_arrived(self, scenario):
+        for name, variant in results(scenario).items():
+            self.assertEqual(variant["flows"], variant["finished"], name)
+            self.assertEqual(0, variant["lossless_dropped"], name)
+
+
+class Latency(Case):
+    def test_latency(self):
+        self.assert_all_arrived("latency")
+        us = {name: variant["latency_us"]["median"] for name, variant in results("latency").items()}
+        self.assert_between(1.8, us["infiniband"], 2.2)
+        self.assert_between(4.5, us["roce"], 5.5)
+        self.assert_between(1.16, us["infiniband-inline"], 1.36)  # measured: 1.26
+        self.assert_between(us["infiniband"], us["roce-tuned"], us["infiniband"] + 0.5)
+        self.assert_between(49, us["tcp"], 51)
+        for name, variant in results("latency").items():
+            self.assertLess(us[name], variant["fct_us"]["median"], "the sender learns of it later")
+
+
+class Ecmp(Case):
+    def test_hashing_leaves_about_half(self):
+        self.assert_all_arrived("ecmp")
+        share = {name: variant["share_of_ideal"] for name, variant in results("ecmp").items()}
+        self.assert_between(0.43, share["ecmp"], 0.53)  # max-min without packets: 0.48, the slowest 0.24
+        self.assert_between(3, results("ecmp")["ecmp"]["slowdown"]["max"], 5)
+        self.assert_between(0.55, share["ecmp-4-queue-pairs"], 0.65)
+        self.assertGreater(share["ecmp-8-queue-pairs"], share["ecmp-4-queue-pairs"])
+        self.assert_between(share["ecmp"] - 0.05, share["flowlets"], share["ecmp"] + 0.05)
+        self.assert_between(0.45, share["infiniband"], 0.65)
+
+    def test_forwarding_tables_are_made_for_shifts(self):
+        share = {name: variant["share_of_ideal"] for name, variant in results("ecmp").items()}
+        self.assertGreater(share["infiniband-shift"], 0.95)
+        self.assertLess(share["ecmp-shift"], 0.6)
+
+    def test_every_path_is_used_by_packets_that_may_overtake(self):
+        for name in ("spraying-unordered", "adaptive-unordered", "infiniband-adaptive-unordered"):
+            variant = results("ecmp")[name]
+            self.assertGreater(variant["share_of_ideal"], 0.85, name)
+            self.assertEqual(0, variant["retransmitted"], name)
+
+    def test_go_back_n_takes_what_is_early_for_lost(self):
+        for name in ("spraying-rc", "adaptive-rc"):
+            variant = results("ecmp")[name]
+            self.assertLess(variant["share_of_ideal"], 0.2, name)
+            self.assertEqual(0, variant["dropped"], name)
+            self.assertGreater(variant["retransmitted"], variant["flows"] * 245, name)
+
+
+class Victim(Case):
+    def test_victim(self):
+        self.assert_all_arrived("victim")
+        gbps = {}
+        for name in results("victim"):
+            victim = flows("victim", name)[0]
+            self.assertEqual(("7", "12"), (victim["src"], victim["dst"]))
+            gbps[name] = float(victim["bytes"]) * 8 / float(victim["fct_ns"])
+        self.assert_between(370, gbps["alone"], 400)
+        self.assert_between(30, gbps["pfc"], 100)  # as published
+        self.assert_between(300, gbps["pfc-dcqcn"], 400)
+        self.assert_between(40, gbps["infiniband"], 70)
+        self.assert_between(80, gbps["infiniband-4-lanes"], 150)
+        self.assert_between(350, gbps["infiniband-8-lanes"], 400)
+        self.assertLess(results("victim")["pfc-dcqcn"]["pauses"] * 10, results("victim")["pfc"]["pauses"])
+
+
+class Incast(Case):
+    def test_nothing_is_lost_on_credits_and_pfc(self):
+        self.assert_all_arrived("incast")
+        for name, least_gbps in (("infiniband", 97), ("roce-pfc", 96), ("roce-pfc-dcqcn", 90)):
+            variant = results("incast")[name]
+            self.assertEqual((0, 0, 0), (variant["dropped"], variant["retransmitted"], variant["timeouts"]), name)
+            self.assert_between(least_gbps, variant["goodput_gbps"], 100)
+        self.assertGreater(results("incast")["roce-pfc"]["pauses"], 0)
+        self.assertLess(results("incast")["roce-pfc-dcqcn"]["pauses"], results("incast")["roce-pfc"]["pauses"])
+
+    def test_go_back_n_collapses_without_them(self):
+        lossy, small = results("incast")["lossy"], results("incast")["lossy-small-buffer"]
+        self.assertLess(lossy["goodput_gbps"], 10)
+        self.assertLess(small["goodput_gbps"], lossy["goodput_gbps"])
+        for variant in (lossy, small):
+            self.assertGreaterEqual(variant["retransmitted"], variant["dropped"])
+            self.assertGreater(variant["timeouts"], 0)
+
+    def test_dcqcn_stands_between(self):
+        between = results("incast")["lossy-dcqcn"]
+        self.assertGreater(between["dropped"], 0)
+        self.assertLess(between["dropped"], results("incast")["lossy"]["dropped"])
+        self.assert_between(results("incast")["lossy"]["goodput_gbps"] * 2, between["goodput_gbps"],
+                            results("incast")["roce-pfc"]["goodput_gbps"])
+
+
+class Collectives(Case):
+    def test_ring_all_reduce(self):
+        self.assert_all_arrived("ring-all-reduce")
+        us = {name: variant["end_us"] for name, variant in results("ring-all-reduce").items()}
+        self.assert_between(600, us["infiniband"], 720)  # 600 is the payload at the line's rate
+        self.assert_between(1.05, us["roce"] / us["infiniband"], 1.25)
+        self.assert_between(1.8, us["roce-64KB"] / us["infiniband-64KB"], 2.6)  # 30 steps of latency
+        self.assert_between(620, us["roce-4-chunks"], us["roce"])
+        self.assertGreater(us["roce-one-ring"], 3 * us["roce"])
+        for name in ("infiniband", "roce"):
+            self.assertEqual(0, results("ring-all-reduce")[name]["pauses"])
+
+    def test_all_to_all(self):
+        self.assert_all_arrived("all-to-all")
+        us = {name: variant["end_us"] for name, variant in results("all-to-all").items()}
+        self.assert_between(635, us["infiniband-at-once"], 680)
+        self.assert_between(640, us["infiniband"], 900)
+        self.assertGreater(us["roce"], 1.5 * us["infiniband"])
+        self.assert_between(us["infiniband-at-once"], us["roce-at-once"], us["roce"])
+        self.assertLess(us["roce-8-queue-pairs"], us["roce"])
+
+
+class WebSearch(Case):
+    def test_short_flows_pay_for_pauses(self):
+        self.assert_all_arrived("web-search")
+        p99 = {}
+        for name in results("web-search"):
+            short = sorted(float(flow["slowdown"]) for flow in flows("web-search", name) if int(flow["bytes"]) < 100_000)
+            self.assertGreater(len(short), 100)
+            p99[name] = short[len(short) * 99 // 100]
+        self.assertGreater(p99["roce-pfc"], 3 * p99["roce-pfc-dcqcn"])
+        self.assertGreater(p99["roce-pfc"], p99["infiniband"])
+        self.assertGreater(results("web-search")["roce-pfc-dcqcn"]["fct_us"]["max"],
+                           results("web-search")["roce-pfc"]["fct_us"]["max"])
+        self.assertLess(results("web-search")["roce-pfc-dcqcn"]["pauses"], results("web-search")["roce-pfc"]["pauses"])
+
+
+class Demo(Case):
+    def test_demo(self):
+        self.assert_all_arrived("demo")
+        infiniband, roce, lossy = results("demo").values()
+        for variant in (infiniband, roce):
+            self.assertEqual(0, variant["dropped"])
+            self.assert_between(190, variant["goodput_gbps"], 200)
+        self.assertGreater(lossy["dropped"], 0)
+        self.assertLess(lossy["goodput_gbps"], 100)
+
+    def test_results_are_the_scenarios_alone(self):
+        texts = []
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as folder:
+                simulate("demo", folder)
+                files = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+                texts.append([(path.name, path.read_bytes()) for path in files])
+        self.assertEqual(texts[0], texts[1])
+
+
+# --- the reference ----------------------------------------------------------------------------------------------
+
+# What says which keys there are, or what is needed: not defaults.
+CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
+           ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
+           ("fabric", "ecn"), ("congestion", "control"), ("routing", "allow_deadlock")}
+
+
+def merged(base, change):
+    both = dict(base)
+    for key, value in change.items():
+        both[key] = merged(base.get(key, {}), value) if isinstance(value, dict) else value
+    return both
+
+
+def toml_of(tables):
+    """Text for a table of tables, with strings, numbers, truths and an empty table in it."""
+    lines = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {'{}' if isinstance(value, dict) else json.dumps(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def keys_in_sources():
+    """Keys that the reader of scenarios asks for, from its sources."""
+    found = set()
+    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_topology.cc", "build_traffic.cc"):
+        text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
+        reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|table|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
+        found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
+        found |= set(re.findall(r"\b(?:count|bytes)\(table, \"(\w+)\"", text))
+        for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
+            found |= {prefix + "rate", prefix + "delay"}
+    return found - {"send", "receive", "completion"}  # tables of host profiles
+
+
+class Reference(Case):
+    def test_names_every_key(self):
+        text = (SCENARIOS / "reference.toml").read_text()
+        named = set(re.findall(r"^(?:# )?(?:\w+\.)?(\w+) = ", text, re.MULTILINE))
+        named |= {part for table in re.findall(r"^\[+([\w.]+)\]+", text, re.MULTILINE) for part in table.split(".")}
+        keys = keys_in_sources()
+        self.assertGreater(len(keys), 80, "sources are read otherwise now")
+        self.assertEqual(set(), keys - named)
+
+    def test_runs(self):
+        self.assert_all_arrived("reference")
+
+    def test_the_values_are_the_defaults(self):
+        file = tomllib.loads((SCENARIOS / "reference.toml").read_text())
+        for variant in file["variant"]:
+            with self.subTest(variant=variant["name"]):
+                needed = {}
+                for name, table in merged(file, variant).items():
+                    if not isinstance(table, dict):
+                        continue
+                    needed[name] = {key: {} if isinstance(value, dict) else value
+                                    for key, value in table.items() if (name, key) in CHOICES}
+                    for key in ("file", "sizes_file"):
+                        if key in needed[name]:
+                            needed[name][key] = str(SCENARIOS / needed[name][key])
+                with tempfile.TemporaryDirectory() as folder:
+                    path = pathlib.Path(folder) / "defaults.toml"
+                    path.write_text(toml_of(needed))
+                    summary = simulate(path, folder)
+                expected = results("reference")[variant["name"]]
+                self.assertEqual(expected, {key: summary[key] for key in expected if key != "variant"}
+                                 | {"variant": variant["name"]})
+
+
+class All(Case):
+    def test_each_has_a_test_and_says_what_it_shows(self):
+        shipped = {path.stem for path in SCENARIOS.glob("*.toml")}
+        tested = set(re.findall(r"results\(\"([\w-]+)\"\)|assert_all_arrived\(\"([\w-]+)\"\)",
+                                pathlib.Path(__file__).read_text()))
+        self.assertEqual(shipped, {name for pair in tested for name in pair if name})
+        for name in sorted(shipped - {"reference"}):
+            scenario = tomllib.loads((SCENARIOS / f"{name}.toml").read_text())
+            self.assertGreater(len(scenario["description"]), 200, name)
+            self.assertGreater(len(scenario["variant"]), 1, name)
+
+    def test_are_listed(self):
+        listed = subprocess.run([TULLE, "sim", "--list"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual({path.stem for path in SCENARIOS.glob("*.toml")}, {line.split()[0] for line in listed.splitlines()})
+
+
+if __name__ == "__main__":
+    unittest.main()
