@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "scenario/ideal.h"
+
 namespace tulle::scenario {
 namespace {
 
@@ -84,54 +86,6 @@ Progress Run::progress() const {
           player_.finished() + player_.failed(), share};
 }
 
-// What a flow takes alone: its frames one after the other at the slowest link's rate, the first
-// one's way through the other links and switches, and the way back of the last acknowledgement.
-Time Run::ideal(const workload::Flow& flow) const {
-  const sim::NetworkSettings& network = setup_.network;
-  const link::Overhead& around = sim::overhead(network.link_layer);
-  const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
-    const auto bytes = static_cast<std::uint32_t>(payload + headers + wire::icrc_bytes);
-    return std::uint64_t{around.stored_bytes(bytes)} + around.gap_bytes;
-  };
-  constexpr std::uint32_t bth = 12, reth = 16, aeth = 4;
-  const std::uint64_t mtu = network.host.mtu_bytes;
-  const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
-  const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
-  std::uint64_t bytes = on_link(last, packets == 1 ? bth + reth : bth);
-  if (packets > 1) bytes += on_link(mtu, bth + reth) + (packets - 2) * on_link(mtu, bth);
-  const std::uint64_t acknowledgement = on_link(0, bth + aeth);
-
-  std::int64_t slowest = 0;  // ps a byte
-  Time delays;
-  std::int64_t per_byte_sum = 0;
-  std::uint32_t hops = 0;
-  std::uint32_t node = flow.source;
-  std::uint16_t port = 0;
-  for (;;) {
-    const auto& peer = wiring_.peer(node, port);
-    const fabric::Link& over = setup_.topology.links[peer.link];
-    const std::int64_t per_byte = 8'000'000'000'000 / over.bits_per_second;
-    slowest = std::max(slowest, per_byte);
-    per_byte_sum += per_byte;
-    delays += over.delay + network.fec_delay;
-    ++hops;
-    node = peer.node;
-    if (setup_.topology.is_host(node)) break;
-    delays += network.switch_latency;
-    port = routes_.candidates(node, flow.destination).front();
-  }
-  delays += network.host.send_delay + network.host.receive_delay;
-  // Stored and forwarded, the last frame takes its time on every link; cut through, on one.
-  const std::uint64_t last_bytes = on_link(last, packets == 1 ? bth + reth : bth);
-  const std::int64_t extra = network.cut_through ? 0 : per_byte_sum - slowest;
-  const std::int64_t there =
-      static_cast<std::int64_t>(bytes) * slowest + static_cast<std::int64_t>(last_bytes) * extra;
-  const std::int64_t back =
-      static_cast<std::int64_t>(acknowledgement) * (network.cut_through ? slowest : per_byte_sum);
-  return Time{there + back} + delays * 2 + setup_.player.post_delay +
-         setup_.player.completion_delay;
-}
-
 Outcome Run::outcome() const {
   Outcome outcome;
   outcome.variant = setup_.variant;
@@ -162,6 +116,7 @@ FlowOutcome Run::gather_flow(std::uint32_t first, std::uint32_t end) const {
 }
 
 void Run::gather_flows(Outcome& outcome) const {
+  const IdealTimes ideals(setup_.topology, wiring_, routes_, setup_.network);
   std::vector<double> completions;
   std::vector<double> slowdowns;
   std::vector<double> latencies;
@@ -176,7 +131,9 @@ void Run::gather_flows(Outcome& outcome) const {
     ++outcome.finished;
     outcome.end = std::max(outcome.end, flow.end);
     const Time taken = flow.end - flow.start;
-    flow.slowdown = static_cast<double>(taken.ps) / static_cast<double>(ideal(flow.flow).ps);
+    const Time ideal =
+        ideals.of(flow.flow) + setup_.player.post_delay + setup_.player.completion_delay;
+    flow.slowdown = static_cast<double>(taken.ps) / static_cast<double>(ideal.ps);
     completions.push_back(static_cast<double>(taken.ps) * 1e-6);
     slowdowns.push_back(flow.slowdown);
     outcome.share_of_ideal += 1 / flow.slowdown;

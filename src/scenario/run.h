@@ -99,7 +99,6 @@ class Run {
  private:
   Run(Setup setup, fabric::Routes routes);
   Progress progress() const;
-  Time ideal(const workload::Flow& flow) const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows(Outcome& outcome) const;
   void gather_links(Outcome& outcome) const;

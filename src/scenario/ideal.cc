@@ -1,0 +1,85 @@
+#include "scenario/ideal.h"
+
+#include <algorithm>
+
+namespace tulle::scenario {
+
+IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
+                       const fabric::Routes& routes, const sim::NetworkSettings& settings)
+    : topology_(topology),
+      wiring_(wiring),
+      routes_(routes),
+      settings_(settings),
+      fastest_(topology.nodes()) {
+  for (const fabric::Link& link : topology.links) {
+    for (const std::uint32_t node : {link.a, link.b}) {
+      fastest_[node] = std::max(fastest_[node], link.bits_per_second);
+    }
+  }
+}
+
+Time IdealTimes::of(const workload::Flow& flow) const {
+  const link::Overhead& around = sim::overhead(settings_.link_layer);
+  constexpr std::uint32_t bth = 12, reth = 16, aeth = 4, icrc = 4;
+  const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
+    const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
+    return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes;
+  };
+  const std::uint64_t mtu = settings_.host.mtu_bytes;
+  const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
+  const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
+  Path there = path(flow.source, flow.destination);
+  std::int64_t arrives = send(there, on_link(packets == 1 ? last : mtu, bth + reth), 1);
+  if (packets > 2) send(there, on_link(mtu, bth), packets - 2);
+  if (packets > 1) arrives = send(there, on_link(last, bth), 1);
+  Path back = path(flow.destination, flow.source);
+  return Time{arrives + send(back, on_link(0, bth + aeth), 1)};
+}
+
+IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
+  Path path;
+  std::uint32_t node = from;
+  std::uint16_t port = 0;
+  Time before = settings_.host.send_delay;
+  for (;;) {
+    const fabric::Wiring::Peer& peer = wiring_.peer(node, port);
+    const fabric::Link& link = topology_.links[peer.link];
+    const bool arrives = topology_.is_host(peer.node);
+    const Time after = arrives ? settings_.host.receive_delay : settings_.switch_latency;
+    // As sim::Network has it: what comes in slower than it may leave is stored.
+    const bool cuts_through =
+        settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
+    path.push_back({link.bits_per_second, before + link.delay + after, cuts_through});
+    if (arrives) return path;
+    before = Time::zero();
+    node = peer.node;
+    port = routes_.candidates(node, to).front();
+  }
+}
+
+// Sends frames of one length behind those sent before; the time when the last has arrived.
+std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t count) {
+  std::int64_t arrives = 0;
+  for (; count > 0; --count) {
+    bool alike = true;  // every port is busy as much longer as the first one
+    std::int64_t longer = -1;
+    std::int64_t at = 0;
+    for (Hop& hop : path) {
+      const std::int64_t was_free_at = hop.free_at;
+      const std::int64_t begins = std::max(at, was_free_at);
+      hop.free_at = begins + bytes * 8'000'000'000'000 / hop.bits_per_second;
+      at = (hop.cuts_through ? begins : hop.free_at) + hop.delay.ps;
+      if (longer < 0) longer = hop.free_at - was_free_at;
+      alike = alike && hop.free_at - was_free_at == longer;
+    }
+    arrives = at;
+    if (!alike) continue;
+    // From now on each frame does what the last one did, that much later.
+    const std::int64_t later = longer * static_cast<std::int64_t>(count - 1);
+    for (Hop& hop : path) hop.free_at += later;
+    return arrives + later;
+  }
+  return arrives;
+}
+
+}  // namespace tulle::scenario
