@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "scenario/build.h"
 #include "scenario/quantity.h"
 #include "scenario/results.h"
 #include "scenario/run.h"
@@ -100,7 +101,7 @@ Result<Scenario> from_tables(const SimOptions& options) {
       if (!table) return table.error();
       auto topology = fabric::from_csv(*table, options.topology);
       if (!topology) return topology.error();
-      const std::int64_t mbps = topology->links.front().bits_per_second / 1'000'000;
+      const std::int64_t mbps = scenario::host_bits_per_second(*topology) / 1'000'000;
       text += fmt::format("additive = \"{}Kbps\"\nhyper = \"{}Kbps\"\n", mbps * 1'000 / 5'000,
                           mbps * 1'000 / 500);
     }

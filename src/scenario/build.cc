@@ -60,6 +60,13 @@ void build_routing(TableReader table, Setup& setup) {
 
 }  // namespace
 
+std::int64_t host_bits_per_second(const fabric::Topology& topology) {
+  for (const fabric::Link& link : topology.links) {
+    if (link.a == 0 || link.b == 0) return link.bits_per_second;
+  }
+  return 0;
+}
+
 Setup build_setup(const toml::table& root_table, const std::string& folder, Findings& findings) {
   Setup setup;
   TableReader root(&root_table, "", 0, findings);

@@ -22,6 +22,9 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
+// Of the hosts' links: the first host's. Topologies from a table may begin with any link.
+std::int64_t host_bits_per_second(const fabric::Topology& topology);
+
 // The least headroom that a port needs so that nothing is lost after it has asked its neighbour to
 // stop (IEEE 802.1Qbb annex N, in this simulator's terms): what arrives while the request waits for
 // a frame before it and travels, while the neighbour finishes a frame, and what was on its way; and

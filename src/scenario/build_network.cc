@@ -215,7 +215,7 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
 void read_dcqcn(TableReader& table, Setup& setup) {
   transport::congestion::Settings& congestion = setup.network.host.congestion;
   transport::congestion::DcqcnSettings& dcqcn = congestion.dcqcn;
-  const std::int64_t line = setup.topology.links.front().bits_per_second;
+  const std::int64_t line = host_bits_per_second(setup.topology);
   dcqcn.enabled = true;
   dcqcn.line_bits_per_second = line;
   dcqcn.g = table.number("g", dcqcn.g, 0, 1);
@@ -266,19 +266,20 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
                               const sim::NetworkSettings& settings) {
   const std::uint32_t frame = sim::longest_frame_bytes(settings);
   const std::uint32_t gap = sim::overhead(settings.link_layer).gap_bytes;
+  __extension__ using Wide = __int128;  // a second at 100 Gb/s is 10^23 bits times picoseconds
   // A control message is acted on as late as a frame is.
-  const std::int64_t slowest =
-      std::max(settings.switch_latency, settings.host.receive_delay + settings.host.send_delay).ps +
+  const Wide slowest =
+      Wide{std::max(settings.switch_latency, settings.host.receive_delay + settings.host.send_delay)
+               .ps} +
       settings.switch_latency.ps;
-  std::int64_t most = 0;
+  Wide most = 0;
   for (const fabric::Link& link : topology.links) {
-    const std::int64_t bits_per_microsecond = link.bits_per_second / 1'000'000;
-    const std::int64_t on_the_way =
-        (2 * (link.delay + settings.fec_delay).ps + slowest) * bits_per_microsecond / 8'000'000 + 1;
-    most = std::max(most, on_the_way);
+    const Wide on_the_way =
+        (2 * Wide{(link.delay + settings.fec_delay).ps} + slowest) * link.bits_per_second;
+    most = std::max(most, on_the_way / 8'000'000'000'000 + 1);
   }
-  const std::int64_t bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};
-  return static_cast<std::uint32_t>(std::min(bytes, bytes_max));
+  const Wide bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};
+  return static_cast<std::uint32_t>(std::min<Wide>(bytes, bytes_max));
 }
 
 void build_network(TableReader fabric, TableReader host, TableReader congestion,

@@ -47,7 +47,7 @@ Result<Flows> poisson(TableReader& table, const std::string& folder,
                       const fabric::Topology& topology, std::uint64_t seed, Time start) {
   workload::PoissonSettings settings;
   settings.hosts = topology.hosts;
-  settings.link_bits_per_second = topology.links.front().bits_per_second;
+  settings.link_bits_per_second = host_bits_per_second(topology);
   settings.load = table.number("load", 0.5, 1e-6, 1);
   settings.duration = table.time("duration", Time::milliseconds(1));
   settings.start = start;
@@ -161,6 +161,11 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
     auto parts = workload::split(*flows, queue_pairs);
     if (!parts) return table.wrong("queue_pairs", parts.error().message);
     setup.first_parts = std::move(*parts);
+  }
+  if (flows && std::any_of(flows->begin(), flows->end(), [](const workload::Flow& flow) {
+        return flow.bytes > workload::flow_bytes_max;
+      })) {
+    table.wrong("bytes", "a flow has at most 32 TiB");
   }
   table.finish();
   if (flows && jitter.jitter > Time::zero()) {

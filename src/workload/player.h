@@ -25,6 +25,9 @@ struct Stage {
   std::function<Gid(std::uint32_t host)> gid;
 };
 
+// Of one flow: as many messages of 1 GiB as a send queue holds.
+inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
+
 struct PlayerSettings {
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
