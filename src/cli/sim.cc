@@ -219,7 +219,7 @@ int sim(const SimOptions& options) {
                       ? from_tables(options)
                       : Scenario::read(find_scenario(options.scenario), options.set);
   if (!scenario) return fail(scenario.error().message);
-  if (!scenario->title().empty()) fmt::print("{}\n", scenario->title());
+  if (!options.json && !scenario->title().empty()) fmt::print("{}\n", scenario->title());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
     return fail("--capture writes one file: choose one of the variants with --variant");
   }

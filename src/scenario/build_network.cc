@@ -64,6 +64,7 @@ void read_pfc(TableReader table, Setup& setup) {
 void read_ecn(TableReader table, Setup& setup) {
   fabric::EcnSettings& ecn = setup.network.switches.ecn;
   ecn.enabled = table.is_given();
+  if (!ecn.enabled) return;
   // HPCC's simulator: Kmin 100 KB and Kmax 400 KB for each 25 Gb/s, Pmax 0.2.
   const std::int64_t quarters = std::max<std::int64_t>(fastest(setup.topology) / 25'000'000'000, 1);
   ecn.least_bytes = bytes(table, "kmin", static_cast<std::uint64_t>(100'000 * quarters));

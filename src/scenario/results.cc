@@ -37,6 +37,7 @@ json_t json_of(const Quantiles& q) {
 json_t json_of(const Outcome& outcome) {
   json_t json;
   if (!outcome.variant.empty()) json["variant"] = outcome.variant;
+  json["seed"] = outcome.seed;
   json["flows"] = outcome.flows.size();
   json["finished"] = outcome.finished;
   json["failed"] = outcome.failed;

@@ -89,6 +89,7 @@ Progress Run::progress() const {
 Outcome Run::outcome() const {
   Outcome outcome;
   outcome.variant = setup_.variant;
+  outcome.seed = setup_.network.seed;
   outcome.events = network_.events();
   outcome.packet_hops = network_.data_packet_hops();
   outcome.link_traversals = network_.frames_sent();

@@ -49,6 +49,7 @@ struct Quantiles {
 
 struct Outcome {
   std::string variant;
+  std::uint64_t seed = 0;
   std::vector<FlowOutcome> flows;
   std::vector<LinkOutcome> links;
 

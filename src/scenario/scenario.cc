@@ -78,8 +78,12 @@ Result<Scenario> Scenario::parse(std::string text, const std::string& file,
   scenario.set_ = std::move(set);
   auto root = parse_toml(scenario.text_, file);
   if (!root) return root.error();
-  toml::array variants = take_variants(*root);
   Findings findings(file);
+  if (const toml::node* node = root->get("variant");
+      node != nullptr && !node->is_array_of_tables()) {
+    findings.add(*node, "variant", "must be a list of tables: [[variant]]");
+  }
+  toml::array variants = take_variants(*root);
   TableReader reader(&*root, "", 0, findings);
   scenario.title_ = reader.text("title", "");
   scenario.description_ = reader.text("description", "");
@@ -89,6 +93,15 @@ Result<Scenario> Scenario::parse(std::string text, const std::string& file,
     TableReader variant(table, "variant.", line, findings);
     Variant added{variant.text("name", ""), variant.text("title", "")};
     if (added.name.empty()) findings.add(line, "variant.name", "is needed, a short name");
+    if (added.name.find('/') != std::string::npos || added.name.starts_with('.')) {
+      findings.add(line, "variant.name",
+                   "names a folder of results: no / in it, nor . at its front");
+    }
+    for (const Variant& other : scenario.variants_) {
+      if (other.name == added.name) {
+        findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
+      }
+    }
     scenario.variants_.push_back(std::move(added));
   }
   if (scenario.variants_.empty()) scenario.variants_.push_back({});
