@@ -1,0 +1,297 @@
+// Scenarios as people write them, and what they are told when they got one wrong: one line, that
+// names the place.
+
+#include "scenario/scenario.h"
+
+#include <gtest/gtest.h>
+
+#include "scenario/folder_test.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr char four_hosts[] = R"(title = "Four"
+[topology]
+kind = "single-switch"
+hosts = 4
+link_rate = "100Gbps"
+[traffic]
+pattern = "permutation"
+bytes = "10KB"
+)";
+
+Setup built(const std::string& text, std::vector<std::string> set = {}, std::size_t variant = 0,
+            const std::string& folder = "") {
+  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  if (!scenario) {
+    ADD_FAILURE() << scenario.error().message;
+    return {};
+  }
+  auto setup = scenario->build(variant);
+  if (!setup) {
+    ADD_FAILURE() << setup.error().message;
+    return {};
+  }
+  return std::move(*setup);
+}
+
+// What is said of a text, with some keys set: by parse, or else by build.
+std::string wrong(const std::string& text, std::vector<std::string> set = {},
+                  const std::string& folder = "") {
+  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  std::string said;
+  if (!scenario) {
+    said = scenario.error().message;
+  } else if (auto setup = scenario->build(0); !setup) {
+    said = setup.error().message;
+  }
+  EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+  return said;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Scenario, AShortOneIsEnough) {
+  const scenario::Setup setup = built(four_hosts);
+  EXPECT_EQ(setup.topology.hosts, 4u);
+  EXPECT_EQ(setup.flows.size(), 4u);
+  EXPECT_EQ(setup.network.link_layer, sim::LinkLayer::ethernet);
+  EXPECT_EQ(setup.network.switches.flow_control, fabric::FlowControl::pfc);
+  EXPECT_EQ(setup.network.host.congestion.packets_per_ack_request, 1u);
+  EXPECT_TRUE(setup.stop_at.is_never());
+}
+
+TEST(Scenario, TextsAreKept) {
+  auto scenario =
+      Scenario::parse(std::string("description = \"D\"\n") + four_hosts, "s.toml", "", {});
+  ASSERT_TRUE(scenario);
+  EXPECT_EQ(scenario->title(), "Four");
+  EXPECT_EQ(scenario->description(), "D");
+  ASSERT_EQ(scenario->variants().size(), 1u);
+  EXPECT_EQ(scenario->variants()[0].name, "");
+}
+
+TEST(Scenario, VariantsChangeKeysAndKeepTheRest) {
+  const std::string text = std::string(four_hosts) + R"(start = "3us"
+[fabric.pfc]
+xoff = "50KB"
+[[variant]]
+name = "a"
+title = "A"
+fabric.pfc.alpha = 0.5
+traffic.bytes = "20KB"
+[[variant]]
+name = "b"
+topology.hosts = 8
+[variant.fabric]
+kind = "infiniband"
+pfc = {}
+)";
+  auto scenario = Scenario::parse(text, "s.toml", "", {});
+  ASSERT_TRUE(scenario) << scenario.error().message;
+  ASSERT_EQ(scenario->variants().size(), 2u);
+  EXPECT_EQ(scenario->variants()[0].title, "A");
+  const scenario::Setup a = built(text, {}, 0);
+  EXPECT_EQ(a.variant, "a");
+  EXPECT_EQ(a.network.switches.xoff_bytes, 50'000u) << "beside what the variant changes";
+  EXPECT_EQ(a.network.switches.alpha, 0.5);
+  EXPECT_EQ(a.flows[0].bytes, 20'000u);
+  EXPECT_EQ(a.flows[0].start, Time::microseconds(3));
+  EXPECT_EQ(a.topology.hosts, 4u) << "of another variant nothing stays";
+}
+
+TEST(Scenario, SetComesLastAndOverVariants) {
+  const std::string text =
+      std::string(four_hosts) + "[[variant]]\nname = \"a\"\ntraffic.bytes = \"20KB\"\n";
+  const scenario::Setup setup =
+      built(text, {"traffic.bytes = \"30KB\"", "seed = 5", "host.mtu = 1024",
+                   "fabric = { kind = \"infiniband\" }", "traffic.bytes = \"40KB\""});
+  EXPECT_EQ(setup.flows[0].bytes, 40'000u) << "of two the later";
+  EXPECT_EQ(setup.network.seed, 5u);
+  EXPECT_EQ(setup.network.host.mtu_bytes, 1'024u);
+  EXPECT_EQ(setup.network.link_layer, sim::LinkLayer::infiniband);
+}
+
+TEST(Scenario, ATableMayTakeTheNameOfAnother) {
+  EXPECT_EQ(wrong(four_hosts, {"fabric = 3"}), "--set: fabric: must be a table: [fabric]");
+  EXPECT_EQ(wrong(four_hosts, {"topology.hosts = { x = 1 }"}),
+            "--set: topology.hosts: must be a whole number from 0 to 1048576");
+}
+
+TEST(ScenarioErrors, KeysAndValues) {
+  EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "sise = \"1KB\"\n"),
+                       "s.toml:9: traffic.sise: is no key that is known here"));
+  EXPECT_TRUE(contains(wrong(std::string("sede = 3\n") + four_hosts),
+                       "s.toml:1: sede: is no key that is known here"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_rate = \"100GB\""}),
+                       "--set: topology.link_rate: must be a rate"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_delay = 5"}),
+                       "--set: topology.link_delay: must be a time"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"seed = -1"}), "--set: seed: -1 is out of range"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"title = 3"}), "title: must be text"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.pattern = \"incest\""}),
+                       "--set: traffic.pattern: must be \"permutation\", \"shift\""));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.mtu = 1000"}), "host.mtu: must be 256, 512, 1024"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.hosts = 0"}), "topology.kind: single switch"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.hosts = 1"}), "traffic.pattern: permutation"));
+}
+
+TEST(ScenarioErrors, WhatIsNoToml) {
+  EXPECT_TRUE(contains(wrong("title = \n[topology]"), "s.toml:1: "));
+  EXPECT_TRUE(contains(wrong("a = 1\na = 2"), "s.toml:2: "));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes"}), "--set:1: "));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = 1MB"}), "--set:1: "));
+  EXPECT_TRUE(contains(wrong(std::string("\xFF\xFE\0x", 4)), "s.toml:1: "));
+}
+
+TEST(ScenarioErrors, WhatIsNeededIsNamed) {
+  EXPECT_TRUE(contains(wrong(""), "s.toml: topology: is needed"));
+  EXPECT_TRUE(contains(wrong("[topology]\nhosts = 2\n"), "s.toml: traffic: is needed"));
+  EXPECT_TRUE(contains(wrong("[topology]\nkind = \"file\"\n[traffic]\n"), "file is needed"));
+  EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "[[variant]]\nseed = 3\n"),
+                       "s.toml:9: variant.name: is needed"));
+}
+
+TEST(ScenarioErrors, Variants) {
+  const std::string text = four_hosts;
+  EXPECT_EQ(wrong(text + "[variant]\nname = \"a\"\n"),
+            "s.toml:9: variant: must be a list of tables: [[variant]]");
+  EXPECT_EQ(wrong("variant = 3\n" + text),
+            "s.toml:1: variant: must be a list of tables: [[variant]]");
+  EXPECT_EQ(wrong("variant = [1, 2]\n" + text),
+            "s.toml:1: variant: must be a list of tables: [[variant]]");
+  EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
+                       "s.toml:11: variant.name: \"a\" is there twice"));
+  for (const char* name : {"../a", "a/b", "..", "."}) {
+    EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"" + name + "\"\n"),
+                         "s.toml:9: variant.name: names a folder"));
+  }
+  EXPECT_TRUE(contains(wrong(text + "[[variant]]\nname = \"a\"\ntraffic.bites = 3\n"),
+                       "s.toml:11: traffic.bites: is no key"));
+}
+
+TEST(ScenarioErrors, FilesThatAreNotThereOrWrong) {
+  Folder folder;
+  const std::string flows =
+      "[topology]\nhosts = 4\n[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n";
+  EXPECT_TRUE(contains(wrong(flows, {}, folder.path()), "f.csv: No such file"));
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n2,9,1000,0\n");
+  const std::string said = wrong(flows, {}, folder.path());
+  EXPECT_TRUE(contains(said, "f.csv:3: there is no host 9; hosts are 0 to 3")) << said;
+  EXPECT_TRUE(contains(said, "s.toml:4: traffic.pattern: ")) << said;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
+  EXPECT_EQ(wrong(flows, {}, folder.path()), "");
+  EXPECT_TRUE(contains(wrong(flows, {"traffic.and_file = \"g.csv\""}, folder.path()),
+                       "traffic.and_file: "));
+
+  const std::string links = "[topology]\nkind = \"file\"\nfile = \"l.csv\"\n[traffic]\n";
+  EXPECT_TRUE(contains(wrong(links, {}, folder.path()), "l.csv: No such file"));
+  folder.write("l.csv", "a,b,gbps,delay_ns\n0,2,100,1\n1,2,fast,1\n");
+  EXPECT_TRUE(contains(wrong(links, {}, folder.path()), "l.csv:3: "));
+
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"none\""}, folder.path()),
+                       "host.profile: no such profile: "));
+  folder.write("profiles/hosts/mine.toml", "[send]\ndoorbel = \"1ns\"\n");
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"mine\""}, folder.path()),
+                       "profiles/hosts/mine.toml:2: send.doorbel: is no key"));
+  folder.write("profiles/hosts/mine.toml", "[send\n");
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.profile = \"mine\""}, folder.path()),
+                       "profiles/hosts/mine.toml:1: "));
+  EXPECT_TRUE(contains(Scenario::read(folder.path("none.toml"), {}).error().message,
+                       "none.toml: No such file or directory"));
+  EXPECT_TRUE(contains(Scenario::read(folder.path(), {}).error().message, "is a folder"));
+}
+
+TEST(Scenario, AProfileGivesDelaysThatTheScenarioMayChange) {
+  Folder folder;
+  folder.write(
+      "profiles/hosts/mine.toml",
+      "title = \"M\"\n[send]\ndoorbell = \"1ns\"\nrequest_fetch = \"2ns\"\npayload_fetch = "
+      "\"3ns\"\nadapter = \"4ns\"\n[receive]\nadapter = \"5ns\"\n[completion]\npayload_write = "
+      "\"6ns\"\ncompletion_write = \"7ns\"\npoll = \"8ns\"\n");
+  const scenario::Setup setup = built(
+      four_hosts, {"host.profile = \"mine\"", "host.receive_delay = \"50ns\""}, 0, folder.path());
+  EXPECT_EQ(setup.network.host.send_delay, Time::nanoseconds(1 + 2 + 3 + 4));
+  EXPECT_EQ(setup.network.host.receive_delay, Time::nanoseconds(50));
+  EXPECT_EQ(setup.completion_delay, Time::nanoseconds(6 + 7 + 8));
+}
+
+TEST(ScenarioErrors, ALosslessRouteInACircleIsNamed) {
+  const std::string torus =
+      "[topology]\nkind = \"torus\"\nsize = [5]\n[traffic]\n[routing]\nkind = \"shortest\"\n";
+  const std::string said = wrong(torus);
+  EXPECT_TRUE(contains(said, "s.toml:6: routing.kind: these routes can lock up")) << said;
+  for (const char* name : {"switch (0)", "switch (1)", "switch (2)", "switch (3)", "switch (4)"}) {
+    EXPECT_TRUE(contains(said, name)) << said;
+  }
+  EXPECT_EQ(wrong(torus, {"routing.allow_deadlock = true"}), "");
+  EXPECT_EQ(wrong(torus, {"routing.kind = \"up-down\""}), "");
+  EXPECT_EQ(wrong(torus, {"fabric.flow_control = \"none\""}), "") << "nobody waits for anybody";
+  EXPECT_TRUE(contains(wrong(torus, {"fabric.kind = \"infiniband\""}), "can lock up"));
+  EXPECT_TRUE(contains(wrong(torus, {"routing.kind = \"fat-tree\""}), "routing.kind: "));
+}
+
+TEST(ScenarioErrors, Buffers) {
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.headroom = \"30KB\""}),
+                       "--set: fabric.pfc.headroom: 30 KB is too small for these links: "));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"fabric.pfc.xoff = \"4KB\""}), "fabric.pfc.xoff: must hold"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.xoff = \"8KB\""}), "xon_gap: must be less"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.ecn = { kmin = \"9KB\", kmax = \"9KB\" }"}),
+                       "fabric.ecn.kmax: must be more than kmin"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"fabric.pfc.xoff = \"5GB\""}), "must be less than 4 GiB"));
+  const std::string lane = "fabric = { kind = \"infiniband\", credits.lane_buffer = ";
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {lane + "\"8KB\" }"}), "credits.lane_buffer: must be from"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {lane + "\"131009B\" }"}), "credits.lane_buffer: must be"));
+  EXPECT_EQ(wrong(four_hosts, {lane + "\"131008B\" }"}), "");
+}
+
+TEST(ScenarioErrors, CongestionControl) {
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));
+  EXPECT_EQ(wrong(four_hosts, {"congestion.control = \"dcqcn\"", "fabric.ecn = {}"}), "");
+  EXPECT_TRUE(contains(wrong(four_hosts, {"congestion = { control = \"none\", g = 0.5 }"}),
+                       "congestion.g: is no key"));
+  EXPECT_TRUE(contains(
+      wrong(four_hosts,
+            {"congestion = { control = \"dcqcn\", alpha_interval = \"0us\" }", "fabric.ecn = {}"}),
+      "alpha_interval: must be more than zero"));
+}
+
+// What no fabric would be, but ends in a line and never in the program's end.
+TEST(ScenarioErrors, Nonsense) {
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"40TB\""}), "at most 32 TiB"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"0B\""}), "at least 1 byte"));
+  for (const char* set :
+       {"topology.link_delay = \"1000s\"", "topology.link_delay = \"9000000s\"",
+        "topology.link_rate = \"1bps\"", "topology.link_rate = \"999Tbps\"",
+        "fabric.switch_latency = \"2000000s\"", "host.send_delay = \"2000000s\"",
+        "traffic.start = \"9000000s\"", "fabric.buffer = \"0B\"", "fabric.pfc.alpha = 1e6"}) {
+    EXPECT_EQ(wrong(four_hosts, {set}), "") << set;
+  }
+  const std::string torus = "[topology]\nkind = \"torus\"\nsize = SIZE\n[traffic]\n";
+  for (const char* size : {"[0, 1]", "[-4, 9999999999]", "[2, 2, 2, 2]", "[1]"}) {
+    std::string text = torus;
+    text.replace(text.find("SIZE"), 4, size);
+    EXPECT_NE(wrong(text), "") << size;
+  }
+}
+
+TEST(Scenario, TheHostsRateCountsWhateverLinkComesFirst) {
+  Folder folder;
+  folder.write("l.csv", "a,b,gbps,delay_ns\n2,3,400,10\n0,2,100,10\n1,3,100,10\n");
+  const scenario::Setup setup = built(
+      "[topology]\nkind = \"file\"\nfile = "
+      "\"l.csv\"\n[traffic]\n[fabric.ecn]\n[congestion]\ncontrol = "
+      "\"dcqcn\"\n",
+      {}, 0, folder.path());
+  EXPECT_EQ(setup.network.host.congestion.dcqcn.line_bits_per_second, 100'000'000'000);
+}
+
+}  // namespace
+}  // namespace tulle::scenario
