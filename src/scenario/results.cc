@@ -84,8 +84,10 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
   }
   std::error_code error;
   fs::rename(part, path, error);
-  if (error) return Error{fmt::format("{}: {}", path.string(), error.message()), error.value()};
-  return {};
+  if (!error) return {};
+  std::error_code ignored;
+  fs::remove(part, ignored);
+  return Error{fmt::format("{}: {}", path.string(), error.message()), error.value()};
 }
 
 }  // namespace
