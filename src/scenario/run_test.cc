@@ -1,0 +1,274 @@
+// Runs, and what is gathered from them.
+
+#include "scenario/run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "scenario/folder_test.h"
+#include "scenario/results.h"
+
+namespace tulle::scenario {
+namespace {
+
+Outcome outcome_of(const std::string& text, const std::string& folder = "",
+                   std::vector<std::string> set = {}) {
+  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  if (!scenario) {
+    ADD_FAILURE() << scenario.error().message;
+    return {};
+  }
+  auto setup = scenario->build(0);
+  if (!setup) {
+    ADD_FAILURE() << setup.error().message;
+    return {};
+  }
+  auto run = Run::prepare(std::move(*setup));
+  (*run)->run([](const Progress&) { return true; });
+  return (*run)->outcome();
+}
+
+constexpr char two_hosts[] = R"([topology]
+kind = "single-switch"
+hosts = 2
+link_rate = "100Gbps"
+[traffic]
+pattern = "file"
+file = "f.csv"
+)";
+
+TEST(Run, AFlowsTimesAndItsLinksCounts) {
+  // 10,000 bytes at 80 ps a byte: 4,194 + 4,178 + 1,890 (1,808 and 82) bytes; the first again on the
+  // second link; two links of 1 us. Back: 86 bytes twice.
+  //   (10,262 + 4,194) x 80 + 2,000,000 + 2 x 6,880 + 2,000,000 = 5,170,240 ps
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,10000,7.5\n");
+  const Outcome outcome = outcome_of(two_hosts, folder.path(), {"host.completion_delay = \"1ns\""});
+  ASSERT_EQ(outcome.flows.size(), 1u);
+  EXPECT_EQ(outcome.flows[0].start, Time{7'500});
+  EXPECT_EQ(outcome.flows[0].end, Time{7'500 + 5'170'240 + 1'000});
+  EXPECT_EQ(outcome.flows[0].slowdown, 1.0);
+  EXPECT_EQ(outcome.end, outcome.flows[0].end);
+  EXPECT_DOUBLE_EQ(outcome.goodput_bits_per_second, 80'000 / 5.17874e-6);
+  EXPECT_EQ(outcome.packet_hops, 6u) << "three packets over two links";
+  EXPECT_EQ(outcome.link_traversals, 12u) << "and three acknowledgements";
+  ASSERT_EQ(outcome.links.size(), 4u);
+  EXPECT_EQ(outcome.links[0].from, "host 0");
+  EXPECT_EQ(outcome.links[0].to, "switch 0");
+  EXPECT_EQ(outcome.links[0].frames, 3u);
+  EXPECT_EQ(outcome.links[0].bytes, 10'262u);
+  EXPECT_DOUBLE_EQ(outcome.links[0].utilisation, 10'262 * 8 / 5.17874e-6 / 100e9);
+  EXPECT_EQ(outcome.links[1].bytes, 3 * 86u);
+}
+
+// What a flow takes alone is exactly what it is measured against.
+TEST(Run, AFlowAloneHasASlowdownOfOne) {
+  constexpr std::array<const char*, 4> fabrics = {
+      "fabric = {}", "fabric = { cut_through = true, switch_latency = \"300ns\" }",
+      "fabric = { kind = \"infiniband\" }",
+      "fabric = { kind = \"infiniband\", cut_through = true, switch_latency = \"130ns\" }"};
+  constexpr std::array<const char*, 6> topologies = {
+      "kind = \"single-switch\"\nhosts = 4\nlink_rate = \"100Gbps\"\n",
+      "kind = \"single-switch\"\nhosts = 4\nlink_rate = \"3Gbps\"\n",
+      "kind = \"leaf-spine\"\nlink_rate = \"100Gbps\"\nuplink_rate = \"400Gbps\"\n",
+      "kind = \"leaf-spine\"\nlink_rate = \"400Gbps\"\nuplink_rate = \"100Gbps\"\n",
+      "kind = \"fat-tree\"\nk = 4\nlink_rate = \"54.54Gbps\"\nlink_delay = \"33ns\"\n",
+      "kind = \"torus\"\nsize = [3]\nhosts_per_switch = 2\nlink_rate = \"200Gbps\"\nuplink_rate = "
+      "\"90Gbps\"\n"};
+  for (const char* fabric : fabrics) {
+    for (const char* topology : topologies) {
+      for (const std::uint64_t bytes : {1, 3, 64, 4'095, 4'096, 4'596, 8'192, 10'001, 123'456}) {
+        Folder folder;
+        folder.write("f.csv", "src,dst,bytes,start_ns\n0,3," + std::to_string(bytes) + ",0\n");
+        const Outcome outcome = outcome_of(std::string("[topology]\n") + topology +
+                                               "[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n",
+                                           folder.path(), {fabric, "host.send_delay = \"200ns\""});
+        ASSERT_EQ(outcome.finished, 1u);
+        // An update of credits may come before the last acknowledgement: 8 bytes a link.
+        const bool credits = std::string(fabric).find("infiniband") != std::string::npos;
+        EXPECT_GE(outcome.flows[0].slowdown, 1.0) << fabric << "\n" << topology << bytes;
+        EXPECT_LE(outcome.flows[0].slowdown, credits ? 1.003 : 1.0) << fabric << "\n"
+                                                                    << topology << bytes;
+      }
+    }
+  }
+}
+
+TEST(Run, QuantilesAreRanks) {
+  // Flows of 1 to 100 x 4,096 bytes, one after the other in time.
+  Folder folder;
+  std::string flows = "src,dst,bytes,start_ns\n";
+  for (int i = 1; i <= 100; ++i) {
+    flows += "0,1," + std::to_string(i * 4'096) + "," + std::to_string(i * 100'000) + "\n";
+  }
+  folder.write("f.csv", flows);
+  const Outcome outcome = outcome_of(two_hosts, folder.path());
+  const auto taken_us = [&](std::size_t i) {
+    return static_cast<double>((outcome.flows[i].end - outcome.flows[i].start).ps) * 1e-6;
+  };
+  EXPECT_DOUBLE_EQ(outcome.completion_us.min, taken_us(0));
+  EXPECT_DOUBLE_EQ(outcome.completion_us.median, taken_us(49));
+  EXPECT_DOUBLE_EQ(outcome.completion_us.p99, taken_us(98));
+  EXPECT_DOUBLE_EQ(outcome.completion_us.max, taken_us(99));
+}
+
+TEST(Run, AFlowThatWaitsStartsWhenTheOtherHasArrived) {
+  Folder folder;
+  folder.write("f.csv",
+               "src,dst,bytes,start_ns,after\n0,1,1000,0,\n1,0,1000,0,0\n1,0,1000,50000,0\n");
+  const Outcome outcome = outcome_of(two_hosts, folder.path());
+  // The awaited one tells its receiver: 4 bytes of immediate data. 1,102 x 80 x 2 + 2 us.
+  EXPECT_EQ(outcome.flows[1].start, Time{2 * 88'160 + 2'000'000});
+  EXPECT_EQ(outcome.flows[2].start, Time::microseconds(50)) << "not before its own time";
+  EXPECT_EQ(outcome.finished, 3u);
+}
+
+TEST(Run, StopsAtATime) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n0,1,1000000000,0\n0,1,5,900000\n");
+  const Outcome outcome = outcome_of(two_hosts, folder.path(), {"stop_at = \"100us\""});
+  EXPECT_EQ(outcome.finished, 1u);
+  EXPECT_FALSE(outcome.flows[1].start.is_never());
+  EXPECT_TRUE(outcome.flows[1].end.is_never());
+  EXPECT_TRUE(outcome.flows[2].start.is_never());
+  const std::string csv = flows_csv(outcome);
+  EXPECT_NE(csv.find(",unfinished\n"), std::string::npos);
+  EXPECT_NE(csv.find("2,0,1,5,,,,,not begun\n"), std::string::npos);
+}
+
+TEST(Run, StopsWhenItIsTold) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000000000,0\n");
+  auto scenario = Scenario::parse(two_hosts, "s.toml", folder.path(), {});
+  auto run = Run::prepare(std::move(*scenario->build(0)));
+  int calls = 0;
+  (*run)->run([&](const Progress& progress) {
+    EXPECT_EQ(progress.flows, 1u);
+    EXPECT_GE(progress.share_done, 0.0);
+    return ++calls < 3;
+  });
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ((*run)->outcome().finished, 0u);
+}
+
+TEST(Run, AFlowThatNobodyAnswersFailsAndOthersGoOn) {
+  // No frame fits into the queue: all is lost, until the retries are used up.
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns,after\n0,1,1000,0,\n1,0,1000,0,0\n");
+  const Outcome outcome = outcome_of(two_hosts, folder.path(),
+                                     {"fabric = { flow_control = \"none\", queue = \"100B\" }",
+                                      "host = { timeout = 4, retry_count = 2 }"});
+  EXPECT_EQ(outcome.failed, 1u);
+  EXPECT_EQ(outcome.finished, 0u);
+  EXPECT_EQ(outcome.dropped, 3u);
+  EXPECT_EQ(outcome.retransmitted, 2u);
+  EXPECT_EQ(outcome.timeouts, 3u);
+  const std::string csv = flows_csv(outcome);
+  EXPECT_NE(csv.find("0,0,1,1000,0,,,,failed\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("1,1,0,1000,,,,,not begun\n"), std::string::npos) << csv;
+}
+
+TEST(Run, AHostMayHaveMorePeersThanADeviceServes) {
+  const Outcome outcome = outcome_of(
+      "[topology]\nhosts = 17000\n[traffic]\npattern = \"incast\"\nbytes = \"1B\"\nreceiver = 0\n");
+  EXPECT_EQ(outcome.finished, 16'999u);
+}
+
+// --- what is written ---
+
+TEST(Results, Tables) {
+  Outcome outcome;
+  outcome.flows.push_back(
+      {{3, 4, 1'000, Time::zero(), -1}, Time{1'500}, Time{2'001'500}, 1.25, {}});
+  outcome.flows.push_back({{4, 3, 5, Time::zero(), -1}, Time{0}, Time::never(), 0, {}});
+  EXPECT_EQ(flows_csv(outcome),
+            "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status\n"
+            "0,3,4,1000,1.500,2001.500,2000,1.2500,done\n"
+            "1,4,3,5,0,,,,unfinished\n");
+  LinkOutcome link;
+  link.from = "host 3";
+  link.to = "leaf 0";
+  link.port = 2;
+  link.frames = 5;
+  link.bytes = 600;
+  link.utilisation = 0.123456;
+  link.queue_bytes_max = 7;
+  link.dropped = 8;
+  link.marked = 9;
+  link.pauses = 10;
+  link.paused = Time{11'012};
+  link.credit_stalls = 13;
+  outcome.links.push_back(link);
+  EXPECT_EQ(links_csv(outcome),
+            "from,port,to,frames,bytes,utilisation,queue_max_bytes,dropped,marked,pauses,paused_ns,"
+            "credit_stalls\n"
+            "host 3,2,leaf 0,5,600,0.1235,7,8,9,10,11.012,13\n");
+}
+
+constexpr std::array<const char*, 23> keys = {
+    "seed",          "flows",         "finished",       "failed",        "end_us",
+    "fct_us",        "slowdown",      "goodput_gbps",   "dropped",       "lossless_dropped",
+    "retransmitted", "timeouts",      "marked",         "notifications", "pauses",
+    "paused_us",     "credit_stalls", "median",         "p99",           "buffer_max_bytes",
+    "events",        "packet_hops",   "link_traversals"};
+
+TEST(Results, TheSummaryHasItsKeys) {
+  auto scenario =
+      Scenario::parse("title = \"\\\"T\\\"\"\n[topology]\n[traffic]\n", "s.toml", "", {});
+  ASSERT_TRUE(scenario);
+  Outcome outcome;
+  outcome.seed = 77;
+  const std::string one = summary_json(*scenario, {outcome});
+  EXPECT_NE(one.find("\"title\": \"\\\"T\\\"\""), std::string::npos) << one;
+  EXPECT_NE(one.find("\"seed\": 77"), std::string::npos);
+  EXPECT_EQ(one.find("\"variants\""), std::string::npos);
+  for (const char* key : keys) {
+    EXPECT_NE(one.find("\"" + std::string(key) + "\": "), std::string::npos) << key;
+  }
+  Outcome other = outcome;
+  outcome.variant = "a";
+  other.variant = "b";
+  const std::string two = summary_json(*scenario, {outcome, other});
+  EXPECT_NE(two.find("\"variants\": ["), std::string::npos);
+  EXPECT_LT(two.find("\"variant\": \"a\""), two.find("\"variant\": \"b\""));
+}
+
+TEST(Results, FilesAppearWholeInFoldersOfTheirVariants) {
+  Folder folder;
+  auto scenario = Scenario::parse("[topology]\n[traffic]\n", "s.toml", "", {});
+  Outcome a, b;
+  a.variant = "a";
+  b.variant = "b";
+  ASSERT_TRUE(write_results(folder.path("one/deep"), *scenario, {a}));
+  EXPECT_EQ(folder.read("one/deep/summary.json"), summary_json(*scenario, {a}));
+  EXPECT_EQ(folder.read("one/deep/flows.csv"), flows_csv(a));
+  EXPECT_EQ(folder.read("one/deep/links.csv"), links_csv(a));
+  ASSERT_TRUE(write_results(folder.path("two"), *scenario, {a, b}));
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("two"))) {
+    if (entry.is_regular_file()) {
+      files.insert(std::filesystem::relative(entry.path(), folder.path("two")).string());
+    }
+  }
+  EXPECT_EQ(files, (std::set<std::string>{"a/flows.csv", "a/links.csv", "b/flows.csv",
+                                          "b/links.csv", "summary.json"}));
+}
+
+TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
+  Folder folder;
+  folder.write("file", "");
+  auto scenario = Scenario::parse("[topology]\n[traffic]\n", "s.toml", "", {});
+  const auto written = write_results(folder.path("file/results"), *scenario, {Outcome{}});
+  ASSERT_FALSE(written);
+  EXPECT_NE(written.error().message.find("file/results"), std::string::npos);
+  EXPECT_EQ(written.error().message.find('\n'), std::string::npos);
+  std::filesystem::create_directories(folder.path("taken/flows.csv/x"));
+  EXPECT_FALSE(write_results(folder.path("taken"), *scenario, {Outcome{}}));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
+}
+
+}  // namespace
+}  // namespace tulle::scenario
