@@ -213,9 +213,10 @@ TEST(Scenario, AProfileGivesDelaysThatTheScenarioMayChange) {
       "\"6ns\"\ncompletion_write = \"7ns\"\npoll = \"8ns\"\n");
   const scenario::Setup setup = built(
       four_hosts, {"host.profile = \"mine\"", "host.receive_delay = \"50ns\""}, 0, folder.path());
-  EXPECT_EQ(setup.network.host.send_delay, Time::nanoseconds(1 + 2 + 3 + 4));
+  EXPECT_EQ(setup.player.post_delay, Time::nanoseconds(1 + 2 + 3));
+  EXPECT_EQ(setup.network.host.send_delay, Time::nanoseconds(4));
   EXPECT_EQ(setup.network.host.receive_delay, Time::nanoseconds(50));
-  EXPECT_EQ(setup.completion_delay, Time::nanoseconds(6 + 7 + 8));
+  EXPECT_EQ(setup.player.completion_delay, Time::nanoseconds(6 + 7 + 8));
 }
 
 TEST(ScenarioErrors, ALosslessRouteInACircleIsNamed) {
