@@ -40,7 +40,7 @@ MAY_KNOW = {
 MAY_KNOW["cli"] = set(MAY_KNOW)
 
 # Rooms that read no clock, socket, environment, random device or file, and start no thread.
-PURE_ROOMS = ["base", "wire", "verbs", "transport", "link", "management", "fabric", "device", "workload"]
+PURE_ROOMS = ["base", "wire", "verbs", "transport", "link", "management", "fabric", "device", "sim", "workload"]
 
 IMPURE_SYMBOLS = re.compile(
     r"""^(__)?(
