@@ -268,15 +268,15 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
   const std::uint32_t frame = sim::longest_frame_bytes(settings);
   const std::uint32_t gap = sim::overhead(settings.link_layer).gap_bytes;
   __extension__ using Wide = __int128;  // a second at 100 Gb/s is 10^23 bits times picoseconds
-  // A control message is acted on as late as a frame is.
-  const Wide slowest =
-      Wide{std::max(settings.switch_latency, settings.host.receive_delay + settings.host.send_delay)
-               .ps} +
-      settings.switch_latency.ps;
+  const sim::HostSettings& host = settings.host;
   Wide most = 0;
   for (const fabric::Link& link : topology.links) {
+    // The neighbour acts as late on a control message as on a frame; and then this switch does.
+    const bool of_host = topology.is_host(link.a) || topology.is_host(link.b);
+    const Time neighbour = of_host ? host.receive_delay + host.send_delay : settings.switch_latency;
+    const Wide late = Wide{neighbour.ps} + settings.switch_latency.ps;
     const Wide on_the_way =
-        (2 * Wide{(link.delay + settings.fec_delay).ps} + slowest) * link.bits_per_second;
+        (2 * Wide{(link.delay + settings.fec_delay).ps} + late) * link.bits_per_second;
     most = std::max(most, on_the_way / 8'000'000'000'000 + 1);
   }
   const Wide bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};
