@@ -126,6 +126,31 @@ TEST(Run, AFlowThatWaitsStartsWhenTheOtherHasArrived) {
   EXPECT_EQ(outcome.finished, 3u);
 }
 
+TEST(Run, LatencyIsOneWayFromTheCallToItsBeingSeen) {
+  // 1,000 bytes and 4 of immediate data: 1,000 + 82 + 16 + 4 = 1,102 bytes at 80 ps, twice.
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
+  const Outcome outcome = outcome_of(
+      two_hosts, folder.path(),
+      {"host = { post_delay = \"10ns\", send_delay = \"20ns\", receive_delay = \"30ns\", "
+       "completion_delay = \"40ns\" }",
+       "traffic.notify = true", "fabric.switch_latency = \"50ns\""});
+  EXPECT_EQ(outcome.flows[0].start, Time::zero());
+  EXPECT_EQ(outcome.flows[0].arrived,
+            Time{10'000 + 20'000 + 2'000'000 + 50'000 + 30'000 + 40'000 + 2 * 88'160});
+  EXPECT_EQ(outcome.arrivals, 1u);
+  EXPECT_DOUBLE_EQ(outcome.latency_us.max, 2.32632);
+}
+
+TEST(Run, AMessageSharedAmongQueuePairsIsOneFlow) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000000,0\n1,0,1000000,0\n");
+  const Outcome outcome = outcome_of(two_hosts, folder.path(), {"traffic.queue_pairs = 4"});
+  ASSERT_EQ(outcome.flows.size(), 2u);
+  EXPECT_EQ(outcome.finished, 2u);
+  EXPECT_EQ(outcome.flows[0].flow.bytes, 1'000'000u);
+}
+
 TEST(Run, StopsAtATime) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n0,1,1000000000,0\n0,1,5,900000\n");
@@ -181,19 +206,18 @@ TEST(Run, AHostMayHaveMorePeersThanADeviceServes) {
 
 TEST(Results, Tables) {
   Outcome outcome;
-  FlowOutcome done;
+  FlowOutcome& done = outcome.flows.emplace_back();
   done.flow = {3, 4, 1'000, Time::zero(), -1};
   done.start = Time{1'500};
   done.end = Time{2'001'500};
+  done.arrived = Time{1'001'750};
   done.slowdown = 1.25;
-  outcome.flows.push_back(done);
-  FlowOutcome unfinished;
+  FlowOutcome& unfinished = outcome.flows.emplace_back();
   unfinished.flow = {4, 3, 5, Time::zero(), -1};
-  unfinished.start = Time{0};
-  outcome.flows.push_back(unfinished);
+  unfinished.start = Time::zero();
   EXPECT_EQ(flows_csv(outcome),
             "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status,latency_ns\n"
-            "0,3,4,1000,1.500,2001.500,2000,1.2500,done,\n"
+            "0,3,4,1000,1.500,2001.500,2000,1.2500,done,1000.250\n"
             "1,4,3,5,0,,,,unfinished,\n");
   LinkOutcome link;
   link.from = "host 3";
@@ -215,12 +239,12 @@ TEST(Results, Tables) {
             "host 3,2,leaf 0,5,600,0.1235,7,8,9,10,11.012,13\n");
 }
 
-constexpr std::array<const char*, 23> keys = {
-    "seed",          "flows",         "finished",       "failed",        "end_us",
-    "fct_us",        "slowdown",      "goodput_gbps",   "dropped",       "lossless_dropped",
-    "retransmitted", "timeouts",      "marked",         "notifications", "pauses",
-    "paused_us",     "credit_stalls", "median",         "p99",           "buffer_max_bytes",
-    "events",        "packet_hops",   "link_traversals"};
+constexpr std::array<const char*, 24> keys = {
+    "share_of_ideal",   "seed",          "flows",         "finished",       "failed",
+    "end_us",           "fct_us",        "slowdown",      "goodput_gbps",   "dropped",
+    "lossless_dropped", "retransmitted", "timeouts",      "marked",         "notifications",
+    "pauses",           "paused_us",     "credit_stalls", "median",         "p99",
+    "buffer_max_bytes", "events",        "packet_hops",   "link_traversals"};
 
 TEST(Results, TheSummaryHasItsKeys) {
   auto scenario =
