@@ -73,10 +73,12 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump();  // TOML's basic strings are JSON's
 }
 
-// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
+// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's). Its
+// one round of fast recovery, counted from 0, is two here, where the paper's counting is followed: the
+// second increase is the additive one.
 constexpr char dcqcn_of_hpcc[] =
     "[congestion]\ncontrol = \"dcqcn\"\nalpha_interval = \"1us\"\ndecrease_interval = \"4us\"\n"
-    "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 1\n"
+    "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 2\n"
     "clamp_target = false\nleast = \"1Gbps\"\nnotification_interval = \"1us\"\n";
 
 // The scenario that --topology, --flows and --fabric stand for.
