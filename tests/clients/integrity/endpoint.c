@@ -175,13 +175,37 @@ struct link link_open(struct endpoint* e, enum ibv_qp_type type, bool with_srq) 
     link.ah = ibv_create_ah(e->pd, &to);
     if (link.ah == NULL) die("ibv_create_ah: %s", strerror(errno));
   }
-  barrier();
+  barrier(e);
   return link;
 }
 
 void link_close(struct link* link) {
   if (link->ah != NULL && ibv_destroy_ah(link->ah) != 0) die("ibv_destroy_ah failed");
   if (ibv_destroy_qp(link->qp) != 0) die("ibv_destroy_qp failed");
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+/* The barrier orders this program and the device by way of the peer: a store here, the barrier, the
+   peer's request, the device's execution of it. The thread sanitizer looks at one process, where a
+   target makes no call between its store and the peer's request. Any call into the device, which
+   locks, shows it that order. */
+static void show_order(struct endpoint* e) {
+#ifdef __SANITIZE_THREAD__
+  struct ibv_port_attr port;
+  if (ibv_query_port(e->context, 1, &port) != 0) die("ibv_query_port: %s", strerror(errno));
+#else
+  (void)e;
+#endif
+}
+
+void barrier(struct endpoint* e) {
+  show_order(e);
+  const uint32_t ours = 0xBA221E2;
+  uint32_t theirs;
+  side_channel_swap(&ours, &theirs, sizeof ours);
+  if (ours != theirs) die("the two sides are out of step");
+  show_order(e);
 }
 
 /* --- work and completions --------------------------------------------------------------------- */

@@ -59,8 +59,6 @@ struct layout layout_of(struct random* random, uint32_t length, unsigned pieces)
 void side_channel_open(const struct options* options);
 /* Sends ours, receives theirs, of equal size. */
 void side_channel_swap(const void* ours, void* theirs, size_t bytes);
-/* Both are here. */
-void barrier(void);
 /* The server's say in a value that both must know. */
 uint64_t side_channel_agree(uint64_t value);
 
@@ -113,6 +111,10 @@ void endpoint_open(struct endpoint* endpoint, const struct options* options);
 void endpoint_close(struct endpoint* endpoint);
 struct link link_open(struct endpoint* endpoint, enum ibv_qp_type type, bool with_srq);
 void link_close(struct link* link);
+
+/* Both are here. What either stored before, operations that are posted after it find; what these
+   did before it, either sees after it. */
+void barrier(struct endpoint* endpoint);
 
 static inline uint8_t* target_slot(struct endpoint* endpoint, unsigned slot) {
   return endpoint->memory + (size_t)slot * SLOT_BYTES;

@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
            (long long)(endpoint.operations - before), now_seconds() - start);
   }
   if (!known) die("no mode %s", options.mode);
-  barrier();
+  barrier(&endpoint);
   endpoint_close(&endpoint);
   printf("ok: %llu operations, %.0f MB verified, seed %llu\n", (long long)endpoint.operations,
          (double)endpoint.bytes_verified * 1e-6, (long long)options.seed);

@@ -181,13 +181,13 @@ void run_mix(struct endpoint* e) {
     plan(ours, seed + (e->is_server ? 0 : 1));
     plan(theirs, seed + (e->is_server ? 1 : 0));
     prepare(e, links, ours, theirs);
-    barrier();
+    barrier(e);
     for (unsigned i = 0; i < OPERATIONS; ++i) post(e, links, &ours[i], i);
     collect(e, e->send_cq, links, ours, true);
     collect(e, e->receive_cq, links, theirs, false);
-    barrier(); /* their WRITEs are complete, so they are here */
+    barrier(e); /* their WRITEs are complete, so they are here */
     verify(e, ours, theirs, round);
-    barrier();
+    barrier(e);
   }
   for (unsigned i = 0; i < LINKS; ++i) link_close(&links[i]);
 }

@@ -162,9 +162,9 @@ void run_refusals(struct endpoint* e) {
       pattern_fill(e->memory, 2 * HALF_BYTES, BACKGROUND, 0);
       if (!initiator && r->receive_bytes > 0)
         post_plain_receive(e, &link, 7, target_slot(e, 0), r->receive_bytes);
-      barrier();
+      barrier(e);
       if (initiator) initiate(e, &link, r);
-      barrier();
+      barrier(e);
       if (!initiator) check_target(e, r);
       link_close(&link);
       ++e->operations;

@@ -63,13 +63,6 @@ void side_channel_swap(const void* ours, void* theirs, size_t bytes) {
   }
 }
 
-void barrier(void) {
-  const uint32_t ours = 0xBA221E2;
-  uint32_t theirs;
-  side_channel_swap(&ours, &theirs, sizeof ours);
-  if (ours != theirs) die("the two sides are out of step");
-}
-
 uint64_t side_channel_agree(uint64_t value) {
   uint64_t theirs;
   side_channel_swap(&value, &theirs, sizeof value);

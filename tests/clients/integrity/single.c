@@ -168,9 +168,9 @@ static void check_target(struct endpoint* e, struct link* link, const struct ste
 
 static void run_step(struct endpoint* e, struct link* link, const struct step* step) {
   if (!step->initiator) prepare_target(e, link, step);
-  barrier();
+  barrier(e);
   if (step->initiator) initiate(e, link, step);
-  barrier();
+  barrier(e);
   if (!step->initiator) check_target(e, link, step);
   ++e->operations;
 }
@@ -188,7 +188,7 @@ static void run_atomic(struct endpoint* e, struct link* link, struct random* ran
   slot_clear(target);
   slot_clear(landing);
   memcpy(target + GUARD, &before, 8);
-  barrier();
+  barrier(e);
   if (step.initiator) {
     struct ibv_sge sge = {(uintptr_t)landing + GUARD, 8, e->region->lkey};
     struct ibv_send_wr wr = {.wr_id = WR_ID,
@@ -203,7 +203,7 @@ static void run_atomic(struct endpoint* e, struct link* link, struct random* ran
     post_send(link, &wr);
     expect_completion(e, e->send_cq, WR_ID, verbs[verb].completion, step.what);
   }
-  barrier();
+  barrier(e);
   uint8_t* changed = step.initiator ? landing : target;
   const uint64_t expected = step.initiator ? before : after;
   uint64_t found;
@@ -251,7 +251,7 @@ static void run_large(struct endpoint* e, struct link* link, struct random* rand
     pattern_fill(ours, HALF_BYTES, BACKGROUND, 0);
     if (holds_message) pattern_fill(ours + at, length, step.stream, 0);
     if (!step.initiator && verb == SEND) post_plain_receive(e, link, WR_ID + 1, ours + at, length);
-    barrier();
+    barrier(e);
     if (step.initiator) {
       struct ibv_sge sge = {(uintptr_t)ours + at, length, e->region->lkey};
       struct ibv_send_wr wr = {.wr_id = WR_ID,
@@ -266,7 +266,7 @@ static void run_large(struct endpoint* e, struct link* link, struct random* rand
     } else if (verb == SEND) {
       expect_completion(e, e->receive_cq, WR_ID + 1, IBV_WC_RECV, step.what);
     }
-    barrier();
+    barrier(e);
     if (!holds_message) {
       uint8_t* expected = malloc(HALF_BYTES);
       if (expected == NULL) die("out of memory");

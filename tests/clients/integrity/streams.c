@@ -97,12 +97,12 @@ static void run_stream(struct endpoint* e, enum ibv_qp_type type) {
       slot_clear(target_slot(e, i));
       post_plain_receive(e, &link, i, target_slot(e, i) + GUARD, SLOT_BYTES - 2 * GUARD);
     }
-    barrier();
+    barrier(e);
     if (sender)
       send_all(e, &link, what);
     else
       receive_all(e, &link, what);
-    barrier();
+    barrier(e);
     link_close(&link); /* takes unused receives along */
   }
 }
