@@ -7,7 +7,6 @@
 namespace tulle::device {
 
 using transport::QueuePair;
-using verbs::QpAttribute;
 using verbs::VerbsStatus;
 
 namespace {
