@@ -133,7 +133,7 @@ class Pair {
 void write_bytes(benchmark::State& state) {
   Pair pair;
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
-  for (auto _ : state) pair.write(bytes);
+  for ([[maybe_unused]] auto _ : state) pair.write(bytes);
   state.SetBytesProcessed(state.iterations() * state.range(0));
   state.counters["packets/s"] =
       benchmark::Counter(static_cast<double>(pair.packets()), benchmark::Counter::kIsRate);

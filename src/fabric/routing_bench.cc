@@ -13,7 +13,7 @@ Topology tree(std::uint32_t k) { return std::move(fat_tree({.k = k}).value()); }
 void set_up(benchmark::State& state, RoutingKind kind) {
   const Topology topology = tree(static_cast<std::uint32_t>(state.range(0)));
   std::size_t bytes = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     auto routes = compute_routes(topology, {.kind = kind});
     bytes = routes->bytes();
   }
@@ -35,7 +35,7 @@ void look_up(benchmark::State& state, RoutingKind kind, LookUp look_up) {
     host = static_cast<std::uint32_t>(random.below(topology.hosts));
   }
   std::size_t i = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const auto [node, host] = pairs[i++ % pairs.size()];
     benchmark::DoNotOptimize(look_up(*routes, node, host));
   }
@@ -58,7 +58,7 @@ BENCHMARK(port);
 void deadlock(benchmark::State& state) {
   const Topology topology = tree(static_cast<std::uint32_t>(state.range(0)));
   auto routes = compute_routes(topology, {});
-  for (auto _ : state) benchmark::DoNotOptimize(check_deadlock(topology, *routes));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(check_deadlock(topology, *routes));
 }
 BENCHMARK(deadlock)->Arg(16)->Arg(32)->Unit(benchmark::kMillisecond);
 

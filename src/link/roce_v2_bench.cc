@@ -34,7 +34,7 @@ struct Sample {
 void roce_v2_encode(benchmark::State& state) {
   const Sample sample(static_cast<std::size_t>(state.range(0)));
   Frame frame;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     encode(sample.ip, sample.packet, std::array{std::span<const std::byte>(sample.payload)}, frame);
     benchmark::DoNotOptimize(frame);
   }
@@ -47,7 +47,7 @@ void decode_loop(benchmark::State& state, bool identification_known) {
   if (!identification_known) ip.identification = 0;
   wire::Packet packet;
   std::span<const std::byte> payload;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const Verdict verdict = decode(ip, identification_known, sample.datagram, packet, payload);
     if (verdict != Verdict::ok) state.SkipWithError("refused");
     benchmark::DoNotOptimize(packet);

@@ -31,7 +31,7 @@ void count_bytes(benchmark::State& state) {
 
 void icrc_isal(benchmark::State& state) {
   const auto bytes = random_bytes(static_cast<std::size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     Icrc icrc;
     icrc.update(bytes);
     benchmark::DoNotOptimize(icrc.value());
@@ -43,7 +43,7 @@ BENCHMARK(icrc_isal)->RangeMultiplier(2)->Range(64, 4096);
 #ifdef TULLE_HAVE_ZLIB
 void icrc_zlib(benchmark::State& state) {
   const auto bytes = random_bytes(static_cast<std::size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(::crc32_z(
         Icrc().value(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
   }
@@ -64,7 +64,7 @@ void icrc_bytewise(benchmark::State& state) {
     return values;
   }();
   const auto bytes = random_bytes(static_cast<std::size_t>(state.range(0)));
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     std::uint32_t crc = ~Icrc().value();
     for (const std::byte byte : bytes) {
       crc = (crc >> 8) ^ table[(crc ^ std::to_integer<std::uint32_t>(byte)) & 0xFF];
@@ -77,7 +77,7 @@ BENCHMARK(icrc_bytewise)->RangeMultiplier(2)->Range(64, 4096);
 
 void identification_solved(benchmark::State& state) {
   std::uint32_t difference = 1;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(explain_identification(difference, 4160));
     difference = difference * 1664525 + 1013904223;
   }
