@@ -24,7 +24,8 @@ void merge(toml::table& from, toml::table& to) {
     if (inner != nullptr && there != nullptr) {
       merge(*inner, *there);
     } else {
-      node.visit([&](auto& value) { to.insert_or_assign(key.str(), std::move(value)); });
+      node.visit(
+          [&, &key = key](auto& value) { to.insert_or_assign(key.str(), std::move(value)); });
     }
   }
 }
