@@ -48,7 +48,7 @@ template <typename T>
 std::optional<T> TableReader::value(std::string_view key, std::string_view what) {
   const toml::node* node = take(key);
   if (node == nullptr) return {};
-  const std::optional<T> found = node->value_exact<T>();
+  std::optional<T> found = node->value_exact<T>();
   if (!found) wrong(key, what);
   return found;
 }
