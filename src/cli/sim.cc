@@ -206,6 +206,7 @@ void take_large_pages() {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execv("/proc/self/exe", pointers.data());
