@@ -129,7 +129,8 @@ void Network::exchange_credits() {
     const std::uint32_t end = node + 1 < first_port_.size()
                                   ? first_port_[node + 1]
                                   : static_cast<std::uint32_t>(ports_.size());
-    for (std::uint16_t port = 0; port < end - first_port_[node]; ++port) {
+    const auto ports = static_cast<std::uint16_t>(end - first_port_[node]);
+    for (std::uint16_t port = 0; port < ports; ++port) {
       const Port& here = ports_[port_index(node, port)];
       for (std::uint8_t lane = 0; lane < fabric::classes; ++lane) {
         const std::uint16_t limit =
