@@ -57,7 +57,7 @@ class Calendar {
       insert(event, day);
     } else {
       far_.push_back(event);
-      std::push_heap(far_.begin(), far_.end(), later);
+      std::push_heap(far_.begin(), far_.end(), Later());
     }
   }
 
@@ -100,7 +100,9 @@ class Calendar {
     std::array<CalendarEvent, 7> events;
   };
 
-  static bool later(const CalendarEvent& a, const CalendarEvent& b) { return b.before(a); }
+  struct Later {  // a type of its own, so that sorting has it inline
+    bool operator()(const CalendarEvent& a, const CalendarEvent& b) const { return b.before(a); }
+  };
   static std::size_t slot_of(std::int64_t day) { return static_cast<std::size_t>(day) % days; }
 
   // now_ is sorted with the earliest at its end.
@@ -141,7 +143,7 @@ class Calendar {
     today_ = near_ > 0 ? next_marked_day() : far_.front().at >> shift_;
     // What has come within the year, now that it begins later.
     while (!far_.empty() && far_.front().at >> shift_ < today_ + static_cast<std::int64_t>(days)) {
-      std::pop_heap(far_.begin(), far_.end(), later);
+      std::pop_heap(far_.begin(), far_.end(), Later());
       const CalendarEvent event = far_.back();
       far_.pop_back();
       TULLE_CHECK(event.at >> shift_ >= today_);
@@ -175,7 +177,7 @@ class Calendar {
     }
     days_[slot] = none;
     marks_[slot / 64] &= ~(1ull << (slot % 64));
-    std::sort(now_.begin(), now_.end(), later);
+    std::sort(now_.begin(), now_.end(), Later());
     new_day_ = true;
     // The next days' blocks are on their way meanwhile.
     for (std::size_t ahead = 2; ahead <= 3; ++ahead) {
