@@ -17,6 +17,7 @@
 
 #include "live/message_socket.h"
 #include "live/test_network_test.h"
+#include "live/udp_socket.h"
 
 namespace tulle::cli {
 namespace {
@@ -196,14 +197,11 @@ TEST_F(CliTest, AnAgentsTroubleReachesItsStarter) {
 }
 
 TEST_F(CliTest, ABusyPortReachesTheStarter) {
-  const Outcome outcome = shell(
-      "python3 -c 'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
-      "s.bind((\"0.0.0.0\", int(\"" +
-      std::to_string(live::read_settings().port) +
-      "\"))); time.sleep(60)' & pid=$!; sleep 0.5; '" TULLE_PROGRAM
-      "' devices; echo status $?; kill $pid");
+  const auto holder = live::bind_udp(live::read_settings().port, live::PortUse::exclusive);
+  ASSERT_TRUE(holder);
+  const Outcome outcome = tulle("devices");
   EXPECT_TRUE(contains(outcome.text, "is in use by another program")) << outcome.text;
-  EXPECT_TRUE(contains(outcome.text, "status 1")) << outcome.text;
+  EXPECT_EQ(outcome.status, 1);
 }
 
 TEST_F(CliTest, AStaleSocketFileIsInNobodysWay) {
@@ -230,11 +228,14 @@ TEST_F(CliTest, ACaptureOfNothingIsAValidFile) {
 }
 
 TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
-  const Outcome outcome = shell("'" TULLE_PROGRAM
-                                "' capture -o /dev/null & pid=$!; sleep 0.5; "
+  const std::string path = "/tmp/tulle-test-" + std::to_string(getpid()) + ".pcapng";
+  const Outcome outcome = shell("'" TULLE_PROGRAM "' capture -o " + path +
+                                " & pid=$!; until [ -s " + path +
+                                " ]; do sleep 0.02; done; "
                                 "kill -INT $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "captured")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
+  remove(path.c_str());
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class PauseState {
       if ((pause.stop >> c & 1) != 0) until_[c] = now + duration;
       if ((fresh >> c & 1) != 0) since_[c] = now;
     }
-    if (pause.stop != 0) ++pauses_;
+    if (fresh != 0) ++pauses_;  // a renewal is none
     count(now, before);
     return fresh;
   }
