@@ -28,7 +28,9 @@ class PauseState {
     stopped_ = static_cast<std::uint8_t>((before | pause.stop) & ~pause.go);
     const auto fresh = static_cast<std::uint8_t>(stopped_ & ~before);
     for (std::uint32_t c = 0; c < classes; ++c) {
-      if ((pause.stop >> c & 1) != 0) until_[c] = now + duration;
+      if ((pause.stop >> c & 1) != 0) {
+        until_[c] = duration < Time::never() - now ? now + duration : Time::never();
+      }
       if ((fresh >> c & 1) != 0) since_[c] = now;
     }
     if (fresh != 0) ++pauses_;  // a renewal is none
