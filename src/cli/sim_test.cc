@@ -1,0 +1,170 @@
+// `tulle sim` as a user meets it.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "scenario/folder_test.h"
+
+namespace tulle::cli {
+namespace {
+
+using scenario::Folder;
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string error;
+};
+
+class SimTest : public testing::Test {
+ protected:
+  Outcome sim(const std::string& arguments) const { return shell("exec " + program() + arguments); }
+  static std::string program() { return "'" TULLE_PROGRAM "' sim "; }
+  Outcome shell(const std::string& command) const {
+    const std::string error = folder.path("stderr");
+    FILE* pipe = popen(("( " + command + " ) 2>'" + error + "'").c_str(), "r");
+    Outcome outcome;
+    std::array<char, 4096> buffer;
+    for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+      outcome.out.append(buffer.data(), n);
+    }
+    const int status = pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.error = folder.read("stderr");
+    return outcome;
+  }
+  // One line that says it, and a status that is no success.
+  void expect_refused(const std::string& arguments, const std::string& part, int status = 1) const {
+    const Outcome outcome = sim(arguments);
+    EXPECT_EQ(outcome.status, status) << arguments;
+    EXPECT_EQ(outcome.error.rfind("tulle: ", 0), 0u) << outcome.error;
+    EXPECT_EQ(outcome.error.find('\n'), outcome.error.size() - 1) << outcome.error;
+    EXPECT_NE(outcome.error.find(part), std::string::npos) << outcome.error;
+  }
+
+  Folder folder;
+};
+
+constexpr char scenario_text[] = R"(title = "Four hosts"
+[topology]
+kind = "single-switch"
+hosts = 4
+[traffic]
+pattern = "permutation"
+bytes = "20KB"
+[[variant]]
+name = "slow"
+topology.link_rate = "100Gbps"
+[[variant]]
+name = "fast"
+topology.link_rate = "400Gbps"
+)";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(SimTest, ListsWhatComesAlong) {
+  const Outcome list = sim("--list");
+  EXPECT_EQ(list.status, 0);
+  EXPECT_EQ(list.error, "");
+  EXPECT_TRUE(contains(list.out, "incast ")) << list.out;
+}
+
+TEST_F(SimTest, ATableForPeople) {
+  folder.write("s.toml", scenario_text);
+  const Outcome outcome = sim(folder.path("s.toml"));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(outcome.out.rfind("Four hosts\n", 0), 0u);
+  EXPECT_TRUE(contains(outcome.out, "\nslow ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "\nfast ")) << outcome.out;
+}
+
+TEST_F(SimTest, JsonForPrograms) {
+  folder.write("s.toml", scenario_text);
+  const auto all = nlohmann::json::parse(sim(folder.path("s.toml") + " --json").out);
+  EXPECT_EQ(all["title"], "Four hosts");
+  ASSERT_EQ(all["variants"].size(), 2u);
+  EXPECT_EQ(all["variants"][1]["finished"], 4);
+  const auto one =
+      nlohmann::json::parse(sim(folder.path("s.toml") + " --json --variant fast --set seed=9").out);
+  EXPECT_EQ(one["variant"], "fast");
+  EXPECT_EQ(one["seed"], 9);
+}
+
+TEST_F(SimTest, FilesAreTheSameInTwoProcessesAndKnowNoClock) {
+  folder.write("s.toml", scenario_text);
+  ASSERT_EQ(sim(folder.path("s.toml") + " -o " + folder.path("one")).status, 0);
+  ASSERT_EQ(sim(folder.path("s.toml") + " -o " + folder.path("two/deep") + " --timings " +
+                folder.path("t.json"))
+                .status,
+            0);
+  for (const std::string file :
+       {"summary.json", "slow/flows.csv", "slow/links.csv", "fast/flows.csv", "fast/links.csv"}) {
+    EXPECT_EQ(folder.read("one/" + file), folder.read("two/deep/" + file)) << file;
+  }
+  const auto timings = nlohmann::json::parse(folder.read("t.json"));
+  EXPECT_GT(timings["peak_bytes"], 0);
+  EXPECT_GE(timings["run_s"], 0);
+}
+
+TEST_F(SimTest, TablesInsteadOfAScenario) {
+  folder.write("l.csv", "a,b,gbps,delay_ns\n0,2,100,1000\n1,2,100,1000\n");
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
+  const std::string tables =
+      "--topology " + folder.path("l.csv") + " --flows " + folder.path("f.csv");
+  for (const char* more : {"", " --fabric infiniband", " --congestion-control dcqcn-hpcc"}) {
+    const Outcome outcome = sim(tables + " --json" + more);
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(nlohmann::json::parse(outcome.out)["finished"], 1) << more;
+  }
+  expect_refused(tables + " --fabric infiniband --congestion-control dcqcn-hpcc", "RoCE's");
+  expect_refused("--topology " + folder.path("l.csv"), "both --topology and --flows");
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,7,1000,0\n");
+  expect_refused(tables, "f.csv:2: there is no host 7");
+  expect_refused("--topology nowhere.csv --flows nowhere.csv", "nowhere.csv: No such file");
+}
+
+TEST_F(SimTest, MistakesGetOneLine) {
+  expect_refused("nowhere.toml", "nowhere.toml: No such file or directory");
+  expect_refused("no-such-name", "no-such-name");
+  expect_refused("", "name a scenario");
+  folder.write("s.toml", scenario_text);
+  const std::string s = folder.path("s.toml");
+  expect_refused(s + " --variant quick", "has no variant quick");
+  expect_refused(s + " --set traffic.bytes=20KB", "--set:1: ");
+  expect_refused(s + " --set 'traffic.bytes=\"20Gbps\"'",
+                 "--set: traffic.bytes: must be an amount");
+  folder.write("file", "");
+  expect_refused(s + " -o " + folder.path("file"), folder.path("file"));
+  expect_refused(s + " --timings /nowhere/t.json", "/nowhere/t.json");
+  expect_refused(s + " --fabric token-ring", "token-ring", 2);
+  expect_refused(s + " --colour", "--colour", 2);
+  folder.write("s.toml", "[topology]\nkind = \"moebius\"\n");
+  expect_refused(s, "s.toml:2: topology.kind: must be \"single-switch\"");
+}
+
+TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
+  folder.write("s.toml",
+               "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
+               "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n");
+  const Outcome outcome = shell(program() + folder.path("s.toml") + " -o " + folder.path("out") +
+                                " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.error, "tulle: interrupted; the results are those so far\n");
+  EXPECT_TRUE(contains(folder.read("out/flows.csv"), ",unfinished"));
+  const auto summary = nlohmann::json::parse(folder.read("out/summary.json"));
+  EXPECT_EQ(summary["finished"], 0);
+  EXPECT_EQ(summary["variant"], "a");
+  EXPECT_GT(summary["packet_hops"], 0);
+}
+
+}  // namespace
+}  // namespace tulle::cli

@@ -1,0 +1,172 @@
+// A scenario and a seed give the same bytes, in one process, in another, and in any build: the
+// digests in tests/data/sim_digests.txt hold for -O0 as for -O3. Where a change is meant to change
+// results, TULLE_WRITE_DIGESTS=1 build/bin/scenario_test --gtest_filter='Determinism.*' writes them.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "scenario/results.h"
+#include "scenario/run.h"
+
+namespace tulle::scenario {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* text;
+};
+
+// Between them all that draws, divides or waits.
+const Case cases[] = {
+    {"roce-dcqcn-flowlet", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+hosts_per_leaf = 4
+link_rate = "100Gbps"
+link_delay = "500ns"
+[fabric]
+path = "flowlet"
+flowlet_gap = "2us"
+buffer = "2MB"
+ecn = { kmin = "20KB", kmax = "80KB", pmax = 0.2 }
+[congestion]
+control = "dcqcn"
+increase_interval = "20us"
+alpha_interval = "20us"
+[traffic]
+pattern = "poisson"
+load = 0.7
+duration = "60us"
+jitter = "3us"
+)"},
+    {"infiniband-adaptive", R"(
+[topology]
+kind = "fat-tree"
+k = 4
+link_rate = "200Gbps"
+[fabric]
+kind = "infiniband"
+path = "adaptive"
+cut_through = true
+switch_latency = "130ns"
+credits.lane_buffer = "16KB"
+[host]
+send_delay = "250ns"
+receive_delay = "250ns"
+[traffic]
+pattern = "all-to-all"
+rounds = "at-once"
+bytes = "9KB"
+)"},
+    {"lossy-window-spray", R"(
+[topology]
+kind = "leaf-spine"
+link_rate = "54.54Gbps"
+uplink_rate = "100Gbps"
+[fabric]
+flow_control = "none"
+path = "packet"
+queue = "30KB"
+[host]
+timeout = 4
+[congestion]
+control = "window"
+[traffic]
+pattern = "incast"
+bytes = "200KB"
+)"},
+    {"torus-pfc", R"(
+[topology]
+kind = "torus"
+size = [3, 3]
+link_rate = "100Gbps"
+[fabric.pfc]
+xoff = "20KB"
+[traffic]
+pattern = "permutation"
+bytes = "100KB"
+)"},
+    {"ring-all-reduce", R"(
+[topology]
+kind = "dragonfly"
+link_rate = "400Gbps"
+[routing]
+kind = "up-down"
+[traffic]
+pattern = "ring-all-reduce"
+bytes = "300KB"
+chunks = 2
+)"},
+};
+
+Outcome outcome_of(const Case& c, std::vector<std::string> set = {}) {
+  auto scenario = Scenario::parse(c.text, c.name, "", std::move(set));
+  if (!scenario) {
+    ADD_FAILURE() << scenario.error().message;
+    return {};
+  }
+  auto setup = scenario->build(0);
+  if (!setup) {
+    ADD_FAILURE() << setup.error().message;
+    return {};
+  }
+  auto run = Run::prepare(std::move(*setup));
+  (*run)->run([](const Progress&) { return true; });
+  return (*run)->outcome();
+}
+
+// All that is written of a run, less its seed's number; how many events it took is the simulator's
+// own affair.
+std::string results_of(const Case& c, std::vector<std::string> set = {}) {
+  Outcome outcome = outcome_of(c, set);
+  EXPECT_GT(outcome.finished, 0u) << c.name;
+  outcome.events = outcome.seed = 0;
+  auto scenario = Scenario::parse(c.text, c.name, "", {});
+  return flows_csv(outcome) + links_csv(outcome) + summary_json(*scenario, {outcome});
+}
+
+// FNV-1a (Fowler, Noll and Vo), 64 bits.
+std::string digest(const std::string& text) {
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100'0000'01B3;
+  std::array<char, 17> hex{};
+  std::snprintf(hex.data(), hex.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return hex.data();
+}
+
+constexpr char digests_path[] = TULLE_TEST_DATA "/sim_digests.txt";
+
+TEST(Determinism, TwiceInOneProcess) {
+  for (const Case& c : cases) EXPECT_EQ(results_of(c), results_of(c)) << c.name;
+}
+
+TEST(Determinism, AnotherSeedIsAnotherRun) {
+  for (const Case& c : cases) {
+    const std::string one = results_of(c, {"seed = 1"});
+    EXPECT_EQ(one, results_of(c)) << c.name << ": 1 is the default";
+    const std::string other = results_of(c, {"seed = 2"});
+    EXPECT_NE(one, other) << c.name;
+  }
+}
+
+TEST(Determinism, TheSameInEveryBuild) {
+  std::map<std::string, std::string> expected, found;
+  for (const Case& c : cases) found[c.name] = digest(results_of(c));
+  if (std::getenv("TULLE_WRITE_DIGESTS") != nullptr) {
+    std::ofstream out(digests_path);
+    for (const auto& [name, value] : found) out << name << " " << value << "\n";
+  }
+  std::ifstream in(digests_path);
+  for (std::string name, value; in >> name >> value;) expected[name] = value;
+  EXPECT_EQ(found, expected) << "if results were to change, see the top of this file";
+}
+
+}  // namespace
+}  // namespace tulle::scenario
