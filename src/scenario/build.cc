@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 6> routing_names = {
     "shortest", "up-down", "fat-tree", "dimension-ordered", "dragonfly-minimal", "automatic"};
 constexpr std::size_t automatic = 5;
 
-RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband) {
+RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband, bool by_flow) {
   if (std::holds_alternative<fabric::TorusShape>(topology.shape)) {
     return RoutingKind::dimension_ordered;
   }
@@ -26,7 +26,7 @@ RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband)
   }
   const auto* tiers = std::get_if<fabric::Tiers>(&topology.shape);
   const bool tree = tiers != nullptr && tiers->tiers.size() > 1;
-  if (infiniband) return tree ? RoutingKind::fat_tree : RoutingKind::up_down;
+  if (infiniband) return tree && by_flow ? RoutingKind::fat_tree : RoutingKind::up_down;
   return RoutingKind::shortest;
 }
 
@@ -51,8 +51,13 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
 void build_routing(TableReader table, Setup& setup) {
   const bool infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
   const auto kind = table.choice<std::size_t>("kind", routing_names, automatic);
-  setup.routing.kind = kind == automatic ? automatic_routing(setup.topology, infiniband)
+  const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;
+  setup.routing.kind = kind == automatic ? automatic_routing(setup.topology, infiniband, by_flow)
                                          : static_cast<RoutingKind>(kind);
+  if (setup.routing.kind == RoutingKind::fat_tree && !by_flow) {
+    table.wrong("kind",
+                "\"fat-tree\" has one way to each host: take \"up-down\", or path = \"flow\"");
+  }
   const bool allow_deadlock = table.boolean("allow_deadlock", false);
   table.finish();
   if (!table.findings().any()) check_routes(table, allow_deadlock, setup);

@@ -234,6 +234,15 @@ TEST(ScenarioErrors, ALosslessRouteInACircleIsNamed) {
   EXPECT_TRUE(contains(wrong(torus, {"routing.kind = \"fat-tree\""}), "routing.kind: "));
 }
 
+TEST(Scenario, ChoosingAmongPathsNeedsRoutesWithSeveral) {
+  const std::string tree =
+      "[topology]\nkind = \"leaf-spine\"\n[traffic]\n[fabric]\nkind = \"infiniband\"\n";
+  EXPECT_EQ(built(tree).routing.kind, fabric::RoutingKind::fat_tree);
+  EXPECT_EQ(built(tree, {"fabric.path = \"adaptive\""}).routing.kind, fabric::RoutingKind::up_down);
+  EXPECT_TRUE(contains(wrong(tree, {"fabric.path = \"packet\"", "routing.kind = \"fat-tree\""}),
+                       "--set: routing.kind: \"fat-tree\" has one way to each host"));
+}
+
 TEST(ScenarioErrors, Buffers) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.headroom = \"30KB\""}),
                        "--set: fabric.pfc.headroom: 30 KB is too small for these links: "));
