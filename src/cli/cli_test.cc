@@ -229,10 +229,10 @@ TEST_F(CliTest, ACaptureOfNothingIsAValidFile) {
 
 TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
   const std::string path = "/tmp/tulle-test-" + std::to_string(getpid()) + ".pcapng";
-  const Outcome outcome = shell("'" TULLE_PROGRAM "' capture -o " + path +
-                                " & pid=$!; until [ -s " + path +
-                                " ]; do sleep 0.02; done; "
-                                "kill -INT $pid; wait $pid; echo status $?");
+  const Outcome outcome =
+      shell("'" TULLE_PROGRAM "' capture -o " + path + " & pid=$!; until [ -s " + path +
+            " ]; do sleep 0.02; done; "
+            "kill -INT $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "captured")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
   remove(path.c_str());

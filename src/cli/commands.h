@@ -50,7 +50,7 @@ struct SimOptions {
   std::string variant;  // empty: all
   std::string output;   // a folder; empty: none
   std::string timings;
-  std::string capture;                              // a file; empty: none
+  std::string capture;                               // a file; empty: none
   std::vector<std::string> capture_at = {"host 0"};  // nodes
   bool list = false;
   bool json = false;

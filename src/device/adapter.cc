@@ -136,7 +136,8 @@ void Adapter::notify(QueuePair& qp) {
   if (qp.notification_due) return;
   qp.notification_due = true;
   qp.next_notification = nullptr;
-  (hot_.notifying.last != nullptr ? hot_.notifying.last->next_notification : hot_.notifying.first) = &qp;
+  (hot_.notifying.last != nullptr ? hot_.notifying.last->next_notification : hot_.notifying.first) =
+      &qp;
   hot_.notifying.last = &qp;
 }
 

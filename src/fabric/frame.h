@@ -24,8 +24,8 @@ inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or
 struct alignas(64) Frame {
   static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH; no XRC yet
 
-  FrameRef next = no_frame;   // behind it in a queue
-  std::uint32_t source = 0;   // hosts
+  FrameRef next = no_frame;  // behind it in a queue
+  std::uint32_t source = 0;  // hosts
   std::uint32_t destination = 0;
   std::uint16_t buffer_bytes = 0;  // what takes room in a switch
   std::uint16_t payload_bytes = 0;
@@ -58,9 +58,7 @@ class FramePool {
  public:
   Frame& operator[](FrameRef ref) { return blocks_[ref / block_frames][ref % block_frames]; }
 
-  void prefetch(FrameRef ref) {
-    __builtin_prefetch(&(*this)[ref]);
-  }
+  void prefetch(FrameRef ref) { __builtin_prefetch(&(*this)[ref]); }
 
   FrameRef take() {
     if (free_ == no_frame) grow();

@@ -49,8 +49,8 @@ IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
     // As sim::Network has it: what comes in slower than it may leave is stored.
     const bool cuts_through =
         settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
-    path.push_back({link.bits_per_second, before + link.delay + settings_.fec_delay + after,
-                    cuts_through});
+    path.push_back(
+        {link.bits_per_second, before + link.delay + settings_.fec_delay + after, cuts_through});
     if (arrives) return path;
     before = Time::zero();
     node = peer.node;

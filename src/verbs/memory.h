@@ -120,7 +120,7 @@ class KeyTable {
   KeyHolder* find(std::uint32_t key) const;
   void rename(MemoryWindow& window, RemoteKey key);
 
-  IdMap<KeyHolder> holders_;            // by key >> 8
+  IdMap<KeyHolder> holders_;           // by key >> 8
   mutable KeyHolder* last_ = nullptr;  // that was looked up
   Random random_;
 };
