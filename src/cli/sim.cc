@@ -73,9 +73,9 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump();  // TOML's basic strings are JSON's
 }
 
-// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's). Its
-// one round of fast recovery, counted from 0, is two here, where the paper's counting is followed: the
-// second increase is the additive one.
+// HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
+// Its one round of fast recovery, counted from 0, is two here, where the paper's counting is
+// followed: the second increase is the additive one.
 constexpr char dcqcn_of_hpcc[] =
     "[congestion]\ncontrol = \"dcqcn\"\nalpha_interval = \"1us\"\ndecrease_interval = \"4us\"\n"
     "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 2\n"
@@ -195,9 +195,9 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
-// Large pages for all memory, where the system has them: a cluster's state is touched all over, and a
-// look-up of its page would cost more than the memory itself. The C library reads this when a program
-// starts, so this one starts again.
+// Large pages for all memory, where the system has them: a cluster's state is touched all over, and
+// a look-up of its page would cost more than the memory itself. The C library reads this when a
+// program starts, so this one starts again.
 void take_large_pages() {
   constexpr char variable[] = "GLIBC_TUNABLES";
   if (getenv(variable) != nullptr) return;

@@ -1,8 +1,9 @@
 #pragma once
 
-// An RDMA adapter (IBTA: channel adapter) as one node: queue pairs, memory keys, completion queues, one port. A state
-// machine without input or output: the driver tells it the time, hands it datagrams, and pulls what it wants to send.
-// Not thread-safe: the driver holds one lock around every call.
+// An RDMA adapter (IBTA: channel adapter) as one node: queue pairs, memory keys, completion queues,
+// one port. A state machine without input or output: the driver tells it the time, hands it
+// datagrams, and pulls what it wants to send. Not thread-safe: the driver holds one lock around
+// every call.
 
 #include <array>
 #include <cstdint>
@@ -66,8 +67,9 @@ struct Counters {
   transport::Counters transport;
 };
 
-// One datagram to send: everything but the IP and UDP headers, which `ip` describes. The pieces point into the
-// application's memory and hold until the next call into the adapter other than pull_datagram.
+// One datagram to send: everything but the IP and UDP headers, which `ip` describes. The pieces
+// point into the application's memory and hold until the next call into the adapter other than
+// pull_datagram.
 struct Datagram : transport::OutgoingPacket {
   wire::IpUdp ip;
   std::uint8_t service_level = 0;
@@ -80,7 +82,8 @@ struct Datagram : transport::OutgoingPacket {
   }
 };
 
-// Something the application is to be told: a completion event for a CQ that was armed, or an asynchronous event.
+// Something the application is to be told: a completion event for a CQ that was armed, or an
+// asynchronous event.
 struct Event {
   enum class Kind : std::uint8_t { completion, asynchronous } kind = Kind::completion;
   verbs::EventType type{};
@@ -102,7 +105,8 @@ class Adapter {
   void set_gids(std::span<const Gid> gids);
   std::span<const Gid> gids() const { return hot_.gids; }
 
-  // Objects. A null pointer: a limit is reached, or an argument is out of range (`status` says which).
+  // Objects. A null pointer: a limit is reached, or an argument is out
+  // of range (`status` says which).
   verbs::ProtectionDomain* create_pd(verbs::VerbsStatus& status);
   verbs::VerbsStatus destroy(verbs::ProtectionDomain* pd);
 
@@ -161,16 +165,17 @@ class Adapter {
 
   // For the driver.
   //
-  // A datagram's UDP payload as received; identification_known as in link::decode. The payload is copied where it
-  // belongs before the call returns.
+  // A datagram's UDP payload as received; identification_known as in link::decode. The payload is
+  // copied where it belongs before the call returns.
   link::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                 std::span<const std::byte> udp_payload);
-  // The same for a packet that is decoded already, with a payload that may be a ghost: for a simulated network.
+  // The same for a packet that is decoded already, with a payload that may be a ghost: for a
+  // simulated network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                      const wire::IpUdp& ip);
-  // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and computes the ICRC,
-  // when the driver knows the source port and the `identification` that the kernel will write into the IPv4 header
-  // (k for the k-th segment of one call).
+  // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and
+  // computes the ICRC, when the driver knows the source port and the `identification` that the
+  // kernel will write into the IPv4 header (k for the k-th segment of one call).
   bool pull_datagram(Time now, Datagram& out) { return pull_datagram(now, out, 0); }
   // With some service levels held back (bit n: level n, 0 to 7), as a port's flow control asks.
   bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);

@@ -1,8 +1,8 @@
 #pragma once
 
 // A frame on its way through a fabric. What a switch acts on stands in front; the transport's
-// headers are carried as the bytes that they are, and a payload only as its length (its bytes, where
-// a simulation carries them, lie elsewhere).
+// headers are carried as the bytes that they are, and a payload only as its length (its bytes,
+// where a simulation carries them, lie elsewhere).
 
 #include <array>
 #include <cstddef>
@@ -20,7 +20,8 @@ inline constexpr FrameRef no_frame = 0xFFFF'FFFF;
 
 inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or virtual lanes
 
-// One cache line: a frame is touched by every switch on its way, and no two by one of them in a row.
+// One cache line: a frame is touched by every switch on its way,
+// and no two by one of them in a row.
 struct alignas(64) Frame {
   static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH; no XRC yet
 

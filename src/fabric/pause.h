@@ -1,7 +1,7 @@
 #pragma once
 
-// Which classes of a port the neighbour has stopped, and until when (IEEE 802.1Qbb, 802.3 annex 31D):
-// a pause holds for the time that it names, unless it is renewed or ended before.
+// Which classes of a port the neighbour has stopped, and until when (IEEE 802.1Qbb, 802.3 annex
+// 31D): a pause holds for the time that it names, unless it is renewed or ended before.
 
 #include <array>
 #include <cstdint>

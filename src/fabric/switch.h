@@ -6,8 +6,8 @@
 //
 // Memory is accounted by where a frame came in, since that is who can be asked to stop:
 //   none     nobody is asked; a frame that finds no room is lost
-//   pfc      each port and class may fill its share of the memory, asks its neighbour to stop beyond
-//            that, and has headroom for what arrives until the neighbour has stopped
+//   pfc      each port and class may fill its share of the memory, asks its neighbour to stop
+//            beyond that, and has headroom for what arrives until the neighbour has stopped
 //            (IEEE 802.1Qbb)
 //   credits  each port and virtual lane has memory of its own, and the neighbour sends only what it
 //            was told fits (IBTA 7.9)
@@ -51,23 +51,24 @@ struct SwitchSettings {
   PathChoice path_choice = PathChoice::flow;
   Time flowlet_gap = Time::microseconds(50);
   std::uint64_t buffer_bytes = 32'000'000;  // shared by all ports
-  // pfc: a port and class is asked to stop above this many bytes, or, if 0, above `alpha` times what
-  // is left of the shared memory (Choudhury and Hahne 1998); and to go on `xon_gap_bytes` below.
+  // pfc: a port and class is asked to stop above this many bytes, or, if 0, above `alpha` times
+  // what is left of the shared memory (Choudhury and Hahne 1998); and to go on `xon_gap_bytes`
+  // below.
   std::uint32_t xoff_bytes = 0;
   double alpha = 0.125;
   std::uint32_t xon_gap_bytes = 2 * 4'178;
   std::uint32_t headroom_bytes = 100'000;  // of each port and class, beside the shared memory
   std::uint8_t lossless_classes = 0xFF;    // those that PFC protects
   std::uint32_t pause_quanta = pause_quanta_max;  // what a request to stop asks for, until renewed
-  // A class that its neighbour has kept stopped for so long loses what waits for it, and what comes,
-  // until it may go on: one stuck adapter must not stop a fabric. Zero: no such watchdog.
+  // A class that its neighbour has kept stopped for so long loses what waits for it, and what
+  // comes, until it may go on: one stuck adapter must not stop a fabric. Zero: no such watchdog.
   Time watchdog;
   std::uint32_t lossy_queue_bytes = 0;  // most of one queue of a lossy class; 0: alpha's share
   std::uint32_t lane_buffer_bytes =
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
-  // What share of a link a class gets, in bytes a round (deficit round robin, Shreedhar and Varghese
-  // 1995); 0: before all that have a share, the highest class first.
+  // What share of a link a class gets, in bytes a round (deficit round robin, Shreedhar and
+  // Varghese 1995); 0: before all that have a share, the highest class first.
   std::array<std::uint32_t, classes> quantum_bytes = {4'200, 4'200, 4'200, 4'200,
                                                       4'200, 4'200, 0,     0};
 };
@@ -94,8 +95,8 @@ class Switch {
   Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t ports,
          std::uint64_t seed, FramePool& frames);
 
-  // A whole frame has come in, or as much of it as its way needs. Returns the port in whose queue it
-  // now waits; no_port: it was dropped, and is the caller's to give back.
+  // A whole frame has come in, or as much of it as its way needs. Returns the port in whose queue
+  // it now waits; no_port: it was dropped, and is the caller's to give back.
   std::uint16_t receive(Time now, std::uint16_t in_port, FrameRef ref,
                         std::span<const std::uint16_t> candidates);
   // The same where the way is known.

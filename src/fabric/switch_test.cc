@@ -168,7 +168,8 @@ TEST(SwitchMemory, DynamicThresholdIsAlphaTimesWhatIsLeft) {
   EXPECT_EQ(bench.told(), "");
   bench.arrive(0, 1, 1'000);
   EXPECT_EQ(bench.told(), "0:1/0 ");
-  // Another port: (9,000 - 3,000) / 2 = 3,000 for its first, 2,500 for its second, 2,000 for its third.
+  // Another port: (9,000 - 3,000) / 2 = 3,000 for its first, 2,500 for its second,
+  // 2,000 for its third.
   for (int i = 0; i < 2; ++i) bench.arrive(2, 1, 1'000);
   EXPECT_EQ(bench.told(), "");
   bench.arrive(2, 1, 1'000);

@@ -176,7 +176,8 @@ Time sum(TableReader& table, std::span<const std::string_view> parts) {
 }
 
 Delays read_delays(TableReader& table) {
-  // An acknowledgement is of the adapter's own making: it waits for no doorbell and fetches nothing.
+  // An acknowledgement is of the adapter's own making: it waits for
+  // no doorbell and fetches nothing.
   constexpr std::array<std::string_view, 3> post = {"doorbell", "request_fetch", "payload_fetch"};
   constexpr std::array<std::string_view, 1> adapter = {"adapter"};
   constexpr std::array<std::string_view, 3> completion = {"payload_write", "completion_write",

@@ -64,8 +64,8 @@ Result<Flows> ring(TableReader& table, std::uint32_t hosts, Time start) {
   settings.rings = static_cast<std::uint32_t>(table.integer("rings", 1, 1, 1'024));
   settings.chunks = static_cast<std::uint32_t>(table.integer("chunks", 1, 1, 1'024));
   settings.start = start;
-  // As many rings side by side as rails, through the hosts of one rail each: what is on several rails
-  // of one server is summed within it, which is not the network's.
+  // As many rings side by side as rails, through the hosts of one rail each: what is on several
+  // rails of one server is summed within it, which is not the network's.
   const auto rails = static_cast<std::uint32_t>(table.integer("rails", 1, 1, hosts));
   if (hosts % rails != 0) return Error{fmt::format("rails must divide {}, the hosts", hosts)};
   Flows flows;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Chosen nodes' frames as a pcapng file, with every header that they would have on a wire. A ghost's
-// payload is zeros, and its ICRC theirs.
+// Chosen nodes' frames as a pcapng file, with every header that they would have on a wire. A
+// ghost's payload is zeros, and its ICRC theirs.
 
 #include <cstdint>
 #include <fstream>

@@ -99,7 +99,8 @@ TEST(Headroom, ByHand) {
   // Three frames of 4,096 + 44 + 4 + 46 + 20, a PFC frame of 84, two times 1 us at 12.5 bytes a ns.
   NetworkSettings settings;
   EXPECT_EQ(headroom_needed(sim::star(2, 100 * gbps), settings), 3 * 4'210 + 84 + 25'000 + 1);
-  // A host takes 700 ns to hear it, and what it sends takes 400; the switch takes 500 to know of it.
+  // A host takes 700 ns to hear it, and what it sends takes 400;
+  // the switch takes 500 to know of it.
   settings.switch_latency = Time::nanoseconds(500);
   settings.host.receive_delay = Time::nanoseconds(700);
   settings.host.send_delay = Time::nanoseconds(400);

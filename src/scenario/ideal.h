@@ -19,8 +19,8 @@ class IdealTimes {
   IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
              const fabric::Routes& routes, const sim::NetworkSettings& settings);
 
-  // From its post until the last acknowledgement is there, by the first of its routes: its frames as
-  // closely as the links let them follow one another, and the last acknowledgement's way back.
+  // From its post until the last acknowledgement is there, by the first of its routes: its frames
+  // as closely as the links let them follow one another, and the last acknowledgement's way back.
   Time of(const workload::Flow& flow) const;
 
  private:

@@ -41,8 +41,8 @@ file = "f.csv"
 )";
 
 TEST(Run, AFlowsTimesAndItsLinksCounts) {
-  // 10,000 bytes at 80 ps a byte: 4,194 + 4,178 + 1,890 (1,808 and 82) bytes; the first again on the
-  // second link; two links of 1 us. Back: 86 bytes twice.
+  // 10,000 bytes at 80 ps a byte: 4,194 + 4,178 + 1,890 (1,808 and 82) bytes; the first again on
+  // the second link; two links of 1 us. Back: 86 bytes twice.
   //   (10,262 + 4,194) x 80 + 2,000,000 + 2 x 6,880 + 2,000,000 = 5,170,240 ps
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,10000,7.5\n");

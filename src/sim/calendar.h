@@ -1,11 +1,11 @@
 #pragma once
 
 // What is to happen, in the order in which it does: by time, then place, then datum. No two events
-// are equal in all of these, so the order depends on nothing else: not on when an event was planned,
-// nor on how the calendar is laid out.
+// are equal in all of these, so the order depends on nothing else: not on when an event was
+// planned, nor on how the calendar is laid out.
 //
-// A calendar queue (Brown 1988). A day's events lie in blocks, unsorted, and are sorted when the day
-// comes. A bitmap skips empty days. What lies beyond the calendar's year waits in a heap, which
+// A calendar queue (Brown 1988). A day's events lie in blocks, unsorted, and are sorted when the
+// day comes. A bitmap skips empty days. What lies beyond the calendar's year waits in a heap, which
 // timeouts use and packets do not. Every operation takes constant time while a day holds some tens
 // of events.
 

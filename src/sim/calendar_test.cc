@@ -84,7 +84,8 @@ TEST(Calendar, EventsAtOneTimeComeByPlaceThenByDatum) {
 }
 
 TEST(Calendar, AnEventMayComeBeforeOneThatWasLookedAt) {
-  // Looking for the next event turns the calendar to its day; the application then adds earlier ones.
+  // Looking for the next event turns the calendar to its day;
+  // the application then adds earlier ones.
   Pair pair(Time::nanoseconds(1));
   pair.add({1'000'000'000, 1, 1});
   EXPECT_EQ(pair.calendar.next(), 1'000'000'000);

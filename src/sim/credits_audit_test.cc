@@ -1,5 +1,5 @@
-// InfiniBand's credits, kept by a second bookkeeper that knows nothing of the first: it sees what is
-// put on the links, and holds the network to the rules of IBTA 7.9.
+// InfiniBand's credits, kept by a second bookkeeper that knows nothing of the first: it sees what
+// is put on the links, and holds the network to the rules of IBTA 7.9.
 //
 // For each direction of a link and each lane, at every instant:
 //   blocks sent in all - blocks released in all = blocks under way + blocks held

@@ -115,7 +115,8 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     port.delay = link.delay.ps + settings_.fec_delay.ps +
                  (is_host(from) ? settings_.host.send_delay.ps : 0) +
                  (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
-    // What comes in slower than it may leave is stored: else its end would leave before it is there.
+    // What comes in slower than it may leave is stored:
+    // else its end would leave before it is there.
     port.peer_cuts_through =
         settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
   };
@@ -495,8 +496,8 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   return ref;
 }
 
-// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits, the power by squaring,
-// which has the same bits on every machine.
+// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits, the power by
+// squaring, which has the same bits on every machine.
 bool Network::is_damaged(std::uint32_t node, std::uint32_t bytes) {
   double whole = 1;
   double factor = 1 - settings_.bit_error_rate;

@@ -8,9 +8,9 @@
 // event, its arrival, where it finds its port free, and a second one, the port's becoming free,
 // where it has to wait.
 //
-// A run is a function of its topology, settings and of what the caller does. Nothing is global, each
-// node draws from a random stream of its own, and events at the same time are ordered by where they
-// happen.
+// A run is a function of its topology, settings and of what the caller does. Nothing is global,
+// each node draws from a random stream of its own, and events at the same time are ordered by where
+// they happen.
 
 #include <cstdint>
 #include <functional>
@@ -34,8 +34,8 @@ namespace tulle::sim {
 enum class LinkLayer : std::uint8_t { ethernet, infiniband };
 
 struct HostSettings {
-  // In the adapter, of every frame: from what made it send to the first bit on the wire, and from the
-  // last bit off the wire to its having acted on it.
+  // In the adapter, of every frame: from what made it send to the first bit on the wire, and from
+  // the last bit off the wire to its having acted on it.
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
@@ -45,8 +45,8 @@ struct HostSettings {
 struct NetworkSettings {
   std::uint64_t seed = 1;
   LinkLayer link_layer = LinkLayer::ethernet;
-  // Both as a switch's data sheet gives them: from the first bit in to the first bit out of an empty
-  // switch, cut-through; what storing and forwarding adds is the frame's own length.
+  // Both as a switch's data sheet gives them: from the first bit in to the first bit out of an
+  // empty switch, cut-through; what storing and forwarding adds is the frame's own length.
   Time switch_latency;
   bool cut_through = false;
   // What forward error correction adds to every link's delay (IEEE 802.3 clause 91: some 100 ns for

@@ -2,8 +2,8 @@
 //
 // RoCE v2 puts around a payload: BTH 12, ICRC 4, Ethernet 14 + 4, IPv4 20, UDP 8 (stored: 62), and
 // preamble 8, gap 12 (on a link: 82); the first or only packet of a WRITE has RETH 16 more. An
-// acknowledgement is BTH 12, AETH 4, ICRC 4: 66 stored, 86 on a link. InfiniBand: BTH 12, ICRC 4, LRH
-// 8, VCRC 2 (26), two symbols (28); an acknowledgement 30, on a link 32.
+// acknowledgement is BTH 12, AETH 4, ICRC 4: 66 stored, 86 on a link. InfiniBand: BTH 12, ICRC 4,
+// LRH 8, VCRC 2 (26), two symbols (28); an acknowledgement 30, on a link 32.
 
 #include "sim/network.h"
 
@@ -55,8 +55,9 @@ Time one_message(const fabric::Topology& topology, const NetworkSettings& settin
 }
 
 TEST(Physics, OnePacketOverOneSwitch) {
-  // 1,000 bytes at 100 Gb/s, 80 ps a byte: data 1,000 + 82 + 16 = 1,098 bytes, 87,840 ps a link; the
-  // acknowledgement 86 bytes, 6,880 ps. Links of 1 us, a switch of 300 ns, adapters of 200 and 100.
+  // 1,000 bytes at 100 Gb/s, 80 ps a byte: data 1,000 + 82 + 16 = 1,098 bytes, 87,840 ps a link;
+  // the acknowledgement 86 bytes, 6,880 ps. Links of 1 us, a switch of 300 ns,
+  // adapters of 200 and 100.
   NetworkSettings settings = plain();
   settings.switch_latency = Time::nanoseconds(300);
   settings.host.send_delay = Time::nanoseconds(200);
@@ -143,8 +144,8 @@ TEST_P(PhysicsOf, AMessageOfSeveralPackets) {
   settings.host.receive_delay = Time{99'999};
   const std::int64_t links = c.switches + 1;
   const std::int64_t delays = 201'001 + 99'999 + links * 500'000 + c.switches * 123'457;
-  // The first frame is the longest, and all others follow it closely: stored and forwarded, it takes
-  // its time on every link, and they take theirs on the last.
+  // The first frame is the longest, and all others follow it closely: stored and forwarded, it
+  // takes its time on every link, and they take theirs on the last.
   const std::int64_t further = c.cut_through ? 0 : links - 1;
   const std::int64_t there = delays + first + middle + last + further * first;
   const std::int64_t back = delays + acknowledgement + further * acknowledgement;
@@ -190,8 +191,8 @@ TEST(Physics, CreditsForARoundTripKeepALinkBusy) {
   NetworkSettings settings = plain(LinkLayer::infiniband);
   const Time end =
       one_message(star(2, 200 * gbps, Time::nanoseconds(100)), settings, 1'000 * 4'096);
-  // An update of 8 bytes goes back for every 8 frames, 520 blocks. The last frame is the 125th such,
-  // so that an update leaves before the last acknowledgement on either link.
+  // An update of 8 bytes goes back for every 8 frames, 520 blocks. The last frame is the 125th
+  // such, so that an update leaves before the last acknowledgement on either link.
   EXPECT_EQ(end.ps, (16 + 1'000 * 4'124 + 4'124 + 16) * 40 + 2 * (8 + 32) * 40 + 4 * 100'000);
 }
 
@@ -266,8 +267,8 @@ TEST_P(Sharing, FlowsToOneHostAreTreatedAlike) {
       bytes += shares.back() * 16'384;
     }
     EXPECT_GT(jain(shares), 0.99) << senders << " senders";
-    // Together they have the link: 16,384 of 16 + 4 x 4,178 bytes (InfiniBand: 4,124); the first and
-    // the last of 2 ms are lost on the way, and the last messages are not whole.
+    // Together they have the link: 16,384 of 16 + 4 x 4,178 bytes (InfiniBand: 4,124); the first
+    // and the last of 2 ms are lost on the way, and the last messages are not whole.
     const double of_link = GetParam() == LinkLayer::ethernet ? 16'728.0 : 16'512.0;
     EXPECT_GT(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 0.975) << senders << " senders";
     EXPECT_LE(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 1.0);
@@ -386,8 +387,8 @@ TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {
   // happens at host 1: its timer alone can help. At 100 Gb/s, without delays:
   //   hosts 2 and 4 send 4,000 + 98 bytes to host 3 at once: both in the switch at 327,840; the
   //   second waits there, 4,078 bytes, until 655,680
-  //   host 0's 100 + 98 bytes, from 300,000, are at host 1 at 331,680; its acknowledgement takes the
-  //   port until 338,560
+  //   host 0's 100 + 98 bytes, from 300,000, are at host 1 at 331,680; its acknowledgement takes
+  //   the port until 338,560
   //   host 1's 1,000 + 98 bytes are in the switch at 426,400, which is to hold 4,078 + 1,078
   NetworkSettings settings = plain();
   settings.switches.flow_control = fabric::FlowControl::none;

@@ -110,10 +110,10 @@ struct JitterSettings {
 };
 Result<void> add_jitter(Flows& flows, const JitterSettings& settings);
 
-// Cuts each flow into `parts` of nearly the same length, each a flow of its own beside the others, as
-// applications do that share a message among several queue pairs. A part waits for the same part of
-// what its flow waits for. A flow of fewer bytes than parts becomes as many as it has bytes. Returns
-// where each flow's parts begin, and their number in all.
+// Cuts each flow into `parts` of nearly the same length, each a flow of its own beside the others,
+// as applications do that share a message among several queue pairs. A part waits for the same part
+// of what its flow waits for. A flow of fewer bytes than parts becomes as many as it has bytes.
+// Returns where each flow's parts begin, and their number in all.
 Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts);
 
 // Puts `more` behind `flows`; what waits in `more` still waits for the same flow.

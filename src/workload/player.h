@@ -37,7 +37,8 @@ struct PlayerSettings {
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;
   // What lies between an application and its adapter: from the call to the adapter's having the
-  // request and its first bytes, and from the adapter's having acted to the application's seeing it.
+  // request and its first bytes, and from the adapter's having acted to the application's seeing
+  // it.
   Time post_delay;
   Time completion_delay;
   bool notify = false;  // every receiver is told, so that arrivals are known
