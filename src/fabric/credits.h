@@ -41,6 +41,9 @@ class CreditReceiver {
   }
   // Blocks by which the limit has moved since it was last told.
   std::uint32_t untold() const { return (limit() - told_) & credit_mask; }
+  // Whether that is enough to tell of: a quarter of the lane's memory, so that the rest keeps the
+  // link busy meanwhile.
+  bool is_worth_telling(std::uint32_t buffer_blocks) const { return untold() * 4 >= buffer_blocks; }
   std::uint16_t tell() { return told_ = limit(); }
   std::uint32_t free_blocks() const { return free_; }
 

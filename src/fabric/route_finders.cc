@@ -69,22 +69,36 @@ PortSets::PortSets(const Topology& topology) {
   words_.resize(first_.back());
 }
 
-void ShortestFinder::find(std::uint32_t destination, PortSets& ports) {
-  distance_.assign(graph_.size(), unreachable);
-  queue_.clear();
-  distance_[destination] = 0;
-  queue_.push_back(destination);
-  for (std::size_t i = 0; i < queue_.size(); ++i) {
-    const std::uint32_t node = queue_[i];
-    const std::uint32_t farther = distance_[node] + 1;
-    for (const SwitchGraph::Edge& edge : graph_.edges(node)) {
-      if (distance_[edge.to] == unreachable) {
-        distance_[edge.to] = farther;
-        queue_.push_back(edge.to);
+namespace {
+
+// Breadth first from a destination, against the edges: how far each node is, and by which of its
+// ports it comes one closer. `distance` is unreachable everywhere, and stays so where no edge leads.
+template <typename EdgesOf>
+void spread(std::uint32_t destination, EdgesOf edges_of, std::vector<std::uint32_t>& distance,
+            std::vector<std::uint32_t>& queue, PortSets& ports) {
+  queue.clear();
+  distance[destination] = 0;
+  queue.push_back(destination);
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    const std::uint32_t node = queue[i];
+    const std::uint32_t farther = distance[node] + 1;
+    for (const SwitchGraph::Edge& edge : edges_of(node)) {
+      if (distance[edge.to] == unreachable) {
+        distance[edge.to] = farther;
+        queue.push_back(edge.to);
       }
-      if (distance_[edge.to] == farther) ports.add(edge.to, edge.to_port);
+      if (distance[edge.to] == farther) ports.add(edge.to, edge.to_port);
     }
   }
+}
+
+}  // namespace
+
+void ShortestFinder::find(std::uint32_t destination, PortSets& ports) {
+  distance_.assign(graph_.size(), unreachable);
+  spread(
+      destination, [this](std::uint32_t node) { return graph_.edges(node); }, distance_, queue_,
+      ports);
 }
 
 // Switches are ordered by their distance from the roots, then by number; a link leads up to the
@@ -111,20 +125,8 @@ UpDownFinder::UpDownFinder(const SwitchGraph& graph, std::span<const std::uint32
 // of the route is shortest.
 void UpDownFinder::find(std::uint32_t destination, PortSets& ports) {
   distance_.assign(top_down_.size(), unreachable);
-  queue_.clear();
-  distance_[destination] = 0;
-  queue_.push_back(destination);
-  for (std::size_t i = 0; i < queue_.size(); ++i) {
-    const std::uint32_t node = queue_[i];
-    const std::uint32_t farther = distance_[node] + 1;
-    for (const SwitchGraph::Edge& edge : up(node)) {
-      if (distance_[edge.to] == unreachable) {
-        distance_[edge.to] = farther;
-        queue_.push_back(edge.to);
-      }
-      if (distance_[edge.to] == farther) ports.add(edge.to, edge.to_port);
-    }
-  }
+  spread(
+      destination, [this](std::uint32_t node) { return up(node); }, distance_, queue_, ports);
   const std::size_t downward = queue_.size();
   if (downward == top_down_.size()) return;
 

@@ -7,9 +7,6 @@
 namespace tulle::fabric {
 namespace {
 
-// Updates are sent for no less than this part of a lane's memory: a quarter of it, so that the rest
-// keeps the link busy meanwhile.
-constexpr std::uint32_t parts_of_lane_per_update = 4;
 constexpr std::size_t flowlets = 4'096;
 
 // MurmurHash3's finaliser (Appleby): every bit of the input changes every bit of the output.
@@ -251,7 +248,7 @@ void Switch::release_credits(const Frame& frame) {
 void Switch::tell_credits(std::uint16_t in_port, std::uint32_t lane) {
   const std::uint32_t blocks = settings_->lane_buffer_bytes / credit_block_bytes;
   const CreditReceiver& receiver = credits_[in_port * classes + lane].receiver;
-  if (receiver.untold() * parts_of_lane_per_update >= blocks) talk(in_port, bit(lane));
+  if (receiver.is_worth_telling(blocks)) talk(in_port, bit(lane));
 }
 
 // --- control messages ---

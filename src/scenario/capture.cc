@@ -91,11 +91,7 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
   const fabric::Frame& frame = *sending.frame;
   static constexpr std::array<std::byte, 4'096> zeros{};
   const std::span<const std::byte> payload = std::span(zeros).first(frame.payload_bytes);
-  wire::IpUdp ip;
-  ip.source = sim::Network::gid_of(frame.source);
-  ip.destination = sim::Network::gid_of(frame.destination);
-  ip.source_port = frame.source_port;
-  ip.traffic_class = frame.traffic_class;
+  wire::IpUdp ip = sim::Network::ip_of(frame);
   wire::Packet packet;
   static_cast<void>(wire::decode(std::span(frame.header).first(frame.header_bytes), packet));
   link::Frame framed;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 
+#include "scenario/outcome_test.h"
 #include "scenario/results.h"
 #include "scenario/run.h"
 
@@ -106,26 +107,10 @@ chunks = 2
 )"},
 };
 
-Outcome outcome_of(const Case& c, std::vector<std::string> set = {}) {
-  auto scenario = Scenario::parse(c.text, c.name, "", std::move(set));
-  if (!scenario) {
-    ADD_FAILURE() << scenario.error().message;
-    return {};
-  }
-  auto setup = scenario->build(0);
-  if (!setup) {
-    ADD_FAILURE() << setup.error().message;
-    return {};
-  }
-  auto run = Run::prepare(std::move(*setup));
-  (*run)->run([](const Progress&) { return true; });
-  return (*run)->outcome();
-}
-
 // All that is written of a run, less its seed's number; how many events it took is the simulator's
 // own affair.
 std::string results_of(const Case& c, std::vector<std::string> set = {}) {
-  Outcome outcome = outcome_of(c, set);
+  Outcome outcome = outcome_of(c.text, "", set);
   EXPECT_GT(outcome.finished, 0u) << c.name;
   outcome.events = outcome.seed = 0;
   auto scenario = Scenario::parse(c.text, c.name, "", {});

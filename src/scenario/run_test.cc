@@ -9,27 +9,11 @@
 #include <set>
 
 #include "scenario/folder_test.h"
+#include "scenario/outcome_test.h"
 #include "scenario/results.h"
 
 namespace tulle::scenario {
 namespace {
-
-Outcome outcome_of(const std::string& text, const std::string& folder = "",
-                   std::vector<std::string> set = {}) {
-  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
-  if (!scenario) {
-    ADD_FAILURE() << scenario.error().message;
-    return {};
-  }
-  auto setup = scenario->build(0);
-  if (!setup) {
-    ADD_FAILURE() << setup.error().message;
-    return {};
-  }
-  auto run = Run::prepare(std::move(*setup));
-  (*run)->run([](const Progress&) { return true; });
-  return (*run)->outcome();
-}
 
 constexpr char two_hosts[] = R"([topology]
 kind = "single-switch"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "wire/ip_udp.h"
+#include "base/power.h"
 
 namespace tulle::sim {
 
@@ -14,9 +14,6 @@ using fabric::FrameRef;
 using fabric::no_frame;
 
 namespace {
-
-// A host tells of what it has taken in when it is this part of a lane's memory.
-constexpr std::uint32_t parts_of_lane_per_update = 4;
 
 // Of an event's place, the low bits are its kind, the others the port's index.
 constexpr unsigned kind_bits = 3;
@@ -308,19 +305,23 @@ std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
 void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
   const Frame& frame = frames_[ref];
+  wire::Packet packet;
+  const wire::Decoded decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
+  TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
+  host.adapter.handle_packet(now_, packet, {nullptr, frame.payload_bytes}, ip_of(frame));
+  if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frame);
+  frames_.give(ref);
+  attend(number);
+}
+
+wire::IpUdp Network::ip_of(const Frame& frame) {
   wire::IpUdp ip;
   ip.source = gid_of(frame.source);
   ip.destination = gid_of(frame.destination);
   ip.source_port = frame.source_port;
   ip.traffic_class = frame.traffic_class;
-  wire::Packet packet;
-  const wire::Decoded decoded =
-      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
-  TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  host.adapter.handle_packet(now_, packet, {nullptr, frame.payload_bytes}, ip);
-  if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frame);
-  frames_.give(ref);
-  attend(number);
+  return ip;
 }
 
 void Network::handle_control(std::uint32_t node, std::uint16_t port, Control control) {
@@ -496,14 +497,9 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   return ref;
 }
 
-// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits, the power by
-// squaring, which has the same bits on every machine.
+// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits.
 bool Network::is_damaged(std::uint32_t node, std::uint32_t bytes) {
-  double whole = 1;
-  double factor = 1 - settings_.bit_error_rate;
-  for (std::uint32_t bits = bytes * 8; bits > 0; bits >>= 1, factor *= factor) {
-    if ((bits & 1) != 0) whole *= factor;
-  }
+  const double whole = power(1 - settings_.bit_error_rate, std::int64_t{bytes} * 8);
   return !noise_[node].chance(whole);
 }
 
@@ -512,7 +508,7 @@ void Network::take_in(Host& host, const Frame& frame) {
   fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
   receiver.received(frame.buffer_bytes);
   receiver.released(frame.buffer_bytes);
-  if (receiver.untold() * parts_of_lane_per_update >= receiver.free_blocks()) {
+  if (receiver.is_worth_telling(receiver.free_blocks())) {
     host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
   }
 }

@@ -28,6 +28,7 @@
 #include "fabric/topology.h"
 #include "link/overhead.h"
 #include "sim/calendar.h"
+#include "wire/ip_udp.h"
 
 namespace tulle::sim {
 
@@ -91,6 +92,8 @@ class Network {
   device::Adapter& adapter(std::uint32_t host) { return hosts_[host].adapter; }
   const device::Adapter& adapter(std::uint32_t host) const { return hosts_[host].adapter; }
   static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
+  // The IP and UDP headers of a frame, which it does not carry.
+  static wire::IpUdp ip_of(const fabric::Frame& frame);
   Time now() const { return now_; }
 
   // To be called when the application has given a host something to do.

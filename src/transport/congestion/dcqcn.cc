@@ -2,19 +2,9 @@
 
 #include <algorithm>
 
+#include "base/power.h"
+
 namespace tulle::transport::congestion {
-namespace {
-
-// By squaring: the same bits on every machine, which the C library's pow() does not promise.
-double power(double base, std::int64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent >>= 1, base *= base) {
-    if ((exponent & 1) != 0) result *= base;
-  }
-  return result;
-}
-
-}  // namespace
 
 void Dcqcn::notified(Time now) {
   if (next_alpha_.is_never()) {

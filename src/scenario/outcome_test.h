@@ -1,0 +1,33 @@
+#pragma once
+
+// For tests: what the first variant of a scenario's text comes to.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scenario/run.h"
+#include "scenario/scenario.h"
+
+namespace tulle::scenario {
+
+inline Outcome outcome_of(const std::string& text, const std::string& folder = "",
+                          std::vector<std::string> set = {}) {
+  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  if (!scenario) {
+    ADD_FAILURE() << scenario.error().message;
+    return {};
+  }
+  auto setup = scenario->build(0);
+  if (!setup) {
+    ADD_FAILURE() << setup.error().message;
+    return {};
+  }
+  auto run = Run::prepare(std::move(*setup));
+  (*run)->run([](const Progress&) { return true; });
+  return (*run)->outcome();
+}
+
+}  // namespace tulle::scenario
