@@ -228,7 +228,7 @@ class Adapter {
   verbs::VerbsStatus check(const transport::QueuePairInit& init) const;
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
-  QpNumber unused_qp_number();
+  QpNumber unused_qp_number(std::uint32_t hint);
   void address(const transport::QueuePair& qp, Datagram& out) const;
 
   // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an

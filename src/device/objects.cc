@@ -204,7 +204,8 @@ VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
 }
 
 // The next number in turn, so that one that was given back is not soon given again (IBTA 10.2.4.3).
-QpNumber Adapter::unused_qp_number() {
+QpNumber Adapter::unused_qp_number(std::uint32_t hint) {
+  if (hint != 0) next_qp_offset_ = hint % configuration_.qp_count;
   for (;;) {
     const QpNumber number{configuration_.first_qp.value + next_qp_offset_};
     next_qp_offset_ = (next_qp_offset_ + 1) % configuration_.qp_count;
@@ -217,7 +218,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   if (status != VerbsStatus::ok) return nullptr;
   transport::QueuePairInit init = asked;
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
-  const QpNumber number = unused_qp_number();
+  const QpNumber number = unused_qp_number(asked.number_hint);
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
   ++init.pd->users;

@@ -109,8 +109,9 @@ chunks = 2
 
 // All that is written of a run, less its seed's number; how many events it took is the simulator's
 // own affair.
-std::string results_of(const Case& c, std::vector<std::string> set = {}) {
-  Outcome outcome = outcome_of(c.text, "", set);
+std::string results_of(const Case& c, std::vector<std::string> set = {},
+                       bool order_by_time = false) {
+  Outcome outcome = outcome_of(c.text, "", set, order_by_time);
   EXPECT_GT(outcome.finished, 0u) << c.name;
   outcome.events = outcome.seed = 0;
   auto scenario = Scenario::parse(c.text, c.name, "", {});
@@ -130,6 +131,15 @@ constexpr char digests_path[] = TULLE_TEST_DATA "/sim_digests.txt";
 
 TEST(Determinism, TwiceInOneProcess) {
   for (const Case& c : cases) EXPECT_EQ(results_of(c), results_of(c)) << c.name;
+}
+
+TEST(Determinism, NodesInTurnsOrAllInTheOrderOfTime) {
+  for (const Case& c : cases) {
+    for (const char* seed : {"seed = 1", "seed = 2", "seed = 3"}) {
+      const bool same = results_of(c, {seed}) == results_of(c, {seed}, true);
+      EXPECT_TRUE(same) << c.name << ", " << seed;
+    }
+  }
 }
 
 TEST(Determinism, AnotherSeedIsAnotherRun) {

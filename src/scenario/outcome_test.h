@@ -14,7 +14,7 @@
 namespace tulle::scenario {
 
 inline Outcome outcome_of(const std::string& text, const std::string& folder = "",
-                          std::vector<std::string> set = {}) {
+                          std::vector<std::string> set = {}, bool order_by_time = false) {
   auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
   if (!scenario) {
     ADD_FAILURE() << scenario.error().message;
@@ -26,6 +26,7 @@ inline Outcome outcome_of(const std::string& text, const std::string& folder = "
     return {};
   }
   auto run = Run::prepare(std::move(*setup));
+  if (order_by_time) (*run)->order_by_time();
   (*run)->run([](const Progress&) { return true; });
   return (*run)->outcome();
 }

@@ -30,7 +30,7 @@ workload::Stage stage_of(sim::Network& network) {
           [&network](Time at, std::uint32_t host, std::uint32_t token) {
             network.alarm(at, host, token);
           },
-          sim::Network::gid_of};
+          sim::Network::gid_of, network.lookahead()};
 }
 
 }  // namespace
@@ -55,11 +55,20 @@ void Run::show_to(Capture& capture) {
   network_.on_send([&capture](const sim::Sending& sending) { capture.sends(sending); });
 }
 
+// Flows are only counted where all nodes have come to the same time.
 void Run::run(const OnProgress& on_progress) {
-  std::uint64_t steps = 0;
-  Time next_slice = slice;
-  while (player_.finished() + player_.failed() < setup_.flows.size()) {
-    const Time until = std::min(next_slice, setup_.stop_at);
+  Time until = std::min(slice, setup_.stop_at);
+  while (play(until, on_progress) && on_progress(progress())) {
+    const Time next = network_.next_event();
+    const bool done = player_.finished() + player_.failed() == setup_.flows.size();
+    if (done || next.is_never() || next > setup_.stop_at) return;
+    until = std::min(next + slice, setup_.stop_at);
+  }
+}
+
+// False: it is to stop.
+bool Run::play(Time until, const OnProgress& on_progress) {
+  for (std::uint64_t steps = 1;; ++steps) {
     const sim::NetworkEvent event = network_.run(until);
     switch (event.kind) {
       case sim::NetworkEvent::Kind::alarm:
@@ -69,13 +78,9 @@ void Run::run(const OnProgress& on_progress) {
         player_.handle_completions(network_.now(), event.host);
         break;
       case sim::NetworkEvent::Kind::nothing:
-        if (network_.next_event() > setup_.stop_at || network_.next_event().is_never()) return;
-        next_slice = network_.next_event() + slice;
-        break;
+        return true;
     }
-    const bool look =
-        event.kind == sim::NetworkEvent::Kind::nothing || ++steps % steps_between_progress == 0;
-    if (look && !on_progress(progress())) return;
+    if (steps % steps_between_progress == 0 && !on_progress(progress())) return false;
   }
 }
 

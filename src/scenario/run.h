@@ -93,12 +93,15 @@ class Run {
   static Result<std::unique_ptr<Run>> prepare(Setup setup);
   // Every frame that leaves is shown to the capture, which must outlive the run.
   void show_to(Capture& capture);
+  // All hosts and switches in the order of time, and not in turns: slower, and the same comes of it.
+  void order_by_time() { network_.order_by_time(); }
   // Until all flows are done, nothing is left to happen, or it is to stop.
   void run(const OnProgress& on_progress);
   Outcome outcome() const;
 
  private:
   Run(Setup setup, fabric::Routes routes);
+  bool play(Time until, const OnProgress& on_progress);
   Progress progress() const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows(Outcome& outcome) const;

@@ -35,14 +35,25 @@ struct CalendarEvent {
 
 class Calendar {
  public:
-  // A day of about `day` is best when it holds some tens of events; it is rounded to a power of two
-  // of picoseconds.
-  explicit Calendar(Time day)
-      : shift_(static_cast<unsigned>(
-            std::bit_width(static_cast<std::uint64_t>(
-                std::clamp<std::int64_t>(day.ps, 1 << 6, std::int64_t{1} << 24))) -
-            1)) {
-    days_.fill(none);
+  static constexpr std::size_t long_year = 1 << 14;  // days
+
+  // A day of about `day` is best when it holds some events; it is rounded down to a power of two of
+  // picoseconds. `days`, of the year, is a power of two too, and at least 64.
+  explicit Calendar(Time day, std::size_t days = long_year)
+      : shift_(
+            static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(
+                                      std::clamp<std::int64_t>(day.ps, 1, std::int64_t{1} << 24))) -
+                                  1)),
+        days_(days, none),
+        marks_(days / 64) {
+    TULLE_CHECK(std::has_single_bit(days) && days >= 64);
+  }
+
+  // From now on nothing happens before `start`, which may lie before all that has been. The
+  // calendar must be empty.
+  void restart(Time start) {
+    TULLE_CHECK(size_ == 0);
+    today_ = (start.ps >> shift_) - 1;
   }
 
   bool empty() const { return size_ == 0; }
@@ -53,7 +64,7 @@ class Calendar {
     const std::int64_t day = event.at >> shift_;
     if (day <= today_) {
       insert_today(event);
-    } else if (day < today_ + static_cast<std::int64_t>(days)) {
+    } else if (day < today_ + year()) {
       insert(event, day);
     } else {
       far_.push_back(event);
@@ -92,7 +103,6 @@ class Calendar {
   }
 
  private:
-  static constexpr std::size_t days = 1 << 14;
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
   struct alignas(64) Block {
     std::uint32_t count = 0;
@@ -103,7 +113,10 @@ class Calendar {
   struct Later {  // a type of its own, so that sorting has it inline
     bool operator()(const CalendarEvent& a, const CalendarEvent& b) const { return b.before(a); }
   };
-  static std::size_t slot_of(std::int64_t day) { return static_cast<std::size_t>(day) % days; }
+  std::int64_t year() const { return static_cast<std::int64_t>(days_.size()); }
+  std::size_t slot_of(std::int64_t day) const {
+    return static_cast<std::size_t>(day) & (days_.size() - 1);
+  }
 
   // now_ is sorted with the earliest at its end.
   void insert_today(const CalendarEvent& event) {
@@ -142,7 +155,7 @@ class Calendar {
     TULLE_CHECK(size_ > 0);
     today_ = near_ > 0 ? next_marked_day() : far_.front().at >> shift_;
     // What has come within the year, now that it begins later.
-    while (!far_.empty() && far_.front().at >> shift_ < today_ + static_cast<std::int64_t>(days)) {
+    while (!far_.empty() && far_.front().at >> shift_ < today_ + year()) {
       std::pop_heap(far_.begin(), far_.end(), Later());
       const CalendarEvent event = far_.back();
       far_.pop_back();
@@ -157,11 +170,11 @@ class Calendar {
     std::size_t word = start / 64;
     std::uint64_t bits = marks_[word] >> (start % 64) << (start % 64);
     while (bits == 0) {
-      word = (word + 1) % marks_.size();
+      word = (word + 1) & (marks_.size() - 1);
       bits = marks_[word];
     }
     const std::size_t slot = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
-    return today_ + 1 + static_cast<std::int64_t>((slot + days - start) % days);
+    return today_ + 1 + static_cast<std::int64_t>((slot - start) & (days_.size() - 1));
   }
 
   void take_day() {
@@ -181,7 +194,7 @@ class Calendar {
     new_day_ = true;
     // The next days' blocks are on their way meanwhile.
     for (std::size_t ahead = 2; ahead <= 3; ++ahead) {
-      const std::uint32_t index = days_[(slot + ahead) % days];
+      const std::uint32_t index = days_[(slot + ahead) & (days_.size() - 1)];
       if (index == none) continue;
       __builtin_prefetch(&blocks_[index]);
       __builtin_prefetch(&blocks_[index].events[4]);
@@ -192,10 +205,10 @@ class Calendar {
   bool new_day_ = false;
   std::int64_t today_ = -1;
   std::uint64_t size_ = 0;
-  std::uint64_t near_ = 0;  // events in days_
-  std::vector<CalendarEvent> now_;
-  std::array<std::uint32_t, days> days_;  // the first block of each day
-  std::array<std::uint64_t, days / 64> marks_{};
+  std::uint64_t near_ = 0;           // events in days_
+  std::vector<CalendarEvent> now_;   // today's
+  std::vector<std::uint32_t> days_;  // the first block of each day
+  std::vector<std::uint64_t> marks_;
   std::vector<Block> blocks_;
   std::uint32_t free_ = none;
   std::vector<CalendarEvent> far_;

@@ -59,10 +59,7 @@ std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
 
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
                  const NetworkSettings& settings)
-    : settings_(settings),
-      routes_(routes),
-      hosts_(topology.hosts),
-      calendar_(std::make_unique<Calendar>(day_of(topology))) {
+    : settings_(settings), routes_(routes), hosts_(topology.hosts), day_(day_of(topology)) {
   const std::uint32_t nodes = topology.hosts + topology.switches;
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
     Host& added = hosts_.emplace_back(configuration_of(settings_, host));
@@ -96,6 +93,32 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (const fabric::Link& link : topology.links) connect(link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
+  set_up_rounds();
+}
+
+void Network::set_up_rounds() {
+  if (lookahead_ == Time::zero()) return order_by_time();
+  // Links of a kilometre and more would make of a round more than a cache holds.
+  constexpr Time longest = Time::microseconds(4);
+  const Time round = std::min(lookahead_, longest);
+  constexpr std::int64_t days_in_round = 256;
+  rounds_ = std::make_unique<Rounds>(round, static_cast<std::uint32_t>(first_port_.size()));
+  calendar_ = std::make_unique<Calendar>(Time{round.ps / days_in_round}, 2 * days_in_round);
+}
+
+void Network::order_by_time() {
+  if (turn_ == all_nodes) return;
+  TULLE_CHECK(turn_ == Rounds::no_node && events_ == 0);
+  turn_ = all_nodes;
+  turn_end_ = Time::never();
+  calendar_ = std::make_unique<Calendar>(day_);
+  if (rounds_ == nullptr) return;
+  while (rounds_->begin(Time::never())) {
+    for (std::uint32_t node; (node = rounds_->next_node()) != Rounds::no_node;) {
+      rounds_->take(node, [this](const CalendarEvent& event) { calendar_->add(event); });
+    }
+  }
+  rounds_.reset();
 }
 
 void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
@@ -116,6 +139,7 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     // else its end would leave before it is there.
     port.peer_cuts_through =
         settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
+    lookahead_ = std::min(lookahead_, Time{port.delay});
   };
   connect_one(link.a, link.a_port, link.b, link.b_port);
   connect_one(link.b, link.b_port, link.a, link.a_port);
@@ -170,11 +194,16 @@ void Network::alarm(Time at, std::uint32_t host, std::uint32_t token) {
 }
 
 NetworkEvent Network::run(Time until) {
-  while (!calendar_->empty()) {
-    if (calendar_->next() > until.ps) return {};
+  for (;;) {
+    if (calendar_->empty()) {
+      if (begin_turn(until)) continue;
+      now_ = latest_;
+      return {};
+    }
+    if (turn_ == all_nodes && calendar_->next() > until.ps) return {};
     const CalendarEvent event = calendar_->pop();
-    TULLE_CHECK(event.at >= now_.ps);
     now_ = Time{event.at};
+    latest_ = std::max(latest_, now_);
     ++events_;
     if (calendar_->take_new_day()) {
       calendar_->visit_tomorrow([this](const CalendarEvent& later) { prefetch_early(later); });
@@ -187,7 +216,35 @@ NetworkEvent Network::run(Time until) {
       return {NetworkEvent::Kind::host, port.node, 0};
     }
   }
-  return {};
+}
+
+// The turn of the next node that has something to do; false: nothing is left until then.
+bool Network::begin_turn(Time until) {
+  if (turn_ == all_nodes) return false;
+  turn_ = rounds_->next_node();
+  while (turn_ == Rounds::no_node) {
+    if (!rounds_->begin(until)) return false;
+    turn_ = rounds_->next_node();
+  }
+  turn_end_ = rounds_->end();
+  const std::uint32_t upcoming = rounds_->peek_node();
+  if (upcoming != Rounds::no_node) prefetch_node(upcoming);
+  calendar_->restart(rounds_->start());
+  rounds_->take(turn_, [this](const CalendarEvent& event) {
+    if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
+    calendar_->add(event);
+  });
+  return true;
+}
+
+void Network::prefetch_node(std::uint32_t node) {
+  rounds_->prefetch(node);
+  if (is_host(node)) hosts_[node].adapter.prefetch();
+}
+
+Time Network::next_event() {
+  const Time here = calendar_->empty() ? Time::never() : Time{calendar_->next()};
+  return turn_ == all_nodes ? here : std::min(here, rounds_->next());
 }
 
 // --- events ---
@@ -402,7 +459,13 @@ void Network::plan_deadline(std::uint32_t number) {
 void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
                    std::uint32_t datum) {
   const auto index = static_cast<std::uint32_t>(port_index(node, port));
-  calendar_->add({at, index << kind_bits | kind, datum});
+  const CalendarEvent event{at, index << kind_bits | kind, datum};
+  if ((node == turn_ || turn_ == all_nodes) && at < turn_end_.ps) {
+    calendar_->add(event);
+  } else {
+    TULLE_CHECK(turn_ == Rounds::no_node || node == turn_ || at >= turn_end_.ps);
+    rounds_->add(node, event);
+  }
 }
 
 // --- sending ---

@@ -11,6 +11,10 @@
 // A run is a function of its topology, settings and of what the caller does. Nothing is global,
 // each node draws from a random stream of its own, and events at the same time are ordered by where
 // they happen.
+//
+// Nodes take turns: each goes through its events of a round that is no longer than the shortest
+// link's delay, before which nothing that another does can reach it (see rounds.h). Who has to see
+// all that happens in the order of time asks for that; what happens is the same.
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +32,7 @@
 #include "fabric/topology.h"
 #include "link/overhead.h"
 #include "sim/calendar.h"
+#include "sim/rounds.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::sim {
@@ -94,20 +99,30 @@ class Network {
   static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
   // The IP and UDP headers of a frame, which it does not carry.
   static wire::IpUdp ip_of(const fabric::Frame& frame);
+  // Of the host that an event is of; after run() has found nothing more, of the last that happened.
   Time now() const { return now_; }
 
-  // To be called when the application has given a host something to do.
+  // To be called when the application has given a host something to do; in answer to an event, none
+  // but the host that it is of.
   void attend(std::uint32_t host);
-  // An event of the application's own.
+  // An event of the application's own. In answer to an event: at another host not before
+  // lookahead() is over.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
   // Lets things happen until one concerns the application, or it is later than `until`.
   NetworkEvent run(Time until = Time::never());
+  // How soon a node can hear of what another does: the shortest delay of a link.
+  Time lookahead() const { return lookahead_; }
 
-  // For who looks on: is told of every frame and control message.
-  void on_send(std::function<void(const Sending&)> told) { on_send_ = std::move(told); }
+  // From now on all happens in the order of time. To be called before anything has happened.
+  void order_by_time();
+  // For who looks on: is told of every frame and control message, in the order of time.
+  void on_send(std::function<void(const Sending&)> told) {
+    order_by_time();
+    on_send_ = std::move(told);
+  }
 
   // When the next thing happens; never: nothing is left to happen.
-  Time next_event() { return calendar_->empty() ? Time::never() : Time{calendar_->next()}; }
+  Time next_event();
 
   std::uint64_t events() const { return events_; }
   // Data packets times the links that they were sent over.
@@ -163,12 +178,17 @@ class Network {
     std::int64_t bits_per_second = 0;
   };
 
+  static constexpr std::uint32_t all_nodes = 0xFFFF'FFFE;
+
   std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
     return first_port_[node] + port;
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
   void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
   void exchange_credits();
+  void set_up_rounds();
+  bool begin_turn(Time until);
+  void prefetch_node(std::uint32_t node);
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void prefetch_early(const CalendarEvent& event);
   void prefetch_late(const CalendarEvent& event);
@@ -207,7 +227,13 @@ class Network {
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
   std::vector<Port> ports_;
-  std::unique_ptr<Calendar> calendar_;
+  Time lookahead_ = Time::never();
+  Time day_;
+  std::unique_ptr<Rounds> rounds_;      // what is to happen at the others
+  std::unique_ptr<Calendar> calendar_;  // at the node whose turn it is
+  std::uint32_t turn_ = Rounds::no_node;
+  Time turn_end_;
+  Time latest_;  // of all that has happened
   device::Datagram outgoing_;
   std::function<void(const Sending&)> on_send_;
   std::uint64_t events_ = 0;

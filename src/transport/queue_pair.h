@@ -63,6 +63,8 @@ struct QueuePairInit {
       verbs::Mtu::b1024;  // UD sends up to it (IBTA 9.8.3.1); the adapter fills it in
   bool signal_all = false;
   void* cookie = nullptr;
+  // Where in the device's range of numbers to look first for a free one; 0: behind the last given.
+  std::uint32_t number_hint = 0;
 };
 
 // IBTA 11.2.5.1. Defaults are a new queue pair's.

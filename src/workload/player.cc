@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/random.h"
 
 namespace tulle::workload {
 
@@ -21,6 +22,9 @@ namespace {
 constexpr std::uint64_t memory_bytes = 1ull << 40;
 // Kept apart from others' work request ids by a bit.
 constexpr std::uint64_t receive_bit = 1ull << 32;
+// Kept apart from the alarms that begin a flow by a bit.
+constexpr std::uint32_t close_bit = 1u << 31;
+static_assert(flows_max < close_bit);
 
 AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::remote_write; }
 
@@ -69,6 +73,15 @@ Player::Host& Player::host(std::uint32_t number) {
   return host;
 }
 
+void Player::handle_alarm(Time now, std::uint32_t token) {
+  if ((token & close_bit) == 0) return post(now, token);
+  const std::uint32_t flow = token & ~close_bit;
+  transport::QueuePair*& receiver = connections_[flow].receiver;
+  const VerbsStatus status = stage_.adapter(flows_[flow].destination).destroy(receiver);
+  TULLE_CHECK(status == VerbsStatus::ok);
+  receiver = nullptr;
+}
+
 // The application's call was a while before its adapter knows of it.
 void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
@@ -82,8 +95,13 @@ void Player::connect(Time now, std::uint32_t index) {
   const auto messages =
       static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
   Connection& connection = connections_[index];
-  connection.sender = create_end(flow.source, messages, 0);
-  connection.receiver = create_end(flow.destination, 0, is_told(index) ? 1 : 0);
+  // Numbers that do not depend on the order in which flows begin, as the paths of their packets
+  // follow from them.
+  Random numbers(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
+  const auto sender_hint = static_cast<std::uint32_t>(numbers.next());
+  const auto receiver_hint = static_cast<std::uint32_t>(numbers.next());
+  connection.sender = create_end(flow.source, sender_hint, messages, 0);
+  connection.receiver = create_end(flow.destination, receiver_hint, 0, is_told(index) ? 1 : 0);
   const auto level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
   connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source,
@@ -92,8 +110,8 @@ void Player::connect(Time now, std::uint32_t index) {
               level);
 }
 
-transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t sends,
-                                         std::uint32_t receives) {
+transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hint,
+                                         std::uint32_t sends, std::uint32_t receives) {
   Host& at = host(number);
   transport::QueuePairInit init;
   init.pd = at.pd;
@@ -101,6 +119,7 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t sen
   init.send_work_requests = sends;
   init.receive_work_requests = receives;
   init.send_sges = init.receive_sges = 1;
+  init.number_hint = hint;
   VerbsStatus status{};
   transport::QueuePair* qp = stage_.adapter(number).create_qp(init, status);
   TULLE_CHECK(qp != nullptr);
@@ -211,13 +230,13 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   } else {
     ++failed_;
   }
-  // An ordinary queue pair waits idle for more to do; these are not used again.
-  Connection& connection = connections_[index];
-  const VerbsStatus sender = stage_.adapter(flows_[index].source).destroy(connection.sender);
-  const VerbsStatus receiver =
-      stage_.adapter(flows_[index].destination).destroy(connection.receiver);
-  TULLE_CHECK(sender == VerbsStatus::ok && receiver == VerbsStatus::ok);
-  connection = {};
+  // An ordinary queue pair waits idle for more to do; these are not used again. Each host destroys
+  // its own.
+  const Flow& flow = flows_[index];
+  const VerbsStatus destroyed = stage_.adapter(flow.source).destroy(connections_[index].sender);
+  TULLE_CHECK(destroyed == VerbsStatus::ok);
+  connections_[index].sender = nullptr;
+  stage_.alarm(now + stage_.lookahead, flow.destination, index | close_bit);
 }
 
 }  // namespace tulle::workload

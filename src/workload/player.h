@@ -23,6 +23,8 @@ struct Stage {
   // handle_alarm() is to be called then.
   std::function<void(Time at, std::uint32_t host, std::uint32_t token)> alarm;
   std::function<Gid(std::uint32_t host)> gid;
+  // What happens at one host can be answered at another only so much later.
+  Time lookahead;
 };
 
 // Of one flow: as many messages of 1 GiB as a send queue holds.
@@ -58,7 +60,7 @@ class Player {
 
   // Sets alarms for the flows that wait for nothing.
   void begin();
-  void handle_alarm(Time now, std::uint32_t token) { post(now, token); }
+  void handle_alarm(Time now, std::uint32_t token);
   // A host has new completions.
   void handle_completions(Time now, std::uint32_t host);
 
@@ -85,7 +87,7 @@ class Player {
     return settings_.notify || first_waiting_[flow] != nobody;
   }
   void connect(Time now, std::uint32_t flow);
-  transport::QueuePair* create_end(std::uint32_t number, std::uint32_t sends,
+  transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                    std::uint32_t peer_host, std::uint8_t service_level);
