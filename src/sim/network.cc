@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/power.h"
 
@@ -33,15 +34,16 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   return configuration;
 }
 
-// Day of the calendar: such that it holds some tens of events when all hosts send.
-Time day_of(const fabric::Topology& topology) {
+// Where all nodes have one turn: such that it holds some tens of events when all hosts send.
+Time short_turn(const fabric::Topology& topology) {
   constexpr std::int64_t packet_bits = 4'096 * 8;
   constexpr std::int64_t events_per_packet = 24;  // data and acknowledgement, over some links each
-  constexpr std::int64_t events_per_day = 128;
+  constexpr std::int64_t events_per_turn = 128;
   constexpr std::int64_t longest = 1'000'000'000'000'000;  // so that what follows fits
   const std::int64_t packet_time =
       std::min(packet_bits * 1'000'000'000'000 / topology.links.front().bits_per_second, longest);
-  return Time{packet_time * events_per_day / (events_per_packet * topology.hosts)};
+  const std::int64_t turn = packet_time * events_per_turn / (events_per_packet * topology.hosts);
+  return Time{std::clamp<std::int64_t>(turn, 1 << 6, 1 << 24)};
 }
 
 // By node, in bits a second.
@@ -59,7 +61,10 @@ std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
 
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
                  const NetworkSettings& settings)
-    : settings_(settings), routes_(routes), hosts_(topology.hosts), day_(day_of(topology)) {
+    : settings_(settings),
+      routes_(routes),
+      hosts_(topology.hosts),
+      short_turn_(short_turn(topology)) {
   const std::uint32_t nodes = topology.hosts + topology.switches;
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
     Host& added = hosts_.emplace_back(configuration_of(settings_, host));
@@ -98,27 +103,25 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
 
 void Network::set_up_rounds() {
   if (lookahead_ == Time::zero()) return order_by_time();
-  // Links of a kilometre and more would make of a round more than a cache holds.
+  // Links of a kilometre and more would make of a turn more than a cache holds.
   constexpr Time longest = Time::microseconds(4);
-  const Time round = std::min(lookahead_, longest);
-  constexpr std::int64_t days_in_round = 256;
-  rounds_ = std::make_unique<Rounds>(round, static_cast<std::uint32_t>(first_port_.size()));
-  calendar_ = std::make_unique<Calendar>(Time{round.ps / days_in_round}, 2 * days_in_round);
+  constexpr std::size_t kept = 16;  // more than a packet is ever away
+  rounds_ = std::make_unique<Rounds>(std::min(lookahead_, longest),
+                                     static_cast<std::uint32_t>(first_port_.size()), kept);
 }
 
 void Network::order_by_time() {
-  if (turn_ == all_nodes) return;
+  if (in_order_of_time_) return;
   TULLE_CHECK(turn_ == Rounds::no_node && events_ == 0);
-  turn_ = all_nodes;
-  turn_end_ = Time::never();
-  calendar_ = std::make_unique<Calendar>(day_);
-  if (rounds_ == nullptr) return;
-  while (rounds_->begin(Time::never())) {
-    for (std::uint32_t node; (node = rounds_->next_node()) != Rounds::no_node;) {
-      rounds_->take(node, [this](const CalendarEvent& event) { calendar_->add(event); });
+  in_order_of_time_ = true;
+  constexpr std::size_t kept = 1 << 14;
+  const auto before = std::exchange(rounds_, std::make_unique<Rounds>(short_turn_, 1, kept));
+  if (before == nullptr) return;
+  while (before->begin(Time::never())) {
+    for (std::uint32_t node; (node = before->next_node()) != Rounds::no_node;) {
+      before->take(node, [this](const Event& event) { rounds_->add(0, event); });
     }
   }
-  rounds_.reset();
 }
 
 void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
@@ -195,20 +198,15 @@ void Network::alarm(Time at, std::uint32_t host, std::uint32_t token) {
 
 NetworkEvent Network::run(Time until) {
   for (;;) {
-    if (calendar_->empty()) {
+    if (events_of_turn_.empty()) {
       if (begin_turn(until)) continue;
       now_ = latest_;
       return {};
     }
-    if (turn_ == all_nodes && calendar_->next() > until.ps) return {};
-    const CalendarEvent event = calendar_->pop();
+    const Event event = events_of_turn_.pop();
     now_ = Time{event.at};
-    latest_ = std::max(latest_, now_);
     ++events_;
-    if (calendar_->take_new_day()) {
-      calendar_->visit_tomorrow([this](const CalendarEvent& later) { prefetch_early(later); });
-    }
-    if (const CalendarEvent* later = calendar_->peek(prefetch_distance)) prefetch_late(*later);
+    look_ahead();
     const Port& port = ports_[event.place >> kind_bits];
     const auto kind = static_cast<Kind>(event.place & kind_mask);
     if (kind == application) return {NetworkEvent::Kind::alarm, port.node, event.datum};
@@ -220,31 +218,51 @@ NetworkEvent Network::run(Time until) {
 
 // The turn of the next node that has something to do; false: nothing is left until then.
 bool Network::begin_turn(Time until) {
-  if (turn_ == all_nodes) return false;
+  latest_ = std::max(latest_, now_);
   turn_ = rounds_->next_node();
   while (turn_ == Rounds::no_node) {
     if (!rounds_->begin(until)) return false;
     turn_ = rounds_->next_node();
   }
   turn_end_ = rounds_->end();
-  const std::uint32_t upcoming = rounds_->peek_node();
-  if (upcoming != Rounds::no_node) prefetch_node(upcoming);
-  calendar_->restart(rounds_->start());
-  rounds_->take(turn_, [this](const CalendarEvent& event) {
-    if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
-    calendar_->add(event);
-  });
+  const std::uint32_t next = rounds_->peek_node();
+  if (next != Rounds::no_node) prepare_turn(next);
+  events_of_turn_.begin(rounds_->start(), rounds_->end());
+  rounds_->take(turn_, [this](const Event& event) { events_of_turn_.give(event); });
+  events_of_turn_.sort();
   return true;
 }
 
-void Network::prefetch_node(std::uint32_t node) {
-  rounds_->prefetch(node);
-  if (is_host(node)) hosts_[node].adapter.prefetch();
+// A cluster does not fit in a cache: what the next node's turn will touch is fetched during this
+// one, so that little time is spent waiting for memory.
+void Network::prepare_turn(std::uint32_t node) {
+  next_block_ = rounds_->first_block(node);
+  if (is_host(node)) {
+    hosts_[node].adapter.prefetch();
+  }
+}
+
+void Network::look_ahead() {
+  if (next_block_ != Rounds::none) {
+    next_block_ = rounds_->look(next_block_, [this](const Event& event) {
+      if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
+    });
+  }
+  if (const Event* soon = events_of_turn_.peek_known(3 * prefetch_distance)) {
+    if (static_cast<Kind>(soon->place & kind_mask) == arrival) frames_.prefetch(soon->datum);
+  }
+  const Event* later = events_of_turn_.peek_known(prefetch_distance);
+  if (later == nullptr || static_cast<Kind>(later->place & kind_mask) != arrival) return;
+  const Frame& frame = frames_[later->datum];
+  const Port& port = ports_[later->place >> kind_bits];
+  if (is_host(port.node)) {
+    hosts_[port.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
+  }
 }
 
 Time Network::next_event() {
-  const Time here = calendar_->empty() ? Time::never() : Time{calendar_->next()};
-  return turn_ == all_nodes ? here : std::min(here, rounds_->next());
+  return events_of_turn_.empty() ? rounds_->next()
+                                 : std::min(Time{events_of_turn_.next().at}, rounds_->next());
 }
 
 // --- events ---
@@ -297,50 +315,12 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
   return true;
 }
 
-// Memory that tomorrow's events will touch. A cluster does not fit in a cache, so that without this
-// most of the time would be spent waiting for it.
-void Network::prefetch_early(const CalendarEvent& event) {
-  const Port& port = ports_[event.place >> kind_bits];
-  if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
-  if (is_host(port.node)) {
-    hosts_[port.node].adapter.prefetch();
-  } else {
-    switches_[port.node - hosts()].prefetch(port.number);
-  }
-}
-
-// What is known once that is there: soon before the event.
-void Network::prefetch_late(const CalendarEvent& event) {
-  const Port& port = ports_[event.place >> kind_bits];
-  const auto kind = static_cast<Kind>(event.place & kind_mask);
-  if (is_host(port.node)) {
-    if (kind == arrival) {
-      const Frame& frame = frames_[event.datum];
-      hosts_[port.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
-    }
-    return;
-  }
-  fabric::Switch& at = switches_[port.node - hosts()];
-  if (kind == arrival) {
-    Frame& frame = frames_[event.datum];
-    if (settings_.switches.path_choice == fabric::PathChoice::flow) {
-      const std::uint16_t out_port = forward(at, port.node, frame);
-      frame.next = out_port;
-      at.prefetch(out_port);
-    }
-  } else if (kind == port_free) {
-    at.prefetch_first(port.number);
-  }
-}
-
 void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
   fabric::Switch& at = switches_[node - hosts()];
   const Frame& frame = frames_[ref];
   std::uint16_t out_port = fabric::Switch::no_port;
   if (settings_.switches.path_choice == fabric::PathChoice::flow) {
-    out_port = at.receive(
-        now_, in_port, ref,
-        frame.next != no_frame ? static_cast<std::uint16_t>(frame.next) : forward(at, node, frame));
+    out_port = at.receive(now_, in_port, ref, forward(at, node, frame));
   } else {
     out_port = at.receive(now_, in_port, ref, routes_.candidates(node, frame.destination));
   }
@@ -459,12 +439,13 @@ void Network::plan_deadline(std::uint32_t number) {
 void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
                    std::uint32_t datum) {
   const auto index = static_cast<std::uint32_t>(port_index(node, port));
-  const CalendarEvent event{at, index << kind_bits | kind, datum};
-  if ((node == turn_ || turn_ == all_nodes) && at < turn_end_.ps) {
-    calendar_->add(event);
+  const Event event{at, index << kind_bits | kind, datum};
+  const std::uint32_t turn = turn_of(node);
+  if (turn == turn_ && at < turn_end_.ps) {
+    events_of_turn_.insert(event);
   } else {
-    TULLE_CHECK(turn_ == Rounds::no_node || node == turn_ || at >= turn_end_.ps);
-    rounds_->add(node, event);
+    TULLE_CHECK(turn_ == Rounds::no_node || turn == turn_ || at >= turn_end_.ps);
+    rounds_->add(turn, event);
   }
 }
 

@@ -31,8 +31,9 @@
 #include "fabric/switch.h"
 #include "fabric/topology.h"
 #include "link/overhead.h"
-#include "sim/calendar.h"
+#include "sim/event.h"
 #include "sim/rounds.h"
+#include "sim/turn.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::sim {
@@ -178,8 +179,6 @@ class Network {
     std::int64_t bits_per_second = 0;
   };
 
-  static constexpr std::uint32_t all_nodes = 0xFFFF'FFFE;
-
   std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
     return first_port_[node] + port;
   }
@@ -188,10 +187,10 @@ class Network {
   void exchange_credits();
   void set_up_rounds();
   bool begin_turn(Time until);
-  void prefetch_node(std::uint32_t node);
+  void prepare_turn(std::uint32_t node);
+  void look_ahead();
+  std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
-  void prefetch_early(const CalendarEvent& event);
-  void prefetch_late(const CalendarEvent& event);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
   std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
                         const fabric::Frame& frame) const;
@@ -228,12 +227,14 @@ class Network {
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
   std::vector<Port> ports_;
   Time lookahead_ = Time::never();
-  Time day_;
-  std::unique_ptr<Rounds> rounds_;      // what is to happen at the others
-  std::unique_ptr<Calendar> calendar_;  // at the node whose turn it is
-  std::uint32_t turn_ = Rounds::no_node;
+  Time short_turn_;
+  bool in_order_of_time_ = false;  // all nodes have one turn
+  std::unique_ptr<Rounds> rounds_;
+  Turn events_of_turn_;
+  std::uint32_t turn_ = Rounds::no_node;  // whose it is
   Time turn_end_;
-  Time latest_;  // of all that has happened
+  std::uint32_t next_block_ = Rounds::none;  // of the next turn's events: to be looked at
+  Time latest_;                              // of all that has happened
   device::Datagram outgoing_;
   std::function<void(const Sending&)> on_send_;
   std::uint64_t events_ = 0;

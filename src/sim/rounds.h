@@ -7,8 +7,9 @@
 // node after the other, and finds what it touches in the cache; conservative parallel simulation
 // calls the delay lookahead (Chandy and Misra 1979, Fujimoto 1990).
 //
-// Events lie in blocks by round and node, unsorted. Those that are many rounds away, which are
-// timeouts and not packets, wait in a heap.
+// A calendar queue (Brown 1988), whose days are rounds, once for each node. Events lie in blocks,
+// unsorted. Those that are beyond the rounds kept, which are timeouts and not packets, wait in a
+// heap. All takes constant time, whatever the number of events.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
-#include "sim/calendar.h"
+#include "sim/event.h"
 
 namespace tulle::sim {
 
@@ -27,37 +28,39 @@ class Rounds {
  public:
   static constexpr std::uint32_t no_node = 0xFFFF'FFFF;
 
-  // `length` is at least 1 ps.
-  Rounds(Time length, std::uint32_t nodes) : length_(length.ps), words_((nodes + 63) / 64) {
-    TULLE_CHECK(length_ > 0);
-    for (Round& round : rounds_) {
-      round.first.assign(nodes, none);
-      round.nodes.assign(words_, 0);
-    }
+  // Of `kept` rounds, a power of two, events lie by node. length^2 * kept is below 2^63 ps^2.
+  Rounds(Time length, std::uint32_t nodes, std::size_t kept)
+      : length_(length.ps),
+        inverse_(((Wide{1} << 63) + static_cast<Wide>(length.ps) - 1) /
+                 static_cast<Wide>(length.ps)),
+        nodes_(nodes),
+        kept_(kept),
+        words_((nodes + 63) / 64),
+        first_(kept * nodes, none),
+        marks_(kept * words_),
+        counts_(kept) {
+    constexpr auto most = std::numeric_limits<std::int64_t>::max();
+    TULLE_CHECK(std::has_single_bit(kept) && length_ > 0);
+    TULLE_CHECK(length_ <= most / length_ / static_cast<std::int64_t>(kept));
   }
 
   bool empty() const { return near_ == 0 && far_.empty(); }
 
   // Not before the present round.
-  void add(std::uint32_t node, const CalendarEvent& event) {
-    std::int64_t offset = event.at - start_;
+  void add(std::uint32_t node, const Event& event) {
+    const std::int64_t offset = event.at - start_;
     TULLE_CHECK(offset >= 0);
-    std::size_t ahead = 0;
-    for (; offset >= length_ && ahead < kept; ++ahead) offset -= length_;
-    if (ahead == kept) {
+    if (offset >= length_ * static_cast<std::int64_t>(kept_)) {
       far_.push_back({event, node});
       std::push_heap(far_.begin(), far_.end(), Later());
     } else {
-      insert(rounds_[(slot_ + ahead) % kept], node, event);
+      insert(slot_after(rounds_in(offset)), node, event);
     }
   }
 
   // When the earliest event is; never: there is none.
   Time next() const {
-    for (std::size_t ahead = 0; near_ > 0; ++ahead) {
-      const Round& round = rounds_[(slot_ + ahead) % kept];
-      if (round.events > 0) return earliest(round);
-    }
+    if (near_ > 0) return earliest(slot_after(first_round()));
     return far_.empty() ? Time::never() : Time{far_.front().event.at};
   }
 
@@ -65,7 +68,8 @@ class Rounds {
   // than `until`; false: there are none.
   bool begin(Time until) {
     if (empty()) return false;
-    const std::int64_t skipped = rounds_to_skip();
+    const std::int64_t skipped = near_ > 0 ? static_cast<std::int64_t>(first_round())
+                                           : (far_.front().event.at - start_) / length_;
     const std::int64_t start = start_ + skipped * length_;
     const bool whole = until.ps >= start + length_ - 1;
     if (!whole && next() > until) return false;
@@ -90,72 +94,89 @@ class Rounds {
     for (; ahead > 0 && node != no_node; --ahead) node = node_from(node + 1);
     return node;
   }
-  // Fetch a node's events, which are soon to be taken.
-  void prefetch(std::uint32_t node) const {
-    const std::uint32_t first = rounds_[slot_].first[node];
-    if (first == none) return;
-    __builtin_prefetch(&blocks_[first]);
-    __builtin_prefetch(&blocks_[first].events[4]);
-  }
   // Takes a node's events before end(), in no order.
   template <typename Visit>
   void take(std::uint32_t node, Visit visit) {
-    Round& round = rounds_[slot_];
-    std::uint32_t index = round.first[node];
-    round.first[node] = none;
-    round.nodes[node / 64] &= ~(1ull << (node % 64));
+    std::uint32_t index = first_[slot_ * nodes_ + node];
+    first_[slot_ * nodes_ + node] = none;
+    marks_[slot_ * words_ + node / 64] &= ~(1ull << (node % 64));
+    late_.clear();
     while (index != none) {
-      const Block block = blocks_[index];
-      blocks_[index].next = free_;
-      free_ = index;
-      round.events -= block.count;
+      Block& block = blocks_[index];
+      counts_[slot_] -= block.count;
       near_ -= block.count;
-      if (block.next != none) __builtin_prefetch(&blocks_[block.next]);
       for (std::uint32_t i = 0; i < block.count; ++i) {
         if (block.events[i].at < end_) {
           visit(block.events[i]);
         } else {
-          insert(round, node, block.events[i]);
+          late_.push_back(block.events[i]);
         }
       }
-      index = block.next;
+      const std::uint32_t next = block.next;
+      block.next = free_;
+      free_ = index;
+      index = next;
     }
+    for (const Event& event : late_) insert(slot_, node, event);
+  }
+
+  // Looks at a node's events before they are taken, a block at a time, so that they and what they
+  // name can be fetched: where the first block is, then what is in a block and where the next one
+  // is; none: there are no more.
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+  std::uint32_t first_block(std::uint32_t node) const {
+    const std::uint32_t first = first_[slot_ * nodes_ + node];
+    if (first != none) prefetch(first);
+    return first;
+  }
+  template <typename Visit>
+  std::uint32_t look(std::uint32_t index, Visit visit) const {
+    const Block& block = blocks_[index];
+    if (block.next != none) prefetch(block.next);
+    for (std::uint32_t i = 0; i < block.count; ++i) visit(block.events[i]);
+    return block.next;
   }
 
  private:
-  static constexpr std::size_t kept = 16;  // rounds whose events lie by node
-  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+  __extension__ using Wide = unsigned __int128;
 
   struct alignas(64) Block {
     std::uint32_t count = 0;
     std::uint32_t next = none;
-    std::array<CalendarEvent, 7> events;
-  };
-  struct Round {
-    std::uint64_t events = 0;
-    std::vector<std::uint32_t> first;  // block, by node
-    std::vector<std::uint64_t> nodes;  // a bit for each that has events
+    std::array<Event, 7> events;
   };
   struct Far {
-    CalendarEvent event;
+    Event event;
     std::uint32_t node = 0;
   };
   struct Later {
     bool operator()(const Far& a, const Far& b) const { return b.event.before(a.event); }
   };
 
-  void insert(Round& round, std::uint32_t node, const CalendarEvent& event) {
-    std::uint32_t& first = round.first[node];
+  void prefetch(std::uint32_t block) const {
+    __builtin_prefetch(&blocks_[block]);
+    __builtin_prefetch(&blocks_[block].events[4]);
+  }
+
+  std::size_t slot_after(std::size_t rounds) const { return (slot_ + rounds) & (kept_ - 1); }
+  // offset / length_, by a multiplication: offset * length_ < 2^63, so that the inverse's having
+  // been rounded up never makes one more of it.
+  std::size_t rounds_in(std::int64_t offset) const {
+    return static_cast<std::size_t>(static_cast<Wide>(offset) * inverse_ >> 63);
+  }
+
+  void insert(std::size_t slot, std::uint32_t node, const Event& event) {
+    std::uint32_t& first = first_[slot * nodes_ + node];
     if (first == none || blocks_[first].count == blocks_[first].events.size()) {
       const std::uint32_t added = take_block();
       blocks_[added].count = 0;
       blocks_[added].next = first;
       first = added;
-      round.nodes[node / 64] |= 1ull << (node % 64);
+      marks_[slot * words_ + node / 64] |= 1ull << (node % 64);
     }
     Block& block = blocks_[first];
     block.events[block.count++] = event;
-    ++round.events;
+    ++counts_[slot];
     ++near_;
   }
 
@@ -170,43 +191,42 @@ class Rounds {
   }
 
   std::uint32_t node_from(std::uint32_t from) const {
-    const std::vector<std::uint64_t>& nodes = rounds_[slot_].nodes;
+    const std::uint64_t* marks = &marks_[slot_ * words_];
     std::size_t word = from / 64;
     if (word >= words_) return no_node;
-    std::uint64_t bits = nodes[word] >> (from % 64) << (from % 64);
+    std::uint64_t bits = marks[word] >> (from % 64) << (from % 64);
     while (bits == 0) {
       if (++word == words_) return no_node;
-      bits = nodes[word];
+      bits = marks[word];
     }
     return static_cast<std::uint32_t>(word * 64) +
            static_cast<std::uint32_t>(std::countr_zero(bits));
   }
 
-  Time earliest(const Round& round) const {
+  Time earliest(std::size_t slot) const {
     std::int64_t at = std::numeric_limits<std::int64_t>::max();
-    for (std::uint32_t index : round.first) {
-      for (; index != none; index = blocks_[index].next) {
-        const Block& block = blocks_[index];
-        for (std::uint32_t i = 0; i < block.count; ++i) at = std::min(at, block.events[i].at);
+    for (std::uint32_t node = 0; node < nodes_; ++node) {
+      for (std::uint32_t i = first_[slot * nodes_ + node]; i != none; i = blocks_[i].next) {
+        const Block& block = blocks_[i];
+        for (std::uint32_t e = 0; e < block.count; ++e) at = std::min(at, block.events[e].at);
       }
     }
     return Time{at};
   }
 
-  // To the earliest round with events. There must be one.
-  std::int64_t rounds_to_skip() const {
-    if (near_ == 0) return (far_.front().event.at - start_) / length_;
+  // How many rounds away the earliest is that has events, of those kept. There must be one.
+  std::size_t first_round() const {
     std::size_t ahead = 0;
-    while (rounds_[(slot_ + ahead) % kept].events == 0) ++ahead;
-    return static_cast<std::int64_t>(ahead);
+    while (counts_[slot_after(ahead)] == 0) ++ahead;
+    return ahead;
   }
 
   void skip(std::int64_t rounds) {
     if (rounds == 0) return;
     start_ += rounds * length_;
-    slot_ = (slot_ + static_cast<std::size_t>(rounds % static_cast<std::int64_t>(kept))) % kept;
-    while (!far_.empty() &&
-           (far_.front().event.at - start_) / length_ < static_cast<std::int64_t>(kept)) {
+    slot_ = slot_after(static_cast<std::size_t>(rounds));
+    const std::int64_t kept = length_ * static_cast<std::int64_t>(kept_);
+    while (!far_.empty() && far_.front().event.at - start_ < kept) {
       std::pop_heap(far_.begin(), far_.end(), Later());
       const Far next = far_.back();
       far_.pop_back();
@@ -215,15 +235,21 @@ class Rounds {
   }
 
   std::int64_t length_;
+  Wide inverse_;  // 2^63 / length_, rounded up
+  std::uint32_t nodes_;
+  std::size_t kept_;
   std::size_t words_;
-  std::int64_t start_ = 0;  // of the present round
-  std::size_t slot_ = 0;    // of it in rounds_
+  std::vector<std::uint32_t> first_;   // by round and node: a block
+  std::vector<std::uint64_t> marks_;   // by round: a bit for each node that has events
+  std::vector<std::uint32_t> counts_;  // by round: its events
+  std::int64_t start_ = 0;             // of the present round
+  std::size_t slot_ = 0;               // of it among those kept
   std::int64_t end_ = 0;
   std::uint32_t cursor_ = 0;
-  std::uint64_t near_ = 0;  // events in rounds_
-  std::array<Round, kept> rounds_;
+  std::uint64_t near_ = 0;  // events in blocks
   std::vector<Block> blocks_;
   std::uint32_t free_ = none;
+  std::vector<Event> late_;
   std::vector<Far> far_;
 };
 

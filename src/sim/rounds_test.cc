@@ -20,13 +20,13 @@ Found sweep(Rounds& rounds, Time until = Time::never()) {
   Found found;
   if (!rounds.begin(until)) return found;
   for (std::uint32_t node; (node = rounds.next_node()) != Rounds::no_node;) {
-    rounds.take(node, [&](const CalendarEvent& event) { found.emplace(node, event.at); });
+    rounds.take(node, [&](const Event& event) { found.emplace(node, event.at); });
   }
   return found;
 }
 
 TEST(Rounds, EachRoundByItselfAndItsNodesInOrder) {
-  Rounds rounds(Time{length}, 200);
+  Rounds rounds(Time{length}, 200, 16);
   rounds.add(130, {1'999, 0, 0});
   rounds.add(7, {1'000, 0, 0});
   rounds.add(130, {1'000, 0, 0});
@@ -42,7 +42,7 @@ TEST(Rounds, EachRoundByItselfAndItsNodesInOrder) {
 }
 
 TEST(Rounds, NamesTheNodesWhoseTurnComes) {
-  Rounds rounds(Time{length}, 200);
+  Rounds rounds(Time{length}, 200, 16);
   for (const std::uint32_t node : {3u, 64u, 199u}) rounds.add(node, {10, 0, 0});
   ASSERT_TRUE(rounds.begin(Time::never()));
   EXPECT_EQ(rounds.peek_node(), 3u);
@@ -53,7 +53,7 @@ TEST(Rounds, NamesTheNodesWhoseTurnComes) {
 }
 
 TEST(Rounds, ARoundThatIsCutGoesOn) {
-  Rounds rounds(Time{length}, 4);
+  Rounds rounds(Time{length}, 4, 16);
   for (const std::int64_t at : {100, 200, 300}) rounds.add(1, {at, 0, 0});
   EXPECT_EQ(sweep(rounds, Time{99}), Found{});
   EXPECT_EQ(sweep(rounds, Time{200}), (Found{{1, 100}, {1, 200}}));
@@ -65,7 +65,7 @@ TEST(Rounds, ARoundThatIsCutGoesOn) {
 }
 
 TEST(Rounds, NothingIsDoneBeforeItsTimeWhereTheNextIsFar) {
-  Rounds rounds(Time{length}, 4);
+  Rounds rounds(Time{length}, 4, 16);
   rounds.add(2, {5'000'000'300, 0, 0});
   EXPECT_FALSE(rounds.begin(Time{5'000'000'299}));
   rounds.add(1, {40, 0, 0});  // before it, though later asked for
@@ -73,11 +73,44 @@ TEST(Rounds, NothingIsDoneBeforeItsTimeWhereTheNextIsFar) {
   EXPECT_EQ(sweep(rounds), (Found{{2, 5'000'000'300}}));
 }
 
+TEST(Rounds, ShowsWhatIsToCome) {
+  Rounds rounds(Time{length}, 4, 16);
+  std::multiset<std::int64_t> expected, found;
+  for (std::int64_t at = 0; at < 20; ++at) {
+    rounds.add(2, {at, 0, 0});
+    expected.insert(at);
+  }
+  ASSERT_TRUE(rounds.begin(Time::never()));
+  EXPECT_EQ(rounds.first_block(1), Rounds::none);
+  std::uint32_t block = rounds.first_block(2);
+  while (block != Rounds::none) {
+    block = rounds.look(block, [&](const Event& event) { found.insert(event.at); });
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST(Rounds, FindsTheRoundOfEveryPicosecond) {
+  for (const std::int64_t odd : {1, 3, 999'983, 4'000'000}) {
+    Random random(static_cast<std::uint64_t>(odd));
+    Rounds rounds(Time{odd}, 1, 1 << 14);
+    for (int i = 0; i < 2'000; ++i) {
+      const auto round = static_cast<std::int64_t>(random.below(1 << 14));
+      for (const std::int64_t at : {round * odd, (round + 1) * odd - 1}) rounds.add(0, {at, 0, 0});
+    }
+    while (rounds.begin(Time::never())) {
+      ASSERT_EQ(rounds.next_node(), 0u);
+      rounds.take(0,
+                  [&](const Event& event) { ASSERT_EQ(event.at / odd, rounds.start().ps / odd); });
+      ASSERT_EQ(rounds.next_node(), Rounds::no_node);
+    }
+  }
+}
+
 // Against a sorted multiset, with spans from within a round to far beyond those kept by node.
 TEST(Rounds, LikeASortedList) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
-    Rounds rounds(Time{length}, 100);
+    Rounds rounds(Time{length}, 100, 16);
     std::multiset<std::tuple<std::int64_t, std::uint32_t, std::uint32_t>> expected;
     const auto add = [&](std::int64_t at) {
       const auto node = static_cast<std::uint32_t>(random.below(100));
@@ -93,7 +126,7 @@ TEST(Rounds, LikeASortedList) {
       ASSERT_TRUE(rounds.begin(Time{rounds.next().ps + reach}));
       const std::int64_t end = rounds.end().ps;
       for (std::uint32_t node; (node = rounds.next_node()) != Rounds::no_node;) {
-        rounds.take(node, [&](const CalendarEvent& event) {
+        rounds.take(node, [&](const Event& event) {
           ASSERT_GE(event.at, rounds.start().ps);
           ASSERT_LT(event.at, end);
           const auto found = expected.find({event.at, node, event.datum});

@@ -1,0 +1,77 @@
+#include "sim/turn.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+
+#include "base/random.h"
+
+namespace tulle::sim {
+namespace {
+
+using Key = std::tuple<std::int64_t, std::uint32_t, std::uint32_t>;  // at, place, datum
+Key key_of(const Event& event) { return {event.at, event.place, event.datum}; }
+
+TEST(Turn, TimeThenPlaceThenDatum) {
+  const Event sorted[] = {{10, 5, 9}, {11, 0, 0}, {11, 0, 1}, {11, 1, 0}, {12, 0, 0}};
+  Turn turn;
+  turn.begin(Time{10}, Time{20});
+  for (const int i : {3, 0, 4}) turn.give(sorted[i]);
+  turn.sort();
+  for (const int i : {2, 1}) turn.insert(sorted[i]);
+  for (const Event& expected : sorted) {
+    EXPECT_EQ(key_of(turn.next()), key_of(expected));
+    EXPECT_EQ(key_of(turn.pop()), key_of(expected));
+  }
+  EXPECT_TRUE(turn.empty());
+}
+
+TEST(Turn, ShowsWhatComes) {
+  Turn turn;
+  turn.begin(Time{0}, Time{20});
+  for (const std::int64_t at : {3, 1, 2}) turn.give({at, 0, 0});
+  turn.sort();
+  EXPECT_EQ(turn.peek_known(0)->at, 1);
+  EXPECT_EQ(turn.peek_known(2)->at, 3);
+  EXPECT_EQ(turn.peek_known(3), nullptr);
+}
+
+// Against a sorted set: from few to many, spread over the turn or all at some moments of it, and
+// with more planned on the way.
+TEST(Turn, LikeASortedSet) {
+  Random random(1);
+  Turn turn;
+  for (int round = 0; round < 300; ++round) {
+    const auto start = static_cast<std::int64_t>(random.below(1'000'000'000));
+    const std::uint64_t length = 1 + random.below(round % 2 == 0 ? 50 : 1'000'000);
+    const std::uint64_t grain = 1 + random.below(length);  // of times
+    std::set<Key> expected;
+    const auto drawn = [&](std::uint64_t from) {
+      const std::uint64_t offset = from + random.below(length - from);
+      return Event{start + static_cast<std::int64_t>(std::max(from, offset / grain * grain)),
+                   static_cast<std::uint32_t>(random.below(8)),
+                   static_cast<std::uint32_t>(random.below(1'000'000))};
+    };
+    turn.begin(Time{start}, Time{start + static_cast<std::int64_t>(length)});
+    for (std::uint64_t left = random.below(1'000); left > 0; --left) {
+      const Event event = drawn(0);
+      if (expected.insert(key_of(event)).second) turn.give(event);
+    }
+    turn.sort();
+    for (std::uint64_t left = random.below(1'000); !turn.empty();) {
+      const Event event = turn.pop();
+      ASSERT_EQ(key_of(event), *expected.begin());
+      expected.erase(expected.begin());
+      for (std::uint64_t more = random.below(4); more > 0 && left > 0; --more, --left) {
+        Event added = drawn(static_cast<std::uint64_t>(event.at - start));
+        if (!event.before(added)) continue;
+        if (expected.insert(key_of(added)).second) turn.insert(added);
+      }
+    }
+    ASSERT_TRUE(expected.empty());
+  }
+}
+
+}  // namespace
+}  // namespace tulle::sim
