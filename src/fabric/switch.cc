@@ -119,12 +119,6 @@ std::uint16_t Switch::choose_by_flow(const Frame& frame,
   return count == 1 ? candidates[0] : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
 }
 
-void Switch::prefetch_first(std::uint16_t port) {
-  const std::uint8_t waiting = ports_[port].waiting;
-  if (waiting == 0) return;
-  frames_->prefetch(ports_[port].of_class[std::countr_zero(waiting)].first);
-}
-
 // Of equal ones the first at or after `first`.
 std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
                                    std::uint32_t first) const {

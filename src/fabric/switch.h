@@ -134,10 +134,14 @@ class Switch {
 
   const PortCounters& counters(std::uint16_t port) const { return ports_[port].counters; }
   PortCounters& counters(std::uint16_t port) { return ports_[port].counters; }
-  // Fetch what a frame that comes in or goes out at a port will touch.
-  void prefetch(std::uint16_t port) const { __builtin_prefetch(&ports_[port]); }
-  // And what a port that is about to be free will.
-  void prefetch_first(std::uint16_t port);
+  // Fetch what the frames of a class or two will touch.
+  void prefetch() const {
+    for (const Port& port : ports_) {
+      __builtin_prefetch(&port);
+      __builtin_prefetch(&port.counters);
+      __builtin_prefetch(&port.counters.credit_stalls);
+    }
+  }
   std::uint16_t ports() const { return static_cast<std::uint16_t>(ports_.size()); }
   std::uint64_t bytes_held() const { return shared_bytes_ + headroom_bytes_; }
   std::uint64_t bytes_held_max() const { return held_max_; }

@@ -237,8 +237,11 @@ bool Network::begin_turn(Time until) {
 // one, so that little time is spent waiting for memory.
 void Network::prepare_turn(std::uint32_t node) {
   next_block_ = rounds_->first_block(node);
-  if (is_host(node)) {
-    hosts_[node].adapter.prefetch();
+  if (is_host(node)) return hosts_[node].adapter.prefetch();
+  const fabric::Switch& at = switches_[node - hosts()];
+  at.prefetch();
+  for (std::uint16_t port = 0; port < at.ports(); ++port) {
+    __builtin_prefetch(&ports_[port_index(node, port)]);
   }
 }
 
