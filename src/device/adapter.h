@@ -179,6 +179,8 @@ class Adapter {
   bool pull_datagram(Time now, Datagram& out) { return pull_datagram(now, out, 0); }
   // With some service levels held back (bit n: level n, 0 to 7), as a port's flow control asks.
   bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
+  // Queue pairs take turns by service level, 8 of them: level n shares n + 8's.
+  static constexpr std::uint32_t levels = 8;
   // Whether there may be something to send.
   bool has_ready(std::uint32_t held_back_levels = 0) const {
     return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
@@ -238,7 +240,6 @@ class Adapter {
     transport::QueuePair* last = nullptr;
   };
 
-  static constexpr std::uint32_t levels = 8;
   // What every packet touches, side by side.
   struct Hot {
     std::array<transport::QueuePair*, 2> recent{};  // the queue pairs that were found last

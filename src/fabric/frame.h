@@ -30,11 +30,13 @@ struct alignas(64) Frame {
   std::uint32_t destination = 0;
   std::uint16_t buffer_bytes = 0;  // what takes room in a switch
   std::uint16_t payload_bytes = 0;
-  std::uint16_t source_port = 0;  // UDP
-  std::uint16_t in_port = 0;      // by which it came into the switch that holds it
-  std::uint8_t gap_bytes = 0;     // what takes time on a link beside buffer_bytes
-  std::uint8_t service_class = 0;
-  std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
+  std::uint16_t source_port = 0;       // UDP
+  std::uint16_t in_port = 0;           // by which it came into the switch that holds it
+  std::uint8_t gap_bytes : 5 = 0;      // what takes time on a link beside buffer_bytes
+  std::uint8_t in_class : 3 = 0;       // that it had when it came into the switch that holds it
+  std::uint8_t service_class : 4 = 0;  // on a link: its priority, or virtual lane
+  std::uint8_t service_level : 4 = 0;  // InfiniBand's, end to end
+  std::uint8_t traffic_class = 0;      // DSCP << 2 | ECN
   std::uint8_t header_bytes = 0;
   std::array<std::byte, header_bytes_max> header;
 

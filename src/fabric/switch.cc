@@ -59,6 +59,8 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
 std::uint16_t Switch::receive(Time, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port) {
   Frame& frame = (*frames_)[ref];
   frame.in_port = in_port;
+  frame.in_class = frame.service_class & (classes - 1);
+  if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
   if ((ports_[out_port].tripped & bit(frame.service_class)) != 0) [[unlikely]] {
     ++ports_[out_port].counters.watchdog_dropped;
     return no_port;
@@ -135,7 +137,19 @@ std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
   return best;
 }
 
-void Switch::take_in_damaged(std::uint16_t in_port, const Frame& frame) {
+// False: there is none for it, and it is lost.
+bool Switch::change_lane(std::uint16_t out_port, Frame& frame) {
+  const std::uint8_t lane = lanes_->lane(frame.in_port, out_port, frame.service_level);
+  if (lane == vl15) {
+    take_in_lost(frame.in_port, frame);
+    ++ports_[out_port].counters.unmapped;
+    return false;
+  }
+  frame.service_class = lane & (classes - 1);
+  return true;
+}
+
+void Switch::take_in_lost(std::uint16_t in_port, const Frame& frame) {
   CreditReceiver& receiver = credits_[in_port * classes + frame.service_class].receiver;
   receiver.received(frame.buffer_bytes);
   receiver.released(frame.buffer_bytes);
@@ -146,7 +160,7 @@ void Switch::take_in_damaged(std::uint16_t in_port, const Frame& frame) {
 
 bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame) {
   Port& in = ports_[in_port];
-  const std::uint32_t c = frame.service_class;
+  const std::uint32_t c = frame.in_class;
   if (settings_->flow_control == FlowControl::credits) {
     CreditReceiver& receiver = credits_[in_port * classes + c].receiver;
     TULLE_CHECK(receiver.free_blocks() >= blocks_of(frame.buffer_bytes));
@@ -168,7 +182,7 @@ bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& f
 
 bool Switch::admit_lossless(std::uint16_t in_port, const Frame& frame) {
   Port& in = ports_[in_port];
-  Class& of_class = in.of_class[frame.service_class];
+  Class& of_class = in.of_class[frame.in_class];
   const bool fits = of_class.in_headroom == 0 &&
                     of_class.in_bytes + frame.buffer_bytes <= stop_threshold() &&
                     shared_bytes_ + frame.buffer_bytes <= settings_->buffer_bytes;
@@ -179,9 +193,9 @@ bool Switch::admit_lossless(std::uint16_t in_port, const Frame& frame) {
   if (of_class.in_headroom + frame.buffer_bytes > settings_->headroom_bytes) return false;
   of_class.in_headroom += frame.buffer_bytes;
   headroom_bytes_ += frame.buffer_bytes;
-  if ((in.stopping & bit(frame.service_class)) == 0) {
-    in.stopping |= bit(frame.service_class);
-    talk(in_port, bit(frame.service_class));
+  if ((in.stopping & bit(frame.in_class)) == 0) {
+    in.stopping |= bit(frame.in_class);
+    talk(in_port, bit(frame.in_class));
   }
   return true;
 }
@@ -208,7 +222,7 @@ std::uint64_t Switch::stop_threshold() const {
 
 void Switch::release(const Frame& frame) {
   Port& in = ports_[frame.in_port];
-  in.of_class[frame.service_class].in_bytes -= frame.buffer_bytes;
+  in.of_class[frame.in_class].in_bytes -= frame.buffer_bytes;
   if (settings_->flow_control == FlowControl::credits) {
     release_credits(frame);
   } else {
@@ -217,8 +231,8 @@ void Switch::release(const Frame& frame) {
 }
 
 void Switch::release_shared(Port& in, const Frame& frame) {
-  const std::uint8_t class_bit = bit(frame.service_class);
-  Class& of_class = in.of_class[frame.service_class];
+  const std::uint8_t class_bit = bit(frame.in_class);
+  Class& of_class = in.of_class[frame.in_class];
   const std::uint32_t from_headroom =
       std::min<std::uint32_t>(of_class.in_headroom, frame.buffer_bytes);
   of_class.in_headroom -= from_headroom;
@@ -234,8 +248,8 @@ void Switch::release_shared(Port& in, const Frame& frame) {
 
 void Switch::release_credits(const Frame& frame) {
   shared_bytes_ -= frame.buffer_bytes;
-  credits_[frame.in_port * classes + frame.service_class].receiver.released(frame.buffer_bytes);
-  tell_credits(frame.in_port, frame.service_class);
+  credits_[frame.in_port * classes + frame.in_class].receiver.released(frame.buffer_bytes);
+  tell_credits(frame.in_port, frame.in_class);
 }
 
 // The neighbour is told when there is enough to tell.

@@ -24,6 +24,7 @@
 #include "fabric/credits.h"
 #include "fabric/frame.h"
 #include "fabric/pause.h"
+#include "fabric/sl_to_vl.h"
 
 namespace tulle::fabric {
 
@@ -86,6 +87,7 @@ struct PortCounters {
   std::uint64_t watchdog_trips = 0;
   std::uint64_t watchdog_dropped = 0;  // frames
   std::uint64_t credit_stalls = 0;     // times that all that waited had to wait for credits
+  std::uint64_t unmapped = 0;  // frames dropped on their way to this port: no lane for their level
 };
 
 class Switch {
@@ -94,6 +96,10 @@ class Switch {
 
   Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t ports,
          std::uint64_t seed, FramePool& frames);
+
+  // Credits: the lane on which a frame leaves; the table must outlive the switch. Without one a
+  // frame stays on the lane by which it came.
+  void set_lanes(const SlToVl& table) { lanes_ = table.is_default() ? nullptr : &table; }
 
   // A whole frame has come in, or as much of it as its way needs. Returns the port in whose queue
   // it now waits; no_port: it was dropped, and is the caller's to give back.
@@ -104,8 +110,8 @@ class Switch {
   // The way of a flow's every frame: by a hash of its addresses and ports, which each switch mixes
   // in a way of its own.
   std::uint16_t choose_by_flow(const Frame& frame, std::span<const std::uint16_t> candidates) const;
-  // A damaged frame came in: with credits it took its room, which is free again.
-  void take_in_damaged(std::uint16_t in_port, const Frame& frame);
+  // A frame came in that goes no further: with credits it took its room, which is free again.
+  void take_in_lost(std::uint16_t in_port, const Frame& frame);
   // The next frame to send by a port, which is free; no_frame: none, or none that may go.
   FrameRef pull(Time now, std::uint16_t port);
   // Whether pull() would find something.
@@ -206,6 +212,7 @@ class Switch {
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
   static void update_pause(Time now, Port& port);
   void drop_waiting(Port& port, std::uint32_t service_class);
+  bool change_lane(std::uint16_t out_port, Frame& frame);
   bool admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame);
   bool admit_lossless(std::uint16_t in_port, const Frame& frame);
   bool admit_lossy(std::uint16_t out_port, const Frame& frame);
@@ -222,6 +229,7 @@ class Switch {
 
   const SwitchSettings* settings_;
   FramePool* frames_;
+  const SlToVl* lanes_ = nullptr;
   Random random_;
   std::uint32_t salt_;
   std::vector<Port> ports_;

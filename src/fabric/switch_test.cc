@@ -22,7 +22,7 @@ class Bench {
     made.source_port = 0xC000;
     made.buffer_bytes = bytes;
     made.gap_bytes = 0;
-    made.service_class = service_class;
+    made.service_class = service_class & 7;
     made.traffic_class = 0;
     return ref;
   }
@@ -276,6 +276,57 @@ TEST(SwitchCredits, AFrameGoesWhenItsLaneHasCreditsForIt) {
   EXPECT_EQ(back.credit.lane, 0u);
   EXPECT_EQ(back.credit.limit, 50u);
   EXPECT_FALSE(bench.at.has_control(0));
+}
+
+// A frame of level 0 comes by lane 0 and leaves by lane 3: it takes room of the one, and credits of
+// the other.
+TEST(SwitchLanes, AFrameCountsOnTheLaneItCameByUntilItLeavesByAnother) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 40;
+  Bench bench(settings);
+  SlToVl lanes(default_lanes, 4);
+  LaneRow to_lane_3 = default_lanes;
+  to_lane_3[0] = 3;
+  lanes.set(0, 1, to_lane_3);
+  bench.at.set_lanes(lanes);
+  bench.arrive(0, 1, 640);
+  bench.arrive(2, 1, 64);
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 30u);
+  EXPECT_EQ(bench.at.credit_receiver(0, 3).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.ingress_bytes(0, 0), 640u);
+  EXPECT_EQ(bench.at.queue_bytes(1, 0), 64u) << "from port 2 it stays";
+  EXPECT_EQ(bench.at.queue_bytes(1, 3), 640u);
+  Control credit;
+  credit.kind = Control::Kind::credit;
+  credit.credit = {3, 10};
+  bench.at.handle_control(Time::zero(), 1, credit);
+  const Frame left = bench.pull(1);
+  EXPECT_EQ(left.buffer_bytes, 640u);
+  EXPECT_EQ(left.service_class, 3u);
+  EXPECT_EQ(left.in_class, 0u);
+  EXPECT_EQ(bench.at.credit_sender(1, 3).total_sent(), 10u);
+  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 0u);
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.take_talker(), 0u);
+  EXPECT_EQ(bench.at.pull_control(0).credit.lane, 0u);
+}
+
+TEST(SwitchLanes, AFrameWithoutALaneIsDroppedAndItsRoomIsFree) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 40;
+  Bench bench(settings);
+  LaneRow row = default_lanes;
+  row[0] = vl15;
+  const SlToVl lanes(row);
+  bench.at.set_lanes(lanes);
+  EXPECT_FALSE(bench.arrive(0, 1, 640));
+  EXPECT_EQ(bench.at.counters(1).unmapped, 1u);
+  EXPECT_EQ(bench.at.counters(1).dropped, 0u);
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.bytes_held(), 0u);
+  EXPECT_EQ(bench.at.pull_control(0).credit.limit, 50u) << "what it took may come again";
 }
 
 // --- which frame goes next ---

@@ -87,6 +87,29 @@ void read_credits(TableReader table, Setup& setup) {
   table.finish();
 }
 
+// The lane of each service level, by its place; those that are not there have none.
+void read_lanes(TableReader& table, Setup& setup) {
+  const std::vector<std::int64_t> lanes = table.integers("sl_to_vl", {});
+  if (lanes.empty()) return;
+  const bool in_range = std::ranges::all_of(lanes, [](std::int64_t lane) {
+    return (lane >= 0 && lane < fabric::classes) || lane == fabric::vl15;
+  });
+  if (lanes.size() > fabric::service_levels || !in_range) {
+    return table.wrong("sl_to_vl",
+                       fmt::format("must be up to {} lanes, by service level: 0 to {}, "
+                                   "or {} for none",
+                                   fabric::service_levels, fabric::classes - 1, fabric::vl15));
+  }
+  fabric::LaneRow row;
+  row.fill(fabric::vl15);
+  std::ranges::transform(lanes, row.begin(),
+                         [](std::int64_t lane) { return static_cast<std::uint8_t>(lane); });
+  setup.network.lanes.hosts = row;
+  if (row != fabric::default_lanes) {
+    setup.network.lanes.switches.assign(setup.topology.switches, fabric::SlToVl(row));
+  }
+}
+
 // Reads profiles/KIND/NAME.toml, where the key `profile` names one.
 template <typename Read>
 void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
@@ -150,6 +173,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
     // A subnet manager's usual arbitration: all lanes alike.
     switches.quantum_bytes.fill(switches.quantum_bytes.front());
     read_credits(table.table("credits"), setup);
+    read_lanes(table, setup);
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
     switches.lossy_queue_bytes = bytes(table, "queue", 0);

@@ -49,6 +49,7 @@ json_t json_of(const Outcome& outcome) {
   json["goodput_gbps"] = rounded(outcome.goodput_bits_per_second * 1e-9);
   json["dropped"] = outcome.dropped;
   json["lossless_dropped"] = outcome.lossless_dropped;
+  if (outcome.unmapped > 0) json["unmapped"] = outcome.unmapped;
   json["retransmitted"] = outcome.retransmitted;
   json["timeouts"] = outcome.timeouts;
   json["marked"] = outcome.marked;

@@ -178,6 +178,7 @@ void Run::gather_links(Outcome& outcome) const {
       const auto rate = static_cast<double>(topology.links[peer.link].bits_per_second);
       if (seconds > 0) link.utilisation = static_cast<double>(link.bytes) * 8 / seconds / rate;
       outcome.dropped += link.dropped;
+      outcome.unmapped += counters.unmapped;
       outcome.marked += link.marked;
       outcome.pauses += link.pauses;
       outcome.paused += link.paused;

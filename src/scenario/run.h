@@ -67,6 +67,7 @@ struct Outcome {
   std::uint64_t link_traversals = 0;
   std::uint64_t dropped = 0;
   std::uint64_t lossless_dropped = 0;  // where flow control was to prevent it
+  std::uint64_t unmapped = 0;          // frames dropped, as their service level had no lane
   std::uint64_t marked = 0;
   std::uint64_t notifications = 0;
   std::uint64_t pauses = 0;

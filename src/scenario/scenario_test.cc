@@ -261,6 +261,19 @@ TEST(ScenarioErrors, Buffers) {
   EXPECT_EQ(wrong(four_hosts, {lane + "\"131008B\" }"}), "");
 }
 
+TEST(ScenarioErrors, Lanes) {
+  const std::string lanes = "fabric = { kind = \"infiniband\", sl_to_vl = ";
+  EXPECT_TRUE(contains(wrong(four_hosts, {lanes + "[0, 8] }"}),
+                       "--set: fabric.sl_to_vl: must be up to 16 lanes, by service level: 0 to 7"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {lanes + "[-1] }"}), "fabric.sl_to_vl: must be up to 16"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {lanes + "\"0,1\" }"}), "fabric.sl_to_vl: must be a list"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {lanes + "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] }"}),
+                       "fabric.sl_to_vl: must be up to 16"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.sl_to_vl = [0]"}), "fabric.sl_to_vl: is no key"));
+  EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], fabric::vl15);
+}
+
 TEST(ScenarioErrors, CongestionControl) {
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));

@@ -109,7 +109,7 @@ class Audit {
     ++frames;
     if (!topology_.is_host(sending.node)) {
       const auto& from = wiring_.peer(sending.node, frame.in_port);
-      Lane& in = lane(from.node, from.port, frame.service_class);
+      Lane& in = lane(from.node, from.port, frame.in_class);
       settle(in, sending.node, sending.now);
       ASSERT_GE(in.held, blocks) << "it is sent before it is there";
       in.held -= blocks;
@@ -152,7 +152,25 @@ struct Case {
   std::uint32_t lane_bytes;
   bool cut_through;
   double bit_error_rate = 0;
+  bool changes_lanes = false;
 };
+
+// Another lane at every switch, by ports and level.
+fabric::LanePlan changing_lanes(const fabric::Topology& topology) {
+  fabric::LanePlan plan;
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    const auto ports = static_cast<std::uint16_t>(topology.ports[node]);
+    fabric::SlToVl& table = plan.switches.emplace_back(fabric::default_lanes, ports);
+    for (std::uint16_t in = 0; in < ports; ++in) {
+      for (std::uint16_t out = 0; out < ports; ++out) {
+        fabric::LaneRow row = fabric::default_lanes;
+        for (std::uint8_t& lane : row) lane = (lane + in + 3 * out + node) % 8;
+        table.set(in, out, row);
+      }
+    }
+  }
+  return plan;
+}
 
 void balances(const Case& c, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << c.name << ", " << c.lane_bytes << " bytes a lane, seed "
@@ -164,6 +182,7 @@ void balances(const Case& c, std::uint64_t seed) {
   settings.switch_latency = Time::nanoseconds(130);
   settings.bit_error_rate = c.bit_error_rate;
   settings.cut_through = c.cut_through;
+  if (c.changes_lanes) settings.lanes = changing_lanes(c.topology);
   settings.host.receive_delay = Time::nanoseconds(250);
   settings.host.congestion.window.enabled = false;
   settings.host.congestion.packets_per_ack_request = 1;
@@ -208,6 +227,17 @@ TEST(CreditsAudit, TheBooksBalanceAtEveryInstant) {
                2);
       balances({"torus", must(fabric::torus({{3, 3}, 1, link, link})), lane_bytes, cut_through}, 3);
     }
+  }
+}
+
+TEST(CreditsAudit, TheBooksBalanceWhereFramesChangeLanes) {
+  const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
+  for (const std::uint32_t lane_bytes : {8'320u, 32'768u}) {
+    balances({"leaf-spine", must(fabric::leaf_spine({3, 2, 4, 1, link, link})), lane_bytes, true, 0,
+              true},
+             5);
+    balances({"torus", must(fabric::torus({{3, 3}, 1, link, link})), lane_bytes, false, 1e-6, true},
+             6);
   }
 }
 

@@ -87,6 +87,8 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     switches_.emplace_back(settings_.switches, node,
                            static_cast<std::uint16_t>(topology.ports[node]), settings_.seed,
                            frames_);
+    if (settings_.lanes.switches.empty()) continue;
+    switches_.back().set_lanes(settings_.lanes.switches[node - topology.hosts]);
   }
   ports_.resize(ports);
   for (std::uint32_t node = 0; node < nodes; ++node) {
@@ -94,6 +96,10 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       ports_[port_index(node, port)].node = node;
       ports_[port_index(node, port)].number = port;
     }
+  }
+  for (std::uint32_t level = 0; level < fabric::service_levels; ++level) {
+    const std::uint8_t lane = settings_.lanes.hosts[level];
+    if (lane != fabric::vl15) levels_of_lane_[lane] |= 1u << level % device::Adapter::levels;
   }
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (const fabric::Link& link : topology.links) connect(link, fastest);
@@ -505,10 +511,7 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   if (!host.adapter.has_ready()) return no_frame;
   std::uint32_t held_back = host.pause.stopped();
   if (settings_.switches.flow_control == FlowControl::credits) {
-    const std::uint32_t longest = longest_frame_bytes(settings_);
-    for (std::uint32_t lane = 0; lane < fabric::classes; ++lane) {
-      if (!host.senders[lane].may_send(longest)) held_back |= 1u << lane;
-    }
+    held_back = levels_held_back(host);
     if (host.adapter.has_ready() && !host.adapter.has_ready(held_back)) {
       ++host.counters.credit_stalls;
     }
@@ -518,12 +521,26 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   if (!pulled) return no_frame;
   const FrameRef ref = frame_of(number, outgoing_);
   const Frame& frame = frames_[ref];
+  if (frame.service_class == fabric::vl15) [[unlikely]] {
+    ++host.counters.unmapped;
+    return ref;
+  }
   if (settings_.switches.flow_control == FlowControl::credits) {
     host.senders[frame.service_class].sent(frame.buffer_bytes);
   }
   ++host.counters.frames;
   host.counters.bytes += frame.link_bytes();
   return ref;
+}
+
+// Those whose lane has no credits for a frame, whatever its length. What has no lane need not wait.
+std::uint32_t Network::levels_held_back(const Host& host) const {
+  const std::uint32_t longest = longest_frame_bytes(settings_);
+  std::uint32_t held_back = 0;
+  for (std::uint32_t lane = 0; lane < fabric::classes; ++lane) {
+    if (!host.senders[lane].may_send(longest)) held_back |= levels_of_lane_[lane];
+  }
+  return held_back;
 }
 
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
@@ -534,10 +551,11 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   const link::Overhead& around = overhead(settings_.link_layer);
   const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
   frame.buffer_bytes = static_cast<std::uint16_t>(bytes);
-  frame.gap_bytes = static_cast<std::uint8_t>(around.gap_bytes);
+  frame.gap_bytes = around.gap_bytes & 0x1F;
   frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
   frame.source_port = datagram.ip.source_port;
-  frame.service_class = datagram.service_level % fabric::classes;
+  frame.service_level = datagram.service_level % fabric::service_levels;
+  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
   frame.traffic_class = datagram.ip.traffic_class;
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = static_cast<std::uint8_t>(wire::encode(datagram.packet, frame.header));
@@ -567,7 +585,7 @@ void Network::discard(std::uint32_t node, std::uint16_t port, FrameRef ref) {
     if (is_host(node)) {
       take_in(hosts_[node], frame);
     } else {
-      switches_[node - hosts()].take_in_damaged(port, frame);
+      switches_[node - hosts()].take_in_lost(port, frame);
       kick_talkers(node);
     }
     kick(node, port);
@@ -586,6 +604,9 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   frame.next = no_frame;
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
+  // What has no lane takes the time that it would, and is gone (IBTA 7.6.6).
+  if (frame.service_class == fabric::vl15) [[unlikely]]
+    return frames_.give(ref);
   if (settings_.bit_error_rate > 0 && is_damaged(node, frame.buffer_bytes)) {
     frame.header_bytes = 0;
     ++(is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port_number))

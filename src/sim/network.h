@@ -63,6 +63,7 @@ struct NetworkSettings {
   double bit_error_rate = 0;
   HostSettings host;
   fabric::SwitchSettings switches;
+  fabric::LanePlan lanes;  // with credits
 };
 
 const link::Overhead& overhead(LinkLayer layer);
@@ -210,6 +211,7 @@ class Network {
   void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
   void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
   static void take_in(Host& host, const fabric::Frame& frame);
+  std::uint32_t levels_held_back(const Host& host) const;
   bool is_damaged(std::uint32_t node, std::uint32_t bytes);
   void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
   std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
@@ -222,6 +224,8 @@ class Network {
   Time now_;
   fabric::FramePool frames_;
   FixedArray<Host> hosts_;
+  // Of a host's queue pairs, as its adapter counts them.
+  std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
   std::vector<Random> noise_;  // by sending node; empty without bit errors
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node

@@ -368,6 +368,30 @@ TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
   }
 }
 
+TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
+  for (const bool at_host : {true, false}) {
+    NetworkSettings settings = plain(LinkLayer::infiniband);
+    fabric::LaneRow row = fabric::default_lanes;
+    row[3] = fabric::vl15;
+    settings.lanes.switches.emplace_back(row);
+    if (at_host) settings.lanes.hosts = row;
+    Traffic traffic(star(2, 100 * gbps), settings);
+    const std::size_t lost = traffic.write(0, 1, 10'000, Time::zero(), 3);
+    const std::size_t other = traffic.write(0, 1, 10'000, Time::zero(), 2);
+    traffic.run();
+    EXPECT_TRUE(traffic.connections()[lost].failed);
+    EXPECT_FALSE(traffic.connections()[other].failed);
+    // 3 packets, and the same after each of 7 time-outs.
+    const fabric::PortCounters& host = traffic.network().counters(0, 0);
+    const fabric::PortCounters& out = traffic.network().switch_at(2).counters(1);
+    EXPECT_EQ(host.unmapped, at_host ? 24u : 0u);
+    EXPECT_EQ(out.unmapped, at_host ? 0u : 24u);
+    EXPECT_EQ(out.dropped, 0u);
+    EXPECT_EQ(traffic.network().frames().in_use(), 0u);
+    EXPECT_EQ(traffic.network().switch_at(2).bytes_held(), 0u);
+  }
+}
+
 TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
   NetworkSettings settings = plain();
   settings.switches.flow_control = fabric::FlowControl::none;
