@@ -111,9 +111,33 @@ class Victim(Case):
         self.assert_between(30, gbps["pfc"], 100)  # as published
         self.assert_between(300, gbps["pfc-dcqcn"], 400)
         self.assert_between(40, gbps["infiniband"], 70)
-        self.assert_between(80, gbps["infiniband-4-lanes"], 150)
+        self.assert_between(180, gbps["infiniband-4-lanes"], 220)
         self.assert_between(350, gbps["infiniband-8-lanes"], 400)
         self.assertLess(results("victim")["pfc-dcqcn"]["pauses"] * 10, results("victim")["pfc"]["pauses"])
+
+
+class Lanes(Case):
+    def us(self, variant, level):
+        """When the flows of a service level were done."""
+        return [float(flow["fct_ns"]) / 1000 for flow in flows("lanes", variant)[level::2]]
+
+    def test_a_lane_of_their_own_saves_small_messages(self):
+        self.assert_all_arrived("lanes")
+        self.assert_between(12, max(self.us("one-lane", 0)), 25)  # seven ports' 131,008 bytes at 400 Gb/s: 18
+        self.assertLess(max(self.us("opensm", 0)), 1)
+        for variant in ("one-lane", "opensm"):
+            self.assert_between(550, max(self.us(variant, 1)), 580)
+
+    def test_high_priority_without_a_limit_starves_the_rest(self):
+        # The first meets its host's bullies; from then on the switch is full of them.
+        ends = sorted(float(flow["end_ns"]) / 1000 for flow in flows("lanes", "bullies-first")[0::2])
+        self.assertGreater(ends[7], 0.97 * min(self.us("bullies-first", 1)))
+
+    def test_weights_are_shares(self):
+        even, uneven = self.us("even", 0) + self.us("even", 1), self.us("three-to-one", 0)
+        self.assertLess(max(even) / min(even), 1.01)
+        self.assert_between(0.66, max(uneven) / max(self.us("three-to-one", 1)), 0.675)
+        self.assertLess(max(uneven) / min(uneven), 1.01)
 
 
 class Incast(Case):

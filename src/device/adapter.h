@@ -186,6 +186,10 @@ class Adapter {
     return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
            hot_.notifying.first != nullptr;
   }
+  // The service levels of queue pairs that may have something to send.
+  std::uint32_t ready_levels() const {
+    return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
+  }
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Fetch what a packet that is soon to arrive will touch, for a driver of many adapters.
   void prefetch() const {

@@ -358,7 +358,8 @@ std::uint8_t Switch::sendable(const Port& port) const {
   }
   const auto index = static_cast<std::size_t>(&port - ports_.data());
   std::uint8_t open = 0;
-  for (std::uint32_t left = port.waiting; left != 0; left &= left - 1) {
+  const std::uint32_t may_send = port.waiting & settings_->arbitration.lanes();
+  for (std::uint32_t left = may_send; left != 0; left &= left - 1) {
     const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
     const std::uint32_t bytes = (*frames_)[port.of_class[lane].first].buffer_bytes;
     if (credits_[index * classes + lane].sender.may_send(bytes)) open |= bit(lane);
@@ -373,7 +374,8 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
     if (port.waiting != 0 && !credits_.empty()) ++port.counters.credit_stalls;
     return no_frame;
   }
-  const std::uint32_t c = class_to_send(port, open);
+  const std::uint32_t c = credits_.empty() ? class_to_send(port, open)
+                                           : port.arbiter.choose(settings_->arbitration, open);
   Class& queue = port.of_class[c];
   const FrameRef ref = queue.first;
   Frame& frame = (*frames_)[ref];
@@ -389,6 +391,7 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
   release(frame);
   if (settings_->flow_control == FlowControl::credits) {
     credits_[port_number * classes + c].sender.sent(frame.buffer_bytes);
+    port.arbiter.sent(frame.buffer_bytes);
   }
   ++port.counters.frames;
   port.counters.bytes += frame.link_bytes();

@@ -25,6 +25,7 @@
 #include "fabric/frame.h"
 #include "fabric/pause.h"
 #include "fabric/sl_to_vl.h"
+#include "fabric/vl_arbiter.h"
 
 namespace tulle::fabric {
 
@@ -68,7 +69,8 @@ struct SwitchSettings {
   std::uint32_t lane_buffer_bytes =
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
-  // What share of a link a class gets, in bytes a round (deficit round robin, Shreedhar and
+  VlArbitration arbitration;  // credits: what share of a link a lane gets
+  // Otherwise, what share of a link a class gets, in bytes a round (deficit round robin, Shreedhar and
   // Varghese 1995); 0: before all that have a share, the highest class first.
   std::array<std::uint32_t, classes> quantum_bytes = {4'200, 4'200, 4'200, 4'200,
                                                       4'200, 4'200, 0,     0};
@@ -194,6 +196,7 @@ class Switch {
     std::uint8_t stopping = 0;  // in: classes that the neighbour is to stop
     std::uint8_t untold = 0;    // in: of which it does not know; credits: lanes with an update due
     bool control_due = false;
+    VlArbiter arbiter;
     std::array<Class, classes> of_class;
     PortCounters counters;
     PauseState pause;

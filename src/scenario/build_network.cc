@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
+#include <ranges>
 
 #include "scenario/build.h"
 #include "scenario/quantity.h"
@@ -110,6 +112,50 @@ void read_lanes(TableReader& table, Setup& setup) {
   }
 }
 
+// A table as OpenSM's options write it: "0:192,1:64", lanes and their weights.
+std::vector<fabric::VlWeight> read_weights(TableReader& table, std::string_view key,
+                                           std::string_view otherwise) {
+  const std::string text = table.text(key, otherwise);
+  std::vector<fabric::VlWeight> weights;
+  const auto number = [](std::string_view digits, unsigned most) -> std::optional<std::uint8_t> {
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
+    if (error != std::errc() || end != digits.end() || value > most) return {};
+    return static_cast<std::uint8_t>(value);
+  };
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string_view entry(part.begin(), part.end());
+    const std::size_t colon = std::min(entry.find(':'), entry.size());
+    const auto lane = number(entry.substr(0, colon), fabric::classes - 1);
+    const auto weight = number(entry.substr(std::min(colon + 1, entry.size())), 255);
+    if (!lane || !weight || weights.size() == fabric::VlArbitration::entries_max) {
+      table.wrong(key, fmt::format("must be up to {} entries LANE:WEIGHT such as \"0:192,1:64\", "
+                                   "lanes 0 to {} and weights 0 to 255",
+                                   fabric::VlArbitration::entries_max, fabric::classes - 1));
+      return {};
+    }
+    weights.push_back({*lane, *weight});
+  }
+  return weights;
+}
+
+void read_arbitration(TableReader table, Setup& setup) {
+  const auto high = read_weights(table, "high", "0:4");
+  const auto low = read_weights(table, "low", "1:4,2:4,3:4,4:4,5:4,6:4,7:4");
+  const auto limit = static_cast<std::uint8_t>(
+      table.integer("high_limit", 0, 0, fabric::VlArbitration::limit_unbounded));
+  fabric::VlArbitration& arbitration = setup.network.switches.arbitration;
+  arbitration = fabric::VlArbitration(high, low, limit);
+  for (std::uint32_t level = 0; level < setup.player.service_levels; ++level) {
+    const std::uint8_t lane = setup.network.lanes.hosts[level];
+    if (lane == fabric::vl15 || (arbitration.lanes() >> lane & 1) != 0) continue;
+    table.wrong("low", fmt::format("lane {} of service level {} has no weight, here nor in high, "
+                                   "and would never send",
+                                   lane, level));
+  }
+  table.finish();
+}
+
 // Reads profiles/KIND/NAME.toml, where the key `profile` names one.
 template <typename Read>
 void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
@@ -170,10 +216,9 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   switches.lane_buffer_bytes = profile.lane_buffer_bytes;
   if (infiniband) {
     switches.flow_control = FlowControl::credits;
-    // A subnet manager's usual arbitration: all lanes alike.
-    switches.quantum_bytes.fill(switches.quantum_bytes.front());
     read_credits(table.table("credits"), setup);
     read_lanes(table, setup);
+    read_arbitration(table.table("arbitration"), setup);
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
     switches.lossy_queue_bytes = bytes(table, "queue", 0);

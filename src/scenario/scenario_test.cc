@@ -274,6 +274,30 @@ TEST(ScenarioErrors, Lanes) {
   EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], fabric::vl15);
 }
 
+TEST(ScenarioErrors, Arbitration) {
+  const std::string table = "fabric = { kind = \"infiniband\", arbitration.";
+  for (const char* key : {"high", "low"}) {
+    for (const char* text : {"8:4", "0:256", "0", "0:", ":4", "0:4,", "0:4;1:4", "0:-1", "0: 4"}) {
+      const std::string said = wrong(four_hosts, {table + key + " = \"" + text + "\" }"});
+      EXPECT_TRUE(contains(said, std::string("--set: fabric.arbitration.") + key +
+                                     ": must be up to 64 entries LANE:WEIGHT"))
+          << text << ": " << said;
+    }
+  }
+  std::string many = "0:1";
+  for (int i = 1; i < 64; ++i) many += ",1:1";
+  EXPECT_EQ(wrong(four_hosts, {table + "low = \"" + many + "\" }"}), "");
+  EXPECT_TRUE(contains(wrong(four_hosts, {table + "low = \"" + many + ",1:1\" }"}), "up to 64"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {table + "high_limit = 256 }"}),
+                       "fabric.arbitration.high_limit: 256 is out of range"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {table + "high = \"0:0\" }"}),
+               "arbitration.low: lane 0 of service level 0 has no weight, here nor in high"));
+  EXPECT_EQ(wrong(four_hosts, {table + "high = \"\", arbitration.low = \"0:1\" }"}), "");
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"fabric.arbitration = {}"}), "fabric.arbitration: is no"));
+}
+
 TEST(ScenarioErrors, CongestionControl) {
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));

@@ -97,9 +97,9 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       ports_[port_index(node, port)].number = port;
     }
   }
-  for (std::uint32_t level = 0; level < fabric::service_levels; ++level) {
+  for (std::uint32_t level = 0; level < device::Adapter::levels; ++level) {
     const std::uint8_t lane = settings_.lanes.hosts[level];
-    if (lane != fabric::vl15) levels_of_lane_[lane] |= 1u << level % device::Adapter::levels;
+    (lane == fabric::vl15 ? levels_without_lane_ : levels_of_lane_[lane]) |= 1u << level;
   }
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (const fabric::Link& link : topology.links) connect(link, fastest);
@@ -509,14 +509,9 @@ Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
 FrameRef Network::pull_from_host(std::uint32_t number) {
   Host& host = hosts_[number];
   if (!host.adapter.has_ready()) return no_frame;
-  std::uint32_t held_back = host.pause.stopped();
-  if (settings_.switches.flow_control == FlowControl::credits) {
-    held_back = levels_held_back(host);
-    if (host.adapter.has_ready() && !host.adapter.has_ready(held_back)) {
-      ++host.counters.credit_stalls;
-    }
-  }
-  const bool pulled = host.adapter.pull_datagram(now_, outgoing_, held_back);
+  const bool pulled = settings_.switches.flow_control == FlowControl::credits
+                          ? pull_by_lane(host)
+                          : host.adapter.pull_datagram(now_, outgoing_, host.pause.stopped());
   plan_deadline(number);  // for an answer to what is sent, or when it may be sent
   if (!pulled) return no_frame;
   const FrameRef ref = frame_of(number, outgoing_);
@@ -527,20 +522,47 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   }
   if (settings_.switches.flow_control == FlowControl::credits) {
     host.senders[frame.service_class].sent(frame.buffer_bytes);
+    host.arbiter.sent(frame.buffer_bytes);
   }
   ++host.counters.frames;
   host.counters.bytes += frame.link_bytes();
   return ref;
 }
 
-// Those whose lane has no credits for a frame, whatever its length. What has no lane need not wait.
+// The port's arbiter chooses among the lanes that have something to send; what has no lane waits for
+// none.
+bool Network::pull_by_lane(Host& host) {
+  const fabric::VlArbitration& arbitration = settings_.switches.arbitration;
+  constexpr std::uint32_t all = (1u << device::Adapter::levels) - 1;
+  const std::uint32_t held_back = levels_held_back(host);
+  if (!host.adapter.has_ready(held_back)) ++host.counters.credit_stalls;
+  for (;;) {
+    const std::uint32_t ready = host.adapter.ready_levels() & ~held_back;
+    if (ready == 0) return false;
+    std::uint32_t levels = ready & levels_without_lane_;
+    if (levels == 0) levels = levels_of_lane_[host.arbiter.choose(arbitration, lanes_of(ready))];
+    if (host.adapter.pull_datagram(now_, outgoing_, all & ~levels)) return true;
+  }
+}
+
+// Those whose lane has no credits for a frame, whatever its length, or is in no table.
 std::uint32_t Network::levels_held_back(const Host& host) const {
   const std::uint32_t longest = longest_frame_bytes(settings_);
+  const std::uint32_t lanes = settings_.switches.arbitration.lanes();
   std::uint32_t held_back = 0;
   for (std::uint32_t lane = 0; lane < fabric::classes; ++lane) {
-    if (!host.senders[lane].may_send(longest)) held_back |= levels_of_lane_[lane];
+    const bool may_send = (lanes >> lane & 1) != 0 && host.senders[lane].may_send(longest);
+    if (!may_send) held_back |= levels_of_lane_[lane];
   }
   return held_back;
+}
+
+std::uint32_t Network::lanes_of(std::uint32_t levels) const {
+  std::uint32_t lanes = 0;
+  for (; levels != 0; levels &= levels - 1) {
+    lanes |= 1u << settings_.lanes.hosts[static_cast<std::size_t>(std::countr_zero(levels))];
+  }
+  return lanes;
 }
 
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {

@@ -162,6 +162,7 @@ class Network {
     std::uint8_t untold = 0;  // credits: lanes with an update due
     std::array<fabric::CreditSender, fabric::classes> senders;
     std::array<fabric::CreditReceiver, fabric::classes> receivers;
+    fabric::VlArbiter arbiter;
   };
   // The sending side of a port; and whose it is, for events that name it.
   struct Port {
@@ -205,6 +206,7 @@ class Network {
   void kick(std::uint32_t node, std::uint16_t port);
   void kick_talkers(std::uint32_t node);
   fabric::FrameRef pull_from_host(std::uint32_t host);
+  bool pull_by_lane(Host& host);
   fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
   fabric::Control pull_control(std::uint32_t node, std::uint16_t port);
   bool has_more(std::uint32_t node, std::uint16_t port) const;
@@ -212,6 +214,7 @@ class Network {
   void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
   static void take_in(Host& host, const fabric::Frame& frame);
   std::uint32_t levels_held_back(const Host& host) const;
+  std::uint32_t lanes_of(std::uint32_t levels) const;
   bool is_damaged(std::uint32_t node, std::uint32_t bytes);
   void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
   std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
@@ -224,8 +227,9 @@ class Network {
   Time now_;
   fabric::FramePool frames_;
   FixedArray<Host> hosts_;
-  // Of a host's queue pairs, as its adapter counts them.
+  // As a host's adapter counts them.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
+  std::uint32_t levels_without_lane_ = 0;
   std::vector<Random> noise_;  // by sending node; empty without bit errors
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node

@@ -392,6 +392,27 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
   }
 }
 
+// One host sends to two, or two hosts to one: at the port that they share, lanes 0 and 1 have shares
+// of 3 to 1 in packets of 4,138 bytes, 65 units of 64.
+TEST(Lanes, APortIsSharedByWeightAtHostsAndSwitches) {
+  for (const bool at_host : {true, false}) {
+    NetworkSettings settings = plain(LinkLayer::infiniband);
+    const fabric::VlWeight low[] = {{0, 192}, {1, 64}};
+    settings.switches.arbitration = {{}, low, 0};
+    Traffic traffic(star(3, 100 * gbps), settings);
+    const std::size_t first = at_host ? traffic.connect(0, 1, 0) : traffic.connect(1, 0, 0);
+    const std::size_t second = at_host ? traffic.connect(0, 2, 1) : traffic.connect(2, 0, 1);
+    for (int i = 0; i < 4'000; ++i) traffic.post(first, 4'096);
+    for (int i = 0; i < 4'000; ++i) traffic.post(second, 4'096);
+    traffic.run(Time::milliseconds(1));
+    const auto done = [&](std::size_t connection) {
+      return static_cast<double>(traffic.connections()[connection].ends.size());
+    };
+    EXPECT_NEAR(done(first) / done(second), 3, 0.02) << "at host " << at_host;
+    EXPECT_GT(done(first) + done(second), 2'900) << "of 3,019 that the link carries";
+  }
+}
+
 TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
   NetworkSettings settings = plain();
   settings.switches.flow_control = fabric::FlowControl::none;
