@@ -14,8 +14,8 @@ namespace {
 // switch long. Channels from and to hosts are left out: they cannot be part of a circle.
 class ChannelGraph {
  public:
-  ChannelGraph(const Topology& topology, unsigned vls)
-      : topology_(topology), wiring_(topology), vls_(vls) {
+  ChannelGraph(const Topology& topology, unsigned vls, unsigned sls)
+      : topology_(topology), wiring_(topology), vls_(vls), sls_(sls) {
     for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
       first_channel_.push_back(first_channel_.back() + topology.ports[node] * vls);
     }
@@ -33,7 +33,8 @@ class ChannelGraph {
     }
     first_word_.push_back(words);
     words_.resize(words);
-    visited_.assign(channels, 0);
+    visited_.assign(std::size_t{channels} * sls, 0);
+    is_used_.assign(channels, false);
   }
 
   std::uint32_t size() const { return first_channel_.back(); }
@@ -80,10 +81,12 @@ class ChannelGraph {
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
-  // For walks: visits a channel once per number, and says whether this was the first time.
-  bool visit(std::uint32_t channel, std::uint32_t number) {
-    in_use_ += visited_[channel] == 0;
-    return std::exchange(visited_[channel], number) != number;
+  // For walks: visits a channel with packets of a service level once per number, and says whether
+  // this was the first time.
+  bool visit(std::uint32_t channel, std::uint8_t sl, std::uint32_t number) {
+    if (!is_used_[channel]) ++in_use_;
+    is_used_[channel] = true;
+    return std::exchange(visited_[std::size_t{channel} * sls_ + sl], number) != number;
   }
   std::size_t in_use() const { return in_use_; }
 
@@ -102,11 +105,13 @@ class ChannelGraph {
   const Topology& topology_;
   Wiring wiring_;
   unsigned vls_;
+  unsigned sls_;
   std::vector<std::uint32_t> first_channel_ = {0};  // by node, and one more
   std::vector<std::uint32_t> from_;                 // by channel: the node
   std::vector<std::size_t> first_word_;             // by channel, and one more
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint32_t> visited_;  // by channel: the number of its last walk
+  std::vector<std::uint32_t> visited_;  // by channel and level: the number of its last walk
+  std::vector<bool> is_used_;           // by channel
   std::size_t in_use_ = 0;
 };
 
@@ -115,13 +120,22 @@ class RouteWalk {
  public:
   RouteWalk(ChannelGraph& graph, const Topology& topology, const Routes& routes,
             const DeadlockSettings& settings)
-      : graph_(graph), topology_(topology), routes_(routes), settings_(settings) {}
+      : graph_(graph),
+        topology_(topology),
+        routes_(routes),
+        settings_(settings),
+        host_ports_(routes.leaves()) {
+    for (std::uint32_t host = 0; host < topology.hosts; ++host) {
+      const std::uint32_t leaf = routes.leaf_of(host);
+      if (leaf < routes.leaves()) host_ports_[leaf] = routes.port(routes.leaf_node(leaf), host);
+    }
+  }
 
   void walk_all() {
     if (settings_.forwarding_tables || routes_.kind() == RoutingKind::fat_tree) {
       for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
         for (std::uint32_t path = 0; path < 1u << settings_.lmc; ++path) {
-          walk(host, [&](std::uint32_t node, auto take) {
+          walk(host, path, [&](std::uint32_t node, auto take) {
             const std::uint16_t port = routes_.port(node, host, path);
             if (port != Routes::no_port) take(port);
           });
@@ -135,15 +149,21 @@ class RouteWalk {
       if (routes_.leaf_of(host) < routes_.leaves()) host_of_leaf[routes_.leaf_of(host)] = host;
     }
     for (const std::uint32_t host : host_of_leaf) {
-      walk(host, [&](std::uint32_t node, auto take) {
+      walk(host, 0, [&](std::uint32_t node, auto take) {
         for (const std::uint16_t port : routes_.candidates(node, host)) take(port);
       });
     }
   }
 
  private:
+  // A link's lane, and the service level of packets on it.
+  struct Step {
+    std::uint32_t channel = 0;
+    std::uint8_t sl = 0;
+  };
+
   template <typename Outputs>
-  void walk(std::uint32_t host, Outputs outputs) {
+  void walk(std::uint32_t host, std::uint32_t path, Outputs outputs) {
     if (routes_.leaf_of(host) >= routes_.leaves()) return;  // not plugged in
     ++number_;
     const std::uint32_t destination = routes_.leaf_node(routes_.leaf_of(host));
@@ -151,23 +171,25 @@ class RouteWalk {
       const std::uint8_t vl = settings_.vl ? settings_.vl(hop) : std::uint8_t{0};
       TULLE_CHECK(vl < settings_.vls);
       const std::uint32_t next = graph_.channel(hop.switch_node, hop.out_port, vl);
-      if (graph_.visit(next, number_)) queue_.push_back(next);
+      if (graph_.visit(next, hop.sl, number_)) queue_.push_back({next, hop.sl});
       return vl;
     };
     queue_.clear();
     for (std::uint32_t leaf = 0; leaf < routes_.leaves(); ++leaf) {
       const std::uint32_t node = routes_.leaf_node(leaf);
       if (node == destination) continue;
-      outputs(node, [&](std::uint16_t port) { leave({node, destination, 0, port, 0, true}); });
+      const std::uint8_t sl = settings_.sl ? settings_.sl(node, host, path) : std::uint8_t{0};
+      outputs(node, [&](std::uint16_t port) {
+        leave({node, destination, host_ports_[leaf], port, sl, true});
+      });
     }
     for (std::size_t i = 0; i < queue_.size(); ++i) {
-      const std::uint32_t channel = queue_[i];
+      const auto [channel, sl] = queue_[i];
       const Wiring::Peer& at = graph_.end(channel);
       if (at.node == destination) continue;
-      const std::uint8_t vl = graph_.vl_of(channel);
-      outputs(at.node, [&](std::uint16_t port) {
-        const std::uint8_t next_vl = leave({at.node, destination, at.port, port, vl, false});
-        graph_.depend(channel, port, next_vl);
+      outputs(at.node, [&, channel = channel, sl = sl](std::uint16_t port) {
+        const std::uint8_t vl = leave({at.node, destination, at.port, port, sl, false});
+        graph_.depend(channel, port, vl);
       });
     }
   }
@@ -177,7 +199,8 @@ class RouteWalk {
   const Routes& routes_;
   const DeadlockSettings& settings_;
   std::uint32_t number_ = 0;
-  std::vector<std::uint32_t> queue_;
+  std::vector<std::uint16_t> host_ports_;  // by leaf: where one of its hosts is
+  std::vector<Step> queue_;
 };
 
 // The channels of some cycle, in order; none if there is no cycle.
@@ -250,7 +273,7 @@ std::vector<std::uint32_t> shorten(const ChannelGraph& graph, std::vector<std::u
 
 DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
                               const DeadlockSettings& settings) {
-  ChannelGraph graph(topology, settings.vls);
+  ChannelGraph graph(topology, settings.vls, settings.sl ? service_levels : 1);
   RouteWalk(graph, topology, routes, settings).walk_all();
   DeadlockReport report;
   report.channels = graph.in_use();
@@ -271,64 +294,16 @@ std::string describe_cycle(const Topology& topology, std::span<const Channel> cy
   return cycle.empty() ? text : text + topology.name(cycle.front().from);
 }
 
-namespace {
-
-template <typename Value>
-std::vector<std::vector<Value>> by_switch_port(const Topology& topology) {
-  std::vector<std::vector<Value>> table(topology.switches);
-  for (std::uint32_t i = 0; i < topology.switches; ++i) {
-    table[i].resize(topology.ports[topology.hosts + i]);
-  }
-  return table;
-}
-
-}  // namespace
-
-VlMap torus_dateline(const Topology& topology) {
-  const auto* shape = std::get_if<TorusShape>(&topology.shape);
-  TULLE_CHECK(shape != nullptr);
-  // By (switch, port): the dimension of its link, and whether this is the ring's last.
-  struct Way {
-    std::uint8_t dimension = 0;
-    bool wraps = false;
+DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes) {
+  DeadlockSettings settings;
+  settings.vls = classes;
+  settings.vl = [&tables = lanes.plan().switches, &routes](const Hop& hop) {
+    return tables[hop.switch_node - routes.hosts()].lane(hop.in_port, hop.out_port, hop.sl);
   };
-  auto ways = by_switch_port<Way>(topology);
-  for (const Link& link : topology.links) {
-    if (topology.is_host(link.a) || topology.is_host(link.b)) continue;
-    const std::uint32_t a = link.a - topology.hosts, b = link.b - topology.hosts;
-    std::uint32_t stride = 1;
-    for (std::uint8_t dimension = 0; dimension < 3; ++dimension) {
-      const std::uint32_t size = shape->size[dimension];
-      const std::uint32_t a_at = a / stride % size, b_at = b / stride % size;
-      if (a_at != b_at) {
-        const bool wraps = std::max(a_at, b_at) - std::min(a_at, b_at) > 1;
-        ways[a][link.a_port] = ways[b][link.b_port] = {dimension, wraps};
-      }
-      stride *= size;
-    }
-  }
-  return [hosts = topology.hosts, ways = std::move(ways)](const Hop& hop) -> std::uint8_t {
-    const std::vector<Way>& at = ways[hop.switch_node - hosts];
-    if (at[hop.out_port].wraps) return 1;
-    const bool new_ring = hop.from_host || at[hop.in_port].dimension != at[hop.out_port].dimension;
-    return new_ring ? std::uint8_t{0} : hop.vl;
+  settings.sl = [&lanes, &routes](std::uint32_t leaf_node, std::uint32_t host, std::uint32_t path) {
+    return lanes.service_level(routes, leaf_node, host, 0, path);
   };
-}
-
-VlMap dragonfly_after_global(const Topology& topology) {
-  const auto* shape = std::get_if<DragonflyShape>(&topology.shape);
-  TULLE_CHECK(shape != nullptr);
-  auto global = by_switch_port<std::uint8_t>(topology);
-  for (const Link& link : topology.links) {
-    if (topology.is_host(link.a) || topology.is_host(link.b)) continue;
-    const std::uint32_t a = link.a - topology.hosts, b = link.b - topology.hosts;
-    const bool is_global = a / shape->routers_per_group != b / shape->routers_per_group;
-    global[a][link.a_port] = global[b][link.b_port] = is_global;
-  }
-  return [hosts = topology.hosts, global = std::move(global)](const Hop& hop) -> std::uint8_t {
-    if (hop.from_host) return 0;
-    return global[hop.switch_node - hosts][hop.in_port] != 0 ? std::uint8_t{1} : hop.vl;
-  };
+  return settings;
 }
 
 }  // namespace tulle::fabric

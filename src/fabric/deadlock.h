@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/path_lanes.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 
@@ -23,23 +24,21 @@ struct Hop {
   std::uint32_t switch_node = 0;
   std::uint32_t leaf_node = 0;  // the last switch, with the destination host
   std::uint16_t in_port = 0, out_port = 0;
-  std::uint8_t vl = 0;     // on which it came; 0 from a host
-  bool from_host = false;  // then in_port means nothing: any host's
+  std::uint8_t sl = 0;     // its service level
+  bool from_host = false;  // then in_port is one of the switch's hosts, which are all alike
 };
 
 // The virtual lane on which the packet leaves. Empty: it stays on lane 0.
 using VlMap = std::function<std::uint8_t(const Hop&)>;
 
-// Torus under dimension_ordered, 2 lanes: lane 0 along each ring until the packet crosses its
-// wrap-around link, lane 1 from there to the end of the ring. `topology` must be a torus.
-VlMap torus_dateline(const Topology& topology);
-
-// Dragonfly under dragonfly_minimal, 2 lanes: lane 0 up to and on the global link, lane 1 after it.
-VlMap dragonfly_after_global(const Topology& topology);
+// The service level of what a leaf's hosts send to a host, by one of its 2^lmc paths.
+using SlMap =
+    std::function<std::uint8_t(std::uint32_t leaf_node, std::uint32_t host, std::uint32_t path)>;
 
 struct DeadlockSettings {
   unsigned vls = 1;  // lanes 0 … vls-1
   VlMap vl = {};
+  SlMap sl = {};  // empty: all have level 0
   // Which routes: every candidate (a switch may take any), or only Routes::port for all of a host's
   // 2^lmc paths.
   bool forwarding_tables = false;
@@ -62,6 +61,10 @@ struct DeadlockReport {
 
   bool deadlock_free() const { return cycle.empty(); }
 };
+
+// With those lanes, for one QoS level: each has lanes of its own. `lanes` and `routes` must
+// outlive what is returned.
+DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes);
 
 // Follows all routes between leaves. `routes` must be of this topology, and settings.vl stay below
 // settings.vls.

@@ -14,10 +14,14 @@ Topology built(Result<Topology> result) {
   return result ? std::move(result.value()) : Topology{};
 }
 
-DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettings& settings = {}) {
+Routes routes_of(const Topology& t, RoutingKind kind) {
   auto routes = compute_routes(t, {.kind = kind});
   EXPECT_TRUE(routes) << routes.error().message;
-  DeadlockReport report = check_deadlock(t, *routes, settings);
+  return routes ? std::move(*routes) : Routes{};
+}
+
+DeadlockReport checked(const Topology& t, const Routes& routes, const DeadlockSettings& settings) {
+  DeadlockReport report = check_deadlock(t, routes, settings);
   // A cycle must be one: each channel ends where the next begins.
   const Wiring wiring(t);
   for (std::size_t i = 0; i < report.cycle.size(); ++i) {
@@ -27,6 +31,19 @@ DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettin
     EXPECT_EQ(channel.to, report.cycle[(i + 1) % report.cycle.size()].from);
   }
   return report;
+}
+
+DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettings& settings = {}) {
+  return checked(t, routes_of(t, kind), settings);
+}
+
+// Whether forwarding tables are free of deadlock with these lanes.
+bool free_with(const PathLanes& lanes, const Topology& t, RoutingKind kind, unsigned lmc = 0) {
+  const Routes routes = routes_of(t, kind);
+  DeadlockSettings settings = with_lanes(lanes, routes);
+  settings.forwarding_tables = true;
+  settings.lmc = lmc;
+  return checked(t, routes, settings).deadlock_free();
 }
 
 TEST(Deadlock, ARingLocksUpWithoutADateline) {
@@ -39,9 +56,8 @@ TEST(Deadlock, ARingLocksUpWithoutADateline) {
             "switch (0) → switch (1) → switch (2) → switch (3) → switch (0)");
   EXPECT_FALSE(checked(t, RoutingKind::dimension_ordered).deadlock_free());
 
-  const DeadlockSettings dateline{.vls = 2, .vl = torus_dateline(t)};
-  EXPECT_TRUE(checked(t, RoutingKind::dimension_ordered, dateline).deadlock_free());
-  EXPECT_TRUE(checked(t, RoutingKind::shortest, dateline).deadlock_free());
+  EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::dimension_ordered));
+  EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::shortest));
 }
 
 TEST(Deadlock, ARingOfThreeHasNoRouteOfTwoLinks) {
@@ -51,14 +67,13 @@ TEST(Deadlock, ARingOfThreeHasNoRouteOfTwoLinks) {
 TEST(Deadlock, TorusWithADateline) {
   for (const TorusSettings& settings :
        {TorusSettings{.size = {5, 4}}, TorusSettings{.size = {4, 4, 4}},
-        TorusSettings{.size = {2, 6, 5}, .hosts_per_switch = 2}}) {
+        TorusSettings{.size = {2, 6, 5}, .hosts_per_switch = 2}, TorusSettings{.size = {9, 3}}}) {
     const Topology t = built(torus(settings));
     EXPECT_FALSE(checked(t, RoutingKind::dimension_ordered).deadlock_free());
-    EXPECT_TRUE(checked(t, RoutingKind::dimension_ordered, {.vls = 2, .vl = torus_dateline(t)})
-                    .deadlock_free());
+    EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::dimension_ordered));
+    EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::dimension_ordered, 2));
     // Turns from y to x are what dimension order is for: the dateline alone does not help.
-    EXPECT_FALSE(
-        checked(t, RoutingKind::shortest, {.vls = 2, .vl = torus_dateline(t)}).deadlock_free());
+    EXPECT_FALSE(free_with(PathLanes::torus(t), t, RoutingKind::shortest));
   }
 }
 
@@ -67,9 +82,10 @@ TEST(Deadlock, DragonflyNeedsASecondLaneAfterTheGlobalLink) {
     const Topology t = built(dragonfly({.groups = groups}));
     const DeadlockReport report = checked(t, RoutingKind::dragonfly_minimal);
     EXPECT_FALSE(report.deadlock_free());
-    EXPECT_TRUE(
-        checked(t, RoutingKind::dragonfly_minimal, {.vls = 2, .vl = dragonfly_after_global(t)})
-            .deadlock_free());
+    EXPECT_TRUE(free_with(PathLanes::dragonfly(t), t, RoutingKind::dragonfly_minimal));
+    const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
+    EXPECT_TRUE(checked(t, routes, with_lanes(PathLanes::dragonfly(t), routes)).deadlock_free())
+        << "whatever path a switch chooses";
   }
 }
 

@@ -50,6 +50,7 @@ class Routes {
   static constexpr std::uint16_t no_port = 0xFFFF;
 
   RoutingKind kind() const { return kind_; }
+  std::uint32_t hosts() const { return hosts_; }
 
   // Output ports, ascending; empty where there is no route. O(1), no hashing.
   std::span<const std::uint16_t> candidates(std::uint32_t switch_node, std::uint32_t host) const {

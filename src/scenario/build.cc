@@ -30,6 +30,41 @@ RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband,
   return RoutingKind::shortest;
 }
 
+// Two lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a torus a
+// packet's service level has to say what its path will be, so there must be one.
+void plan_lanes(TableReader& table, Setup& setup) {
+  const fabric::Shape& shape = setup.topology.shape;
+  const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;
+  const bool torus = std::holds_alternative<fabric::TorusShape>(shape) &&
+                     setup.routing.kind == RoutingKind::dimension_ordered;
+  const bool dragonfly = std::holds_alternative<fabric::DragonflyShape>(shape) &&
+                         setup.routing.kind == RoutingKind::dragonfly_minimal;
+  if (torus && by_flow) setup.path_lanes = fabric::PathLanes::torus(setup.topology);
+  if (dragonfly) setup.path_lanes = fabric::PathLanes::dragonfly(setup.topology);
+  if (!setup.path_lanes) return;
+  const std::uint32_t levels = setup.player.service_levels;
+  std::uint32_t most = setup.path_lanes->qos_levels_max();
+  while (setup.path_lanes->service_level_max(most) >= device::Adapter::levels) --most;
+  if (levels > most) {
+    table.wrong("lanes",
+                fmt::format("host.service_levels = {} are too many for this topology, where "
+                            "each takes two lanes: at most {}, or lanes = false",
+                            levels, most));
+  }
+  if (setup.network.lanes.hosts != fabric::default_lanes) {
+    table.wrong("lanes",
+                "the lanes of this topology are planned against deadlock, so that "
+                "fabric.sl_to_vl has to go, or lanes = false");
+  }
+  const std::uint32_t used = (1u << levels * 2) - 1;
+  if ((used & ~setup.network.switches.arbitration.lanes()) != 0) {
+    table.wrong("lanes", fmt::format("uses lanes 0 to {}, of which some have no weight in "
+                                     "fabric.arbitration and would never send",
+                                     levels * 2 - 1));
+  }
+  setup.network.lanes = setup.path_lanes->plan();
+}
+
 // A routing on which full buffers can wait for each other in a circle is refused, unless the
 // scenario wants to see that.
 void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
@@ -38,6 +73,7 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
   const bool lossless = setup.network.switches.flow_control != fabric::FlowControl::none;
   if (!lossless || allow_deadlock) return;
   fabric::DeadlockSettings settings;
+  if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, *routes);
   settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&
                                setup.network.switches.path_choice == fabric::PathChoice::flow;
   const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, *routes, settings);
@@ -59,7 +95,10 @@ void build_routing(TableReader table, Setup& setup) {
                 "\"fat-tree\" has one way to each host: take \"up-down\", or path = \"flow\"");
   }
   const bool allow_deadlock = table.boolean("allow_deadlock", false);
+  const bool lanes = infiniband && table.boolean("lanes", true);
   table.finish();
+  if (table.findings().any()) return;
+  if (lanes) plan_lanes(table, setup);
   if (!table.findings().any()) check_routes(table, allow_deadlock, setup);
 }
 

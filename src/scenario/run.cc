@@ -24,15 +24,6 @@ Quantiles quantiles(std::vector<double> values) {
   return {values.front(), quantile(values, 0.5), quantile(values, 0.99), values.back()};
 }
 
-workload::Stage stage_of(sim::Network& network) {
-  return {[&network](std::uint32_t host) -> device::Adapter& { return network.adapter(host); },
-          [&network](std::uint32_t host) { network.attend(host); },
-          [&network](Time at, std::uint32_t host, std::uint32_t token) {
-            network.alarm(at, host, token);
-          },
-          sim::Network::gid_of, network.lookahead()};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Run>> Run::prepare(Setup setup) {
@@ -46,9 +37,27 @@ Run::Run(Setup setup, fabric::Routes routes)
       routes_(std::move(routes)),
       wiring_(setup_.topology),
       network_(setup_.topology, routes_, setup_.network),
-      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage_of(network_)) {
+      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()) {
   for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
   player_.begin();
+}
+
+workload::Stage Run::stage() {
+  return {
+      [this](std::uint32_t host) -> device::Adapter& { return network_.adapter(host); },
+      [this](std::uint32_t host) { network_.attend(host); },
+      [this](Time at, std::uint32_t host, std::uint32_t token) { network_.alarm(at, host, token); },
+      sim::Network::gid_of,
+      network_.lookahead(),
+      [this](std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) {
+        return path(from, to, qos_level);
+      }};
+}
+
+workload::Path Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) const {
+  if (!setup_.path_lanes) return {qos_level};
+  const std::uint32_t leaf = routes_.leaf_node(routes_.leaf_of(from));
+  return {setup_.path_lanes->service_level(routes_, leaf, to, qos_level)};
 }
 
 void Run::show_to(Capture& capture) {

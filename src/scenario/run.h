@@ -102,6 +102,8 @@ class Run {
 
  private:
   Run(Setup setup, fabric::Routes routes);
+  workload::Stage stage();
+  workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) const;
   bool play(Time until, const OnProgress& on_progress);
   Progress progress() const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;

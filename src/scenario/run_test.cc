@@ -285,5 +285,53 @@ TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
 }
 
+// Every switch of a ring sends to the third after it, more than the lanes hold: each lane is full of
+// packets for the next, and nothing moves any more. With a second lane beyond the dateline all
+// arrives.
+TEST(Run, ARingLocksUpOnOneLaneAndNotOnTwo) {
+  const std::string ring = R"([topology]
+kind = "torus"
+size = [8]
+link_rate = "100Gbps"
+link_delay = "100ns"
+[fabric]
+kind = "infiniband"
+credits.lane_buffer = "16KB"
+[traffic]
+pattern = "shift"
+distance = 3
+bytes = "1MB"
+)";
+  const std::vector<std::string> one_lane = {"routing.lanes = false",
+                                             "routing.allow_deadlock = true", "stop_at = \"20ms\""};
+  const Outcome locked = outcome_of(ring, "", one_lane);
+  EXPECT_EQ(locked.finished, 0u);
+  EXPECT_EQ(locked.dropped, 0u);
+  std::vector<std::string> later = one_lane;
+  later.back() = "stop_at = \"40ms\"";
+  EXPECT_EQ(outcome_of(ring, "", later).packet_hops, locked.packet_hops) << "nothing moves";
+
+  const Outcome free = outcome_of(ring);
+  EXPECT_EQ(free.finished, 8u);
+  EXPECT_EQ(free.retransmitted, 0u);
+  // Three flows of 1 MB share each link: 240 us.
+  EXPECT_GT(free.end, Time::microseconds(240));
+  EXPECT_LT(free.end, Time::microseconds(400));
+}
+
+TEST(Run, TorusAndDragonflyFinishUnderLoadOnTwoLanes) {
+  for (const char* topology : {"kind = \"torus\"\nsize = [4, 5]\n", "kind = \"dragonfly\"\n"}) {
+    const std::string text = std::string("[topology]\n") + topology +
+                             "link_rate = \"100Gbps\"\n[fabric]\nkind = \"infiniband\"\n"
+                             "credits.lane_buffer = \"9KB\"\n[host]\nservice_levels = 2\n"
+                             "[traffic]\npattern = \"all-to-all\"\nrounds = \"at-once\"\n"
+                             "bytes = \"20KB\"\n";
+    const Outcome outcome = outcome_of(text);
+    EXPECT_EQ(outcome.finished, outcome.flows.size()) << topology;
+    EXPECT_EQ(outcome.retransmitted, 0u) << topology;
+    EXPECT_EQ(outcome.unmapped, 0u) << topology;
+  }
+}
+
 }  // namespace
 }  // namespace tulle::scenario

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "fabric/path_lanes.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "sim/network.h"
@@ -25,6 +26,7 @@ struct Setup {
   std::string variant;  // its name; empty: the file has none
   fabric::Topology topology;
   fabric::RoutingSettings routing;
+  std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
   sim::NetworkSettings network;
   workload::Flows flows;  // of one queue pair each
   // Where each message's flows begin, and their number in all.

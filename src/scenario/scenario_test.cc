@@ -234,6 +234,35 @@ TEST(ScenarioErrors, ALosslessRouteInACircleIsNamed) {
   EXPECT_TRUE(contains(wrong(torus, {"routing.kind = \"fat-tree\""}), "routing.kind: "));
 }
 
+// On InfiniBand, where switches may change a packet's lane. Priorities of RoCE stay what they are.
+TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
+  const std::string torus = "[topology]\nkind = \"torus\"\nsize = [5, 4]\n[traffic]\n";
+  const std::string dragonfly = "[topology]\nkind = \"dragonfly\"\n[traffic]\n";
+  const std::string infiniband = "fabric = { kind = \"infiniband\" ";
+  for (const std::string& text : {torus, dragonfly}) {
+    EXPECT_TRUE(contains(wrong(text), "can lock up"));
+    EXPECT_TRUE(contains(wrong(text, {"routing.lanes = true"}), "routing.lanes: is no key"));
+    EXPECT_TRUE(built(text, {infiniband + "}"}).path_lanes.has_value());
+    EXPECT_TRUE(contains(wrong(text, {infiniband + "}", "routing.lanes = false"}), "can lock up"));
+    EXPECT_FALSE(built(text, {infiniband + "}", "routing.kind = \"up-down\""}).path_lanes);
+    EXPECT_TRUE(contains(wrong(text, {infiniband + ", sl_to_vl = [1] }"}),
+                         "routing.lanes: the lanes of this topology are planned"));
+    EXPECT_TRUE(contains(wrong(text, {infiniband + ", arbitration.low = \"\" }"}),
+                         "routing.lanes: uses lanes 0 to 1, of which some have no weight"));
+  }
+  EXPECT_EQ(wrong(torus, {infiniband + "}", "host.service_levels = 2"}), "");
+  EXPECT_TRUE(
+      contains(wrong(torus, {infiniband + "}", "host.service_levels = 3"}),
+               "routing.lanes: host.service_levels = 3 are too many for this topology, where "
+               "each takes two lanes: at most 2"));
+  EXPECT_EQ(wrong(dragonfly, {infiniband + "}", "host.service_levels = 4"}), "");
+  EXPECT_TRUE(
+      contains(wrong(dragonfly, {infiniband + "}", "host.service_levels = 5"}), "at most 4"));
+  // A torus' service level says which way a packet will go; a switch that chooses would not ask it.
+  EXPECT_TRUE(contains(wrong(torus, {infiniband + ", path = \"adaptive\" }"}), "can lock up"));
+  EXPECT_EQ(wrong(dragonfly, {infiniband + ", path = \"adaptive\" }"}), "");
+}
+
 TEST(Scenario, ChoosingAmongPathsNeedsRoutesWithSeveral) {
   const std::string tree =
       "[topology]\nkind = \"leaf-spine\"\n[traffic]\n[fabric]\nkind = \"infiniband\"\n";

@@ -128,8 +128,9 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hin
 
 // The ladder, RESET to RTS (IBTA 10.3.1).
 void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                         std::uint32_t peer_host, std::uint8_t service_level) {
+                         std::uint32_t peer_host, std::uint8_t qos_level) {
   device::Adapter& adapter = stage_.adapter(number);
+  const Path path = stage_.path ? stage_.path(number, peer_host, qos_level) : Path{qos_level};
   transport::QueuePairAttributes attributes;
   attributes.state = QpState::init;
   attributes.access = remote_write();
@@ -142,7 +143,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.path_mtu = settings_.path_mtu;
   attributes.destination_qp = peer;
   attributes.address.destination = stage_.gid(peer_host);
-  attributes.address.service_level = service_level;
+  attributes.address.service_level = path.service_level;
   attributes.address.traffic_class = settings_.traffic_class;
   status =
       adapter.modify(qp, now, attributes,

@@ -15,6 +15,11 @@
 
 namespace tulle::workload {
 
+// How a host is to send to another, as a subnet manager says it (IBTA 15.2.5.16: PathRecord).
+struct Path {
+  std::uint8_t service_level = 0;
+};
+
 // What moves the adapters.
 struct Stage {
   std::function<device::Adapter&(std::uint32_t host)> adapter;
@@ -25,6 +30,8 @@ struct Stage {
   std::function<Gid(std::uint32_t host)> gid;
   // What happens at one host can be answered at another only so much later.
   Time lookahead;
+  // For traffic of a QoS level; empty: the QoS level is the service level.
+  std::function<Path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level)> path = {};
 };
 
 // Of one flow: as many messages of 1 GiB as a send queue holds.
@@ -33,7 +40,8 @@ inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
 struct PlayerSettings {
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
-  std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn
+  std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn;
+                                    // QoS levels, where the stage knows paths
   std::uint8_t traffic_class = 0;   // DSCP << 2 | ECN
   std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; adapters' usual default
   std::uint8_t retry_count = 7;
@@ -90,7 +98,7 @@ class Player {
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                   std::uint32_t peer_host, std::uint8_t service_level);
+                   std::uint32_t peer_host, std::uint8_t qos_level);
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);

@@ -1,0 +1,118 @@
+#include "fabric/path_lanes.h"
+
+#include <algorithm>
+#include <array>
+#include <variant>
+
+#include "base/check.h"
+
+namespace tulle::fabric {
+namespace {
+
+constexpr std::uint32_t lanes_per_qos_level = 2;
+// Up to this many switches around, no path has two links of the ring, so that none waits for
+// another.
+constexpr std::uint32_t harmless_ring = 3;
+
+}  // namespace
+
+PathLanes::PathLanes(const Topology& topology) : hosts_(topology.hosts) {
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    ways_.emplace_back(topology.ports[node]);
+  }
+  for (const Link& link : topology.links) {
+    if (!topology.is_host(link.a)) ways_[link.a - hosts_][link.a_port].to = link.b;
+    if (!topology.is_host(link.b)) ways_[link.b - hosts_][link.b_port].to = link.a;
+  }
+}
+
+PathLanes PathLanes::dragonfly(const Topology& topology) {
+  const auto* shape = std::get_if<DragonflyShape>(&topology.shape);
+  TULLE_CHECK(shape != nullptr);
+  PathLanes lanes(topology);
+  const auto group = [&](std::uint32_t index) { return index / shape->routers_per_group; };
+  for (std::uint32_t at = 0; at < topology.switches; ++at) {
+    for (Way& way : lanes.ways_[at]) {
+      way.is_global = !topology.is_host(way.to) && group(way.to - topology.hosts) != group(at);
+    }
+  }
+  lanes.fill([](const Way& in, const Way&, std::uint32_t) { return in.is_global; });
+  return lanes;
+}
+
+PathLanes PathLanes::torus(const Topology& topology) {
+  const auto* shape = std::get_if<TorusShape>(&topology.shape);
+  TULLE_CHECK(shape != nullptr);
+  PathLanes lanes(topology);
+  std::array<std::uint8_t, 3> bit_of_dimension{};
+  for (std::size_t dimension = 0; dimension < 3; ++dimension) {
+    const bool needs_one = shape->size[dimension] > harmless_ring;
+    bit_of_dimension[dimension] =
+        needs_one ? static_cast<std::uint8_t>(lanes.path_bits_++) : no_bit;
+  }
+  for (std::uint32_t at = 0; at < topology.switches; ++at) {
+    for (Way& way : lanes.ways_[at]) {
+      if (topology.is_host(way.to)) continue;
+      const std::uint32_t to = way.to - topology.hosts;
+      std::uint32_t stride = 1;
+      for (std::size_t dimension = 0; dimension < 3; ++dimension) {
+        const std::uint32_t size = shape->size[dimension];
+        const std::uint32_t here = at / stride % size, there = to / stride % size;
+        stride *= size;
+        if (here == there) continue;
+        way.bit = bit_of_dimension[dimension];
+        way.crosses = std::max(here, there) - std::min(here, there) > 1;
+      }
+    }
+  }
+  lanes.fill([](const Way&, const Way& out, std::uint32_t level) {
+    return out.bit != no_bit && (level >> out.bit & 1) != 0;
+  });
+  return lanes;
+}
+
+template <typename SecondLane>
+void PathLanes::fill(SecondLane second_lane) {
+  for (std::uint32_t level = 0; level < service_levels; ++level) {
+    plan_.hosts[level] = lane(level, false);
+  }
+  for (const std::vector<Way>& ways : ways_) {
+    const auto ports = static_cast<std::uint16_t>(ways.size());
+    SlToVl& table = plan_.switches.emplace_back(plan_.hosts, ports);
+    for (std::uint16_t in = 0; in < ports; ++in) {
+      for (std::uint16_t out = 0; out < ports; ++out) {
+        LaneRow row;
+        for (std::uint32_t level = 0; level < service_levels; ++level) {
+          row[level] = lane(level, second_lane(ways[in], ways[out], level));
+        }
+        table.set(in, out, row);
+      }
+    }
+  }
+}
+
+std::uint8_t PathLanes::lane(std::uint32_t level, bool second) const {
+  const std::uint32_t lane = (level >> path_bits_) * lanes_per_qos_level + (second ? 1 : 0);
+  return lane < classes ? static_cast<std::uint8_t>(lane) : vl15;
+}
+
+std::uint32_t PathLanes::qos_levels_max() const {
+  return std::min(classes / lanes_per_qos_level, service_levels >> path_bits_);
+}
+
+std::uint8_t PathLanes::service_level(const Routes& routes, std::uint32_t leaf_node,
+                                      std::uint32_t host, std::uint8_t qos_level,
+                                      std::uint32_t path) const {
+  std::uint32_t level = std::uint32_t{qos_level} << path_bits_;
+  std::uint32_t node = leaf_node;
+  while (path_bits_ != 0 && node != host) {
+    const std::uint16_t port = routes.port(node, host, path);
+    if (port == Routes::no_port) break;
+    const Way& way = ways_[node - hosts_][port];
+    if (way.crosses && way.bit != no_bit) level |= 1u << way.bit;
+    node = way.to;
+  }
+  return static_cast<std::uint8_t>(level);
+}
+
+}  // namespace tulle::fabric
