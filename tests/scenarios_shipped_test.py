@@ -250,7 +250,8 @@ def toml_of(tables):
 def keys_in_sources():
     """Keys that the reader of scenarios asks for, from its sources."""
     found = set()
-    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_topology.cc", "build_traffic.cc"):
+    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_partitions.cc", "build_topology.cc",
+                 "build_traffic.cc"):
         text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
         reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|table|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}

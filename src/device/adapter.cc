@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "wire/pkey.h"
+
 namespace tulle::device {
 
 using transport::QueuePair;
@@ -13,9 +15,6 @@ namespace {
 
 constexpr std::uint8_t ecn_mask = 3;  // RFC 3168, of the traffic class
 constexpr std::uint8_t congestion_experienced = 3;
-
-constexpr std::uint16_t pkey_base_mask =
-    0x7FFF;  // IBTA 10.9.3: the top bit tells full from limited members
 
 }  // namespace
 
@@ -31,6 +30,11 @@ Adapter::~Adapter() = default;
 
 void Adapter::set_gids(std::span<const Gid> gids) {
   hot_.gids.assign(gids.begin(), gids.begin() + std::min<std::size_t>(gids.size(), 256));
+}
+
+void Adapter::set_pkeys(std::span<const Pkey> pkeys) {
+  TULLE_CHECK(!pkeys.empty() && queue_pairs_in_use() == 0);
+  environment_.pkeys.assign(pkeys.begin(), pkeys.end());
 }
 
 // --- packets and time ---
@@ -59,7 +63,8 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
     ++counters_.unknown_queue_pair;
     return;
   }
-  if ((packet.pkey.value & pkey_base_mask) != (default_pkey.value & pkey_base_mask)) {
+  if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
+    ++counters_.pkey_violations;
     ++environment_.counters.dropped_packets;
     return;
   }
@@ -153,6 +158,7 @@ void Adapter::forget_notification(QueuePair& qp) {
 void Adapter::address(const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& path = *out.path;
   out.service_level = path.service_level;
+  out.packet.pkey = qp.pkey();
   out.ip = {};
   if (path.source_gid_index < hot_.gids.size()) out.ip.source = hot_.gids[path.source_gid_index];
   out.ip.destination = path.destination;

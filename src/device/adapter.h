@@ -63,6 +63,7 @@ struct Counters {
   std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
+  std::uint64_t pkey_violations = 0;           // packets whose partition is not their queue pair's
   std::uint64_t congestion_notifications = 0;  // received
   transport::Counters transport;
 };
@@ -104,6 +105,9 @@ class Adapter {
   // The port's addresses, by GID index (the driver's, from the interfaces). At most 256.
   void set_gids(std::span<const Gid> gids);
   std::span<const Gid> gids() const { return hot_.gids; }
+  // The port's partition keys, by P_Key index (IBTA 10.9.2); at least one. Before queue pairs are
+  // made. Unless called: the default partition's, of a full member.
+  void set_pkeys(std::span<const Pkey> pkeys);
 
   // Objects. A null pointer: a limit is reached, or an argument is out
   // of range (`status` says which).

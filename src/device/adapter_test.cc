@@ -84,6 +84,7 @@ struct Node {
     transport::QueuePairAttributes a;
     const bool ud = qp.type() == QpType::ud, rc = qp.type() == QpType::rc;
     a.state = QpState::init;
+    a.pkey_index = pkey_index;
     a.access = AccessFlags(Access::remote_write) | Access::remote_read | Access::remote_atomic;
     auto mask = QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port;
     must(adapter.modify(qp, now, a, mask | (ud ? QpAttribute::qkey : QpAttribute::access_flags)));
@@ -137,6 +138,7 @@ struct Node {
   std::vector<std::byte> memory = std::vector<std::byte>(65'536);
   Adapter adapter;
   Gid gid;
+  std::uint16_t pkey_index = 0;
   verbs::ProtectionDomain* pd = nullptr;
   verbs::CompletionQueue* cq = nullptr;
   verbs::MemoryRegion* region = nullptr;
@@ -328,6 +330,49 @@ TEST(Adapter, CountsWhatItDrops) {
   EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::bad_icrc)], 1u);
   EXPECT_EQ(a.adapter.counters().packets_sent, 1u);
   EXPECT_EQ(a.adapter.counters().bytes_sent, 12u + 10 + 2 + 4);
+}
+
+// IBTA 10.9.3, from a queue pair of one member to one of another.
+TEST(Adapter, QueuePairsTalkWithinTheirPartition) {
+  constexpr Pkey full{0x8001}, limited{0x0001}, other{0x8002};
+  struct Case {
+    Pkey from, to;
+    bool arrives;
+  };
+  for (const Case& c :
+       {Case{full, full, true}, Case{full, limited, true}, Case{limited, full, true},
+        Case{limited, limited, false}, Case{full, other, false}}) {
+    Node a(0), b(1);
+    const Pkey of_a[] = {default_pkey, c.from}, of_b[] = {default_pkey, c.to};
+    a.adapter.set_pkeys(of_a);
+    b.adapter.set_pkeys(of_b);
+    auto *from = a.create(), *to = b.create();
+    a.pkey_index = b.pkey_index = 1;
+    a.connect(*from, to->number, b.gid);
+    b.connect(*to, from->number, a.gid);
+    b.post_receive(*to, 100);
+    a.post(*from, SendOpcode::send, 10, b);
+    Datagram datagram;
+    ASSERT_TRUE(a.adapter.pull_datagram({}, datagram));
+    EXPECT_EQ(datagram.packet.pkey, c.from);
+    const std::byte payload[10] = {};
+    b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip);
+    EXPECT_EQ(b.cq->size(), c.arrives ? 1u : 0u);
+    EXPECT_EQ(b.adapter.counters().pkey_violations, c.arrives ? 0u : 1u);
+    b.drain();
+  }
+  Node c(2);
+
+  auto* qp = c.create();
+  transport::QueuePairAttributes attributes;
+  attributes.state = verbs::QpState::init;
+  attributes.pkey_index = 1;
+  EXPECT_EQ(c.adapter.modify(*qp, {}, attributes,
+                             verbs::QpAttributeMask(verbs::QpAttribute::state) |
+                                 verbs::QpAttribute::pkey_index | verbs::QpAttribute::port |
+                                 verbs::QpAttribute::access_flags),
+            VerbsStatus::invalid_argument)
+      << "the table has one entry";
 }
 
 TEST(Adapter, TimersOfManyQueuePairs) {

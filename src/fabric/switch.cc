@@ -60,6 +60,7 @@ std::uint16_t Switch::receive(Time, std::uint16_t in_port, FrameRef ref, std::ui
   Frame& frame = (*frames_)[ref];
   frame.in_port = in_port;
   frame.in_class = frame.service_class & (classes - 1);
+  if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
   if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
   if ((ports_[out_port].tripped & bit(frame.service_class)) != 0) [[unlikely]] {
     ++ports_[out_port].counters.watchdog_dropped;
@@ -135,6 +136,20 @@ std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
     best_grade = grade(bytes);
   }
   return best;
+}
+
+// False: it is of a partition that is not its port's, and is lost.
+bool Switch::lets_through(std::uint16_t out_port, const Frame& frame) {
+  const Pkey pkey = wire::peek_pkey(frame.header);
+  const bool lets_in = (*partitions_)[frame.in_port].lets_in(pkey);
+  if (lets_in && (*partitions_)[out_port].lets_out(pkey)) return true;
+  if (lets_in) {
+    ++ports_[out_port].counters.pkey_dropped_out;
+  } else {
+    ++ports_[frame.in_port].counters.pkey_dropped_in;
+  }
+  take_in_lost(frame.in_port, frame);
+  return false;
 }
 
 // False: there is none for it, and it is lost.

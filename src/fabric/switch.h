@@ -23,6 +23,7 @@
 #include "fabric/control.h"
 #include "fabric/credits.h"
 #include "fabric/frame.h"
+#include "fabric/partitions.h"
 #include "fabric/pause.h"
 #include "fabric/sl_to_vl.h"
 #include "fabric/vl_arbiter.h"
@@ -89,6 +90,8 @@ struct PortCounters {
   std::uint64_t watchdog_trips = 0;
   std::uint64_t watchdog_dropped = 0;  // frames
   std::uint64_t credit_stalls = 0;     // times that all that waited had to wait for credits
+  std::uint64_t pkey_dropped_in = 0;   // frames of a partition that may not come in here
+  std::uint64_t pkey_dropped_out = 0;  // that may not leave here
   std::uint64_t unmapped = 0;  // frames dropped on their way to this port: no lane for their level
 };
 
@@ -102,6 +105,9 @@ class Switch {
   // Credits: the lane on which a frame leaves; the table must outlive the switch. Without one a
   // frame stays on the lane by which it came.
   void set_lanes(const SlToVl& table) { lanes_ = table.is_default() ? nullptr : &table; }
+
+  // Ports that let through what is of their partitions; the table must outlive the switch.
+  void set_partitions(const SwitchPartitions& of_ports) { partitions_ = &of_ports; }
 
   // A whole frame has come in, or as much of it as its way needs. Returns the port in whose queue
   // it now waits; no_port: it was dropped, and is the caller's to give back.
@@ -215,6 +221,7 @@ class Switch {
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
   static void update_pause(Time now, Port& port);
   void drop_waiting(Port& port, std::uint32_t service_class);
+  bool lets_through(std::uint16_t out_port, const Frame& frame);
   bool change_lane(std::uint16_t out_port, Frame& frame);
   bool admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame);
   bool admit_lossless(std::uint16_t in_port, const Frame& frame);
@@ -233,6 +240,7 @@ class Switch {
   const SwitchSettings* settings_;
   FramePool* frames_;
   const SlToVl* lanes_ = nullptr;
+  const SwitchPartitions* partitions_ = nullptr;
   Random random_;
   std::uint32_t salt_;
   std::vector<Port> ports_;

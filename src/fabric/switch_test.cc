@@ -329,6 +329,49 @@ TEST(SwitchLanes, AFrameWithoutALaneIsDroppedAndItsRoomIsFree) {
   EXPECT_EQ(bench.at.pull_control(0).credit.limit, 50u) << "what it took may come again";
 }
 
+// --- partitions ---
+
+TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 40;
+  constexpr Pkey one{0x8001}, limited_one{0x0001}, two{0x8002};
+  struct Case {
+    Pkey pkey;
+    bool inbound, outbound;
+    int in_drops, out_drops;
+  };
+  // Port 0's host is of partition 1, port 1's of 1 and 2, port 2's of 2 alone.
+  for (const Case& c : {Case{one, true, true, 0, 1}, Case{limited_one, true, true, 0, 1},
+                        Case{two, true, true, 1, 0}, Case{one, true, false, 0, 0},
+                        Case{two, true, false, 1, 0}, Case{two, false, true, 0, 0},
+                        Case{one, false, true, 0, 1}, Case{one, false, false, 0, 0}}) {
+    Bench bench(settings);
+    const auto host_of = [&](std::vector<Pkey> pkeys) {
+      return PortPartitions{std::move(pkeys), c.inbound, c.outbound};
+    };
+    const SwitchPartitions ports = {host_of({one}), host_of({one, two}), host_of({two}), {}};
+    bench.at.set_partitions(ports);
+    wire::Packet packet;
+    packet.opcode = wire::Opcode{0x11};
+    packet.pkey = c.pkey;
+    const auto arrive = [&](std::uint16_t out) {
+      const FrameRef ref = bench.frame(64);
+      wire::encode(packet, bench.frames[ref].header);
+      const bool taken = bench.at.receive(Time::zero(), 0, ref, {&out, 1}) == out;
+      if (!taken) bench.frames.give(ref);
+      return taken;
+    };
+    EXPECT_EQ(arrive(2), c.in_drops + c.out_drops == 0);
+    EXPECT_EQ(bench.at.counters(0).pkey_dropped_in, static_cast<std::uint64_t>(c.in_drops));
+    EXPECT_EQ(bench.at.counters(2).pkey_dropped_out, static_cast<std::uint64_t>(c.out_drops));
+    EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(),
+              c.in_drops + c.out_drops == 0 ? 39u : 40u);
+    EXPECT_EQ(arrive(1), c.in_drops == 0) << "its host has both";
+    EXPECT_EQ(arrive(3), c.in_drops == 0) << "between switches nobody asks";
+  }
+}
+
 // --- which frame goes next ---
 
 TEST(SwitchOrder, AQueueIsFirstInFirstOut) {

@@ -124,6 +124,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   if (findings.any()) return setup;
   build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);
   if (findings.any()) return setup;
+  build_partitions(root, setup);
   build_routing(root.table("routing"), setup);
   build_traffic(root.table("traffic"), folder, setup);
   root.finish();

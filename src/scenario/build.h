@@ -22,6 +22,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
+// The list [[partition]], for a fabric that is there; and the fabric's key about it.
+void build_partitions(TableReader& root, Setup& setup);
+void read_enforcement(TableReader& fabric, Setup& setup);
+
 // Of the hosts' links: the first host's. Topologies from a table may begin with any link.
 std::int64_t host_bits_per_second(const fabric::Topology& topology);
 

@@ -218,6 +218,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
     switches.flow_control = FlowControl::credits;
     read_credits(table.table("credits"), setup);
     read_lanes(table, setup);
+    read_enforcement(table, setup);
     read_arbitration(table.table("arbitration"), setup);
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);

@@ -39,6 +39,21 @@ TableReader TableReader::table(std::string_view key) {
   return {node->as_table(), path, node->source().begin.line, *findings_};
 }
 
+std::vector<TableReader> TableReader::tables(std::string_view key) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return {};
+  if (!node->is_array_of_tables()) {
+    wrong(key, fmt::format("must be a list of tables: [[{}{}]]", path_, key));
+    return {};
+  }
+  std::vector<TableReader> found;
+  for (const toml::node& element : *node->as_array()) {
+    found.push_back({element.as_table(), path_ + std::string(key) + ".",
+                     element.source().begin.line, *findings_});
+  }
+  return found;
+}
+
 const toml::node* TableReader::take(std::string_view key) {
   asked_.emplace(key);
   return table_ == nullptr ? nullptr : table_->get(key);

@@ -44,6 +44,8 @@ class TableReader {
 
   bool has(std::string_view key) const { return table_ != nullptr && table_->contains(key); }
   TableReader table(std::string_view key);
+  // A list of tables, [[key]]; empty: it is not there.
+  std::vector<TableReader> tables(std::string_view key);
 
   std::string text(std::string_view key, std::string_view otherwise);
   bool boolean(std::string_view key, bool otherwise);

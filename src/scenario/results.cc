@@ -50,6 +50,8 @@ json_t json_of(const Outcome& outcome) {
   json["dropped"] = outcome.dropped;
   json["lossless_dropped"] = outcome.lossless_dropped;
   if (outcome.unmapped > 0) json["unmapped"] = outcome.unmapped;
+  if (outcome.pkey_dropped > 0) json["pkey_dropped"] = outcome.pkey_dropped;
+  if (outcome.pkey_violations > 0) json["pkey_violations"] = outcome.pkey_violations;
   json["retransmitted"] = outcome.retransmitted;
   json["timeouts"] = outcome.timeouts;
   json["marked"] = outcome.marked;

@@ -55,9 +55,24 @@ workload::Stage Run::stage() {
 }
 
 workload::Path Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) const {
-  if (!setup_.path_lanes) return {qos_level};
-  const std::uint32_t leaf = routes_.leaf_node(routes_.leaf_of(from));
-  return {setup_.path_lanes->service_level(routes_, leaf, to, qos_level)};
+  workload::Path path{qos_level, pkey_index(from, to)};
+  if (setup_.path_lanes) {
+    const std::uint32_t leaf = routes_.leaf_node(routes_.leaf_of(from));
+    path.service_level = setup_.path_lanes->service_level(routes_, leaf, to, qos_level);
+  }
+  return path;
+}
+
+// Of the first partition in which they may talk to each other; where there is none they try all the
+// same, as applications do that were not told.
+std::uint16_t Run::pkey_index(std::uint32_t from, std::uint32_t to) const {
+  if (setup_.network.pkeys.empty()) return 0;
+  const std::vector<Pkey>& own = setup_.network.pkeys[from];
+  const auto found = std::ranges::find_if(own, [&](Pkey pkey) {
+    return std::ranges::any_of(setup_.network.pkeys[to],
+                               [pkey](Pkey other) { return wire::pkeys_match(pkey, other); });
+  });
+  return found == own.end() ? std::uint16_t{0} : static_cast<std::uint16_t>(found - own.begin());
 }
 
 void Run::show_to(Capture& capture) {
@@ -188,6 +203,7 @@ void Run::gather_links(Outcome& outcome) const {
       if (seconds > 0) link.utilisation = static_cast<double>(link.bytes) * 8 / seconds / rate;
       outcome.dropped += link.dropped;
       outcome.unmapped += counters.unmapped;
+      outcome.pkey_dropped += counters.pkey_dropped_in + counters.pkey_dropped_out;
       outcome.marked += link.marked;
       outcome.pauses += link.pauses;
       outcome.paused += link.paused;
@@ -203,6 +219,7 @@ void Run::gather_links(Outcome& outcome) const {
 void Run::gather_hosts(Outcome& outcome) const {
   for (std::uint32_t host = 0; host < setup_.topology.hosts; ++host) {
     const device::Counters& counters = network_.adapter(host).counters();
+    outcome.pkey_violations += counters.pkey_violations;
     outcome.notifications += counters.congestion_notifications;
     outcome.retransmitted += counters.transport.retransmitted_packets;
     outcome.timeouts += counters.transport.ack_timeouts;

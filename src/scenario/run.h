@@ -68,6 +68,8 @@ struct Outcome {
   std::uint64_t dropped = 0;
   std::uint64_t lossless_dropped = 0;  // where flow control was to prevent it
   std::uint64_t unmapped = 0;          // frames dropped, as their service level had no lane
+  std::uint64_t pkey_dropped = 0;     // by switches: frames of a partition that is not their port's
+  std::uint64_t pkey_violations = 0;  // by hosts: packets of another than their queue pair's
   std::uint64_t marked = 0;
   std::uint64_t notifications = 0;
   std::uint64_t pauses = 0;
@@ -103,6 +105,7 @@ class Run {
  private:
   Run(Setup setup, fabric::Routes routes);
   workload::Stage stage();
+  std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
   workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) const;
   bool play(Time until, const OnProgress& on_progress);
   Progress progress() const;

@@ -333,5 +333,71 @@ TEST(Run, TorusAndDragonflyFinishUnderLoadOnTwoLanes) {
   }
 }
 
+// Hosts 0 and 1 are of partition 1, host 2 a limited member; host 3 is of another.
+TEST(Run, FlowsBetweenPartitionsFailWhenTheirRetriesHaveRunOut) {
+  Folder folder;
+  folder.write("f.csv",
+               "src,dst,bytes,start_ns\n0,1,10000,0\n0,2,10000,0\n2,1,10000,0\n0,3,10000,0\n");
+  const std::string text = R"([topology]
+kind = "single-switch"
+hosts = 4
+[fabric]
+kind = "infiniband"
+[host]
+timeout = 8
+retry_count = 2
+[traffic]
+pattern = "file"
+file = "f.csv"
+[[partition]]
+pkey = 1
+full = "0-1"
+limited = "2"
+[[partition]]
+pkey = 2
+full = "3"
+)";
+  const Outcome at_switch = outcome_of(text, folder.path());
+  EXPECT_EQ(at_switch.finished, 3u);
+  EXPECT_EQ(at_switch.failed, 1u);
+  EXPECT_EQ(at_switch.flows[3].status, verbs::CompletionStatus::retry_exceeded_error);
+  EXPECT_EQ(at_switch.pkey_dropped, 9u) << "three packets, three times";
+  EXPECT_EQ(at_switch.pkey_violations, 0u);
+  EXPECT_EQ(at_switch.dropped, 0u);
+  const Outcome at_host =
+      outcome_of(text, folder.path(), {"fabric.partition_enforcement = \"in\""});
+  EXPECT_EQ(at_host.failed, 1u);
+  EXPECT_EQ(at_host.pkey_dropped, 0u) << "where it comes in it is of the host's partition";
+  EXPECT_EQ(at_host.pkey_violations, 9u);
+}
+
+// Switches know partitions; who is a limited member only the hosts.
+TEST(Run, LimitedMembersDoNotTalkToEachOther) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100,0\n0,2,100,0\n");
+  const Outcome outcome = outcome_of(R"([topology]
+kind = "single-switch"
+hosts = 3
+[fabric]
+kind = "infiniband"
+[host]
+timeout = 8
+retry_count = 0
+[traffic]
+pattern = "file"
+file = "f.csv"
+[[partition]]
+pkey = 5
+full = "2"
+limited = "0-1"
+)",
+                                     folder.path());
+  EXPECT_EQ(outcome.finished, 1u);
+  EXPECT_EQ(outcome.failed, 1u);
+  EXPECT_TRUE(outcome.flows[0].end.is_never());
+  EXPECT_EQ(outcome.pkey_dropped, 0u);
+  EXPECT_EQ(outcome.pkey_violations, 1u);
+}
+
 }  // namespace
 }  // namespace tulle::scenario

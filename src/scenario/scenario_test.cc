@@ -327,6 +327,48 @@ TEST(ScenarioErrors, Arbitration) {
       contains(wrong(four_hosts, {"fabric.arbitration = {}"}), "fabric.arbitration: is no"));
 }
 
+TEST(Scenario, PartitionsHaveHostsAsMembers) {
+  const std::string text =
+      std::string(four_hosts) +
+      "[fabric]\nkind = \"infiniband\"\n[[partition]]\npkey = 1\nfull = \"0-1\"\n"
+      "limited = \"2\"\n[[partition]]\npkey = 0x7000\nfull = \"1, 2 - 2\"\n";
+  const scenario::Setup setup = built(text);
+  using Table = std::vector<Pkey>;
+  EXPECT_EQ(setup.network.pkeys[0], Table{Pkey{0x8001}});
+  EXPECT_EQ(setup.network.pkeys[1], (Table{Pkey{0x8001}, Pkey{0xF000}}));
+  EXPECT_EQ(setup.network.pkeys[2], (Table{Pkey{0x0001}, Pkey{0xF000}}));
+  EXPECT_EQ(setup.network.pkeys[3], Table{default_pkey});
+  EXPECT_TRUE(setup.network.enforce_inbound && setup.network.enforce_outbound);
+  const scenario::Setup out = built(text, {"fabric.partition_enforcement = \"out\""});
+  EXPECT_TRUE(!out.network.enforce_inbound && out.network.enforce_outbound);
+}
+
+TEST(ScenarioErrors, Partitions) {
+  const std::string text = std::string(four_hosts) + "[fabric]\nkind = \"infiniband\"\n";
+  const auto said = [&](const std::string& keys) { return wrong(text + "[[partition]]\n" + keys); };
+  EXPECT_TRUE(contains(said("full = \"0\""), "s.toml:11: partition.pkey: is needed"));
+  for (const char* pkey : {"0", "0x8000", "-1"}) {
+    EXPECT_TRUE(contains(said(std::string("pkey = ") + pkey), "s.toml:12: partition.pkey: "))
+        << pkey;
+  }
+  for (const char* hosts : {"4", "0-4", "3-2", "-1", "0,", "a", "0 1", "1-", "0-1-2"}) {
+    const std::string line = said(std::string("pkey = 1\nfull = \"") + hosts + "\"");
+    EXPECT_TRUE(
+        contains(line, "s.toml:13: partition.full: must be hosts such as \"0-3, 8\", up to 3"))
+        << hosts << ": " << line;
+  }
+  EXPECT_TRUE(contains(said("pkey = 1\nfull = \"0\"\nlimited = \"0\""),
+                       "partition.limited: host 0 is in partition 1 already"));
+  EXPECT_TRUE(contains(said("pkey = 1\nhosts = \"0\""), "partition.hosts: is no key"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"partition = 1"}), "must be a list of tables: [[partition]]"));
+  EXPECT_TRUE(contains(wrong(std::string(four_hosts) + "[[partition]]\npkey = 1\n"),
+                       "s.toml:9: partition: needs fabric.kind = \"infiniband\""));
+  EXPECT_TRUE(
+      contains(wrong(text, {"fabric.partition_enforcement = \"on\""}),
+               "fabric.partition_enforcement: must be \"off\", \"in\", \"out\" or \"both\""));
+}
+
 TEST(ScenarioErrors, CongestionControl) {
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));

@@ -104,6 +104,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (const fabric::Link& link : topology.links) connect(link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
+  if (!settings_.pkeys.empty()) set_partitions(topology);
   set_up_rounds();
 }
 
@@ -128,6 +129,25 @@ void Network::order_by_time() {
       before->take(node, [this](const Event& event) { rounds_->add(0, event); });
     }
   }
+}
+
+void Network::set_partitions(const fabric::Topology& topology) {
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    partitions_.emplace_back(topology.ports[node]);
+  }
+  for (std::uint32_t host = 0; host < topology.hosts; ++host) {
+    hosts_[host].adapter.set_pkeys(settings_.pkeys[host]);
+    const Port& port = ports_[port_index(host, 0)];
+    if (is_host(port.peer)) continue;
+    fabric::PortPartitions& at = partitions_[port.peer - hosts()][port.peer_port];
+    for (const Pkey pkey : settings_.pkeys[host]) {
+      at.pkeys.emplace_back(static_cast<std::uint16_t>(pkey.value | wire::pkey_full_member));
+    }
+    at.inbound = settings_.enforce_inbound;
+    at.outbound = settings_.enforce_outbound;
+  }
+  if (!settings_.enforce_inbound && !settings_.enforce_outbound) return;
+  for (std::size_t i = 0; i < switches_.size(); ++i) switches_[i].set_partitions(partitions_[i]);
 }
 
 void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {

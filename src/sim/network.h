@@ -64,6 +64,11 @@ struct NetworkSettings {
   HostSettings host;
   fabric::SwitchSettings switches;
   fabric::LanePlan lanes;  // with credits
+  // By host, its port's table; empty: all are full members of the default partition, and no switch
+  // asks. Else switches may, at ports to hosts, of what comes in and of what goes out.
+  std::vector<std::vector<Pkey>> pkeys;
+  bool enforce_inbound = true;
+  bool enforce_outbound = true;
 };
 
 const link::Overhead& overhead(LinkLayer layer);
@@ -186,6 +191,7 @@ class Network {
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
   void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
+  void set_partitions(const fabric::Topology& topology);
   void exchange_credits();
   void set_up_rounds();
   bool begin_turn(Time until);
@@ -230,7 +236,8 @@ class Network {
   // As a host's adapter counts them.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
   std::uint32_t levels_without_lane_ = 0;
-  std::vector<Random> noise_;  // by sending node; empty without bit errors
+  std::vector<Random> noise_;                         // by sending node; empty without bit errors
+  std::vector<fabric::SwitchPartitions> partitions_;  // by switch; empty without partitions
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
   std::vector<Port> ports_;

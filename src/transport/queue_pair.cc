@@ -114,7 +114,7 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
                                         QpAttributeMask mask) const {
   const bool in_range =
       (!mask.has(QpAttribute::port) || attributes.port == 1) &&
-      (!mask.has(QpAttribute::pkey_index) || attributes.pkey_index == 0) &&
+      (!mask.has(QpAttribute::pkey_index) || attributes.pkey_index < environment.pkeys.size()) &&
       (!mask.has(QpAttribute::timeout) || attributes.timeout < 32) &&
       (!mask.has(QpAttribute::retry_count) || attributes.retry_count < 8) &&
       (!mask.has(QpAttribute::rnr_retry) || attributes.rnr_retry < 8) &&
@@ -131,7 +131,10 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
 void QueuePair::apply(const QueuePairAttributes& from, QpAttributeMask mask) {
   QueuePairAttributes& to = attributes_;
   if (mask.has(QpAttribute::access_flags)) to.access = from.access;
-  if (mask.has(QpAttribute::pkey_index)) to.pkey_index = from.pkey_index;
+  if (mask.has(QpAttribute::pkey_index)) {
+    to.pkey_index = from.pkey_index;
+    pkey_ = environment.pkeys[from.pkey_index];
+  }
   if (mask.has(QpAttribute::port)) to.port = from.port;
   if (mask.has(QpAttribute::qkey)) to.qkey = from.qkey;
   if (mask.has(QpAttribute::address_vector)) to.address = from.address;

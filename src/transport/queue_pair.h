@@ -42,8 +42,9 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
-  std::uint64_t completions = 0;  // pushed to any completion queue
-  DirectPath* direct = nullptr;   // the driver's, where it has one
+  std::uint64_t completions = 0;             // pushed to any completion queue
+  DirectPath* direct = nullptr;              // the driver's, where it has one
+  std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
 
   explicit Environment(std::uint64_t seed) : keys(seed) {}
 };
@@ -103,6 +104,8 @@ class QueuePair {
   verbs::QpType type() const { return init.type; }
   verbs::QpState state() const { return attributes_.state; }
   const QueuePairAttributes& attributes() const { return attributes_; }
+  // What the port's table held at its index when it was set.
+  Pkey pkey() const { return pkey_; }
   std::uint32_t mtu_bytes() const {
     return verbs::bytes(type() == verbs::QpType::ud ? init.port_mtu : attributes_.path_mtu);
   }
@@ -185,6 +188,7 @@ class QueuePair {
   bool drained_told_ = false;
   bool communication_told_ = false;
   bool failing_ = false;
+  Pkey pkey_ = default_pkey;
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;
   Time may_notify_at_;

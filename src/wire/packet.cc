@@ -122,6 +122,12 @@ QpNumber peek_destination_qp(std::span<const std::byte> headers) {
   return QpNumber(bth.destination_qp);
 }
 
+Pkey peek_pkey(std::span<const std::byte> headers) {
+  Bth bth;
+  std::memcpy(&bth, headers.data(), sizeof(bth));
+  return Pkey(bth.pkey);
+}
+
 std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }
 
 std::size_t encode(const Packet& packet, std::span<std::byte> out) {

@@ -87,6 +87,9 @@ std::size_t header_bytes(Opcode opcode);
 // The destination queue pair of a packet's headers, of at least 12 bytes, which are not checked.
 QpNumber peek_destination_qp(std::span<const std::byte> headers);
 
+// The same for their partition key.
+Pkey peek_pkey(std::span<const std::byte> headers);
+
 // Writes BTH and extension headers into `out`, which is at least header_bytes(packet.opcode) long
 // (header_bytes_max always is); returns the bytes written. Reserved bits are sent as zero. The
 // opcode must be in the table.

@@ -133,6 +133,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   const Path path = stage_.path ? stage_.path(number, peer_host, qos_level) : Path{qos_level};
   transport::QueuePairAttributes attributes;
   attributes.state = QpState::init;
+  attributes.pkey_index = path.pkey_index;
   attributes.access = remote_write();
   VerbsStatus status =
       adapter.modify(qp, now, attributes,

@@ -18,6 +18,7 @@ namespace tulle::workload {
 // How a host is to send to another, as a subnet manager says it (IBTA 15.2.5.16: PathRecord).
 struct Path {
   std::uint8_t service_level = 0;
+  std::uint16_t pkey_index = 0;
 };
 
 // What moves the adapters.

@@ -1,0 +1,29 @@
+#pragma once
+
+// Which packets a switch lets through, by their partition key: optional in switches, and done where
+// hosts are plugged in (IBTA 14.2.5.6: PortInfo's PartitionEnforcementInbound and -Outbound).
+
+#include <algorithm>
+#include <vector>
+
+#include "wire/pkey.h"
+
+namespace tulle::fabric {
+
+// Of a switch's port. As OpenSM fills the table (osm_pkey_mgr.c): the partitions of the host at its
+// other end, as a full member of each, so that the hosts themselves keep limited members apart.
+struct PortPartitions {
+  std::vector<Pkey> pkeys;
+  bool inbound = false;
+  bool outbound = false;
+
+  bool has(Pkey pkey) const {
+    return std::ranges::any_of(pkeys, [pkey](Pkey own) { return wire::pkeys_match(own, pkey); });
+  }
+  bool lets_in(Pkey pkey) const { return !inbound || has(pkey); }
+  bool lets_out(Pkey pkey) const { return !outbound || has(pkey); }
+};
+
+using SwitchPartitions = std::vector<PortPartitions>;  // by port
+
+}  // namespace tulle::fabric

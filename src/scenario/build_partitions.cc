@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <ranges>
+#include <string_view>
+
+#include "scenario/build.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr std::array<std::string_view, 4> enforcement_names = {"off", "in", "out", "both"};
+
+std::optional<std::uint32_t> number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
+  if (error != std::errc() || end != text.end()) return {};
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = std::min(text.find_first_not_of(' '), text.size());
+  text.remove_prefix(first);
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+// "0-3, 8": numbers of hosts, and ranges of them.
+std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
+                                      std::uint32_t hosts) {
+  const std::string text = table.text(key, "");
+  std::vector<std::uint32_t> found;
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string_view range = trimmed({part.begin(), part.end()});
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto first = number(trimmed(range.substr(0, dash)));
+    const auto last = dash == range.size() ? first : number(trimmed(range.substr(dash + 1)));
+    if (!first || !last || *first > *last || *last >= hosts) {
+      table.wrong(key, fmt::format("must be hosts such as \"0-3, 8\", up to {}", hosts - 1));
+      return {};
+    }
+    for (std::uint32_t host = *first; host <= *last; ++host) found.push_back(host);
+  }
+  return found;
+}
+
+void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
+  const auto hosts = static_cast<std::uint32_t>(pkeys.size());
+  const auto partition = static_cast<std::uint16_t>(table.integer("pkey", 0, 1, 0x7FFF));
+  if (!table.has("pkey")) table.wrong("pkey", "is needed, the partition's number");
+  const auto enrol = [&](std::string_view key, Pkey pkey) {
+    for (const std::uint32_t host : read_hosts(table, key, hosts)) {
+      const bool is_member = std::ranges::any_of(
+          pkeys[host], [pkey](Pkey own) { return wire::is_same_partition(own, pkey); });
+      if (is_member) {
+        return table.wrong(key, fmt::format("host {} is in partition {} already", host, partition));
+      }
+      pkeys[host].push_back(pkey);
+    }
+  };
+  enrol("full", Pkey(static_cast<std::uint16_t>(partition | wire::pkey_full_member)));
+  enrol("limited", Pkey(partition));
+  table.finish();
+}
+
+}  // namespace
+
+void build_partitions(TableReader& root, Setup& setup) {
+  std::vector<TableReader> partitions = root.tables("partition");
+  if (partitions.empty()) return;
+  if (setup.network.link_layer != sim::LinkLayer::infiniband) {
+    return root.wrong("partition", "needs fabric.kind = \"infiniband\"");
+  }
+  std::vector<std::vector<Pkey>>& pkeys = setup.network.pkeys;
+  pkeys.resize(setup.topology.hosts);
+  for (TableReader& partition : partitions) read_partition(partition, pkeys);
+  for (std::vector<Pkey>& of_host : pkeys) {
+    if (of_host.empty()) of_host.push_back(default_pkey);
+  }
+}
+
+void read_enforcement(TableReader& fabric, Setup& setup) {
+  const auto chosen = fabric.choice<std::size_t>("partition_enforcement", enforcement_names, 3);
+  setup.network.enforce_inbound = (chosen & 1) != 0;
+  setup.network.enforce_outbound = (chosen & 2) != 0;
+}
+
+}  // namespace tulle::scenario
