@@ -287,9 +287,7 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
 void read_dcqcn(TableReader& table, Setup& setup) {
   transport::congestion::Settings& congestion = setup.network.host.congestion;
   transport::congestion::DcqcnSettings& dcqcn = congestion.dcqcn;
-  const std::int64_t line = host_bits_per_second(setup.topology);
   dcqcn.enabled = true;
-  dcqcn.line_bits_per_second = line;
   dcqcn.g = table.number("g", dcqcn.g, 0, 1);
   dcqcn.alpha_interval = table.time("alpha_interval", dcqcn.alpha_interval);
   dcqcn.decrease_interval = table.time("decrease_interval", dcqcn.decrease_interval);

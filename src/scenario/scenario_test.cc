@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scenario/build.h"
 #include "scenario/folder_test.h"
 
 namespace tulle::scenario {
@@ -403,12 +404,9 @@ TEST(ScenarioErrors, Nonsense) {
 TEST(Scenario, TheHostsRateCountsWhateverLinkComesFirst) {
   Folder folder;
   folder.write("l.csv", "a,b,gbps,delay_ns\n2,3,400,10\n0,2,100,10\n1,3,100,10\n");
-  const scenario::Setup setup = built(
-      "[topology]\nkind = \"file\"\nfile = "
-      "\"l.csv\"\n[traffic]\n[fabric.ecn]\n[congestion]\ncontrol = "
-      "\"dcqcn\"\n",
-      {}, 0, folder.path());
-  EXPECT_EQ(setup.network.host.congestion.dcqcn.line_bits_per_second, 100'000'000'000);
+  const scenario::Setup setup =
+      built("[topology]\nkind = \"file\"\nfile = \"l.csv\"\n[traffic]\n", {}, 0, folder.path());
+  EXPECT_EQ(scenario::host_bits_per_second(setup.topology), 100'000'000'000);
 }
 
 }  // namespace

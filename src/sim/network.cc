@@ -22,11 +22,13 @@ constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
 // Events ahead of the present one whose memory is fetched.
 constexpr std::size_t prefetch_distance = 4;
 
-device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host) {
+device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host,
+                                       std::int64_t bits_per_second) {
   device::Configuration configuration;
   configuration.seed = settings.seed << 24 ^ host;
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.congestion = settings.host.congestion;
+  configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
   // of this machine serves.
@@ -66,8 +68,9 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       hosts_(topology.hosts),
       short_turn_(short_turn(topology)) {
   const std::uint32_t nodes = topology.hosts + topology.switches;
+  const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
-    Host& added = hosts_.emplace_back(configuration_of(settings_, host));
+    Host& added = hosts_.emplace_back(configuration_of(settings_, host, fastest[host]));
     const Gid gid = gid_of(host);
     added.adapter.set_gids({&gid, 1});
     added.receivers.fill(
@@ -101,7 +104,6 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     const std::uint8_t lane = settings_.lanes.hosts[level];
     (lane == fabric::vl15 ? levels_without_lane_ : levels_of_lane_[lane]) |= 1u << level;
   }
-  const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (const fabric::Link& link : topology.links) connect(link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
   if (!settings_.pkeys.empty()) set_partitions(topology);

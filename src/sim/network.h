@@ -46,7 +46,7 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
-  transport::congestion::Settings congestion;
+  transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
 };
 
 struct NetworkSettings {
