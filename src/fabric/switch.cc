@@ -447,7 +447,7 @@ void Switch::mark(Port& port, Frame& frame) {
   const bool marks =
       bytes > ecn.most_bytes ||
       random_.chance(ecn.probability * static_cast<double>(bytes - ecn.least_bytes) / span);
-  if (!marks) return;
+  if (!marks || (frame.traffic_class & ecn_mask) == ecn_congestion_experienced) return;
   frame.traffic_class |= ecn_congestion_experienced;
   ++port.counters.marked;
 }

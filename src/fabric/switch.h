@@ -82,11 +82,11 @@ struct PortCounters {
   std::uint64_t bytes = 0;              // sent, as they take time on the link
   std::uint32_t queue_bytes_max = 0;    // of one class, waiting to be sent
   std::uint32_t ingress_bytes_max = 0;  // of one class, come in and not left
-  std::uint64_t marked = 0;
-  std::uint64_t dropped = 0;   // for want of room, on their way to this port
-  std::uint64_t pauses = 0;    // stop messages received
-  std::int64_t paused_ps = 0;  // while some class was stopped
-  std::uint64_t damaged = 0;   // frames sent that a bit error made worthless
+  std::uint64_t marked = 0;             // that no switch had marked before
+  std::uint64_t dropped = 0;            // for want of room, on their way to this port
+  std::uint64_t pauses = 0;             // stop messages received
+  std::int64_t paused_ps = 0;           // while some class was stopped
+  std::uint64_t damaged = 0;            // frames sent that a bit error made worthless
   std::uint64_t watchdog_trips = 0;
   std::uint64_t watchdog_dropped = 0;  // frames
   std::uint64_t credit_stalls = 0;     // times that all that waited had to wait for credits

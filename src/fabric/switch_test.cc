@@ -477,6 +477,22 @@ TEST(SwitchMarks, BetweenThemInProportion) {
 
 TEST(SwitchMarks, NoneOnWhatIsNotEcnCapable) { EXPECT_EQ(marked_at(60'000, 0, 1), 0u); }
 
+TEST(SwitchMarks, AFrameThatCameInMarkedIsNotCountedAgain) {
+  SwitchSettings settings = pfc(100'000'000, 1'000, 1'000);
+  settings.ecn = {true, 1'000, 2'000, 1};
+  Bench bench(settings);
+  const std::uint16_t out = 1;
+  for (const std::uint8_t ecn : {ecn_congestion_experienced, ecn_capable, ecn_capable}) {
+    const FrameRef ref = bench.frame(1'500);
+    bench.frames[ref].traffic_class = ecn;
+    bench.at.receive(Time::zero(), 0, ref, {&out, 1});
+  }
+  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);  // of 4,500 bytes
+  EXPECT_EQ(bench.at.counters(1).marked, 0u);
+  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);  // of 3,000
+  EXPECT_EQ(bench.at.counters(1).marked, 1u);
+}
+
 // --- paths ---
 
 SwitchSettings choosing(PathChoice choice) {
