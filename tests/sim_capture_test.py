@@ -2,6 +2,7 @@
 """What `tulle sim --capture` writes, as Wireshark reads it."""
 
 import collections
+import csv
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
-SCENARIO = """
+INCAST = """
 [topology]
 kind = "single-switch"
 hosts = 5
@@ -27,17 +28,28 @@ receiver = 4
 bytes = "200KB"
 """
 PACKETS = 49  # of 200 kB, 4,096 bytes each
+TWO_HOSTS = """
+[topology]
+kind = "single-switch"
+hosts = 2
+link_rate = "100Gbps"
+[traffic]
+pattern = "shift"
+bytes = "200KB"
+"""
 
 
-class Capture(unittest.TestCase):
+class Case(unittest.TestCase):
+    """A simulation of the class's `scenario`, captured at `node`."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="tulle-sim-capture-")
         cls.addClassCleanup(cls.folder.cleanup)
         cls.path = pathlib.Path(cls.folder.name)
-        (cls.path / "incast.toml").write_text(SCENARIO)
+        (cls.path / "scenario.toml").write_text(cls.scenario)
         cls.trace = cls.path / "trace.pcapng"
-        done = cls.tulle("incast.toml", "--json", "--capture", cls.trace, "--capture-at", "host 4")
+        done = cls.tulle("scenario.toml", "--json", "--capture", cls.trace, "--capture-at", cls.node, "-o", cls.path)
         assert done.returncode == 0, done.stderr
         cls.summary = json.loads(done.stdout)
 
@@ -51,6 +63,16 @@ class Capture(unittest.TestCase):
                               text=True, timeout=120, env={**os.environ, "WIRESHARK_CONFIG_DIR": self.folder.name})
         self.assertEqual(0, done.returncode, done.stderr)
         return done.stdout.splitlines()
+
+    def fields(self, *names):
+        """Of every packet, as text."""
+        arguments = [argument for name in names for argument in ("-e", name)]
+        return [line.split("\t") for line in self.tshark("-T", "fields", *arguments)]
+
+
+class Capture(Case):
+    scenario = INCAST
+    node = "host 4"
 
     def test_nothing_is_malformed_and_every_checksum_holds(self):
         self.assertEqual([], self.tshark("-Y", "_ws.malformed")[:5])
@@ -80,9 +102,27 @@ class Capture(unittest.TestCase):
         for arguments in (["--capture", self.path / "x", "--capture-at", "host 9"],
                           ["--capture", self.path / "none" / "x"],
                           ["--capture", self.path / "x", "--set", 'fabric.kind="infiniband"', "--set", "fabric.ecn={}"]):
-            done = self.tulle("incast.toml", *arguments)
+            done = self.tulle("scenario.toml", *arguments)
             self.assertEqual(1, done.returncode, arguments)
             self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+
+
+class BitErrors(Case):
+    scenario = TWO_HOSTS + "[fabric]\nbit_error_rate = 2e-6\n"
+    node = "host 1"
+
+    def test_a_damaged_frame_is_shown_as_it_was_sent(self):
+        self.assertEqual([], self.tshark("-Y", "_ws.malformed")[:5])
+        packets = self.fields("frame.packet_flags_direction", "frame.packet_flags_crc_error", "infiniband.bth.opcode")
+        inbound, outbound = "0x00000001", "0x00000002"
+        damaged = [packet for packet in packets if packet[1] == "1"]
+        self.assertGreater(len(damaged), 3)
+        self.assertEqual({inbound}, {direction for direction, _, _ in damaged}, "a sender does not know")
+        self.assertIn(outbound, {direction for direction, _, _ in packets})
+        with (self.path / "links.csv").open(newline="") as table:
+            received = next(int(row["frames"]) for row in csv.DictReader(table) if row["to"] == "host 1")
+        self.assertEqual(received, sum(direction == inbound for direction, _, _ in packets))
+        self.assertLessEqual({int(opcode, 0) for _, _, opcode in packets}, {6, 7, 8, 17}, "WRITE and acknowledgement")
 
 
 if __name__ == "__main__":

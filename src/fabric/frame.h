@@ -25,8 +25,9 @@ inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or
 struct alignas(64) Frame {
   static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH; no XRC yet
 
-  FrameRef next = no_frame;  // behind it in a queue
-  std::uint32_t source = 0;  // hosts
+  FrameRef next = no_frame;       // behind it in a queue
+  std::uint32_t source : 24 = 0;  // hosts: no more than 10.0.0.0/8 has addresses
+  std::uint32_t damaged : 1 = 0;  // by bit errors on the link that it is on
   std::uint32_t destination = 0;
   std::uint16_t buffer_bytes = 0;  // what takes room in a switch
   std::uint16_t payload_bytes = 0;

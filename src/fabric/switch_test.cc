@@ -18,7 +18,7 @@ class Bench {
   FrameRef frame(std::uint16_t bytes, std::uint8_t service_class = 0, std::uint32_t flow = 0) {
     const FrameRef ref = frames.take();
     Frame& made = frames[ref];
-    made.source = flow;
+    made.source = flow & 0xFF'FFFF;
     made.source_port = 0xC000;
     made.buffer_bytes = bytes;
     made.gap_bytes = 0;
@@ -542,7 +542,7 @@ TEST(SwitchPaths, SwitchesChooseIndependently) {
     std::array<std::uint16_t, 2> ports{};
     for (Switch* at : {&first, &second}) {
       const FrameRef ref = frames.take();
-      frames[ref].source = flow;
+      frames[ref].source = flow & 0xFF'FFFF;
       frames[ref].buffer_bytes = 100;
       frames[ref].service_class = 0;
       ports[at == &second] = at->receive(Time::zero(), 0, ref, four);

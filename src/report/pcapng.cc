@@ -25,6 +25,7 @@ constexpr std::uint16_t option_end = 0;
 constexpr std::uint16_t shb_application = 4;
 constexpr std::uint16_t if_name = 2, if_description = 3, if_speed = 8, if_timestamp_resolution = 9;
 constexpr std::uint16_t epb_flags = 2;
+constexpr std::uint32_t epb_crc_error = 1u << 24;
 constexpr std::uint16_t isb_received = 4, isb_dropped = 5;
 
 template <typename Integer>
@@ -127,7 +128,7 @@ std::uint32_t Pcapng::interface(Buffer& out, const CaptureInterface& interface) 
 
 void Pcapng::packet(Buffer& out, Time when, Direction direction, std::uint32_t interface,
                     std::span<const std::span<const std::byte>> pieces,
-                    std::uint32_t original_bytes) {
+                    std::uint32_t original_bytes, bool damaged) {
   TULLE_CHECK(interface < interfaces_);
   std::size_t captured_bytes = 0;
   for (const auto& piece : pieces) captured_bytes += piece.size();
@@ -140,7 +141,8 @@ void Pcapng::packet(Buffer& out, Time when, Direction direction, std::uint32_t i
   append(out, original_bytes);
   for (const auto& piece : pieces) append_bytes(out, piece);
   out.insert(out.end(), padding(captured_bytes), std::byte{0});
-  append_number_option(out, epb_flags, static_cast<std::uint32_t>(direction));
+  append_number_option(out, epb_flags,
+                       static_cast<std::uint32_t>(direction) | (damaged ? epb_crc_error : 0));
   append_end_of_options(out);
 }
 

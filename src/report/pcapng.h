@@ -51,9 +51,10 @@ class Pcapng {
 
   // A packet whose bytes lie in `pieces`, in order. `original_bytes` is its length on the wire,
   // which is more than the sum of the pieces where the payload is not kept (or is a ghost).
-  // Enhanced Packet Block.
+  // `damaged`: it failed the link layer's check. Enhanced Packet Block.
   void packet(Buffer& out, Time when, Direction direction, std::uint32_t interface,
-              std::span<const std::span<const std::byte>> pieces, std::uint32_t original_bytes);
+              std::span<const std::span<const std::byte>> pieces, std::uint32_t original_bytes,
+              bool damaged = false);
   // The same for a packet that is in one piece and whole.
   void packet(Buffer& out, Time when, Direction direction, std::uint32_t interface,
               std::span<const std::byte> bytes);

@@ -134,6 +134,23 @@ TEST(PcapngTest, packets_of_every_length_keep_their_bytes) {
   }
 }
 
+TEST(PcapngTest, a_damaged_packet_is_marked) {
+  Pcapng pcapng;
+  Buffer buffer;
+  pcapng.section_header(buffer, "test");
+  pcapng.interface(buffer, {});
+  const Buffer packet(8, std::byte{7});
+  const std::span<const std::byte> piece(packet);
+  for (const bool damaged : {false, true}) {
+    buffer.clear();
+    pcapng.packet(buffer, Time::zero(), Direction::inbound, 0, {&piece, 1}, 8, damaged);
+    const std::vector<Option> options = read(buffer)[0].options(20 + 8);
+    ASSERT_EQ(options.size(), 1u);
+    EXPECT_EQ(options[0].code, 2);  // epb_flags
+    EXPECT_EQ(number_at<std::uint32_t>(options[0].value, 0), damaged ? 0x0100'0001u : 1u);
+  }
+}
+
 TEST(PcapngTest, statistics_tell_what_was_dropped) {
   Buffer out;
   Pcapng capture;

@@ -31,6 +31,11 @@ std::array<std::byte, ethernet_bytes> ethernet_header(const fabric::Frame& frame
   return header;
 }
 
+// The sender of a frame does not know that bits of it will be wrong at the other end.
+bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
+  return frame.damaged != 0 && direction == report::Direction::inbound;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
@@ -108,7 +113,8 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
   const std::array<std::span<const std::byte>, 5> pieces = {
       ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
   pcapng_.packet(buffer_, sending.now, direction, interface, pieces,
-                 static_cast<std::uint32_t>(ethernet_bytes + headers_bytes + udp_payload));
+                 static_cast<std::uint32_t>(ethernet_bytes + headers_bytes + udp_payload),
+                 is_found_damaged(frame, direction));
   ++frames_;
   if (buffer_.size() >= flush_bytes) flush();
 }

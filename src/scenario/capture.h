@@ -1,7 +1,8 @@
 #pragma once
 
 // Chosen nodes' frames as a pcapng file, with every header that they would have on a wire. A
-// ghost's payload is zeros, and its ICRC theirs.
+// ghost's payload is zeros, and its ICRC theirs. A frame that bit errors damage is shown as it was
+// sent; who receives it finds that its check fails, which its record says.
 
 #include <cstdint>
 #include <fstream>

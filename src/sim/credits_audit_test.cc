@@ -119,7 +119,7 @@ class Audit {
     settle(out, peer.node, sending.now);
     out.sent += blocks;
     out.under_way_blocks += blocks;
-    const bool damaged = frame.header_bytes == 0;
+    const bool damaged = frame.damaged != 0;
     frames_damaged += damaged;
     out.under_way.push_back({sending.arrives, blocks, damaged});
     ASSERT_LE(out.sent, out.limit) << "sent beyond what was told";

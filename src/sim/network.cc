@@ -67,6 +67,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       routes_(routes),
       hosts_(topology.hosts),
       short_turn_(short_turn(topology)) {
+  TULLE_CHECK(topology.hosts < 1u << 24);  // 10.0.0.0/8
   const std::uint32_t nodes = topology.hosts + topology.switches;
   const std::vector<std::int64_t> fastest = fastest_links(topology);
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
@@ -305,7 +306,7 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
       handle_control(node, port, Control::unpacked(datum));
       break;
     case arrival:
-      if (frames_[datum].header_bytes == 0) [[unlikely]] {
+      if (frames_[datum].damaged != 0) [[unlikely]] {
         discard(node, port, datum);
         return false;
       }
@@ -590,7 +591,8 @@ std::uint32_t Network::lanes_of(std::uint32_t levels) const {
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
-  frame.source = host;
+  frame.source = host & 0xFF'FFFF;
+  frame.damaged = 0;
   frame.destination = datagram.ip.destination.ipv4() - first_address;
   const link::Overhead& around = overhead(settings_.link_layer);
   const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
@@ -652,7 +654,7 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   if (frame.service_class == fabric::vl15) [[unlikely]]
     return frames_.give(ref);
   if (settings_.bit_error_rate > 0 && is_damaged(node, frame.buffer_bytes)) {
-    frame.header_bytes = 0;
+    frame.damaged = 1;
     ++(is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port_number))
           .damaged;
   }

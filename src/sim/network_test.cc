@@ -109,6 +109,34 @@ TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
   }
 }
 
+// Its sender does not know: who looks on sees the frame as it was sent, and that it is damaged.
+TEST(Physics, ADamagedFrameKeepsItsHeaders) {
+  NetworkSettings settings = plain();
+  settings.bit_error_rate = 1e-6;
+  const fabric::Topology topology = star(2, 100 * gbps);
+  Traffic traffic(topology, settings);
+  std::uint64_t damaged = 0;
+  traffic.network().on_send([&](const Sending& sending) {
+    if (sending.frame == nullptr) return;
+    wire::Packet packet;
+    const fabric::Frame& frame = *sending.frame;
+    const auto decoded = wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
+    EXPECT_EQ(decoded.status, wire::DecodeStatus::ok);
+    EXPECT_EQ(decoded.header_bytes, frame.header_bytes);
+    damaged += frame.damaged;
+  });
+  traffic.write(0, 1, 1'000 * 4'096);
+  traffic.run();
+  const std::uint32_t the_switch = 2;
+  std::uint64_t counted = 0;
+  for (const std::uint32_t host : {0u, 1u}) {
+    counted += traffic.network().counters(host, 0).damaged;
+    counted += traffic.network().counters(the_switch, static_cast<std::uint16_t>(host)).damaged;
+  }
+  EXPECT_GT(damaged, 30u);
+  EXPECT_EQ(damaged, counted);
+}
+
 TEST(Physics, AShortFrameIsPadded) {
   // One byte takes three of padding (IBTA 9.4.1): 4 + 82 + 16 = 102. Nothing of RoCE v2 is below
   // Ethernet's least, 64: an acknowledgement has 66.
