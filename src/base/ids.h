@@ -21,6 +21,7 @@ using LocalKey = Id<struct LocalKeyTag, std::uint32_t>;
 using RemoteKey = Id<struct RemoteKeyTag, std::uint32_t>;
 using Pkey = Id<struct PkeyTag, std::uint16_t>;
 using Qkey = Id<struct QkeyTag, std::uint32_t>;
+using Lid = Id<struct LidTag, std::uint16_t>;  // a port, within its subnet (IBTA 4.1.3)
 
 inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
 

@@ -152,7 +152,7 @@ Result<std::unique_ptr<scenario::Capture>> open_capture(const SimOptions& option
                                                         const scenario::Setup& setup) {
   if (options.capture.empty()) return std::unique_ptr<scenario::Capture>();
   return scenario::Capture::open(options.capture, options.capture_at, setup.topology,
-                                 setup.network.link_layer);
+                                 setup.network);
 }
 
 Result<Outcome> run_variant(const SimOptions& options, const Scenario& scenario,

@@ -18,7 +18,8 @@ namespace tulle::report {
 enum class LinkType : std::uint16_t {
   ethernet = 1,
   ip = 101,          // an IPv4 or IPv6 header, told apart by its version
-  infiniband = 247,  // LRH
+  erf = 197,         // the header of report/erf.h
+  infiniband = 247,  // LRH; Wireshark does not know it
 };
 
 // As the interface saw the packet.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "fabric/deadlock.h"
+#include "fabric/lids.h"
 
 namespace tulle::scenario {
 
@@ -84,8 +85,21 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
                           fabric::describe_cycle(setup.topology, report.cycle)));
 }
 
+// An InfiniBand subnet is as large as its addresses allow.
+void check_lids(TableReader& table, const Setup& setup) {
+  const fabric::Topology& topology = setup.topology;
+  const std::uint64_t last = fabric::last_lid(topology.hosts, topology.switches, setup.network.lmc);
+  if (last <= fabric::unicast_lid_max) return;
+  table.findings().add(
+      0, "fabric.kind",
+      fmt::format("an InfiniBand subnet has LIDs 1 to {} (IBTA 4.1.3), but {} hosts and {} "
+                  "switches need them up to {}",
+                  fabric::unicast_lid_max, topology.hosts, topology.switches, last));
+}
+
 void build_routing(TableReader table, Setup& setup) {
   const bool infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
+  if (infiniband) check_lids(table, setup);
   const auto kind = table.choice<std::size_t>("kind", routing_names, automatic);
   const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;
   setup.routing.kind = kind == automatic ? automatic_routing(setup.topology, infiniband, by_flow)

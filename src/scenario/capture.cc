@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
+#include "link/infiniband.h"
 #include "link/roce_v2.h"
+#include "report/erf.h"
 
 namespace tulle::scenario {
 namespace {
@@ -31,9 +34,23 @@ std::array<std::byte, ethernet_bytes> ethernet_header(const fabric::Frame& frame
   return header;
 }
 
+wire::Packet packet_of(const fabric::Frame& frame) {
+  wire::Packet packet;
+  const wire::Decoded decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
+  TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
+  return packet;
+}
+
 // The sender of a frame does not know that bits of it will be wrong at the other end.
 bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
   return frame.damaged != 0 && direction == report::Direction::inbound;
+}
+
+// A ghost's is zeros.
+std::span<const std::byte> payload_of(const sim::Sending& sending) {
+  static constexpr std::array<std::byte, 4'096> zeros{};
+  return std::span(zeros).first(sending.frame->payload_bytes);
 }
 
 }  // namespace
@@ -41,11 +58,8 @@ bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
 Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
                                                const std::vector<std::string>& nodes,
                                                const fabric::Topology& topology,
-                                               sim::LinkLayer link_layer) {
-  if (link_layer != sim::LinkLayer::ethernet) {
-    return Error{"--capture: InfiniBand's frames cannot be captured yet, only RoCE v2's"};
-  }
-  std::unique_ptr<Capture> capture(new Capture(topology));
+                                               const sim::NetworkSettings& network) {
+  std::unique_ptr<Capture> capture(new Capture(topology, network));
   capture->path_ = path;
   capture->out_.open(path, std::ios::binary | std::ios::trunc);
   if (!capture->out_) return Error{fmt::format("{}: {}", path, std::strerror(errno)), errno};
@@ -77,7 +91,8 @@ void Capture::add_interface(const std::string& name, std::uint32_t node, std::ui
                             std::int64_t rate) {
   report::CaptureInterface interface;
   interface.name = name;
-  interface.link_type = report::LinkType::ethernet;
+  interface.link_type =
+      link_layer_ == sim::LinkLayer::ethernet ? report::LinkType::ethernet : report::LinkType::erf;
   interface.bits_per_second = static_cast<std::uint64_t>(rate);
   interface_of_[node][port] = pcapng_.interface(buffer_, interface);
 }
@@ -93,14 +108,22 @@ void Capture::sends(const sim::Sending& sending) {
 
 void Capture::write(std::uint32_t interface, report::Direction direction,
                     const sim::Sending& sending) {
+  if (link_layer_ == sim::LinkLayer::ethernet) {
+    write_roce(interface, direction, sending);
+  } else {
+    write_infiniband(interface, direction, sending);
+  }
+  ++frames_;
+  if (buffer_.size() >= flush_bytes) flush();
+}
+
+void Capture::write_roce(std::uint32_t interface, report::Direction direction,
+                         const sim::Sending& sending) {
   const fabric::Frame& frame = *sending.frame;
-  static constexpr std::array<std::byte, 4'096> zeros{};
-  const std::span<const std::byte> payload = std::span(zeros).first(frame.payload_bytes);
+  const std::span<const std::byte> payload = payload_of(sending);
   wire::IpUdp ip = sim::Network::ip_of(frame);
-  wire::Packet packet;
-  static_cast<void>(wire::decode(std::span(frame.header).first(frame.header_bytes), packet));
   link::Frame framed;
-  link::encode(ip, packet, {&payload, 1}, framed);
+  link::encode(ip, packet_of(frame), {&payload, 1}, framed);
 
   const std::array<std::byte, ethernet_bytes> ethernet = ethernet_header(frame);
   const std::size_t udp_payload = framed.head_bytes + payload.size() + framed.tail_bytes;
@@ -112,11 +135,32 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
   const std::size_t headers_bytes = wire::encode(ip, udp_payload, headers);
   const std::array<std::span<const std::byte>, 5> pieces = {
       ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
+  write_pieces(interface, direction, sending, pieces);
+}
+
+void Capture::write_infiniband(std::uint32_t interface, report::Direction direction,
+                               const sim::Sending& sending) {
+  const fabric::Frame& frame = *sending.frame;
+  const std::span<const std::byte> payload = payload_of(sending);
+  link::InfinibandFrame framed;
+  link::encode(sim::Network::local_route_of(frame, lmc_), packet_of(frame), {&payload, 1}, framed);
+  const std::size_t bytes = framed.head_bytes + payload.size() + framed.tail_bytes;
+  const auto record =
+      report::erf_header(sending.now, report::ErfType::infiniband,
+                         static_cast<std::uint32_t>(bytes), is_found_damaged(frame, direction));
+  const std::array<std::span<const std::byte>, 4> pieces = {
+      record, std::span(framed.head).first(framed.head_bytes), payload,
+      std::span(framed.tail).first(framed.tail_bytes)};
+  write_pieces(interface, direction, sending, pieces);
+}
+
+void Capture::write_pieces(std::uint32_t interface, report::Direction direction,
+                           const sim::Sending& sending,
+                           std::span<const std::span<const std::byte>> pieces) {
+  std::size_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
   pcapng_.packet(buffer_, sending.now, direction, interface, pieces,
-                 static_cast<std::uint32_t>(ethernet_bytes + headers_bytes + udp_payload),
-                 is_found_damaged(frame, direction));
-  ++frames_;
-  if (buffer_.size() >= flush_bytes) flush();
+                 static_cast<std::uint32_t>(bytes), is_found_damaged(*sending.frame, direction));
 }
 
 void Capture::flush() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Capture {
   static Result<std::unique_ptr<Capture>> open(const std::string& path,
                                                const std::vector<std::string>& nodes,
                                                const fabric::Topology& topology,
-                                               sim::LinkLayer link_layer);
+                                               const sim::NetworkSettings& network);
 
   // A frame's first bit leaves by a port.
   void sends(const sim::Sending& sending);
@@ -32,10 +33,18 @@ class Capture {
   std::uint64_t frames() const { return frames_; }
 
  private:
-  explicit Capture(const fabric::Topology& topology) : wiring_(topology) {}
+  Capture(const fabric::Topology& topology, const sim::NetworkSettings& network)
+      : wiring_(topology), link_layer_(network.link_layer), lmc_(network.lmc) {}
   void add_interface(const std::string& name, std::uint32_t node, std::uint16_t port,
                      std::int64_t rate);
   void write(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
+  void write_roce(std::uint32_t interface, report::Direction direction,
+                  const sim::Sending& sending);
+  void write_infiniband(std::uint32_t interface, report::Direction direction,
+                        const sim::Sending& sending);
+  void write_pieces(std::uint32_t interface, report::Direction direction,
+                    const sim::Sending& sending,
+                    std::span<const std::span<const std::byte>> pieces);
   void flush();
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
@@ -43,6 +52,8 @@ class Capture {
   std::string path_;
   std::ofstream out_;
   fabric::Wiring wiring_;
+  sim::LinkLayer link_layer_;
+  unsigned lmc_;
   report::Pcapng pcapng_;
   report::Pcapng::Buffer buffer_;
   std::vector<std::vector<std::uint32_t>> interface_of_;  // by node and port

@@ -139,6 +139,21 @@ TEST(ScenarioErrors, KeysAndValues) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.hosts = 1"}), "traffic.pattern: permutation"));
 }
 
+// IBTA 4.1.3: 0xBFFF of them.
+TEST(ScenarioErrors, AnInfinibandSubnetHasSoManyLids) {
+  const std::vector<std::string> infiniband = {"fabric = { kind = \"infiniband\" }"};
+  // 8 leaves and a spine.
+  const auto hosts_per_leaf = [](int number) {
+    return "[topology]\nkind = \"leaf-spine\"\nleaves = 8\nspines = 1\nhosts_per_leaf = " +
+           std::to_string(number) + "\n[traffic]\npattern = \"incast\"\nsenders = 1\n";
+  };
+  EXPECT_EQ(wrong(hosts_per_leaf(6'142), infiniband), "");
+  EXPECT_EQ(wrong(hosts_per_leaf(6'143), infiniband),
+            "s.toml: fabric.kind: an InfiniBand subnet has LIDs 1 to 49151 (IBTA 4.1.3), but 49144 "
+            "hosts and 9 switches need them up to 49153");
+  EXPECT_EQ(wrong(hosts_per_leaf(6'143)), "") << "Ethernet has no such limit";
+}
+
 TEST(ScenarioErrors, WhatIsNoToml) {
   EXPECT_TRUE(contains(wrong("title = \n[topology]"), "s.toml:1: "));
   EXPECT_TRUE(contains(wrong("a = 1\na = 2"), "s.toml:2: "));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/power.h"
+#include "fabric/lids.h"
 
 namespace tulle::sim {
 
@@ -393,6 +394,16 @@ wire::IpUdp Network::ip_of(const Frame& frame) {
   return ip;
 }
 
+wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {
+  wire::LocalRoute route;
+  route.vl = route.service_level = frame.service_class;
+  route.destination = fabric::lid_of(frame.destination, lmc, frame.path);
+  // Either end uses one of its LIDs for a connection, since it checks where packets come from
+  // (IBTA 9.6.1).
+  route.source = fabric::lid_of(frame.source, lmc, frame.path);
+  return route;
+}
+
 void Network::handle_control(std::uint32_t node, std::uint16_t port, Control control) {
   if (control.kind == Control::Kind::pause) {
     handle_pause(node, port, control);
@@ -592,6 +603,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
   frame.source = host & 0xFF'FFFF;
+  frame.path = 0;
   frame.damaged = 0;
   frame.destination = datagram.ip.destination.ipv4() - first_address;
   const link::Overhead& around = overhead(settings_.link_layer);

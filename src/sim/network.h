@@ -35,6 +35,7 @@
 #include "sim/rounds.h"
 #include "sim/turn.h"
 #include "wire/ip_udp.h"
+#include "wire/lrh.h"
 
 namespace tulle::sim {
 
@@ -52,6 +53,7 @@ struct HostSettings {
 struct NetworkSettings {
   std::uint64_t seed = 1;
   LinkLayer link_layer = LinkLayer::ethernet;
+  unsigned lmc = 0;  // InfiniBand: hosts have 2^lmc LIDs (IBTA 7.11.1)
   // Both as a switch's data sheet gives them: from the first bit in to the first bit out of an
   // empty switch, cut-through; what storing and forwarding adds is the frame's own length.
   Time switch_latency;
@@ -104,8 +106,10 @@ class Network {
   device::Adapter& adapter(std::uint32_t host) { return hosts_[host].adapter; }
   const device::Adapter& adapter(std::uint32_t host) const { return hosts_[host].adapter; }
   static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
-  // The IP and UDP headers of a frame, which it does not carry.
+  // The IP and UDP headers of a frame, which it does not carry; on InfiniBand its LRH, for hosts of
+  // 2^lmc LIDs.
   static wire::IpUdp ip_of(const fabric::Frame& frame);
+  static wire::LocalRoute local_route_of(const fabric::Frame& frame, unsigned lmc);
   // Of the host that an event is of; after run() has found nothing more, of the last that happened.
   Time now() const { return now_; }
 

@@ -2,6 +2,7 @@
 
 #include <isa-l/crc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -11,6 +12,13 @@
 #include "wire/ipv4.h"
 
 namespace tulle::wire {
+
+Icrc::Icrc(std::span<const std::byte, lrh_bytes> lrh) : state_(0) {
+  std::array<std::byte, lrh_bytes> masked;
+  std::copy(lrh.begin(), lrh.end(), masked.begin());
+  masked[offsetof(Lrh, lane)] |= std::byte{0xF0};
+  update(masked);
+}
 
 void Icrc::update(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;

@@ -9,12 +9,16 @@
 #include <optional>
 #include <span>
 
+#include "wire/lrh.h"
+
 namespace tulle::wire {
 
 class Icrc {
  public:
   // The eight 0xFF bytes in place of the LRH are already taken in.
   Icrc() = default;
+  // Of a packet that has an LRH and no GRH: the LRH is covered, but for its VL (IBTA 7.8.1).
+  explicit Icrc(std::span<const std::byte, lrh_bytes> lrh);
   // Over masked header bytes or payload, in the order of the packet.
   void update(std::span<const std::byte> bytes);
   // The CRC as a number. On the wire its least significant byte comes first: `put_icrc`,
