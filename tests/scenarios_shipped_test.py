@@ -85,6 +85,14 @@ class Ecmp(Case):
         self.assertGreater(share["infiniband-shift"], 0.95)
         self.assertLess(share["ecmp-shift"], 0.6)
 
+    def test_several_addresses_a_host_recover_what_one_path_loses(self):
+        share = {name: variant["share_of_ideal"] for name, variant in results("ecmp").items()}
+        self.assert_between(share["infiniband"] - 0.1, share["infiniband-16-queue-pairs"], share["infiniband"] + 0.1)
+        self.assertGreater(share["infiniband-lmc-2"], share["infiniband"] + 0.05)
+        self.assertGreater(share["infiniband-lmc-4"], 0.85)
+        for name in ("infiniband-lmc-2", "infiniband-lmc-4"):
+            self.assertEqual(0, results("ecmp")[name]["retransmitted"], "a queue pair keeps its path")
+
     def test_every_path_is_used_by_packets_that_may_overtake(self):
         for name in ("spraying-unordered", "adaptive-unordered", "infiniband-adaptive-unordered"):
             variant = results("ecmp")[name]

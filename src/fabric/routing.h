@@ -75,7 +75,9 @@ class Routes {
     if (count <= 1) return count == 0 ? no_port : set[1];
     const Divisors& divisors = divisors_[switch_node - hosts_];
     const std::uint32_t divisor = (set[0] & 1) != 0 ? divisors.down : divisors.up;
-    return set[1 + (to.order / divisor + path / divisor) % count];
+    std::uint32_t number = to.order / divisor;
+    if (path != 0) number += path / divisor;  // most have one path, and no time for the division
+    return set[1 + number % count];
   }
 
   // The whole table of one switch: entry (host << lmc) + path is port(switch, host, path).

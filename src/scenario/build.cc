@@ -77,6 +77,7 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
   if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, *routes);
   settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&
                                setup.network.switches.path_choice == fabric::PathChoice::flow;
+  settings.lmc = setup.network.lmc;
   const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, *routes, settings);
   if (report.deadlock_free()) return;
   table.wrong("kind",
@@ -90,16 +91,29 @@ void check_lids(TableReader& table, const Setup& setup) {
   const fabric::Topology& topology = setup.topology;
   const std::uint64_t last = fabric::last_lid(topology.hosts, topology.switches, setup.network.lmc);
   if (last <= fabric::unicast_lid_max) return;
-  table.findings().add(
-      0, "fabric.kind",
-      fmt::format("an InfiniBand subnet has LIDs 1 to {} (IBTA 4.1.3), but {} hosts and {} "
-                  "switches need them up to {}",
-                  fabric::unicast_lid_max, topology.hosts, topology.switches, last));
+  const std::string what = fmt::format(
+      "an InfiniBand subnet has LIDs 1 to {} (IBTA 4.1.3), but {} hosts of {} each and {} switches "
+      "need them up to {}",
+      fabric::unicast_lid_max, topology.hosts, 1u << setup.network.lmc, topology.switches, last);
+  if (setup.network.lmc > 0) return table.wrong("lmc", what);
+  table.findings().add(0, "fabric.kind", what);
+}
+
+void read_lmc(TableReader& table, bool infiniband, bool by_flow, Setup& setup) {
+  const auto lmc = static_cast<unsigned>(table.integer("lmc", 0, 0, fabric::lmc_max));
+  if (lmc > 0 && !infiniband) {
+    table.wrong("lmc", "is InfiniBand's; RoCE v2 spreads flows by their UDP source ports");
+  }
+  if (lmc > 0 && !by_flow) {
+    table.wrong("lmc", "has each queue pair keep a path, which needs path = \"flow\"");
+  }
+  setup.network.lmc = lmc;
+  setup.player.paths = static_cast<std::uint8_t>(1u << lmc);
+  if (infiniband) check_lids(table, setup);
 }
 
 void build_routing(TableReader table, Setup& setup) {
   const bool infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
-  if (infiniband) check_lids(table, setup);
   const auto kind = table.choice<std::size_t>("kind", routing_names, automatic);
   const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;
   setup.routing.kind = kind == automatic ? automatic_routing(setup.topology, infiniband, by_flow)
@@ -108,6 +122,7 @@ void build_routing(TableReader table, Setup& setup) {
     table.wrong("kind",
                 "\"fat-tree\" has one way to each host: take \"up-down\", or path = \"flow\"");
   }
+  read_lmc(table, infiniband, by_flow, setup);
   const bool allow_deadlock = table.boolean("allow_deadlock", false);
   const bool lanes = infiniband && table.boolean("lanes", true);
   table.finish();

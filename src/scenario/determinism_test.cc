@@ -66,6 +66,23 @@ pattern = "all-to-all"
 rounds = "at-once"
 bytes = "9KB"
 )"},
+    {"infiniband-lmc", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+spines = 4
+hosts_per_leaf = 3
+link_rate = "100Gbps"
+[fabric]
+kind = "infiniband"
+[routing]
+lmc = 2
+[traffic]
+pattern = "poisson"
+load = 0.6
+duration = "40us"
+queue_pairs = 3
+)"},
     {"lossy-window-spray", R"(
 [topology]
 kind = "leaf-spine"

@@ -135,6 +135,26 @@ TEST(Run, AMessageSharedAmongQueuePairsIsOneFlow) {
   EXPECT_EQ(outcome.flows[0].flow.bytes, 1'000'000u);
 }
 
+// Two leaves, four spines: of sixteen queue pairs each takes the next of a host's 2^lmc paths.
+TEST(Run, QueuePairsTakeAHostsPathsInTurn) {
+  const std::string text =
+      "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 4\nhosts_per_leaf = 1\n"
+      "link_rate = \"100Gbps\"\n[fabric]\nkind = \"infiniband\"\n"
+      "[traffic]\npattern = \"shift\"\nbytes = \"400KB\"\nqueue_pairs = 16\n";
+  for (const std::uint32_t lmc : {0u, 1u, 2u, 3u}) {
+    const Outcome outcome = outcome_of(text, "", {"routing.lmc = " + std::to_string(lmc)});
+    EXPECT_EQ(outcome.finished, 2u);
+    std::vector<std::uint64_t> bytes;  // by uplink of the first leaf
+    for (const LinkOutcome& link : outcome.links) {
+      if (link.from != "leaf 0" || link.to.find("spine") == std::string::npos) continue;
+      if (link.bytes > 100'000) bytes.push_back(link.bytes);
+    }
+    ASSERT_EQ(bytes.size(), std::min(1u << lmc, 4u)) << "data, and not acknowledgements alone";
+    const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+    EXPECT_LT(*most - *least, 10'000u);
+  }
+}
+
 TEST(Run, StopsAtATime) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n0,1,1000000000,0\n0,1,5,900000\n");

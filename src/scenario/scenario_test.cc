@@ -150,8 +150,28 @@ TEST(ScenarioErrors, AnInfinibandSubnetHasSoManyLids) {
   EXPECT_EQ(wrong(hosts_per_leaf(6'142), infiniband), "");
   EXPECT_EQ(wrong(hosts_per_leaf(6'143), infiniband),
             "s.toml: fabric.kind: an InfiniBand subnet has LIDs 1 to 49151 (IBTA 4.1.3), but 49144 "
-            "hosts and 9 switches need them up to 49153");
+            "hosts of 1 each and 9 switches need them up to 49153");
   EXPECT_EQ(wrong(hosts_per_leaf(6'143)), "") << "Ethernet has no such limit";
+  // Of 376 hosts with 128 each the last has 48,128 to 48,255; of 384, 49,152 to 49,279.
+  const std::vector<std::string> most = {infiniband[0], "routing.lmc = 7"};
+  EXPECT_EQ(wrong(hosts_per_leaf(47), most), "");
+  EXPECT_EQ(wrong(hosts_per_leaf(48), most),
+            "--set: routing.lmc: an InfiniBand subnet has LIDs 1 to 49151 (IBTA 4.1.3), but 384 "
+            "hosts of 128 each and 9 switches need them up to 49288");
+}
+
+TEST(ScenarioErrors, SeveralPathsAHostAreInfinibandsAndKept) {
+  const std::string infiniband = "fabric.kind = \"infiniband\"";
+  EXPECT_EQ(wrong(four_hosts, {"routing.lmc = 1"}),
+            "--set: routing.lmc: is InfiniBand's; RoCE v2 spreads flows by their UDP source ports");
+  EXPECT_EQ(wrong(four_hosts, {infiniband, "routing.lmc = 1", "fabric.path = \"adaptive\""}),
+            "--set: routing.lmc: has each queue pair keep a path, which needs path = \"flow\"");
+  EXPECT_EQ(wrong(four_hosts, {infiniband, "routing.lmc = 8"}),
+            "--set: routing.lmc: 8 is out of range, must be a whole number from 0 to 7");
+  EXPECT_EQ(wrong(std::string(four_hosts) + "[routing]\nlmc = 2\n"),
+            "s.toml:10: routing.lmc: is InfiniBand's; RoCE v2 spreads flows by their UDP source "
+            "ports");
+  EXPECT_EQ(built(four_hosts, {infiniband, "routing.lmc = 3"}).player.paths, 8u);
 }
 
 TEST(ScenarioErrors, WhatIsNoToml) {

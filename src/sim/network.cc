@@ -368,7 +368,9 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
 // Where a frame goes whose way depends on nothing but its flow.
 std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
                                const Frame& frame) const {
-  if (settings_.link_layer == LinkLayer::infiniband) return routes_.port(node, frame.destination);
+  if (settings_.link_layer == LinkLayer::infiniband) {
+    return routes_.port(node, frame.destination, frame.path);
+  }
   return at.choose_by_flow(frame, routes_.candidates(node, frame.destination));
 }
 
@@ -603,7 +605,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
   frame.source = host & 0xFF'FFFF;
-  frame.path = 0;
+  frame.path = datagram.path->path_bits & 0x7F;
   frame.damaged = 0;
   frame.destination = datagram.ip.destination.ipv4() - first_address;
   const link::Overhead& around = overhead(settings_.link_layer);

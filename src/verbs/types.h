@@ -202,6 +202,9 @@ struct AddressVector {
   std::uint8_t service_level = 0;
   std::uint32_t flow_label = 0;  // 20 bits
   std::uint8_t port = 1;
+  // InfiniBand: which of the 2^LMC LIDs that either port has (IBTA 7.11.1), and so which path
+  // through the subnet; 0 to 127.
+  std::uint8_t path_bits = 0;
 };
 
 }  // namespace tulle::verbs

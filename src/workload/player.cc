@@ -102,12 +102,16 @@ void Player::connect(Time now, std::uint32_t index) {
   const auto receiver_hint = static_cast<std::uint32_t>(numbers.next());
   connection.sender = create_end(flow.source, sender_hint, messages, 0);
   connection.receiver = create_end(flow.destination, receiver_hint, 0, is_told(index) ? 1 : 0);
-  const auto level =
+  verbs::AddressVector address;
+  address.traffic_class = settings_.traffic_class;
+  address.service_level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
+  // As MPI libraries do it: both ways of a connection are by the same of each end's LIDs.
+  address.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
   connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source,
-              level);
+              address);
   connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination,
-              level);
+              address);
 }
 
 transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hint,
@@ -128,9 +132,12 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hin
 
 // The ladder, RESET to RTS (IBTA 10.3.1).
 void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                         std::uint32_t peer_host, std::uint8_t qos_level) {
+                         std::uint32_t peer_host, verbs::AddressVector address) {
   device::Adapter& adapter = stage_.adapter(number);
+  const std::uint8_t qos_level = address.service_level;
   const Path path = stage_.path ? stage_.path(number, peer_host, qos_level) : Path{qos_level};
+  address.service_level = path.service_level;
+  address.destination = stage_.gid(peer_host);
   transport::QueuePairAttributes attributes;
   attributes.state = QpState::init;
   attributes.pkey_index = path.pkey_index;
@@ -143,9 +150,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.state = QpState::rtr;
   attributes.path_mtu = settings_.path_mtu;
   attributes.destination_qp = peer;
-  attributes.address.destination = stage_.gid(peer_host);
-  attributes.address.service_level = path.service_level;
-  attributes.address.traffic_class = settings_.traffic_class;
+  attributes.address = address;
   status =
       adapter.modify(qp, now, attributes,
                      QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |

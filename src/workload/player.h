@@ -44,6 +44,7 @@ struct PlayerSettings {
   std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn;
                                     // QoS levels, where the stage knows paths
   std::uint8_t traffic_class = 0;   // DSCP << 2 | ECN
+  std::uint8_t paths = 1;           // 2^LMC: a host's connections take them in turn
   std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; adapters' usual default
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;
@@ -85,6 +86,7 @@ class Player {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
     verbs::MemoryRegion* memory = nullptr;
+    std::uint32_t senders = 0;  // connections by which it sends, ever
   };
   struct Connection {
     transport::QueuePair* sender = nullptr;
@@ -99,7 +101,7 @@ class Player {
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
-                   std::uint32_t peer_host, std::uint8_t qos_level);
+                   std::uint32_t peer_host, verbs::AddressVector address);
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
