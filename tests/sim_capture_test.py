@@ -73,6 +73,22 @@ class Case(unittest.TestCase):
         return [line.split("\t") for line in self.tshark("-T", "fields", *arguments)]
 
 
+class InfiniBandCase(Case):
+    def packets(self):
+        """From LRH to VCRC, of every packet."""
+        data = self.trace.read_bytes()
+        at = 0
+        while at < len(data):
+            kind, length = struct.unpack_from("<II", data, at)
+            if kind == 1:  # interface description
+                self.assertEqual(197, struct.unpack_from("<H", data, at + 8)[0], "LINKTYPE_ERF")
+            if kind == 6:  # enhanced packet
+                captured, original = struct.unpack_from("<II", data, at + 20)
+                self.assertEqual(captured, original)
+                yield data[at + 28 + ERF_HEADER:at + 28 + captured]
+            at += length
+
+
 class Capture(Case):
     scenario = INCAST
     node = "host 4"
@@ -127,7 +143,7 @@ class BitErrors(Case):
         self.assertLessEqual({int(opcode, 0) for _, _, opcode in packets}, {6, 7, 8, 17}, "WRITE and acknowledgement")
 
 
-class InfiniBand(Case):
+class InfiniBand(InfiniBandCase):
     scenario = TWO_HOSTS.replace("hosts = 2", "hosts = 3") + """
 [fabric]
 kind = "infiniband"
@@ -139,20 +155,6 @@ lmc = 1
 """
     scenario = scenario.replace('bytes = "200KB"', 'bytes = "200KB"\nqueue_pairs = 2')
     node = "host 1"
-
-    def packets(self):
-        """From LRH to VCRC, of every packet."""
-        data = self.trace.read_bytes()
-        at = 0
-        while at < len(data):
-            kind, length = struct.unpack_from("<II", data, at)
-            if kind == 1:  # interface description
-                self.assertEqual(197, struct.unpack_from("<H", data, at + 8)[0], "LINKTYPE_ERF")
-            if kind == 6:  # enhanced packet
-                captured, original = struct.unpack_from("<II", data, at + 20)
-                self.assertEqual(captured, original)
-                yield data[at + 28 + ERF_HEADER:at + 28 + captured]
-            at += length
 
     def test_nothing_is_malformed(self):
         self.assertEqual([], self.tshark("-Y", "_ws.malformed")[:5])
@@ -196,6 +198,34 @@ lmc = 1
         first, middle, last = 6, 7, 8
         self.assertGreaterEqual(inbound[middle], 2 * (25 - 2), "of 100 kB, two times")
         self.assertGreaterEqual(min(inbound[first], inbound[last]), 2)
+
+
+class Bytes(InfiniBandCase):
+    scenario = TWO_HOSTS + 'payload = "bytes"\nqueue_pairs = 2\n[fabric]\nkind = "infiniband"\n'
+    node = "host 1"
+
+    @staticmethod
+    def split_mix(state):
+        """Steele et al. 2014."""
+        mask = (1 << 64) - 1
+        while True:
+            state = state + 0x9E3779B97F4A7C15 & mask
+            z = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & mask
+            z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+            yield z ^ z >> 31
+
+    def pattern(self, flow, count):
+        words = self.split_mix(next(self.split_mix(1 ^ flow << 32)))
+        return b"".join(next(words).to_bytes(8, "little") for _ in range(count // 8))
+
+    def test_payloads_are_those_of_the_seed(self):
+        sent = collections.defaultdict(bytes)  # by destination and queue pair
+        for packet in self.packets():
+            opcode, to, queue_pair = packet[8], packet[2:4], packet[13:16]
+            if opcode in (6, 7, 8):  # WRITE; the first has RETH 16
+                sent[to, queue_pair] += packet[8 + 12 + (16 if opcode == 6 else 0):-6]
+        self.assertEqual({self.pattern(flow, 100_000) for flow in range(4)}, set(sent.values()))
+        self.assertEqual(400_000, self.summary["bytes_verified"])
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ Result<Outcome> run_variant(const SimOptions& options, const Scenario& scenario,
   if (*capture) {
     if (auto written = (*capture)->finish(); !written) return written.error();
   }
+  if (auto intact = (*run)->check_payloads(); !intact) return intact.error();
   return (*run)->outcome();
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "scenario/build.h"
+#include "scenario/quantity.h"
 #include "workload/distribution.h"
 #include "workload/flow_file.h"
 
@@ -23,6 +24,7 @@ constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "
 enum class Sizes { fixed, web_search, hadoop, file };
 
 constexpr std::array<std::string_view, 2> round_names = {"at-once", "staggered"};
+constexpr std::array<std::string_view, 2> payload_names = {"ghost", "bytes"};
 constexpr std::array<std::string_view, 2> jitter_names = {"flow", "host"};
 
 Result<SizeDistribution> sizes(TableReader& table, const std::string& folder) {
@@ -125,6 +127,21 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
   }
 }
 
+// Each byte is there twice, where it is sent and where it is received.
+void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t most) {
+  std::uint64_t needed = 0;
+  for (const workload::Flow& flow : flows) {
+    needed += 2 * flow.bytes;
+    if (needed <= most) continue;
+    return table.wrong(
+        "payload",
+        fmt::format(
+            "\"bytes\" needs all flows' in memory, twice, which is more than payload_memory, "
+            "{}; take \"ghost\", or allow more",
+            bytes_text(static_cast<double>(most))));
+  }
+}
+
 }  // namespace
 
 void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
@@ -142,6 +159,9 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
   jitter.seed = own_seed;
   setup.player.notify = table.boolean("notify", false);
+  const bool carries_bytes = table.choice<std::size_t>("payload", payload_names, 0) == 1;
+  setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
+  const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
   const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
   auto flows = build(table, pattern, folder, topology, own_seed);
   // More traffic beside it, such as a victim of an incast.
@@ -167,6 +187,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
       })) {
     table.wrong("bytes", "a flow has at most 32 TiB");
   }
+  if (flows && carries_bytes) check_payload_memory(table, *flows, payload_memory);
   table.finish();
   if (flows && jitter.jitter > Time::zero()) {
     if (auto added = workload::add_jitter(*flows, jitter); !added) {

@@ -49,6 +49,7 @@ bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
 
 // A ghost's is zeros.
 std::span<const std::byte> payload_of(const sim::Sending& sending) {
+  if (sending.payload != nullptr) return {sending.payload, sending.frame->payload_bytes};
   static constexpr std::array<std::byte, 4'096> zeros{};
   return std::span(zeros).first(sending.frame->payload_bytes);
 }

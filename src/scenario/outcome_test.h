@@ -28,6 +28,7 @@ inline Outcome outcome_of(const std::string& text, const std::string& folder = "
   auto run = Run::prepare(std::move(*setup));
   if (order_by_time) (*run)->order_by_time();
   (*run)->run([](const Progress&) { return true; });
+  EXPECT_TRUE((*run)->check_payloads());
   return (*run)->outcome();
 }
 

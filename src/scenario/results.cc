@@ -60,6 +60,7 @@ json_t json_of(const Outcome& outcome) {
   json["paused_us"] = rounded(static_cast<double>(outcome.paused.ps) * 1e-6);
   json["credit_stalls"] = outcome.credit_stalls;
   json["buffer_max_bytes"] = outcome.buffer_bytes_max;
+  if (outcome.bytes_verified) json["bytes_verified"] = *outcome.bytes_verified;
   json["events"] = outcome.events;
   json["packet_hops"] = outcome.packet_hops;
   json["link_traversals"] = outcome.link_traversals;

@@ -1,5 +1,7 @@
 #include "scenario/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -76,7 +78,11 @@ std::uint16_t Run::pkey_index(std::uint32_t from, std::uint32_t to) const {
 }
 
 void Run::show_to(Capture& capture) {
-  network_.on_send([&capture](const sim::Sending& sending) { capture.sends(sending); });
+  show_to([&capture](const sim::Sending& sending) { capture.sends(sending); });
+}
+
+void Run::show_to(std::function<void(const sim::Sending&)> told) {
+  network_.on_send(std::move(told));
 }
 
 // Flows are only counted where all nodes have come to the same time.
@@ -85,7 +91,7 @@ void Run::run(const OnProgress& on_progress) {
   while (play(until, on_progress) && on_progress(progress())) {
     const Time next = network_.next_event();
     const bool done = player_.finished() + player_.failed() == setup_.flows.size();
-    if (done || next.is_never() || next > setup_.stop_at) return;
+    if (done || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
     until = std::min(next + slice, setup_.stop_at);
   }
 }
@@ -125,7 +131,22 @@ Outcome Run::outcome() const {
   gather_flows(outcome);
   gather_links(outcome);
   gather_hosts(outcome);
+  if (setup_.player.carries_bytes) outcome.bytes_verified = player_.bytes_verified();
   return outcome;
+}
+
+Result<void> Run::check_payloads() const {
+  if (!player_.corruption()) return {};
+  const auto& [part, difference] = *player_.corruption();
+  const std::vector<std::uint32_t>& first = setup_.first_parts;
+  const auto next = std::upper_bound(first.begin(), first.end(), part);
+  const workload::Flow& flow = setup_.flows[part];
+  return Error{fmt::format(
+      "flow {} (host {} to host {}), queue pair {}: byte {} of {} is 0x{:02x}, but 0x{:02x} was "
+      "sent",
+      next - first.begin() - 1, flow.source, flow.destination, part - *(next - 1),
+      difference.offset, flow.bytes, std::to_integer<unsigned>(difference.found),
+      std::to_integer<unsigned>(difference.expected))};
 }
 
 // It has begun with the first of its parts, and is done with the last.

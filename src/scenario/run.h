@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,8 @@ struct Outcome {
   std::uint64_t retransmitted = 0;
   std::uint64_t timeouts = 0;
   std::uint64_t buffer_bytes_max = 0;  // held by one switch
+  // Of payloads that are bytes: how many arrived as they were sent. None: they are ghosts.
+  std::optional<std::uint64_t> bytes_verified;
 };
 
 struct Progress {
@@ -94,13 +97,16 @@ class Run {
  public:
   // Sets the network up; the error is one line.
   static Result<std::unique_ptr<Run>> prepare(Setup setup);
-  // Every frame that leaves is shown to the capture, which must outlive the run.
+  // Every frame that leaves is shown to the capture, which must outlive the run; or to anyone.
   void show_to(Capture& capture);
+  void show_to(std::function<void(const sim::Sending&)> told);
   // All hosts and switches in the order of time, and not in turns: slower, and the same comes of it.
   void order_by_time() { network_.order_by_time(); }
   // Until all flows are done, nothing is left to happen, or it is to stop.
   void run(const OnProgress& on_progress);
   Outcome outcome() const;
+  // The error names the first flow whose bytes did not arrive as they were sent: a bug of ours.
+  Result<void> check_payloads() const;
 
  private:
   Run(Setup setup, fabric::Routes routes);

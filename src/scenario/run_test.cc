@@ -2,6 +2,7 @@
 
 #include "scenario/run.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -152,6 +153,72 @@ TEST(Run, QueuePairsTakeAHostsPathsInTurn) {
     ASSERT_EQ(bytes.size(), std::min(1u << lmc, 4u)) << "data, and not acknowledgements alone";
     const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
     EXPECT_LT(*most - *least, 10'000u);
+  }
+}
+
+TEST(Run, BytesArriveAsTheyWereSent) {
+  Folder folder;
+  // One byte, all but a packet, several; one that waits for another, and is so told of it.
+  folder.write(
+      "f.csv",
+      "src,dst,bytes,start_ns,after\n0,1,1,0,\n1,0,4095,0,\n0,1,100001,0,\n1,0,5000,0,2\n");
+  constexpr std::array<const char*, 6> others = {
+      "seed = 3", "traffic.queue_pairs = 3", "traffic.notify = true",
+      "fabric.kind = \"infiniband\"", "host.mtu = 256",
+      // Packets are lost, and sent again with all behind them.
+      "fabric = { flow_control = \"none\", bit_error_rate = 1e-6 }"};
+  for (const char* other : others) {
+    const Outcome outcome =
+        outcome_of(two_hosts, folder.path(), {"traffic.payload = \"bytes\"", other});
+    EXPECT_EQ(outcome.finished, 4u) << other;
+    EXPECT_EQ(outcome.bytes_verified, 1 + 4'095 + 100'001 + 5'000) << other;
+    const Outcome ghosts = outcome_of(two_hosts, folder.path(), {other});
+    EXPECT_FALSE(ghosts.bytes_verified) << other;
+    EXPECT_EQ(flows_csv(ghosts), flows_csv(outcome)) << other;
+  }
+}
+
+TEST(Run, BytesThatAreSentTwiceArriveToo) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,4000000,0\n1,0,4000000,0\n");
+  const Outcome outcome =
+      outcome_of(two_hosts, folder.path(),
+                 {"traffic.payload = \"bytes\"", "fabric = { bit_error_rate = 1e-6 }"});
+  EXPECT_GT(outcome.retransmitted, 10u);
+  EXPECT_EQ(outcome.bytes_verified, 8'000'000u);
+}
+
+// A bit that flips on its way and that no check finds: the receiver's application does.
+TEST(Run, AByteThatIsNotAsItWasSentNamesItsFlow) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n1,0,9000,0\n0,1,30000,0\n");
+  for (const char* other : {"traffic.notify = true", "traffic.notify = false"}) {
+    auto scenario =
+        Scenario::parse(two_hosts, "s.toml", folder.path(),
+                        {"traffic.payload = \"bytes\"", "traffic.queue_pairs = 2", other});
+    ASSERT_TRUE(scenario);
+    auto setup = scenario->build(0);
+    ASSERT_TRUE(setup);
+    auto run = Run::prepare(std::move(*setup));
+    ASSERT_TRUE(run);
+    std::uint32_t packets = 0;
+    std::byte sent{};
+    (*run)->show_to([&](const sim::Sending& sending) {
+      const bool counts =
+          sending.node == 0 && sending.frame != nullptr && sending.frame->payload_bytes == 4'096;
+      if (!counts || ++packets != 3) return;  // the first of the second queue pair
+      sent = sending.payload[17];
+      const_cast<std::byte*>(sending.payload)[17] ^= std::byte{0x80};
+    });
+    (*run)->run([](const Progress&) { return true; });
+    const Result<void> intact = (*run)->check_payloads();
+    ASSERT_FALSE(intact);
+    const auto value = std::to_integer<unsigned>(sent);
+    EXPECT_EQ(intact.error().message,
+              fmt::format("flow 1 (host 0 to host 1), queue pair 1: byte 17 of 15000 is 0x{:02x}, "
+                          "but 0x{:02x} was sent",
+                          value ^ 0x80, value));
+    EXPECT_EQ((*run)->outcome().bytes_verified, 9'000u + 15'000u) << "of the others";
   }
 }
 

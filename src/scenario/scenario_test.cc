@@ -174,6 +174,25 @@ TEST(ScenarioErrors, SeveralPathsAHostAreInfinibandsAndKept) {
   EXPECT_EQ(built(four_hosts, {infiniband, "routing.lmc = 3"}).player.paths, 8u);
 }
 
+// 40 kB in all, each byte twice.
+TEST(ScenarioErrors, BytesTakeMemory) {
+  const std::string bytes = "traffic.payload = \"bytes\"";
+  EXPECT_EQ(wrong(four_hosts, {bytes, "traffic.payload_memory = \"80KB\""}), "");
+  EXPECT_EQ(
+      wrong(four_hosts, {bytes, "traffic.payload_memory = \"79KB\""}),
+      "--set: traffic.payload: \"bytes\" needs all flows' in memory, twice, which is more than "
+      "payload_memory, 79 KB; take \"ghost\", or allow more");
+  EXPECT_EQ(wrong(four_hosts, {"traffic.payload_memory = \"0B\""}), "") << "ghosts take none";
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {bytes, "traffic.bytes = \"1GB\""}), "--set: traffic.payload: "));
+  EXPECT_EQ(wrong(std::string(four_hosts) + "payload = \"zeros\"\n"),
+            "s.toml:9: traffic.payload: must be \"ghost\" or \"bytes\"");
+  EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.payload_memory = 3"}),
+                       "--set: traffic.payload_memory: must be "));
+  EXPECT_FALSE(built(four_hosts).network.carries_bytes);
+  EXPECT_FALSE(built(four_hosts).player.carries_bytes);
+}
+
 TEST(ScenarioErrors, WhatIsNoToml) {
   EXPECT_TRUE(contains(wrong("title = \n[topology]"), "s.toml:1: "));
   EXPECT_TRUE(contains(wrong("a = 1\na = 2"), "s.toml:2: "));

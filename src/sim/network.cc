@@ -78,6 +78,9 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     added.receivers.fill(
         fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
   }
+  if (settings_.carries_bytes) {
+    payloads_ = std::make_unique<fabric::Payloads>(settings_.host.mtu_bytes);
+  }
   if (settings_.bit_error_rate > 0) {
     for (std::uint32_t node = 0; node < nodes; ++node) {
       noise_.emplace_back(settings_.seed ^ 0x4015'E000'0000'0000 ^ node);
@@ -381,7 +384,7 @@ void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  host.adapter.handle_packet(now_, packet, {nullptr, frame.payload_bytes}, ip_of(frame));
+  host.adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes}, ip_of(frame));
   if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frame);
   frames_.give(ref);
   attend(number);
@@ -619,7 +622,22 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   frame.traffic_class = datagram.ip.traffic_class;
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = static_cast<std::uint8_t>(wire::encode(datagram.packet, frame.header));
+  if (payloads_ != nullptr) [[unlikely]]
+    carry_payload(ref, datagram);
   return ref;
+}
+
+// As an adapter does that fetches a payload when it sends it: what the application changes in its
+// memory from then on does not travel.
+void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
+  TULLE_CHECK(datagram.payload_bytes <= payloads_->bytes_each());
+  std::byte* to = payloads_->of(ref);
+  std::size_t bytes = 0;
+  for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
+    std::copy(piece.begin(), piece.end(), to + bytes);
+    bytes += piece.size();
+  }
+  TULLE_CHECK(bytes == datagram.payload_bytes);  // no ghosts among them
 }
 
 // Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits.
@@ -676,7 +694,7 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
   plan(arrives, port.peer, port.peer_port, arrival, ref);
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, &frame, {}});
+    on_send_({now_, Time{arrives}, node, port_number, &frame, {}, payload_of(ref)});
   ++all_hops_;
   if (frame.payload_bytes > 0) ++data_hops_;
   if (!is_host(node)) kick_talkers(node);
@@ -696,7 +714,7 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
   const std::int64_t arrives = port.busy_until + port.delay;
   plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, nullptr, control});
+    on_send_({now_, Time{arrives}, node, port_number, nullptr, control, nullptr});
 }
 
 }  // namespace tulle::sim

@@ -27,6 +27,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "device/adapter.h"
+#include "fabric/payloads.h"
 #include "fabric/routing.h"
 #include "fabric/switch.h"
 #include "fabric/topology.h"
@@ -63,6 +64,7 @@ struct NetworkSettings {
   // lost at the end of its link.
   Time fec_delay;
   double bit_error_rate = 0;
+  bool carries_bytes = false;  // payloads; else they are ghosts, lengths without bytes
   HostSettings host;
   fabric::SwitchSettings switches;
   fabric::LanePlan lanes;  // with credits
@@ -93,6 +95,7 @@ struct Sending {
   std::uint16_t port = 0;
   const fabric::Frame* frame = nullptr;  // null: a control message
   fabric::Control control;
+  const std::byte* payload = nullptr;  // the frame's; null: a ghost
 };
 
 class Network {
@@ -218,6 +221,10 @@ class Network {
   fabric::FrameRef pull_from_host(std::uint32_t host);
   bool pull_by_lane(Host& host);
   fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
+  void carry_payload(fabric::FrameRef frame, const device::Datagram& datagram);
+  const std::byte* payload_of(fabric::FrameRef frame) const {
+    return payloads_ == nullptr ? nullptr : payloads_->of(frame);
+  }
   fabric::Control pull_control(std::uint32_t node, std::uint16_t port);
   bool has_more(std::uint32_t node, std::uint16_t port) const;
   void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
@@ -236,6 +243,7 @@ class Network {
   const fabric::Routes& routes_;
   Time now_;
   fabric::FramePool frames_;
+  std::unique_ptr<fabric::Payloads> payloads_;  // null: ghosts
   FixedArray<Host> hosts_;
   // As a host's adapter counts them.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};

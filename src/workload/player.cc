@@ -18,7 +18,7 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// One region stands for all of a host's memory; it has a length and no bytes.
+// Of ghosts one region stands for all of a host's memory; it has a length and no bytes.
 constexpr std::uint64_t memory_bytes = 1ull << 40;
 // Kept apart from others' work request ids by a bit.
 constexpr std::uint64_t receive_bit = 1ull << 32;
@@ -39,7 +39,8 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
       connections_(flows.size()),
       first_waiting_(flows.size(), nobody),
       next_waiting_(flows.size(), nobody),
-      results_(flows.size()) {
+      results_(flows.size()),
+      memories_(settings.carries_bytes ? flows.size() : 0) {
   for (std::size_t i = flows.size(); i-- > 0;) {
     const Flow& flow = flows[i];
     ++flows_at_[flow.source];
@@ -80,12 +81,16 @@ void Player::handle_alarm(Time now, std::uint32_t token) {
   const VerbsStatus status = stage_.adapter(flows_[flow].destination).destroy(receiver);
   TULLE_CHECK(status == VerbsStatus::ok);
   receiver = nullptr;
+  if (settings_.carries_bytes) {
+    take_memory(flows_[flow].destination, memories_[flow].received);
+  }
 }
 
 // The application's call was a while before its adapter knows of it.
 void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
   connect(now, flow);
+  if (settings_.carries_bytes) give_memory(flow);
   post_requests(now, flow);
   stage_.attend(flows_[flow].source);
 }
@@ -178,19 +183,57 @@ void Player::post_requests(Time now, std::uint32_t index) {
     status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
+  const bool ghost = !settings_.carries_bytes;
+  const verbs::MemoryRegion* source =
+      ghost ? hosts_[flow.source].memory : memories_[index].sent.region;
+  const verbs::MemoryRegion* destination =
+      ghost ? hosts_[flow.destination].memory : memories_[index].received.region;
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
     const bool last = offset + bytes == flow.bytes;
-    const verbs::Sge sge{0, static_cast<std::uint32_t>(bytes), hosts_[flow.source].memory->lkey()};
+    const std::uint64_t address = ghost ? 0 : offset;
+    const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), source->lkey()};
     verbs::SendRequest request;
     request.wr_id = index;
     request.opcode =
         last && is_told(index) ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
     if (last) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&sge, 1};
-    request.rkey = hosts_[flow.destination].memory->rkey();
+    request.remote_address = address;
+    request.rkey = destination->rkey();
     status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
     TULLE_CHECK(status == VerbsStatus::ok);
+  }
+}
+
+void Player::give_memory(std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  Memory& memory = memories_[index];
+  give_memory(flow.source, flow.bytes, memory.sent);
+  give_memory(flow.destination, flow.bytes, memory.received);
+  fill_payload(settings_.seed, index, memory.sent.bytes);
+}
+
+void Player::give_memory(std::uint32_t number, std::uint64_t bytes, Buffer& buffer) {
+  buffer.bytes.resize(bytes);
+  VerbsStatus status{};
+  buffer.region = stage_.adapter(number).register_memory(*hosts_[number].pd, buffer.bytes.data(),
+                                                         bytes, 0, remote_write(), status);
+  TULLE_CHECK(buffer.region != nullptr);
+}
+
+void Player::take_memory(std::uint32_t number, Buffer& buffer) {
+  const VerbsStatus status = stage_.adapter(number).destroy(buffer.region);
+  TULLE_CHECK(status == VerbsStatus::ok);
+  buffer = {};
+}
+
+void Player::check_memory(std::uint32_t index) {
+  const auto difference = check_payload(settings_.seed, index, memories_[index].received.bytes);
+  if (!difference) {
+    bytes_verified_ += flows_[index].bytes;
+  } else if (!corruption_) {
+    corruption_ = Corruption{index, *difference};
   }
 }
 
@@ -214,6 +257,7 @@ void Player::handle_completions(Time now, std::uint32_t number) {
 void Player::arrived(Time now, std::uint32_t flow) {
   const Time seen = now + settings_.completion_delay;
   results_[flow].arrived = seen;
+  if (settings_.carries_bytes) check_memory(flow);
   for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
     const auto waiting = static_cast<std::uint32_t>(next);
     next = next_waiting_[waiting];
@@ -234,6 +278,9 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     result.end = now + settings_.completion_delay;
     ++finished_;
     bytes_done_ += flows_[index].bytes;
+    // Where the receiver was told, it has looked already. Else all had come to it before the last
+    // acknowledgement left.
+    if (settings_.carries_bytes && !is_told(index)) check_memory(index);
   } else {
     ++failed_;
   }
@@ -243,6 +290,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   const VerbsStatus destroyed = stage_.adapter(flow.source).destroy(connections_[index].sender);
   TULLE_CHECK(destroyed == VerbsStatus::ok);
   connections_[index].sender = nullptr;
+  if (settings_.carries_bytes) take_memory(flow.source, memories_[index].sent);
   stage_.alarm(now + stage_.lookahead, flow.destination, index | close_bit);
 }
 

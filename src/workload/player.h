@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
 #include "device/adapter.h"
 #include "verbs/types.h"
 #include "workload/flows.h"
+#include "workload/payload.h"
 
 namespace tulle::workload {
 
@@ -54,6 +56,15 @@ struct PlayerSettings {
   Time post_delay;
   Time completion_delay;
   bool notify = false;  // every receiver is told, so that arrivals are known
+  // Flows have memory at both ends, which is filled from the seed where they are sent, and checked
+  // where they have arrived; else they are ghosts, lengths without bytes.
+  bool carries_bytes = false;
+};
+
+// What arrived otherwise than it was sent.
+struct Corruption {
+  std::uint32_t flow = 0;
+  PayloadDifference difference;
 };
 
 // As the applications see it.
@@ -78,6 +89,9 @@ class Player {
   std::uint64_t finished() const { return finished_; }
   std::uint64_t failed() const { return failed_; }
   std::uint64_t bytes_done() const { return bytes_done_; }
+  // Of flows that carry bytes: what arrived as it was sent, and the first that did not.
+  std::uint64_t bytes_verified() const { return bytes_verified_; }
+  const std::optional<Corruption>& corruption() const { return corruption_; }
 
  private:
   static constexpr std::uint64_t message_bytes_max = 1u << 30;
@@ -93,6 +107,15 @@ class Player {
     transport::QueuePair* receiver = nullptr;
   };
 
+  struct Buffer {
+    std::vector<std::byte> bytes;
+    verbs::MemoryRegion* region = nullptr;
+  };
+  // Of a flow that carries bytes, while it is under way.
+  struct Memory {
+    Buffer sent, received;
+  };
+
   Host& host(std::uint32_t number);
   bool is_told(std::uint32_t flow) const {
     return settings_.notify || first_waiting_[flow] != nobody;
@@ -104,6 +127,10 @@ class Player {
                    std::uint32_t peer_host, verbs::AddressVector address);
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
+  void give_memory(std::uint32_t flow);
+  void give_memory(std::uint32_t host, std::uint64_t bytes, Buffer& buffer);
+  void take_memory(std::uint32_t host, Buffer& buffer);
+  void check_memory(std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
   void finish(Time now, std::uint32_t flow, verbs::CompletionStatus status);
 
@@ -116,9 +143,12 @@ class Player {
   std::vector<std::int32_t> first_waiting_;  // by flow: a list of those that wait for it
   std::vector<std::int32_t> next_waiting_;
   std::vector<FlowResult> results_;
+  std::vector<Memory> memories_;  // by flow; empty where they are ghosts
   std::uint64_t finished_ = 0;
   std::uint64_t failed_ = 0;
   std::uint64_t bytes_done_ = 0;
+  std::uint64_t bytes_verified_ = 0;
+  std::optional<Corruption> corruption_;
 };
 
 }  // namespace tulle::workload
