@@ -148,6 +148,7 @@ class InfiniBand(InfiniBandCase):
 [fabric]
 kind = "infiniband"
 bit_error_rate = 1e-6
+sl_to_vl = [0, 3]
 [host]
 service_levels = 2
 [routing]
@@ -166,9 +167,9 @@ lmc = 1
                 "infiniband.lrh.dlid", "infiniband.lrh.pktlen", "infiniband.lrh.slid", "frame.len"):
             self.assertEqual((0, 2), (int(version, 0), int(following, 0)), "BTH follows")
             self.assertEqual(int(length), 4 * int(words, 0) + 2, "all but the VCRC")
-            self.assertEqual(int(vl, 0), int(level, 0))
-            seen.add((int(origin, 0), int(to, 0), int(vl, 0)))
-        # Host h has the LIDs from 2 (h + 1) on and sends to host h + 1; its two queue pairs are of two lanes.
+            self.assertEqual(int(vl, 0), 3 * int(level, 0))
+            seen.add((int(origin, 0), int(to, 0), int(level, 0)))
+        # Host h has the LIDs from 2 (h + 1) on and sends to host h + 1; its two queue pairs are of two levels.
         self.assertEqual({(2, 4, 0), (3, 5, 1), (4, 2, 0), (5, 3, 1), (4, 6, 0), (5, 7, 1), (6, 4, 0), (7, 5, 1)}, seen)
 
     def test_both_crcs_are_good(self):

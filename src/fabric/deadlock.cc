@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fabric/route_finders.h"
 
 namespace tulle::fabric {
 namespace {
@@ -270,6 +271,44 @@ std::vector<std::uint32_t> shorten(const ChannelGraph& graph, std::vector<std::u
 }
 
 }  // namespace
+
+bool climbs_then_descends(const Topology& topology, const Routes& routes) {
+  enum class Way : std::uint8_t { across, up, down };
+  struct Output {
+    std::uint32_t to = 0;
+    Way way = Way::across;
+  };
+  const SwitchGraph graph(topology);
+  std::vector<std::vector<Output>> outputs(topology.switches);
+  for (std::uint32_t at = 0; at < topology.switches; ++at) {
+    outputs[at].resize(topology.ports[topology.hosts + at]);
+    for (const SwitchGraph::Edge& edge : graph.edges(at)) {
+      const std::uint32_t here = graph.level(at), there = graph.level(edge.to);
+      const Way way = there > here ? Way::up : there < here ? Way::down : Way::across;
+      outputs[at][edge.port] = {edge.to + topology.hosts, way};
+    }
+  }
+  const auto descends = [&](std::uint32_t node, std::uint32_t leaf) {
+    for (const std::uint16_t port : routes.towards(node, leaf)) {
+      if (outputs[node - topology.hosts][port].way != Way::down) return false;
+    }
+    return true;
+  };
+  for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
+    for (std::uint32_t leaf = 0; leaf < routes.leaves(); ++leaf) {
+      const std::uint32_t last = routes.leaf_node(leaf);
+      if (node == last) continue;
+      for (const std::uint16_t port : routes.towards(node, leaf)) {
+        const Output& output = outputs[node - topology.hosts][port];
+        if (output.way == Way::across) return false;
+        if (output.way == Way::down && output.to != last && !descends(output.to, leaf)) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
 
 DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
                               const DeadlockSettings& settings) {

@@ -66,6 +66,11 @@ struct DeadlockReport {
 // outlive what is returned.
 DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes);
 
+// Whether every route climbs away from the hosts first, if at all, and then descends, as on trees:
+// then there is no circle, on whatever lanes (Schroeder et al. 1991). One pass over the tables,
+// where check_deadlock follows every route. False: it has to.
+bool climbs_then_descends(const Topology& topology, const Routes& routes);
+
 // Follows all routes between leaves. `routes` must be of this topology, and settings.vl stay below
 // settings.vls.
 DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,

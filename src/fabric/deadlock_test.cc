@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "fabric/random_topology_test.h"
@@ -138,6 +139,40 @@ TEST(Deadlock, LanesAreNamed) {
   EXPECT_EQ(describe_cycle(t, report.cycle),
             "switch (0) (VL 2) → switch (1) (VL 2) → switch (2) (VL 2) → switch (3) (VL 2) → "
             "switch (0)");
+}
+
+TEST(Deadlock, WhatClimbsAndThenDescendsIsFree) {
+  for (const auto& t : {built(fat_tree({.k = 4})), built(leaf_spine({.leaves = 4, .spines = 2}))}) {
+    for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down, RoutingKind::fat_tree}) {
+      EXPECT_TRUE(climbs_then_descends(t, routes_of(t, kind)));
+    }
+  }
+  const Topology ring = built(torus({.size = {4}}));
+  EXPECT_FALSE(climbs_then_descends(ring, routes_of(ring, RoutingKind::shortest)));
+  // Free too, but its links have no up and down by the distance from hosts.
+  EXPECT_FALSE(climbs_then_descends(ring, routes_of(ring, RoutingKind::up_down)));
+  EXPECT_TRUE(checked(ring, RoutingKind::up_down).deadlock_free());
+}
+
+// On trees that have lost some links: what the short check calls free, the long one does.
+TEST(Deadlock, TheShortCheckIsNeverWrong) {
+  int free = 0, undecided = 0, locks = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Random random(seed);
+    Topology t = built(leaf_spine({.leaves = 5, .spines = 4, .hosts_per_leaf = 1}));
+    const double lost = 0.6 * random.unit();
+    std::erase_if(t.links,
+                  [&](const Link& link) { return !t.is_host(link.a) && random.chance(lost); });
+    for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down}) {
+      auto routes = compute_routes(t, {.kind = kind, .partial = true});
+      ASSERT_TRUE(routes) << routes.error().message;
+      const bool short_check = climbs_then_descends(t, *routes);
+      const bool long_check = checked(t, *routes, {}).deadlock_free();
+      EXPECT_TRUE(long_check || !short_check) << "seed " << seed;
+      ++(short_check ? free : long_check ? undecided : locks);
+    }
+  }
+  EXPECT_GT(std::min({free, undecided, locks}), 20) << free << " " << undecided << " " << locks;
 }
 
 TEST(Deadlock, AThousandHosts) {

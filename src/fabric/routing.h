@@ -60,8 +60,7 @@ class Routes {
       const std::uint16_t chosen = port(switch_node, host);
       return chosen == no_port ? std::span<const std::uint16_t>() : one(chosen);
     }
-    const std::uint16_t* set = set_of(switch_node, to.leaf);
-    return {set + 1, static_cast<std::size_t>(set[0] >> 1)};
+    return towards(switch_node, to.leaf);
   }
 
   // One port for each (destination host, path): what an InfiniBand subnet manager writes into the
@@ -78,6 +77,12 @@ class Routes {
     std::uint32_t number = to.order / divisor;
     if (path != 0) number += path / divisor;  // most have one path, and no time for the division
     return set[1 + number % count];
+  }
+
+  // All ports on the routes to a leaf (by index), ascending, whatever is chosen among them.
+  std::span<const std::uint16_t> towards(std::uint32_t switch_node, std::uint32_t leaf) const {
+    const std::uint16_t* set = set_of(switch_node, leaf);
+    return {set + 1, static_cast<std::size_t>(set[0] >> 1)};
   }
 
   // The whole table of one switch: entry (host << lmc) + path is port(switch, host, path).

@@ -416,7 +416,7 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
 // Strict classes first, the highest before others; then rounds, in which each class may send its
 // quantum and what it has left from the last.
 std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
-  if (std::has_single_bit(open)) return static_cast<std::uint8_t>(std::countr_zero(open));
+  if ((open & (open - 1)) == 0) return static_cast<std::uint8_t>(std::countr_zero(open));
   for (std::uint32_t c = classes; c-- > 0;) {
     if ((open & bit(c)) != 0 && settings_->quantum_bytes[c] == 0) {
       return static_cast<std::uint8_t>(c);

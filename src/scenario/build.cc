@@ -73,6 +73,7 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
   if (!routes) return table.wrong("kind", routes.error().message);
   const bool lossless = setup.network.switches.flow_control != fabric::FlowControl::none;
   if (!lossless || allow_deadlock) return;
+  if (fabric::climbs_then_descends(setup.topology, *routes)) return;
   fabric::DeadlockSettings settings;
   if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, *routes);
   settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&

@@ -401,7 +401,8 @@ wire::IpUdp Network::ip_of(const Frame& frame) {
 
 wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {
   wire::LocalRoute route;
-  route.vl = route.service_level = frame.service_class;
+  route.vl = frame.service_class;
+  route.service_level = frame.service_level;
   route.destination = fabric::lid_of(frame.destination, lmc, frame.path);
   // Either end uses one of its LIDs for a connection, since it checks where packets come from
   // (IBTA 9.6.1).
