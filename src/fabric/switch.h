@@ -71,8 +71,8 @@ struct SwitchSettings {
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
   VlArbitration arbitration;  // credits: what share of a link a lane gets
-  // Otherwise, what share of a link a class gets, in bytes a round (deficit round robin, Shreedhar and
-  // Varghese 1995); 0: before all that have a share, the highest class first.
+  // Otherwise, what share of a link a class gets, in bytes a round (deficit round robin, Shreedhar
+  // and Varghese 1995); 0: before all that have a share, the highest class first.
   std::array<std::uint32_t, classes> quantum_bytes = {4'200, 4'200, 4'200, 4'200,
                                                       4'200, 4'200, 0,     0};
 };

@@ -83,6 +83,37 @@ load = 0.6
 duration = "40us"
 queue_pairs = 3
 )"},
+    {"infiniband-torus-lanes", R"(
+[topology]
+kind = "torus"
+size = [4, 4]
+link_rate = "100Gbps"
+link_delay = "300ns"
+[fabric]
+kind = "infiniband"
+bit_error_rate = 1e-7
+credits.lane_buffer = "12KB"
+[fabric.arbitration]
+high = "3:70,1:10"
+low = "0:192,1:64,2:100"
+high_limit = 3
+[host]
+service_levels = 2
+timeout = 4
+[traffic]
+pattern = "poisson"
+load = 0.6
+duration = "100us"
+sizes = "fixed"
+bytes = "20KB"
+[[partition]]
+pkey = 1
+full = "0-14"
+[[partition]]
+pkey = 2
+full = "8-10"
+limited = "15"
+)"},
     {"lossy-window-spray", R"(
 [topology]
 kind = "leaf-spine"

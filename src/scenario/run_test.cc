@@ -402,9 +402,9 @@ TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
 }
 
-// Every switch of a ring sends to the third after it, more than the lanes hold: each lane is full of
-// packets for the next, and nothing moves any more. With a second lane beyond the dateline all
-// arrives.
+// Every switch of a ring sends to the third after it, more than the lanes hold: each lane is full
+// of packets for the next, and nothing moves any more. With a second lane for what goes round the
+// ring's end all arrives.
 TEST(Run, ARingLocksUpOnOneLaneAndNotOnTwo) {
   const std::string ring = R"([topology]
 kind = "torus"

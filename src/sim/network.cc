@@ -569,8 +569,8 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   return ref;
 }
 
-// The port's arbiter chooses among the lanes that have something to send; what has no lane waits for
-// none.
+// The port's arbiter chooses among the lanes that have something to send. What has no lane waits
+// for none.
 bool Network::pull_by_lane(Host& host) {
   const fabric::VlArbitration& arbitration = settings_.switches.arbitration;
   constexpr std::uint32_t all = (1u << device::Adapter::levels) - 1;

@@ -420,8 +420,8 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
   }
 }
 
-// One host sends to two, or two hosts to one: at the port that they share, lanes 0 and 1 have shares
-// of 3 to 1 in packets of 4,138 bytes, 65 units of 64.
+// One host sends to two, or two hosts to one: at the port that they share, lanes 0 and 1 have
+// shares of 3 to 1 in packets of 4,138 bytes, 65 units of 64.
 TEST(Lanes, APortIsSharedByWeightAtHostsAndSwitches) {
   for (const bool at_host : {true, false}) {
     NetworkSettings settings = plain(LinkLayer::infiniband);
