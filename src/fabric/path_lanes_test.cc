@@ -55,6 +55,14 @@ TEST(PathLanes, ATorusServiceLevelSaysWhetherAPathCrossesTheWrapAroundLink) {
   EXPECT_EQ(lanes.plan().hosts[6], 6);
 }
 
+// To the other side of the ring there are two ways, and one of a host's paths takes each.
+TEST(PathLanes, APathOfSeveralHasALevelOfItsOwn) {
+  const Topology t = built(torus({.size = {4}}));
+  const Routes routes = routes_of(t, RoutingKind::dimension_ordered);
+  const PathLanes lanes = PathLanes::torus(t);
+  EXPECT_EQ(lanes.service_level(routes, 4, 2, 0, 0) + lanes.service_level(routes, 4, 2, 0, 1), 1);
+}
+
 TEST(PathLanes, EachDimensionHasABitOfItsOwn) {
   const Topology t = built(torus({.size = {4, 3, 5}}));
   const Routes routes = routes_of(t, RoutingKind::dimension_ordered);

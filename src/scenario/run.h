@@ -112,7 +112,8 @@ class Run {
   Run(Setup setup, fabric::Routes routes);
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
-  workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level) const;
+  workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                      std::uint8_t path_bits) const;
   bool play(Time until, const OnProgress& on_progress);
   Progress progress() const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;

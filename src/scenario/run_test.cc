@@ -441,6 +441,7 @@ TEST(Run, TorusAndDragonflyFinishUnderLoadOnTwoLanes) {
     const std::string text = std::string("[topology]\n") + topology +
                              "link_rate = \"100Gbps\"\n[fabric]\nkind = \"infiniband\"\n"
                              "credits.lane_buffer = \"9KB\"\n[host]\nservice_levels = 2\n"
+                             "[routing]\nlmc = 1\n"
                              "[traffic]\npattern = \"all-to-all\"\nrounds = \"at-once\"\n"
                              "bytes = \"20KB\"\n";
     const Outcome outcome = outcome_of(text);

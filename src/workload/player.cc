@@ -140,7 +140,8 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
                          std::uint32_t peer_host, verbs::AddressVector address) {
   device::Adapter& adapter = stage_.adapter(number);
   const std::uint8_t qos_level = address.service_level;
-  const Path path = stage_.path ? stage_.path(number, peer_host, qos_level) : Path{qos_level};
+  const Path path =
+      stage_.path ? stage_.path(number, peer_host, qos_level, address.path_bits) : Path{qos_level};
   address.service_level = path.service_level;
   address.destination = stage_.gid(peer_host);
   transport::QueuePairAttributes attributes;

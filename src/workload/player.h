@@ -34,7 +34,10 @@ struct Stage {
   // What happens at one host can be answered at another only so much later.
   Time lookahead;
   // For traffic of a QoS level; empty: the QoS level is the service level.
-  std::function<Path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level)> path = {};
+  // path_bits: which of the host's 2^LMC paths.
+  std::function<Path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                     std::uint8_t path_bits)>
+      path = {};
 };
 
 // Of one flow: as many messages of 1 GiB as a send queue holds.
