@@ -13,6 +13,7 @@
 
 #include "base/id_map.h"
 #include "base/ids.h"
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "device/owned.h"
 #include "device/timer_queue.h"
@@ -225,7 +226,7 @@ class Adapter {
   template <typename T>
   static void prefetch(const T& object) {
     const auto* line = reinterpret_cast<const std::byte*>(&object);
-    for (std::size_t at = 0; at < sizeof(T); at += 64) __builtin_prefetch(line + at);
+    for (std::size_t at = 0; at < sizeof(T); at += 64) tulle::prefetch(line + at);
   }
   void schedule(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);

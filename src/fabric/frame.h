@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "wire/packet.h"
 
 namespace tulle::fabric {
@@ -63,7 +64,7 @@ class FramePool {
  public:
   Frame& operator[](FrameRef ref) { return blocks_[ref / block_frames][ref % block_frames]; }
 
-  void prefetch(FrameRef ref) { __builtin_prefetch(&(*this)[ref]); }
+  void prefetch(FrameRef ref) { tulle::prefetch(&(*this)[ref]); }
 
   FrameRef take() {
     if (free_ == no_frame) grow();

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/random.h"
 #include "base/time.h"
 #include "fabric/control.h"
@@ -151,9 +152,9 @@ class Switch {
   // Fetch what the frames of a class or two will touch.
   void prefetch() const {
     for (const Port& port : ports_) {
-      __builtin_prefetch(&port);
-      __builtin_prefetch(&port.counters);
-      __builtin_prefetch(&port.counters.credit_stalls);
+      tulle::prefetch(&port);
+      tulle::prefetch(&port.counters);
+      tulle::prefetch(&port.counters.credit_stalls);
     }
   }
   std::uint16_t ports() const { return static_cast<std::uint16_t>(ports_.size()); }

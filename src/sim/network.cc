@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/power.h"
+#include "base/prefetch.h"
 #include "fabric/lids.h"
 
 namespace tulle::sim {
@@ -20,8 +21,9 @@ namespace {
 // Of an event's place, the low bits are its kind, the others the port's index.
 constexpr unsigned kind_bits = 3;
 constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
-// Events ahead of the present one whose memory is fetched.
-constexpr std::size_t prefetch_distance = 4;
+// How many events ahead of the present one frames are fetched, and what they are for is.
+constexpr std::size_t fetch_distance = 12;
+constexpr std::size_t look_distance = 4;
 
 device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host,
                                        std::int64_t bits_per_second) {
@@ -263,6 +265,7 @@ bool Network::begin_turn(Time until) {
   events_of_turn_.begin(rounds_->start(), rounds_->end());
   rounds_->take(turn_, [this](const Event& event) { events_of_turn_.give(event); });
   events_of_turn_.sort();
+  for (std::size_t ahead = 0; ahead < fetch_distance; ++ahead) fetch_frame(ahead);
   return true;
 }
 
@@ -274,7 +277,7 @@ void Network::prepare_turn(std::uint32_t node) {
   const fabric::Switch& at = switches_[node - hosts()];
   at.prefetch();
   for (std::uint16_t port = 0; port < at.ports(); ++port) {
-    __builtin_prefetch(&ports_[port_index(node, port)]);
+    tulle::prefetch(&ports_[port_index(node, port)]);
   }
 }
 
@@ -284,16 +287,20 @@ void Network::look_ahead() {
       if (static_cast<Kind>(event.place & kind_mask) == arrival) frames_.prefetch(event.datum);
     });
   }
-  if (const Event* soon = events_of_turn_.peek_known(3 * prefetch_distance)) {
-    if (static_cast<Kind>(soon->place & kind_mask) == arrival) frames_.prefetch(soon->datum);
-  }
-  const Event* later = events_of_turn_.peek_known(prefetch_distance);
+  fetch_frame(fetch_distance);
+  const Event* later = events_of_turn_.peek_known(look_distance);
   if (later == nullptr || static_cast<Kind>(later->place & kind_mask) != arrival) return;
   const Frame& frame = frames_[later->datum];
   const Port& port = ports_[later->place >> kind_bits];
   if (is_host(port.node)) {
     hosts_[port.node].adapter.prefetch(wire::peek_destination_qp(frame.header));
   }
+}
+
+void Network::fetch_frame(std::size_t ahead) {
+  const Event* event = events_of_turn_.peek_known(ahead);
+  if (event == nullptr || static_cast<Kind>(event->place & kind_mask) != arrival) return;
+  frames_.prefetch(event->datum);
 }
 
 Time Network::next_event() {

@@ -204,6 +204,7 @@ class Network {
   bool begin_turn(Time until);
   void prepare_turn(std::uint32_t node);
   void look_ahead();
+  void fetch_frame(std::size_t ahead);
   std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);

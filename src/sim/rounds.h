@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "sim/event.h"
 
@@ -88,12 +89,8 @@ class Rounds {
     cursor_ = node == no_node ? 0 : node + 1;
     return node;
   }
-  // The node that next_node() will name after the `ahead` following ones.
-  std::uint32_t peek_node(std::size_t ahead = 0) const {
-    std::uint32_t node = node_from(cursor_);
-    for (; ahead > 0 && node != no_node; --ahead) node = node_from(node + 1);
-    return node;
-  }
+  // The node that next_node() will name.
+  std::uint32_t peek_node() const { return node_from(cursor_); }
   // Takes a node's events before end(), in no order.
   template <typename Visit>
   void take(std::uint32_t node, Visit visit) {
@@ -154,8 +151,8 @@ class Rounds {
   };
 
   void prefetch(std::uint32_t block) const {
-    __builtin_prefetch(&blocks_[block]);
-    __builtin_prefetch(&blocks_[block].events[4]);
+    tulle::prefetch(&blocks_[block]);
+    tulle::prefetch(&blocks_[block].events[4]);
   }
 
   std::size_t slot_after(std::size_t rounds) const { return (slot_ + rounds) & (kept_ - 1); }

@@ -46,10 +46,11 @@ TEST(Rounds, NamesTheNodesWhoseTurnComes) {
   for (const std::uint32_t node : {3u, 64u, 199u}) rounds.add(node, {10, 0, 0});
   ASSERT_TRUE(rounds.begin(Time::never()));
   EXPECT_EQ(rounds.peek_node(), 3u);
-  EXPECT_EQ(rounds.peek_node(2), 199u);
-  EXPECT_EQ(rounds.peek_node(3), Rounds::no_node);
   EXPECT_EQ(rounds.next_node(), 3u);
   EXPECT_EQ(rounds.peek_node(), 64u);
+  EXPECT_EQ(rounds.next_node(), 64u);
+  EXPECT_EQ(rounds.next_node(), 199u);
+  EXPECT_EQ(rounds.peek_node(), Rounds::no_node);
 }
 
 TEST(Rounds, ARoundThatIsCutGoesOn) {

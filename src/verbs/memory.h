@@ -7,6 +7,7 @@
 
 #include "base/id_map.h"
 #include "base/ids.h"
+#include "base/prefetch.h"
 #include "base/random.h"
 #include "verbs/protection_domain.h"
 #include "verbs/types.h"
@@ -91,7 +92,7 @@ class KeyTable {
   std::size_t size() const { return holders_.size(); }
   // Fetches what the key that was looked up last names.
   void prefetch() const {
-    if (last_ != nullptr) __builtin_prefetch(last_);
+    if (last_ != nullptr) tulle::prefetch(last_);
   }
 
   enum class Verdict : std::uint8_t { ok, denied };
