@@ -142,10 +142,12 @@ class Lanes(Case):
         self.assertGreater(ends[7], 0.97 * min(self.us("bullies-first", 1)))
 
     def test_weights_are_shares(self):
-        even, uneven = self.us("even", 0) + self.us("even", 1), self.us("three-to-one", 0)
+        even = self.us("even", 0) + self.us("even", 1)
         self.assertLess(max(even) / min(even), 1.01)
-        self.assert_between(0.66, max(uneven) / max(self.us("three-to-one", 1)), 0.675)
-        self.assertLess(max(uneven) / min(uneven), 1.01)
+        for variant in ("three-to-one", "roce-three-to-one"):
+            uneven = self.us(variant, 0)
+            self.assert_between(0.66, max(uneven) / max(self.us(variant, 1)), 0.675)
+            self.assertLess(max(uneven) / min(uneven), 1.01)
 
 
 class Incast(Case):

@@ -89,6 +89,25 @@ void read_credits(TableReader table, Setup& setup) {
   table.finish();
 }
 
+// Each class's share of a link, in rounds of that many frames of the longest; 0: strictly first.
+void read_shares(TableReader& table, Setup& setup) {
+  const std::vector<std::int64_t> shares = table.integers("shares", {});
+  if (shares.empty()) return;
+  constexpr std::int64_t most = 100;
+  const bool in_range =
+      std::ranges::all_of(shares, [](std::int64_t share) { return share >= 0 && share <= most; });
+  if (shares.size() != fabric::classes || !in_range) {
+    return table.wrong("shares", fmt::format("must be {} whole numbers, by class: 1 to {}, or 0 "
+                                             "for a class that goes before all others",
+                                             fabric::classes, most));
+  }
+  const std::uint32_t frame =
+      sim::longest_frame_bytes(setup.network) + sim::overhead(setup.network.link_layer).gap_bytes;
+  std::ranges::transform(
+      shares, setup.network.switches.quantum_bytes.begin(),
+      [&](std::int64_t share) { return static_cast<std::uint32_t>(share) * frame; });
+}
+
 // The lane of each service level, by its place; those that are not there have none.
 void read_lanes(TableReader& table, Setup& setup) {
   const std::vector<std::int64_t> lanes = table.integers("sl_to_vl", {});
@@ -223,6 +242,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
     switches.lossy_queue_bytes = bytes(table, "queue", 0);
+    read_shares(table, setup);
     TableReader pfc = table.table("pfc");
     if (switches.flow_control == FlowControl::pfc) {
       read_pfc(pfc, setup);

@@ -358,6 +358,22 @@ TEST(ScenarioErrors, Lanes) {
   EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], fabric::vl15);
 }
 
+TEST(ScenarioErrors, Shares) {
+  for (const char* shares : {"[1, 1]", "[1, 1, 1, 1, 1, 1, 1, 101]", "[1, 1, 1, 1, 1, 1, 1, -1]",
+                             "[1, 1, 1, 1, 1, 1, 1, 1, 1]"}) {
+    const std::string said = wrong(four_hosts, {std::string("fabric.shares = ") + shares});
+    EXPECT_TRUE(contains(said, "fabric.shares: must be 8 whole numbers, by class")) << said;
+  }
+  const auto quantum = built(four_hosts, {"fabric.shares = [3, 1, 1, 1, 1, 1, 1, 0]"})
+                           .network.switches.quantum_bytes;
+  EXPECT_EQ(quantum[0], 3 * quantum[1]);
+  EXPECT_GE(quantum[1], 4'178u) << "a frame";
+  EXPECT_EQ(quantum[7], 0u);
+  EXPECT_TRUE(contains(
+      wrong(four_hosts, {"fabric = { kind = \"infiniband\", shares = [1, 1, 1, 1, 1, 1, 1, 1] }"}),
+      "fabric.shares: is no key"));
+}
+
 TEST(ScenarioErrors, Arbitration) {
   const std::string table = "fabric = { kind = \"infiniband\", arbitration.";
   for (const char* key : {"high", "low"}) {
