@@ -83,10 +83,10 @@ class Rounds {
   Time start() const { return Time{start_}; }
   Time end() const { return Time{end_}; }
 
-  // The node whose turn it is next; no_node: all have had theirs.
+  // The node whose turn it is next; no_node: all have had theirs, until begin() says otherwise.
   std::uint32_t next_node() {
     const std::uint32_t node = node_from(cursor_);
-    cursor_ = node == no_node ? 0 : node + 1;
+    cursor_ = node == no_node ? no_node : node + 1;
     return node;
   }
   // The node that next_node() will name.
@@ -242,8 +242,8 @@ class Rounds {
   std::int64_t start_ = 0;             // of the present round
   std::size_t slot_ = 0;               // of it among those kept
   std::int64_t end_ = 0;
-  std::uint32_t cursor_ = 0;
-  std::uint64_t near_ = 0;  // events in blocks
+  std::uint32_t cursor_ = no_node;  // whose turn may be next
+  std::uint64_t near_ = 0;          // events in blocks
   std::vector<Block> blocks_;
   std::uint32_t free_ = none;
   std::vector<Event> late_;

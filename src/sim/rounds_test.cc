@@ -44,6 +44,7 @@ TEST(Rounds, EachRoundByItselfAndItsNodesInOrder) {
 TEST(Rounds, NamesTheNodesWhoseTurnComes) {
   Rounds rounds(Time{length}, 200, 16);
   for (const std::uint32_t node : {3u, 64u, 199u}) rounds.add(node, {10, 0, 0});
+  EXPECT_EQ(rounds.next_node(), Rounds::no_node) << "nothing has begun";
   ASSERT_TRUE(rounds.begin(Time::never()));
   EXPECT_EQ(rounds.peek_node(), 3u);
   EXPECT_EQ(rounds.next_node(), 3u);
@@ -59,6 +60,7 @@ TEST(Rounds, ARoundThatIsCutGoesOn) {
   EXPECT_EQ(sweep(rounds, Time{99}), Found{});
   EXPECT_EQ(sweep(rounds, Time{200}), (Found{{1, 100}, {1, 200}}));
   EXPECT_EQ(rounds.end(), Time{201});
+  EXPECT_EQ(rounds.next_node(), Rounds::no_node) << "it has had its turn, and has more for later";
   EXPECT_EQ(sweep(rounds, Time{299}), Found{});
   rounds.add(0, {250, 0, 0});
   EXPECT_EQ(rounds.next(), Time{250});
