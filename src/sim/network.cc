@@ -261,6 +261,7 @@ bool Network::begin_turn(Time until) {
   }
   turn_end_ = rounds_->end();
   const std::uint32_t next = rounds_->peek_node();
+  next_block_ = Rounds::none;
   if (next != Rounds::no_node) prepare_turn(next);
   events_of_turn_.begin(rounds_->start(), rounds_->end());
   rounds_->take(turn_, [this](const Event& event) { events_of_turn_.give(event); });
