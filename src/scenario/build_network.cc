@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <ranges>
 
 #include "scenario/build.h"
 #include "scenario/quantity.h"
+#include "workload/csv.h"
 
 namespace tulle::scenario {
 
@@ -136,18 +136,14 @@ std::vector<fabric::VlWeight> read_weights(TableReader& table, std::string_view 
                                            std::string_view otherwise) {
   const std::string text = table.text(key, otherwise);
   std::vector<fabric::VlWeight> weights;
-  const auto number = [](std::string_view digits, unsigned most) -> std::optional<std::uint8_t> {
-    unsigned value = 0;
-    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
-    if (error != std::errc() || end != digits.end() || value > most) return {};
-    return static_cast<std::uint8_t>(value);
-  };
   for (const auto part : std::views::split(text, ',')) {
     const std::string_view entry(part.begin(), part.end());
     const std::size_t colon = std::min(entry.find(':'), entry.size());
-    const auto lane = number(entry.substr(0, colon), fabric::classes - 1);
-    const auto weight = number(entry.substr(std::min(colon + 1, entry.size())), 255);
-    if (!lane || !weight || weights.size() == fabric::VlArbitration::entries_max) {
+    const auto lane = workload::parse_number<std::uint8_t>(entry.substr(0, colon));
+    const auto weight =
+        workload::parse_number<std::uint8_t>(entry.substr(std::min(colon + 1, entry.size())));
+    const bool in_range = lane && *lane < fabric::classes && weight;
+    if (!in_range || weights.size() == fabric::VlArbitration::entries_max) {
       table.wrong(key, fmt::format("must be up to {} entries LANE:WEIGHT such as \"0:192,1:64\", "
                                    "lanes 0 to {} and weights 0 to 255",
                                    fabric::VlArbitration::entries_max, fabric::classes - 1));

@@ -1,29 +1,23 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <ranges>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "scenario/build.h"
+#include "workload/csv.h"
 
 namespace tulle::scenario {
+
+using workload::parse_number;
+using workload::trimmed;
+
 namespace {
 
 constexpr std::array<std::string_view, 4> enforcement_names = {"off", "in", "out", "both"};
-
-std::optional<std::uint32_t> number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
-  if (error != std::errc() || end != text.end()) return {};
-  return value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = std::min(text.find_first_not_of(' '), text.size());
-  text.remove_prefix(first);
-  return text.substr(0, text.find_last_not_of(' ') + 1);
-}
 
 // "0-3, 8": numbers of hosts, and ranges of them.
 std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
@@ -33,8 +27,9 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
   for (const auto part : std::views::split(text, ',')) {
     const std::string_view range = trimmed({part.begin(), part.end()});
     const std::size_t dash = std::min(range.find('-'), range.size());
-    const auto first = number(trimmed(range.substr(0, dash)));
-    const auto last = dash == range.size() ? first : number(trimmed(range.substr(dash + 1)));
+    const auto first = parse_number<std::uint32_t>(trimmed(range.substr(0, dash)));
+    const auto last =
+        dash == range.size() ? first : parse_number<std::uint32_t>(trimmed(range.substr(dash + 1)));
     if (!first || !last || *first > *last || *last >= hosts) {
       table.wrong(key, fmt::format("must be hosts such as \"0-3, 8\", up to {}", hosts - 1));
       return {};
