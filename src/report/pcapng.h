@@ -17,9 +17,8 @@ namespace tulle::report {
 // What a packet begins with (IANA's and tcpdump.org's link types).
 enum class LinkType : std::uint16_t {
   ethernet = 1,
-  ip = 101,          // an IPv4 or IPv6 header, told apart by its version
-  erf = 197,         // the header of report/erf.h
-  infiniband = 247,  // LRH; Wireshark does not know it
+  ip = 101,   // an IPv4 or IPv6 header, told apart by its version
+  erf = 197,  // the header of report/erf.h
 };
 
 // As the interface saw the packet.

@@ -83,7 +83,7 @@ TEST(PcapngTest, interfaces_are_numbered_and_described) {
   EXPECT_EQ(capture.interface(out, {.name = "port0"}), 0u);
   EXPECT_EQ(capture.interface(out, {.name = "port1",
                                     .description = "a leaf",
-                                    .link_type = LinkType::infiniband,
+                                    .link_type = LinkType::erf,
                                     .snap_length = 128,
                                     .bits_per_second = 400'000'000'000}),
             1u);
@@ -98,7 +98,7 @@ TEST(PcapngTest, interfaces_are_numbered_and_described) {
   EXPECT_EQ(options[1].code, 9u);
   EXPECT_EQ(options[1].value[0], std::byte{9});
 
-  EXPECT_EQ(number_at<std::uint16_t>(blocks[1].body, 0), 247u);
+  EXPECT_EQ(number_at<std::uint16_t>(blocks[1].body, 0), 197u);
   EXPECT_EQ(number_at<std::uint32_t>(blocks[1].body, 4), 128u);
   options = blocks[1].options(8);
   ASSERT_EQ(options.size(), 4u);
