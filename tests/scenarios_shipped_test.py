@@ -263,9 +263,10 @@ def keys_in_sources():
     for name in ("scenario.cc", "build.cc", "build_network.cc", "build_partitions.cc", "build_topology.cc",
                  "build_traffic.cc"):
         text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
-        reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|table|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
+        reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
-        found |= set(re.findall(r"\b(?:count|bytes)\(table, \"(\w+)\"", text))
+        found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))
+        found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
         for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
             found |= {prefix + "rate", prefix + "delay"}
     return found - {"send", "receive", "completion"}  # tables of host profiles
