@@ -121,7 +121,7 @@ void Network::set_up_rounds() {
   if (lookahead_ == Time::zero()) return order_by_time();
   // Links of a kilometre and more would make of a turn more than a cache holds.
   constexpr Time longest = Time::microseconds(4);
-  constexpr std::size_t kept = 16;  // more than a packet is ever away
+  constexpr std::size_t kept = 16;  // farther than a packet is away, where links are of a length
   rounds_ = std::make_unique<Rounds>(std::min(lookahead_, longest),
                                      static_cast<std::uint32_t>(first_port_.size()), kept);
 }

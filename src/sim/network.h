@@ -122,7 +122,8 @@ class Network {
   // An event of the application's own. In answer to an event: at another host not before
   // lookahead() is over.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
-  // Lets things happen until one concerns the application, or it is later than `until`.
+  // Lets things happen until one concerns the application, or it is later than `until`, which must
+  // not be earlier than in the call before.
   NetworkEvent run(Time until = Time::never());
   // How soon a node can hear of what another does: the shortest delay of a link.
   Time lookahead() const { return lookahead_; }

@@ -8,8 +8,8 @@
 // calls the delay lookahead (Chandy and Misra 1979, Fujimoto 1990).
 //
 // A calendar queue (Brown 1988), whose days are rounds, once for each node. Events lie in blocks,
-// unsorted. Those that are beyond the rounds kept, which are timeouts and not packets, wait in a
-// heap. All takes constant time, whatever the number of events.
+// unsorted, which takes constant time, whatever their number. Those that are beyond the rounds
+// kept wait in a heap: timeouts, and packets only on links many times as long as the shortest.
 
 #include <algorithm>
 #include <array>
