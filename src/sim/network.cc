@@ -120,10 +120,17 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
 void Network::set_up_rounds() {
   if (lookahead_ == Time::zero()) return order_by_time();
   // Links of a kilometre and more would make of a turn more than a cache holds.
-  constexpr Time longest = Time::microseconds(4);
-  constexpr std::size_t kept = 16;  // farther than a packet is away, where links are of a length
-  rounds_ = std::make_unique<Rounds>(std::min(lookahead_, longest),
-                                     static_cast<std::uint32_t>(first_port_.size()), kept);
+  constexpr Time longest_round = Time::microseconds(4);
+  const Time round = std::min(lookahead_, longest_round);
+  // As many as a packet is ever away, where that is no more than some megabytes.
+  std::int64_t farthest = 0;
+  for (const Port& port : ports_) farthest = std::max(farthest, port.delay);
+  constexpr std::uint64_t entries_max = 1 << 22, rounds_max = 1 << 18;
+  const std::uint64_t nodes = first_port_.size();
+  const std::uint64_t most = std::min(std::bit_floor(entries_max / nodes | 1), rounds_max);
+  const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(farthest / round.ps) + 4);
+  const std::uint64_t kept = std::max<std::uint64_t>(16, std::min(wanted, most));
+  rounds_ = std::make_unique<Rounds>(round, static_cast<std::uint32_t>(nodes), kept);
 }
 
 void Network::order_by_time() {
