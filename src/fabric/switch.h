@@ -203,8 +203,8 @@ class Switch {
     std::uint8_t stopping = 0;  // in: classes that the neighbour is to stop
     std::uint8_t untold = 0;    // in: of which it does not know; credits: lanes with an update due
     bool control_due = false;
-    VlArbiter arbiter;
     std::array<Class, classes> of_class;
+    VlArbiter arbiter;  // beside the counters; in front it would push a class off the line
     PortCounters counters;
     PauseState pause;
   };
