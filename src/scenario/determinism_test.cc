@@ -191,6 +191,23 @@ TEST(Determinism, NodesInTurnsOrAllInTheOrderOfTime) {
   }
 }
 
+// So many at one host that numbers drawn for them would meet.
+TEST(Determinism, NumbersOfQueuePairsDoNotDependOnTheOrderOfNodes) {
+  const Case many = {"many-queue-pairs", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 9
+spines = 8
+hosts_per_leaf = 1
+[traffic]
+pattern = "incast"
+bytes = "1MB"
+queue_pairs = 5000
+jitter = "3us"
+)"};
+  EXPECT_TRUE(results_of(many) == results_of(many, {}, true));
+}
+
 TEST(Determinism, AnotherSeedIsAnotherRun) {
   for (const Case& c : cases) {
     const std::string one = results_of(c, {"seed = 1"});

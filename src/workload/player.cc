@@ -100,15 +100,16 @@ void Player::connect(Time now, std::uint32_t index) {
   const auto messages =
       static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
   Connection& connection = connections_[index];
-  // Numbers that do not depend on the order in which flows begin, as the paths of their packets
-  // follow from them.
-  Random numbers(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
-  const auto sender_hint = static_cast<std::uint32_t>(numbers.next());
-  const auto receiver_hint = static_cast<std::uint32_t>(numbers.next());
+  // Numbers of their own, and a path that follows from the flow: so that neither depends on the
+  // order in which hosts' flows begin.
+  const std::uint32_t sender_hint = 2 * index + 1, receiver_hint = 2 * index + 2;
+  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
+  Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
   connection.sender = create_end(flow.source, sender_hint, messages, 0);
   connection.receiver = create_end(flow.destination, receiver_hint, 0, is_told(index) ? 1 : 0);
   verbs::AddressVector address;
   address.traffic_class = settings_.traffic_class;
+  address.flow_label = static_cast<std::uint32_t>(1 + path.below(flow_labels));
   address.service_level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
   // As MPI libraries do it: both ways of a connection are by the same of each end's LIDs.
