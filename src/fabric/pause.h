@@ -15,9 +15,11 @@ namespace tulle::fabric {
 inline constexpr std::uint32_t pause_quanta_max = 65'535;  // of 512 bit times
 
 constexpr Time pause_time(std::uint32_t quanta, std::int64_t bits_per_second) {
-  constexpr std::int64_t quantum_bits = 512;
-  constexpr std::int64_t mega = 1'000'000;
-  return Time{quanta * quantum_bits * mega / (bits_per_second > mega ? bits_per_second / mega : 1)};
+  __extension__ using Wide = __int128;
+  constexpr Wide quantum_bits = 512;
+  constexpr Wide longest = Time::seconds(200'000).ps;  // below 168 bits a second
+  const Wide ps = quanta * quantum_bits * 1'000'000'000'000 / bits_per_second;
+  return Time{static_cast<std::int64_t>(ps < longest ? ps : longest)};
 }
 
 class PauseState {

@@ -149,7 +149,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   setup.network.seed = static_cast<std::uint64_t>(
       root.integer("seed", 1, 0, std::numeric_limits<std::int64_t>::max()));
   setup.player.seed = setup.network.seed;
-  setup.stop_at = root.time("stop_at", Time::never());
+  setup.stop_at = root.time("stop_at", last_moment, last_moment);
   setup.topology = build_topology(root.table("topology"), folder);
   if (findings.any()) return setup;
   build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);

@@ -45,7 +45,11 @@ void read_pfc(TableReader table, Setup& setup) {
   switches.xon_gap_bytes = bytes(table, "xon_gap", 2 * frame);
   const std::uint32_t needed = headroom_needed(setup.topology, setup.network);
   switches.headroom_bytes = bytes(table, "headroom", needed);
-  if (switches.headroom_bytes < needed) {
+  if (needed == bytes_max) {
+    table.wrong("headroom",
+                "these links are so long and fast that a port would need 4 GiB and more; take "
+                "fabric.flow_control = \"none\"");
+  } else if (switches.headroom_bytes < needed) {
     table.wrong("headroom",
                 fmt::format("{} is too small for these links: {} bytes can arrive after a port has "
                             "asked its neighbour to stop",

@@ -51,7 +51,7 @@ Result<Flows> poisson(TableReader& table, const std::string& folder,
   settings.hosts = topology.hosts;
   settings.link_bits_per_second = host_bits_per_second(topology);
   settings.load = table.number("load", 0.5, 1e-6, 1);
-  settings.duration = table.time("duration", Time::milliseconds(1));
+  settings.duration = table.time("duration", Time::milliseconds(1), last_moment);
   settings.start = start;
   settings.seed = seed;
   auto distribution = sizes(table, folder);
@@ -94,7 +94,7 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
                     const fabric::Topology& topology, std::uint64_t seed) {
   if (pattern == Pattern::file) return from_file(table, folder, topology.hosts);
   const std::uint32_t hosts = topology.hosts;
-  const Time start = table.time("start", Time::zero());
+  const Time start = table.time("start", Time::zero(), last_moment);
   switch (pattern) {
     case Pattern::permutation:
       return workload::permutation({hosts, table.bytes("bytes", 1'000'000), start, seed});
@@ -155,7 +155,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
   workload::JitterSettings jitter;
-  jitter.jitter = table.time("jitter", Time::zero());
+  jitter.jitter = table.time("jitter", Time::zero(), last_moment);
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
   jitter.seed = own_seed;
   setup.player.notify = table.boolean("notify", false);
@@ -195,6 +195,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
     }
   }
   if (!flows) return table.wrong("pattern", flows.error().message);
+  if (std::ranges::any_of(*flows, [](const auto& flow) { return flow.start > last_moment; })) {
+    table.wrong("start", fmt::format("a flow begins after {}, the end of virtual time",
+                                     time_text(last_moment)));
+  }
   setup.flows = std::move(*flows);
 }
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "scenario/quantity.h"
-
 namespace tulle::scenario {
 
 namespace {
@@ -94,13 +92,14 @@ double TableReader::number(std::string_view key, double otherwise, double least,
   return otherwise;
 }
 
-Time TableReader::time(std::string_view key, Time otherwise) {
+Time TableReader::time(std::string_view key, Time otherwise, Time most) {
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
   const auto found = written ? parse_time(*written) : std::nullopt;
-  if (found) return *found;
-  wrong(key, fmt::format("must be a time such as \"1.5us\", in {}", time_units));
+  if (found && *found <= most) return *found;
+  wrong(key, found ? fmt::format("must be at most {}", time_text(most))
+                   : fmt::format("must be a time such as \"1.5us\", in {}", time_units));
   return otherwise;
 }
 
@@ -109,8 +108,9 @@ std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise) {
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
   const auto found = written ? parse_rate(*written) : std::nullopt;
-  if (found) return *found;
-  wrong(key, fmt::format("must be a rate such as \"400Gbps\", in {}", rate_units));
+  if (found && *found <= rate_max) return *found;
+  wrong(key, found ? fmt::format("must be at most {}", rate_text(rate_max))
+                   : fmt::format("must be a rate such as \"400Gbps\", in {}", rate_units));
   return otherwise;
 }
 

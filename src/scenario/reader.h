@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "scenario/quantity.h"
 
 namespace tulle::scenario {
 
@@ -52,7 +53,7 @@ class TableReader {
   std::int64_t integer(std::string_view key, std::int64_t otherwise, std::int64_t least,
                        std::int64_t most);
   double number(std::string_view key, double otherwise, double least, double most);
-  Time time(std::string_view key, Time otherwise);
+  Time time(std::string_view key, Time otherwise, Time most = delay_max);
   std::int64_t rate(std::string_view key, std::int64_t otherwise);
   std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
   std::vector<std::int64_t> integers(std::string_view key, std::vector<std::int64_t> otherwise);

@@ -235,6 +235,35 @@ TEST(Run, StopsAtATime) {
   EXPECT_NE(csv.find("2,0,1,5,,,,,not begun,\n"), std::string::npos);
 }
 
+// A bit a second: 24 packets of 4,096 bytes and one of 1,696, the first stored and forwarded, and an
+// acknowledgement over two links take ten days. A hundred times as much takes longer than virtual
+// time lasts.
+TEST(Run, ASlowLinkEndsWithVirtualTime) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100000,0\n");
+  const std::vector<std::string> slow = {"topology.link_rate = \"1bps\"", "host.timeout = 0"};
+  const Outcome whole = outcome_of(two_hosts, folder.path(), slow);
+  EXPECT_EQ(whole.finished, 1u);
+  EXPECT_NEAR(whole.completion_us.max, 8e6 * (24 * 4'178 + 1'778 + 16 + 4'194 + 2 * 86), 10);
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,10000000,0\n");
+  const Outcome part = outcome_of(two_hosts, folder.path(), slow);
+  EXPECT_EQ(part.finished, 0u);
+  EXPECT_EQ(part.failed, 0u);
+  EXPECT_FALSE(part.flows[0].start.is_never());
+}
+
+TEST(Run, APauseOnASlowLinkHoldsUntilItIsRenewed) {
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,2,200000,0\n1,2,200000,0\n");
+  const Outcome outcome =
+      outcome_of(two_hosts, folder.path(),
+                 {"topology.hosts = 3", "topology.link_rate = \"1bps\"", "host.timeout = 0",
+                  "fabric.pfc = { xoff = \"10KB\", xon_gap = \"5KB\" }"});
+  EXPECT_EQ(outcome.finished, 2u);
+  EXPECT_GT(outcome.pauses, 0u);
+  EXPECT_EQ(outcome.lossless_dropped, 0u);
+}
+
 TEST(Run, StopsWhenItIsTold) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000000000,0\n");

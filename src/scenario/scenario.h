@@ -15,6 +15,7 @@
 #include "fabric/path_lanes.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
+#include "scenario/quantity.h"
 #include "sim/network.h"
 #include "workload/flows.h"
 #include "workload/player.h"
@@ -32,7 +33,7 @@ struct Setup {
   // Where each message's flows begin, and their number in all.
   std::vector<std::uint32_t> first_parts;
   workload::PlayerSettings player;
-  Time stop_at = Time::never();
+  Time stop_at = last_moment;
 };
 
 struct Variant {

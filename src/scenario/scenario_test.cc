@@ -61,7 +61,7 @@ TEST(Scenario, AShortOneIsEnough) {
   EXPECT_EQ(setup.network.link_layer, sim::LinkLayer::ethernet);
   EXPECT_EQ(setup.network.switches.flow_control, fabric::FlowControl::pfc);
   EXPECT_EQ(setup.network.host.congestion.packets_per_ack_request, 1u);
-  EXPECT_TRUE(setup.stop_at.is_never());
+  EXPECT_EQ(setup.stop_at, last_moment);
 }
 
 TEST(Scenario, TextsAreKept) {
@@ -456,13 +456,40 @@ TEST(ScenarioErrors, CongestionControl) {
 TEST(ScenarioErrors, Nonsense) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"40TB\""}), "at most 32 TiB"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"0B\""}), "at least 1 byte"));
-  for (const char* set :
-       {"topology.link_delay = \"1000s\"", "topology.link_delay = \"9000000s\"",
-        "topology.link_rate = \"1bps\"", "topology.link_rate = \"999Tbps\"",
-        "fabric.switch_latency = \"2000000s\"", "host.send_delay = \"2000000s\"",
-        "traffic.start = \"9000000s\"", "fabric.buffer = \"0B\"", "fabric.pfc.alpha = 1e6"}) {
-    EXPECT_EQ(wrong(four_hosts, {set}), "") << set;
+  const std::string lossy = "fabric.flow_control = \"none\"";
+  for (const char* set : {"topology.link_delay = \"1000s\"", "topology.link_rate = \"1bps\"",
+                          "topology.link_rate = \"1000Tbps\"", "fabric.switch_latency = \"1000s\"",
+                          "host.send_delay = \"1000s\"", "traffic.start = \"9000000s\"",
+                          "fabric.buffer = \"0B\"", "stop_at = \"9000000s\""}) {
+    EXPECT_EQ(wrong(four_hosts, {lossy, set}), "") << set;
   }
+  EXPECT_EQ(wrong(four_hosts, {"fabric.pfc.alpha = 1e6"}), "");
+}
+
+// What adds up to more than a time can hold.
+TEST(ScenarioErrors, BeyondTime) {
+  for (const char* key : {"topology.link_delay", "fabric.switch_latency", "fabric.fec_delay",
+                          "host.post_delay", "host.send_delay", "host.completion_delay"}) {
+    EXPECT_TRUE(contains(wrong(four_hosts, {std::string(key) + " = \"1000.1s\""}),
+                         std::string(key) + ": must be at most 1000 s"));
+  }
+  for (const char* key : {"traffic.start", "traffic.jitter", "stop_at"}) {
+    EXPECT_TRUE(contains(wrong(four_hosts, {std::string(key) + " = \"9000001s\""}),
+                         std::string(key) + ": must be at most 9000000 s"));
+  }
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_rate = \"1001Tbps\""}),
+                       "topology.link_rate: must be at most 1000 Tbps"));
+  // PFC's headroom would not be enough, and what is called lossless would lose.
+  EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_delay = \"10s\""}),
+                       "fabric.pfc.headroom: these links are so long and fast"));
+  Folder folder;
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,9223372036854775\n");
+  EXPECT_TRUE(contains(
+      wrong("[topology]\n[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n", {}, folder.path()),
+      "traffic.start: a flow begins after 9000000 s, the end of virtual time"));
+}
+
+TEST(ScenarioErrors, Sizes) {
   const std::string torus = "[topology]\nkind = \"torus\"\nsize = SIZE\n[traffic]\n";
   for (const char* size : {"[0, 1]", "[-4, 9999999999]", "[2, 2, 2, 2]", "[1]"}) {
     std::string text = torus;
