@@ -55,8 +55,10 @@ void read_pfc(TableReader table, Setup& setup) {
                             "asked its neighbour to stop",
                             bytes_text(switches.headroom_bytes), needed));
   }
+  // With shorter stops, renewed at half, a port would send nothing but renewals.
+  constexpr std::uint32_t quanta_min = (fabric::pause_link_bytes * 8 + 255) / 256;
   switches.pause_quanta = static_cast<std::uint32_t>(
-      table.integer("quanta", fabric::pause_quanta_max, 1, fabric::pause_quanta_max));
+      table.integer("quanta", fabric::pause_quanta_max, quanta_min, fabric::pause_quanta_max));
   switches.watchdog = table.time("watchdog", Time::zero());
   if (switches.xoff_bytes != 0 && switches.xoff_bytes < frame) {
     table.wrong("xoff", fmt::format("must hold a frame, {} bytes", frame));

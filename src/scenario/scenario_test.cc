@@ -337,6 +337,9 @@ TEST(ScenarioErrors, Buffers) {
                        "fabric.ecn.kmax: must be more than kmin"));
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"fabric.pfc.xoff = \"5GB\""}), "must be less than 4 GiB"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.quanta = 2"}),
+                       "fabric.pfc.quanta: 2 is out of range, must be a whole number from 3"));
+  EXPECT_EQ(wrong(four_hosts, {"fabric.pfc.quanta = 3"}), "");
   const std::string lane = "fabric = { kind = \"infiniband\", credits.lane_buffer = ";
   EXPECT_TRUE(
       contains(wrong(four_hosts, {lane + "\"8KB\" }"}), "credits.lane_buffer: must be from"));
