@@ -5,13 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "scenario/build.h"
@@ -196,6 +200,33 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   return {};
 }
 
+std::vector<std::size_t> wanted_variants(const SimOptions& options, const Scenario& scenario) {
+  std::vector<std::size_t> wanted;
+  for (std::size_t i = 0; i < scenario.variants().size(); ++i) {
+    if (options.variant.empty() || scenario.variants()[i].name == options.variant) {
+      wanted.push_back(i);
+    }
+  }
+  return wanted;
+}
+
+// What is wrong with a later variant, or with where results shall be, is said before the first one
+// runs, which can take hours. The first one is checked as it is built to be run.
+Result<void> check(const SimOptions& options, const Scenario& scenario,
+                   std::span<const std::size_t> wanted) {
+  for (const std::size_t i : wanted.subspan(1)) {
+    if (auto setup = scenario.build(i); !setup) return setup.error();
+  }
+  if (options.output.empty()) return {};
+  std::error_code error;
+  fs::create_directories(options.output, error);
+  if (!error && access(options.output.c_str(), W_OK | X_OK) != 0) {
+    error.assign(errno, std::generic_category());
+  }
+  if (error) return Error{fmt::format("{}: {}", options.output, error.message())};
+  return {};
+}
+
 // Large pages for all memory, where the system has them: a cluster's state is touched all over, and
 // a look-up of its page would cost more than the memory itself. The C library reads this when a
 // program starts, so this one starts again.
@@ -227,19 +258,20 @@ int sim(const SimOptions& options) {
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
     return fail("--capture writes one file: choose one of the variants with --variant");
   }
+  const std::vector<std::size_t> wanted = wanted_variants(options, *scenario);
+  if (wanted.empty()) {
+    return fail(fmt::format("{}: has no variant {}", options.scenario, options.variant));
+  }
+  if (auto ready = check(options, *scenario, wanted); !ready) return fail(ready.error().message);
   std::signal(SIGINT, handle_interrupt);
   std::vector<Outcome> outcomes;
   Timings timings;
-  bool known = options.variant.empty();
-  for (std::size_t i = 0; i < scenario->variants().size() && interrupted == 0; ++i) {
-    const bool wanted = options.variant.empty() || scenario->variants()[i].name == options.variant;
-    if (!wanted) continue;
-    known = true;
+  for (const std::size_t i : wanted) {
+    if (interrupted != 0) break;
     auto outcome = run_variant(options, *scenario, i, timings);
     if (!outcome) return fail(outcome.error().message);
     outcomes.push_back(std::move(*outcome));
   }
-  if (!known) return fail(fmt::format("{}: has no variant {}", options.scenario, options.variant));
   if (options.json) {
     fmt::print("{}", scenario::summary_json(*scenario, outcomes));
   } else {

@@ -151,6 +151,17 @@ TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused(s, "s.toml:2: topology.kind: must be \"single-switch\"");
 }
 
+TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
+  constexpr char text[] =
+      "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
+      "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n";
+  folder.write("s.toml", std::string(text) + "traffic.size = \"1B\"\n");
+  expect_refused(folder.path("s.toml"), "s.toml:10: traffic.size: is no key");
+  folder.write("s.toml", text);
+  folder.write("file", "");
+  expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"));
+}
+
 TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   folder.write("s.toml",
                "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
