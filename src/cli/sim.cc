@@ -277,6 +277,10 @@ int sim(const SimOptions& options) {
   } else {
     fmt::print("{}", scenario::summary_table(outcomes));
   }
+  // What the disk had no room for is noticed when it is written out, not when it is printed.
+  if (std::fflush(stdout) != 0) {
+    return fail(fmt::format("standard output: {}", std::strerror(errno)));
+  }
   if (!options.output.empty()) {
     if (auto written = scenario::write_results(options.output, *scenario, outcomes); !written) {
       return fail(written.error().message);

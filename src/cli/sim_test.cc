@@ -162,6 +162,17 @@ TEST_F(SimTest, WhatIsWrongIsSaidBeforeTheFirstVariantRuns) {
   expect_refused(folder.path("s.toml") + " -o " + folder.path("file"), folder.path("file"));
 }
 
+TEST_F(SimTest, AFullDiskIsNoSuccess) {
+  folder.write("s.toml", scenario_text);
+  const std::string s = folder.path("s.toml");
+  for (const char* where :
+       {" >/dev/full", " --json >/dev/full", " --variant slow --capture /dev/full"}) {
+    const Outcome outcome = shell(program() + s + where);
+    EXPECT_EQ(outcome.status, 1) << where;
+    EXPECT_TRUE(contains(outcome.error, "No space left on device")) << outcome.error;
+  }
+}
+
 TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   folder.write("s.toml",
                "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"

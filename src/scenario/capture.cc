@@ -167,13 +167,20 @@ void Capture::write_pieces(std::uint32_t interface, report::Direction direction,
 void Capture::flush() {
   out_.write(reinterpret_cast<const char*>(buffer_.data()),
              static_cast<std::streamsize>(buffer_.size()));
+  remember_failure();
   buffer_.clear();
+}
+
+// Of the first one, while what failed is known.
+void Capture::remember_failure() {
+  if (!out_ && error_ == 0) error_ = errno;
 }
 
 Result<void> Capture::finish() {
   flush();
   out_.close();
-  if (!out_) return Error{fmt::format("{}: {}", path_, std::strerror(errno)), errno};
+  remember_failure();
+  if (error_ != 0) return Error{fmt::format("{}: {}", path_, std::strerror(error_)), error_};
   return {};
 }
 

@@ -46,6 +46,7 @@ class Capture {
                     const sim::Sending& sending,
                     std::span<const std::span<const std::byte>> pieces);
   void flush();
+  void remember_failure();
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
@@ -58,6 +59,7 @@ class Capture {
   report::Pcapng::Buffer buffer_;
   std::vector<std::vector<std::uint32_t>> interface_of_;  // by node and port
   std::uint64_t frames_ = 0;
+  int error_ = 0;  // why nothing more can be written
 };
 
 }  // namespace tulle::scenario
