@@ -221,6 +221,22 @@ SwitchProfile read_switch_profile(TableReader& table, const std::string& folder)
   return found;
 }
 
+// A switch that cannot hold a frame loses every one, or has them all in its headroom.
+void check_buffer(TableReader& table, const Setup& setup) {
+  const fabric::SwitchSettings& switches = setup.network.switches;
+  const std::uint32_t frame = sim::longest_frame_bytes(setup.network);
+  const double share = switches.alpha * static_cast<double>(switches.buffer_bytes);
+  const std::string what = fmt::format("must hold a frame, {} bytes", frame);
+  if (switches.buffer_bytes < frame) return table.wrong("buffer", what);
+  if (switches.flow_control != FlowControl::none) return;
+  if (switches.lossy_queue_bytes != 0) {
+    if (switches.lossy_queue_bytes < frame) table.wrong("queue", what);
+  } else if (share < 2.0 * frame) {
+    table.wrong("alpha",
+                fmt::format("must leave a queue room for two frames, {} bytes", 2 * frame));
+  }
+}
+
 void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   sim::NetworkSettings& network = setup.network;
   fabric::SwitchSettings& switches = network.switches;
@@ -251,6 +267,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
     } else {
       switches.alpha = table.number("alpha", 1, 1e-6, 1e6);
     }
+    check_buffer(table, setup);
     read_ecn(table.table("ecn"), setup);
   }
   table.finish();

@@ -26,6 +26,9 @@ Quantiles quantiles(std::vector<double> values) {
   return {values.front(), quantile(values, 0.5), quantile(values, 0.99), values.back()};
 }
 
+// Of all ports together, which may be more than a Time holds.
+Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b; }
+
 }  // namespace
 
 Result<std::unique_ptr<Run>> Run::prepare(Setup setup) {
@@ -228,7 +231,7 @@ void Run::gather_links(Outcome& outcome) const {
       outcome.pkey_dropped += counters.pkey_dropped_in + counters.pkey_dropped_out;
       outcome.marked += link.marked;
       outcome.pauses += link.pauses;
-      outcome.paused += link.paused;
+      outcome.paused = sum(outcome.paused, link.paused);
       outcome.credit_stalls += link.credit_stalls;
     }
     if (topology.is_host(node)) continue;

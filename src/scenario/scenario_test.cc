@@ -463,10 +463,22 @@ TEST(ScenarioErrors, Nonsense) {
   for (const char* set : {"topology.link_delay = \"1000s\"", "topology.link_rate = \"1bps\"",
                           "topology.link_rate = \"1000Tbps\"", "fabric.switch_latency = \"1000s\"",
                           "host.send_delay = \"1000s\"", "traffic.start = \"9000000s\"",
-                          "fabric.buffer = \"0B\"", "stop_at = \"9000000s\""}) {
+                          "fabric.buffer = \"9KB\"", "stop_at = \"9000000s\""}) {
     EXPECT_EQ(wrong(four_hosts, {lossy, set}), "") << set;
   }
   EXPECT_EQ(wrong(four_hosts, {"fabric.pfc.alpha = 1e6"}), "");
+}
+
+TEST(ScenarioErrors, BuffersTooSmall) {
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"fabric.buffer = \"1B\""}), "fabric.buffer: must hold a frame"));
+  const std::string lossy = "fabric = { flow_control = \"none\", ";
+  EXPECT_TRUE(contains(wrong(four_hosts, {lossy + "buffer = \"1B\" }"}),
+                       "fabric.buffer: must hold a frame"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {lossy + "queue = \"1B\" }"}), "fabric.queue: must hold a frame"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {lossy + "alpha = 1e-6 }"}),
+                       "fabric.alpha: must leave a queue room"));
 }
 
 // What adds up to more than a time can hold.
