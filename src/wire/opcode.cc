@@ -10,6 +10,7 @@
 #include "wire/feth.h"
 #include "wire/immediate.h"
 #include "wire/reth.h"
+#include "wire/saeth.h"
 #include "wire/xrceth.h"
 
 namespace tulle::wire {
@@ -129,6 +130,7 @@ constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
   if (row.atomic_ack_eth) bytes += sizeof(AtomicAckEth);
   if (row.immediate) bytes += sizeof(ImmDt);
   if (row.invalidate) bytes += sizeof(Ieth);
+  if (row.saeth) bytes += sizeof(Saeth);
   if (row.kind == Kind::congestion_notification) bytes += sizeof(CnpReserved);
   return static_cast<std::uint8_t>(bytes);
 }
@@ -151,6 +153,9 @@ constexpr std::array<OpcodeInfo, 256> build_table() {
   OpcodeInfo& notification = table[static_cast<std::size_t>(congestion_notification)];
   notification.kind = Kind::congestion_notification;
   notification.header_bytes = bytes_of(notification);
+  OpcodeInfo& selective = table[static_cast<std::size_t>(selective_acknowledge)];
+  selective = {.kind = Kind::selective_acknowledge, .aeth = true, .saeth = true};
+  selective.header_bytes = bytes_of(selective);
   return table;
 }
 
@@ -179,6 +184,7 @@ static_assert(row(TransportClass::ud, Operation::send_only).header_bytes == 20);
 static_assert(row(TransportClass::xrc, Operation::fetch_add).header_bytes == 44);
 static_assert(row(TransportClass::xrc, Operation::acknowledge).header_bytes == 16);
 static_assert(table[0x81].header_bytes == 28);
+static_assert(table[0xD1].header_bytes == 20);
 
 // Names are put together here too, so that `name` hands out views that live for ever.
 struct Name {
@@ -219,6 +225,7 @@ constexpr std::array<Name, 256> build_names() {
     }
   }
   names[static_cast<std::size_t>(congestion_notification)].append("CNP");
+  names[static_cast<std::size_t>(selective_acknowledge)].append("Selective Acknowledge");
   return names;
 }
 

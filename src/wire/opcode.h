@@ -75,11 +75,16 @@ enum class Kind : std::uint8_t {
   flush,
   atomic_write,
   congestion_notification,
+  selective_acknowledge,
 };
 enum class Position : std::uint8_t { only, first, middle, last };
 
 // The one opcode of class cnp: RoCE v2's notification (IBTA A17.9.3).
 inline constexpr Opcode congestion_notification{0x81};
+
+// The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers (9.2.1,
+// table 38: 0xC0 to 0xFF), so that a reliable connection that does not know it drops it.
+inline constexpr Opcode selective_acknowledge{0xD1};
 
 struct OpcodeInfo {
   Kind kind = Kind::none;  // none: not an opcode
@@ -93,6 +98,7 @@ struct OpcodeInfo {
   bool immediate = false;
   bool invalidate = false;
   bool feth = false;              // FLUSH extension header, 4 bytes
+  bool saeth = false;             // selective acknowledge extension header, 4 bytes
   bool payload = false;           // may carry payload
   std::uint8_t header_bytes = 0;  // BTH and extension headers
 

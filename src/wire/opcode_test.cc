@@ -90,6 +90,8 @@ constexpr Expected expected[] = {
     {0xB7, "XRC SEND Only with Invalidate", Kind::send, Position::only, "xrceth ieth *", 20},
     {0xBC, "XRC FLUSH", Kind::flush, Position::only, "xrceth feth reth", 36},
     {0xBD, "XRC ATOMIC WRITE", Kind::atomic_write, Position::only, "xrceth reth *", 32},
+    // Not of IBTA's table: one of those left to manufacturers.
+    {0xD1, "Selective Acknowledge", Kind::selective_acknowledge, Position::only, "aeth saeth", 20},
 };
 
 std::string headers_of(const OpcodeInfo& row) {
@@ -106,6 +108,7 @@ std::string headers_of(const OpcodeInfo& row) {
   add(row.atomic_ack_eth, "atomicack");
   add(row.immediate, "imm");
   add(row.invalidate, "ieth");
+  add(row.saeth, "saeth");
   add(row.payload, "*");
   return headers;
 }

@@ -11,6 +11,7 @@
 #include "wire/feth.h"
 #include "wire/immediate.h"
 #include "wire/reth.h"
+#include "wire/saeth.h"
 #include "wire/xrceth.h"
 
 namespace tulle::wire {
@@ -72,6 +73,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std
     put(header, out);
   }
   if (row.invalidate) put(Ieth{packet.invalidate_rkey.value}, out);
+  if (row.saeth) put(Saeth{.reserved = 0, .psn = packet.early_psn.value()}, out);
   if (row.kind == Kind::congestion_notification) put(CnpReserved{}, out);
 }
 
@@ -112,6 +114,7 @@ void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packe
     std::memcpy(&packet.immediate, header.bytes, sizeof(header.bytes));
   }
   if (row.invalidate) packet.invalidate_rkey = RemoteKey(take<Ieth>(in).rkey);
+  if (row.saeth) packet.early_psn = Psn(take<Saeth>(in).psn);
 }
 
 }  // namespace

@@ -73,6 +73,8 @@ struct Packet {
   // FETH
   std::uint8_t flush_placement = 0;    // 4 bits; bit 0: globally visible, bit 1: persistent
   std::uint8_t flush_selectivity = 0;  // 2 bits; 0: the range that RETH names, 1: the whole region
+  // SAETH: of the packet that came early
+  Psn early_psn{};
 
   bool operator==(const Packet&) const = default;
 };

@@ -66,6 +66,7 @@ Packet random_packet(Opcode code, Random& random) {
   }
   if (row.immediate) packet.immediate = bits32(32);
   if (row.invalidate) packet.invalidate_rkey = RemoteKey(bits32(32));
+  if (row.saeth) packet.early_psn = Psn(bits32(24));
   return packet;
 }
 
