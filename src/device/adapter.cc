@@ -21,6 +21,13 @@ constexpr std::uint8_t congestion_experienced = 3;
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
   environment_.congestion = configuration.congestion;
+  environment_.recovery = configuration.recovery;
+  TULLE_CHECK(configuration.recovery.kind != transport::Recovery::selective_repeat ||
+              configuration.recovery.window_packets > 0);
+  if (configuration.recovery.window_packets > 0) {
+    environment_.congestion.window =
+        bounded(configuration.congestion.window, configuration.recovery.window_packets);
+  }
   TULLE_CHECK(configuration.qp_count > 0);
   Random random(configuration.seed ^ configuration.first_qp.value);
   next_qp_offset_ = static_cast<std::uint32_t>(random.below(configuration.qp_count));

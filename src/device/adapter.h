@@ -51,6 +51,7 @@ struct Configuration {
       4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
   Limits limits;
   transport::congestion::Settings congestion;
+  transport::RecoverySettings recovery;
   // Packets that one queue pair may send before the next has its turn: what one segmented call to
   // the kernel holds.
   std::uint32_t packets_per_turn = 16;

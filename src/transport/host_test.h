@@ -36,6 +36,7 @@ struct Options {
   std::uint32_t inline_bytes = 64;
   std::uint32_t cq_entries = 256;
   congestion::WindowSettings window{false, 0, 0};
+  RecoverySettings recovery;
   verbs::AccessFlags access = verbs::AccessFlags::from_bits(2 | 4 | 8);
 };
 
@@ -44,6 +45,10 @@ class Host {
   explicit Host(const Options& options = {})
       : options(options), cq(options.cq_entries, events, nullptr) {
     environment.congestion.window = options.window;
+    environment.recovery = options.recovery;
+    if (options.recovery.window_packets > 0) {
+      environment.congestion.window = bounded(options.window, options.recovery.window_packets);
+    }
     region.pd = &pd;
     region.memory = memory.data();
     region.length = memory.size();

@@ -30,6 +30,10 @@ class InboundMessage {
   bool in_progress() const { return kind_ != wire::Kind::none; }
   bool holds_receive() const { return has_receive_; }
   const verbs::Receive& receive() const { return receive_; }
+  // Of the message so far: all but a last one are full.
+  std::uint32_t packets(std::uint32_t mtu_bytes) const {
+    return in_progress() ? static_cast<std::uint32_t>(received_ / mtu_bytes) : 0;
+  }
 
   // The ordered checks; the first that fails is the verdict. Nothing has changed then but a receive
   // request taken, which stays for the retry.
@@ -37,7 +41,8 @@ class InboundMessage {
   // Places the payload and, with the last packet, completes the message.
   [[nodiscard]] RequestVerdict accept(QueuePair& qp, const wire::Packet& packet, Payload payload);
 
-  // UC: the message is dropped, its receive request kept for the next one (IBTA 9.8.2.2.1).
+  // The message is dropped, its receive request kept: for the next one with UC (IBTA 9.8.2.2.1), for
+  // the same one anew with go-back-0.
   void abandon() { kind_ = wire::Kind::none; }
   // The queue pair failed: the receive request, if one was taken, is no longer held.
   void forget_receive() { has_receive_ = false; }

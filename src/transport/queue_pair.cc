@@ -271,7 +271,10 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
   if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr) {
     // IBTA 9.6.1: the packet's transport must be the queue pair's,
     // and it must come from where it is connected.
-    if (transport != wire::TransportClass::rc || ip.source != attributes_.address.destination) {
+    const bool is_mine =
+        transport == wire::TransportClass::rc ||
+        (info.kind == wire::Kind::selective_acknowledge && rc->requester.is_selective());
+    if (!is_mine || ip.source != attributes_.address.destination) {
       ++environment.counters.dropped_packets;
       return;
     }
@@ -279,6 +282,7 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
       case wire::Kind::acknowledge:
       case wire::Kind::read_response:
       case wire::Kind::atomic_acknowledge:
+      case wire::Kind::selective_acknowledge:
         rc->requester.handle_response(now, *this, packet, payload);
         break;
       default:

@@ -15,6 +15,7 @@
 #include "transport/direct_path.h"
 #include "transport/packet_io.h"
 #include "transport/rc/engine.h"
+#include "transport/recovery.h"
 #include "transport/send_queue.h"
 #include "transport/uc/engine.h"
 #include "transport/ud/engine.h"
@@ -42,6 +43,7 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
+  RecoverySettings recovery;
   std::uint64_t completions = 0;             // pushed to any completion queue
   DirectPath* direct = nullptr;              // the driver's, where it has one
   std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index

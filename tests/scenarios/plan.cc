@@ -383,6 +383,22 @@ constexpr std::array<const char*, 15> mishap_names = {"none",
 
 Plan draw_plan(std::uint64_t seed) { return Drawer(seed).draw(); }
 
+void repeat_selectively(Plan& plan) {
+  Random random(plan.seed ^ 0x5E1E'C71E);
+  transport::RecoverySettings& recovery = plan.recovery;
+  recovery.kind = transport::Recovery::selective_repeat;
+  recovery.window_packets = 1 + static_cast<std::uint32_t>(random.below(200));
+  recovery.reordering_packets = 1 + static_cast<std::uint32_t>(random.below(4));
+  recovery.few_packets = static_cast<std::uint32_t>(random.below(6));
+  // Where nothing may be sent twice, longer than a full window of every channel takes to leave.
+  const bool perfect = plan.weather == Weather::perfect;
+  const auto least = Time::microseconds(perfect ? 67'000 : 50);
+  recovery.timeout_low =
+      least + Time::nanoseconds(static_cast<std::int64_t>(random.below(300'000)));
+  recovery.timeout_high =
+      recovery.timeout_low + Time::nanoseconds(static_cast<std::int64_t>(random.below(1'000'000)));
+}
+
 std::string describe(const Plan& plan) {
   constexpr std::array weather = {"perfect", "rough", "stormy"};
   constexpr std::array types = {"RC", "UC", "UD"};

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "sim/cluster.h"
 #include "transport/congestion/settings.h"
+#include "transport/recovery.h"
 #include "verbs/types.h"
 
 namespace tulle::scenarios {
@@ -137,6 +138,7 @@ struct Plan {
   bool ipv6 = false;
   verbs::Mtu port_mtu = verbs::Mtu::b4096;
   transport::congestion::WindowSettings window;
+  transport::RecoverySettings recovery;
   std::vector<NodePlan> nodes;
   std::vector<ChannelPlan> channels;
   bool cut_off = false;  // one node loses its cable
@@ -145,6 +147,9 @@ struct Plan {
 };
 
 Plan draw_plan(std::uint64_t seed);
+// The same world, in which reliable connections repeat selectively, with a window and time-outs
+// drawn from the plan's seed.
+void repeat_selectively(Plan& plan);
 std::string describe(const Plan& plan);
 
 bool takes_receive(Work work);

@@ -17,14 +17,16 @@ struct Arguments {
   std::uint64_t seeds = 1'000;
   bool verbose = false;
   bool trace = false;
+  bool selective = false;
 };
 
 constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S] [--verbose] [--trace]\n"
+    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat] [--verbose] [--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
     "virtual time under\n"
     "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
-    "prints every packet.\n";
+    "prints every packet, "
+    "--selective-repeat has reliable connections recover so instead of by go-back-N.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {
@@ -32,6 +34,10 @@ bool read_arguments(int count, char** values, Arguments& out) {
     if (name == "--verbose" || name == "--trace") {
       out.verbose = true;
       out.trace = out.trace || name == "--trace";
+      continue;
+    }
+    if (name == "--selective-repeat") {
+      out.selective = true;
       continue;
     }
     if (i + 1 == count) return false;
@@ -54,7 +60,8 @@ bool read_arguments(int count, char** values, Arguments& out) {
 
 bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   const bool verbose = arguments.verbose;
-  const Plan plan = draw_plan(seed);
+  Plan plan = draw_plan(seed);
+  if (arguments.selective) repeat_selectively(plan);
   if (verbose) std::fputs(describe(plan).c_str(), stdout);
   try {
     World world(plan);
@@ -71,8 +78,9 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
     return true;
   } catch (const Broken& broken) {
     std::printf("seed %" PRIu64 ": %s\n%s  again with: ./dev sim-check --seed %" PRIu64
-                " --verbose\n",
-                seed, broken.what(), describe(plan).c_str(), seed);
+                "%s --verbose\n",
+                seed, broken.what(), describe(plan).c_str(), seed,
+                arguments.selective ? " --selective-repeat" : "");
     return false;
   }
 }

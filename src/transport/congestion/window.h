@@ -11,7 +11,15 @@ struct WindowSettings {
   bool enabled = true;
   std::uint32_t initial_packets = 64;
   std::uint32_t max_packets = 1'024;
+  bool adapts = true;  // false: initial_packets, whatever is lost
 };
+
+// The same with no more than `packets` in flight.
+inline WindowSettings bounded(const WindowSettings& settings, std::uint32_t packets) {
+  if (!settings.enabled) return {true, packets, packets, false};
+  return {true, std::min(settings.initial_packets, packets),
+          std::min(settings.max_packets, packets), settings.adapts};
+}
 
 // Additive increase, multiplicative decrease (Chiu and Jain 1989),
 // with TCP's slow start until the first loss.
@@ -42,8 +50,8 @@ class Window {
     }
   }
   void lost() {
-    if (!settings_->enabled) return;
-    packets_ = std::max(packets_ / 2, 4u);
+    if (!settings_->enabled || !settings_->adapts) return;
+    packets_ = std::max(packets_ / 2, std::min(4u, settings_->max_packets));
     threshold_ = packets_;
     acked_ = 0;
   }

@@ -46,6 +46,11 @@ void Requester::start(QueuePair& qp) {
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
   window_.reset(qp.environment.congestion.window);
+  const RecoverySettings& recovery = qp.environment.recovery;
+  if (recovery.kind == Recovery::selective_repeat) {
+    scoreboard_ = std::make_unique<Scoreboard>(recovery.window_packets, recovery.reordering_packets,
+                                               unacknowledged_);
+  }
   if (qp.environment.direct != nullptr) direct_ = qp.environment.direct->connect(qp);
 }
 
@@ -59,7 +64,10 @@ std::uint32_t Requester::in_flight(const QueuePair& qp) const {
   return static_cast<std::uint32_t>(std::max(cursor_psn(qp).distance_from(unacknowledged_), 0));
 }
 
-bool Requester::has_more(const QueuePair& qp) const { return cursor_ < qp.send_queue.size(); }
+bool Requester::has_more(const QueuePair& qp) const {
+  return cursor_ < qp.send_queue.size() ||
+         (scoreboard_ != nullptr && scoreboard_->lost(cursor_psn(qp)));
+}
 
 bool Requester::drained(const QueuePair& qp) const {
   return qp.send_queue.empty() || !qp.send_queue[0].started;
@@ -68,6 +76,7 @@ bool Requester::drained(const QueuePair& qp) const {
 bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
   if (!rnr_until_.is_never()) return false;
+  if (scoreboard_ != nullptr && send_again(now, qp, out)) return true;
   while (cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
     // It failed locally and waits for those before it, which may have to be sent again; nothing
@@ -188,6 +197,14 @@ bool Requester::execute_direct(QueuePair& qp) {
 }
 
 bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
+  const std::uint32_t psns = fill(qp, wqe, out);
+  if (psns == 0) return false;
+  advance_cursor(now, qp, wqe, out.packet.psn, psns);
+  return true;
+}
+
+// The packet at the cursor. How many PSNs it takes; none: the request has failed.
+std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
   out.packet.destination_qp = qp.attributes().destination_qp;
@@ -201,10 +218,9 @@ bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out)
     emit_atomic(wqe, out);
   } else if (!emit_data(qp, wqe, out)) {
     fail(qp, wqe, CompletionStatus::local_protection_error);
-    return false;
+    return 0;
   }
-  advance_cursor(now, qp, wqe, out.packet.psn, psns);
-  return true;
+  return psns;
 }
 
 bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {

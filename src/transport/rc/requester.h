@@ -13,11 +13,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "base/ids.h"
 #include "base/time.h"
 #include "transport/congestion/window.h"
 #include "transport/packet_io.h"
+#include "transport/rc/scoreboard.h"
 #include "transport/send_queue.h"
 #include "wire/packet.h"
 
@@ -47,6 +49,8 @@ class Requester {
   bool drained(const QueuePair& qp) const;
 
   std::uint32_t window_packets() const { return window_.packets(); }
+  // With selective repeat: whether it takes the NACKs of that.
+  bool is_selective() const { return scoreboard_ != nullptr; }
 
  private:
   // READ and atomic requests, by the PSN after their last response.
@@ -61,6 +65,7 @@ class Requester {
   bool execute_direct(QueuePair& qp);
   bool must_wait(const QueuePair& qp, const SendWqe& wqe) const;
   bool emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
+  std::uint32_t fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
   bool emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_atomic(const SendWqe& wqe, OutgoingPacket& out);
@@ -88,6 +93,16 @@ class Requester {
   void retry_now(Time now, QueuePair& qp);
   void update_credits(const QueuePair& qp, const wire::Packet& packet);
   void arm_timer(Time now, const QueuePair& qp);
+
+  // requester_selective.cc: selective repeat
+  bool send_again(Time now, QueuePair& qp, OutgoingPacket& out);
+  bool move_cursor(const QueuePair& qp, Psn psn);
+  void handle_selective_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet);
+  std::uint32_t psns_of_request(const QueuePair& qp, Psn psn) const;
+  std::uint32_t piece_of(Psn psn) const;
+  Time loss_timeout(const QueuePair& qp) const;
+  void arm_loss_timer(Time now, const QueuePair& qp);
+  void handle_loss_timeout(Time now, QueuePair& qp);
 
   Psn unacknowledged_;               // the oldest PSN that is not acknowledged
   Psn next_psn_;                     // of the next request to start
@@ -119,6 +134,11 @@ class Requester {
   bool rewound_ = false;      // went back to unacknowledged_ since it last moved
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
   std::uint32_t since_ack_request_ = 0;
+
+  // Selective repeat.
+  std::unique_ptr<Scoreboard> scoreboard_;  // null: go-back-N
+  Time timer_began_;                        // when timer_ was set
+  Time retry_over_ = Time::never();         // from then on a time-out takes one of the retries
 };
 
 // AETH credit code (IBTA 9.7.5.1.2, table 44) for a number of receive requests, and back; 31:

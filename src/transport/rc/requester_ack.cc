@@ -64,6 +64,9 @@ void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& pac
     case Kind::atomic_acknowledge:
       handle_atomic_response(now, qp, packet);
       break;
+    case Kind::selective_acknowledge:
+      handle_selective_acknowledge(now, qp, packet);
+      break;
     default:
       break;
   }
@@ -141,6 +144,12 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
       break;
     }
     const Psn through = wqe.last_psn().after(psn) ? psn : wqe.last_psn();
+    if (through != wqe.last_psn() && qp.environment.recovery.kind == Recovery::go_back_0) {
+      // A part counts for nothing; but the responder has begun the message, and may ask for it anew.
+      rewound_ = false;
+      arm_timer(now, qp);
+      break;
+    }
     packets += static_cast<std::uint32_t>(through.distance_from(unacknowledged_)) + 1;
     unacknowledged_ = through + 1;
     if (through != wqe.last_psn()) break;
@@ -158,6 +167,7 @@ void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
   window_.acknowledged(packets);
+  if (scoreboard_ != nullptr) scoreboard_->acknowledged(unacknowledged_);
   while (reads_known_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
     reads_first_ = (reads_first_ + 1) % reads_max;
     --reads_known_;
@@ -276,6 +286,7 @@ void Requester::go_back(QueuePair& qp) {
   cursor_packet_ = 0;
   reads_in_flight_ = 0;
   since_ack_request_ = 0;
+  if (scoreboard_ != nullptr) scoreboard_->abandon();
   if (!qp.send_queue.empty() && qp.send_queue.front().packets > 0) {
     const SendWqe& head = qp.send_queue.front();
     cursor_packet_ =
@@ -299,6 +310,7 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
 }
 
 void Requester::arm_timer(Time now, const QueuePair& qp) {
+  if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
   const Time timeout = ack_timeout(qp.attributes().timeout);
   // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value; we use that to back off.
   timer_ =
@@ -315,6 +327,7 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
   if (timer_.is_never() || timer_ > now) return;
   timer_ = Time::never();
   if (sent_end_ == unacknowledged_ || qp.send_queue.empty()) return;
+  if (scoreboard_ != nullptr) return handle_loss_timeout(now, qp);
   ++qp.environment.counters.ack_timeouts;
   if (retries_left_ == 0) {
     if (qp.send_queue.front().started) retire(qp, CompletionStatus::retry_exceeded_error, 0);

@@ -20,6 +20,10 @@ void Responder::start(QueuePair& qp) {
   // One of slack: a duplicate may wait beside a full set of new requests.
   jobs_ = Ring<Job>(depth + 1);
   atomics_ = Ring<AtomicResult>(std::max(depth, 1u));
+  const RecoverySettings& recovery = qp.environment.recovery;
+  if (recovery.kind == Recovery::selective_repeat) {
+    early_ = std::make_unique<EarlyPackets>(recovery.window_packets, qp.mtu_bytes());
+  }
 }
 
 void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload) {
@@ -36,16 +40,20 @@ void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payloa
     handle_duplicate(qp, packet);
     return;
   }
-  if (distance > 0) {
-    if (nak_sent_) return;
-    nak_sent_ = true;
-    ++qp.environment.counters.sequence_naks_sent;
-    answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)}, expected_);
-    return;
-  }
+  if (distance > 0) return handle_ahead(qp, packet, payload);
   nak_sent_ = false;
   qp.communication_established();
   handle_expected(qp, packet, payload);
+  if (early_ != nullptr) execute_held(qp, packet.psn);
+}
+
+void Responder::handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  if (early_ != nullptr) return hold(qp, packet, payload);
+  if (nak_sent_) return;
+  nak_sent_ = true;
+  if (qp.environment.recovery.kind == Recovery::go_back_0) restart_message(qp);
+  ++qp.environment.counters.sequence_naks_sent;
+  answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)}, expected_);
 }
 
 void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload) {
@@ -211,6 +219,12 @@ wire::Syndrome Responder::acknowledgement(const QueuePair& qp) const {
   return {wire::AckKind::ack, credit_code(qp.receive_queue.size())};
 }
 
+// Go-back-0: what has arrived of the message in progress counts for nothing.
+void Responder::restart_message(QueuePair& qp) {
+  expected_ = expected_ - inbound_.packets(qp.mtu_bytes());
+  inbound_.abandon();
+}
+
 // IBTA 9.7.5.1.5 and 9.7.4.1.2: a request that was executed before is answered, not executed.
 void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
   switch (wire::info(packet.opcode).kind) {
@@ -312,9 +326,11 @@ bool Responder::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   while (!jobs_.empty()) {
     if (emit_job(qp, out)) return true;
   }
-  if (!ack_pending_) return false;
-  emit_acknowledge(qp, out);
-  return true;
+  if (ack_pending_) {
+    emit_acknowledge(qp, out);
+    return true;
+  }
+  return early_ != nullptr && emit_selective_acknowledge(qp, out);
 }
 
 bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {

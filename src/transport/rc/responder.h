@@ -9,12 +9,14 @@
 // the results kept.
 
 #include <cstdint>
+#include <memory>
 
 #include "base/ids.h"
 #include "base/ring.h"
 #include "base/time.h"
 #include "transport/inbound_message.h"
 #include "transport/packet_io.h"
+#include "transport/rc/early_packets.h"
 #include "wire/packet.h"
 
 namespace tulle::transport {
@@ -33,7 +35,9 @@ class Responder {
   // False: no answer is due.
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   bool has_jobs() const { return !jobs_.empty(); }
-  bool has_answers() const { return ack_pending_ || has_jobs(); }
+  bool has_answers() const {
+    return ack_pending_ || has_jobs() || (early_ != nullptr && early_->has_untold());
+  }
   // The receive request of a message in progress, when the queue pair fails or is flushed.
   InboundMessage& inbound() { return inbound_; }
 
@@ -62,6 +66,8 @@ class Responder {
   };
 
   void handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  void handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  void restart_message(QueuePair& qp);
   void handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload);
   void handle_read(QueuePair& qp, const wire::Packet& packet);
   void handle_atomic(QueuePair& qp, const wire::Packet& packet);
@@ -78,6 +84,11 @@ class Responder {
   void emit_acknowledge(QueuePair& qp, OutgoingPacket& out);
   wire::Syndrome acknowledgement(const QueuePair& qp) const;
 
+  // responder_selective.cc: selective repeat
+  void hold(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  void execute_held(QueuePair& qp, Psn executed);
+  bool emit_selective_acknowledge(QueuePair& qp, OutgoingPacket& out);
+
   Psn expected_;
   std::uint32_t msn_ = 0;  // completed messages (IBTA 9.7.5.1.4)
   bool nak_sent_ =
@@ -89,6 +100,7 @@ class Responder {
   InboundMessage inbound_;
   Ring<Job> jobs_;
   Ring<AtomicResult> atomics_;
+  std::unique_ptr<EarlyPackets> early_;  // with selective repeat
 };
 
 }  // namespace tulle::transport::rc

@@ -1,0 +1,122 @@
+// The requester's part of selective repeat (IRN, SIGCOMM 2018, 3.1): beside the cursor, which goes
+// on with what is new, packets that the scoreboard takes for lost are sent again one by one. What a
+// reliable connection has to go back for in any case (an RNR NAK, a READ's answer that is missing)
+// moves the cursor as before, and the scoreboard then looks at no more than what lies before it.
+
+#include <algorithm>
+
+#include "transport/queue_pair.h"
+#include "transport/rc/requester.h"
+
+namespace tulle::transport::rc {
+
+// False: nothing is to be sent again.
+bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
+  const std::optional<Psn> lost = scoreboard_->lost(cursor_psn(qp));
+  if (!lost) return false;
+  const std::uint32_t cursor = cursor_;
+  const std::uint32_t cursor_packet = cursor_packet_;
+  const std::uint32_t reads = reads_in_flight_;
+  if (!move_cursor(qp, *lost)) return false;
+  const std::uint32_t psns = fill(qp, qp.send_queue[cursor_], out);
+  // A request that fails locally keeps the cursor: nothing behind it is sent any more.
+  if (psns == 0) return false;
+  out.packet.ack_request = true;
+  cursor_ = cursor;
+  cursor_packet_ = cursor_packet;
+  reads_in_flight_ = reads;
+  scoreboard_->sent_again(*lost + psns);
+  qp.environment.counters.retransmitted_packets += 1;
+  if (timer_.is_never()) arm_timer(now, qp);
+  return true;
+}
+
+// To a packet that was sent before.
+bool Requester::move_cursor(const QueuePair& qp, Psn psn) {
+  for (std::uint32_t i = 0; i < qp.send_queue.size(); ++i) {
+    const SendWqe& wqe = qp.send_queue[i];
+    if (!wqe.started || psn.before(wqe.first_psn)) return false;
+    if (wqe.packets == 0 || psn.after(wqe.last_psn())) continue;
+    cursor_ = i;
+    cursor_packet_ = static_cast<std::uint32_t>(psn.distance_from(wqe.first_psn));
+    if (wqe.is_read_or_atomic()) reads_in_flight_ = piece_of(psn);
+    return true;
+  }
+  return false;
+}
+
+// Which of the READs and atomics that are not answered a PSN belongs to.
+std::uint32_t Requester::piece_of(Psn psn) const {
+  std::uint32_t piece = 0;
+  while (piece < reads_known_ && !reads_[(reads_first_ + piece) % reads_max].after(psn)) ++piece;
+  return piece;
+}
+
+// That a request which came early covers: several, where it is a READ.
+std::uint32_t Requester::psns_of_request(const QueuePair& qp, Psn psn) const {
+  const std::uint32_t piece = piece_of(psn);
+  if (piece == reads_known_) return 1;
+  for (std::uint32_t i = 0; i < qp.send_queue.size(); ++i) {
+    const SendWqe& wqe = qp.send_queue[i];
+    if (wqe.packets == 0 || psn.after(wqe.last_psn())) continue;
+    if (wqe.opcode != verbs::SendOpcode::read) return 1;
+    const Psn end = reads_[(reads_first_ + piece) % reads_max];
+    return static_cast<std::uint32_t>(end.distance_from(psn));
+  }
+  return 1;
+}
+
+void Requester::handle_selective_acknowledge(Time now, QueuePair& qp, const wire::Packet& packet) {
+  if (!acknowledge(now, qp, packet.psn - 1)) {
+    ++qp.environment.counters.implied_naks;
+    retry_now(now, qp);
+    return;
+  }
+  // The queue pair may have ended with what this acknowledged.
+  if (scoreboard_ == nullptr) return;
+  ++qp.environment.counters.sequence_naks_received;
+  const Psn early = packet.early_psn;
+  if (!early.after(unacknowledged_) || !early.before(sent_end_)) return;
+  scoreboard_->arrived(early, psns_of_request(qp, early));
+  if (scoreboard_->begin(cursor_psn(qp), sent_end_)) window_.lost();
+}
+
+Time Requester::loss_timeout(const QueuePair& qp) const {
+  const RecoverySettings& recovery = qp.environment.recovery;
+  return in_flight(qp) <= recovery.few_packets ? recovery.timeout_low : recovery.timeout_high;
+}
+
+// IRN's time-outs send one packet again. How long a peer may be silent before the connection fails
+// is the application's to say (IBTA 9.9.2.1.1), as with go-back-N: so many times so long.
+void Requester::arm_loss_timer(Time now, const QueuePair& qp) {
+  const Time timeout = ack_timeout(qp.attributes().timeout);
+  retry_over_ = timeout.is_never() ? timeout : now + timeout;
+  timer_began_ = now;
+  timer_ = now + loss_timeout(qp);
+}
+
+void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
+  // More may be in flight than when the timer was set.
+  if (now < timer_began_ + loss_timeout(qp)) {
+    timer_ = timer_began_ + loss_timeout(qp);
+    return;
+  }
+  ++qp.environment.counters.ack_timeouts;
+  if (now >= retry_over_) {
+    if (retries_left_ == 0) {
+      if (qp.send_queue.front().started) {
+        retire(qp, verbs::CompletionStatus::retry_exceeded_error, 0);
+      }
+      return;
+    }
+    --retries_left_;
+    retry_over_ = now + ack_timeout(qp.attributes().timeout);
+  }
+  rewound_ = false;
+  window_.lost();
+  scoreboard_->timed_out(sent_end_);
+  timer_began_ = now;
+  timer_ = now + loss_timeout(qp);
+}
+
+}  // namespace tulle::transport::rc
