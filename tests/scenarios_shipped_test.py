@@ -7,6 +7,7 @@ The figures are the models' own, so a change of a model may move them; the bound
 import csv
 import functools
 import json
+import math
 import os
 import pathlib
 import re
@@ -107,6 +108,38 @@ class Ecmp(Case):
             self.assertGreater(variant["retransmitted"], variant["flows"] * 245, name)
 
 
+    def test_selective_repeat_makes_spraying_worth_while(self):
+        ecmp = results("ecmp")
+        for path in ("spraying", "adaptive"):
+            plain, patient = ecmp[f"{path}-selective-repeat"], ecmp[f"{path}-selective-repeat-reordering"]
+            self.assert_between(0.55, plain["share_of_ideal"], 0.75)
+            self.assertGreater(plain["share_of_ideal"], ecmp["ecmp"]["share_of_ideal"])
+            self.assert_between(plain["flows"] * 245 * 0.1, plain["retransmitted"], plain["flows"] * 245 * 0.6)
+            self.assert_between(0.85, patient["share_of_ideal"], 0.95)
+            self.assertLess(patient["retransmitted"], plain["retransmitted"] / 100)
+
+
+class Livelock(Case):
+    def test_goodput_is_what_the_formulas_say(self):
+        livelock = results("livelock")
+        packet_us, link_us, ack_us, lost_every = 1106 * 8 / 40e3, 0.5, 86 * 8 / 40e3, 256
+        nak_us = 3 * packet_us + 4 * link_us + 2 * ack_us
+        line_gbps = 40 * 1024 / 1106
+        thrown_away = math.ceil((nak_us - packet_us) / packet_us)
+        expected = {"go-back-n": (lost_every - 1 - thrown_away) / lost_every}
+        for name, window in (("selective-repeat", 12), ("selective-repeat-2-bdp", 24)):
+            idle_us = max(0, 2 * nak_us - (window + 2) * packet_us)
+            expected[name] = (lost_every - 1) / (lost_every + idle_us / packet_us)
+        for name, share in expected.items():
+            self.assertEqual(1, livelock[name]["finished"], name)
+            self.assert_between(0.99 * share * line_gbps, livelock[name]["goodput_gbps"], 1.01 * share * line_gbps)
+
+    def test_a_message_that_begins_anew_never_ends(self):
+        variant = results("livelock")["go-back-0"]
+        self.assertEqual((0, 0), (variant["finished"], variant["goodput_gbps"]))
+        self.assertGreater(variant["retransmitted"], 80_000, "the link is full all the time: 90,000 packets in 20 ms")
+
+
 class Victim(Case):
     def test_victim(self):
         self.assert_all_arrived("victim")
@@ -167,6 +200,21 @@ class Incast(Case):
         for variant in (lossy, small):
             self.assertGreaterEqual(variant["retransmitted"], variant["dropped"])
             self.assertGreater(variant["timeouts"], 0)
+
+    def test_selective_repeat_needs_no_flow_control(self):
+        incast = results("incast")
+        for name in ("lossy-selective-repeat", "lossy-small-buffer-selective-repeat"):
+            self.assert_between(95, incast[name]["goodput_gbps"], 100)
+        self.assertEqual(0, incast["lossy-selective-repeat"]["dropped"], "the bound fits into the buffer")
+        small = incast["lossy-small-buffer-selective-repeat"]
+        self.assertGreater(small["dropped"], 0)
+        self.assert_between(small["dropped"], small["retransmitted"], 1.1 * small["dropped"])
+        unbound = incast["lossy-small-buffer-selective-repeat-unbound"]
+        self.assertGreater(unbound["dropped"], 3 * small["dropped"])
+        self.assert_between(85, unbound["goodput_gbps"], small["goodput_gbps"])
+        bound = incast["lossy-small-buffer-in-flight"]
+        self.assertLess(bound["dropped"], incast["lossy-small-buffer"]["dropped"] / 5)
+        self.assertLess(bound["goodput_gbps"], 10, "go-back-N still waits for its time-outs")
 
     def test_dcqcn_stands_between(self):
         between = results("incast")["lossy-dcqcn"]
@@ -238,7 +286,7 @@ class Demo(Case):
 # What says which keys there are, or what is needed: not defaults.
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
            ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
-           ("fabric", "ecn"), ("congestion", "control"), ("routing", "allow_deadlock")}
+           ("fabric", "ecn"), ("congestion", "control"), ("routing", "allow_deadlock"), ("host", "recovery")}
 
 
 def merged(base, change):
@@ -260,8 +308,8 @@ def toml_of(tables):
 def keys_in_sources():
     """Keys that the reader of scenarios asks for, from its sources."""
     found = set()
-    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_partitions.cc", "build_topology.cc",
-                 "build_traffic.cc"):
+    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_partitions.cc", "build_recovery.cc",
+                 "build_topology.cc", "build_traffic.cc"):
         text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
         reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}

@@ -22,6 +22,9 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
+// The part of [host] about losses, for a fabric that is there.
+void read_recovery(TableReader& host, Setup& setup);
+
 // The list [[partition]], for a fabric that is there; and the fabric's key about it.
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);

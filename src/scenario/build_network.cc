@@ -248,6 +248,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   network.switch_latency = table.time("switch_latency", profile.latency);
   network.fec_delay = table.time("fec_delay", Time::zero());
   network.bit_error_rate = table.number("bit_error_rate", 0, 0, 0.001);
+  network.lose_every = static_cast<std::uint32_t>(table.integer("lose_every", 0, 0, 1 << 30));
   network.cut_through = table.boolean("cut_through", profile.cut_through);
   switches.buffer_bytes = table.bytes("buffer", profile.buffer_bytes);
   switches.lane_buffer_bytes = profile.lane_buffer_bytes;
@@ -320,7 +321,6 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
       static_cast<std::uint8_t>(table.integer("service_levels", 1, 1, fabric::classes));
   setup.player.timeout = static_cast<std::uint8_t>(table.integer("timeout", 14, 0, 31));
   setup.player.retry_count = static_cast<std::uint8_t>(table.integer("retry_count", 7, 0, 7));
-  table.finish();
 }
 
 void read_dcqcn(TableReader& table, Setup& setup) {
@@ -395,6 +395,8 @@ void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup) {
   read_host(host, folder, setup);
   read_fabric(fabric, folder, setup);
+  read_recovery(host, setup);
+  host.finish();
   read_congestion(congestion, setup);
 }
 

@@ -114,6 +114,28 @@ pkey = 2
 full = "8-10"
 limited = "15"
 )"},
+    {"lossy-selective-repeat-spray", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+spines = 3
+hosts_per_leaf = 3
+link_rate = "100Gbps"
+link_delay = "500ns"
+[fabric]
+flow_control = "none"
+buffer = "300KB"
+path = "packet"
+bit_error_rate = 1e-7
+lose_every = 100
+[host]
+recovery = "selective-repeat"
+reordering = 3
+[traffic]
+pattern = "all-to-all"
+rounds = "at-once"
+bytes = "100KB"
+)"},
     {"lossy-window-spray", R"(
 [topology]
 kind = "leaf-spine"

@@ -115,6 +115,30 @@ TEST(Scenario, SetComesLastAndOverVariants) {
   EXPECT_EQ(setup.network.link_layer, sim::LinkLayer::infiniband);
 }
 
+TEST(Scenario, RecoveryFromLosses) {
+  const auto recovery = [](std::vector<std::string> set) {
+    return built(four_hosts, std::move(set)).network.host.recovery;
+  };
+  EXPECT_EQ(recovery({}).kind, transport::Recovery::go_back_n);
+  EXPECT_EQ(recovery({}).window_packets, 0u);
+  EXPECT_EQ(recovery({"host.in_flight = 9"}).window_packets, 9u);
+  EXPECT_EQ(recovery({"host.recovery = \"go-back-0\""}).kind, transport::Recovery::go_back_0);
+  const std::string selective = "host.recovery = \"selective-repeat\"";
+  // Out and back over a switch at 40 Gb/s, 0.5 us a link: 2.48 us, 11.2 packets of 221 ns.
+  EXPECT_EQ(recovery({selective, "host.mtu = 1024", "topology.link_rate = \"40Gbps\"",
+                      "topology.link_delay = \"500ns\""})
+                .window_packets,
+            12u);
+  // Six links of a fat tree instead of two.
+  const std::string tree = "[topology]\nkind = \"fat-tree\"\nk = 4\n[traffic]\n";
+  const auto far = built(tree, {selective}).network.host.recovery.window_packets;
+  const std::string star = "[topology]\nhosts = 16\n[traffic]\n";
+  EXPECT_NEAR(far, 3 * built(star, {selective}).network.host.recovery.window_packets, 2);
+  EXPECT_NE(wrong(four_hosts, {selective, "host.in_flight = 0"}), "");
+  EXPECT_NE(wrong(four_hosts, {selective, "host.timeout_low = \"0ns\""}), "");
+  EXPECT_NE(wrong(four_hosts, {"host.recovery = \"sack\""}), "");
+}
+
 TEST(Scenario, ATableMayTakeTheNameOfAnother) {
   EXPECT_EQ(wrong(four_hosts, {"fabric = 3"}), "--set: fabric: must be a table: [fabric]");
   EXPECT_EQ(wrong(four_hosts, {"topology.hosts = { x = 1 }"}),

@@ -31,6 +31,7 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   configuration.seed = settings.seed << 24 ^ host;
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.congestion = settings.host.congestion;
+  configuration.recovery = settings.host.recovery;
   configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
@@ -657,9 +658,18 @@ void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
 }
 
 // Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits.
-bool Network::is_damaged(std::uint32_t node, std::uint32_t bytes) {
-  const double whole = power(1 - settings_.bit_error_rate, std::int64_t{bytes} * 8);
+bool Network::is_damaged(std::uint32_t node, const Frame& frame) {
+  if (settings_.lose_every > 0 && is_to_lose(node, frame)) return true;
+  if (settings_.bit_error_rate == 0) return false;
+  const double whole = power(1 - settings_.bit_error_rate, std::int64_t{frame.buffer_bytes} * 8);
   return !noise_[node].chance(whole);
+}
+
+bool Network::is_to_lose(std::uint32_t node, const Frame& frame) {
+  if (!is_host(node) || frame.payload_bytes == 0) return false;
+  if (++hosts_[node].since_lost < settings_.lose_every) return false;
+  hosts_[node].since_lost = 0;
+  return true;
 }
 
 // A host's memory for what comes in is free again at once; the other end is told now and then.
@@ -701,7 +711,8 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   // What has no lane takes the time that it would, and is gone (IBTA 7.6.6).
   if (frame.service_class == fabric::vl15) [[unlikely]]
     return frames_.give(ref);
-  if (settings_.bit_error_rate > 0 && is_damaged(node, frame.buffer_bytes)) {
+  const bool loses = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
+  if (loses && is_damaged(node, frame)) {
     frame.damaged = 1;
     ++(is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port_number))
           .damaged;

@@ -49,6 +49,7 @@ struct HostSettings {
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
   transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
+  transport::RecoverySettings recovery;
 };
 
 struct NetworkSettings {
@@ -64,6 +65,8 @@ struct NetworkSettings {
   // lost at the end of its link.
   Time fec_delay;
   double bit_error_rate = 0;
+  // Beside it, each host's n-th, 2n-th … data packet is lost on the host's own link; 0: none.
+  std::uint32_t lose_every = 0;
   bool carries_bytes = false;  // payloads; else they are ghosts, lengths without bytes
   HostSettings host;
   fabric::SwitchSettings switches;
@@ -170,6 +173,7 @@ class Network {
     device::Adapter adapter;
     fabric::PortCounters counters;
     std::uint64_t completions = 0;
+    std::uint32_t since_lost = 0;  // data packets, with lose_every
     Time deadline_planned = Time::never();
     fabric::PauseState pause;
     std::uint8_t untold = 0;  // credits: lanes with an update due
@@ -234,7 +238,8 @@ class Network {
   static void take_in(Host& host, const fabric::Frame& frame);
   std::uint32_t levels_held_back(const Host& host) const;
   std::uint32_t lanes_of(std::uint32_t levels) const;
-  bool is_damaged(std::uint32_t node, std::uint32_t bytes);
+  bool is_damaged(std::uint32_t node, const fabric::Frame& frame);
+  bool is_to_lose(std::uint32_t node, const fabric::Frame& frame);
   void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
   std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
   void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,

@@ -109,6 +109,22 @@ TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
   }
 }
 
+// By count, of what carries data: an acknowledgement is neither lost nor counted.
+TEST(Physics, EveryNthDataPacketOfAHostIsLost) {
+  NetworkSettings settings = plain();
+  settings.lose_every = 40;
+  settings.host.recovery.kind = transport::Recovery::selective_repeat;
+  settings.host.recovery.window_packets = 1'000;
+  const fabric::Topology topology = star(2, 100 * gbps);
+  Traffic traffic(topology, settings);
+  const std::size_t message = traffic.write(0, 1, 195 * 4'096);
+  traffic.run();
+  EXPECT_FALSE(traffic.end(message).is_never());
+  EXPECT_EQ(traffic.network().counters(0, 0).damaged, 4u) << "of 195, and 4 sent again";
+  EXPECT_EQ(traffic.network().counters(1, 0).damaged, 0u);
+  EXPECT_EQ(traffic.retransmitted(), 4u);
+}
+
 // Its sender does not know: who looks on sees the frame as it was sent, and that it is damaged.
 TEST(Physics, ADamagedFrameKeepsItsHeaders) {
   NetworkSettings settings = plain();
