@@ -46,6 +46,12 @@ class CreditReceiver {
   bool is_worth_telling(std::uint32_t buffer_blocks) const { return untold() * 4 >= buffer_blocks; }
   std::uint16_t tell() { return told_ = limit(); }
   std::uint32_t free_blocks() const { return free_; }
+  // The link is initialised again: totals begin anew (IBTA 7.9.4), and what is still in the memory
+  // keeps its room.
+  void restart() {
+    arrived_ = 0;
+    told_ = 0;
+  }
 
  private:
   std::uint32_t arrived_ = 0;  // ABR

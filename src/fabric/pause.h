@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "base/time.h"
 #include "fabric/control.h"
@@ -39,6 +40,8 @@ class PauseState {
     count(now, before);
     return fresh;
   }
+  // The link is gone: nobody stops anything.
+  void reset(Time now) { count(now, std::exchange(stopped_, std::uint8_t{0})); }
   // Lets the classes go on whose pause has run out.
   void expire(Time now) {
     const std::uint8_t before = stopped_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 namespace tulle::fabric {
 namespace {
@@ -56,14 +57,15 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
   return receive(now, in_port, ref, choose(now, (*frames_)[ref], candidates));
 }
 
-std::uint16_t Switch::receive(Time, std::uint16_t in_port, FrameRef ref, std::uint16_t out_port) {
+std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
+                              std::uint16_t out_port) {
   Frame& frame = (*frames_)[ref];
   frame.in_port = in_port;
   frame.in_class = frame.service_class & (classes - 1);
   if (partitions_ != nullptr && !lets_through(out_port, frame)) return no_port;
   if (lanes_ != nullptr && !change_lane(out_port, frame)) return no_port;
-  if ((ports_[out_port].tripped & bit(frame.service_class)) != 0) [[unlikely]] {
-    ++ports_[out_port].counters.watchdog_dropped;
+  if ((ports_[out_port].dropping & bit(frame.service_class)) != 0) [[unlikely]] {
+    drop_for(now, out_port, frame);
     return no_port;
   }
   if (!admit(in_port, out_port, frame)) {
@@ -162,6 +164,40 @@ bool Switch::change_lane(std::uint16_t out_port, Frame& frame) {
   }
   frame.service_class = lane & (classes - 1);
   return true;
+}
+
+// On its way to a port that takes nothing.
+void Switch::drop_for(Time now, std::uint16_t out_port, const Frame& frame) {
+  Port& port = ports_[out_port];
+  if (port.down) {
+    lose(now, port, frame);
+  } else {
+    ++port.counters.watchdog_dropped;
+  }
+  give_back_credits(frame);
+}
+
+void Switch::drop_unrouted(Time now, std::uint16_t in_port, Frame& frame) {
+  frame.in_port = in_port;
+  frame.in_class = frame.service_class & (classes - 1);
+  lose(now, ports_[in_port], frame);
+  ++ports_[in_port].counters.unrouted;
+  give_back_credits(frame);
+}
+
+void Switch::lose(Time now, Port& port, const Frame& frame) {
+  ++port.counters.lost;
+  port.counters.lost_bytes += frame.buffer_bytes;
+  last_loss_ = now;
+}
+
+// Of what came in and is lost at once.
+void Switch::give_back_credits(const Frame& frame) {
+  if (credits_.empty()) return;
+  CreditReceiver& receiver = credits_[frame.in_port * classes + frame.in_class].receiver;
+  receiver.received(frame.buffer_bytes);
+  receiver.released(frame.buffer_bytes);
+  tell_credits(frame.in_port, frame.in_class);
 }
 
 void Switch::take_in_lost(std::uint16_t in_port, const Frame& frame) {
@@ -327,7 +363,7 @@ Time Switch::expire_pauses(Time now, std::uint16_t port_number) {
 
 void Switch::update_pause(Time now, Port& port) {
   port.stopped = port.pause.stopped();
-  port.tripped = static_cast<std::uint8_t>(port.tripped & port.stopped);
+  if (!port.down) port.dropping = static_cast<std::uint8_t>(port.dropping & port.stopped);
   port.counters.pauses = port.pause.pauses();
   port.counters.paused_ps = port.pause.paused(now).ps;
 }
@@ -341,28 +377,74 @@ bool Switch::renew_stops(std::uint16_t port_number) {
 bool Switch::watch(Time now, std::uint16_t port_number) {
   Port& port = ports_[port_number];
   const auto stuck =
-      static_cast<std::uint8_t>(port.pause.stopped_for(now, settings_->watchdog) & ~port.tripped);
+      static_cast<std::uint8_t>(port.pause.stopped_for(now, settings_->watchdog) & ~port.dropping);
   for (std::uint32_t c = 0; c < classes; ++c) {
     if ((stuck & bit(c)) == 0) continue;
-    port.tripped |= bit(c);
+    port.dropping |= bit(c);
     ++port.counters.watchdog_trips;
     drop_waiting(port, c);
   }
-  return (port.stopped & ~port.tripped) != 0;
+  return (port.stopped & ~port.dropping) != 0;
 }
 
 void Switch::drop_waiting(Port& port, std::uint32_t service_class) {
-  Class& queue = port.of_class[service_class];
-  while (queue.first != no_frame) {
-    const FrameRef ref = queue.first;
-    queue.first = (*frames_)[ref].next;
-    release((*frames_)[ref]);
+  for (FrameRef ref = empty_queue(port, service_class); ref != no_frame;) {
+    const FrameRef next = (*frames_)[ref].next;
     frames_->give(ref);
     ++port.counters.watchdog_dropped;
+    ref = next;
   }
+}
+
+// Returns what waited, as a list; its memory is free.
+FrameRef Switch::empty_queue(Port& port, std::uint32_t service_class) {
+  Class& queue = port.of_class[service_class];
+  for (FrameRef ref = queue.first; ref != no_frame; ref = (*frames_)[ref].next) {
+    release((*frames_)[ref]);
+  }
+  const FrameRef first = std::exchange(queue.first, no_frame);
   queue.out_bytes = 0;
   queue.deficit = 0;
   port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(service_class));
+  return first;
+}
+
+// --- a link's end ---
+
+FrameRef Switch::take_down(Time now, std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  port.down = true;
+  port.dropping = 0xFF;
+  port.pause.reset(now);
+  update_pause(now, port);
+  FrameRef lost = no_frame;
+  for (std::uint32_t c = classes; c-- > 0;) {
+    if (port.of_class[c].first == no_frame) continue;
+    const FrameRef last = port.of_class[c].last;
+    const FrameRef first = empty_queue(port, c);
+    (*frames_)[last].next = lost;
+    lost = first;
+  }
+  for (FrameRef ref = lost; ref != no_frame; ref = (*frames_)[ref].next) {
+    lose(now, port, (*frames_)[ref]);
+  }
+  return lost;
+}
+
+void Switch::bring_up(std::uint16_t port_number) {
+  Port& port = ports_[port_number];
+  port.down = false;
+  port.dropping = 0;
+  port.untold = port.stopping;
+  if (!credits_.empty()) {
+    for (std::uint32_t lane = 0; lane < classes; ++lane) {
+      LaneCredits& of_lane = credits_[port_number * classes + lane];
+      of_lane.sender = {};
+      of_lane.receiver.restart();
+    }
+    port.untold = 0xFF;
+  }
+  port.control_due = port.untold != 0;
 }
 
 // --- a frame leaves ---

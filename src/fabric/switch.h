@@ -94,6 +94,11 @@ struct PortCounters {
   std::uint64_t pkey_dropped_in = 0;   // frames of a partition that may not come in here
   std::uint64_t pkey_dropped_out = 0;  // that may not leave here
   std::uint64_t unmapped = 0;  // frames dropped on their way to this port: no lane for their level
+  // Frames that a fault cost: what waited or was to be sent when the link was down, what was on it
+  // when it went down, and what came in here (by a switch's port) and had no way left.
+  std::uint64_t lost = 0;
+  std::uint64_t lost_bytes = 0;  // of these, as they take room
+  std::uint64_t unrouted = 0;    // of these, what had no way left
 };
 
 class Switch {
@@ -121,6 +126,18 @@ class Switch {
   std::uint16_t choose_by_flow(const Frame& frame, std::span<const std::uint16_t> candidates) const;
   // A frame came in that goes no further: with credits it took its room, which is free again.
   void take_in_lost(std::uint16_t in_port, const Frame& frame);
+  // The same for one to whose destination there is no way left.
+  void drop_unrouted(Time now, std::uint16_t in_port, Frame& frame);
+  // The link of a port is gone, and with it all that waited for it, which is returned as a list (by
+  // Frame::next) and is the caller's to give back. Until bring_up() what is for the port is lost,
+  // and its neighbour stops nothing.
+  FrameRef take_down(Time now, std::uint16_t port);
+  // The link is there again: its credits are counted anew (IBTA 7.9.4: a link's initialisation sets
+  // FCTBS and ABR to 0), and the neighbour is told what there is to tell.
+  void bring_up(std::uint16_t port);
+  // When a fault last cost a frame; zero: none did.
+  Time last_loss() const { return last_loss_; }
+
   // The next frame to send by a port, which is free; no_frame: none, or none that may go.
   FrameRef pull(Time now, std::uint16_t port);
   // Whether pull() would find something.
@@ -197,8 +214,10 @@ class Switch {
   struct alignas(64) Port {
     std::uint8_t waiting = 0;  // out: classes with frames
     std::uint8_t stopped = 0;  // out: by the neighbour
-    std::uint8_t tripped = 0;  // out: stopped for so long that the watchdog drops what is for them
-    std::uint8_t turn = 0;     // out: whose round it is
+    // out: what is for these is lost: the watchdog drops it, as they were stopped for so long; or
+    // the link is down
+    std::uint8_t dropping = 0;
+    std::uint8_t turn = 0;  // out: whose round it is
     bool turn_begun = false;
     std::uint8_t stopping = 0;  // in: classes that the neighbour is to stop
     std::uint8_t untold = 0;    // in: of which it does not know; credits: lanes with an update due
@@ -207,6 +226,7 @@ class Switch {
     VlArbiter arbiter;  // beside the counters; in front it would push a class off the line
     PortCounters counters;
     PauseState pause;
+    bool down = false;
   };
   struct LaneCredits {
     CreditSender sender;
@@ -221,7 +241,11 @@ class Switch {
   std::uint16_t choose(Time now, const Frame& frame, std::span<const std::uint16_t> candidates);
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
   static void update_pause(Time now, Port& port);
+  FrameRef empty_queue(Port& port, std::uint32_t service_class);
   void drop_waiting(Port& port, std::uint32_t service_class);
+  void drop_for(Time now, std::uint16_t out_port, const Frame& frame);
+  void lose(Time now, Port& port, const Frame& frame);
+  void give_back_credits(const Frame& frame);
   bool lets_through(std::uint16_t out_port, const Frame& frame);
   bool change_lane(std::uint16_t out_port, Frame& frame);
   bool admit(std::uint16_t in_port, std::uint16_t out_port, const Frame& frame);
@@ -252,6 +276,7 @@ class Switch {
   std::uint64_t headroom_bytes_ = 0;
   std::uint64_t held_max_ = 0;
   std::uint64_t lossless_drops_ = 0;
+  Time last_loss_;
 };
 
 }  // namespace tulle::fabric

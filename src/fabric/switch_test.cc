@@ -631,5 +631,113 @@ TEST(SwitchPaths, AFlowletKeepsItsPortUntilTheGap) {
   EXPECT_EQ(port_for(bench, 7, now, 10'000), next);
 }
 
+// Gives back what a port loses as its link goes down; how many frames.
+std::uint32_t take_down(Bench& bench, std::uint16_t port) {
+  std::uint32_t count = 0;
+  for (FrameRef ref = bench.at.take_down(Time::zero(), port); ref != no_frame; ++count) {
+    const FrameRef next = bench.frames[ref].next;
+    bench.frames.give(ref);
+    ref = next;
+  }
+  return count;
+}
+
+TEST(SwitchLinks, WhatWaitsForADeadPortIsLostWithItsMemory) {
+  Bench bench(pfc(10'000, 1'000, 20'000));
+  for (const std::uint8_t c : std::initializer_list<std::uint8_t>{0, 3, 7}) {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.arrive(0, 1, 3'000, c));
+  }
+  EXPECT_EQ(bench.told(), "0:137/0 ");
+  EXPECT_TRUE(bench.arrive(0, 2, 100, 0));
+  EXPECT_EQ(take_down(bench, 1), 12u);
+  EXPECT_EQ(bench.told(), "0:0/137 ");
+  EXPECT_EQ(bench.at.bytes_held(), 100u) << "what is for another port stays";
+  EXPECT_EQ(bench.at.counters(1).lost, 12u);
+  EXPECT_EQ(bench.at.counters(1).lost_bytes, 36'000u);
+
+  EXPECT_FALSE(bench.arrive(0, 1, 3'000));
+  EXPECT_EQ(bench.at.counters(1).lost, 13u);
+  EXPECT_EQ(bench.at.counters(1).watchdog_dropped, 0u);
+  EXPECT_FALSE(bench.at.has_frame(1));
+  bench.at.bring_up(1);
+  EXPECT_TRUE(bench.arrive(0, 1, 3'000));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 3'000u);
+  EXPECT_EQ(bench.pull(2).buffer_bytes, 100u);
+  EXPECT_EQ(bench.at.bytes_held(), 0u);
+  EXPECT_EQ(bench.frames.in_use(), 0u);
+}
+
+TEST(SwitchLinks, PausesOfALinkEndWithIt) {
+  Bench bench(pfc(10'000, 1'000, 20'000));
+  bench.at.handle_control(Time::zero(), 1, pause_message(0xFF, 0), Time::milliseconds(1));
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000));
+  EXPECT_FALSE(bench.at.has_frame(1));
+  EXPECT_EQ(take_down(bench, 1), 1u);
+  // What was planned for a pause finds none.
+  EXPECT_TRUE(bench.at.expire_pauses(Time::microseconds(5), 1).is_never());
+  EXPECT_FALSE(bench.at.watch(Time::microseconds(6), 1));
+  EXPECT_FALSE(bench.arrive(0, 1, 1'000)) << "still down";
+  bench.at.bring_up(1);
+  EXPECT_TRUE(bench.arrive(0, 1, 1'000));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
+  EXPECT_EQ(bench.at.counters(1).pauses, 1u);
+}
+
+// The neighbour has forgotten that it was to stop, so it is told again.
+TEST(SwitchLinks, AStopIsToldAgainWhenTheLinkIsBack) {
+  Bench bench(pfc(10'000, 1'000, 20'000));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.arrive(0, 1, 3'000));
+  EXPECT_EQ(bench.told(), "0:1/0 ");
+  EXPECT_EQ(take_down(bench, 0), 0u);
+  bench.at.bring_up(0);
+  EXPECT_TRUE(bench.at.has_control(0));
+  EXPECT_EQ(bench.at.pull_control(0).pause.stop, 1u);
+  EXPECT_FALSE(bench.at.has_control(0));
+}
+
+TEST(SwitchLinks, CreditsAreCountedAnew) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 100;
+  Bench bench(settings);
+  bench.at.credit_sender(1, 0).update(50);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 1, 640));
+  EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
+  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 10u);
+  EXPECT_TRUE(bench.arrive(0, 2, 640)) << "it stays";
+
+  EXPECT_EQ(take_down(bench, 1), 2u);
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 90u);
+  EXPECT_FALSE(bench.arrive(0, 1, 640));
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 90u) << "what is lost takes no room";
+  EXPECT_EQ(take_down(bench, 0), 0u);
+  bench.at.bring_up(0);
+  bench.at.bring_up(1);
+  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 0u);
+  EXPECT_FALSE(bench.at.credit_sender(1, 0).may_send(64)) << "before it was told";
+  EXPECT_EQ(bench.at.credit_receiver(0, 0).limit(), 90u) << "less what is still here";
+  std::uint32_t lanes = 0;
+  while (bench.at.has_control(0)) {
+    const Control control = bench.at.pull_control(0);
+    EXPECT_EQ(control.credit.limit, control.credit.lane == 0 ? 90u : 100u);
+    lanes |= 1u << control.credit.lane;
+  }
+  EXPECT_EQ(lanes, 0xFFu);
+}
+
+TEST(SwitchLinks, AFrameThatHasNoWayLeftTakesNoRoom) {
+  SwitchSettings settings;
+  settings.flow_control = FlowControl::credits;
+  settings.lane_buffer_bytes = 64 * 100;
+  Bench bench(settings);
+  const FrameRef ref = bench.frame(640);
+  bench.at.drop_unrouted(Time::microseconds(7), 3, bench.frames[ref]);
+  EXPECT_EQ(bench.at.credit_receiver(3, 0).free_blocks(), 100u);
+  EXPECT_EQ(bench.at.credit_receiver(3, 0).limit(), 110u);
+  EXPECT_EQ(bench.at.counters(3).unrouted, 1u);
+  EXPECT_EQ(bench.at.counters(3).lost, 1u);
+  EXPECT_EQ(bench.at.last_loss(), Time::microseconds(7));
+}
+
 }  // namespace
 }  // namespace tulle::fabric

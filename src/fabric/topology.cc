@@ -76,6 +76,13 @@ std::string Topology::name(std::uint32_t node) const {
   return std::string(tier->label) + " " + number(node - tier->first + tier->first_number);
 }
 
+std::optional<std::uint32_t> Topology::find(std::string_view wanted) const {
+  for (std::uint32_t node = 0; node < nodes(); ++node) {
+    if (name(node) == wanted) return node;
+  }
+  return std::nullopt;
+}
+
 Wiring::Wiring(const Topology& topology) {
   std::uint32_t next = 0;
   first_.reserve(topology.ports.size());

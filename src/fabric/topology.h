@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -60,6 +61,8 @@ struct Topology {
   bool is_host(std::uint32_t node) const { return node < hosts; }
   // For people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0".
   std::string name(std::uint32_t node) const;
+  // Which node is called so; none: no node is.
+  std::optional<std::uint32_t> find(std::string_view name) const;
 };
 
 // Who is at the other end of a port, in one look-up.
