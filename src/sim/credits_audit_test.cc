@@ -2,10 +2,11 @@
 // is put on the links, and holds the network to the rules of IBTA 7.9.
 //
 // For each direction of a link and each lane, at every instant:
-//   blocks sent in all - blocks released in all = blocks under way + blocks held
+//   blocks sent in all - blocks released in all - blocks lost = blocks under way + blocks held
 //   blocks under way + blocks held <= the lane's memory
 //   blocks sent in all <= the limit that the sender has been told
-// and a limit that is told is what was released in all, and the memory.
+// and a limit that is told is what was released in all, and the memory. Where a link is initialised
+// again its totals begin anew, at minus what is still held.
 
 #include <gtest/gtest.h>
 
@@ -24,6 +25,8 @@ class Audit {
   Audit(const fabric::Topology& topology, Network& network, std::uint32_t lane_blocks)
       : topology_(topology), network_(network), wiring_(topology), lane_blocks_(lane_blocks) {
     network.on_send([this](const Sending& sending) { sent(sending); });
+    network.on_loss([this](const Loss& loss) { dropped(loss); });
+    network.on_link_change([this](const LinkChange& change) { changed(change); });
   }
 
   // The switches' own counts, against these. To be called between events.
@@ -32,7 +35,7 @@ class Audit {
     for (auto& [where, lane] : lanes_) {
       const auto [node, port, number] = where;
       const auto& peer = wiring_.peer(node, port);
-      ASSERT_EQ(lane.sent - lane.released, lane.under_way_blocks + lane.held);
+      ASSERT_EQ(lane.sent - lane.released - lane.lost, lane.under_way_blocks + lane.held);
       if (!topology_.is_host(node)) {
         ASSERT_EQ(network_.switch_at(node).credit_sender(port, number).total_sent(),
                   lane.sent % 4'096);
@@ -46,13 +49,16 @@ class Audit {
   void expect_empty() {
     settle(Time::never());
     for (const auto& [where, lane] : lanes_) {
-      EXPECT_EQ(lane.sent, lane.released);
+      EXPECT_EQ(lane.sent - lane.lost, lane.released);
       EXPECT_EQ(lane.held, 0u);
     }
   }
 
   std::uint64_t frames = 0;
   std::uint64_t frames_damaged = 0;
+  std::uint64_t frames_lost = 0;     // on links that went down
+  std::uint64_t frames_dropped = 0;  // by switches
+  std::uint64_t link_ups = 0;        // one for each end
   std::uint64_t updates = 0;
   std::uint64_t most_held = 0;
   std::uint64_t most_sent = 0;  // over one lane
@@ -68,6 +74,7 @@ class Audit {
   struct Lane {
     std::uint64_t sent = 0;
     std::uint64_t released = 0;
+    std::uint64_t lost = 0;
     std::uint64_t under_way_blocks = 0;
     std::uint64_t held = 0;
     std::uint64_t limit = 0;         // that the sender knows
@@ -118,10 +125,15 @@ class Audit {
     Lane& out = lane(sending.node, sending.port, frame.service_class);
     settle(out, peer.node, sending.now);
     out.sent += blocks;
-    out.under_way_blocks += blocks;
     const bool damaged = frame.damaged != 0;
     frames_damaged += damaged;
-    out.under_way.push_back({sending.arrives, blocks, damaged});
+    if (sending.lost) {
+      out.lost += blocks;
+      ++frames_lost;
+    } else {
+      out.under_way_blocks += blocks;
+      out.under_way.push_back({sending.arrives, blocks, damaged});
+    }
     ASSERT_LE(out.sent, out.limit) << "sent beyond what was told";
     ASSERT_LE(out.under_way_blocks + out.held, lane_blocks_) << "more than its memory holds";
     most_held = std::max(most_held, out.under_way_blocks + out.held);
@@ -136,7 +148,35 @@ class Audit {
     settle(about, sending.node, sending.now);
     const std::uint64_t limit = about.released + lane_blocks_;
     ASSERT_EQ(sending.control.credit.limit, limit % 4'096);
-    about.under_way_limits.push_back({sending.arrives, limit});
+    if (!sending.lost) about.under_way_limits.push_back({sending.arrives, limit});
+  }
+
+  // What a switch drops was there, and takes no room any more.
+  void dropped(const Loss& loss) {
+    const std::uint64_t blocks = (loss.frame->buffer_bytes + 63) / 64;
+    const auto& from = wiring_.peer(loss.node, loss.frame->in_port);
+    Lane& in = lane(from.node, from.port, loss.frame->in_class);
+    settle(in, loss.node, loss.now);
+    ASSERT_GE(in.held, blocks);
+    in.held -= blocks;
+    in.released += blocks;
+    ++frames_dropped;
+  }
+
+  // Each end begins anew, as a sender and as a receiver, when it comes up.
+  void changed(const LinkChange& change) {
+    if (!change.is_up) return;
+    ++link_ups;
+    const auto& peer = wiring_.peer(change.node, change.port);
+    for (std::uint8_t number = 0; number < fabric::classes; ++number) {
+      Lane& out = lane(change.node, change.port, number);
+      settle(out, peer.node, change.now);
+      ASSERT_EQ(out.under_way_blocks, 0u) << "it was on a link that was down";
+      out.sent = out.lost = out.limit = 0;
+      Lane& in = lane(peer.node, peer.port, number);
+      settle(in, change.node, change.now);
+      in.released = 0 - in.held;
+    }
   }
 
   const fabric::Topology& topology_;
@@ -153,6 +193,7 @@ struct Case {
   bool cut_through;
   double bit_error_rate = 0;
   bool changes_lanes = false;
+  std::uint32_t flaps = 0;  // of links that are drawn
 };
 
 // Another lane at every switch, by ports and level.
@@ -172,6 +213,20 @@ fabric::LanePlan changing_lanes(const fabric::Topology& topology) {
   return plan;
 }
 
+// Most are down for some microseconds, so that frames meet them in every state.
+std::vector<fabric::Outage> drawn_outages(const fabric::Topology& topology, std::uint32_t count,
+                                          Random& random) {
+  std::vector<fabric::Outage> outages;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto link = static_cast<std::uint32_t>(random.below(topology.links.size()));
+    const Time from{static_cast<std::int64_t>(random.below(200'000'000))};
+    const Time length{
+        static_cast<std::int64_t>(random.below(random.chance(0.5) ? 1'000 : 50'000'000))};
+    outages.push_back({link, from, from + length + Time{1}});
+  }
+  return outages;
+}
+
 void balances(const Case& c, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << c.name << ", " << c.lane_bytes << " bytes a lane, seed "
                                   << seed);
@@ -186,9 +241,15 @@ void balances(const Case& c, std::uint64_t seed) {
   settings.host.receive_delay = Time::nanoseconds(250);
   settings.host.congestion.window.enabled = false;
   settings.host.congestion.packets_per_ack_request = 1;
-  Traffic traffic(c.topology, settings, fabric::RoutingKind::up_down);
-  Audit audit(c.topology, traffic.network(), c.lane_bytes / 64);
   Random random(seed);
+  settings.faults.outages = drawn_outages(c.topology, c.flaps, random);
+  fabric::RecoverySettings recovery;
+  recovery.subnet_manager = true;
+  recovery.trap_delay = Time::microseconds(1);
+  recovery.computing = Time::microseconds(3);
+  recovery.programming = Time::nanoseconds(100);
+  Traffic traffic(c.topology, settings, fabric::RoutingKind::up_down, &recovery);
+  Audit audit(c.topology, traffic.network(), c.lane_bytes / 64);
   const std::uint32_t hosts = c.topology.hosts;
   for (int flow = 0; flow < 120; ++flow) {
     const auto from = static_cast<std::uint32_t>(random.below(hosts));
@@ -208,7 +269,10 @@ void balances(const Case& c, std::uint64_t seed) {
   audit.compare();
   audit.expect_empty();
   EXPECT_TRUE(traffic.all_done());
-  EXPECT_EQ(traffic.retransmitted() > 0, c.bit_error_rate > 0);
+  EXPECT_EQ(traffic.retransmitted() > 0, c.bit_error_rate > 0 || c.flaps > 0);
+  EXPECT_EQ(audit.frames_lost > 0, c.flaps > 0);
+  EXPECT_EQ(audit.frames_dropped > 0, c.flaps > 0);
+  EXPECT_EQ(audit.link_ups > 0, c.flaps > 0);
   EXPECT_EQ(audit.frames_damaged > 0, c.bit_error_rate > 0);
   EXPECT_GT(audit.frames, 2'000u);
   EXPECT_GT(audit.updates, 100u);
@@ -248,6 +312,24 @@ TEST(CreditsAudit, TheBooksBalanceWhereFramesAreDamaged) {
     balances({"leaf-spine", must(fabric::leaf_spine({3, 2, 4, 1, link, link})), 16'384, cut_through,
               1e-6},
              4);
+  }
+}
+
+// What a link that went down owed is forgotten at both ends, and no room with it.
+TEST(CreditsAudit, TheBooksBalanceWhereLinksGoDownAndComeUp) {
+  const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
+  for (const bool cut_through : {false, true}) {
+    for (const std::uint32_t lane_bytes : {8'320u, 32'768u}) {
+      balances({"star", star(8, 100'000'000'000, Time::nanoseconds(100)), lane_bytes, cut_through,
+                0, false, 40},
+               7);
+      balances({"leaf-spine", must(fabric::leaf_spine({3, 2, 4, 1, link, link})), lane_bytes,
+                cut_through, 0, false, 60},
+               8);
+      balances({"torus", must(fabric::torus({{3, 3}, 1, link, link})), lane_bytes, cut_through,
+                1e-6, true, 60},
+               9);
+    }
   }
 }
 

@@ -4,7 +4,6 @@
 #include <bit>
 #include <utility>
 
-#include "base/power.h"
 #include "base/prefetch.h"
 #include "fabric/lids.h"
 
@@ -19,7 +18,7 @@ using fabric::no_frame;
 namespace {
 
 // Of an event's place, the low bits are its kind, the others the port's index.
-constexpr unsigned kind_bits = 3;
+constexpr unsigned kind_bits = 4;
 constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
 // How many events ahead of the present one frames are fetched, and what they are for is.
 constexpr std::size_t fetch_distance = 12;
@@ -84,7 +83,8 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   if (settings_.carries_bytes) {
     payloads_ = std::make_unique<fabric::Payloads>(settings_.host.mtu_bytes);
   }
-  if (settings_.bit_error_rate > 0) {
+  disturbed_ = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
+  if (settings_.bit_error_rate > 0 || !settings_.faults.bit_errors.empty()) {
     for (std::uint32_t node = 0; node < nodes; ++node) {
       noise_.emplace_back(settings_.seed ^ 0x4015'E000'0000'0000 ^ node);
     }
@@ -116,6 +116,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
   if (!settings_.pkeys.empty()) set_partitions(topology);
   set_up_rounds();
+  if (settings_.faults.any()) plan_faults(topology);
 }
 
 void Network::set_up_rounds() {
@@ -337,7 +338,7 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
       arrive_at_host(node, datum);
       break;
     case port_free:
-      ports_[port_index(node, port)].free_planned = false;
+      ports_[port_index(node, port)].waits_for &= its_link;
       kick(node, port);
       break;
     case pause_end:
@@ -348,6 +349,15 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
       break;
     case watchdog:
       watch(node, port);
+      break;
+    case fault:
+      handle_fault(node, port, fault_actions_[datum]);
+      break;
+    case slow_arrival:
+      arrive_at_slow_host(node, datum);
+      break;
+    case taken_in:
+      end_taking_in(node);
       break;
     case deadline: {
       Host& host = hosts_[node];
@@ -368,6 +378,8 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
 }
 
 void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
+  if (!detours_.empty()) [[unlikely]]
+    return arrive_by_detour(node, in_port, ref);
   fabric::Switch& at = switches_[node - hosts()];
   const Frame& frame = frames_[ref];
   std::uint16_t out_port = fabric::Switch::no_port;
@@ -377,7 +389,7 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
     out_port = at.receive(now_, in_port, ref, routes_.candidates(node, frame.destination));
   }
   if (out_port == fabric::Switch::no_port) {
-    frames_.give(ref);
+    let_go(node, ref);
   } else {
     kick(node, out_port);
   }
@@ -395,15 +407,21 @@ std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
 
 void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
+  hand_over(number, ref);
+  if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frames_[ref]);
+  frames_.give(ref);
+  attend(number);
+}
+
+// To the adapter.
+void Network::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
   wire::Packet packet;
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  host.adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes}, ip_of(frame));
-  if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frame);
-  frames_.give(ref);
-  attend(number);
+  hosts_[number].adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes},
+                                       ip_of(frame));
 }
 
 wire::IpUdp Network::ip_of(const Frame& frame) {
@@ -475,12 +493,18 @@ void Network::end_pauses(std::uint32_t node, std::uint16_t number) {
 
 void Network::renew_pause(std::uint32_t node, std::uint16_t number) {
   ports_[port_index(node, number)].renewal_planned = false;
+  if (is_host(node)) {
+    Host& host = hosts_[node];
+    if (host.intake->is_asking()) host.untold = settings_.switches.lossless_classes;
+    return kick(node, number);
+  }
   if (switches_[node - hosts()].renew_stops(number)) kick_talkers(node);
 }
 
 void Network::watch(std::uint32_t node, std::uint16_t number) {
   Port& port = ports_[port_index(node, number)];
   port.watchdog_planned = false;
+  if (is_host(node)) return watch_host(node);
   if (switches_[node - hosts()].watch(now_, number)) {
     plan_once(port.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
   }
@@ -519,7 +543,7 @@ void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind
 // A port may have something to send: if it is free it does, else when it is.
 void Network::kick(std::uint32_t node, std::uint16_t port_number) {
   Port& port = ports_[port_index(node, port_number)];
-  if (port.free_planned) return;
+  if (port.waits_for != 0) return;
   if (port.busy_until <= now_.ps) {
     const Control control = pull_control(node, port_number);
     if (control.kind != Control::Kind::none) {
@@ -532,7 +556,7 @@ void Network::kick(std::uint32_t node, std::uint16_t port_number) {
     }
   }
   if (!has_more(node, port_number)) return;
-  port.free_planned = true;
+  port.waits_for |= its_becoming_free;
   plan(port.busy_until, node, port_number, port_free, 0);
 }
 
@@ -555,6 +579,8 @@ Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
   Host& host = hosts_[node];
   Control control;
   if (host.untold == 0) return control;
+  if (settings_.switches.flow_control != FlowControl::credits) [[unlikely]]
+    return pull_host_control(host);
   const auto lane = static_cast<std::uint8_t>(std::countr_zero(host.untold));
   host.untold = static_cast<std::uint8_t>(host.untold & (host.untold - 1));
   control.kind = Control::Kind::credit;
@@ -657,21 +683,6 @@ void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
   TULLE_CHECK(bytes == datagram.payload_bytes);  // no ghosts among them
 }
 
-// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits.
-bool Network::is_damaged(std::uint32_t node, const Frame& frame) {
-  if (settings_.lose_every > 0 && is_to_lose(node, frame)) return true;
-  if (settings_.bit_error_rate == 0) return false;
-  const double whole = power(1 - settings_.bit_error_rate, std::int64_t{frame.buffer_bytes} * 8);
-  return !noise_[node].chance(whole);
-}
-
-bool Network::is_to_lose(std::uint32_t node, const Frame& frame) {
-  if (!is_host(node) || frame.payload_bytes == 0) return false;
-  if (++hosts_[node].since_lost < settings_.lose_every) return false;
-  hosts_[node].since_lost = 0;
-  return true;
-}
-
 // A host's memory for what comes in is free again at once; the other end is told now and then.
 void Network::take_in(Host& host, const Frame& frame) {
   fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
@@ -711,19 +722,18 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   // What has no lane takes the time that it would, and is gone (IBTA 7.6.6).
   if (frame.service_class == fabric::vl15) [[unlikely]]
     return frames_.give(ref);
-  const bool loses = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
-  if (loses && is_damaged(node, frame)) {
-    frame.damaged = 1;
-    ++(is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port_number))
-          .damaged;
-  }
   // A switch that cuts through acts on the first bit, everyone else on the last.
   const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
-  plan(arrives, port.peer, port.peer_port, arrival, ref);
+  const bool lost = disturbed_ && disturb(node, port_number, frame, arrives);
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, &frame, {}, payload_of(ref)});
+    on_send_({now_, Time{arrives}, node, port_number, &frame, {}, payload_of(ref), lost});
   ++all_hops_;
   if (frame.payload_bytes > 0) ++data_hops_;
+  if (lost) [[unlikely]] {
+    frames_.give(ref);
+  } else {
+    plan(arrives, port.peer, port.peer_port, port.arrives_as, ref);
+  }
   if (!is_host(node)) kick_talkers(node);
 }
 
@@ -739,9 +749,10 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
     plan_once(port.renewal_planned, now_ + Time{duration.ps / 2}, node, port_number, pause_renewal);
   }
   const std::int64_t arrives = port.busy_until + port.delay;
-  plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
+  const bool lost = !port_faults_.empty() && goes_down_by(node, port_number, arrives);
+  if (!lost) plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, nullptr, control, nullptr});
+    on_send_({now_, Time{arrives}, node, port_number, nullptr, control, nullptr, lost});
 }
 
 }  // namespace tulle::sim

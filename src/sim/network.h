@@ -28,11 +28,14 @@
 #include "base/time.h"
 #include "device/adapter.h"
 #include "fabric/payloads.h"
+#include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/switch.h"
 #include "fabric/topology.h"
 #include "link/overhead.h"
 #include "sim/event.h"
+#include "sim/faults.h"
+#include "sim/intake.h"
 #include "sim/rounds.h"
 #include "sim/turn.h"
 #include "wire/ip_udp.h"
@@ -48,6 +51,9 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
+  // PFC: an adapter that has asked its neighbour to stop for so long asks no more, and loses what it
+  // has no room for. Zero: no such watchdog.
+  Time watchdog;
   transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
   transport::RecoverySettings recovery;
 };
@@ -76,6 +82,7 @@ struct NetworkSettings {
   std::vector<std::vector<Pkey>> pkeys;
   bool enforce_inbound = true;
   bool enforce_outbound = true;
+  Faults faults;
 };
 
 const link::Overhead& overhead(LinkLayer layer);
@@ -99,6 +106,29 @@ struct Sending {
   const fabric::Frame* frame = nullptr;  // null: a control message
   fabric::Control control;
   const std::byte* payload = nullptr;  // the frame's; null: a ghost
+  bool lost = false;                   // the link goes down before it is there
+};
+
+// A frame that a switch drops, as it comes in or since its link is gone; `in_port` says whence it
+// came.
+struct Loss {
+  Time now;
+  std::uint32_t node = 0;
+  const fabric::Frame* frame = nullptr;
+};
+// The link of a port goes down or comes up, at this end of it.
+struct LinkChange {
+  Time now;
+  std::uint32_t node = 0;
+  std::uint16_t port = 0;
+  bool is_up = false;
+};
+// What faults came to.
+struct FaultTotals {
+  std::uint64_t frames = 0;    // lost
+  std::uint64_t bytes = 0;     // lost, as they take room
+  std::uint64_t unrouted = 0;  // frames of these that had no way left
+  Time last_loss;
 };
 
 class Network {
@@ -139,6 +169,16 @@ class Network {
     on_send_ = std::move(told);
   }
 
+  // What goes by other ways than the routes once links are down; without it, all that is for a dead
+  // port is lost. Must outlive the network. To be called before anything has happened.
+  void follow(const fabric::Recovery& recovery);
+  // For who looks on at faults, beside on_send().
+  void on_loss(std::function<void(const Loss&)> told) { on_loss_ = std::move(told); }
+  void on_link_change(std::function<void(const LinkChange&)> told) {
+    on_link_change_ = std::move(told);
+  }
+  FaultTotals fault_totals() const;
+
   // When the next thing happens; never: nothing is left to happen.
   Time next_event();
 
@@ -158,6 +198,7 @@ class Network {
 
   // In the order in which they happen at one time and node.
   enum Kind : std::uint8_t {
+    fault,
     control,
     arrival,
     port_free,
@@ -166,6 +207,8 @@ class Network {
     pause_end,
     pause_renewal,
     watchdog,
+    slow_arrival,  // at a host that a fault makes slow
+    taken_in,      // by such a host
   };
 
   struct Host {
@@ -176,10 +219,11 @@ class Network {
     std::uint32_t since_lost = 0;  // data packets, with lose_every
     Time deadline_planned = Time::never();
     fabric::PauseState pause;
-    std::uint8_t untold = 0;  // credits: lanes with an update due
+    std::uint8_t untold = 0;  // lanes with an update of credits due; classes that are to stop or go
     std::array<fabric::CreditSender, fabric::classes> senders;
     std::array<fabric::CreditReceiver, fabric::classes> receivers;
     fabric::VlArbiter arbiter;
+    std::unique_ptr<Intake> intake;  // null: it takes in at once what comes, at all times
   };
   // The sending side of a port; and whose it is, for events that name it.
   struct Port {
@@ -190,12 +234,44 @@ class Network {
     std::int64_t picoseconds_per_byte = 0;
     std::uint32_t peer = 0;
     std::uint16_t peer_port = 0;
-    bool free_planned = false;
+    std::uint8_t waits_for = 0;  // before it sends: bits, as below
+    Kind arrives_as = arrival;   // what it sends, at the other end
     bool pause_end_planned = false;
     bool renewal_planned = false;
     bool watchdog_planned = false;
     bool peer_cuts_through = false;
     std::int64_t bits_per_second = 0;
+  };
+  // Of Port::waits_for.
+  static constexpr std::uint8_t its_becoming_free = 1;
+  static constexpr std::uint8_t its_link = 2;
+
+  // Faults of a port's link, as its sender meets them.
+  struct PortFaults {
+    std::vector<std::int64_t> downs;  // when the link goes down, the last first; those to come
+    double bit_error_rate = 0;
+  };
+  // A change at one node; what it is of is its port.
+  struct FaultAction {
+    enum class Kind : std::uint8_t {
+      go_down,
+      come_up,
+      bit_errors,
+      slow_down,
+      recover,
+      reroute,
+      avoid,
+      stop_avoiding,
+    };
+    Kind kind{};
+    double bit_error_rate = 0;
+    std::int64_t bits_per_second = 0;        // slow_down
+    const fabric::Routes* routes = nullptr;  // reroute
+  };
+  // What a switch forwards by.
+  struct Detour {
+    const fabric::Routes* routes = nullptr;
+    std::vector<std::uint16_t> avoided;  // ports that it knows are dead
   };
 
   std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
@@ -213,6 +289,7 @@ class Network {
   std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
+  void hand_over(std::uint32_t host, fabric::FrameRef frame);
   std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
                         const fabric::Frame& frame) const;
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
@@ -238,13 +315,39 @@ class Network {
   static void take_in(Host& host, const fabric::Frame& frame);
   std::uint32_t levels_held_back(const Host& host) const;
   std::uint32_t lanes_of(std::uint32_t levels) const;
-  bool is_damaged(std::uint32_t node, const fabric::Frame& frame);
-  bool is_to_lose(std::uint32_t node, const fabric::Frame& frame);
   void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
   std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
   void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
             std::uint32_t datum);
   void plan_deadline(std::uint32_t host);
+
+  // Faults: network_faults.cc.
+  void plan_faults(const fabric::Topology& topology);
+  void plan_outages(const fabric::Topology& topology);
+  void plan_bit_errors(const fabric::Topology& topology);
+  void plan_slow_hosts();
+  void plan_action(Time at, std::uint32_t node, std::uint16_t port, const FaultAction& action);
+  void handle_fault(std::uint32_t node, std::uint16_t port, const FaultAction& action);
+  void go_down(std::uint32_t node, std::uint16_t port);
+  void come_up(std::uint32_t node, std::uint16_t port);
+  static void restart_credits(Host& host);
+  bool disturb(std::uint32_t node, std::uint16_t port, fabric::Frame& frame, std::int64_t arrives);
+  bool goes_down_by(std::uint32_t node, std::uint16_t port, std::int64_t arrives) const;
+  bool is_damaged(std::uint32_t node, std::uint32_t bytes, double bit_error_rate);
+  bool is_to_lose(std::uint32_t node, const fabric::Frame& frame);
+  void lose_on_link(std::uint32_t node, std::uint16_t port, const fabric::Frame& frame);
+  void arrive_by_detour(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
+  void let_go(std::uint32_t node, fabric::FrameRef frame);
+  void arrive_at_slow_host(std::uint32_t host, fabric::FrameRef frame);
+  void begin_taking_in(std::uint32_t host);
+  void end_taking_in(std::uint32_t host);
+  void take_in_next(std::uint32_t host);
+  void update_asking(std::uint32_t host);
+  void watch_host(std::uint32_t host);
+  fabric::Control pull_host_control(Host& host) const;
+  fabric::PortCounters& sending_counters(std::uint32_t node, std::uint16_t port) {
+    return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
+  }
 
   NetworkSettings settings_;
   const fabric::Routes& routes_;
@@ -255,7 +358,14 @@ class Network {
   // As a host's adapter counts them.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
   std::uint32_t levels_without_lane_ = 0;
-  std::vector<Random> noise_;                         // by sending node; empty without bit errors
+  std::vector<Random> noise_;  // by sending node; empty without bit errors
+  // Whether links may lose what is sent over them; and then how, by port, where there are faults.
+  bool disturbed_ = false;
+  std::vector<PortFaults> port_faults_;
+  std::vector<FaultAction> fault_actions_;
+  std::vector<Detour> detours_;  // by switch; empty: all keep to the routes
+  std::vector<std::uint16_t> ways_;
+  Time last_loss_;                                    // on a link or at a host
   std::vector<fabric::SwitchPartitions> partitions_;  // by switch; empty without partitions
   std::vector<fabric::Switch> switches_;
   std::vector<std::uint32_t> first_port_;  // of ports_, by node
@@ -271,6 +381,8 @@ class Network {
   Time latest_;                              // of all that has happened
   device::Datagram outgoing_;
   std::function<void(const Sending&)> on_send_;
+  std::function<void(const Loss&)> on_loss_;
+  std::function<void(const LinkChange&)> on_link_change_;
   std::uint64_t events_ = 0;
   std::uint64_t data_hops_ = 0;
   std::uint64_t all_hops_ = 0;

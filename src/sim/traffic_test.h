@@ -26,12 +26,20 @@ class Traffic {
     bool failed = false;
   };
 
+  // Where faults are to be found a way around, `recovery` says how.
   Traffic(const fabric::Topology& topology, const NetworkSettings& settings,
-          fabric::RoutingKind routing = fabric::RoutingKind::shortest)
-      : settings_(settings),
-        routes_(routes_of(topology, routing)),
-        network_(std::make_unique<Network>(topology, routes_, settings)),
-        hosts_(topology.hosts) {
+          fabric::RoutingKind routing = fabric::RoutingKind::shortest,
+          const fabric::RecoverySettings* recovery = nullptr)
+      : settings_(settings), routes_(routes_of(topology, routing)), hosts_(topology.hosts) {
+    if (recovery != nullptr) {
+      auto planned =
+          fabric::plan_recovery(topology, {routing}, *recovery, settings_.faults.outages);
+      TULLE_CHECK(static_cast<bool>(planned));
+      recovery_ = std::move(*planned);
+      settings_.faults.outages = recovery_.outages;
+    }
+    network_ = std::make_unique<Network>(topology, routes_, settings_);
+    network_->follow(recovery_);
     for (std::uint32_t host = 0; host < topology.hosts; ++host) open(host);
   }
 
@@ -188,6 +196,7 @@ class Traffic {
 
   NetworkSettings settings_;
   fabric::Routes routes_;
+  fabric::Recovery recovery_;
   std::unique_ptr<Network> network_;
   std::vector<Host> hosts_;
   std::vector<Connection> connections_;

@@ -1,0 +1,87 @@
+#pragma once
+
+// What an adapter has received and not yet taken in, where a fault makes it slow or stuck: a queue
+// of frames, and whether its neighbour is to stop (IEEE 802.1Qbb). Who knows the time and moves
+// frames is the driver.
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/time.h"
+#include "fabric/frame.h"
+
+namespace tulle::sim {
+
+class Intake {
+ public:
+  explicit Intake(std::uint32_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
+
+  // From now on; 0: stuck.
+  void slow_down(std::int64_t bits_per_second) {
+    bits_per_second_ = bits_per_second;
+    is_stuck_ = bits_per_second == 0;
+  }
+  // From now on it takes in all at once.
+  void recover() {
+    bits_per_second_ = 0;
+    is_stuck_ = false;
+  }
+  bool is_stuck() const { return is_stuck_; }
+
+  bool empty() const { return first_ == fabric::no_frame; }
+  bool has_room(std::uint32_t bytes) const { return bytes_ + bytes <= buffer_bytes_; }
+  void push(fabric::FramePool& frames, fabric::FrameRef ref) {
+    frames[ref].next = fabric::no_frame;
+    (empty() ? first_ : frames[last_].next) = ref;
+    last_ = ref;
+    bytes_ += frames[ref].buffer_bytes;
+  }
+  fabric::FrameRef pop(fabric::FramePool& frames) {
+    TULLE_CHECK(!empty());
+    const fabric::FrameRef ref = first_;
+    first_ = frames[ref].next;
+    bytes_ -= frames[ref].buffer_bytes;
+    return ref;
+  }
+  // What the first frame takes. There must be one, and it must not be stuck.
+  Time time_of_first(fabric::FramePool& frames) const {
+    constexpr std::int64_t picoseconds_bits = 8'000'000'000'000;
+    TULLE_CHECK(!empty() && !is_stuck_);
+    if (bits_per_second_ == 0) return Time::zero();
+    return Time{frames[first_].buffer_bytes * picoseconds_bits / bits_per_second_};
+  }
+
+  // Whether its neighbour is to be stopped; it has given up asking once its watchdog tripped.
+  bool is_asking() const { return is_asking_; }
+  Time asking_since() const { return asking_since_; }
+  // Looks at what it holds; true: it has begun or ended to ask.
+  bool update(Time now) {
+    const bool wants = is_stuck_ || bytes_ > (is_asking_ ? buffer_bytes_ / 2 : buffer_bytes_);
+    if (!wants) has_given_up_ = false;
+    const bool asks = wants && !has_given_up_;
+    if (asks == is_asking_) return false;
+    is_asking_ = asks;
+    asking_since_ = now;
+    return true;
+  }
+  void give_up() {
+    has_given_up_ = true;
+    is_asking_ = false;
+  }
+  bool has_given_up() const { return has_given_up_; }
+
+  bool is_taking = false;  // the driver's: an event is planned
+
+ private:
+  std::uint32_t buffer_bytes_;
+  std::int64_t bits_per_second_ = 0;
+  bool is_stuck_ = false;
+  bool is_asking_ = false;
+  bool has_given_up_ = false;
+  Time asking_since_;
+  fabric::FrameRef first_ = fabric::no_frame;
+  fabric::FrameRef last_ = fabric::no_frame;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace tulle::sim
