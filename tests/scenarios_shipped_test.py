@@ -246,6 +246,60 @@ class Collectives(Case):
         self.assertLess(us["roce-8-queue-pairs"], us["roce"])
 
 
+class PauseStorm(Case):
+    def bystanders(self, variant):
+        """When the flows were done that have nothing to do with the stuck host, in ms."""
+        done = [flow for flow in flows("pause-storm", variant) if "0" not in (flow["src"], flow["dst"])]
+        self.assertEqual(210, len(done))
+        return [float(flow["end_ns"]) / 1e6 for flow in done if flow["status"] == "done"]
+
+    def test_one_stuck_adapter_stops_everyone(self):
+        self.assertEqual(240, results("pause-storm")["healthy"]["finished"])
+        for name in ("no-watchdog", "infiniband"):
+            self.assertEqual([], self.bystanders(name), name)
+        self.assert_between(16, results("pause-storm")["no-watchdog"]["ports_paused"], 48)
+
+    def test_the_first_watchdog_ends_it(self):
+        healthy = max(self.bystanders("healthy"))
+        for name, least_ms in (("adapter-watchdog", 110), ("switch-watchdog", 210), ("both", 110)):
+            ends = self.bystanders(name)
+            self.assertEqual(210, len(ends), name)
+            self.assertGreater(min(ends), least_ms, name)
+            self.assert_between(healthy + least_ms / 2, max(ends), least_ms + 3 * healthy)
+            variant = results("pause-storm")[name]
+            self.assertEqual(30, variant["failed"], "what the stuck host sends and receives")
+            self.assertEqual(0, variant["lossless_dropped"])
+            self.assertGreater(variant["watchdog_trips"], 0)
+        self.assertGreater(results("pause-storm")["adapter-watchdog"]["lost"], 0)
+        self.assertGreater(results("pause-storm")["switch-watchdog"]["watchdog_dropped"], 0)
+        self.assertEqual(0, results("pause-storm")["both"]["watchdog_dropped"], "the adapter's comes first")
+
+
+class LinkFailure(Case):
+    def test_all_find_a_way_around(self):
+        variants = results("link-failure")
+        ms = {name: variant["recovery_us"] / 1000 for name, variant in variants.items() if "recovery_us" in variant}
+        self.assert_between(10, ms["infiniband"], 12)  # 1 of the trap, 10 of computing, 0.01 a switch
+        self.assert_between(60, ms["roce"], 66)        # PortLand: 65
+        self.assert_between(145, ms["roce-bfd"], 166)
+        for name in ("infiniband", "roce", "roce-bfd"):
+            variant = variants[name]
+            self.assertEqual(16, variant["finished"], name)
+            # What waited for the timer was late by the recovery, and no more than some timers.
+            late = variant["fct_us"]["max"] - variants[name.split("-")[0] + "-healthy"]["fct_us"]["max"]
+            self.assert_between(ms[name] * 0.5, late / 1000, ms[name] + 3 * 17.2)
+            self.assertEqual(0, variant["lossless_dropped"])
+        self.assert_between(3, variants["roce"]["lost_bytes"] / variants["infiniband"]["lost_bytes"], 8)
+        self.assertGreater(variants["roce-bfd"]["lost_bytes"], variants["roce"]["lost_bytes"])
+        # No more than two directions of 25 Gb/s carry until then, and what else was for the dead link.
+        self.assertLess(variants["infiniband"]["lost_bytes"], 2 * 25e9 / 8 * 0.0125)
+
+    def test_without_a_trap_retries_run_out_before_the_sweep(self):
+        variant = results("link-failure")["infiniband-no-trap"]
+        self.assertGreater(variant["failed"], 0)
+        self.assertEqual(16, variant["failed"] + variant["finished"])
+
+
 class WebSearch(Case):
     def test_short_flows_pay_for_pauses(self):
         self.assert_all_arrived("web-search")
@@ -287,6 +341,7 @@ class Demo(Case):
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
            ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
            ("fabric", "ecn"), ("congestion", "control"), ("routing", "allow_deadlock"), ("host", "recovery")}
+FAULT_DEFAULTS = {"buffer"}
 
 
 def merged(base, change):
@@ -297,9 +352,13 @@ def merged(base, change):
 
 
 def toml_of(tables):
-    """Text for a table of tables, with strings, numbers, truths and an empty table in it."""
+    """Text for a table of tables, and lists of them, with strings, numbers, truths and an empty table in it."""
     lines = []
     for name, table in tables.items():
+        if isinstance(table, list):
+            for entry in table:
+                lines += [f"[[{name}]]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+            continue
         lines.append(f"[{name}]")
         lines += [f"{key} = {'{}' if isinstance(value, dict) else json.dumps(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
@@ -308,10 +367,10 @@ def toml_of(tables):
 def keys_in_sources():
     """Keys that the reader of scenarios asks for, from its sources."""
     found = set()
-    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_partitions.cc", "build_recovery.cc",
+    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_faults.cc", "build_partitions.cc", "build_recovery.cc",
                  "build_topology.cc", "build_traffic.cc"):
         text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
-        reads = r"(\w+)\.(?:text|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
+        reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
         found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))
         found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
@@ -338,6 +397,9 @@ class Reference(Case):
             with self.subTest(variant=variant["name"]):
                 needed = {}
                 for name, table in merged(file, variant).items():
+                    if name == "fault":
+                        needed[name] = [{key: value for key, value in fault.items() if key not in FAULT_DEFAULTS}
+                                        for fault in table]
                     if not isinstance(table, dict):
                         continue
                     needed[name] = {key: {} if isinstance(value, dict) else value

@@ -156,6 +156,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   if (findings.any()) return setup;
   build_partitions(root, setup);
   build_routing(root.table("routing"), setup);
+  build_faults(root, setup);
   build_traffic(root.table("traffic"), folder, setup);
   root.finish();
   return setup;

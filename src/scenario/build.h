@@ -29,6 +29,9 @@ void read_recovery(TableReader& host, Setup& setup);
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);
 
+// The list [[fault]] and [recovery], for a fabric that is there.
+void build_faults(TableReader& root, Setup& setup);
+
 // Of the hosts' links: the first host's. Topologies from a table may begin with any link.
 std::int64_t host_bits_per_second(const fabric::Topology& topology);
 

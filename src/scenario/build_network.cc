@@ -311,6 +311,7 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   host.send_delay = table.time("send_delay", profile.send);
   host.receive_delay = table.time("receive_delay", profile.receive);
   setup.player.completion_delay = table.time("completion_delay", profile.completion);
+  host.watchdog = table.time("watchdog", Time::zero());
   const std::int64_t mtu = table.integer("mtu", 4'096, 256, 4'096);
   if ((mtu & (mtu - 1)) != 0) table.wrong("mtu", "must be 256, 512, 1024, 2048 or 4096");
   host.mtu_bytes = static_cast<std::uint32_t>(mtu);

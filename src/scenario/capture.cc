@@ -70,14 +70,14 @@ Result<std::unique_ptr<Capture>> Capture::open(const std::string& path,
     capture->interface_of_[node].assign(topology.ports[node], none);
   }
   for (const std::string& wanted : nodes) {
-    std::uint32_t node = 0;
-    while (node < topology.nodes() && topology.name(node) != wanted) ++node;
-    if (node == topology.nodes()) {
+    const auto found = topology.find(wanted);
+    if (!found) {
       return Error{
           fmt::format("--capture-at: there is no \"{}\" here; nodes are called \"{}\" to "
                       "\"{}\"",
                       wanted, topology.name(0), topology.name(topology.nodes() - 1))};
     }
+    const std::uint32_t node = *found;
     for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
       const auto& peer = capture->wiring_.peer(node, port);
       if (peer.link == fabric::Wiring::no_link) continue;
@@ -102,6 +102,7 @@ void Capture::sends(const sim::Sending& sending) {
   if (sending.frame == nullptr) return;
   const std::uint32_t out = interface_of_[sending.node][sending.port];
   if (out != none) write(out, report::Direction::outbound, sending);
+  if (sending.lost) return;
   const auto& peer = wiring_.peer(sending.node, sending.port);
   const std::uint32_t in = interface_of_[peer.node][peer.port];
   if (in != none) write(in, report::Direction::inbound, sending);

@@ -175,6 +175,101 @@ pattern = "ring-all-reduce"
 bytes = "300KB"
 chunks = 2
 )"},
+    {"faults-roce", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+spines = 3
+hosts_per_leaf = 3
+link_rate = "100Gbps"
+link_delay = "500ns"
+[fabric.pfc]
+watchdog = "80us"
+xoff = "40KB"
+[host]
+timeout = 4
+watchdog = "50us"
+[recovery]
+detection = "5us"
+routing = "10us"
+[[fault]]
+link = ["leaf 0", "spine 1"]
+at = "20us"
+until = "60us"
+[[fault]]
+kind = "link-flap"
+link = ["leaf 1", "host 4"]
+at = "30us"
+down = "300ns"
+period = "7us"
+times = 4
+[[fault]]
+kind = "bit-errors"
+link = ["leaf 2", "spine 0"]
+rate = 1e-6
+[[fault]]
+kind = "slow-host"
+host = "host 2"
+rate = "20Gbps"
+buffer = "30KB"
+until = "70us"
+[[fault]]
+kind = "stuck-host"
+host = "host 8"
+at = "15us"
+until = "90us"
+[[fault]]
+kind = "switch-reboot"
+switch = "spine 2"
+at = "40us"
+until = "80us"
+[traffic]
+pattern = "poisson"
+load = 0.6
+duration = "100us"
+sizes = "fixed"
+bytes = "60KB"
+)"},
+    {"faults-infiniband", R"(
+[topology]
+kind = "fat-tree"
+k = 4
+link_rate = "100Gbps"
+link_delay = "300ns"
+[fabric]
+kind = "infiniband"
+cut_through = true
+switch_latency = "130ns"
+[host]
+timeout = 4
+[recovery]
+trap_delay = "2us"
+computing = "10us"
+programming = "200ns"
+[[fault]]
+link = ["edge 0", "aggregation 1"]
+at = "20us"
+until = "60us"
+[[fault]]
+link = ["host 3", "edge 1"]
+at = "25us"
+until = "30us"
+[[fault]]
+kind = "slow-host"
+host = "host 5"
+rate = "30Gbps"
+[[fault]]
+kind = "stuck-host"
+host = "host 6"
+at = "10us"
+until = "50us"
+[traffic]
+pattern = "poisson"
+load = 0.6
+duration = "100us"
+sizes = "fixed"
+bytes = "60KB"
+)"},
 };
 
 // All that is written of a run, less its seed's number; how many events it took is the simulator's

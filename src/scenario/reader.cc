@@ -40,6 +40,8 @@ TableReader TableReader::table(std::string_view key) {
 std::vector<TableReader> TableReader::tables(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return {};
+  const toml::array* array = node->as_array();
+  if (array != nullptr && array->empty()) return {};  // a variant that takes the list away
   if (!node->is_array_of_tables()) {
     wrong(key, fmt::format("must be a list of tables: [[{}{}]]", path_, key));
     return {};
@@ -138,6 +140,23 @@ std::vector<std::int64_t> TableReader::integers(std::string_view key,
     if (found.size() == array->size() && !found.empty()) return found;
   }
   wrong(key, "must be a list of whole numbers such as [4, 4]");
+  return otherwise;
+}
+
+std::vector<std::string> TableReader::texts(std::string_view key,
+                                            std::vector<std::string> otherwise) {
+  const toml::node* node = take(key);
+  if (node == nullptr) return otherwise;
+  std::vector<std::string> found;
+  if (const toml::array* array = node->as_array()) {
+    for (const toml::node& element : *array) {
+      const auto text = element.value_exact<std::string>();
+      if (!text) break;
+      found.push_back(*text);
+    }
+    if (found.size() == array->size() && !found.empty()) return found;
+  }
+  wrong(key, "must be a list of texts such as [\"leaf 0\", \"spine 1\"]");
   return otherwise;
 }
 

@@ -58,6 +58,8 @@ class TableReader {
   std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
   std::vector<std::int64_t> integers(std::string_view key, std::vector<std::int64_t> otherwise);
 
+  std::vector<std::string> texts(std::string_view key, std::vector<std::string> otherwise);
+
   // The place of the text among those allowed.
   template <typename Enum>
   Enum choice(std::string_view key, std::span<const std::string_view> names, Enum otherwise) {

@@ -34,6 +34,17 @@ json_t json_of(const Quantiles& q) {
           {"max", rounded(q.max)}};
 }
 
+void add_faults(json_t& json, const FaultOutcome& faults) {
+  json["lost"] = faults.lost;
+  json["lost_bytes"] = faults.lost_bytes;
+  json["unrouted"] = faults.unrouted;
+  json["damaged"] = faults.damaged;
+  json["watchdog_trips"] = faults.watchdog_trips;
+  json["watchdog_dropped"] = faults.watchdog_dropped;
+  json["ports_paused"] = faults.ports_paused;
+  json["recovery_us"] = rounded(static_cast<double>(faults.recovery.ps) * 1e-6);
+}
+
 json_t json_of(const Outcome& outcome) {
   json_t json;
   if (!outcome.variant.empty()) json["variant"] = outcome.variant;
@@ -60,6 +71,7 @@ json_t json_of(const Outcome& outcome) {
   json["paused_us"] = rounded(static_cast<double>(outcome.paused.ps) * 1e-6);
   json["credit_stalls"] = outcome.credit_stalls;
   json["buffer_max_bytes"] = outcome.buffer_bytes_max;
+  if (outcome.faults) add_faults(json, *outcome.faults);
   if (outcome.bytes_verified) json["bytes_verified"] = *outcome.bytes_verified;
   json["events"] = outcome.events;
   json["packet_hops"] = outcome.packet_hops;
@@ -160,12 +172,18 @@ std::string flows_csv(const Outcome& outcome) {
 std::string links_csv(const Outcome& outcome) {
   std::string text =
       "from,port,to,frames,bytes,utilisation,queue_max_bytes,dropped,marked,pauses,paused_ns,"
-      "credit_stalls\n";
+      "credit_stalls";
+  text += outcome.faults ? ",lost,damaged,watchdog_trips,watchdog_dropped\n" : "\n";
   for (const LinkOutcome& link : outcome.links) {
     text +=
-        fmt::format("{},{},{},{},{},{:.4f},{},{},{},{},{},{}\n", link.from, link.port, link.to,
+        fmt::format("{},{},{},{},{},{:.4f},{},{},{},{},{},{}", link.from, link.port, link.to,
                     link.frames, link.bytes, link.utilisation, link.queue_bytes_max, link.dropped,
                     link.marked, link.pauses, ns_text(link.paused), link.credit_stalls);
+    if (outcome.faults) {
+      text += fmt::format(",{},{},{},{}", link.lost, link.damaged, link.watchdog_trips,
+                          link.watchdog_dropped);
+    }
+    text += "\n";
   }
   return text;
 }

@@ -34,16 +34,22 @@ Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b;
 Result<std::unique_ptr<Run>> Run::prepare(Setup setup) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);
   if (!routes) return routes.error();
-  return std::unique_ptr<Run>(new Run(std::move(setup), std::move(*routes)));
+  std::vector<fabric::Outage>& outages = setup.network.faults.outages;
+  auto recovery = fabric::plan_recovery(setup.topology, setup.routing, setup.recovery, outages);
+  if (!recovery) return recovery.error();
+  outages = recovery->outages;
+  return std::unique_ptr<Run>(new Run(std::move(setup), std::move(*routes), std::move(*recovery)));
 }
 
-Run::Run(Setup setup, fabric::Routes routes)
+Run::Run(Setup setup, fabric::Routes routes, fabric::Recovery recovery)
     : setup_(std::move(setup)),
       routes_(std::move(routes)),
+      recovery_(std::move(recovery)),
       wiring_(setup_.topology),
       network_(setup_.topology, routes_, setup_.network),
       player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()) {
   for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
+  network_.follow(recovery_);
   player_.begin();
 }
 
@@ -135,6 +141,7 @@ Outcome Run::outcome() const {
   gather_flows(outcome);
   gather_links(outcome);
   gather_hosts(outcome);
+  if (setup_.network.faults.any()) gather_faults(outcome);
   if (setup_.player.carries_bytes) outcome.bytes_verified = player_.bytes_verified();
   return outcome;
 }
@@ -223,6 +230,10 @@ void Run::gather_links(Outcome& outcome) const {
       link.pauses = counters.pauses;
       link.paused = Time{counters.paused_ps};
       link.credit_stalls = counters.credit_stalls;
+      link.lost = counters.lost;
+      link.damaged = counters.damaged;
+      link.watchdog_trips = counters.watchdog_trips;
+      link.watchdog_dropped = counters.watchdog_dropped;
       const double seconds = outcome.end.to_seconds();
       const auto rate = static_cast<double>(topology.links[peer.link].bits_per_second);
       if (seconds > 0) link.utilisation = static_cast<double>(link.bytes) * 8 / seconds / rate;
@@ -249,6 +260,22 @@ void Run::gather_hosts(Outcome& outcome) const {
     outcome.retransmitted += counters.transport.retransmitted_packets;
     outcome.timeouts += counters.transport.ack_timeouts;
   }
+}
+
+void Run::gather_faults(Outcome& outcome) const {
+  FaultOutcome& faults = outcome.faults.emplace();
+  const sim::FaultTotals totals = network_.fault_totals();
+  faults.lost = totals.frames;
+  faults.lost_bytes = totals.bytes;
+  faults.unrouted = totals.unrouted;
+  for (const LinkOutcome& link : outcome.links) {
+    faults.damaged += link.damaged;
+    faults.watchdog_trips += link.watchdog_trips;
+    faults.watchdog_dropped += link.watchdog_dropped;
+    if (link.pauses > 0) ++faults.ports_paused;
+  }
+  const Time first = setup_.network.faults.first();
+  if (totals.last_loss > first) faults.recovery = totals.last_loss - first;
 }
 
 }  // namespace tulle::scenario

@@ -42,10 +42,27 @@ struct LinkOutcome {
   std::uint64_t pauses = 0;  // that stopped this direction
   Time paused;
   std::uint64_t credit_stalls = 0;
+  std::uint64_t lost = 0;     // frames, to faults
+  std::uint64_t damaged = 0;  // frames
+  std::uint64_t watchdog_trips = 0;
+  std::uint64_t watchdog_dropped = 0;  // frames
 };
 
 struct Quantiles {
   double min = 0, median = 0, p99 = 0, max = 0;
+};
+
+// What faults came to.
+struct FaultOutcome {
+  std::uint64_t lost = 0;        // frames
+  std::uint64_t lost_bytes = 0;  // with their headers
+  std::uint64_t unrouted = 0;    // of the frames lost, those that had no way left
+  std::uint64_t damaged = 0;     // frames, by bit errors
+  std::uint64_t watchdog_trips = 0;
+  std::uint64_t watchdog_dropped = 0;  // frames
+  std::uint64_t ports_paused = 0;      // that were asked to stop at any time
+  // From the first fault to the last frame that one cost; zero: none was.
+  Time recovery;
 };
 
 struct Outcome {
@@ -79,6 +96,8 @@ struct Outcome {
   std::uint64_t retransmitted = 0;
   std::uint64_t timeouts = 0;
   std::uint64_t buffer_bytes_max = 0;  // held by one switch
+  // None: the scenario has no faults.
+  std::optional<FaultOutcome> faults;
   // Of payloads that are bytes: how many arrived as they were sent. None: they are ghosts.
   std::optional<std::uint64_t> bytes_verified;
 };
@@ -109,7 +128,7 @@ class Run {
   Result<void> check_payloads() const;
 
  private:
-  Run(Setup setup, fabric::Routes routes);
+  Run(Setup setup, fabric::Routes routes, fabric::Recovery recovery);
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
   workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
@@ -120,9 +139,11 @@ class Run {
   void gather_flows(Outcome& outcome) const;
   void gather_links(Outcome& outcome) const;
   void gather_hosts(Outcome& outcome) const;
+  void gather_faults(Outcome& outcome) const;
 
   Setup setup_;
   fabric::Routes routes_;
+  fabric::Recovery recovery_;
   fabric::Wiring wiring_;
   sim::Network network_;
   workload::Player player_;

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "fabric/path_lanes.h"
+#include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "scenario/quantity.h"
@@ -28,8 +29,9 @@ struct Setup {
   fabric::Topology topology;
   fabric::RoutingSettings routing;
   std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
-  sim::NetworkSettings network;
-  workload::Flows flows;  // of one queue pair each
+  sim::NetworkSettings network;                 // its faults' outages are as the scenario has them
+  fabric::RecoverySettings recovery;            // from these
+  workload::Flows flows;                        // of one queue pair each
   // Where each message's flows begin, and their number in all.
   std::vector<std::uint32_t> first_parts;
   workload::PlayerSettings player;
