@@ -5,21 +5,11 @@
 #include <algorithm>
 #include <string>
 
+#include "fabric/built_test.h"
 #include "fabric/random_topology_test.h"
 
 namespace tulle::fabric {
 namespace {
-
-Topology built(Result<Topology> result) {
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? std::move(result.value()) : Topology{};
-}
-
-Routes routes_of(const Topology& t, RoutingKind kind) {
-  auto routes = compute_routes(t, {.kind = kind});
-  EXPECT_TRUE(routes) << routes.error().message;
-  return routes ? std::move(*routes) : Routes{};
-}
 
 DeadlockReport checked(const Topology& t, const Routes& routes, const DeadlockSettings& settings) {
   DeadlockReport report = check_deadlock(t, routes, settings);

@@ -4,19 +4,10 @@
 
 #include <utility>
 
+#include "fabric/built_test.h"
+
 namespace tulle::fabric {
 namespace {
-
-Topology built(Result<Topology> result) {
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? std::move(result.value()) : Topology{};
-}
-
-Routes routes_of(const Topology& t, RoutingKind kind) {
-  auto routes = compute_routes(t, {.kind = kind});
-  EXPECT_TRUE(routes) << routes.error().message;
-  return routes ? std::move(*routes) : Routes{};
-}
 
 // The port by which a switch is linked to another.
 std::uint16_t port_to(const Topology& t, std::uint32_t from, std::uint32_t to) {

@@ -8,21 +8,11 @@
 #include <set>
 #include <string>
 
+#include "fabric/built_test.h"
 #include "fabric/random_topology_test.h"
 
 namespace tulle::fabric {
 namespace {
-
-Topology built(Result<Topology> result) {
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? std::move(result.value()) : Topology{};
-}
-
-Routes routed(const Topology& t, RoutingKind kind) {
-  auto result = compute_routes(t, {.kind = kind});
-  EXPECT_TRUE(result) << result.error().message;
-  return std::move(result.value());
-}
 
 constexpr std::uint32_t far = 0xFFFF'FFFF;
 
@@ -78,7 +68,7 @@ std::uint32_t longest_route(const Topology& t, const Wiring& wiring, const Route
 }
 
 void expect_all_reached(const Topology& t, RoutingKind kind) {
-  const Routes routes = routed(t, kind);
+  const Routes routes = routes_of(t, kind);
   const Wiring wiring(t);
   for (std::uint32_t host = 0; host < t.hosts; ++host) longest_route(t, wiring, routes, host);
 }
@@ -114,7 +104,7 @@ TEST(Routing, ShortestOnEveryShape) {
         built(fat_tree({.k = 4})), built(fat_tree({.k = 8, .hosts_per_edge = 5})),
         built(rail_optimised({.servers = 6, .rails = 4, .servers_per_group = 2, .spines = 3})),
         built(dragonfly({})), built(torus({.size = {5, 4}})), built(torus({.size = {3, 4, 2}}))}) {
-    expect_shortest(t, routed(t, RoutingKind::shortest));
+    expect_shortest(t, routes_of(t, RoutingKind::shortest));
   }
 }
 
@@ -122,21 +112,21 @@ TEST(Routing, ShortestOnRandomGraphs) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Topology t = random_topology(seed);
-    expect_shortest(t, routed(t, RoutingKind::shortest));
+    expect_shortest(t, routes_of(t, RoutingKind::shortest));
   }
 }
 
 TEST(Routing, ManyPortsASwitch) {
   // More than one word of bits.
   const Topology t = built(leaf_spine({.leaves = 2, .spines = 130, .hosts_per_leaf = 70}));
-  expect_shortest(t, routed(t, RoutingKind::shortest));
-  EXPECT_EQ(routed(t, RoutingKind::shortest).candidates(t.hosts, 139).size(), 130u);
+  expect_shortest(t, routes_of(t, RoutingKind::shortest));
+  EXPECT_EQ(routes_of(t, RoutingKind::shortest).candidates(t.hosts, 139).size(), 130u);
 }
 
 TEST(Routing, FatTreeHasAllItsPaths) {
   const Topology t = built(fat_tree({.k = 8}));
   for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down}) {
-    const Routes routes = routed(t, kind);
+    const Routes routes = routes_of(t, kind);
     const std::uint32_t edge = t.hosts, aggregation = edge + 32, core = aggregation + 32;
     EXPECT_EQ(routes.candidates(edge, 127).size(), 4u);
     EXPECT_EQ(routes.candidates(edge, 4).size(), 4u);  // same pod
@@ -224,7 +214,7 @@ TEST(Routing, FatTreeShiftsHaveNoContention) {
   for (const Topology& t :
        {built(fat_tree({.k = 4})), built(fat_tree({.k = 8})),
         built(leaf_spine({.leaves = 4, .spines = 4, .hosts_per_leaf = 8, .links_per_pair = 2}))}) {
-    const Routes routes = routed(t, RoutingKind::fat_tree);
+    const Routes routes = routes_of(t, RoutingKind::fat_tree);
     for (std::uint32_t n = 1; n < t.hosts; ++n) {
       for (const std::uint32_t path : {0u, 1u, 5u}) {
         EXPECT_EQ(shift_contention(t, routes, n, path), 1u) << n << " path " << path;
@@ -236,7 +226,7 @@ TEST(Routing, FatTreeShiftsHaveNoContention) {
 
 TEST(Routing, FatTreeOversubscribedSharesEvenly) {
   const Topology t = built(fat_tree({.k = 4, .hosts_per_edge = 4}));
-  const Routes routes = routed(t, RoutingKind::fat_tree);
+  const Routes routes = routes_of(t, RoutingKind::fat_tree);
   for (std::uint32_t n = 1; n < t.hosts; ++n) EXPECT_LE(shift_contention(t, routes, n, 0), 2u);
 }
 
@@ -255,7 +245,7 @@ TEST(Routing, PathsToOneHostTakeDifferentLinks) {
   const Topology t = built(fat_tree({.k = 8}));
   const Wiring wiring(t);
   for (const auto kind : {RoutingKind::fat_tree, RoutingKind::shortest, RoutingKind::up_down}) {
-    const Routes routes = routed(t, kind);
+    const Routes routes = routes_of(t, kind);
     std::set<std::uint32_t> cores;
     for (std::uint32_t path = 0; path < 16; ++path) {
       std::uint32_t node = wiring.peer(0, 0).node;
@@ -266,7 +256,7 @@ TEST(Routing, PathsToOneHostTakeDifferentLinks) {
     }
     EXPECT_EQ(cores.size(), 16u);
   }
-  const auto table = routed(t, RoutingKind::fat_tree).forwarding_table(t.hosts, 2);
+  const auto table = routes_of(t, RoutingKind::fat_tree).forwarding_table(t.hosts, 2);
   ASSERT_EQ(table.size(), 128u * 4);
   EXPECT_EQ(table[2], 0u);  // a host of its own, whichever path
   EXPECT_EQ(std::set<std::uint16_t>(table.begin() + 4 * 127, table.end()),
@@ -276,7 +266,7 @@ TEST(Routing, PathsToOneHostTakeDifferentLinks) {
 TEST(Routing, ForwardingTablesShareUplinksEvenly) {
   const Topology t =
       built(rail_optimised({.servers = 16, .rails = 8, .servers_per_group = 8, .spines = 4}));
-  const Routes routes = routed(t, RoutingKind::shortest);
+  const Routes routes = routes_of(t, RoutingKind::shortest);
   std::vector<std::uint32_t> used(t.ports[t.hosts]);
   for (const std::uint16_t port : routes.forwarding_table(t.hosts)) ++used[port];
   for (std::uint32_t port = 0; port < 8; ++port) EXPECT_EQ(used[port], 1u);
@@ -286,7 +276,7 @@ TEST(Routing, ForwardingTablesShareUplinksEvenly) {
 TEST(Routing, DimensionOrderedFinishesADimensionBeforeTheNext) {
   for (const Topology& t : {built(torus({.size = {5, 4}, .hosts_per_switch = 2})),
                             built(torus({.size = {4, 3, 2}})), built(torus({.size = {6}}))}) {
-    const Routes routes = routed(t, RoutingKind::dimension_ordered);
+    const Routes routes = routes_of(t, RoutingKind::dimension_ordered);
     const Wiring wiring(t);
     const auto size = std::get<TorusShape>(t.shape).size;
     const auto at = [&](std::uint32_t node) {
@@ -319,7 +309,7 @@ TEST(Routing, DimensionOrderedFinishesADimensionBeforeTheNext) {
 
 TEST(Routing, DimensionOrderedTakesBothWaysWhereTheyAreEqual) {
   const Topology ring = built(torus({.size = {6}}));
-  const Routes routes = routed(ring, RoutingKind::dimension_ordered);
+  const Routes routes = routes_of(ring, RoutingKind::dimension_ordered);
   EXPECT_EQ(routes.candidates(ring.hosts, 2).size(), 1u);
   EXPECT_EQ(routes.candidates(ring.hosts, 3).size(), 2u);
 }
@@ -327,7 +317,7 @@ TEST(Routing, DimensionOrderedTakesBothWaysWhereTheyAreEqual) {
 TEST(Routing, DragonflyTakesOneGlobalLink) {
   for (const std::uint32_t groups : {0u, 4u, 2u}) {
     const Topology t = built(dragonfly({.groups = groups}));
-    const Routes routes = routed(t, RoutingKind::dragonfly_minimal);
+    const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
     const Wiring wiring(t);
     const auto group = [&](std::uint32_t node) { return (node - t.hosts) / 4; };
     for (std::uint32_t host = 0; host < t.hosts; ++host) {
@@ -351,7 +341,7 @@ TEST(Routing, DragonflyTakesOneGlobalLink) {
 TEST(Routing, TwoHostsWithoutASwitchNeedNoRoutes) {
   const Topology t = built(from_csv("a,b,gbps,delay_ns\n0,1,100,1000\n", "t.csv"));
   for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down, RoutingKind::fat_tree}) {
-    EXPECT_EQ(routed(t, kind).leaves(), 0u);
+    EXPECT_EQ(routes_of(t, kind).leaves(), 0u);
   }
 }
 
@@ -399,7 +389,7 @@ TEST(Routing, LargeFatTreeIsSetUpQuicklyAndSmall) {
   EXPECT_EQ(t.links.size(), 24'576u);
   for (const auto kind : {RoutingKind::shortest, RoutingKind::up_down, RoutingKind::fat_tree}) {
     const auto before = std::chrono::steady_clock::now();
-    const Routes routes = routed(t, kind);
+    const Routes routes = routes_of(t, kind);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - before;
     RecordProperty(std::string(to_string(kind)) + "_ms", std::to_string(seconds.count() * 1e3));
     EXPECT_LT(routes.bytes(), 5'000'000u);

@@ -6,13 +6,10 @@
 #include <set>
 #include <string>
 
+#include "fabric/built_test.h"
+
 namespace tulle::fabric {
 namespace {
-
-Topology built(Result<Topology> result) {
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? std::move(result.value()) : Topology{};
-}
 
 std::string error_of(Result<Topology> result) {
   EXPECT_FALSE(result);

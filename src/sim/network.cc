@@ -685,10 +685,15 @@ void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
 
 // A host's memory for what comes in is free again at once; the other end is told now and then.
 void Network::take_in(Host& host, const Frame& frame) {
+  host.receivers[frame.service_class].received(frame.buffer_bytes);
+  free_memory(host, frame);
+}
+
+void Network::free_memory(Host& host, const Frame& frame) const {
   fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
-  receiver.received(frame.buffer_bytes);
   receiver.released(frame.buffer_bytes);
-  if (receiver.is_worth_telling(receiver.free_blocks())) {
+  if (receiver.is_worth_telling(settings_.switches.lane_buffer_bytes /
+                                fabric::credit_block_bytes)) {
     host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
   }
 }

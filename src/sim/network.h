@@ -312,7 +312,8 @@ class Network {
   bool has_more(std::uint32_t node, std::uint16_t port) const;
   void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
   void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
-  static void take_in(Host& host, const fabric::Frame& frame);
+  void take_in(Host& host, const fabric::Frame& frame);
+  void free_memory(Host& host, const fabric::Frame& frame) const;
   std::uint32_t levels_held_back(const Host& host) const;
   std::uint32_t lanes_of(std::uint32_t levels) const;
   void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);

@@ -311,14 +311,7 @@ void Network::take_in_next(std::uint32_t number) {
   const FrameRef ref = host.intake->pop(frames_);
   const Frame& frame = frames_[ref];
   hand_over(number, ref);
-  if (settings_.switches.flow_control == FlowControl::credits) {
-    fabric::CreditReceiver& receiver = host.receivers[frame.service_class];
-    receiver.released(frame.buffer_bytes);
-    const std::uint32_t blocks = settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes;
-    if (receiver.is_worth_telling(blocks)) {
-      host.untold = static_cast<std::uint8_t>(host.untold | 1u << frame.service_class);
-    }
-  }
+  if (settings_.switches.flow_control == FlowControl::credits) free_memory(host, frame);
   frames_.give(ref);
 }
 

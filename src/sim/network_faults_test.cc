@@ -12,17 +12,6 @@ namespace {
 constexpr std::int64_t gbps = 1'000'000'000;
 constexpr Time us(std::int64_t n) { return Time::microseconds(n); }
 
-NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
-  NetworkSettings settings;
-  settings.link_layer = layer;
-  settings.switches.flow_control =
-      layer == LinkLayer::ethernet ? fabric::FlowControl::pfc : fabric::FlowControl::credits;
-  settings.switches.headroom_bytes = 200'000;
-  settings.host.congestion.window.enabled = false;
-  settings.host.congestion.packets_per_ack_request = 1;
-  return settings;
-}
-
 std::uint32_t link_between(const fabric::Topology& topology, std::uint32_t a, std::uint32_t b) {
   for (std::uint32_t i = 0; i < topology.links.size(); ++i) {
     const fabric::Link& link = topology.links[i];

@@ -19,17 +19,6 @@ namespace {
 
 constexpr std::int64_t gbps = 1'000'000'000;
 
-NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
-  NetworkSettings settings;
-  settings.link_layer = layer;
-  settings.switches.flow_control =
-      layer == LinkLayer::ethernet ? fabric::FlowControl::pfc : fabric::FlowControl::credits;
-  settings.switches.headroom_bytes = 200'000;
-  settings.host.congestion.window.enabled = false;
-  settings.host.congestion.packets_per_ack_request = 1;
-  return settings;
-}
-
 // Host 0, a chain of switches, host 1.
 fabric::Topology chain(std::uint32_t switches, std::int64_t bits_per_second, Time delay) {
   std::string text = "a,b,gbps,delay_ns\n";

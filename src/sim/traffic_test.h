@@ -203,6 +203,18 @@ class Traffic {
   std::vector<Planned> planned_;
 };
 
+// No congestion control, every packet acknowledged.
+inline NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
+  NetworkSettings settings;
+  settings.link_layer = layer;
+  settings.switches.flow_control =
+      layer == LinkLayer::ethernet ? fabric::FlowControl::pfc : fabric::FlowControl::credits;
+  settings.switches.headroom_bytes = 200'000;
+  settings.host.congestion.window.enabled = false;
+  settings.host.congestion.packets_per_ack_request = 1;
+  return settings;
+}
+
 inline fabric::Topology must(Result<fabric::Topology> topology) {
   TULLE_CHECK(static_cast<bool>(topology));
   return std::move(*topology);
