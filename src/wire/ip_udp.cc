@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "base/check.h"
+#include "wire/internet_checksum.h"
 #include "wire/ipv4.h"
 #include "wire/ipv6.h"
 #include "wire/udp.h"
@@ -34,29 +35,6 @@ Ipv4 ipv4_without_checksum(const IpUdp& headers, std::size_t udp_payload_bytes) 
   ip.destination = headers.destination.ipv4();
   return ip;
 }
-
-// RFC 1071: the ones' complement of the ones' complement sum of 16-bit words.
-class InternetChecksum {
- public:
-  void add(std::uint16_t word) { sum_ += word; }
-  // Bytes that go on where the last call ended, be that amid a word.
-  void add(std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) {
-      const auto value = std::to_integer<std::uint64_t>(byte);
-      sum_ += odd_ ? value : value << 8;
-      odd_ = !odd_;
-    }
-  }
-  std::uint16_t value() const {
-    std::uint64_t sum = sum_;
-    while (sum > all_ones) sum = (sum & all_ones) + (sum >> 16);
-    return static_cast<std::uint16_t>(~sum);
-  }
-
- private:
-  std::uint64_t sum_ = 0;
-  bool odd_ = false;
-};
 
 std::uint16_t header_checksum(const Ipv4& ip) {
   InternetChecksum checksum;

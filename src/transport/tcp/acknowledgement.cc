@@ -1,0 +1,216 @@
+// What a connection learns from what comes back, and from nothing coming back: RFC 8985's detection
+// of losses, RFC 6298's time-out, and what the window does then.
+
+#include <algorithm>
+
+#include "transport/tcp/connection.h"
+
+namespace tulle::transport::tcp {
+
+using State = SentSegment::State;
+
+void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool has_payload) {
+  const std::int32_t ahead = header.acknowledgement.distance_from(sequence_of(acknowledged_));
+  // Older than what is known, or of what was never sent.
+  if (ahead < 0 || acknowledged_ + static_cast<std::uint32_t>(ahead) > sent_end_) return;
+  const Offset end = acknowledged_ + static_cast<std::uint32_t>(ahead);
+  const std::uint64_t was_flying = segments_.flying_bytes();
+  // RFC 7661 §4.1 and Linux: a window that was not used does not grow; in slow start half of it is
+  // enough.
+  const bool limited = congestion_.in_slow_start()
+                           ? 2 * was_flying > congestion_.window_bytes()
+                           : was_flying + settings_.mss_bytes > congestion_.window_bytes();
+  update_window(header, end);
+  const std::uint64_t in_order = mark_acknowledged(now, end);
+  const std::uint64_t delivered = in_order + mark_selectively(now, header, end);
+  if (segments_.empty()) timeouts_in_row_ = 0;  // somebody answers, be it that there is no room
+  if (delivered > 0) {
+    timeouts_in_row_ = 0;
+    probed_ = false;
+    probe_due_ = false;
+  }
+  const bool listens = settings_.congestion_control == CongestionControl::dctcp || settings_.ecn;
+  if (listens) {
+    congestion_.observe(in_order, header.ece, end, sent_end_);
+    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, and not beside a loss's.
+    if (header.ece && recovery_ == Recovery::none && acknowledged_ >= cut_end_ &&
+        (in_order > 0 || !has_payload)) {
+      congestion_.marked();
+      cut_end_ = sent_end_;
+      cut_told_ = false;
+    }
+  }
+  if (recovery_ != Recovery::none && acknowledged_ >= recovery_end_) recovery_ = Recovery::none;
+  detect_losses(now);
+  if (in_order > 0 && recovery_ != Recovery::fast && acknowledged_ >= cut_end_) {
+    congestion_.acknowledged(now, round_trip_.smoothed(), in_order,
+                             limited || recovery_ == Recovery::timeout);
+  }
+  if (delivered > 0 || segments_.empty()) set_timers(now);
+}
+
+// RFC 9293 §3.10.7.4 keeps to the newest segment's; as the right edge only moves on here, the
+// farthest is the newest.
+void Connection::update_window(const wire::Tcp& header, Offset end) {
+  window_end_ = std::max(window_end_, end + (std::uint64_t{header.window} << window_shift_));
+}
+
+// Bytes that are acknowledged in order now, and were not before.
+std::uint64_t Connection::mark_acknowledged(Time now, Offset end) {
+  const std::uint64_t bytes = end - acknowledged_;
+  acknowledged_ = end;
+  while (!segments_.empty() && segments_.front().end() <= end) {
+    if (segments_.front().state != State::delivered) learn(now, segments_.front());
+    segments_.pop();
+  }
+  return bytes;
+}
+
+// RFC 2018: bytes that have come early, and were not known to.
+std::uint64_t Connection::mark_selectively(Time now, const wire::Tcp& header, Offset end) {
+  std::uint64_t bytes = 0;
+  for (const wire::Tcp::Block& block : header.sack()) {
+    const std::int64_t first = block.first.distance_from(sequence_of(end));
+    const std::int64_t last = block.end.distance_from(sequence_of(end));
+    if (first < 0 || last <= first || end + static_cast<std::uint64_t>(last) > sent_end_) continue;
+    const Offset block_first = end + static_cast<std::uint64_t>(first);
+    const Offset block_end = end + static_cast<std::uint64_t>(last);
+    for (std::uint32_t i = segments_.find(block_first); i < segments_.size(); ++i) {
+      const SentSegment& segment = segments_[i];
+      if (segment.end() > block_end) break;
+      if (segment.offset < block_first || segment.state == State::delivered) continue;
+      learn(now, segment);
+      bytes += segment.bytes;
+      segments_.set(i, State::delivered);
+    }
+  }
+  return bytes;
+}
+
+// A segment was delivered. RFC 8985 §6.2 steps 1 to 3, and RFC 6298's sample (Karn: not of what was
+// sent twice).
+void Connection::learn(Time now, const SentSegment& segment) {
+  const Time round_trip = now - segment.sent_at;
+  if (!segment.again) {
+    round_trip_.sample(round_trip);
+    if (segment.end() < selective_end_) rack_.reordering_seen = true;
+  }
+  selective_end_ = std::max(selective_end_, segment.end());
+  // It may be the first of the two that came.
+  if (segment.again && round_trip < round_trip_.least()) return;
+  const bool later = segment.sent_at > rack_.sent_at ||
+                     (segment.sent_at == rack_.sent_at && segment.end() > rack_.end);
+  if (!later) return;
+  rack_.sent_at = segment.sent_at;
+  rack_.end = segment.end();
+  rack_.round_trip = round_trip;
+}
+
+// RFC 8985 §6.2 steps 4 and 5: what was sent before a segment that was delivered, by more than what
+// reordering may take, is lost.
+void Connection::detect_losses(Time now) {
+  reordering_at_ = Time::never();
+  if (rack_.end == 0 || segments_.empty()) return;
+  constexpr std::uint32_t duplicates = 3;  // DupThresh
+  const bool at_once = !rack_.reordering_seen &&
+                       (recovery_ != Recovery::none || segments_.delivered() >= duplicates);
+  const Time tolerance =
+      at_once ? Time::zero() : std::min(Time{round_trip_.least().ps / 4}, round_trip_.smoothed());
+  bool found = false;
+  for (std::uint32_t i = 0; i < segments_.size() && segments_[i].offset < selective_end_; ++i) {
+    const SentSegment& segment = segments_[i];
+    if (segment.state != State::flying) continue;
+    const bool before = segment.sent_at < rack_.sent_at ||
+                        (segment.sent_at == rack_.sent_at && segment.end() < rack_.end);
+    if (!before) continue;
+    const Time lost_at = segment.sent_at + rack_.round_trip + tolerance;
+    if (lost_at <= now) {
+      segments_.set(i, State::lost);
+      found = true;
+    } else {
+      reordering_at_ = std::min(reordering_at_, lost_at);
+    }
+  }
+  if (found) enter_recovery(now);
+}
+
+void Connection::enter_recovery(Time) {
+  probe_at_ = Time::never();
+  if (recovery_ != Recovery::none) return;
+  recovery_ = Recovery::fast;
+  recovery_end_ = sent_end_;
+  send_one_lost_ = true;
+  if (acknowledged_ >= cut_end_) {
+    congestion_.lost();
+    cut_told_ = false;
+  }
+  ++counters_.fast_recoveries;
+}
+
+Time Connection::probe_timeout() const {
+  // RFC 8985 §7.2.
+  if (!round_trip_.measured()) return Time::seconds(1);
+  Time time = round_trip_.smoothed() * 2;
+  if (segments_.size() == 1) time += settings_.acknowledgement_delay;
+  return time;
+}
+
+void Connection::set_timers(Time now) {
+  timeout_at_ = probe_at_ = window_probe_at_ = Time::never();
+  if (!segments_.empty()) {
+    timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);  // RFC 6298 §5.3
+    if (settings_.tail_loss_probe && !probed_ && recovery_ == Recovery::none &&
+        segments_.delivered() == 0) {
+      probe_at_ = now + probe_timeout();
+    }
+  } else if (next_bytes() > 0 && sent_end_ + next_bytes() > window_end_) {
+    window_probe_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
+  }
+}
+
+Time Connection::next_deadline() const {
+  if (failed_) return Time::never();
+  return std::min(
+      {timeout_at_, probe_at_, reordering_at_, window_probe_at_, receiver_.next_deadline()});
+}
+
+void Connection::handle_deadline(Time now) {
+  if (failed_) return;
+  receiver_.handle_deadline(now);
+  if (reordering_at_ <= now) detect_losses(now);
+  if (window_probe_at_ <= now) {
+    window_probe_due_ = true;
+    window_probe_at_ = now + round_trip_.timeout(settings_, ++timeouts_in_row_);
+    if (timeouts_in_row_ > settings_.retries_max) failed_ = true;
+  }
+  if (timeout_at_ <= now) return handle_timeout(now);
+  if (probe_at_ <= now) {
+    probe_at_ = Time::never();
+    probed_ = probe_due_ = true;
+    // RFC 8985 §7.3: the time-out counts anew.
+    timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
+  }
+}
+
+// RFC 6298 §5.4 to §5.6; RFC 6675 §5.1: all that was not delivered is taken for lost. What came
+// early is not given up by receivers here, so it stays known.
+void Connection::handle_timeout(Time now) {
+  ++counters_.ack_timeouts;
+  if (++timeouts_in_row_ > settings_.retries_max) {
+    failed_ = true;
+    return;
+  }
+  for (std::uint32_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].state == State::flying) segments_.set(i, State::lost);
+  }
+  congestion_.timed_out(timeouts_in_row_ > 1);
+  recovery_ = Recovery::timeout;
+  recovery_end_ = sent_end_;
+  send_one_lost_ = false;
+  probed_ = true;  // the time-out is the last resort already
+  probe_due_ = false;
+  probe_at_ = reordering_at_ = Time::never();
+  timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
+}
+
+}  // namespace tulle::transport::tcp

@@ -1,0 +1,59 @@
+#pragma once
+
+// A first-in first-out queue that doubles its memory when it is full: it settles at the most that a
+// connection ever had under way, so that a packet costs no allocation.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tulle::transport::tcp {
+
+template <typename T>
+class GrowingRing {
+ public:
+  bool empty() const { return size_ == 0; }
+  std::uint32_t size() const { return size_; }
+  // The i-th oldest.
+  T& operator[](std::uint32_t i) {
+    TULLE_CHECK(i < size_);
+    return entries_[(head_ + i) & (capacity_ - 1)];
+  }
+  const T& operator[](std::uint32_t i) const {
+    TULLE_CHECK(i < size_);
+    return entries_[(head_ + i) & (capacity_ - 1)];
+  }
+  T& front() { return (*this)[0]; }
+  const T& front() const { return (*this)[0]; }
+  T& back() { return (*this)[size_ - 1]; }
+  const T& back() const { return (*this)[size_ - 1]; }
+  T& push(T value) {
+    if (size_ == capacity_) grow();
+    ++size_;
+    return back() = std::move(value);
+  }
+  void pop() {
+    TULLE_CHECK(!empty());
+    head_ = (head_ + 1) & (capacity_ - 1);
+    --size_;
+  }
+
+ private:
+  void grow() {
+    const std::uint32_t capacity = capacity_ == 0 ? 16 : 2 * capacity_;
+    auto entries = std::make_unique<T[]>(capacity);
+    for (std::uint32_t i = 0; i < size_; ++i) entries[i] = std::move((*this)[i]);
+    entries_ = std::move(entries);
+    capacity_ = capacity;
+    head_ = 0;
+  }
+
+  std::unique_ptr<T[]> entries_;
+  std::uint32_t capacity_ = 0;  // a power of two
+  std::uint32_t head_ = 0;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace tulle::transport::tcp
