@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint8_t ecn_mask = 3;  // RFC 3168, of the traffic class
 constexpr std::uint8_t congestion_experienced = 3;
+constexpr std::uint8_t ecn_capable = 2;
 
 }  // namespace
 
@@ -22,6 +23,7 @@ Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
   environment_.congestion = configuration.congestion;
   environment_.recovery = configuration.recovery;
+  environment_.tcp = configuration.tcp;
   TULLE_CHECK(configuration.recovery.kind != transport::Recovery::selective_repeat ||
               configuration.recovery.window_packets > 0);
   if (configuration.recovery.window_packets > 0) {
@@ -83,6 +85,47 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   watch_deadline(*qp);
 }
 
+void Adapter::handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
+                             const wire::IpUdp& ip) {
+  const auto found =
+      streams_.find(stream_key(header.destination_port, header.source_port, ip.source));
+  if (found == streams_.end() || found->second->attributes().address.destination != ip.source) {
+    ++counters_.unknown_queue_pair;
+    return;
+  }
+  QueuePair& qp = *found->second;
+  qp.handle_segment(now, header, payload, ip);
+  schedule(qp);
+  watch_deadline(qp);
+}
+
+// What tells the connections of one host apart: the peer's address and both ports.
+std::uint64_t Adapter::stream_key(std::uint16_t local_port, std::uint16_t peer_port,
+                                  const Gid& peer) {
+  std::uint32_t address = 0;
+  for (std::size_t i = 0; i < peer.bytes.size(); ++i) {
+    address ^= std::uint32_t{peer.bytes[i]} << (8 * (3 - i % 4));
+  }
+  return std::uint64_t{address} << 32 | std::uint32_t{local_port} << 16 | peer_port;
+}
+
+std::uint64_t Adapter::stream_key(QpNumber local, QpNumber peer, const Gid& address) {
+  const auto ends = transport::tcp::endpoints_of(local, peer);
+  return stream_key(ends.local_port, ends.peer_port, address);
+}
+
+VerbsStatus Adapter::connect_stream(QueuePair& qp, QpNumber peer, const Gid& address) {
+  const bool free = streams_.try_emplace(stream_key(qp.number, peer, address), &qp).second;
+  return free ? VerbsStatus::ok : VerbsStatus::busy;
+}
+
+void Adapter::disconnect_stream(const QueuePair& qp) {
+  const transport::QueuePairAttributes& attributes = qp.attributes();
+  const auto found = streams_.find(
+      stream_key(qp.number, attributes.destination_qp, attributes.address.destination));
+  if (found != streams_.end() && found->second == &qp) streams_.erase(found);
+}
+
 void Adapter::handle_congestion_notification(Time now, const wire::Packet& packet) {
   ++counters_.congestion_notifications;
   QueuePair* qp = find_qp(packet.destination_qp);
@@ -117,7 +160,8 @@ bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
   }
   address(qp, out);
   ++counters_.packets_sent;
-  counters_.bytes_sent += out.udp_payload_bytes();
+  counters_.bytes_sent +=
+      out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
   watch_deadline(qp);
   const bool turn_ends =
       ++hot_.turn_packets >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
@@ -135,6 +179,7 @@ bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   if ((held_back_levels >> level & 1) != 0) return false;
   QueuePair& qp = *hot_.notifying.first;
   forget_notification(qp);
+  out.headers = Datagram::Headers::bth;
   qp.emit_notification(out);
   address(qp, out);
   out.ip.traffic_class = static_cast<std::uint8_t>(out.ip.traffic_class & ~ecn_mask);
@@ -172,6 +217,13 @@ void Adapter::address(const QueuePair& qp, Datagram& out) const {
   out.ip.traffic_class = path.traffic_class;
   out.ip.hop_limit = path.hop_limit;
   out.ip.flow_label = path.flow_label;
+  if (out.headers == Datagram::Headers::tcp) [[unlikely]] {
+    out.ip.source_port = out.tcp.source_port;
+    out.ip.destination_port = out.tcp.destination_port;
+    out.ip.traffic_class = static_cast<std::uint8_t>((path.traffic_class & ~ecn_mask) |
+                                                     (out.ecn_capable ? ecn_capable : 0));
+    return;
+  }
   out.ip.source_port = link::source_port(path.flow_label, qp.number, out.packet.destination_qp);
 }
 
@@ -258,7 +310,11 @@ VerbsStatus Adapter::post_send(QueuePair& qp, Time, const verbs::SendRequest& re
 }
 
 VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& request) {
-  return qp.post_receive(request);
+  const VerbsStatus status = qp.post_receive(request);
+  // What a socket held has been read: there may be a window to tell.
+  if (qp.type() == verbs::QpType::stream) [[unlikely]]
+    schedule(qp);
+  return status;
 }
 
 VerbsStatus Adapter::post_receive(verbs::SharedReceiveQueue& srq,

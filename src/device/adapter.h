@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/id_map.h"
@@ -52,6 +53,7 @@ struct Configuration {
   Limits limits;
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
+  transport::tcp::Settings tcp;
   // Packets that one queue pair may send before the next has its turn: what one segmented call to
   // the kernel holds.
   std::uint32_t packets_per_turn = 16;
@@ -61,7 +63,7 @@ struct Configuration {
 struct Counters {
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;                                     // UDP payload
+  std::uint64_t bytes_sent = 0;                                     // UDP payload, or TCP segments
   std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
@@ -78,6 +80,10 @@ struct Datagram : transport::OutgoingPacket {
   std::uint8_t service_level = 0;
   link::Frame frame;  // by finish_frame
 
+  // TCP's header and payload, where that is what it holds.
+  std::uint32_t segment_bytes() const {
+    return static_cast<std::uint32_t>(wire::header_bytes(tcp)) + payload_bytes;
+  }
   // BTH … ICRC.
   std::uint32_t udp_payload_bytes() const {
     return static_cast<std::uint32_t>(wire::header_bytes(packet.opcode) + payload_bytes +
@@ -179,6 +185,9 @@ class Adapter {
   // simulated network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                      const wire::IpUdp& ip);
+  // The same for a TCP segment, whose checksum was right.
+  void handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
+                      const wire::IpUdp& ip);
   // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and
   // computes the ICRC, when the driver knows the source port and the `identification` that the
   // kernel will write into the IPv4 header (k for the k-th segment of one call).
@@ -229,6 +238,11 @@ class Adapter {
     const auto* line = reinterpret_cast<const std::byte*>(&object);
     for (std::size_t at = 0; at < sizeof(T); at += 64) tulle::prefetch(line + at);
   }
+  static std::uint64_t stream_key(std::uint16_t local_port, std::uint16_t peer_port,
+                                  const Gid& peer);
+  static std::uint64_t stream_key(QpNumber local, QpNumber peer, const Gid& address);
+  verbs::VerbsStatus connect_stream(transport::QueuePair& qp, QpNumber peer, const Gid& address);
+  void disconnect_stream(const transport::QueuePair& qp);
   void schedule(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
@@ -276,6 +290,8 @@ class Adapter {
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
   std::uint32_t next_qp_offset_ = 0;
+  // Those of connected streams, by the peer's address and both ports.
+  std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;
 };
 
 }  // namespace tulle::device

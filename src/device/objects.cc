@@ -194,6 +194,10 @@ VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
   if (init.pd == nullptr || init.send_cq == nullptr || init.receive_cq == nullptr) {
     return VerbsStatus::invalid_argument;
   }
+  // A stream's reads are its own.
+  if (init.type == verbs::QpType::stream && init.srq != nullptr) {
+    return VerbsStatus::invalid_argument;
+  }
   const bool fits = init.send_work_requests <= limits.work_requests &&
                     init.receive_work_requests <= limits.work_requests &&
                     init.send_sges <= limits.sges && init.receive_sges <= limits.sges &&
@@ -252,7 +256,21 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
                             const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask) {
   if (const VerbsStatus status = check(attributes, mask); status != VerbsStatus::ok) return status;
+  const bool is_stream = qp.type() == verbs::QpType::stream;
+  const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
+  if (connects) [[unlikely]] {
+    const VerbsStatus taken =
+        connect_stream(qp, attributes.destination_qp, attributes.address.destination);
+    if (taken != VerbsStatus::ok) return taken;
+  }
+  const bool resets = mask.has(QpAttribute::state) && attributes.state == verbs::QpState::reset;
+  if (is_stream && resets) [[unlikely]]
+    disconnect_stream(qp);
   const VerbsStatus status = qp.modify(now, attributes, mask);
+  if (connects && status != VerbsStatus::ok) [[unlikely]] {
+    streams_.erase(
+        stream_key(qp.number, attributes.destination_qp, attributes.address.destination));
+  }
   if (status == VerbsStatus::ok) schedule(qp);
   return status;
 }
@@ -260,6 +278,8 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
 VerbsStatus Adapter::destroy(QueuePair* qp) {
   unschedule(*qp);
   forget_notification(*qp);
+  if (qp->type() == verbs::QpType::stream) [[unlikely]]
+    disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
   qp->init.send_cq->forget(qp->number);
   qp->init.receive_cq->forget(qp->number);

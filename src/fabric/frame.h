@@ -16,6 +16,9 @@
 
 namespace tulle::fabric {
 
+// What a frame's header bytes are.
+enum class FrameHeaders : std::uint8_t { bth, tcp };
+
 using FrameRef = std::uint32_t;  // a frame's place in its pool
 inline constexpr FrameRef no_frame = 0xFFFF'FFFF;
 
@@ -24,7 +27,8 @@ inline constexpr std::uint32_t classes = 8;  // PFC priorities (IEEE 802.1Q), or
 // One cache line: a frame is touched by every switch on its way,
 // and no two by one of them in a row.
 struct alignas(64) Frame {
-  static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH; no XRC yet
+  static constexpr std::size_t header_bytes_max = 40;  // BTH and AtomicETH, no XRC yet; TCP and
+                                                       // two blocks of SACK
 
   FrameRef next = no_frame;       // behind it in a queue
   std::uint32_t source : 24 = 0;  // hosts: no more than 10.0.0.0/8 has addresses
@@ -40,9 +44,11 @@ struct alignas(64) Frame {
   std::uint8_t service_class : 4 = 0;  // on a link: its priority, or virtual lane
   std::uint8_t service_level : 4 = 0;  // InfiniBand's, end to end
   std::uint8_t traffic_class = 0;      // DSCP << 2 | ECN
-  std::uint8_t header_bytes = 0;
+  std::uint8_t header_bytes : 6 = 0;
+  std::uint8_t headers : 2 = 0;  // FrameHeaders
   std::array<std::byte, header_bytes_max> header;
 
+  bool is_tcp() const { return headers == static_cast<std::uint8_t>(FrameHeaders::tcp); }
   std::uint32_t link_bytes() const { return std::uint32_t{buffer_bytes} + gap_bytes; }
   // Of what equal-cost paths are chosen by: the addresses and ports of its flow.
   std::uint32_t flow_hash() const {

@@ -21,6 +21,9 @@ struct Overhead {
 // RoCE v2 over IPv4: Ethernet's header 14 and FCS 4, preamble 8 and gap 12 (IEEE 802.3), IPv4 20,
 // UDP 8.
 inline constexpr Overhead roce_v2_overhead{14 + 4 + 20 + 8, 8 + 12, 64};
+// TCP over IPv4: the same without UDP and ICRC; what is counted as the packet is TCP's header and
+// payload.
+inline constexpr Overhead tcp_overhead{14 + 4 + 20, 8 + 12, 64};
 // LRH 8 and VCRC 2 (IBTA 7.7, 7.8), and two symbols that delimit a packet (IBTA volume 2, 5.3).
 inline constexpr Overhead infiniband_overhead{8 + 2, 2, 0};
 

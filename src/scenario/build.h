@@ -22,6 +22,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
+// host.transport and [host.tcp]; what else they need of the fabric, when that is there.
+void read_transport(TableReader& host, Setup& setup);
+void check_transport(TableReader& host, Setup& setup);
+
 // The part of [host] about losses, for a fabric that is there.
 void read_recovery(TableReader& host, Setup& setup);
 

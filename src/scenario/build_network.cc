@@ -78,7 +78,7 @@ void read_ecn(TableReader table, Setup& setup) {
   ecn.least_bytes = bytes(table, "kmin", static_cast<std::uint64_t>(100'000 * quarters));
   ecn.most_bytes = bytes(table, "kmax", static_cast<std::uint64_t>(400'000 * quarters));
   ecn.probability = table.number("pmax", 0.2, 0, 1);
-  if (ecn.most_bytes <= ecn.least_bytes) table.wrong("kmax", "must be more than kmin");
+  if (ecn.most_bytes < ecn.least_bytes) table.wrong("kmax", "must not be less than kmin");
   table.finish();
 }
 
@@ -395,7 +395,9 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup) {
   read_host(host, folder, setup);
+  read_transport(host, setup);
   read_fabric(fabric, folder, setup);
+  check_transport(host, setup);
   read_recovery(host, setup);
   host.finish();
   read_congestion(congestion, setup);

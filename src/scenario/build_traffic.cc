@@ -187,6 +187,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
       })) {
     table.wrong("bytes", "a flow has at most 32 TiB");
   }
+  if (flows && setup.network.host.plays_tcp && flows->size() > workload::stream_flows_max) {
+    table.wrong("pattern", fmt::format("makes {} flows; over TCP there may be {}, by their ports",
+                                       flows->size(), workload::stream_flows_max));
+  }
   if (flows && carries_bytes) check_payload_memory(table, *flows, payload_memory);
   table.finish();
   if (flows && jitter.jitter > Time::zero()) {

@@ -11,6 +11,7 @@
 #include "link/infiniband.h"
 #include "link/roce_v2.h"
 #include "report/erf.h"
+#include "wire/tcp.h"
 
 namespace tulle::scenario {
 namespace {
@@ -50,7 +51,7 @@ bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
 // A ghost's is zeros.
 std::span<const std::byte> payload_of(const sim::Sending& sending) {
   if (sending.payload != nullptr) return {sending.payload, sending.frame->payload_bytes};
-  static constexpr std::array<std::byte, 4'096> zeros{};
+  static constexpr std::array<std::byte, 9'216> zeros{};
   return std::span(zeros).first(sending.frame->payload_bytes);
 }
 
@@ -110,7 +111,9 @@ void Capture::sends(const sim::Sending& sending) {
 
 void Capture::write(std::uint32_t interface, report::Direction direction,
                     const sim::Sending& sending) {
-  if (link_layer_ == sim::LinkLayer::ethernet) {
+  if (sending.frame->is_tcp()) {
+    write_tcp(interface, direction, sending);
+  } else if (link_layer_ == sim::LinkLayer::ethernet) {
     write_roce(interface, direction, sending);
   } else {
     write_infiniband(interface, direction, sending);
@@ -137,6 +140,25 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
   const std::size_t headers_bytes = wire::encode(ip, udp_payload, headers);
   const std::array<std::span<const std::byte>, 5> pieces = {
       ethernet, std::span(headers).first(headers_bytes), datagram[0], datagram[1], datagram[2]};
+  write_pieces(interface, direction, sending, pieces);
+}
+
+void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
+                        const sim::Sending& sending) {
+  const fabric::Frame& frame = *sending.frame;
+  const std::span<const std::byte> payload = payload_of(sending);
+  wire::Tcp tcp;
+  const wire::DecodedTcp decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), tcp);
+  TULLE_CHECK(decoded.ok);
+  const wire::IpUdp ip = sim::Network::ip_of(frame);
+  tcp.checksum = wire::tcp_checksum(ip, tcp, {&payload, 1});
+  std::array<std::byte, wire::ipv4_header_bytes + wire::tcp_header_bytes_max> headers;
+  std::size_t bytes = wire::encode_ipv4_tcp(ip, decoded.header_bytes + payload.size(), headers);
+  bytes += wire::encode(tcp, std::span(headers).subspan(bytes));
+  const std::array<std::byte, ethernet_bytes> ethernet = ethernet_header(frame);
+  const std::array<std::span<const std::byte>, 3> pieces = {
+      ethernet, std::span(headers).first(bytes), payload};
   write_pieces(interface, direction, sending, pieces);
 }
 

@@ -40,6 +40,7 @@ class Capture {
   void write(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
   void write_roce(std::uint32_t interface, report::Direction direction,
                   const sim::Sending& sending);
+  void write_tcp(std::uint32_t interface, report::Direction direction, const sim::Sending& sending);
   void write_infiniband(std::uint32_t interface, report::Direction direction,
                         const sim::Sending& sending);
   void write_pieces(std::uint32_t interface, report::Direction direction,

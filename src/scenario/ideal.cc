@@ -19,6 +19,7 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 }
 
 Time IdealTimes::of(const workload::Flow& flow) const {
+  if (settings_.host.plays_tcp) return over_tcp(flow);
   const link::Overhead& around = sim::overhead(settings_.link_layer);
   constexpr std::uint32_t bth = 12, reth = 16, aeth = 4, icrc = 4;
   const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
@@ -34,6 +35,21 @@ Time IdealTimes::of(const workload::Flow& flow) const {
   if (packets > 1) arrives = send(there, on_link(last, bth), 1);
   Path back = path(flow.destination, flow.source);
   return Time{arrives + send(back, on_link(0, bth + aeth), 1)};
+}
+
+Time IdealTimes::over_tcp(const workload::Flow& flow) const {
+  const link::Overhead& around = link::tcp_overhead;
+  const auto on_link = [&](std::uint64_t payload) {
+    const auto segment = static_cast<std::uint32_t>(payload + wire::tcp_header_bytes);
+    return std::int64_t{around.stored_bytes(segment)} + around.gap_bytes;
+  };
+  const std::uint64_t mss = settings_.host.tcp.mss_bytes;
+  const std::uint64_t segments = (flow.bytes + mss - 1) / mss;
+  Path there = path(flow.source, flow.destination);
+  if (segments > 1) send(there, on_link(mss), segments - 1);
+  const std::int64_t arrives = send(there, on_link(flow.bytes - (segments - 1) * mss), 1);
+  Path back = path(flow.destination, flow.source);
+  return Time{arrives + send(back, on_link(0), 1)};
 }
 
 IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {

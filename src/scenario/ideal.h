@@ -33,6 +33,8 @@ class IdealTimes {
   };
   using Path = std::vector<Hop>;
 
+  // Over TCP: as if its window were open from the beginning.
+  Time over_tcp(const workload::Flow& flow) const;
   Path path(std::uint32_t from, std::uint32_t to) const;
   static std::int64_t send(Path& path, std::int64_t bytes, std::uint64_t count);
 

@@ -31,6 +31,7 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.congestion = settings.host.congestion;
   configuration.recovery = settings.host.recovery;
+  configuration.tcp = settings.host.tcp;
   configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
@@ -81,7 +82,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
         fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
   }
   if (settings_.carries_bytes) {
-    payloads_ = std::make_unique<fabric::Payloads>(settings_.host.mtu_bytes);
+    payloads_ = std::make_unique<fabric::Payloads>(settings_.host.payload_bytes_max());
   }
   disturbed_ = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
   if (settings_.bit_error_rate > 0 || !settings_.faults.bit_errors.empty()) {
@@ -223,9 +224,13 @@ const link::Overhead& overhead(LinkLayer layer) {
 }
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
-  return overhead(settings.link_layer)
-      .stored_bytes(settings.host.mtu_bytes +
-                    static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
+  const std::uint32_t packet =
+      overhead(settings.link_layer)
+          .stored_bytes(settings.host.mtu_bytes +
+                        static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
+  if (!settings.host.plays_tcp) return packet;
+  return std::max(packet, link::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +
+                                                          wire::tcp_header_bytes));
 }
 
 // --- the application's side ---
@@ -416,6 +421,14 @@ void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
 // To the adapter.
 void Network::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
+  if (frame.is_tcp()) [[unlikely]] {
+    wire::Tcp header;
+    const wire::DecodedTcp decoded =
+        wire::decode(std::span(frame.header).first(frame.header_bytes), header);
+    TULLE_CHECK(decoded.ok);
+    return hosts_[number].adapter.handle_segment(
+        now_, header, {payload_of(ref), frame.payload_bytes}, ip_of(frame));
+  }
   wire::Packet packet;
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
@@ -596,7 +609,9 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
                           : host.adapter.pull_datagram(now_, outgoing_, host.pause.stopped());
   plan_deadline(number);  // for an answer to what is sent, or when it may be sent
   if (!pulled) return no_frame;
-  const FrameRef ref = frame_of(number, outgoing_);
+  const FrameRef ref = outgoing_.headers == device::Datagram::Headers::bth
+                           ? frame_of(number, outgoing_)
+                           : frame_of_segment(number, outgoing_);
   const Frame& frame = frames_[ref];
   if (frame.service_class == fabric::vl15) [[unlikely]] {
     ++host.counters.unmapped;
@@ -647,9 +662,32 @@ std::uint32_t Network::lanes_of(std::uint32_t levels) const {
   return lanes;
 }
 
+FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& datagram) {
+  const FrameRef ref = frames_.take();
+  Frame& frame = frames_[ref];
+  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
+  frame.source = host & 0xFF'FFFF;
+  frame.path = datagram.path->path_bits & 0x7F;
+  frame.damaged = 0;
+  frame.destination = datagram.ip.destination.ipv4() - first_address;
+  frame.buffer_bytes =
+      static_cast<std::uint16_t>(link::tcp_overhead.stored_bytes(datagram.segment_bytes()));
+  frame.gap_bytes = link::tcp_overhead.gap_bytes & 0x1F;
+  frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
+  frame.source_port = datagram.ip.source_port;
+  frame.service_level = datagram.service_level % fabric::service_levels;
+  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
+  frame.traffic_class = datagram.ip.traffic_class;
+  TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
+  frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
+  if (payloads_ != nullptr) carry_payload(ref, datagram);
+  return ref;
+}
+
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
+  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
   frame.source = host & 0xFF'FFFF;
   frame.path = datagram.path->path_bits & 0x7F;
   frame.damaged = 0;
@@ -664,7 +702,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
   frame.traffic_class = datagram.ip.traffic_class;
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
-  frame.header_bytes = static_cast<std::uint8_t>(wire::encode(datagram.packet, frame.header));
+  frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
   if (payloads_ != nullptr) [[unlikely]]
     carry_payload(ref, datagram);
   return ref;

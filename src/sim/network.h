@@ -56,6 +56,13 @@ struct HostSettings {
   Time watchdog;
   transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
   transport::RecoverySettings recovery;
+  transport::tcp::Settings tcp;
+  bool plays_tcp = false;  // its frames may be as long as TCP's segments
+
+  // The longest payload of a frame.
+  std::uint32_t payload_bytes_max() const {
+    return plays_tcp ? std::max(mtu_bytes, tcp.mss_bytes) : mtu_bytes;
+  }
 };
 
 struct NetworkSettings {
@@ -304,6 +311,7 @@ class Network {
   fabric::FrameRef pull_from_host(std::uint32_t host);
   bool pull_by_lane(Host& host);
   fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
+  fabric::FrameRef frame_of_segment(std::uint32_t host, const device::Datagram& datagram);
   void carry_payload(fabric::FrameRef frame, const device::Datagram& datagram);
   const std::byte* payload_of(fabric::FrameRef frame) const {
     return payloads_ == nullptr ? nullptr : payloads_->of(frame);

@@ -10,6 +10,7 @@
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
 #include "wire/packet.h"
+#include "wire/tcp.h"
 
 namespace tulle::transport {
 
@@ -27,12 +28,18 @@ struct Payload {
 // A packet to send. Pieces point into registered memory or the send queue, and stay good until the
 // queue pair is given something else to do. A ghost payload has a length and no pieces.
 struct OutgoingPacket {
+  // What stands between the IP header and the payload.
+  enum class Headers : std::uint8_t { bth, tcp };
+
   wire::Packet packet;
   // SGEs of one request, and one of slack.
   std::array<std::span<const std::byte>, verbs::sges_max + 2> pieces;
   std::uint8_t piece_count = 0;
   std::uint32_t payload_bytes = 0;
   const verbs::AddressVector* path = nullptr;
+  Headers headers = Headers::bth;
+  bool ecn_capable = false;  // tcp
+  wire::Tcp tcp;             // instead of `packet`, of which only the destination is set then
 
   void clear_payload() {
     piece_count = 0;

@@ -64,6 +64,8 @@ bool supports(QpType type, SendOpcode opcode) {
              opcode == SendOpcode::bind_window || opcode == SendOpcode::local_invalidate;
     case QpType::ud:
       return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate;
+    case QpType::stream:
+      return opcode == SendOpcode::send;
   }
   return false;
 }
@@ -84,6 +86,7 @@ QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& en
       receive_queue(init.srq != nullptr ? 0 : init.receive_work_requests, init.receive_sges) {
   if (init.type == QpType::uc) engine_.emplace<uc::Engine>();
   if (init.type == QpType::ud) engine_.emplace<ud::Engine>();
+  if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
 }
 
 // --- control ---
@@ -166,6 +169,10 @@ void QueuePair::enter(Time, QpState from, QpState to) {
   auto* rc = std::get_if<rc::Engine>(&engine_);
   auto* uc = std::get_if<uc::Engine>(&engine_);
   auto* ud = std::get_if<ud::Engine>(&engine_);
+  if (from == QpState::init && to == QpState::rtr && init.type == QpType::stream) {
+    engine_ = std::make_unique<tcp::Stream>(*this);
+    stream()->posted_receive(*this, receive_queue.length());
+  }
   if (from == QpState::init && to == QpState::rtr) {
     if (rc != nullptr) rc->responder.start(*this);
     if (uc != nullptr) uc->start_receiving(*this);
@@ -186,7 +193,13 @@ bool QueuePair::send_queue_draining() const {
   if (attributes_.state != QpState::sqd) return false;
   if (const auto* rc = std::get_if<rc::Engine>(&engine_)) return !rc->requester.drained(*this);
   if (const auto* uc = std::get_if<uc::Engine>(&engine_)) return !uc->drained();
-  return false;
+  const auto* stream = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_);
+  return stream != nullptr && *stream != nullptr && !(*stream)->drained();
+}
+
+tcp::Stream* QueuePair::stream() {
+  auto* found = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_);
+  return found == nullptr ? nullptr : found->get();
 }
 
 VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
@@ -213,6 +226,8 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
   if (status == VerbsStatus::ok &&
       (attributes_.state == QpState::error || attributes_.state == QpState::sqe)) {
     flush_sends();
+  } else if (status == VerbsStatus::ok && init.type == QpType::stream) [[unlikely]] {
+    stream()->posted(*this);
   }
   return status;
 }
@@ -222,7 +237,17 @@ VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
   if (attributes_.state == QpState::reset) return VerbsStatus::invalid_state;
   const VerbsStatus status = receive_queue.post(request);
   if (status == VerbsStatus::ok && attributes_.state == QpState::error) flush_receives();
+  if (status == VerbsStatus::ok && init.type == QpType::stream) [[unlikely]] {
+    receive_posted(request);
+  }
   return status;
+}
+
+// A stream counts the bytes that its reads wait for.
+void QueuePair::receive_posted(const verbs::ReceiveRequest& request) {
+  std::uint64_t bytes = 0;
+  for (const verbs::Sge& sge : request.sges) bytes += sge.length;
+  if (tcp::Stream* connected = stream()) connected->posted_receive(*this, bytes);
 }
 
 // Peers on this host may reach a connected queue pair, and no other.
@@ -245,6 +270,7 @@ void QueuePair::reset() {
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) *rc = {};
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset();
   if (auto* ud = std::get_if<ud::Engine>(&engine_)) ud->reset();
+  if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
   send_queue.clear();
   receive_queue.clear();
   // IBTA 10.3.1.1: what it had completed is gone too.
@@ -257,6 +283,20 @@ void QueuePair::reset() {
 }
 
 // --- packets and time ---
+
+void QueuePair::handle_segment(Time now, const wire::Tcp& header, Payload payload,
+                               const wire::IpUdp& ip) {
+  constexpr std::uint8_t ecn_mask = 3, congestion_experienced = 3;  // RFC 3168
+  tcp::Stream* connected = stream();
+  const bool receives = attributes_.state == QpState::rtr || attributes_.state == QpState::rts ||
+                        attributes_.state == QpState::sqd;
+  if (connected == nullptr || !receives) {
+    ++environment.counters.dropped_packets;
+    return;
+  }
+  connected->handle_segment(now, *this, header, payload,
+                            (ip.traffic_class & ecn_mask) == congestion_experienced);
+}
 
 void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payload,
                               const wire::IpUdp& ip) {
@@ -296,7 +336,7 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
     }
     uc->handle_request(*this, packet, payload);
   } else {
-    if (transport != wire::TransportClass::ud) {
+    if (transport != wire::TransportClass::ud || type() != QpType::ud) {
       ++environment.counters.dropped_packets;
       return;
     }
@@ -305,7 +345,12 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
 }
 
 bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
+  out.headers = OutgoingPacket::Headers::bth;
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) return pull_reliable(now, *rc, out);
+  if (init.type == QpType::stream) {
+    tcp::Stream* connected = stream();
+    return connected != nullptr && connected->pull_packet(now, *this, out);
+  }
   return pull_unreliable(now, out);
 }
 
@@ -331,7 +376,11 @@ bool QueuePair::has_answers() const {
 
 bool QueuePair::has_work() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
-  if (rc == nullptr) return !send_queue.empty();
+  if (rc == nullptr) {
+    if (init.type != QpType::stream) return !send_queue.empty();
+    const auto& connected = std::get<std::unique_ptr<tcp::Stream>>(engine_);
+    return connected != nullptr && connected->has_work(*this);
+  }
   return rc->responder.has_answers() || rc->requester.has_more(*this);
 }
 
@@ -374,12 +423,17 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
 Time QueuePair::next_deadline() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
   const Time paced = pacing_.next_deadline();
+  if (const auto* connected = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_)) [[unlikely]] {
+    const bool lives = *connected != nullptr && attributes_.state != QpState::error;
+    return lives ? (*connected)->next_deadline() : Time::never();
+  }
   return rc != nullptr ? std::min(rc->requester.next_deadline(), paced) : paced;
 }
 
 void QueuePair::handle_deadline(Time now) {
   pacing_.handle_deadline(now);
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.handle_deadline(now, *this);
+  if (tcp::Stream* connected = stream()) connected->handle_deadline(now, *this);
 }
 
 // --- for the engines ---
@@ -471,6 +525,11 @@ void QueuePair::flush_receives() {
   if (inbound != nullptr && inbound->holds_receive()) {
     completion.wr_id = inbound->receive().wr_id;
     inbound->forget_receive();
+    complete_receive(completion);
+  }
+  if (tcp::Stream* connected = stream(); connected != nullptr && connected->holds_receive()) {
+    completion.wr_id = connected->receive().wr_id;
+    connected->forget_receive();
     complete_receive(completion);
   }
   if (init.srq != nullptr) return;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <variant>
 
 #include "base/ids.h"
@@ -17,6 +18,7 @@
 #include "transport/rc/engine.h"
 #include "transport/recovery.h"
 #include "transport/send_queue.h"
+#include "transport/tcp/stream.h"
 #include "transport/uc/engine.h"
 #include "transport/ud/engine.h"
 #include "verbs/completion_queue.h"
@@ -47,6 +49,11 @@ struct Environment {
   std::uint64_t completions = 0;             // pushed to any completion queue
   DirectPath* direct = nullptr;              // the driver's, where it has one
   std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
+  tcp::Settings tcp;
+  // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
+  // those that wait.
+  bool sockets_wait = false;
+  std::deque<QpNumber> waiting_sockets;
 
   explicit Environment(std::uint64_t seed) : keys(seed) {}
 };
@@ -125,6 +132,8 @@ class QueuePair {
 
   // Packets and time.
   void handle_packet(Time now, const wire::Packet& packet, Payload payload, const wire::IpUdp& ip);
+  // The same for transports over TCP.
+  void handle_segment(Time now, const wire::Tcp& header, Payload payload, const wire::IpUdp& ip);
   // False: nothing to send now.
   bool pull_packet(Time now, OutgoingPacket& out);
   // Whether an answer is due, which is not to wait behind the requests of other queue pairs.
@@ -139,6 +148,8 @@ class QueuePair {
   void emit_notification(OutgoingPacket& out) const;
   Time next_deadline() const;
   void handle_deadline(Time now);
+  // Null, unless it is a connected one of QpType::stream.
+  tcp::Stream* stream();
 
   // For the engines.
   SendQueue send_queue;
@@ -181,6 +192,7 @@ class QueuePair {
   bool pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out);
   bool pull_request(Time now, rc::Engine& rc, OutgoingPacket& out);
   bool pull_unreliable(Time now, OutgoingPacket& out);
+  void receive_posted(const verbs::ReceiveRequest& request);
   void tell_direct_path();
   void flush_sends();
   void flush_receives();
@@ -194,7 +206,7 @@ class QueuePair {
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;
   Time may_notify_at_;
-  std::variant<rc::Engine, uc::Engine, ud::Engine> engine_;
+  std::variant<rc::Engine, uc::Engine, ud::Engine, std::unique_ptr<tcp::Stream>> engine_;
 };
 
 // IBTA 9.7.5.2.8: the RNR timer codes.

@@ -30,9 +30,15 @@ bool ReceiveQueue::take(Receive& out) {
   return true;
 }
 
-std::uint64_t ReceiveQueue::front_length() const {
-  if (wqes_.empty()) return 0;
-  const Wqe& wqe = wqes_[0];
+std::uint64_t ReceiveQueue::front_length() const { return wqes_.empty() ? 0 : length_of(wqes_[0]); }
+
+std::uint64_t ReceiveQueue::length() const {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < wqes_.size(); ++i) sum += length_of(wqes_[i]);
+  return sum;
+}
+
+std::uint64_t ReceiveQueue::length_of(const Wqe& wqe) const {
   std::uint64_t sum = 0;
   const Sge* sges = sges_.get() + std::size_t{wqe.slot} * sges_per_request_;
   for (std::uint32_t i = 0; i < wqe.sge_count; ++i) sum += sges[i].length;

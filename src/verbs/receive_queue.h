@@ -44,6 +44,8 @@ class ReceiveQueue {
   [[nodiscard]] bool take(Receive& out);
   // Bytes that the next request has room for; 0 when the queue is empty.
   std::uint64_t front_length() const;
+  // Bytes that all of them have room for.
+  std::uint64_t length() const;
   [[nodiscard]] bool resize(std::uint32_t work_requests);
   void clear() { wqes_.clear(); }
 
@@ -53,6 +55,8 @@ class ReceiveQueue {
     std::uint32_t sge_count = 0;
     std::uint32_t slot = 0;  // of its sges
   };
+
+  std::uint64_t length_of(const Wqe& wqe) const;
 
   std::uint32_t capacity_ = 0;
   std::uint32_t sges_per_request_ = 0;

@@ -22,9 +22,21 @@ namespace {
 constexpr std::uint64_t memory_bytes = 1ull << 40;
 // Kept apart from others' work request ids by a bit.
 constexpr std::uint64_t receive_bit = 1ull << 32;
+// Of a read that is not its flow's last.
+constexpr std::uint64_t part_bit = 1ull << 33;
 // Kept apart from the alarms that begin a flow by a bit.
 constexpr std::uint32_t close_bit = 1u << 31;
 static_assert(flows_max < close_bit);
+
+// TCP tells connections apart by ports of 16 bits, which are the low ones of queue pairs' numbers:
+// of a flow's two numbers the first has its index's low bits there, the other the high ones.
+std::uint32_t stream_receiver_hint(std::uint32_t index) {
+  constexpr std::uint32_t index_bits = 22, high_bits = 8;
+  static_assert(stream_flows_max == 1u << index_bits);
+  constexpr std::uint32_t mask = (1u << index_bits) - 1;
+  const std::uint32_t turned = (index >> (index_bits - high_bits) | index << high_bits) & mask;
+  return 2 * turned + 2;
+}
 
 AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::remote_write; }
 
@@ -77,6 +89,14 @@ Player::Host& Player::host(std::uint32_t number) {
 void Player::handle_alarm(Time now, std::uint32_t token) {
   if ((token & close_bit) == 0) return post(now, token);
   const std::uint32_t flow = token & ~close_bit;
+  Connection& connection = connections_[flow];
+  connection.closing = true;
+  // All has come to it; but a socket may hold some that was not read yet.
+  const bool failed = results_[flow].status != verbs::CompletionStatus::success;
+  if (!is_stream() || connection.read || failed) close_receiver(flow);
+}
+
+void Player::close_receiver(std::uint32_t flow) {
   transport::QueuePair*& receiver = connections_[flow].receiver;
   const VerbsStatus status = stage_.adapter(flows_[flow].destination).destroy(receiver);
   TULLE_CHECK(status == VerbsStatus::ok);
@@ -102,11 +122,13 @@ void Player::connect(Time now, std::uint32_t index) {
   Connection& connection = connections_[index];
   // Numbers of their own, and a path that follows from the flow: so that neither depends on the
   // order in which hosts' flows begin.
-  const std::uint32_t sender_hint = 2 * index + 1, receiver_hint = 2 * index + 2;
+  const std::uint32_t sender_hint = 2 * index + 1;
+  const std::uint32_t receiver_hint = is_stream() ? stream_receiver_hint(index) : 2 * index + 2;
   constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
   Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
   connection.sender = create_end(flow.source, sender_hint, messages, 0);
-  connection.receiver = create_end(flow.destination, receiver_hint, 0, is_told(index) ? 1 : 0);
+  const std::uint32_t reads = is_stream() ? messages : is_told(index) ? 1 : 0;
+  connection.receiver = create_end(flow.destination, receiver_hint, 0, reads);
   verbs::AddressVector address;
   address.traffic_class = settings_.traffic_class;
   address.flow_label = static_cast<std::uint32_t>(1 + path.below(flow_labels));
@@ -124,6 +146,7 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hin
                                          std::uint32_t sends, std::uint32_t receives) {
   Host& at = host(number);
   transport::QueuePairInit init;
+  init.type = settings_.transport;
   init.pd = at.pd;
   init.send_cq = init.receive_cq = at.cq;
   init.send_work_requests = sends;
@@ -179,6 +202,7 @@ void Player::post_requests(Time now, std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
   VerbsStatus status = VerbsStatus::ok;
+  if (is_stream()) return post_stream(now, index);
   if (is_told(index)) {
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | index;
@@ -203,6 +227,37 @@ void Player::post_requests(Time now, std::uint32_t index) {
     request.sges = {&sge, 1};
     request.remote_address = address;
     request.rkey = destination->rkey();
+    status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
+    TULLE_CHECK(status == VerbsStatus::ok);
+  }
+}
+
+// Reads and writes of a socket, each of a part of the flow.
+void Player::post_stream(Time now, std::uint32_t index) {
+  const Flow& flow = flows_[index];
+  const Connection& connection = connections_[index];
+  const bool ghost = !settings_.carries_bytes;
+  const verbs::MemoryRegion* source =
+      ghost ? hosts_[flow.source].memory : memories_[index].sent.region;
+  const verbs::MemoryRegion* destination =
+      ghost ? hosts_[flow.destination].memory : memories_[index].received.region;
+  for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
+    const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
+    const bool last = offset + bytes == flow.bytes;
+    const std::uint64_t address = ghost ? 0 : offset;
+    const verbs::Sge to{address, bytes, destination->lkey()};
+    verbs::ReceiveRequest receive;
+    receive.wr_id = receive_bit | (last ? 0 : part_bit) | index;
+    receive.sges = {&to, 1};
+    VerbsStatus status =
+        stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
+    TULLE_CHECK(status == VerbsStatus::ok);
+    const verbs::Sge from{address, bytes, source->lkey()};
+    verbs::SendRequest request;
+    request.wr_id = index;
+    request.opcode = verbs::SendOpcode::send;
+    if (last) request.flags |= verbs::SendFlag::signaled;
+    request.sges = {&from, 1};
     status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
@@ -248,7 +303,8 @@ void Player::handle_completions(Time now, std::uint32_t number) {
       const auto flow = static_cast<std::uint32_t>(completion.wr_id);
       if ((completion.wr_id & receive_bit) == 0) {
         finish(now, flow, completion.status);
-      } else if (completion.status == verbs::CompletionStatus::success) {
+      } else if ((completion.wr_id & part_bit) == 0 &&
+                 completion.status == verbs::CompletionStatus::success) {
         arrived(now, flow);
       }
     }
@@ -258,8 +314,10 @@ void Player::handle_completions(Time now, std::uint32_t number) {
 
 void Player::arrived(Time now, std::uint32_t flow) {
   const Time seen = now + settings_.completion_delay;
-  results_[flow].arrived = seen;
+  if (is_told(flow)) results_[flow].arrived = seen;
   if (settings_.carries_bytes) check_memory(flow);
+  connections_[flow].read = true;
+  if (connections_[flow].closing) close_receiver(flow);
   for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
     const auto waiting = static_cast<std::uint32_t>(next);
     next = next_waiting_[waiting];
@@ -282,7 +340,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     bytes_done_ += flows_[index].bytes;
     // Where the receiver was told, it has looked already. Else all had come to it before the last
     // acknowledgement left.
-    if (settings_.carries_bytes && !is_told(index)) check_memory(index);
+    if (settings_.carries_bytes && !is_told(index) && !is_stream()) check_memory(index);
   } else {
     ++failed_;
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
-// and one RDMA WRITE (of which the receiver is told, where another flow waits for it or where it is
+// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits for it or where it is
 // to be timed). It knows adapters alone, so that it runs wherever they do.
 
 #include <cstdint>
@@ -43,7 +43,13 @@ struct Stage {
 // Of one flow: as many messages of 1 GiB as a send queue holds.
 inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
 
+// Flows over TCP in one run: see their queue pairs' numbers in player.cc.
+inline constexpr std::size_t stream_flows_max = 1u << 22;
+
 struct PlayerSettings {
+  // How flows are carried: RDMA WRITEs on reliable connections, or writes to and reads from TCP's
+  // sockets (queue pairs of that kind; path_mtu, timeout and retry_count are not TCP's).
+  verbs::QpType transport = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
   std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn;
@@ -108,6 +114,9 @@ class Player {
   struct Connection {
     transport::QueuePair* sender = nullptr;
     transport::QueuePair* receiver = nullptr;
+    // Of a stream's receiver: it has read all, and its sender is done.
+    bool read = false;
+    bool closing = false;
   };
 
   struct Buffer {
@@ -123,6 +132,7 @@ class Player {
   bool is_told(std::uint32_t flow) const {
     return settings_.notify || first_waiting_[flow] != nobody;
   }
+  bool is_stream() const { return settings_.transport == verbs::QpType::stream; }
   void connect(Time now, std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
@@ -130,8 +140,10 @@ class Player {
                    std::uint32_t peer_host, verbs::AddressVector address);
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
+  void post_stream(Time now, std::uint32_t flow);
   void give_memory(std::uint32_t flow);
   void give_memory(std::uint32_t host, std::uint64_t bytes, Buffer& buffer);
+  void close_receiver(std::uint32_t flow);
   void take_memory(std::uint32_t host, Buffer& buffer);
   void check_memory(std::uint32_t flow);
   void arrived(Time now, std::uint32_t flow);
