@@ -17,6 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 6> routing_names = {
     "shortest", "up-down", "fat-tree", "dimension-ordered", "dragonfly-minimal", "automatic"};
 constexpr std::size_t automatic = 5;
+constexpr Time sample_interval_min = Time::nanoseconds(100);
 
 RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband, bool by_flow) {
   if (std::holds_alternative<fabric::TorusShape>(topology.shape)) {
@@ -132,6 +133,32 @@ void build_routing(TableReader table, Setup& setup) {
   if (!table.findings().any()) check_routes(table, allow_deadlock, setup);
 }
 
+// What is looked at over time.
+void build_report(TableReader table, Setup& setup) {
+  SampleSettings& report = setup.report;
+  report.interval = table.time("sample", Time::zero());
+  if (report.interval > Time::zero() && report.interval < sample_interval_min) {
+    table.wrong("sample", "must be at least 100ns, or 0ns for none");
+  }
+  const std::vector<std::string> names = table.texts("nodes", {});
+  for (const std::string& name : names) {
+    const std::optional<std::uint32_t> node = setup.topology.find(name);
+    if (!node) {
+      table.wrong("nodes", fmt::format("there is no \"{}\" here; nodes are called \"{}\" to \"{}\"",
+                                       name, setup.topology.name(0),
+                                       setup.topology.name(setup.topology.nodes() - 1)));
+      continue;
+    }
+    report.nodes.push_back(*node);
+  }
+  if (names.empty()) {
+    for (std::uint32_t node = setup.topology.hosts; node < setup.topology.nodes(); ++node) {
+      report.nodes.push_back(node);
+    }
+  }
+  table.finish();
+}
+
 }  // namespace
 
 std::int64_t host_bits_per_second(const fabric::Topology& topology) {
@@ -158,6 +185,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   build_routing(root.table("routing"), setup);
   build_faults(root, setup);
   build_traffic(root.table("traffic"), folder, setup);
+  build_report(root.table("report"), setup);
   root.finish();
   return setup;
 }

@@ -198,6 +198,9 @@ Result<void> write_results(const std::string& folder, const Scenario& scenario,
     if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};
     if (auto written = write_file(own / "flows.csv", flows_csv(outcome)); !written) return written;
     if (auto written = write_file(own / "links.csv", links_csv(outcome)); !written) return written;
+    if (outcome.samples.interval == Time::zero()) continue;
+    const std::string samples = samples_csv(outcome.samples);
+    if (auto written = write_file(own / "samples.csv", samples); !written) return written;
   }
   return write_file(fs::path(folder) / "summary.json", summary_json(scenario, outcomes));
 }

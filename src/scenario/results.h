@@ -14,8 +14,8 @@ namespace tulle::scenario {
 std::string summary_table(const std::vector<Outcome>& outcomes);
 
 // FOLDER/summary.json: {"scenario", "title", "variants": […]}, or, where there is but one variant,
-// its figures beside these. For each variant flows.csv and links.csv, in a folder of its
-// name where there are several. Files appear whole or not at all.
+// its figures beside these. For each variant flows.csv and links.csv, and samples.csv where there
+// are samples, in a folder of its name where there are several. Files appear whole or not at all.
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            const std::vector<Outcome>& outcomes);
 

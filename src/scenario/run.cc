@@ -47,7 +47,8 @@ Run::Run(Setup setup, fabric::Routes routes, fabric::Recovery recovery)
       recovery_(std::move(recovery)),
       wiring_(setup_.topology),
       network_(setup_.topology, routes_, setup_.network),
-      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()) {
+      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
+      sampler_(setup_.report, setup_.topology, wiring_) {
   for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
   network_.follow(recovery_);
   player_.begin();
@@ -98,7 +99,7 @@ void Run::show_to(std::function<void(const sim::Sending&)> told) {
 // Flows are only counted where all nodes have come to the same time.
 void Run::run(const OnProgress& on_progress) {
   Time until = std::min(slice, setup_.stop_at);
-  while (play(until, on_progress) && on_progress(progress())) {
+  while (play_and_sample(until, on_progress) && on_progress(progress())) {
     const Time next = network_.next_event();
     const bool done = player_.finished() + player_.failed() == setup_.flows.size();
     if (done || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
@@ -124,6 +125,15 @@ bool Run::play(Time until, const OnProgress& on_progress) {
   }
 }
 
+// Samples are no reason to look at the flows: with and without them the run ends alike.
+bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
+  while (sampler_.next() <= until) {
+    if (!play(sampler_.next(), on_progress)) return false;
+    sampler_.take(network_);
+  }
+  return play(until, on_progress);
+}
+
 Progress Run::progress() const {
   const double share =
       bytes_ == 0 ? 1 : static_cast<double>(player_.bytes_done()) / static_cast<double>(bytes_);
@@ -142,6 +152,7 @@ Outcome Run::outcome() const {
   gather_links(outcome);
   gather_hosts(outcome);
   if (setup_.network.faults.any()) gather_faults(outcome);
+  outcome.samples = sampler_.samples();
   if (setup_.player.carries_bytes) outcome.bytes_verified = player_.bytes_verified();
   return outcome;
 }

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "scenario/capture.h"
+#include "scenario/samples.h"
 #include "scenario/scenario.h"
 #include "verbs/types.h"
 
@@ -98,6 +99,7 @@ struct Outcome {
   std::uint64_t buffer_bytes_max = 0;  // held by one switch
   // None: the scenario has no faults.
   std::optional<FaultOutcome> faults;
+  Samples samples;  // over time, where the scenario asks for them
   // Of payloads that are bytes: how many arrived as they were sent. None: they are ghosts.
   std::optional<std::uint64_t> bytes_verified;
 };
@@ -134,6 +136,7 @@ class Run {
   workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                       std::uint8_t path_bits) const;
   bool play(Time until, const OnProgress& on_progress);
+  bool play_and_sample(Time until, const OnProgress& on_progress);
   Progress progress() const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows(Outcome& outcome) const;
@@ -147,6 +150,7 @@ class Run {
   fabric::Wiring wiring_;
   sim::Network network_;
   workload::Player player_;
+  Sampler sampler_;
   std::uint64_t bytes_ = 0;
 };
 

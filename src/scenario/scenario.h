@@ -17,6 +17,7 @@
 #include "fabric/routing.h"
 #include "fabric/topology.h"
 #include "scenario/quantity.h"
+#include "scenario/samples.h"
 #include "sim/network.h"
 #include "workload/flows.h"
 #include "workload/player.h"
@@ -36,6 +37,7 @@ struct Setup {
   std::vector<std::uint32_t> first_parts;
   workload::PlayerSettings player;
   Time stop_at = last_moment;
+  SampleSettings report;
 };
 
 struct Variant {
