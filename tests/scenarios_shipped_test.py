@@ -150,7 +150,13 @@ class Victim(Case):
             gbps[name] = float(victim["bytes"]) * 8 / float(victim["fct_ns"])
         self.assert_between(370, gbps["alone"], 400)
         self.assert_between(30, gbps["pfc"], 130)  # published: 30 to 100; 59 to 113 by seed
+        self.assert_between(40, gbps["pfc-8-queue-pairs"], 80)
         self.assert_between(300, gbps["pfc-dcqcn"], 400)
+        self.assert_between(280, gbps["pfc-dcqcn-paper"], 360)  # published: 300
+        self.assert_between(90, gbps["pfc-dcqcn-8-queue-pairs"], 180)  # published: down to 100
+        self.assertGreater(gbps["spraying"], 380)  # published: as alone
+        shares = [float(flow["fct_ns"]) for flow in flows("victim", "spraying")[1:]]
+        self.assertLess(max(shares), 1.01 * min(shares))
         self.assert_between(40, gbps["infiniband"], 70)
         self.assert_between(180, gbps["infiniband-4-lanes"], 220)
         self.assert_between(350, gbps["infiniband-8-lanes"], 400)
@@ -298,6 +304,81 @@ class LinkFailure(Case):
         variant = results("link-failure")["infiniband-no-trap"]
         self.assertGreater(variant["failed"], 0)
         self.assertEqual(16, variant["failed"] + variant["finished"])
+
+
+def measures(scenario, variant):
+    """IRN's: average slowdown, average and 99 % completion time in microseconds."""
+    done = flows(scenario, variant)
+    us = sorted(float(flow["fct_ns"]) / 1000 for flow in done)
+    return (sum(float(flow["slowdown"]) for flow in done) / len(done), sum(us) / len(us), us[math.ceil(0.99 * len(us)) - 1])
+
+
+class Irn(Case):
+    def test_irn_without_pfc_is_ahead_of_roce_with_it(self):
+        self.assert_all_arrived("irn")
+        for suffix in ("", "-dcqcn"):
+            better = [1 - irn / roce for irn, roce in zip(measures("irn", "irn" + suffix),
+                                                          measures("irn", "roce-pfc" + suffix))]
+            for share in better:
+                self.assert_between(0.06, share, 0.83)  # published, of all cases and measures
+            self.assertGreater(better[0], 0.3)
+            self.assertGreater(results("irn")["roce-pfc" + suffix]["pauses"],
+                               10 * results("irn")["irn-pfc" + suffix]["pauses"])
+
+    def test_pfc_gives_irn_nothing(self):
+        for suffix in ("", "-dcqcn"):
+            for alone, pfc in zip(measures("irn", "irn" + suffix), measures("irn", "irn-pfc" + suffix)):
+                self.assertLess(alone, 1.1 * pfc)
+
+    def test_roce_needs_pfc(self):
+        for without, pfc in zip(measures("irn", "roce"), measures("irn", "roce-pfc")):
+            self.assertGreater(without, 1.5 * pfc)
+
+
+class DcqcnRecovery(Case):
+    def samples(self, variant):
+        """(time in ms, Gb/s) of the shared link."""
+        results("dcqcn-recovery")
+        with (pathlib.Path(FOLDER.name) / "dcqcn-recovery" / variant / "samples.csv").open(newline="") as table:
+            return [(float(line["time_ns"]) / 1e6, float(line["gbps"])) for line in csv.DictReader(table)
+                    if line["to"] == "host 17"]
+
+    def idle_ms(self, variant):
+        """How long the link was under-used from 3 ms, when the bursts began, to the end, but for the last sample."""
+        return sum(0.1 for ms, gbps in self.samples(variant)[:-1] if ms > 3.05 and gbps < 36)
+
+    def test_a_link_stays_empty_after_a_burst(self):
+        self.assert_all_arrived("dcqcn-recovery")
+        self.assert_between(14, self.idle_ms("dcqcn"), 19)  # told: 16
+        after = [gbps for ms, gbps in self.samples("dcqcn") if 4.45 < ms < 5.55]
+        self.assertLess(max(after), 4)
+        # Two flows, each with 40 Mb/s more every 50 us: 1.6 Gb/s a millisecond.
+        rates = dict((round(ms, 1), gbps) for ms, gbps in self.samples("dcqcn"))
+        self.assert_between(1.4, (rates[20.0] - rates[10.0]) / 10, 1.8)
+
+    def test_it_is_dcqcns_rates(self):
+        for variant in ("pfc", "infiniband"):
+            self.assertLess(self.idle_ms(variant), 0.2)
+        self.assert_between(0.3, self.idle_ms("dcqcn-hpcc"), 3)
+
+    def test_samples_add_up(self):
+        for variant in ("pfc", "dcqcn"):
+            with (pathlib.Path(FOLDER.name) / "dcqcn-recovery" / variant / "links.csv").open(newline="") as table:
+                sent = next(int(link["bytes"]) for link in csv.DictReader(table) if link["to"] == "host 17")
+            sampled = sum(gbps * 100e-6 * 1e9 / 8 for _, gbps in self.samples(variant))
+            self.assert_between(sent - 100e-6 * 40e9 / 8, sampled, sent + 1000)
+
+
+class Hpcc(Case):
+    def test_slowdowns_grow_with_load(self):
+        self.assert_all_arrived("hpcc")
+        mean = {}
+        for load in (30, 50, 70):
+            slowdowns = [float(flow["slowdown"]) for flow in flows("hpcc", f"load-{load}")]
+            mean[load] = sum(slowdowns) / len(slowdowns)
+        self.assert_between(1.1, mean[30], 1.5)
+        self.assert_between(mean[30], mean[50], mean[70])
+        self.assert_between(1.6, mean[70], 2.6)
 
 
 class WebSearch(Case):
