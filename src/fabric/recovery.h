@@ -40,11 +40,11 @@ struct RecoverySettings {
   bool subnet_manager = false;
   // Ethernet. From a link's going down to its ends' not using it, and from that to all switches'
   // having new routes; the same when it comes up. The defaults are PortLand's (Mysore et al.,
-  // SIGCOMM 2009): 50 ms without a keep-alive, 65 ms until a fat tree has converged.
+  // SIGCOMM 2009; from memory): 50 ms without a keep-alive, 65 ms until a fat tree has converged.
   Time detection = Time::milliseconds(50);
   Time routing = Time::milliseconds(15);
   // InfiniBand. Without traps the manager finds out at the next multiple of its interval (OpenSM's
-  // sweep_interval: 10 s).
+  // sweep_interval: 10 s). The other times are assumptions.
   bool traps = true;
   Time trap_delay = Time::milliseconds(1);
   Time sweep_interval = Time::milliseconds(10'000);
