@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -133,6 +134,11 @@ class RouteWalk {
   }
 
   void walk_all() {
+    if (settings_.non_minimal != nullptr) {
+      for (std::uint32_t group = 0; group < settings_.non_minimal->groups(); ++group) {
+        walk_to_group(group);
+      }
+    }
     if (settings_.forwarding_tables || routes_.kind() == RoutingKind::fat_tree) {
       for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
         for (std::uint32_t path = 0; path < 1u << settings_.lmc; ++path) {
@@ -166,30 +172,65 @@ class RouteWalk {
   template <typename Outputs>
   void walk(std::uint32_t host, std::uint32_t path, Outputs outputs) {
     if (routes_.leaf_of(host) >= routes_.leaves()) return;  // not plugged in
-    ++number_;
     const std::uint32_t destination = routes_.leaf_node(routes_.leaf_of(host));
-    const auto leave = [&](const Hop& hop) {
-      const std::uint8_t vl = settings_.vl ? settings_.vl(hop) : std::uint8_t{0};
-      TULLE_CHECK(vl < settings_.vls);
-      const std::uint32_t next = graph_.channel(hop.switch_node, hop.out_port, vl);
-      if (graph_.visit(next, hop.sl, number_)) queue_.push_back({next, hop.sl});
-      return vl;
-    };
-    queue_.clear();
+    begin();
+    // What comes by way of a third group is there on its way from now on.
+    for (const Step& entry : entries_) {
+      const std::uint32_t group = settings_.non_minimal->group_of(graph_.end(entry.channel).node);
+      if (group == settings_.non_minimal->group_of(destination)) continue;
+      if (graph_.visit(entry.channel, entry.sl, number_)) queue_.push_back(entry);
+    }
     for (std::uint32_t leaf = 0; leaf < routes_.leaves(); ++leaf) {
       const std::uint32_t node = routes_.leaf_node(leaf);
       if (node == destination) continue;
       const std::uint8_t sl = settings_.sl ? settings_.sl(node, host, path) : std::uint8_t{0};
       outputs(node, [&](std::uint16_t port) {
-        leave({node, destination, host_ports_[leaf], port, sl, true});
+        leave({node, destination, host_ports_[leaf], port, sl, 0, true});
       });
     }
+    follow(destination, outputs, [&](std::uint32_t node) { return node == destination; });
+  }
+
+  // From all leaves to a group that they go by way of: what comes there is kept.
+  void walk_to_group(std::uint32_t group) {
+    const GroupRoutes& groups = *settings_.non_minimal;
+    const auto outputs = [&](std::uint32_t node, auto take) {
+      for (const std::uint16_t port : groups.towards(node, group)) take(port);
+    };
+    begin();
+    for (std::uint32_t leaf = 0; leaf < routes_.leaves(); ++leaf) {
+      const std::uint32_t node = routes_.leaf_node(leaf);
+      if (groups.group_of(node) == group) continue;
+      outputs(node, [&](std::uint16_t port) {
+        leave({node, node, host_ports_[leaf], port, 0, 0, true});
+      });
+    }
+    follow(0, outputs, [&](std::uint32_t node) { return groups.group_of(node) == group; });
+    std::ranges::copy_if(queue_, std::back_inserter(entries_), [&](const Step& step) {
+      return groups.group_of(graph_.end(step.channel).node) == group;
+    });
+  }
+
+  void begin() {
+    ++number_;
+    queue_.clear();
+  }
+  std::uint8_t leave(const Hop& hop) {
+    const std::uint8_t vl = settings_.vl ? settings_.vl(hop) : std::uint8_t{0};
+    TULLE_CHECK(vl < settings_.vls);
+    const std::uint32_t next = graph_.channel(hop.switch_node, hop.out_port, vl);
+    if (graph_.visit(next, hop.sl, number_)) queue_.push_back({next, hop.sl});
+    return vl;
+  }
+  template <typename Outputs, typename IsThere>
+  void follow(std::uint32_t destination, const Outputs& outputs, const IsThere& is_there) {
     for (std::size_t i = 0; i < queue_.size(); ++i) {
       const auto [channel, sl] = queue_[i];
       const Wiring::Peer& at = graph_.end(channel);
-      if (at.node == destination) continue;
+      if (is_there(at.node)) continue;
       outputs(at.node, [&, channel = channel, sl = sl](std::uint16_t port) {
-        const std::uint8_t vl = leave({at.node, destination, at.port, port, sl, false});
+        const std::uint8_t in_vl = graph_.vl_of(channel);
+        const std::uint8_t vl = leave({at.node, destination, at.port, port, sl, in_vl, false});
         graph_.depend(channel, port, vl);
       });
     }
@@ -202,6 +243,7 @@ class RouteWalk {
   std::uint32_t number_ = 0;
   std::vector<std::uint16_t> host_ports_;  // by leaf: where one of its hosts is
   std::vector<Step> queue_;
+  std::vector<Step> entries_;  // into groups that packets go by way of
 };
 
 // The channels of some cycle, in order; none if there is no cycle.
@@ -337,7 +379,8 @@ DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes) {
   DeadlockSettings settings;
   settings.vls = classes;
   settings.vl = [&tables = lanes.plan().switches, &routes](const Hop& hop) {
-    return tables[hop.switch_node - routes.hosts()].lane(hop.in_port, hop.out_port, hop.sl);
+    return tables[hop.switch_node - routes.hosts()].lane(hop.in_port, hop.out_port, hop.sl,
+                                                         hop.in_vl);
   };
   settings.sl = [&lanes, &routes](std::uint32_t leaf_node, std::uint32_t host, std::uint32_t path) {
     return lanes.service_level(routes, leaf_node, host, 0, path);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/non_minimal.h"
 #include "fabric/path_lanes.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
@@ -25,6 +26,7 @@ struct Hop {
   std::uint32_t leaf_node = 0;  // the last switch, with the destination host
   std::uint16_t in_port = 0, out_port = 0;
   std::uint8_t sl = 0;     // its service level
+  std::uint8_t in_vl = 0;  // its lane, if it comes from another switch
   bool from_host = false;  // then in_port is one of the switch's hosts, which are all alike
 };
 
@@ -43,6 +45,8 @@ struct DeadlockSettings {
   // 2^lmc paths.
   bool forwarding_tables = false;
   unsigned lmc = 0;
+  // Beside the routes, those by way of any group; must outlive the check. Null: none.
+  const GroupRoutes* non_minimal = nullptr;
 };
 
 struct Channel {

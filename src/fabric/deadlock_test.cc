@@ -80,6 +80,25 @@ TEST(Deadlock, DragonflyNeedsASecondLaneAfterTheGlobalLink) {
   }
 }
 
+TEST(Deadlock, ByWayOfAThirdGroupADragonflyNeedsThreeLanes) {
+  for (const std::uint32_t groups : {0u, 3u, 4u}) {
+    const Topology t = built(dragonfly({.groups = groups}));
+    const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
+    const GroupRoutes by_groups(t, routes);
+    const auto is_free = [&](const PathLanes& lanes) {
+      DeadlockSettings settings = with_lanes(lanes, routes);
+      settings.non_minimal = &by_groups;
+      return checked(t, routes, settings).deadlock_free();
+    };
+    EXPECT_TRUE(is_free(PathLanes::dragonfly_non_minimal(t)));
+    EXPECT_FALSE(is_free(PathLanes::dragonfly(t))) << "two are not enough";
+    EXPECT_FALSE(checked(t, routes, {.non_minimal = &by_groups}).deadlock_free());
+    EXPECT_TRUE(
+        checked(t, routes, with_lanes(PathLanes::dragonfly_non_minimal(t), routes)).deadlock_free())
+        << "minimal paths use them as well";
+  }
+}
+
 TEST(Deadlock, TreesAreFree) {
   for (const Topology& t :
        {built(single_switch({.hosts = 9})), built(fat_tree({.k = 4})), built(fat_tree({.k = 8})),

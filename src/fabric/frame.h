@@ -34,7 +34,8 @@ struct alignas(64) Frame {
   std::uint32_t source : 24 = 0;  // hosts: no more than 10.0.0.0/8 has addresses
   std::uint32_t path : 7 = 0;     // InfiniBand: which of the destination's 2^LMC LIDs
   std::uint32_t damaged : 1 = 0;  // by bit errors on the link that it is on
-  std::uint32_t destination = 0;
+  std::uint32_t destination : 24 = 0;
+  std::uint32_t via : 8 = 0;       // a dragonfly's group that it goes to first, from 1; 0: none
   std::uint16_t buffer_bytes = 0;  // what takes room in a switch
   std::uint16_t payload_bytes = 0;
   std::uint16_t source_port = 0;       // UDP

@@ -9,14 +9,14 @@
 namespace tulle::fabric {
 namespace {
 
-constexpr std::uint32_t lanes_per_qos_level = 2;
 // Up to this many switches around, no path has two links of the ring, so that none waits for
 // another.
 constexpr std::uint32_t harmless_ring = 3;
 
 }  // namespace
 
-PathLanes::PathLanes(const Topology& topology) : hosts_(topology.hosts) {
+PathLanes::PathLanes(const Topology& topology, std::uint32_t lanes_per_qos_level)
+    : hosts_(topology.hosts), lanes_per_qos_level_(lanes_per_qos_level) {
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     ways_.emplace_back(topology.ports[node]);
   }
@@ -29,21 +29,53 @@ PathLanes::PathLanes(const Topology& topology) : hosts_(topology.hosts) {
 PathLanes PathLanes::dragonfly(const Topology& topology) {
   const auto* shape = std::get_if<DragonflyShape>(&topology.shape);
   TULLE_CHECK(shape != nullptr);
-  PathLanes lanes(topology);
-  const auto group = [&](std::uint32_t index) { return index / shape->routers_per_group; };
-  for (std::uint32_t at = 0; at < topology.switches; ++at) {
-    for (Way& way : lanes.ways_[at]) {
-      way.is_global = !topology.is_host(way.to) && group(way.to - topology.hosts) != group(at);
-    }
-  }
+  PathLanes lanes(topology, 2);
+  lanes.find_global_links(*shape);
   lanes.fill([](const Way& in, const Way&, std::uint32_t) { return in.is_global; });
   return lanes;
+}
+
+PathLanes PathLanes::dragonfly_non_minimal(const Topology& topology) {
+  const auto* shape = std::get_if<DragonflyShape>(&topology.shape);
+  TULLE_CHECK(shape != nullptr);
+  PathLanes lanes(topology, 3);
+  lanes.find_global_links(*shape);
+  lanes.fill([](const Way&, const Way&, std::uint32_t) { return false; });
+  LaneRow same, next;
+  same.fill(vl15);
+  next.fill(vl15);
+  for (std::uint32_t lane = 0; lane < classes; ++lane) {
+    const bool is_last = lane % 3 == 2 || lane + 1 == classes;
+    same[lane] = static_cast<std::uint8_t>(lane);
+    if (!is_last) next[lane] = static_cast<std::uint8_t>(lane + 1);
+  }
+  for (std::size_t at = 0; at < lanes.ways_.size(); ++at) {
+    const std::vector<Way>& ways = lanes.ways_[at];
+    SlToVl table(same, static_cast<std::uint16_t>(ways.size()));
+    table.take_lanes();
+    for (std::uint16_t in = 0; in < ways.size(); ++in) {
+      for (std::uint16_t out = 0; ways[in].is_global && out < ways.size(); ++out) {
+        table.set(in, out, next);
+      }
+    }
+    lanes.plan_.switches[at] = std::move(table);
+  }
+  return lanes;
+}
+
+void PathLanes::find_global_links(const DragonflyShape& shape) {
+  const auto group = [&](std::uint32_t index) { return index / shape.routers_per_group; };
+  for (std::uint32_t at = 0; at < ways_.size(); ++at) {
+    for (Way& way : ways_[at]) {
+      way.is_global = way.to >= hosts_ && group(way.to - hosts_) != group(at);
+    }
+  }
 }
 
 PathLanes PathLanes::torus(const Topology& topology) {
   const auto* shape = std::get_if<TorusShape>(&topology.shape);
   TULLE_CHECK(shape != nullptr);
-  PathLanes lanes(topology);
+  PathLanes lanes(topology, 2);
   std::array<std::uint8_t, 3> bit_of_dimension{};
   for (std::size_t dimension = 0; dimension < 3; ++dimension) {
     const bool needs_one = shape->size[dimension] > harmless_ring;
@@ -74,7 +106,7 @@ PathLanes PathLanes::torus(const Topology& topology) {
 template <typename SecondLane>
 void PathLanes::fill(SecondLane second_lane) {
   for (std::uint32_t level = 0; level < service_levels; ++level) {
-    plan_.hosts[level] = lane(level, false);
+    plan_.hosts[level] = lane(level, 0);
   }
   for (const std::vector<Way>& ways : ways_) {
     const auto ports = static_cast<std::uint16_t>(ways.size());
@@ -83,7 +115,7 @@ void PathLanes::fill(SecondLane second_lane) {
       for (std::uint16_t out = 0; out < ports; ++out) {
         LaneRow row;
         for (std::uint32_t level = 0; level < service_levels; ++level) {
-          row[level] = lane(level, second_lane(ways[in], ways[out], level));
+          row[level] = lane(level, second_lane(ways[in], ways[out], level) ? 1 : 0);
         }
         table.set(in, out, row);
       }
@@ -91,13 +123,13 @@ void PathLanes::fill(SecondLane second_lane) {
   }
 }
 
-std::uint8_t PathLanes::lane(std::uint32_t level, bool second) const {
-  const std::uint32_t lane = (level >> path_bits_) * lanes_per_qos_level + (second ? 1 : 0);
+std::uint8_t PathLanes::lane(std::uint32_t level, std::uint32_t number) const {
+  const std::uint32_t lane = (level >> path_bits_) * lanes_per_qos_level_ + number;
   return lane < classes ? static_cast<std::uint8_t>(lane) : vl15;
 }
 
 std::uint32_t PathLanes::qos_levels_max() const {
-  return std::min(classes / lanes_per_qos_level, service_levels >> path_bits_);
+  return std::min(classes / lanes_per_qos_level_, service_levels >> path_bits_);
 }
 
 std::uint8_t PathLanes::service_level(const Routes& routes, std::uint32_t leaf_node,

@@ -100,5 +100,37 @@ TEST(PathLanes, ADragonflysSecondLaneBeginsAfterTheGlobalLink) {
   EXPECT_EQ(lanes.service_level(routes, first, t.hosts - 1, 2), 2) << "it says nothing of the path";
 }
 
+TEST(PathLanes, EachGlobalLinkLeadsToTheNextLane) {
+  const Topology t = built(dragonfly({}));
+  const PathLanes lanes = PathLanes::dragonfly_non_minimal(t);
+  EXPECT_EQ(lanes.qos_levels_max(), 2u);
+  EXPECT_EQ(lanes.plan().hosts[0], 0);
+  EXPECT_EQ(lanes.plan().hosts[1], 3);
+  EXPECT_EQ(lanes.plan().hosts[3], vl15);
+  const std::uint32_t first = t.hosts;
+  std::uint16_t global = 0;
+  for (const Link& link : t.links) {
+    if (link.a == first && link.b >= first + 4) global = link.a_port;
+  }
+  ASSERT_NE(global, 0);
+  const SlToVl& table = lanes.plan().switches[0];
+  const std::uint16_t local = port_to(t, first, first + 1);
+  for (const std::uint8_t level : {std::uint8_t{0}, std::uint8_t{1}}) {
+    const auto base = static_cast<std::uint8_t>(level * 3);
+    const auto lane = [&](std::uint16_t in, std::uint16_t out, int in_lane) {
+      return table.lane(in, out, level, static_cast<std::uint8_t>(base + in_lane)) - base;
+    };
+    EXPECT_EQ(lane(0, local, 0), 0);
+    EXPECT_EQ(lane(local, global, 0), 0);
+    EXPECT_EQ(lane(global, local, 0), 1);
+    EXPECT_EQ(lane(local, global, 1), 1);
+    EXPECT_EQ(lane(global, global, 0), 1);
+    EXPECT_EQ(lane(global, local, 1), 2);
+    EXPECT_EQ(lane(local, 0, 2), 2);
+    EXPECT_EQ(table.lane(global, local, level, static_cast<std::uint8_t>(base + 2)), vl15)
+        << "no path has a third";
+  }
+}
+
 }  // namespace
 }  // namespace tulle::fabric

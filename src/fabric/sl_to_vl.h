@@ -29,7 +29,9 @@ inline constexpr LaneRow default_lanes = [] {
   return row;
 }();
 
-// A switch's table. Pairs of ports with equal rows share one.
+// A switch's table. Pairs of ports with equal rows share one. IBTA's tables know a packet's level and
+// not the lane by which it came; one whose rows are by that lane instead is beyond IBTA, as is
+// adaptive routing by paths that are not the shortest.
 class SlToVl {
  public:
   SlToVl() = default;  // every pair of ports has the default row
@@ -40,18 +42,22 @@ class SlToVl {
       : rows_(1, row), ports_(ports), row_of_(std::size_t{ports} * ports) {}
 
   void set(std::uint16_t in_port, std::uint16_t out_port, const LaneRow& row);
+  // From now on rows are by the lane by which a packet came, not by its level.
+  void take_lanes() { is_by_lane_ = true; }
 
   // Nothing to look up: lanes stay as hosts with the default row choose them.
   bool is_default() const { return rows_.empty(); }
   // Only where it is not the default.
-  std::uint8_t lane(std::uint16_t in_port, std::uint16_t out_port, std::uint8_t level) const {
+  std::uint8_t lane(std::uint16_t in_port, std::uint16_t out_port, std::uint8_t level,
+                    std::uint8_t in_lane = 0) const {
     const std::size_t row = row_of_.empty() ? 0 : row_of_[std::size_t{in_port} * ports_ + out_port];
-    return rows_[row][level];
+    return rows_[row][is_by_lane_ ? in_lane : level];
   }
 
  private:
   std::vector<LaneRow> rows_;
   std::size_t ports_ = 0;
+  bool is_by_lane_ = false;
   std::vector<std::uint8_t> row_of_;  // by (in port, out port); empty: all have the first
 };
 

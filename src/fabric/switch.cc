@@ -131,11 +131,10 @@ std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
   int best_grade = std::numeric_limits<int>::max();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::uint16_t port = candidates[(first + i) % candidates.size()];
-    std::uint64_t bytes = 0;
-    for (const Class& queue : ports_[port].of_class) bytes += queue.out_bytes;
-    if (grade(bytes) >= best_grade) continue;
+    const int of_port = grade(queue_bytes(port));
+    if (of_port >= best_grade) continue;
     best = port;
-    best_grade = grade(bytes);
+    best_grade = of_port;
   }
   return best;
 }
@@ -156,7 +155,8 @@ bool Switch::lets_through(std::uint16_t out_port, const Frame& frame) {
 
 // False: there is none for it, and it is lost.
 bool Switch::change_lane(std::uint16_t out_port, Frame& frame) {
-  const std::uint8_t lane = lanes_->lane(frame.in_port, out_port, frame.service_level);
+  const std::uint8_t lane =
+      lanes_->lane(frame.in_port, out_port, frame.service_level, frame.in_class);
   if (lane == vl15) {
     take_in_lost(frame.in_port, frame);
     ++ports_[out_port].counters.unmapped;

@@ -183,6 +183,14 @@ class Switch {
   std::uint32_t ingress_bytes(std::uint16_t port, std::uint32_t service_class) const {
     return ports_[port].of_class[service_class].in_bytes;
   }
+  // What waits for a port, of all classes.
+  std::uint64_t queue_bytes(std::uint16_t port) const {
+    std::uint64_t bytes = 0;
+    for (const Class& queue : ports_[port].of_class) bytes += queue.out_bytes;
+    return bytes;
+  }
+  // In [0, bound), from this switch's random stream: for choices of path.
+  std::uint64_t draw(std::uint64_t bound) { return random_.below(bound); }
   std::uint32_t queue_bytes(std::uint16_t port, std::uint32_t service_class) const {
     return ports_[port].of_class[service_class].out_bytes;
   }

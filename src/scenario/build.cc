@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 6> routing_names = {
 constexpr std::size_t automatic = 5;
 constexpr Time sample_interval_min = Time::nanoseconds(100);
 
+constexpr std::array<std::string_view, 3> non_minimal_names = {"none", "ugal", "valiant"};
+
 RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband, bool by_flow) {
   if (std::holds_alternative<fabric::TorusShape>(topology.shape)) {
     return RoutingKind::dimension_ordered;
@@ -32,7 +34,7 @@ RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband,
   return RoutingKind::shortest;
 }
 
-// Two lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a torus a
+// Two or three lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a torus a
 // packet's service level has to say what its path will be, so there must be one.
 void plan_lanes(TableReader& table, Setup& setup) {
   const fabric::Shape& shape = setup.topology.shape;
@@ -42,27 +44,32 @@ void plan_lanes(TableReader& table, Setup& setup) {
   const bool dragonfly = std::holds_alternative<fabric::DragonflyShape>(shape) &&
                          setup.routing.kind == RoutingKind::dragonfly_minimal;
   if (torus && by_flow) setup.path_lanes = fabric::PathLanes::torus(setup.topology);
-  if (dragonfly) setup.path_lanes = fabric::PathLanes::dragonfly(setup.topology);
+  if (dragonfly) {
+    setup.path_lanes = setup.network.non_minimal.is_used()
+                           ? fabric::PathLanes::dragonfly_non_minimal(setup.topology)
+                           : fabric::PathLanes::dragonfly(setup.topology);
+  }
   if (!setup.path_lanes) return;
   const std::uint32_t levels = setup.player.service_levels;
+  const std::uint32_t lanes_each = setup.path_lanes->lanes_per_qos_level();
   std::uint32_t most = setup.path_lanes->qos_levels_max();
   while (setup.path_lanes->service_level_max(most) >= device::Adapter::levels) --most;
   if (levels > most) {
     table.wrong("lanes",
                 fmt::format("host.service_levels = {} are too many for this topology, where "
-                            "each takes two lanes: at most {}, or lanes = false",
-                            levels, most));
+                            "each takes {} lanes: at most {}, or lanes = false",
+                            levels, lanes_each == 2 ? "two" : "three", most));
   }
   if (setup.network.lanes.hosts != fabric::default_lanes) {
     table.wrong("lanes",
                 "the lanes of this topology are planned against deadlock, so that "
                 "fabric.sl_to_vl has to go, or lanes = false");
   }
-  const std::uint32_t used = (1u << levels * 2) - 1;
+  const std::uint32_t used = (1u << levels * lanes_each) - 1;
   if ((used & ~setup.network.switches.arbitration.lanes()) != 0) {
     table.wrong("lanes", fmt::format("uses lanes 0 to {}, of which some have no weight in "
                                      "fabric.arbitration and would never send",
-                                     levels * 2 - 1));
+                                     levels * lanes_each - 1));
   }
   setup.network.lanes = setup.path_lanes->plan();
 }
@@ -74,12 +81,15 @@ void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
   if (!routes) return table.wrong("kind", routes.error().message);
   const bool lossless = setup.network.switches.flow_control != fabric::FlowControl::none;
   if (!lossless || allow_deadlock) return;
-  if (fabric::climbs_then_descends(setup.topology, *routes)) return;
+  const bool non_minimal = setup.network.non_minimal.is_used();
+  if (!non_minimal && fabric::climbs_then_descends(setup.topology, *routes)) return;
   fabric::DeadlockSettings settings;
   if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, *routes);
   settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&
                                setup.network.switches.path_choice == fabric::PathChoice::flow;
   settings.lmc = setup.network.lmc;
+  std::optional<fabric::GroupRoutes> groups;
+  if (non_minimal) settings.non_minimal = &groups.emplace(setup.topology, *routes);
   const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, *routes, settings);
   if (report.deadlock_free()) return;
   table.wrong("kind",
@@ -114,6 +124,36 @@ void read_lmc(TableReader& table, bool infiniband, bool by_flow, Setup& setup) {
   if (infiniband) check_lids(table, setup);
 }
 
+// Beside a dragonfly's minimal paths those by way of a third group.
+void read_non_minimal(TableReader& table, Setup& setup) {
+  fabric::NonMinimalSettings& settings = setup.network.non_minimal;
+  settings.choice =
+      table.choice("non_minimal", non_minimal_names, fabric::NonMinimalSettings::Choice::none);
+  const auto count = [&](std::string_view key) {
+    return static_cast<std::uint32_t>(table.integer(key, 1, 1, 16));
+  };
+  settings.minimal_candidates = count("minimal_candidates");
+  settings.candidates = count("non_minimal_candidates");
+  // BookSim's adaptive_threshold, in packets.
+  settings.bias_bytes = static_cast<std::uint64_t>(table.integer("bias", 30, 0, 1'000'000)) *
+                        sim::longest_frame_bytes(setup.network);
+  if (!settings.is_used()) return;
+  const auto* shape = std::get_if<fabric::DragonflyShape>(&setup.topology.shape);
+  if (shape == nullptr || setup.routing.kind != RoutingKind::dragonfly_minimal) {
+    return table.wrong("non_minimal",
+                       "goes by way of a third group: it needs a dragonfly and "
+                       "\"dragonfly-minimal\" for all else");
+  }
+  if (setup.network.switches.path_choice != fabric::PathChoice::adaptive) {
+    return table.wrong("non_minimal",
+                       "chooses a path for each packet: it needs path = \"adaptive\"");
+  }
+  if (shape->groups > fabric::GroupRoutes::groups_max) {
+    table.wrong("non_minimal", fmt::format("is for up to {} groups, and there are {}",
+                                           fabric::GroupRoutes::groups_max, shape->groups));
+  }
+}
+
 void build_routing(TableReader table, Setup& setup) {
   const bool infiniband = setup.network.link_layer == sim::LinkLayer::infiniband;
   const auto kind = table.choice<std::size_t>("kind", routing_names, automatic);
@@ -125,6 +165,7 @@ void build_routing(TableReader table, Setup& setup) {
                 "\"fat-tree\" has one way to each host: take \"up-down\", or path = \"flow\"");
   }
   read_lmc(table, infiniband, by_flow, setup);
+  read_non_minimal(table, setup);
   const bool allow_deadlock = table.boolean("allow_deadlock", false);
   const bool lanes = infiniband && table.boolean("lanes", true);
   table.finish();

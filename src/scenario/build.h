@@ -29,6 +29,10 @@ void check_transport(TableReader& host, Setup& setup);
 // The part of [host] about losses, for a fabric that is there.
 void read_recovery(TableReader& host, Setup& setup);
 
+// "0-3, 8": numbers of hosts, and ranges of them; empty where the key is not there or wrong.
+std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
+                                      std::uint32_t hosts);
+
 // The list [[partition]], for a fabric that is there; and the fabric's key about it.
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);

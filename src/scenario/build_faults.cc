@@ -227,6 +227,11 @@ void check_end(TableReader& root, const Setup& setup) {
 void build_faults(TableReader& root, Setup& setup) {
   for (TableReader& table : root.tables("fault")) FaultReader(table, setup).read();
   read_recovery(root.table("recovery"), setup);
+  if (setup.network.non_minimal.is_used() && !setup.network.faults.outages.empty()) {
+    root.wrong("fault",
+               "takes links down, for which there is no way around with routing.non_minimal: take "
+               "\"none\"");
+  }
   if (!root.findings().any()) check_end(root, setup);
 }
 

@@ -19,26 +19,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> enforcement_names = {"off", "in", "out", "both"};
 
-// "0-3, 8": numbers of hosts, and ranges of them.
-std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
-                                      std::uint32_t hosts) {
-  const std::string text = table.text(key, "");
-  std::vector<std::uint32_t> found;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view range = trimmed({part.begin(), part.end()});
-    const std::size_t dash = std::min(range.find('-'), range.size());
-    const auto first = parse_number<std::uint32_t>(trimmed(range.substr(0, dash)));
-    const auto last =
-        dash == range.size() ? first : parse_number<std::uint32_t>(trimmed(range.substr(dash + 1)));
-    if (!first || !last || *first > *last || *last >= hosts) {
-      table.wrong(key, fmt::format("must be hosts such as \"0-3, 8\", up to {}", hosts - 1));
-      return {};
-    }
-    for (std::uint32_t host = *first; host <= *last; ++host) found.push_back(host);
-  }
-  return found;
-}
-
 void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
   const auto hosts = static_cast<std::uint32_t>(pkeys.size());
   const auto partition = static_cast<std::uint16_t>(table.integer("pkey", 0, 1, 0x7FFF));
@@ -59,6 +39,26 @@ void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
 }
 
 }  // namespace
+
+// "0-3, 8": numbers of hosts, and ranges of them.
+std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
+                                      std::uint32_t hosts) {
+  const std::string text = table.text(key, "");
+  std::vector<std::uint32_t> found;
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string_view range = trimmed({part.begin(), part.end()});
+    const std::size_t dash = std::min(range.find('-'), range.size());
+    const auto first = parse_number<std::uint32_t>(trimmed(range.substr(0, dash)));
+    const auto last =
+        dash == range.size() ? first : parse_number<std::uint32_t>(trimmed(range.substr(dash + 1)));
+    if (!first || !last || *first > *last || *last >= hosts) {
+      table.wrong(key, fmt::format("must be hosts such as \"0-3, 8\", up to {}", hosts - 1));
+      return {};
+    }
+    for (std::uint32_t host = *first; host <= *last; ++host) found.push_back(host);
+  }
+  return found;
+}
 
 void build_partitions(TableReader& root, Setup& setup) {
   std::vector<TableReader> partitions = root.tables("partition");

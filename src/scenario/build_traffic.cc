@@ -46,9 +46,10 @@ Result<SizeDistribution> sizes(TableReader& table, const std::string& folder) {
 }
 
 Result<Flows> poisson(TableReader& table, const std::string& folder,
-                      const fabric::Topology& topology, std::uint64_t seed, Time start) {
+                      const fabric::Topology& topology, std::uint32_t hosts, std::uint64_t seed,
+                      Time start) {
   workload::PoissonSettings settings;
-  settings.hosts = topology.hosts;
+  settings.hosts = hosts;
   settings.link_bits_per_second = host_bits_per_second(topology);
   settings.load = table.number("load", 0.5, 1e-6, 1);
   settings.duration = table.time("duration", Time::milliseconds(1), last_moment);
@@ -90,10 +91,9 @@ Result<Flows> from_file(TableReader& table, const std::string& folder, std::uint
   return workload::parse_flows(*text, path, hosts);
 }
 
+// A pattern once, among so many hosts.
 Result<Flows> build(TableReader& table, Pattern pattern, const std::string& folder,
-                    const fabric::Topology& topology, std::uint64_t seed) {
-  if (pattern == Pattern::file) return from_file(table, folder, topology.hosts);
-  const std::uint32_t hosts = topology.hosts;
+                    const fabric::Topology& topology, std::uint32_t hosts, std::uint64_t seed) {
   const Time start = table.time("start", Time::zero(), last_moment);
   switch (pattern) {
     case Pattern::permutation:
@@ -121,9 +121,64 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
            table.choice("rounds", round_names, workload::AllToAllSettings::Rounds::staggered),
            start});
     case Pattern::poisson:
-      return poisson(table, folder, topology, seed, start);
+      return poisson(table, folder, topology, hosts, seed, start);
     default:
       return ring(table, hosts, start);
+  }
+}
+
+// A pattern among some of the hosts, and again and again.
+Result<Flows> build_kind(TableReader& table, const std::string& folder,
+                         const fabric::Topology& topology, std::uint64_t seed) {
+  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.hosts);
+  const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
+  const Time every = table.time("every", Time::zero(), last_moment);
+  if (pattern == Pattern::file) {
+    if (!members.empty() || times > 1) return Error{"\"file\" says itself who sends, and when"};
+    return from_file(table, folder, topology.hosts);
+  }
+  const auto hosts = members.empty() ? topology.hosts : static_cast<std::uint32_t>(members.size());
+  if (members.size() == 1) return Error{"hosts must be two or more"};
+  Flows flows;
+  for (std::uint64_t i = 0; i < times; ++i) {
+    auto once = build(table, pattern, folder, topology, hosts, seed + i);
+    if (!once) return once.error();
+    for (workload::Flow& flow : *once) {
+      flow.start = flow.start + Time{every.ps * static_cast<std::int64_t>(i)};
+      if (members.empty()) continue;
+      flow.source = members[flow.source];
+      flow.destination = members[flow.destination];
+    }
+    if (auto appended = workload::append(flows, *once); !appended) return appended.error();
+  }
+  return flows;
+}
+
+// What goes on beside it, [[traffic.and]], and what each is called.
+void add_kinds(TableReader& table, const std::string& folder, std::uint64_t seed, Setup& setup,
+               Flows& flows) {
+  const std::string name = table.text("name", "");
+  std::vector<TableReader> others = table.tables("and");
+  if (name.empty() && others.empty()) return;
+  setup.kinds.push_back({name.empty() ? "traffic" : name, 0});
+  for (TableReader& other : others) {
+    const std::string called = other.text("name", "");
+    const bool is_new = std::ranges::none_of(
+        setup.kinds, [&](const TrafficKind& kind) { return kind.name == called; });
+    if (called.empty() || !is_new) {
+      other.wrong("name", "is needed, and another than the others'");
+    }
+    setup.kinds.push_back({called, flows.size()});
+    const auto own_seed = static_cast<std::uint64_t>(other.integer(
+        "seed", static_cast<std::int64_t>(seed >> 1), 0, std::numeric_limits<std::int64_t>::max()));
+    auto more = build_kind(other, folder, setup.topology, own_seed);
+    if (!more) {
+      other.wrong("pattern", more.error().message);
+    } else if (auto appended = workload::append(flows, *more); !appended) {
+      other.wrong("pattern", appended.error().message);
+    }
+    other.finish();
   }
 }
 
@@ -150,7 +205,6 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
     table.findings().add(0, "traffic", "is needed: a table that says who sends what to whom");
     return;
   }
-  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
   const auto own_seed = static_cast<std::uint64_t>(
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
@@ -163,7 +217,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
   const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
   const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
-  auto flows = build(table, pattern, folder, topology, own_seed);
+  auto flows = build_kind(table, folder, topology, own_seed);
   // More traffic beside it, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
   if (flows && !more_name.empty()) {
@@ -178,6 +232,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
     }
   }
   if (flows) {
+    add_kinds(table, folder, own_seed, setup, *flows);
     auto parts = workload::split(*flows, queue_pairs);
     if (!parts) return table.wrong("queue_pairs", parts.error().message);
     setup.first_parts = std::move(*parts);

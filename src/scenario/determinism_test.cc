@@ -164,6 +164,33 @@ xoff = "20KB"
 pattern = "permutation"
 bytes = "100KB"
 )"},
+    {"dragonfly-ugal", R"(
+[topology]
+kind = "dragonfly"
+link_rate = "100Gbps"
+link_delay = "300ns"
+[fabric]
+kind = "infiniband"
+path = "adaptive"
+[routing]
+non_minimal = "ugal"
+bias = 2
+non_minimal_candidates = 2
+[host]
+recovery = "selective-repeat"
+reordering = 32
+[traffic]
+pattern = "shift"
+distance = 8
+bytes = "60KB"
+[[traffic.and]]
+name = "bursts"
+pattern = "permutation"
+hosts = "0-15, 40-47"
+bytes = "10KB"
+times = 3
+every = "4us"
+)"},
     {"ring-all-reduce", R"(
 [topology]
 kind = "dragonfly"

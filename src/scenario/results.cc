@@ -45,6 +45,17 @@ void add_faults(json_t& json, const FaultOutcome& faults) {
   json["recovery_us"] = rounded(static_cast<double>(faults.recovery.ps) * 1e-6);
 }
 
+json_t json_of(const KindOutcome& kind) {
+  return {{"flows", kind.flows},
+          {"finished", kind.finished},
+          {"failed", kind.failed},
+          {"end_us", rounded(static_cast<double>(kind.end.ps) * 1e-6)},
+          {"fct_us", json_of(kind.completion_us)},
+          {"slowdown", json_of(kind.slowdown)},
+          {"share_of_ideal", rounded(kind.share_of_ideal)},
+          {"goodput_gbps", rounded(kind.goodput_bits_per_second * 1e-9)}};
+}
+
 json_t json_of(const Outcome& outcome) {
   json_t json;
   if (!outcome.variant.empty()) json["variant"] = outcome.variant;
@@ -73,6 +84,7 @@ json_t json_of(const Outcome& outcome) {
   json["buffer_max_bytes"] = outcome.buffer_bytes_max;
   if (outcome.faults) add_faults(json, *outcome.faults);
   if (outcome.bytes_verified) json["bytes_verified"] = *outcome.bytes_verified;
+  for (const KindOutcome& kind : outcome.kinds) json["traffic"][kind.name] = json_of(kind);
   json["events"] = outcome.events;
   json["packet_hops"] = outcome.packet_hops;
   json["link_traversals"] = outcome.link_traversals;
@@ -106,16 +118,40 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
   return Error{fmt::format("{}: {}", path.string(), error.message()), error.value()};
 }
 
+// What the table says of flows: of a variant's, or of one kind.
+struct FlowsRow {
+  std::string name;
+  std::uint64_t finished = 0, flows = 0;
+  Time end;
+  std::string one_way;
+  Quantiles fct;
+  double slowdown_p99 = 0, share_of_ideal = 0, goodput_bits_per_second = 0;
+};
+
+std::string text_of(const FlowsRow& row, std::size_t width) {
+  return fmt::format(
+      "{:<{}}  {:>13}  {:>9.1f}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>12.2f}  {:>8}  "
+      "{:>10}",
+      row.name, width, fmt::format("{}/{}", row.finished, row.flows),
+      static_cast<double>(row.end.ps) * 1e-6, row.one_way, row.fct.min, row.fct.median, row.fct.p99,
+      row.fct.max, row.slowdown_p99, fmt::format("{:.1f} %", row.share_of_ideal * 100),
+      rate_text(row.goodput_bits_per_second));
+}
+
 }  // namespace
 
 std::string summary_table(const std::vector<Outcome>& outcomes) {
   std::size_t width = 7;
-  for (const Outcome& outcome : outcomes) width = std::max(width, outcome.variant.size());
+  for (const Outcome& outcome : outcomes) {
+    width = std::max(width, outcome.variant.size());
+    for (const KindOutcome& kind : outcome.kinds) width = std::max(width, kind.name.size() + 2);
+  }
   // One way, where every receiver was told.
   const auto is_told = [](const Outcome& outcome) {
     return outcome.arrivals > 0 && outcome.arrivals == outcome.flows.size();
   };
   const bool told = std::any_of(outcomes.begin(), outcomes.end(), is_told);
+  const std::string no_one_way = told ? "            " : "";
   std::string text = fmt::format(
       "{:<{}}  {:>13}  {:>9}  {}{:>9} {:>9} {:>9} {:>9}  {:>12}  {:>8}  {:>10}  {:>9} {:>9} {:>9} "
       "{:>9}\n",
@@ -123,19 +159,21 @@ std::string summary_table(const std::vector<Outcome>& outcomes) {
       "FCT min", "median", "p99", "max us", "slowdown p99", "of ideal", "goodput", "dropped",
       "resent", "marked", "pauses");
   for (const Outcome& outcome : outcomes) {
-    const Quantiles& fct = outcome.completion_us;
     const std::string one_way =
-        is_told(outcome) ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : "            ";
-    text += fmt::format(
-        "{:<{}}  {:>13}  {:>9.1f}  {}{:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}  {:>12.2f}  {:>8}  {:>10} "
-        " "
-        "{:>9} {:>9} {:>9} {:>9}\n",
-        outcome.variant, width, fmt::format("{}/{}", outcome.finished, outcome.flows.size()),
-        static_cast<double>(outcome.end.ps) * 1e-6, told ? one_way : "", fct.min, fct.median,
-        fct.p99, fct.max, outcome.slowdown.p99,
-        fmt::format("{:.1f} %", outcome.share_of_ideal * 100),
-        rate_text(outcome.goodput_bits_per_second), outcome.dropped, outcome.retransmitted,
-        outcome.marked, outcome.pauses);
+        is_told(outcome) ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : no_one_way;
+    text += text_of({outcome.variant, outcome.finished, outcome.flows.size(), outcome.end, one_way,
+                     outcome.completion_us, outcome.slowdown.p99, outcome.share_of_ideal,
+                     outcome.goodput_bits_per_second},
+                    width);
+    text += fmt::format("  {:>9} {:>9} {:>9} {:>9}\n", outcome.dropped, outcome.retransmitted,
+                        outcome.marked, outcome.pauses);
+    for (const KindOutcome& kind : outcome.kinds) {
+      text += text_of({"  " + kind.name, kind.finished, kind.flows, kind.end, no_one_way,
+                       kind.completion_us, kind.slowdown.p99, kind.share_of_ideal,
+                       kind.goodput_bits_per_second},
+                      width) +
+              "\n";
+    }
   }
   return text;
 }
@@ -154,17 +192,19 @@ std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& o
 }
 
 std::string flows_csv(const Outcome& outcome) {
-  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status,latency_ns\n";
+  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status,latency_ns";
+  text += outcome.kinds.empty() ? "\n" : ",traffic\n";
   for (std::size_t i = 0; i < outcome.flows.size(); ++i) {
     const FlowOutcome& flow = outcome.flows[i];
     const bool done = !flow.end.is_never();
     const bool told = !flow.arrived.is_never();
-    text +=
-        fmt::format("{},{},{},{},{},{},{},{},{},{}\n", i, flow.flow.source, flow.flow.destination,
-                    flow.flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
-                    done ? ns_text(flow.end) : "", done ? ns_text(flow.end - flow.start) : "",
-                    done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow),
-                    told ? ns_text(flow.arrived - flow.start) : "");
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{}", i, flow.flow.source, flow.flow.destination,
+                        flow.flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
+                        done ? ns_text(flow.end) : "", done ? ns_text(flow.end - flow.start) : "",
+                        done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow),
+                        told ? ns_text(flow.arrived - flow.start) : "");
+    if (!outcome.kinds.empty()) text += "," + outcome.kinds[outcome.kind_of[i]].name;
+    text += "\n";
   }
   return text;
 }

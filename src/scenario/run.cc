@@ -149,6 +149,7 @@ Outcome Run::outcome() const {
   outcome.packet_hops = network_.data_packet_hops();
   outcome.link_traversals = network_.frames_sent();
   gather_flows(outcome);
+  gather_kinds(outcome);
   gather_links(outcome);
   gather_hosts(outcome);
   if (setup_.network.faults.any()) gather_faults(outcome);
@@ -219,6 +220,38 @@ void Run::gather_flows(Outcome& outcome) const {
   if (outcome.end > Time::zero()) {
     outcome.goodput_bits_per_second =
         static_cast<double>(player_.bytes_done()) * 8 / outcome.end.to_seconds();
+  }
+}
+
+void Run::gather_kinds(Outcome& outcome) const {
+  for (std::size_t kind = 0; kind < setup_.kinds.size(); ++kind) {
+    KindOutcome& of_kind = outcome.kinds.emplace_back();
+    of_kind.name = setup_.kinds[kind].name;
+    const std::size_t first = setup_.kinds[kind].first_message;
+    const std::size_t last = kind + 1 < setup_.kinds.size() ? setup_.kinds[kind + 1].first_message
+                                                            : outcome.flows.size();
+    std::vector<double> completions, slowdowns;
+    Time start = Time::never();
+    double bits = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      const FlowOutcome& flow = outcome.flows[i];
+      outcome.kind_of.push_back(static_cast<std::uint32_t>(kind));
+      ++of_kind.flows;
+      start = std::min(start, flow.start);
+      if (flow.status != verbs::CompletionStatus::success) ++of_kind.failed;
+      if (flow.end.is_never()) continue;
+      ++of_kind.finished;
+      of_kind.end = std::max(of_kind.end, flow.end);
+      completions.push_back(static_cast<double>((flow.end - flow.start).ps) * 1e-6);
+      slowdowns.push_back(flow.slowdown);
+      of_kind.share_of_ideal += 1 / flow.slowdown;
+      bits += static_cast<double>(flow.flow.bytes) * 8;
+    }
+    if (of_kind.finished == 0) continue;
+    of_kind.share_of_ideal /= static_cast<double>(of_kind.finished);
+    of_kind.completion_us = quantiles(std::move(completions));
+    of_kind.slowdown = quantiles(std::move(slowdowns));
+    of_kind.goodput_bits_per_second = bits / (of_kind.end - start).to_seconds();
   }
 }
 

@@ -66,11 +66,27 @@ struct FaultOutcome {
   Time recovery;
 };
 
+// What flows of one kind came to, where traffic has names.
+struct KindOutcome {
+  std::string name;
+  std::uint64_t flows = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  Time end;  // of its last flow
+  Quantiles completion_us;
+  Quantiles slowdown;
+  double share_of_ideal = 0;
+  double goodput_bits_per_second = 0;  // from the first one's start until its last one's end
+};
+
 struct Outcome {
   std::string variant;
   std::uint64_t seed = 0;
   std::vector<FlowOutcome> flows;
   std::vector<LinkOutcome> links;
+
+  std::vector<KindOutcome> kinds;      // empty: traffic has no names
+  std::vector<std::uint32_t> kind_of;  // by flow; empty likewise
 
   std::uint64_t finished = 0;
   std::uint64_t failed = 0;
@@ -140,6 +156,7 @@ class Run {
   Progress progress() const;
   FlowOutcome gather_flow(std::uint32_t first, std::uint32_t end) const;
   void gather_flows(Outcome& outcome) const;
+  void gather_kinds(Outcome& outcome) const;
   void gather_links(Outcome& outcome) const;
   void gather_hosts(Outcome& outcome) const;
   void gather_faults(Outcome& outcome) const;

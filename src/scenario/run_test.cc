@@ -546,5 +546,47 @@ limited = "0-1"
   EXPECT_EQ(outcome.pkey_violations, 1u);
 }
 
+// Beside an incast of six, a pair whose path is its own; and again later.
+TEST(Run, TrafficWithNamesHasResultsOfItsOwn) {
+  const Outcome outcome = outcome_of(R"([topology]
+hosts = 9
+link_rate = "100Gbps"
+[traffic]
+name = "incast"
+pattern = "incast"
+hosts = "0-5, 8"
+receiver = 6
+bytes = "100KB"
+[[traffic.and]]
+name = "pair"
+pattern = "shift"
+hosts = "6, 7"
+bytes = "4KB"
+times = 3
+every = "50us"
+start = "1us"
+)");
+  ASSERT_EQ(outcome.kinds.size(), 2u);
+  const KindOutcome &incast = outcome.kinds[0], &pair = outcome.kinds[1];
+  EXPECT_EQ(incast.name, "incast");
+  EXPECT_EQ(incast.flows, 6u);
+  EXPECT_EQ(pair.flows, 6u);
+  EXPECT_EQ(pair.finished, 6u);
+  EXPECT_EQ(outcome.finished, 12u);
+  EXPECT_EQ(pair.slowdown.max, 1.0) << "nothing is in its way";
+  EXPECT_GT(incast.slowdown.median, 4);
+  EXPECT_EQ(outcome.flows[0].flow.destination, 8u) << "the seventh of those who take part";
+  EXPECT_EQ(outcome.flows[6].flow.source, 6u);
+  EXPECT_EQ(outcome.flows[8].start, Time::microseconds(51));
+  EXPECT_EQ(outcome.flows[10].start, Time::microseconds(101));
+  EXPECT_EQ(outcome.end, std::max(incast.end, pair.end));
+  EXPECT_GT(incast.goodput_bits_per_second, 85e9);
+  const std::string table = summary_table({outcome});
+  EXPECT_NE(table.find("\n  incast "), std::string::npos) << table;
+  EXPECT_NE(flows_csv(outcome).find(",latency_ns,traffic\n"), std::string::npos);
+  EXPECT_NE(flows_csv(outcome).find("\n11,7,6,4000,"), std::string::npos);
+  EXPECT_NE(flows_csv(outcome).find(",pair\n"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tulle::scenario

@@ -24,6 +24,13 @@
 
 namespace tulle::scenario {
 
+// Traffic that has a name, so that its results stand apart: the messages from this one to the next
+// kind's.
+struct TrafficKind {
+  std::string name;
+  std::size_t first_message = 0;
+};
+
 // One simulation, ready to be run.
 struct Setup {
   std::string variant;  // its name; empty: the file has none
@@ -35,6 +42,7 @@ struct Setup {
   workload::Flows flows;                        // of one queue pair each
   // Where each message's flows begin, and their number in all.
   std::vector<std::uint32_t> first_parts;
+  std::vector<TrafficKind> kinds;  // empty: all traffic is one
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;

@@ -342,6 +342,44 @@ TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
   EXPECT_EQ(wrong(dragonfly, {infiniband + ", path = \"adaptive\" }"}), "");
 }
 
+TEST(ScenarioErrors, AThirdGroupNeedsADragonflyAndPathsByPacket) {
+  const std::string text =
+      "[topology]\nkind = \"dragonfly\"\n[traffic]\n[fabric]\nkind = \"infiniband\"\npath = "
+      "\"adaptive\"\n[routing]\nnon_minimal = \"ugal\"\n";
+  EXPECT_EQ(wrong(text), "");
+  const auto setup = built(text);
+  EXPECT_EQ(setup.path_lanes->lanes_per_qos_level(), 3u);
+  EXPECT_EQ(setup.network.non_minimal.bias_bytes, 30u * sim::longest_frame_bytes(setup.network));
+  EXPECT_TRUE(contains(wrong(text, {"host.service_levels = 3"}), "takes three lanes: at most 2"));
+  EXPECT_TRUE(contains(wrong(text, {"routing.lanes = false"}), "can lock up"));
+  EXPECT_TRUE(contains(wrong(text, {"fabric.path = \"packet\""}),
+                       "s.toml:8: routing.non_minimal: chooses a path for each packet"));
+  EXPECT_TRUE(contains(wrong(text, {"routing.kind = \"up-down\""}), "needs a dragonfly"));
+  EXPECT_TRUE(contains(wrong(text, {"topology = { kind = \"torus\" }"}), "needs a dragonfly"));
+  EXPECT_TRUE(contains(wrong(text, {"topology = { kind = \"dragonfly\", routers_per_group = 16, "
+                                    "global_links = 16, hosts_per_router = 1 }"}),
+                       "is for up to 255 groups, and there are 257"));
+  EXPECT_TRUE(
+      contains(wrong(text, {"fabric = { kind = \"roce\", path = \"adaptive\" }"}), "can lock up"));
+  EXPECT_EQ(
+      wrong(text, {"fabric = { kind = \"roce\", flow_control = \"none\", path = \"adaptive\" }"}),
+      "");
+  EXPECT_TRUE(
+      contains(wrong(text, {"fault = [{ kind = \"link-down\", link = [\"host 0\", \"group 0 "
+                            "router 0\"] }]"}),
+               "no way around with routing.non_minimal"));
+}
+
+TEST(ScenarioErrors, TrafficBesideOtherTrafficHasANameOfItsOwn) {
+  const std::string text = "[topology]\nhosts = 6\n[traffic]\nname = \"a\"\n[[traffic.and]]\n";
+  EXPECT_TRUE(contains(wrong(text), "traffic.and.name: is needed"));
+  EXPECT_TRUE(contains(wrong(text + "name = \"a\"\n"), "is needed, and another than the others'"));
+  EXPECT_EQ(wrong(text + "name = \"b\"\n"), "");
+  EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"6\"\n"), "must be hosts such as"));
+  EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nhosts = \"3\"\n"), "must be two or more"));
+  EXPECT_TRUE(contains(wrong(text + "name = \"b\"\nnotify = true\n"), "is no key"));
+}
+
 TEST(Scenario, ChoosingAmongPathsNeedsRoutesWithSeveral) {
   const std::string tree =
       "[topology]\nkind = \"leaf-spine\"\n[traffic]\n[fabric]\nkind = \"infiniband\"\n";

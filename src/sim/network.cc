@@ -116,6 +116,11 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   for (const fabric::Link& link : topology.links) connect(link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
   if (!settings_.pkeys.empty()) set_partitions(topology);
+  if (settings_.non_minimal.is_used()) {
+    TULLE_CHECK(settings_.switches.path_choice == fabric::PathChoice::adaptive);
+    non_minimal_ =
+        std::make_unique<fabric::NonMinimalRouting>(topology, routes, settings_.non_minimal);
+  }
   set_up_rounds();
   if (settings_.faults.any()) plan_faults(topology);
 }
@@ -386,12 +391,15 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
   if (!detours_.empty()) [[unlikely]]
     return arrive_by_detour(node, in_port, ref);
   fabric::Switch& at = switches_[node - hosts()];
-  const Frame& frame = frames_[ref];
+  Frame& frame = frames_[ref];
   std::uint16_t out_port = fabric::Switch::no_port;
   if (settings_.switches.path_choice == fabric::PathChoice::flow) {
     out_port = at.receive(now_, in_port, ref, forward(at, node, frame));
-  } else {
+  } else if (non_minimal_ == nullptr) {
     out_port = at.receive(now_, in_port, ref, routes_.candidates(node, frame.destination));
+  } else {
+    const bool from_host = is_host(ports_[port_index(node, in_port)].peer);
+    out_port = at.receive(now_, in_port, ref, non_minimal_->ways(at, node, from_host, frame));
   }
   if (out_port == fabric::Switch::no_port) {
     let_go(node, ref);
@@ -691,7 +699,8 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   frame.source = host & 0xFF'FFFF;
   frame.path = datagram.path->path_bits & 0x7F;
   frame.damaged = 0;
-  frame.destination = datagram.ip.destination.ipv4() - first_address;
+  frame.destination = (datagram.ip.destination.ipv4() - first_address) & 0xFF'FFFF;
+  frame.via = 0;
   const link::Overhead& around = overhead(settings_.link_layer);
   const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
   frame.buffer_bytes = static_cast<std::uint16_t>(bytes);

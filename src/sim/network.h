@@ -27,6 +27,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "device/adapter.h"
+#include "fabric/non_minimal.h"
 #include "fabric/payloads.h"
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
@@ -83,7 +84,8 @@ struct NetworkSettings {
   bool carries_bytes = false;  // payloads; else they are ghosts, lengths without bytes
   HostSettings host;
   fabric::SwitchSettings switches;
-  fabric::LanePlan lanes;  // with credits
+  fabric::LanePlan lanes;                  // with credits
+  fabric::NonMinimalSettings non_minimal;  // with a dragonfly and PathChoice::adaptive, no outages
   // By host, its port's table; empty: all are full members of the default partition, and no switch
   // asks. Else switches may, at ports to hosts, of what comes in and of what goes out.
   std::vector<std::vector<Pkey>> pkeys;
@@ -373,6 +375,7 @@ class Network {
   std::vector<PortFaults> port_faults_;
   std::vector<FaultAction> fault_actions_;
   std::vector<Detour> detours_;  // by switch; empty: all keep to the routes
+  std::unique_ptr<fabric::NonMinimalRouting> non_minimal_;  // null: all paths are minimal
   std::vector<std::uint16_t> ways_;
   Time last_loss_;                                    // on a link or at a host
   std::vector<fabric::SwitchPartitions> partitions_;  // by switch; empty without partitions
