@@ -134,6 +134,11 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
   watch_deadline(*qp);
 }
 
+void Adapter::limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold) {
+  const auto found = environment_.endpoint_limits.find(destination);
+  if (found != environment_.endpoint_limits.end()) found->second.limit(now, bits_per_second, hold);
+}
+
 bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {
   if (hot_.notifying.first != nullptr && pull_notification(out, held_back_levels)) return true;
   constexpr std::uint32_t answers = (1u << levels) - 1;

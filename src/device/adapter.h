@@ -188,6 +188,9 @@ class Adapter {
   // The same for a TCP segment, whose checksum was right.
   void handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
                       const wire::IpUdp& ip);
+  // The network says what may be sent to a host in all, from now on for so long; without effect
+  // unless congestion.endpoint_limits.
+  void limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold);
   // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and
   // computes the ICRC, when the driver knows the source port and the `identification` that the
   // kernel will write into the IPv4 header (k for the k-th segment of one call).

@@ -19,8 +19,8 @@ namespace {
 constexpr std::array<std::string_view, 2> fabric_names = {"roce", "infiniband"};
 constexpr std::array<std::string_view, 2> flow_control_names = {"none", "pfc"};
 constexpr std::array<std::string_view, 4> path_names = {"flow", "flowlet", "packet", "adaptive"};
-constexpr std::array<std::string_view, 3> control_names = {"none", "dcqcn", "window"};
-enum class Control { none, dcqcn, window };
+constexpr std::array<std::string_view, 4> control_names = {"none", "dcqcn", "window", "endpoint"};
+enum class Control { none, dcqcn, window, endpoint };
 
 constexpr std::int64_t bytes_max = 0xFFFF'FFFF;
 
@@ -350,6 +350,17 @@ void read_dcqcn(TableReader& table, Setup& setup) {
   }
 }
 
+// By the ports to hosts, whose switches tell sources what they may send.
+void read_endpoints(TableReader& table, Setup& setup) {
+  fabric::EndpointSettings& endpoints = setup.network.endpoints;
+  endpoints.enabled = true;
+  setup.network.host.congestion.endpoint_limits = true;
+  endpoints.queue_bytes = bytes(table, "queue", endpoints.queue_bytes);
+  endpoints.window = table.time("window", endpoints.window);
+  endpoints.target = table.number("target", endpoints.target, 0.1, 1);
+  if (endpoints.window <= Time::zero()) table.wrong("window", "must be more than zero");
+}
+
 void read_congestion(TableReader& table, Setup& setup) {
   transport::congestion::Settings& congestion = setup.network.host.congestion;
   congestion.window.enabled = false;
@@ -363,6 +374,9 @@ void read_congestion(TableReader& table, Setup& setup) {
           static_cast<std::uint32_t>(table.integer("initial_packets", 64, 1, 1 << 20));
       congestion.window.max_packets =
           static_cast<std::uint32_t>(table.integer("max_packets", 1'024, 1, 1 << 20));
+      break;
+    case Control::endpoint:
+      read_endpoints(table, setup);
       break;
     case Control::none:
       break;

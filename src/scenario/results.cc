@@ -78,6 +78,7 @@ json_t json_of(const Outcome& outcome) {
   json["timeouts"] = outcome.timeouts;
   json["marked"] = outcome.marked;
   json["notifications"] = outcome.notifications;
+  if (outcome.notices > 0) json["notices"] = outcome.notices;
   json["pauses"] = outcome.pauses;
   json["paused_us"] = rounded(static_cast<double>(outcome.paused.ps) * 1e-6);
   json["credit_stalls"] = outcome.credit_stalls;

@@ -148,6 +148,7 @@ Outcome Run::outcome() const {
   outcome.events = network_.events();
   outcome.packet_hops = network_.data_packet_hops();
   outcome.link_traversals = network_.frames_sent();
+  outcome.notices = network_.notices();
   gather_flows(outcome);
   gather_kinds(outcome);
   gather_links(outcome);

@@ -107,6 +107,7 @@ struct Outcome {
   std::uint64_t pkey_violations = 0;  // by hosts: packets of another than their queue pair's
   std::uint64_t marked = 0;
   std::uint64_t notifications = 0;
+  std::uint64_t notices = 0;  // that switches sent about endpoints
   std::uint64_t pauses = 0;
   Time paused;
   std::uint64_t credit_stalls = 0;

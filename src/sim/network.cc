@@ -121,6 +121,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     non_minimal_ =
         std::make_unique<fabric::NonMinimalRouting>(topology, routes, settings_.non_minimal);
   }
+  set_up_notices();
   set_up_rounds();
   if (settings_.faults.any()) plan_faults(topology);
 }
@@ -369,6 +370,9 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
     case taken_in:
       end_taking_in(node);
       break;
+    case notice:
+      handle_notice(node, datum);
+      break;
     case deadline: {
       Host& host = hosts_[node];
       // An earlier plan may have taken its place.
@@ -404,6 +408,8 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
   if (out_port == fabric::Switch::no_port) {
     let_go(node, ref);
   } else {
+    if (notices_ != nullptr) [[unlikely]]
+      watch_endpoint(node, out_port, frame);
     kick(node, out_port);
   }
   kick_talkers(node);
@@ -569,14 +575,15 @@ void Network::kick(std::uint32_t node, std::uint16_t port_number) {
     const Control control = pull_control(node, port_number);
     if (control.kind != Control::Kind::none) {
       send_control(node, port_number, control);
-    } else {
+    } else if (notices_ == nullptr || !send_notice(node, port_number)) {
       const FrameRef ref =
           is_host(node) ? pull_from_host(node) : switches_[node - hosts()].pull(now_, port_number);
       if (ref == no_frame) return;
       send(node, port_number, ref);
     }
   }
-  if (!has_more(node, port_number)) return;
+  const bool tells = notices_ != nullptr && notices_->waits(port_index(node, port_number));
+  if (!tells && !has_more(node, port_number)) return;
   port.waits_for |= its_becoming_free;
   plan(port.busy_until, node, port_number, port_free, 0);
 }

@@ -37,6 +37,7 @@
 #include "sim/event.h"
 #include "sim/faults.h"
 #include "sim/intake.h"
+#include "sim/notices.h"
 #include "sim/rounds.h"
 #include "sim/turn.h"
 #include "wire/ip_udp.h"
@@ -84,6 +85,8 @@ struct NetworkSettings {
   bool carries_bytes = false;  // payloads; else they are ghosts, lengths without bytes
   HostSettings host;
   fabric::SwitchSettings switches;
+  // What switches tell hosts; host.congestion.endpoint_limits then says that these obey.
+  fabric::EndpointSettings endpoints;
   fabric::LanePlan lanes;                  // with credits
   fabric::NonMinimalSettings non_minimal;  // with a dragonfly and PathChoice::adaptive, no outages
   // By host, its port's table; empty: all are full members of the default partition, and no switch
@@ -195,6 +198,8 @@ class Network {
   // Data packets times the links that they were sent over.
   std::uint64_t data_packet_hops() const { return data_hops_; }
   std::uint64_t frames_sent() const { return all_hops_; }
+  // That switches have sent to hosts about endpoints.
+  std::uint64_t notices() const { return notices_ == nullptr ? 0 : notices_->told; }
   const fabric::Switch& switch_at(std::uint32_t node) const { return switches_[node - hosts()]; }
   // Of what is sent by a port.
   const fabric::PortCounters& counters(std::uint32_t node, std::uint16_t port) const {
@@ -218,6 +223,7 @@ class Network {
     watchdog,
     slow_arrival,  // at a host that a fault makes slow
     taken_in,      // by such a host
+    notice,        // from a switch to a host
   };
 
   struct Host {
@@ -356,6 +362,13 @@ class Network {
   void update_asking(std::uint32_t host);
   void watch_host(std::uint32_t host);
   fabric::Control pull_host_control(Host& host) const;
+
+  // Notices: network_notices.cc.
+  void set_up_notices();
+  void watch_endpoint(std::uint32_t node, std::uint16_t out_port, const fabric::Frame& frame);
+  void forward_notice(std::uint32_t node, std::uint32_t place);
+  void handle_notice(std::uint32_t node, std::uint32_t place);
+  bool send_notice(std::uint32_t node, std::uint16_t port);
   fabric::PortCounters& sending_counters(std::uint32_t node, std::uint16_t port) {
     return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
   }
@@ -374,7 +387,8 @@ class Network {
   bool disturbed_ = false;
   std::vector<PortFaults> port_faults_;
   std::vector<FaultAction> fault_actions_;
-  std::vector<Detour> detours_;  // by switch; empty: all keep to the routes
+  std::vector<Detour> detours_;       // by switch; empty: all keep to the routes
+  std::unique_ptr<Notices> notices_;  // null: switches say nothing to hosts
   std::unique_ptr<fabric::NonMinimalRouting> non_minimal_;  // null: all paths are minimal
   std::vector<std::uint16_t> ways_;
   Time last_loss_;                                    // on a link or at a host

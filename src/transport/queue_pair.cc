@@ -181,7 +181,10 @@ void QueuePair::enter(Time, QpState from, QpState to) {
     if (rc != nullptr) rc->requester.start(*this);
     if (uc != nullptr) uc->start_sending(*this);
     if (ud != nullptr) ud->start_sending(*this);
-    pacing_.start(environment.congestion.dcqcn);
+    pacing_.start(environment.congestion.dcqcn,
+                  environment.congestion.endpoint_limits
+                      ? &environment.endpoint_limits[attributes_.address.destination]
+                      : nullptr);
   }
   if (to == QpState::sqd && from == QpState::rts) {
     drained_told_ = false;

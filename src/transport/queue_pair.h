@@ -45,6 +45,7 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
+  congestion::EndpointLimits endpoint_limits;
   RecoverySettings recovery;
   std::uint64_t completions = 0;             // pushed to any completion queue
   DirectPath* direct = nullptr;              // the driver's, where it has one
