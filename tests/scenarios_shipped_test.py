@@ -381,6 +381,35 @@ class Hpcc(Case):
         self.assert_between(1.6, mean[70], 2.6)
 
 
+class Adaptive(Case):
+    def test_by_way_of_a_third_group(self):
+        self.assert_all_arrived("adaptive")
+        line = 72 * 100e9 / 1e9
+        share = {name: variant["goodput_gbps"] / line for name, variant in results("adaptive").items()
+                 if name.startswith("next-group")}
+        self.assert_between(0.11, share["next-group-minimal"], 1 / 8)  # one link for eight hosts
+        self.assert_between(0.3, share["next-group-valiant"], 0.5)     # two links each
+        self.assert_between(0.37, share["next-group-ugal"], 0.5)
+        self.assertGreater(share["next-group-ugal"], share["next-group-valiant"])
+
+    def test_whom_an_incast_slows(self):
+        p99 = {name: variant["traffic"]["victims"]["slowdown"]["p99"]
+               for name, variant in results("adaptive").items() if "traffic" in variant}
+        self.assertLess(p99["alone"], 1.1)
+        self.assert_between(80, p99["minimal"], 300)
+        self.assertGreater(p99["ugal"], 2 * p99["minimal"], "it spreads what only senders can end")
+        self.assert_between(20, p99["pfc-dcqcn"], 0.7 * p99["minimal"])
+        for name in ("ugal-lossy-dcqcn", "minimal-endpoint", "ugal-endpoint"):
+            self.assertLess(p99[name], 1.3, name)
+        self.assert_between(10, p99["ugal-endpoint-onset"], 100)
+        incast = {name: variant["traffic"]["incast"]["goodput_gbps"]
+                  for name, variant in results("adaptive").items() if "incast" in variant.get("traffic", {})}
+        for name in ("minimal-endpoint", "ugal-endpoint"):
+            self.assert_between(85, incast[name], 95)  # of 99, with a target of 95 %
+            self.assertGreater(results("adaptive")[name]["notices"], 35)
+            self.assertEqual(0, results("adaptive")[name]["retransmitted"])
+
+
 class WebSearch(Case):
     def test_short_flows_pay_for_pauses(self):
         self.assert_all_arrived("web-search")

@@ -191,6 +191,22 @@ bytes = "10KB"
 times = 3
 every = "4us"
 )"},
+    {"endpoint-notices", R"(
+[topology]
+kind = "leaf-spine"
+hosts_per_leaf = 4
+link_rate = "100Gbps"
+link_delay = "300ns"
+[fabric]
+kind = "infiniband"
+[congestion]
+control = "endpoint"
+queue = "20KB"
+window = "5us"
+[traffic]
+pattern = "incast"
+bytes = "300KB"
+)"},
     {"ring-all-reduce", R"(
 [topology]
 kind = "dragonfly"

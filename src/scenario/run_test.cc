@@ -588,5 +588,41 @@ start = "1us"
   EXPECT_NE(flows_csv(outcome).find(",pair\n"), std::string::npos);
 }
 
+// Four to one through a tree with one spine, and a pair whose way leads over the same links.
+TEST(Run, WhoCausesCongestionAtAHostIsTold) {
+  const std::string text = R"([topology]
+kind = "leaf-spine"
+spines = 1
+hosts_per_leaf = 5
+link_rate = "100Gbps"
+uplink_rate = "400Gbps"
+[fabric]
+kind = "infiniband"
+[traffic]
+name = "incast"
+pattern = "incast"
+hosts = "0-3, 5"
+receiver = 4
+bytes = "4MB"
+[[traffic.and]]
+name = "victim"
+pattern = "shift"
+hosts = "4, 6"
+bytes = "4KB"
+start = "300us"
+every = "10us"
+times = 50
+)";
+  const Outcome held_back = outcome_of(text);
+  const Outcome told = outcome_of(text, "", {"congestion.control = \"endpoint\""});
+  EXPECT_EQ(held_back.notices, 0u);
+  EXPECT_GT(held_back.kinds[1].slowdown.median, 3);
+  EXPECT_GT(told.notices, 4u);
+  EXPECT_LT(told.kinds[1].slowdown.p99, 1.5);
+  EXPECT_GT(told.kinds[0].goodput_bits_per_second, 85e9);
+  const std::string loose = "congestion = { control = \"endpoint\", queue = \"1GB\" }";
+  EXPECT_EQ(outcome_of(text, "", {loose}).notices, 0u) << "a queue that long there is not";
+}
+
 }  // namespace
 }  // namespace tulle::scenario

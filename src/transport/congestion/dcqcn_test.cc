@@ -228,5 +228,35 @@ TEST(Pacing, ARateOfAFewBitsASecondIsARate) {
   EXPECT_TRUE(pacing.may_send(Time::seconds(8)));
 }
 
+// Two queue pairs that send to one host share what may be sent to it, for as long as it holds.
+TEST(Pacing, KeepsToWhatMayBeSentToAHostInAll) {
+  EndpointLimit limit;
+  Pacing one, other, elsewhere;
+  EndpointLimit none;
+  one.start({}, &limit);
+  other.start({}, &limit);
+  elsewhere.start({}, &none);
+  Time now = Time::microseconds(1);
+  EXPECT_TRUE(one.may_send(now));
+  one.sent(now, 5'000);
+  EXPECT_TRUE(other.may_send(now)) << "no limit yet";
+  limit.limit(now, 10'000'000'000, Time::microseconds(100));
+  one.sent(now, 5'000);  // 4 us at 10 Gb/s
+  EXPECT_FALSE(one.may_send(now));
+  EXPECT_FALSE(other.may_send(now + Time::nanoseconds(3'999)));
+  EXPECT_EQ(other.next_deadline(), now + Time::microseconds(4));
+  EXPECT_TRUE(elsewhere.may_send(now));
+  now += Time::microseconds(4);
+  other.handle_deadline(now);
+  EXPECT_TRUE(other.may_send(now));
+  other.sent(now, 5'000);
+  EXPECT_FALSE(one.may_send(now));
+  EXPECT_EQ(one.next_deadline(), now + Time::microseconds(4));
+  now += Time::microseconds(200);
+  EXPECT_TRUE(one.may_send(now));
+  one.sent(now, 5'000);
+  EXPECT_TRUE(other.may_send(now)) << "what it was told holds no more";
+}
+
 }  // namespace
 }  // namespace tulle::transport::congestion
