@@ -117,11 +117,14 @@ void Connection::detect_losses(Time now) {
   const Time tolerance =
       at_once ? Time::zero() : std::min(Time{round_trip_.least().ps / 4}, round_trip_.smoothed());
   bool found = false;
-  for (std::uint32_t i = 0; i < segments_.size() && segments_[i].offset < selective_end_; ++i) {
+  // Without repetitions under way all were sent in their order.
+  const bool by_time = acknowledged_ >= again_end_;
+  for (std::uint32_t i = 0; i < segments_.size(); ++i) {
     const SentSegment& segment = segments_[i];
     if (segment.state != State::flying) continue;
     const bool before = segment.sent_at < rack_.sent_at ||
                         (segment.sent_at == rack_.sent_at && segment.end() < rack_.end);
+    if (!before && by_time) break;
     if (!before) continue;
     const Time lost_at = segment.sent_at + rack_.round_trip + tolerance;
     if (lost_at <= now) {

@@ -158,7 +158,10 @@ void Connection::emit(Time now, SentSegment& segment, bool again, Segment& out) 
     out.header.cwr = true;
     cut_told_ = true;
   }
-  if (again) ++counters_.retransmitted_packets;
+  if (again) {
+    ++counters_.retransmitted_packets;
+    again_end_ = std::max(again_end_, segment.end());
+  }
   if (timeout_at_.is_never()) {
     timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
   }

@@ -176,6 +176,7 @@ class Connection {
     Time round_trip;
     bool reordering_seen = false;
   } rack_;
+  Offset again_end_ = 0;      // the highest that was sent again
   Offset selective_end_ = 0;  // the highest that was delivered in whatever order
 
   bool probe_due_ = false;
