@@ -681,18 +681,8 @@ FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& d
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
   frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
-  frame.source = host & 0xFF'FFFF;
-  frame.path = datagram.path->path_bits & 0x7F;
-  frame.damaged = 0;
-  frame.destination = datagram.ip.destination.ipv4() - first_address;
-  frame.buffer_bytes =
-      static_cast<std::uint16_t>(link::tcp_overhead.stored_bytes(datagram.segment_bytes()));
-  frame.gap_bytes = link::tcp_overhead.gap_bytes & 0x1F;
-  frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
-  frame.source_port = datagram.ip.source_port;
-  frame.service_level = datagram.service_level % fabric::service_levels;
-  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
-  frame.traffic_class = datagram.ip.traffic_class;
+  label(frame, host, datagram);
+  measure(frame, link::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
   if (payloads_ != nullptr) carry_payload(ref, datagram);
@@ -703,25 +693,34 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
   frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
-  frame.source = host & 0xFF'FFFF;
-  frame.path = datagram.path->path_bits & 0x7F;
-  frame.damaged = 0;
-  frame.destination = (datagram.ip.destination.ipv4() - first_address) & 0xFF'FFFF;
-  frame.via = 0;
-  const link::Overhead& around = overhead(settings_.link_layer);
-  const std::uint32_t bytes = around.stored_bytes(datagram.udp_payload_bytes());
-  frame.buffer_bytes = static_cast<std::uint16_t>(bytes);
-  frame.gap_bytes = around.gap_bytes & 0x1F;
-  frame.payload_bytes = static_cast<std::uint16_t>(datagram.payload_bytes);
-  frame.source_port = datagram.ip.source_port;
-  frame.service_level = datagram.service_level % fabric::service_levels;
-  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
-  frame.traffic_class = datagram.ip.traffic_class;
+  label(frame, host, datagram);
+  measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
+          datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
   if (payloads_ != nullptr) [[unlikely]]
     carry_payload(ref, datagram);
   return ref;
+}
+
+// Whence and where to, and how it is to be served.
+void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
+  frame.source = host & 0xFF'FFFF;
+  frame.path = datagram.path->path_bits & 0x7F;
+  frame.damaged = 0;
+  frame.destination = (datagram.ip.destination.ipv4() - first_address) & 0xFF'FFFF;
+  frame.via = 0;
+  frame.source_port = datagram.ip.source_port;
+  frame.service_level = datagram.service_level % fabric::service_levels;
+  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
+  frame.traffic_class = datagram.ip.traffic_class;
+}
+
+void Network::measure(Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
+                      std::uint32_t payload_bytes) {
+  frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes));
+  frame.gap_bytes = around.gap_bytes & 0x1F;
+  frame.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
 }
 
 // As an adapter does that fetches a payload when it sends it: what the application changes in its

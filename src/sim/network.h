@@ -319,6 +319,9 @@ class Network {
   fabric::FrameRef pull_from_host(std::uint32_t host);
   bool pull_by_lane(Host& host);
   fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
+  void label(fabric::Frame& frame, std::uint32_t host, const device::Datagram& datagram) const;
+  static void measure(fabric::Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
+                      std::uint32_t payload_bytes);
   fabric::FrameRef frame_of_segment(std::uint32_t host, const device::Datagram& datagram);
   void carry_payload(fabric::FrameRef frame, const device::Datagram& datagram);
   const std::byte* payload_of(fabric::FrameRef frame) const {
