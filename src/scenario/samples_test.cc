@@ -62,6 +62,12 @@ TEST(Samples, AreWhatAPortSentAndWhatWaits) {
   }
 }
 
+TEST(Samples, AreOfAllClasses) {
+  const Outcome outcome = outcome_of(two_to_one, "", {ten_frames, "host.service_levels = 2"});
+  const std::vector<Sample> full = of_port(outcome.samples, "switch 0", "host 2");
+  EXPECT_EQ(full[11].queue_bytes - full[10].queue_bytes, 10 * stored_bytes);
+}
+
 TEST(Samples, AreOfTheNodesThatAreNamed) {
   const Outcome outcome =
       outcome_of(two_to_one, "", {ten_frames, "report.nodes = [\"host 1\", \"host 2\"]"});
