@@ -359,6 +359,9 @@ void read_endpoints(TableReader& table, Setup& setup) {
   endpoints.window = table.time("window", endpoints.window);
   endpoints.target = table.number("target", endpoints.target, 0.1, 1);
   if (endpoints.window <= Time::zero()) table.wrong("window", "must be more than zero");
+  if (setup.network.host.plays_tcp) {
+    table.wrong("control", "\"endpoint\" is what RDMA's queue pairs obey; with TCP take \"none\"");
+  }
 }
 
 void read_congestion(TableReader& table, Setup& setup) {
