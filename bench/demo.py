@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev demo: Debian's own perftest over Tulle, what TCP does on the same machine, and a cluster in virtual time."""
+"""./dev demo: Debian's own perftest over Tulle, what TCP does on the same machine, and fabrics compared in virtual time."""
 
 import subprocess
 import sys
@@ -7,12 +7,15 @@ import sys
 from measure import Failed, Place, harness, program
 
 
-def simulate():
-    """The table of scenarios/demo.toml"""
+COMPARISON = ["compare", "--workload", "incast"]
+
+
+def compare():
+    """The table of one comparison of fabrics"""
     tulle = harness.BUILD / "bin" / "tulle"
-    done = subprocess.run([tulle, "sim", "demo"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([tulle, *COMPARISON], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
-        raise Failed(done.stderr.strip() or f"tulle sim: exit status {done.returncode}")
+        raise Failed(done.stderr.strip() or f"tulle compare: exit status {done.returncode}")
     return done.stdout
 
 
@@ -40,9 +43,9 @@ The same by hand:
   build/bin/tulle run -- ib_write_bw &
   build/bin/tulle run -- ib_write_bw 127.0.0.1
 
-The same adapters in virtual time (build/bin/tulle sim demo; others: build/bin/tulle sim --list):
+The same adapters in virtual time (build/bin/tulle {' '.join(COMPARISON)}; what else there is: --list):
 
-{simulate()}""", end="")
+{compare()}""", end="")
 
 
 if __name__ == "__main__":

@@ -478,7 +478,7 @@ def keys_in_sources():
     """Keys that the reader of scenarios asks for, from its sources."""
     found = set()
     for name in ("scenario.cc", "build.cc", "build_network.cc", "build_faults.cc", "build_partitions.cc", "build_recovery.cc",
-                 "build_topology.cc", "build_traffic.cc"):
+                 "build_topology.cc", "build_traffic.cc", "picture.cc"):
         text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
         reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
@@ -536,6 +536,27 @@ class All(Case):
             scenario = tomllib.loads((SCENARIOS / f"{name}.toml").read_text())
             self.assertGreater(len(scenario["description"]), 200, name)
             self.assertGreater(len(scenario["variant"]), 1, name)
+
+    def test_pictures_show_what_there_is(self):
+        flows_have = {"fct_us", "slowdown", "latency_us", "rate_gbps"}
+        for path in sorted(SCENARIOS.glob("*.toml")):
+            picture = tomllib.loads(path.read_text()).get("picture", {})
+            if path.stem == "reference" or picture.get("kind", "bars") != "bars":
+                continue
+            name, _, kind = picture.get("show", "fct_us.p99").partition(".")
+            if name not in flows_have:
+                self.assertTrue(any(name in figures and (not kind or kind in figures[name])
+                                    for figures in results(path.stem).values()), path.stem)
+
+    def test_fabrics_to_compare_say_where_they_are_from(self):
+        fabrics = sorted((SCENARIOS / "fabrics").glob("*.toml"))
+        self.assertGreater(len(fabrics), 6)
+        for path in fabrics:
+            fabric = tomllib.loads(path.read_text())
+            self.assertGreater(len(fabric["title"]), 20, path.stem)
+            self.assertGreater(len(fabric["sources"]), 30, path.stem)
+            # What a preset says is said, and not a default that may change.
+            self.assertIn("kind", fabric["fabric"], path.stem)
 
     def test_are_listed(self):
         listed = subprocess.run([TULLE, "sim", "--list"], capture_output=True, text=True, check=True).stdout

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "live/settings.h"
+#include "scenario/fabrics.h"
 
 namespace tulle::cli {
 
@@ -41,7 +42,8 @@ struct CaptureOptions {
 int capture(const live::Settings& settings, const CaptureOptions& options);
 
 struct SimOptions {
-  std::string scenario;  // a file, or a name from --list; empty: from the tables
+  // Files, or names from --list: one; none: from the tables. For a gallery as many as there are.
+  std::vector<std::string> scenarios;
   std::string topology;
   std::string flows;
   std::string fabric = "roce";
@@ -54,8 +56,20 @@ struct SimOptions {
   std::vector<std::string> capture_at = {"host 0"};  // nodes
   bool list = false;
   bool json = false;
+  bool gallery = false;
 };
 int sim(const SimOptions& options);
+int gallery(const SimOptions& options);
+
+struct CompareOptions {
+  scenario::WorkloadOptions workload;
+  std::string fabrics;  // "a,b", "all"; empty: the default
+  std::string output;   // a folder; empty: none
+  bool list = false;
+  bool json = false;
+};
+// 1 as well where a fabric did not finish its flows.
+int compare(const CompareOptions& options);
 
 // Says "tulle: …" on standard error, and returns 1.
 int fail(const std::string& message);

@@ -29,7 +29,8 @@ constexpr char examples[] =
     "  tulle run -- ib_write_bw 192.0.2.2\n"
     "  tulle status                                  who uses the network here, and how it fares\n"
     "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
-    "  tulle sim incast                              a cluster in virtual time\n";
+    "  tulle sim incast                              a cluster in virtual time\n"
+    "  tulle compare --workload incast               the same traffic on several fabrics\n";
 constexpr char run_examples[] =
     "Examples:\n"
     "  tulle run -- ibv_rc_pingpong\n"
@@ -58,9 +59,20 @@ constexpr char sim_examples[] =
     "  tulle sim incast                              a scenario that comes along\n"
     "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
     "  tulle sim my.toml --variant spray\n"
+    "  tulle sim --gallery -o pages                  all of them, with pictures\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "\n"
     "Results depend on the scenario and its seed alone.\n";
+
+constexpr char compare_examples[] =
+    "Examples:\n"
+    "  tulle compare --list\n"
+    "  tulle compare --workload incast\n"
+    "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
+    "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
+    "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
+    "\n"
+    "The same flows on each fabric. The exit status is 1 where one did not finish them.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand(
@@ -175,9 +187,15 @@ void add_capture(CLI::App& app, int& status) {
 void add_sim(CLI::App& app, int& status) {
   static SimOptions options;
   auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
-  command->add_option("scenario", options.scenario, "A TOML file, or a name from --list")
+  command
+      ->add_option("scenario", options.scenarios,
+                   "A TOML file, or a name from --list; with --gallery several")
       ->type_name("SCENARIO");
   command->add_flag("--list", options.list, "List the scenarios that come along");
+  auto* gallery = command->add_flag(
+      "--gallery", options.gallery,
+      "Run these scenarios, or all that come along, and write a page with a table and "
+      "a picture of each into the folder of -o (docs/gallery)");
   command
       ->add_option("--output,-o", options.output,
                    "Write summary.json, flows.csv and links.csv into this folder")
@@ -211,8 +229,47 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write how long it took, as JSON")
       ->type_name("FILE");
+  for (const char* other :
+       {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
+    gallery->excludes(other);
+  }
   command->footer(sim_examples);
   command->callback([&status] { status = sim(options); });
+}
+
+void add_compare(CLI::App& app, int& status) {
+  static CompareOptions options;
+  scenario::WorkloadOptions& workload = options.workload;
+  auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
+  auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
+  auto* name = command->add_option("--workload", workload.workload,
+                                   "A name from --list; a scenario, FILE.toml, of which [topology] "
+                                   "and [traffic] count; or a table of flows, FILE.csv");
+  name->type_name("NAME|FILE");
+  command->add_option("--fabrics", options.fabrics, "Names from --list: one,other; or all")
+      ->type_name("NAMES");
+  command->add_option("--hosts", workload.hosts, "How many there are (64)")->type_name("N");
+  command->add_option("--bytes", workload.bytes, "Of each message, or to each host: 256KB")
+      ->type_name("SIZE");
+  command->add_option("--link-rate", workload.link_rate, "Of all links (200Gbps)")
+      ->type_name("RATE");
+  command->add_option("--seed", workload.seed, "Of all that is drawn (1)")->type_name("N");
+  command->add_option("--topology", workload.topology, "For a table of flows: a,b,gbps,delay_ns")
+      ->type_name("CSV");
+  command
+      ->add_option("--set", workload.set, "Set a scenario's key on every fabric, as for tulle sim")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--json", options.json, "Print the summary as JSON");
+  command
+      ->add_option("--output,-o", options.output,
+                   "Write summary.json, flows.csv and links.csv into this folder")
+      ->type_name("DIR");
+  command->footer(compare_examples);
+  command->callback([list, name, &status] {
+    if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
+    status = compare(options);
+  });
 }
 
 bool is_command(const CLI::App& app, const std::string& name) {
@@ -252,6 +309,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_capture(app, status);
   add_agent(app, status);
   add_sim(app, status);
+  add_compare(app, status);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
     app.parse(arguments);

@@ -1,54 +1,18 @@
 // `tulle sim` as a user meets it.
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "scenario/folder_test.h"
+#include "cli/program_test.h"
 
 namespace tulle::cli {
 namespace {
 
-using scenario::Folder;
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string error;
-};
-
-class SimTest : public testing::Test {
+class SimTest : public ProgramTest {
  protected:
-  Outcome sim(const std::string& arguments) const { return shell("exec " + program() + arguments); }
-  static std::string program() { return "'" TULLE_PROGRAM "' sim "; }
-  Outcome shell(const std::string& command) const {
-    const std::string error = folder.path("stderr");
-    FILE* pipe = popen(("( " + command + " ) 2>'" + error + "'").c_str(), "r");
-    Outcome outcome;
-    std::array<char, 4096> buffer;
-    for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-      outcome.out.append(buffer.data(), n);
-    }
-    const int status = pclose(pipe);
-    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.error = folder.read("stderr");
-    return outcome;
-  }
-  // One line that says it, and a status that is no success.
-  void expect_refused(const std::string& arguments, const std::string& part, int status = 1) const {
-    const Outcome outcome = sim(arguments);
-    EXPECT_EQ(outcome.status, status) << arguments;
-    EXPECT_EQ(outcome.error.rfind("tulle: ", 0), 0u) << outcome.error;
-    EXPECT_EQ(outcome.error.find('\n'), outcome.error.size() - 1) << outcome.error;
-    EXPECT_NE(outcome.error.find(part), std::string::npos) << outcome.error;
-  }
-
-  Folder folder;
+  SimTest() : ProgramTest("sim") {}
 };
 
 constexpr char scenario_text[] = R"(title = "Four hosts"
@@ -66,12 +30,8 @@ name = "fast"
 topology.link_rate = "400Gbps"
 )";
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(SimTest, ListsWhatComesAlong) {
-  const Outcome list = sim("--list");
+  const ProgramOutcome list = run("--list");
   EXPECT_EQ(list.status, 0);
   EXPECT_EQ(list.error, "");
   EXPECT_TRUE(contains(list.out, "incast ")) << list.out;
@@ -79,7 +39,7 @@ TEST_F(SimTest, ListsWhatComesAlong) {
 
 TEST_F(SimTest, ATableForPeople) {
   folder.write("s.toml", scenario_text);
-  const Outcome outcome = sim(folder.path("s.toml"));
+  const ProgramOutcome outcome = run(folder.path("s.toml"));
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(outcome.out.rfind("Four hosts\n", 0), 0u);
@@ -89,20 +49,20 @@ TEST_F(SimTest, ATableForPeople) {
 
 TEST_F(SimTest, JsonForPrograms) {
   folder.write("s.toml", scenario_text);
-  const auto all = nlohmann::json::parse(sim(folder.path("s.toml") + " --json").out);
+  const auto all = nlohmann::json::parse(run(folder.path("s.toml") + " --json").out);
   EXPECT_EQ(all["title"], "Four hosts");
   ASSERT_EQ(all["variants"].size(), 2u);
   EXPECT_EQ(all["variants"][1]["finished"], 4);
   const auto one =
-      nlohmann::json::parse(sim(folder.path("s.toml") + " --json --variant fast --set seed=9").out);
+      nlohmann::json::parse(run(folder.path("s.toml") + " --json --variant fast --set seed=9").out);
   EXPECT_EQ(one["variant"], "fast");
   EXPECT_EQ(one["seed"], 9);
 }
 
 TEST_F(SimTest, FilesAreTheSameInTwoProcessesAndKnowNoClock) {
   folder.write("s.toml", scenario_text);
-  ASSERT_EQ(sim(folder.path("s.toml") + " -o " + folder.path("one")).status, 0);
-  ASSERT_EQ(sim(folder.path("s.toml") + " -o " + folder.path("two/deep") + " --timings " +
+  ASSERT_EQ(run(folder.path("s.toml") + " -o " + folder.path("one")).status, 0);
+  ASSERT_EQ(run(folder.path("s.toml") + " -o " + folder.path("two/deep") + " --timings " +
                 folder.path("t.json"))
                 .status,
             0);
@@ -121,7 +81,7 @@ TEST_F(SimTest, TablesInsteadOfAScenario) {
   const std::string tables =
       "--topology " + folder.path("l.csv") + " --flows " + folder.path("f.csv");
   for (const char* more : {"", " --fabric infiniband", " --congestion-control dcqcn-hpcc"}) {
-    const Outcome outcome = sim(tables + " --json" + more);
+    const ProgramOutcome outcome = run(tables + " --json" + more);
     ASSERT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(nlohmann::json::parse(outcome.out)["finished"], 1) << more;
   }
@@ -167,7 +127,7 @@ TEST_F(SimTest, AFullDiskIsNoSuccess) {
   const std::string s = folder.path("s.toml");
   for (const char* where :
        {" >/dev/full", " --json >/dev/full", " --variant slow --capture /dev/full"}) {
-    const Outcome outcome = shell(program() + s + where);
+    const ProgramOutcome outcome = shell(program() + s + where);
     EXPECT_EQ(outcome.status, 1) << where;
     EXPECT_TRUE(contains(outcome.error, "No space left on device")) << outcome.error;
   }
@@ -177,8 +137,9 @@ TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   folder.write("s.toml",
                "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
                "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n");
-  const Outcome outcome = shell(program() + folder.path("s.toml") + " -o " + folder.path("out") +
-                                " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
+  const ProgramOutcome outcome =
+      shell(program() + folder.path("s.toml") + " -o " + folder.path("out") +
+            " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.error, "tulle: interrupted; the results are those so far\n");
   EXPECT_TRUE(contains(folder.read("out/flows.csv"), ",unfinished"));

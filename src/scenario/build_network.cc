@@ -335,9 +335,10 @@ void read_dcqcn(TableReader& table, Setup& setup) {
   dcqcn.increase_bytes = table.bytes("increase_bytes", dcqcn.increase_bytes);
   dcqcn.fast_recovery_rounds = static_cast<std::uint32_t>(
       table.integer("fast_recovery_rounds", dcqcn.fast_recovery_rounds, 0, 1'000));
-  dcqcn.additive_bits_per_second = table.rate("additive", dcqcn.additive_bits_per_second);
-  dcqcn.hyper_bits_per_second = table.rate("hyper", dcqcn.hyper_bits_per_second);
-  dcqcn.least_bits_per_second = table.rate("least", dcqcn.least_bits_per_second);
+  const std::int64_t link = host_bits_per_second(setup.topology);
+  dcqcn.additive_bits_per_second = table.rate("additive", dcqcn.additive_bits_per_second, link);
+  dcqcn.hyper_bits_per_second = table.rate("hyper", dcqcn.hyper_bits_per_second, link);
+  dcqcn.least_bits_per_second = table.rate("least", dcqcn.least_bits_per_second, link);
   dcqcn.clamp_target = table.boolean("clamp_target", dcqcn.clamp_target);
   congestion.notification_interval = table.time("notification_interval", Time::microseconds(50));
   for (const auto& [key, interval] : {std::pair{"alpha_interval", dcqcn.alpha_interval},

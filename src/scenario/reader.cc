@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
 namespace tulle::scenario {
 
 namespace {
@@ -13,6 +16,16 @@ std::string finding(std::string_view file, std::uint32_t line, std::string_view 
   return text + (key.empty() ? fmt::format(": {}", what) : fmt::format(": {}: {}", key, what));
 }
 
+// The n of "link/n".
+std::optional<std::int64_t> parse_share(std::string_view text, std::string_view before) {
+  if (!text.starts_with(before)) return {};
+  text.remove_prefix(before.size());
+  std::int64_t n = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc{} || rest != text.data() + text.size() || n < 1) return {};
+  return n;
+}
+
 }  // namespace
 
 void Findings::add(std::uint32_t line, std::string_view key, std::string_view what) {
@@ -21,9 +34,10 @@ void Findings::add(std::uint32_t line, std::string_view key, std::string_view wh
 
 void Findings::add(const toml::node& node, std::string_view key, std::string_view what) {
   const toml::source_region& source = node.source();
-  const bool elsewhere = source.path != nullptr && *source.path != file_;
   if (any()) return;
-  first_ = finding(elsewhere ? *source.path : file_, elsewhere ? 0 : source.begin.line, key, what);
+  const std::string& from = source.path == nullptr ? file_ : *source.path;
+  // What was set on the command line has no lines.
+  first_ = finding(from, from == "--set" ? 0 : source.begin.line, key, what);
 }
 
 TableReader TableReader::table(std::string_view key) {
@@ -105,10 +119,14 @@ Time TableReader::time(std::string_view key, Time otherwise, Time most) {
   return otherwise;
 }
 
-std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise) {
+std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise, std::int64_t link) {
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
+  if (written && link > 0) {
+    if (const auto part = parse_share(*written, "link/"))
+      return std::max<std::int64_t>(link / *part, 1);
+  }
   const auto found = written ? parse_rate(*written) : std::nullopt;
   if (found && *found <= rate_max) return *found;
   wrong(key, found ? fmt::format("must be at most {}", rate_text(rate_max))

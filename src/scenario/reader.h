@@ -54,7 +54,8 @@ class TableReader {
                        std::int64_t most);
   double number(std::string_view key, double otherwise, double least, double most);
   Time time(std::string_view key, Time otherwise, Time most = delay_max);
-  std::int64_t rate(std::string_view key, std::int64_t otherwise);
+  // With `link`, in bits a second, it may be a part of that: "link/500".
+  std::int64_t rate(std::string_view key, std::int64_t otherwise, std::int64_t link = 0);
   std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
   std::vector<std::int64_t> integers(std::string_view key, std::vector<std::int64_t> otherwise);
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ranges>
 
 #include "scenario/quantity.h"
 
@@ -98,8 +99,10 @@ std::string_view status_text(const FlowOutcome& flow) {
   return flow.start.is_never() ? "not begun" : "unfinished";
 }
 
-Result<void> write_file(const fs::path& path, const std::string& text) {
-  const fs::path part = path.string() + ".part";
+}  // namespace
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  const fs::path part = path + ".part";
   {
     std::ofstream out(part, std::ios::binary | std::ios::trunc);
     out << text;
@@ -108,7 +111,7 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
       const int number = errno;
       std::error_code ignored;
       fs::remove(part, ignored);
-      return Error{fmt::format("{}: {}", path.string(), std::strerror(number)), number};
+      return Error{fmt::format("{}: {}", path, std::strerror(number)), number};
     }
   }
   std::error_code error;
@@ -116,8 +119,10 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
   if (!error) return {};
   std::error_code ignored;
   fs::remove(part, ignored);
-  return Error{fmt::format("{}: {}", path.string(), error.message()), error.value()};
+  return Error{fmt::format("{}: {}", path, error.message()), error.value()};
 }
+
+namespace {
 
 // What the table says of flows: of a variant's, or of one kind.
 struct FlowsRow {
@@ -190,6 +195,17 @@ std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& o
     for (const Outcome& outcome : outcomes) json["variants"].push_back(json_of(outcome));
   }
   return json.dump(2) + "\n";
+}
+
+std::optional<double> summary_figure(const Outcome& outcome, const std::string& name) {
+  const json_t json = json_of(outcome);
+  const json_t* found = &json;
+  for (const auto part : std::views::split(name, '.')) {
+    const std::string key(part.begin(), part.end());
+    if (!found->is_object() || !found->contains(key)) return {};
+    found = &(*found)[key];
+  }
+  return found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
 }
 
 std::string flows_csv(const Outcome& outcome) {

@@ -2,6 +2,7 @@
 
 // What runs came to, as a table for people and as files for programs.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,12 @@ Result<void> write_results(const std::string& folder, const Scenario& scenario,
 
 // The texts of those files.
 std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& outcomes);
+// A figure of a variant in summary.json, "dropped" or "fct_us.p99". None: it has none of the name.
+std::optional<double> summary_figure(const Outcome& outcome, const std::string& name);
 std::string flows_csv(const Outcome& outcome);
 std::string links_csv(const Outcome& outcome);
+
+// The file appears whole or not at all.
+Result<void> write_file(const std::string& path, const std::string& text);
 
 }  // namespace tulle::scenario

@@ -20,16 +20,16 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
+// Of all ports together, which may be more than a Time holds.
+Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b; }
+
+}  // namespace
+
 Quantiles quantiles(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
   return {values.front(), quantile(values, 0.5), quantile(values, 0.99), values.back()};
 }
-
-// Of all ports together, which may be more than a Time holds.
-Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b; }
-
-}  // namespace
 
 Result<std::unique_ptr<Run>> Run::prepare(Setup setup) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);

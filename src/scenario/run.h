@@ -52,6 +52,8 @@ struct LinkOutcome {
 struct Quantiles {
   double min = 0, median = 0, p99 = 0, max = 0;
 };
+// By the nearest rank; all 0 where there are no values.
+Quantiles quantiles(std::vector<double> values);
 
 // What faults came to.
 struct FaultOutcome {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include <sstream>
 
 #include "scenario/build.h"
+#include "scenario/picture.h"
 #include "scenario/reader.h"
 
 namespace tulle::scenario {
@@ -44,6 +47,68 @@ toml::array take_variants(toml::table& root) {
   if (toml::array* found = root["variant"].as_array()) variants = std::move(*found);
   root.erase("variant");
   return variants;
+}
+
+// What was set, over what a file says.
+Result<void> merge_set(const std::vector<std::string>& set, toml::table& root) {
+  for (const std::string& line : set) {
+    auto change = parse_toml(line, "--set");
+    if (!change) return change.error();
+    merge(*change, root);
+  }
+  return {};
+}
+
+// Leaves what says who sends what to whom, where.
+void keep_traffic(toml::table& root) {
+  static constexpr std::array<std::string_view, 5> kept = {"seed", "stop_at", "topology", "traffic",
+                                                           "fault"};
+  std::vector<std::string> others;
+  for (const auto& [key, node] : root) {
+    if (std::ranges::find(kept, key.str()) == kept.end()) others.emplace_back(key.str());
+  }
+  for (const std::string& key : others) root.erase(key);
+}
+
+Result<void> merge_fabric(const Fabric& fabric, toml::table& root) {
+  auto keys = parse_toml(fabric.text, fabric.file);
+  if (!keys) return keys.error();
+  for (const std::string_view key : {"title", "sources", "default"}) keys->erase(key);
+  // Its profiles lie beside the fabrics, wherever the scenario is from.
+  const std::filesystem::path folder = std::filesystem::path(fabric.file).parent_path();
+  for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
+    toml::value<std::string>* name = (*keys)[table]["profile"].as_string();
+    if (name == nullptr || (*name)->empty()) continue;
+    *name =
+        std::filesystem::absolute(folder.parent_path() / "profiles" / profiles / **name).string();
+  }
+  merge(*keys, root);
+  return {};
+}
+
+// A variant's own keys are the scenario's, but for those of the scenario as a whole.
+void read_variants(toml::array& variants, Findings& findings, std::vector<Variant>& found) {
+  for (toml::node& node : variants) {
+    toml::table* table = node.as_table();
+    const std::uint32_t line = node.source().begin.line;
+    TableReader variant(table, "variant.", line, findings);
+    Variant added{variant.text("name", ""), variant.text("title", "")};
+    if (added.name.empty()) findings.add(line, "variant.name", "is needed, a short name");
+    if (added.name.find('/') != std::string::npos || added.name.starts_with('.')) {
+      findings.add(line, "variant.name",
+                   "names a folder of results: no / in it, nor . at its front");
+    }
+    for (const Variant& other : found) {
+      if (other.name == added.name) {
+        findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
+      }
+    }
+    if (variant.has("picture")) {
+      variant.wrong("picture", "is of all variants together: a table [picture] beside them");
+    }
+    found.push_back(std::move(added));
+  }
+  if (found.empty()) found.push_back({});
 }
 
 }  // namespace
@@ -88,25 +153,20 @@ Result<Scenario> Scenario::parse(std::string text, const std::string& file,
   TableReader reader(&*root, "", 0, findings);
   scenario.title_ = reader.text("title", "");
   scenario.description_ = reader.text("description", "");
-  for (toml::node& node : variants) {
-    toml::table* table = node.as_table();
-    const std::uint32_t line = node.source().begin.line;
-    TableReader variant(table, "variant.", line, findings);
-    Variant added{variant.text("name", ""), variant.text("title", "")};
-    if (added.name.empty()) findings.add(line, "variant.name", "is needed, a short name");
-    if (added.name.find('/') != std::string::npos || added.name.starts_with('.')) {
-      findings.add(line, "variant.name",
-                   "names a folder of results: no / in it, nor . at its front");
-    }
-    for (const Variant& other : scenario.variants_) {
-      if (other.name == added.name) {
-        findings.add(line, "variant.name", fmt::format("\"{}\" is there twice", added.name));
-      }
-    }
-    scenario.variants_.push_back(std::move(added));
-  }
-  if (scenario.variants_.empty()) scenario.variants_.push_back({});
+  read_variants(variants, findings, scenario.variants_);
+  if (auto merged = merge_set(scenario.set_, *root); !merged) return merged.error();
+  scenario.picture_ = read_picture(reader.table("picture"), scenario.variants_);
   if (findings.any()) return Error{findings.first()};
+  return scenario;
+}
+
+Scenario Scenario::on_fabrics(std::vector<Fabric> fabrics) const {
+  Scenario scenario = *this;
+  scenario.fabrics_ = std::move(fabrics);
+  scenario.variants_.clear();
+  for (const Fabric& fabric : scenario.fabrics_) {
+    scenario.variants_.push_back({fabric.name, fabric.title});
+  }
   return scenario;
 }
 
@@ -114,22 +174,24 @@ Result<Setup> Scenario::build(std::size_t variant) const {
   auto root = parse_toml(text_, file_);
   if (!root) return root.error();
   toml::array variants = take_variants(*root);
-  if (variant < variants.size()) {
+  if (!fabrics_.empty()) {
+    keep_traffic(*root);
+    if (auto merged = merge_fabric(fabrics_[variant], *root); !merged) return merged.error();
+  } else if (variant < variants.size()) {
     toml::table& changes = *variants[variant].as_table();
     changes.erase("name");
     changes.erase("title");
     merge(changes, *root);
   }
-  for (const std::string& line : set_) {
-    auto change = parse_toml(line, "--set");
-    if (!change) return change.error();
-    merge(*change, *root);
-  }
+  if (auto merged = merge_set(set_, *root); !merged) return merged.error();
+  root->erase("picture");  // parse() has read it
   Findings findings(file_);
   Setup setup = build_setup(*root, folder_, findings);
-  if (findings.any()) return Error{findings.first()};
   setup.variant = variants_[variant].name;
-  return setup;
+  if (!findings.any()) return setup;
+  // Here the file alone does not say whose keys do not go together.
+  const std::string whose = fabrics_.empty() ? "" : setup.variant + ": ";
+  return Error{whose + findings.first()};
 }
 
 }  // namespace tulle::scenario

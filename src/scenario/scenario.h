@@ -16,6 +16,7 @@
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
+#include "scenario/picture_settings.h"
 #include "scenario/quantity.h"
 #include "scenario/samples.h"
 #include "sim/network.h"
@@ -53,6 +54,16 @@ struct Variant {
   std::string title;
 };
 
+// A fabric to be compared with others: a file of keys of scenarios, with a title, of its own.
+struct Fabric {
+  std::string name;  // the file's, without .toml
+  std::string title;
+  std::string sources;      // where its keys' values are from
+  bool by_default = false;  // compared where nobody says which
+  std::string file;
+  std::string text;
+};
+
 class Scenario {
  public:
   // `set`: lines of TOML ("traffic.bytes = \"1MB\"") that replace what the file says.
@@ -62,10 +73,15 @@ class Scenario {
   static Result<Scenario> parse(std::string text, const std::string& file,
                                 const std::string& folder, std::vector<std::string> set);
 
+  // Its topology, traffic and faults, on each of these fabrics as a variant: what else it says,
+  // and its own variants, are left out. What was set is set over the fabrics' keys.
+  Scenario on_fabrics(std::vector<Fabric> fabrics) const;
+
   const std::string& name() const { return name_; }
   const std::string& title() const { return title_; }
   const std::string& description() const { return description_; }
   const std::vector<Variant>& variants() const { return variants_; }  // at least one
+  const PictureSettings& picture() const { return picture_; }
 
   // Builds a variant: its topology, routes and traffic.
   Result<Setup> build(std::size_t variant) const;
@@ -79,6 +95,8 @@ class Scenario {
   std::string description_;
   std::vector<std::string> set_;
   std::vector<Variant> variants_;
+  std::vector<Fabric> fabrics_;  // or, if there are any, these instead
+  PictureSettings picture_;
 };
 
 // A file's whole text.

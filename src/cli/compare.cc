@@ -1,0 +1,95 @@
+// `tulle compare`: the same traffic on several fabrics.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/simulate.h"
+#include "scenario/columns.h"
+#include "scenario/fabrics.h"
+#include "scenario/results.h"
+
+namespace tulle::cli {
+namespace {
+
+using scenario::Fabric;
+using scenario::Outcome;
+using scenario::Scenario;
+
+int list(const std::vector<Fabric>& fabrics) {
+  fmt::print("fabrics (* unless --fabrics says otherwise)\n");
+  for (const Fabric& fabric : fabrics) {
+    fmt::print("{} {:<24} {}\n", fabric.by_default ? '*' : ' ', fabric.name, fabric.title);
+  }
+  fmt::print("workloads\n");
+  for (const scenario::Workload& workload : scenario::workloads()) {
+    fmt::print("  {:<24} {}{}{}\n", workload.name, workload.title,
+               workload.bytes.empty() ? "" : ", ", workload.bytes);
+  }
+  return 0;
+}
+
+// The best of a column in bold, where somebody looks.
+bool marks() {
+  const char* no_color = getenv("NO_COLOR");  // no-color.org
+  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
+}
+
+Result<Scenario> read_comparison(const CompareOptions& options,
+                                 const std::vector<Fabric>& fabrics) {
+  auto chosen = scenario::choose_fabrics(fabrics, options.fabrics);
+  if (!chosen) return chosen.error();
+  auto workload = scenario::workload_scenario(options.workload, scenario_folder().string());
+  if (!workload) return workload.error();
+  return workload->on_fabrics(std::move(*chosen));
+}
+
+// Whoever compares fabrics wants to know if one of them did not do it.
+int status_of(const std::vector<Outcome>& outcomes) {
+  std::string said;
+  for (const Outcome& outcome : outcomes) {
+    const std::string unfinished = scenario::unfinished(outcome);
+    if (unfinished.empty()) continue;
+    said += fmt::format("{}{}: {}", said.empty() ? "" : "; ", outcome.variant, unfinished);
+  }
+  return said.empty() ? 0 : fail(said);
+}
+
+}  // namespace
+
+int compare(const CompareOptions& options) {
+  auto fabrics = scenario::read_fabrics((scenario_folder() / "fabrics").string());
+  if (!fabrics) return fail(fabrics.error().message);
+  if (options.list) return list(*fabrics);
+  take_large_pages();
+  auto scenario = read_comparison(options, *fabrics);
+  if (!scenario) return fail(scenario.error().message);
+  if (!options.json && !scenario->title().empty()) fmt::print("{}\n", scenario->title());
+  std::fflush(stdout);
+  if (!options.output.empty()) {
+    if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
+  }
+  catch_interrupts();
+  std::vector<std::size_t> all(scenario->variants().size());
+  std::iota(all.begin(), all.end(), 0);
+  Timings timings;
+  auto outcomes = simulate({}, *scenario, all, timings);
+  if (!outcomes) return fail(outcomes.error().message);
+  auto printed = print(
+      options.json ? scenario::summary_json(*scenario, *outcomes)
+                   : scenario::plain_text(scenario::telling_figures("fabric", *outcomes), marks()));
+  if (!printed) return fail(printed.error().message);
+  if (!options.output.empty()) {
+    if (auto written = scenario::write_results(options.output, *scenario, *outcomes); !written) {
+      return fail(written.error().message);
+    }
+  }
+  if (is_interrupted()) return fail("interrupted; the results are those so far");
+  return status_of(*outcomes);
+}
+
+}  // namespace tulle::cli

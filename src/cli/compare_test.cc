@@ -1,0 +1,141 @@
+// `tulle compare` as a user meets it.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/program_test.h"
+
+namespace tulle::cli {
+namespace {
+
+class CompareTest : public ProgramTest {
+ protected:
+  CompareTest() : ProgramTest("compare") {}
+
+  nlohmann::json json_of(const std::string& arguments) const {
+    const ProgramOutcome outcome = run(arguments + " --json");
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.error, "");
+    return nlohmann::json::parse(outcome.out, nullptr, false);
+  }
+};
+
+std::vector<std::string> lines(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> found;
+  for (std::string line; std::getline(in, line);) found.push_back(line);
+  return found;
+}
+
+constexpr char small[] = "--workload permutation --hosts 9 --bytes 20KB ";
+
+TEST_F(CompareTest, ListsFabricsAndWorkloads) {
+  const ProgramOutcome list = run("--list");
+  EXPECT_EQ(list.status, 0);
+  EXPECT_TRUE(contains(list.out, "\n* infiniband ")) << list.out;
+  EXPECT_TRUE(contains(list.out, "\n  roce-spray ")) << list.out;
+  EXPECT_TRUE(contains(list.out, "\n  web-search ")) << list.out;
+}
+
+TEST_F(CompareTest, ARowForEachFabric) {
+  const ProgramOutcome outcome = run(std::string(small) + "--fabrics roce-pfc,infiniband");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.error, "");
+  const std::vector<std::string> all = lines(outcome.out);
+  ASSERT_EQ(all.size(), 4u) << outcome.out;
+  EXPECT_EQ(all[0], "Everyone to one other, 20KB: 9 hosts, 3 leaves and 3 spines, 200Gbps");
+  EXPECT_EQ(all[1].rfind("fabric ", 0), 0u);
+  EXPECT_EQ(all[2].rfind("roce-pfc ", 0), 0u);
+  EXPECT_EQ(all[3].rfind("infiniband ", 0), 0u);
+  EXPECT_FALSE(contains(outcome.out, "\033")) << "no terminal, no colours";
+  EXPECT_EQ(lines(run(small).out).size(), 2 + 5u) << "the default fabrics";
+}
+
+// Each fabric that comes along carries each workload.
+TEST_F(CompareTest, AllFabricsFinishAllWorkloads) {
+  for (const char* workload : {"incast", "permutation", "all-to-all", "ring-all-reduce"}) {
+    const auto all =
+        json_of(std::string("--fabrics all --hosts 12 --bytes 30KB --workload ") + workload);
+    ASSERT_GE(all["variants"].size(), 8u);
+    for (const auto& fabric : all["variants"]) {
+      EXPECT_EQ(fabric["finished"], fabric["flows"]) << workload << " " << fabric["variant"];
+      EXPECT_EQ(fabric["flows"], all["variants"][0]["flows"]);
+    }
+  }
+}
+
+TEST_F(CompareTest, FilesAsSimWritesThemWithTheSameFlows) {
+  ASSERT_EQ(
+      run(std::string(small) + "--seed 5 --fabrics infiniband,roce-lossy -o " + folder.path("o"))
+          .status,
+      0);
+  const auto summary = nlohmann::json::parse(folder.read("o/summary.json"));
+  EXPECT_EQ(summary["variants"][1]["variant"], "roce-lossy");
+  EXPECT_EQ(summary["variants"][1]["seed"], 5);
+  const auto a = lines(folder.read("o/infiniband/flows.csv"));
+  const auto b = lines(folder.read("o/roce-lossy/flows.csv"));
+  ASSERT_EQ(a.size(), 10u);
+  ASSERT_EQ(b.size(), 10u);
+  const auto what = [](const std::string& line) {
+    std::size_t end = 0;  // flow,src,dst,bytes,start_ns
+    for (int field = 0; field < 5; ++field) end = line.find(',', end + 1);
+    return line.substr(0, end);
+  };
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(what(a[i]), what(b[i]));
+  EXPECT_NE(folder.read("o/infiniband/flows.csv"), folder.read("o/roce-lossy/flows.csv"));
+}
+
+TEST_F(CompareTest, SeedsSizesAndSettingsCount) {
+  const auto slow = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 10Gbps");
+  const auto fast = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 400Gbps");
+  EXPECT_GT(slow["end_us"], fast["end_us"]);
+  const auto smaller = json_of(std::string(small) + "--fabrics roce-pfc --set host.mtu=256");
+  EXPECT_GT(smaller["packet_hops"], 10 * fast["packet_hops"].get<int>());
+}
+
+TEST_F(CompareTest, ScenariosAndTablesOfFlows) {
+  folder.write("s.toml",
+               "[topology]\nhosts = 3\n[traffic]\nbytes = \"7KB\"\n[fabric]\nkind = \"roce\"\n");
+  EXPECT_EQ(json_of("--workload " + folder.path("s.toml"))["variants"][0]["finished"], 3);
+  folder.write("l.csv", "a,b,gbps,delay_ns\n0,2,100,1000\n1,2,100,1000\n");
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,1000,0\n");
+  const std::string tables =
+      "--workload " + folder.path("f.csv") + " --topology " + folder.path("l.csv");
+  EXPECT_EQ(json_of(tables + " --fabrics all")["variants"][0]["finished"], 1);
+  expect_refused("--workload " + folder.path("f.csv"), "needs --topology");
+}
+
+TEST_F(CompareTest, AFabricThatDoesNotFinishIsNoSuccess) {
+  const ProgramOutcome outcome =
+      run(std::string(small) + "--fabrics infiniband,roce-pfc --set 'stop_at=\"3us\"'");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.error,
+            "tulle: infiniband: 9 of 9 flows are not done; roce-pfc: 9 of 9 flows are not done\n");
+  EXPECT_TRUE(contains(outcome.out, "\nroce-pfc ")) << "the table is there all the same";
+}
+
+TEST_F(CompareTest, MistakesGetOneLine) {
+  expect_refused("", "--workload", 2);
+  expect_refused("--workload nonsense", "there is no \"nonsense\"; there are incast, ");
+  expect_refused(std::string(small) + "--fabrics token-ring",
+                 "there is no \"token-ring\"; there are infiniband, infiniband-adaptive, ");
+  expect_refused(std::string(small) + "--set host.mut=3", "--set: host.mut: is no key");
+  expect_refused(std::string(small) + "--hosts x", "--hosts", 2);
+  folder.write("file", "");
+  expect_refused(std::string(small) + "-o " + folder.path("file"), folder.path("file"));
+  // The file itself is right, but not on this fabric.
+  folder.write("ring.csv",
+               "a,b,gbps,delay_ns\n0,4,100,9\n1,5,100,9\n2,6,100,9\n3,7,100,9\n"
+               "4,5,100,9\n5,6,100,9\n6,7,100,9\n7,4,100,9\n");
+  folder.write("f.csv", "src,dst,bytes,start_ns\n0,2,1000,0\n");
+  expect_refused("--workload " + folder.path("f.csv") + " --topology " + folder.path("ring.csv") +
+                     " --fabrics roce-lossy,roce-pfc",
+                 "roce-pfc: ");
+}
+
+}  // namespace
+}  // namespace tulle::cli

@@ -1,0 +1,127 @@
+// `tulle sim --gallery`: a page with a table and a picture for each scenario.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/plot.h"
+#include "cli/simulate.h"
+#include "report/chart.h"
+#include "scenario/page.h"
+#include "scenario/picture.h"
+#include "scenario/results.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using scenario::Outcome;
+using scenario::Scenario;
+
+constexpr char folder_default[] = "docs/gallery";
+
+// Those that are named; or all that come along and say in words what they show, which the reference
+// does not.
+Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
+  std::vector<Scenario> scenarios;
+  const bool all = options.scenarios.empty();
+  for (const std::string& name : all ? shipped_scenarios() : options.scenarios) {
+    auto scenario = Scenario::read(find_scenario(name), options.set);
+    if (!scenario) return scenario.error();
+    if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
+  }
+  if (scenarios.empty()) return Error{"no scenarios were found beside this program"};
+  return scenarios;
+}
+
+// gnuplot says which version of it has drawn, which is no matter of the picture.
+std::string without_version(std::string svg) {
+  const std::size_t begin = svg.find("<desc>Produced by GNUPLOT");
+  const std::size_t end = svg.find("</desc>", begin);
+  if (begin == std::string::npos || end == std::string::npos) return svg;
+  return svg.erase(begin, end + 7 - begin);
+}
+
+Result<void> write_picture(const fs::path& folder, const Scenario& scenario,
+                           const std::vector<Outcome>& outcomes) {
+  auto chart = scenario::draw(scenario, outcomes);
+  if (!chart) return chart.error();
+  auto svg = run_gnuplot(report::gnuplot_script(*chart, scenario.name()));
+  if (!svg) return svg.error();
+  return scenario::write_file((folder / (scenario.name() + ".svg")).string(),
+                              without_version(std::move(*svg)));
+}
+
+// Runs one and writes its files. The error: one line; what was there before stays.
+Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pictures,
+                 const std::string& progress) {
+  std::vector<std::size_t> variants(scenario.variants().size());
+  std::iota(variants.begin(), variants.end(), 0);
+  Timings timings;
+  auto outcomes = simulate({"", {}, progress}, scenario, variants, timings);
+  if (!outcomes) return outcomes.error();
+  if (is_interrupted()) return Error{"interrupted"};
+  if (with_pictures) {
+    if (auto drawn = write_picture(folder, scenario, *outcomes); !drawn) return drawn;
+  }
+  auto written = scenario::write_file((folder / (scenario.name() + ".md")).string(),
+                                      scenario::gallery_page(scenario, *outcomes, with_pictures));
+  if (!written) return written;
+  return print(fmt::format("{:<28} {:>3} variants {:>7.1f} s\n", scenario.name(), variants.size(),
+                           timings.setup_s + timings.run_s));
+}
+
+// Of all scenarios of which there is a page, also from an earlier time.
+Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& scenarios) {
+  std::vector<scenario::GalleryEntry> entries;
+  const auto list = [&](const Scenario& scenario) {
+    const std::string& name = scenario.name();
+    const bool listed =
+        std::ranges::find(entries, name, &scenario::GalleryEntry::name) != entries.end();
+    if (listed || !fs::exists(folder / (name + ".md"))) return;
+    entries.push_back({name, scenario.title(), fs::exists(folder / (name + ".svg"))});
+  };
+  for (const Scenario& scenario : scenarios) list(scenario);
+  for (const std::string& name : shipped_scenarios()) {
+    if (auto scenario = Scenario::read(find_scenario(name), {})) list(*scenario);
+  }
+  std::ranges::sort(entries, {}, &scenario::GalleryEntry::name);
+  return scenario::write_file((folder / "README.md").string(), scenario::gallery_index(entries));
+}
+
+}  // namespace
+
+int gallery(const SimOptions& options) {
+  auto scenarios = read_scenarios(options);
+  if (!scenarios) return fail(scenarios.error().message);
+  const fs::path folder = options.output.empty() ? folder_default : options.output;
+  if (auto ready = prepare_folder(folder.string()); !ready) return fail(ready.error().message);
+  const bool with_pictures = has_gnuplot();
+  catch_interrupts();
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < scenarios->size() && !is_interrupted(); ++i) {
+    const Scenario& scenario = (*scenarios)[i];
+    const std::string progress =
+        fmt::format("{} of {}, {}: ", i + 1, scenarios->size(), scenario.name());
+    auto added = add(folder, scenario, with_pictures, progress);
+    if (added || is_interrupted()) continue;
+    ++failed;
+    fail(fmt::format("{}: {}", scenario.name(), added.error().message));
+  }
+  if (auto written = write_index(folder, *scenarios); !written) {
+    return fail(written.error().message);
+  }
+  if (!with_pictures) {
+    fmt::print(stderr, "tulle: no pictures, as there is no gnuplot: apt-get install {}\n",
+               gnuplot_package);
+  }
+  if (is_interrupted()) return fail("interrupted; the pages are those so far");
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,62 @@
+#pragma once
+
+// For tests: the `tulle` program as a user meets it.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "scenario/folder_test.h"
+
+namespace tulle::cli {
+
+struct ProgramOutcome {
+  int status = -1;
+  std::string out;
+  std::string error;
+};
+
+class ProgramTest : public testing::Test {
+ protected:
+  // `command`: one of tulle's, such as "sim".
+  explicit ProgramTest(std::string command) : command_(std::move(command)) {}
+
+  std::string program() const { return "'" TULLE_PROGRAM "' " + command_ + " "; }
+  ProgramOutcome run(const std::string& arguments) const {
+    return shell("exec " + program() + arguments);
+  }
+  ProgramOutcome shell(const std::string& command) const {
+    const std::string error = folder.path("stderr");
+    FILE* pipe = popen(("( " + command + " ) 2>'" + error + "'").c_str(), "r");
+    ProgramOutcome outcome;
+    std::array<char, 4096> buffer;
+    for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+      outcome.out.append(buffer.data(), n);
+    }
+    const int status = pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.error = folder.read("stderr");
+    return outcome;
+  }
+  // One line that says it, and a status that is no success.
+  void expect_refused(const std::string& arguments, const std::string& part, int status = 1) const {
+    const ProgramOutcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, status) << arguments;
+    EXPECT_EQ(outcome.error.rfind("tulle: ", 0), 0u) << outcome.error;
+    EXPECT_EQ(outcome.error.find('\n'), outcome.error.size() - 1) << outcome.error;
+    EXPECT_NE(outcome.error.find(part), std::string::npos) << outcome.error;
+  }
+  static bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
+  scenario::Folder folder;
+
+ private:
+  std::string command_;
+};
+
+}  // namespace tulle::cli

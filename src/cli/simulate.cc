@@ -1,0 +1,178 @@
+#include "cli/simulate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "scenario/capture.h"
+#include "scenario/quantity.h"
+
+namespace tulle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using scenario::Outcome;
+using scenario::Scenario;
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t interrupted = 0;
+void handle_interrupt(int) { interrupted = 1; }
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string name) : name_(std::move(name)), start_(Clock::now()) {}
+
+  bool show(const scenario::Progress& progress) {
+    const double elapsed = seconds_since(start_);
+    if (isatty(STDERR_FILENO) != 0 && elapsed >= next_) {
+      next_ = elapsed + 0.2;
+      const double left = progress.share_done > 0.001
+                              ? elapsed * (1 - progress.share_done) / progress.share_done
+                              : -1;
+      fmt::print(stderr, "\r\033[K{}{} of virtual time, {:.2f} M events/s, {} of {} flows done, {}",
+                 name_, scenario::time_text(progress.now),
+                 static_cast<double>(progress.events) / elapsed * 1e-6, progress.flows_done,
+                 progress.flows,
+                 left < 0 ? "time left unknown" : fmt::format("{:.0f} s left", left));
+      std::fflush(stderr);
+      shown_ = true;
+    }
+    return interrupted == 0;
+  }
+  ~ProgressLine() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::string name_;
+  Clock::time_point start_;
+  double next_ = 0.2;
+  bool shown_ = false;
+};
+
+Result<std::unique_ptr<scenario::Capture>> open_capture(const SimulateOptions& options,
+                                                        const scenario::Setup& setup) {
+  if (options.capture.empty()) return std::unique_ptr<scenario::Capture>();
+  return scenario::Capture::open(options.capture, options.capture_at, setup.topology,
+                                 setup.network);
+}
+
+}  // namespace
+
+fs::path scenario_folder() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path prefix = self.parent_path().parent_path();
+  for (const fs::path& folder :
+       {prefix / "share" / "tulle" / "scenarios", prefix.parent_path() / "scenarios"}) {
+    if (fs::is_directory(folder, error)) return folder;
+  }
+  return {};
+}
+
+std::vector<std::string> shipped_scenarios() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(scenario_folder(), error)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string find_scenario(const std::string& name) {
+  if (fs::exists(name) || name.find('/') != std::string::npos) return name;
+  const fs::path known = scenario_folder() / (name + ".toml");
+  return fs::exists(known) ? known.string() : name;
+}
+
+void catch_interrupts() { std::signal(SIGINT, handle_interrupt); }
+bool is_interrupted() { return interrupted != 0; }
+
+void take_large_pages() {
+  constexpr char variable[] = "GLIBC_TUNABLES";
+  if (getenv(variable) != nullptr) return;
+  setenv(variable, "glibc.malloc.hugetlb=1", 1);
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
+  std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv("/proc/self/exe", pointers.data());
+  // It goes on as it is.
+}
+
+Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
+                         std::size_t variant, Timings& timings) {
+  const Clock::time_point start = Clock::now();
+  auto setup = scenario.build(variant);
+  if (!setup) return setup.error();
+  auto capture = open_capture(options, *setup);
+  if (!capture) return capture.error();
+  auto run = scenario::Run::prepare(std::move(*setup));
+  if (!run) return run.error();
+  if (*capture) (*run)->show_to(**capture);
+  timings.setup_s += seconds_since(start);
+  const Clock::time_point begin = Clock::now();
+  {
+    const std::string& name = scenario.variants()[variant].name;
+    ProgressLine line(options.progress + (name.empty() ? "" : name + ": "));
+    (*run)->run([&](const scenario::Progress& progress) { return line.show(progress); });
+  }
+  timings.run_s += seconds_since(begin);
+  if (*capture) {
+    if (auto written = (*capture)->finish(); !written) return written.error();
+  }
+  if (auto intact = (*run)->check_payloads(); !intact) return intact.error();
+  return (*run)->outcome();
+}
+
+Result<std::vector<Outcome>> simulate(const SimulateOptions& options, const Scenario& scenario,
+                                      std::span<const std::size_t> variants, Timings& timings) {
+  // The first one is checked as it is built to be run.
+  for (const std::size_t variant : variants.subspan(1)) {
+    if (auto setup = scenario.build(variant); !setup) return setup.error();
+  }
+  std::vector<Outcome> outcomes;
+  for (const std::size_t variant : variants) {
+    if (is_interrupted()) break;
+    auto outcome = simulate(options, scenario, variant, timings);
+    if (!outcome) return outcome.error();
+    outcomes.push_back(std::move(*outcome));
+  }
+  return outcomes;
+}
+
+Result<void> prepare_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
+    error.assign(errno, std::generic_category());
+  }
+  if (error) return Error{fmt::format("{}: {}", folder, error.message())};
+  return {};
+}
+
+// What the disk had no room for is noticed when it is written out, not when it is printed.
+Result<void> print(const std::string& text) {
+  fmt::print("{}", text);
+  if (std::fflush(stdout) == 0) return {};
+  return Error{fmt::format("standard output: {}", std::strerror(errno))};
+}
+
+}  // namespace tulle::cli

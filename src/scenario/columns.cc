@@ -1,0 +1,176 @@
+#include "scenario/columns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "scenario/quantity.h"
+#include "scenario/results.h"
+
+namespace tulle::scenario {
+namespace {
+
+enum class Form { number, per_cent, rate, count };
+enum class Best { least, most, none };
+
+struct Column {
+  std::string_view name;  // in summary.json
+  std::string_view head;
+  Form form;
+  Best best;
+  bool of_finished = false;  // says nothing where no flow finished
+};
+
+// A figure that only some scenarios have is a column where they do.
+constexpr std::array<Column, 19> columns = {
+    Column{"latency_us.median", "one way us", Form::number, Best::least},
+    {"end_us", "all done us", Form::number, Best::least, true},
+    {"fct_us.median", "FCT median us", Form::number, Best::least, true},
+    {"fct_us.p99", "99 % us", Form::number, Best::least, true},
+    {"fct_us.max", "max us", Form::number, Best::least, true},
+    {"slowdown.p99", "slowdown 99 %", Form::number, Best::least, true},
+    {"share_of_ideal", "of ideal", Form::per_cent, Best::most, true},
+    {"goodput_gbps", "goodput", Form::rate, Best::most},
+    {"dropped", "dropped", Form::count, Best::none},
+    {"unmapped", "unmapped", Form::count, Best::none},
+    {"pkey_dropped", "pkey dropped", Form::count, Best::none},
+    {"lost", "lost", Form::count, Best::none},
+    {"watchdog_dropped", "watchdog dropped", Form::count, Best::none},
+    {"retransmitted", "resent", Form::count, Best::none},
+    {"timeouts", "time-outs", Form::count, Best::none},
+    {"marked", "marked", Form::count, Best::none},
+    {"pauses", "pauses", Form::count, Best::none},
+    {"ports_paused", "ports paused", Form::count, Best::none},
+    {"recovery_us", "recovery us", Form::number, Best::least},
+};
+
+std::string text_of(Form form, double value) {
+  switch (form) {
+    case Form::per_cent:
+      return fmt::format("{:.1f} %", value * 100);
+    case Form::rate:
+      return rate_text(value * 1e9);
+    case Form::count:
+      return fmt::format("{:.0f}", value);
+    case Form::number:
+      break;
+  }
+  // As exact as it is worth.
+  return fmt::format("{:.{}f}", value, value >= 100 ? 1 : 2);
+}
+
+bool all_finished(const Outcome& outcome) { return outcome.finished == outcome.flows.size(); }
+
+using Values = std::vector<std::optional<double>>;
+
+Values values_of(const Column& column, const std::vector<Outcome>& outcomes) {
+  Values values;
+  for (const Outcome& outcome : outcomes) {
+    values.push_back(column.of_finished && outcome.finished == 0
+                         ? std::nullopt
+                         : summary_figure(outcome, std::string(column.name)));
+  }
+  return values;
+}
+
+void mark_best(const Column& column, const std::vector<Outcome>& outcomes, Table& table) {
+  if (column.best == Best::none) return;
+  const Values values = values_of(column, outcomes);
+  std::vector<double> counted;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] && all_finished(outcomes[i])) counted.push_back(*values[i]);
+  }
+  if (counted.size() < 2) return;
+  const auto [least, most] = std::ranges::minmax(counted);
+  if (least == most) return;
+  const double best = column.best == Best::least ? least : most;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    table.rows[i].back().best = values[i] == best && all_finished(outcomes[i]);
+  }
+}
+
+// A count of what did not happen anywhere is no news.
+bool is_telling(const Values& values) {
+  return std::ranges::any_of(values, [](const auto& value) { return value && *value != 0; });
+}
+
+// In columns, not in bytes: names may have any letters.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+Table telling_figures(const std::string& what, const std::vector<Outcome>& outcomes) {
+  Table table;
+  table.heads = {what, "flows"};
+  for (const Outcome& outcome : outcomes) {
+    table.rows.push_back(
+        {{outcome.variant}, {fmt::format("{}/{}", outcome.finished, outcome.flows.size())}});
+  }
+  for (const Column& column : columns) {
+    const Values values = values_of(column, outcomes);
+    if (!is_telling(values)) continue;
+    table.heads.emplace_back(column.head);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      table.rows[i].push_back({values[i] ? text_of(column.form, *values[i]) : "-"});
+    }
+    mark_best(column, outcomes, table);
+  }
+  return table;
+}
+
+std::string plain_text(const Table& table, bool mark) {
+  std::vector<std::size_t> widths;
+  for (std::size_t column = 0; column < table.heads.size(); ++column) {
+    std::size_t width = width_of(table.heads[column]);
+    for (const auto& row : table.rows) width = std::max(width, width_of(row[column].text));
+    widths.push_back(width);
+  }
+  const auto padded = [&](const std::string& text, std::size_t column, bool bold) {
+    const std::string blanks(widths[column] - width_of(text), ' ');
+    const std::string shown = bold ? "\033[1m" + text + "\033[0m" : text;
+    return column == 0 ? shown + blanks : "  " + blanks + shown;
+  };
+  std::string out;
+  for (std::size_t column = 0; column < table.heads.size(); ++column) {
+    out += padded(table.heads[column], column, false);
+  }
+  out += "\n";
+  for (const auto& row : table.rows) {
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      out += padded(row[column].text, column, mark && row[column].best);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string markdown(const Table& table) {
+  std::string out = "|";
+  for (const std::string& head : table.heads) out += " " + escaped(head) + " |";
+  out += "\n| ---";
+  for (std::size_t column = 1; column < table.heads.size(); ++column) out += " | ---:";
+  out += " |\n";
+  for (const auto& row : table.rows) {
+    out += "|";
+    for (const Cell& cell : row) out += " " + escaped(cell.text) + " |";
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace tulle::scenario

@@ -1,0 +1,242 @@
+#include "scenario/fabrics.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <ranges>
+
+#include "scenario/quantity.h"
+#include "scenario/reader.h"
+#include "workload/csv.h"
+
+namespace tulle::scenario {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<Fabric> read_fabric(const fs::path& path) {
+  auto text = read_file(path.string());
+  if (!text) return text.error();
+  Fabric fabric;
+  fabric.name = path.stem().string();
+  fabric.file = path.string();
+  fabric.text = std::move(*text);
+  try {
+    const toml::table root = toml::parse(fabric.text, std::string_view(fabric.file));
+    Findings findings(fabric.file);
+    TableReader reader(&root, "", 0, findings);
+    fabric.title = reader.text("title", "");
+    fabric.sources = reader.text("sources", "");
+    fabric.by_default = reader.boolean("default", false);
+    for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
+      reader.table(table);
+    }
+    if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
+    reader.finish();
+    if (findings.any()) return Error{findings.first()};
+  } catch (const toml::parse_error& error) {
+    return Error{
+        fmt::format("{}:{}: {}", fabric.file, error.source().begin.line, error.description())};
+  }
+  return fabric;
+}
+
+template <typename Things>
+std::string names_of(const Things& things) {
+  std::string names;
+  for (const auto& thing : things) names += (names.empty() ? "" : ", ") + std::string(thing.name);
+  return names;
+}
+
+std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
+
+// --- workloads --------------------------------------------------------------------------------------
+
+// Leaves of as many hosts as there are spines, all links of one rate: nothing is oversubscribed.
+// As square as hosts can be dealt out; none: they cannot.
+std::optional<std::uint32_t> hosts_per_leaf(std::uint32_t hosts) {
+  constexpr std::uint32_t switch_hosts = 8;  // that one switch takes
+  if (hosts <= switch_hosts) return hosts;
+  const double square = std::sqrt(hosts);
+  std::uint32_t best = 1;
+  for (std::uint32_t n = 2; n <= hosts / 2; ++n) {
+    if (hosts % n == 0 && std::abs(n - square) < std::abs(best - square)) best = n;
+  }
+  return best == 1 ? std::nullopt : std::optional(best);
+}
+
+Result<std::string> topology_text(std::uint32_t hosts, const std::string& link_rate) {
+  constexpr std::uint32_t hosts_max = 65'536;
+  if (hosts < 2 || hosts > hosts_max) {
+    return Error{fmt::format("--hosts: must be 2 to {}", hosts_max)};
+  }
+  const auto per_leaf = hosts_per_leaf(hosts);
+  if (!per_leaf) {
+    return Error{fmt::format("--hosts: {} cannot be dealt over leaf switches evenly; take {} or {}",
+                             hosts, hosts - 1, hosts + 1)};
+  }
+  // 20 m of cable, at 5 ns/m.
+  const std::string links =
+      fmt::format("link_rate = {}\nlink_delay = \"100ns\"\n", toml_text(link_rate));
+  if (*per_leaf == hosts) {
+    return fmt::format("[topology]\nkind = \"single-switch\"\nhosts = {}\n{}", hosts, links);
+  }
+  return fmt::format(
+      "[topology]\nkind = \"leaf-spine\"\nleaves = {}\nspines = {}\nhosts_per_leaf = {}\n{}",
+      hosts / *per_leaf, *per_leaf, *per_leaf, links);
+}
+
+std::string topology_words(std::uint32_t hosts, const std::string& link_rate) {
+  const std::uint32_t per_leaf = hosts_per_leaf(hosts).value_or(hosts);
+  if (per_leaf == hosts) return fmt::format("{} hosts at one switch, {}", hosts, link_rate);
+  return fmt::format("{} hosts, {} leaves and {} spines, {}", hosts, hosts / per_leaf, per_leaf,
+                     link_rate);
+}
+
+Result<void> check_quantities(const WorkloadOptions& options) {
+  if (!options.bytes.empty() && !parse_bytes(options.bytes)) {
+    return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", byte_units)};
+  }
+  if (!options.link_rate.empty() && !parse_rate(options.link_rate)) {
+    return Error{fmt::format("--link-rate: must be a rate such as 400Gbps, in {}", rate_units)};
+  }
+  return {};
+}
+
+Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& options,
+                           const std::string& folder) {
+  if (!options.topology.empty()) {
+    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
+  }
+  if (!options.bytes.empty() && workload.bytes.empty()) {
+    return Error{fmt::format("--bytes: {} draws its sizes", workload.name)};
+  }
+  if (auto right = check_quantities(options); !right) return right.error();
+  const std::uint32_t hosts = options.hosts.value_or(64);
+  const std::string link_rate = options.link_rate.empty() ? "200Gbps" : options.link_rate;
+  const std::string bytes = options.bytes.empty() ? std::string(workload.bytes) : options.bytes;
+  auto topology = topology_text(hosts, link_rate);
+  if (!topology) return topology.error();
+  std::string title(workload.title);
+  if (!bytes.empty()) title += ", " + bytes;
+  title += ": " + topology_words(hosts, link_rate);
+  std::string text = fmt::format("title = {}\nseed = {}\n{}[traffic]\n{}", toml_text(title),
+                                 options.seed.value_or(1), *topology, workload.traffic);
+  if (!bytes.empty()) text += fmt::format("bytes = {}\n", toml_text(bytes));
+  return Scenario::parse(std::move(text), fmt::format("--workload {}", workload.name), folder,
+                         options.set);
+}
+
+Result<void> check_file_options(const WorkloadOptions& options) {
+  const char* given = options.hosts                ? "--hosts"
+                      : !options.bytes.empty()     ? "--bytes"
+                      : !options.link_rate.empty() ? "--link-rate"
+                                                   : nullptr;
+  if (given == nullptr) return {};
+  return Error{fmt::format("{}: goes with a named workload; change a file's with --set", given)};
+}
+
+Result<Scenario> from_flows(const WorkloadOptions& options) {
+  if (options.topology.empty()) {
+    return Error{fmt::format("--workload {}: a table of flows needs --topology, a table of links",
+                             options.workload)};
+  }
+  std::string text = fmt::format(
+      "title = \"Flows from a table\"\nseed = {}\n[topology]\nkind = \"file\"\nfile = {}\n"
+      "[traffic]\npattern = \"file\"\nfile = {}\n",
+      options.seed.value_or(1), toml_text(options.topology), toml_text(options.workload));
+  return Scenario::parse(std::move(text), "tulle compare", "", options.set);
+}
+
+Result<Scenario> from_file(const WorkloadOptions& options) {
+  if (auto right = check_file_options(options); !right) return right.error();
+  if (options.workload.ends_with(".csv")) return from_flows(options);
+  if (!options.topology.empty()) {
+    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
+  }
+  std::vector<std::string> set = options.set;
+  if (options.seed) set.insert(set.begin(), fmt::format("seed = {}", *options.seed));
+  return Scenario::read(options.workload, std::move(set));
+}
+
+}  // namespace
+
+Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".toml") paths.push_back(entry.path());
+  }
+  if (paths.empty()) return Error{fmt::format("{}: there are no fabrics", folder)};
+  std::ranges::sort(paths, {}, [](const fs::path& path) { return path.stem(); });
+  std::vector<Fabric> fabrics;
+  for (const fs::path& path : paths) {
+    auto fabric = read_fabric(path);
+    if (!fabric) return fabric.error();
+    fabrics.push_back(std::move(*fabric));
+  }
+  return fabrics;
+}
+
+Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
+                                           const std::string& names) {
+  if (names == "all") return fabrics;
+  std::vector<Fabric> chosen;
+  if (names.empty()) {
+    std::ranges::copy_if(fabrics, std::back_inserter(chosen), &Fabric::by_default);
+    return chosen;
+  }
+  for (const auto part : std::views::split(names, ',')) {
+    const std::string name(workload::trimmed({part.begin(), part.end()}));
+    const auto found = std::ranges::find(fabrics, name, &Fabric::name);
+    if (found == fabrics.end()) {
+      return Error{fmt::format("--fabrics: there is no \"{}\"; there are {}, and all", name,
+                               names_of(fabrics))};
+    }
+    if (std::ranges::find(chosen, name, &Fabric::name) != chosen.end()) {
+      return Error{fmt::format("--fabrics: {} is there twice", name)};
+    }
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+const std::vector<Workload>& workloads() {
+  static const std::vector<Workload> all = {
+      {"incast", "All to one at once", "1MB", "pattern = \"incast\"\nreceiver = 0\n"},
+      {"permutation", "Everyone to one other", "1MB", "pattern = \"permutation\"\n"},
+      {"all-to-all", "All to all, in rounds", "64KB", "pattern = \"all-to-all\"\n"},
+      {"ring-all-reduce", "A ring all-reduce", "4MB", "pattern = \"ring-all-reduce\"\n"},
+      {"web-search", "Web search's flows at half load, for 1 ms", "",
+       "pattern = \"poisson\"\nsizes = \"web-search\"\nload = 0.5\nduration = \"1ms\"\n"}};
+  return all;
+}
+
+Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::string& folder) {
+  const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
+  if (known != workloads().end()) return from_name(*known, options, folder);
+  const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
+  if (is_file) return from_file(options);
+  return Error{
+      fmt::format("--workload: there is no \"{}\"; there are {}, and files: a scenario's .toml, or "
+                  "a .csv of flows",
+                  options.workload, names_of(workloads()))};
+}
+
+std::string unfinished(const Outcome& outcome) {
+  const std::uint64_t flows = outcome.flows.size();
+  const std::uint64_t left = flows - outcome.finished - outcome.failed;
+  std::string text;
+  if (outcome.failed > 0) text = fmt::format("{} of {} flows failed", outcome.failed, flows);
+  if (left > 0 && outcome.failed > 0) text += fmt::format(", {} are not done", left);
+  if (left > 0 && outcome.failed == 0)
+    text = fmt::format("{} of {} flows are not done", left, flows);
+  return text;
+}
+
+}  // namespace tulle::scenario

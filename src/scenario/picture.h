@@ -1,0 +1,24 @@
+#pragma once
+
+// From what runs came to, to a picture of it.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "report/chart.h"
+#include "scenario/picture_settings.h"
+#include "scenario/run.h"
+#include "scenario/scenario.h"
+
+namespace tulle::scenario {
+
+class TableReader;
+
+PictureSettings read_picture(TableReader table, const std::vector<Variant>& variants);
+
+// Figures of flows ("fct_us", "slowdown", "latency_us", "rate_gbps") are of the flows that the
+// picture is about; all others are summary.json's. The error: one line, as for a scenario's keys.
+Result<report::Chart> draw(const Scenario& scenario, const std::vector<Outcome>& outcomes);
+
+}  // namespace tulle::scenario
