@@ -25,15 +25,17 @@ struct Column {
 };
 
 // A figure that only some scenarios have is a column where they do.
-constexpr std::array<Column, 19> columns = {
+constexpr std::array<Column, 20> columns = {
     Column{"latency_us.median", "one way us", Form::number, Best::least},
     {"end_us", "all done us", Form::number, Best::least, true},
     {"fct_us.median", "FCT median us", Form::number, Best::least, true},
     {"fct_us.p99", "99 % us", Form::number, Best::least, true},
     {"fct_us.max", "max us", Form::number, Best::least, true},
-    {"slowdown.p99", "slowdown 99 %", Form::number, Best::least, true},
-    {"share_of_ideal", "of ideal", Form::per_cent, Best::most, true},
+    // These are against the same fabric when it is empty: none is best at that.
+    {"slowdown.p99", "slowdown 99 %", Form::number, Best::none, true},
+    {"share_of_ideal", "of ideal", Form::per_cent, Best::none, true},
     {"goodput_gbps", "goodput", Form::rate, Best::most},
+    {"cpu_s_per_gib", "CPU s/GiB", Form::number, Best::least},
     {"dropped", "dropped", Form::count, Best::none},
     {"unmapped", "unmapped", Form::count, Best::none},
     {"pkey_dropped", "pkey dropped", Form::count, Best::none},

@@ -53,6 +53,26 @@ TEST(Reader, AWholeNumberIsANumber) {
   EXPECT_EQ(found("a = 1", [](TableReader& r) { EXPECT_EQ(r.number("a", 0, 0, 9), 1.0); }), "");
 }
 
+TEST(Reader, ARateMayBeAPartOfALinks) {
+  constexpr std::int64_t link = 200'000'000'000;
+  const auto with_link = [](TableReader& r) { EXPECT_EQ(r.rate("a", 1, link), 40'000'000); };
+  EXPECT_EQ(found("a = \"link/5000\"", with_link), "");
+  EXPECT_EQ(found("a = \"40Mbps\"", with_link), "");
+  EXPECT_EQ(found("a = \"link/900000000000\"",
+                  [](TableReader& r) { EXPECT_EQ(r.rate("a", 5, link), 1); }),
+            "")
+      << "never nothing";
+  for (const char* text : {"link/0", "link/", "link/-2", "link/2.5", "link", "link/2x"}) {
+    const auto otherwise = [](TableReader& r) { EXPECT_EQ(r.rate("a", 5, link), 5); };
+    EXPECT_EQ(
+        found("a = \"" + std::string(text) + "\"", otherwise).find("f.toml:1: a: must be a rate"),
+        0u)
+        << text;
+  }
+  EXPECT_NE(found("a = \"link/5000\"", [](TableReader& r) { EXPECT_EQ(r.rate("a", 5), 5); }), "")
+      << "where there is no link";
+}
+
 TEST(Reader, NamesFileLineKeyAndWhatIsWrong) {
   const auto integer = [](TableReader& r) { EXPECT_EQ(r.integer("a", 7, 1, 9), 7); };
   EXPECT_EQ(found("\n\na = 0", integer),
