@@ -64,33 +64,58 @@ std::string text_of(Form form, double value) {
   return fmt::format("{:.{}f}", value, value >= 100 ? 1 : 2);
 }
 
-bool all_finished(const Outcome& outcome) { return outcome.finished == outcome.flows.size(); }
+// A variant; or one kind of its traffic, below it.
+struct Row {
+  const Outcome* outcome;
+  std::string name;
+  std::string figures;  // where its are in summary.json
+  std::uint64_t finished = 0;
+  std::uint64_t flows = 0;
+
+  bool is_variant() const { return figures.empty(); }
+  bool all_finished() const { return finished == flows; }
+};
+
+std::vector<Row> rows_of(const std::vector<Outcome>& outcomes) {
+  std::vector<Row> rows;
+  for (const Outcome& outcome : outcomes) {
+    rows.push_back({&outcome, outcome.variant, "", outcome.finished, outcome.flows.size()});
+    for (const KindOutcome& kind : outcome.kinds) {
+      rows.push_back({&outcome, "\u00b7 " + kind.name, "traffic." + kind.name + ".", kind.finished,
+                      kind.flows});
+    }
+  }
+  return rows;
+}
 
 using Values = std::vector<std::optional<double>>;
 
-Values values_of(const Column& column, const std::vector<Outcome>& outcomes) {
+Values values_of(const Column& column, const std::vector<Row>& rows) {
   Values values;
-  for (const Outcome& outcome : outcomes) {
-    values.push_back(column.of_finished && outcome.finished == 0
+  for (const Row& row : rows) {
+    values.push_back(column.of_finished && row.finished == 0
                          ? std::nullopt
-                         : summary_figure(outcome, std::string(column.name)));
+                         : summary_figure(*row.outcome, row.figures + std::string(column.name)));
   }
   return values;
 }
 
-void mark_best(const Column& column, const std::vector<Outcome>& outcomes, Table& table) {
+void mark_best(const Column& column, const std::vector<Row>& rows, const Values& values,
+               Table& table) {
   if (column.best == Best::none) return;
-  const Values values = values_of(column, outcomes);
+  const auto counts = [&](std::size_t i) {
+    return values[i] && rows[i].is_variant() && rows[i].all_finished();
+  };
   std::vector<double> counted;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i] && all_finished(outcomes[i])) counted.push_back(*values[i]);
+    if (counts(i)) counted.push_back(*values[i]);
   }
   if (counted.size() < 2) return;
   const auto [least, most] = std::ranges::minmax(counted);
   if (least == most) return;
   const double best = column.best == Best::least ? least : most;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    table.rows[i].back().best = values[i] == best && all_finished(outcomes[i]);
+    table.rows[i].back().best = counts(i) && *values[i] == best;
   }
 }
 
@@ -119,18 +144,18 @@ std::string escaped(std::string_view text) {
 Table telling_figures(const std::string& what, const std::vector<Outcome>& outcomes) {
   Table table;
   table.heads = {what, "flows"};
-  for (const Outcome& outcome : outcomes) {
-    table.rows.push_back(
-        {{outcome.variant}, {fmt::format("{}/{}", outcome.finished, outcome.flows.size())}});
+  const std::vector<Row> rows = rows_of(outcomes);
+  for (const Row& row : rows) {
+    table.rows.push_back({{row.name}, {fmt::format("{}/{}", row.finished, row.flows)}});
   }
   for (const Column& column : columns) {
-    const Values values = values_of(column, outcomes);
+    const Values values = values_of(column, rows);
     if (!is_telling(values)) continue;
     table.heads.emplace_back(column.head);
     for (std::size_t i = 0; i < values.size(); ++i) {
       table.rows[i].push_back({values[i] ? text_of(column.form, *values[i]) : "-"});
     }
-    mark_best(column, outcomes, table);
+    mark_best(column, rows, values, table);
   }
   return table;
 }

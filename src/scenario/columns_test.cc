@@ -63,6 +63,21 @@ TEST(Columns, TimesOfNoFlowAreNoTimes) {
   EXPECT_EQ(table.rows[1][column(table, "goodput")].text, "0 bps");
 }
 
+TEST(Columns, TrafficByKindStandsBelowItsVariant) {
+  std::vector<Outcome> outcomes = {outcome("a", 10, 90), outcome("b", 20, 80)};
+  KindOutcome& kind = outcomes[1].kinds.emplace_back();
+  kind.name = "victims";
+  kind.flows = kind.finished = 1;
+  kind.completion_us = {1, 1, 1, 1};
+  const Table table = telling_figures("variant", outcomes);
+  ASSERT_EQ(table.rows.size(), 3u);
+  EXPECT_EQ(table.rows[2][0].text, "\u00b7 victims");
+  EXPECT_EQ(table.rows[2][1].text, "1/1");
+  const std::size_t median = column(table, "FCT median us");
+  EXPECT_EQ(table.rows[2][median].text, "1.00");
+  EXPECT_TRUE(table.rows[0][median].best) << "a kind is no variant";
+}
+
 TEST(Columns, PlainTextStandsInColumns) {
   const Table table{{"fabric", "us"}, {{{"a"}, {"5", true}}, {{"b\u00e9e"}, {"12345"}}}};
   EXPECT_EQ(plain_text(table, false), "fabric     us\na           5\nb\u00e9e     12345\n");

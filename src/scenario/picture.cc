@@ -25,10 +25,11 @@ using Scale = PictureSettings::Scale;
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kind_names = {"bars", "cdf", "by-size", "progress"};
+constexpr std::array<std::string_view, 5> kind_names = {"bars", "cdf", "by-size", "progress",
+                                                        "over-time"};
 constexpr std::array<std::string_view, 3> scale_names = {"automatic", "linear", "logarithmic"};
-constexpr std::array<std::string_view, 4> show_defaults = {"fct_us.p99", "slowdown", "slowdown.p99",
-                                                           ""};
+constexpr std::array<std::string_view, 5> show_defaults = {"fct_us.p99", "slowdown", "slowdown.p99",
+                                                           "", "rate_gbps"};
 
 // --- figures of flows -----------------------------------------------------------------------------
 
@@ -298,6 +299,16 @@ void draw_by_size(const PictureSettings& picture, const std::vector<const Outcom
   if (chart.y_log) chart.y_label += " (logarithmic)";
 }
 
+// The axis of time, of points in microseconds.
+void show_time(double last_us, Chart& chart) {
+  const bool is_long = last_us >= 10'000;
+  chart.x_label = is_long ? "time, ms" : "time, us";
+  if (!is_long) return;
+  for (Series& series : chart.series) {
+    for (Point& point : series.points) point.x /= 1'000;
+  }
+}
+
 void draw_progress(const PictureSettings& picture, const std::vector<const Outcome*>& outcomes,
                    Chart& chart) {
   chart.kind = Chart::Kind::steps;
@@ -312,7 +323,6 @@ void draw_progress(const PictureSettings& picture, const std::vector<const Outco
     chart.series.push_back(
         {outcome->variant, note(flows), cumulative(std::move(ends_us), flows.size())});
   }
-  const bool is_long = last_us >= 10'000;
   for (Series& series : chart.series) {
     // From the beginning, when none is done, to the end of the last variant.
     const double at_end = series.points.empty() ? 0 : series.points.back().y;
@@ -321,12 +331,63 @@ void draw_progress(const PictureSettings& picture, const std::vector<const Outco
     }
     series.points.insert(series.points.begin(), {0, 0});
     series.points.push_back({last_us, at_end});
-    if (!is_long) continue;
-    for (Point& point : series.points) point.x /= 1'000;
   }
-  chart.x_label = is_long ? "time, ms" : "time, us";
+  show_time(last_us, chart);
   chart.y_is_share = true;
   chart.y_label = picture.label.empty() ? "flows done, %" : picture.label;
+}
+
+// Of a link of one or more ports: as many points as can be told apart, each of so many samples' mean.
+std::vector<Point> over_time(const PictureSettings& picture, const Samples& samples) {
+  std::vector<std::size_t> ports;
+  for (std::size_t i = 0; i < samples.ports.size(); ++i) {
+    const SampledPort& port = samples.ports[i];
+    if (port.from == picture.link[0] && port.to == picture.link[1]) ports.push_back(i);
+  }
+  if (ports.empty()) return {};
+  const std::size_t moments = samples.samples.size() / samples.ports.size();
+  constexpr std::size_t most = 250;
+  const std::size_t together = (moments + most - 1) / most;
+  const bool of_queue = picture.show == "queue_bytes";
+  const double interval_us = static_cast<double>(samples.interval.ps) * 1e-6;
+  std::vector<Point> points;
+  for (std::size_t i = 0; i < moments; i += together) {
+    const std::size_t end = std::min(i + together, moments);
+    double sum = 0;
+    for (std::size_t moment = i; moment < end; ++moment) {
+      for (const std::size_t port : ports) {
+        const Sample& sample = samples.samples[moment * samples.ports.size() + port];
+        sum += static_cast<double>(of_queue ? sample.queue_bytes : sample.bytes);
+      }
+    }
+    const double mean = sum / static_cast<double>(end - i);
+    // Bytes in a microsecond are 8e-3 Gb/s; queues are shown in kB.
+    points.push_back({static_cast<double>(end) * interval_us,
+                      of_queue ? mean * 1e-3 : mean * 8e-3 / interval_us});
+  }
+  return points;
+}
+
+void draw_over_time(const PictureSettings& picture, const std::vector<const Outcome*>& outcomes,
+                    Chart& chart) {
+  chart.kind = Chart::Kind::steps;
+  double last_us = 0;
+  std::vector<double> all;
+  for (const Outcome* outcome : outcomes) {
+    chart.series.push_back({outcome->variant, note(shown_flows(picture, *outcome)),
+                            over_time(picture, outcome->samples)});
+    for (const Point& point : chart.series.back().points) {
+      last_us = std::max(last_us, point.x);
+      all.push_back(point.y);
+    }
+  }
+  show_time(last_us, chart);
+  const std::string from_to = picture.link[0] + " to " + picture.link[1];
+  chart.y_label = picture.show == "queue_bytes" ? "waiting from " + from_to + ", kB"
+                                                : "rate from " + from_to + ", Gb/s";
+  if (!picture.label.empty()) chart.y_label = picture.label;
+  chart.y_log = picture.scale == Scale::logarithmic && !any_nonpositive(all);
+  if (chart.y_log) chart.y_label += " (logarithmic)";
 }
 
 // --- reading ----------------------------------------------------------------------------------------
@@ -364,6 +425,11 @@ void check_show(TableReader& table, const PictureSettings& picture) {
     case Kind::progress:
       if (table.has("show")) table.wrong("show", "goes with the other kinds of pictures");
       return;
+    case Kind::over_time:
+      if (picture.show != "rate_gbps" && picture.show != "queue_bytes") {
+        table.wrong("show", "with \"over-time\" must be rate_gbps or queue_bytes");
+      }
+      return;
     case Kind::by_size:
     case Kind::bars:
       break;
@@ -395,6 +461,12 @@ PictureSettings read_picture(TableReader table, const std::vector<Variant>& vari
     }
   }
   picture.flows = read_flows(table);
+  picture.link = table.texts("link", {});
+  if (picture.kind != Kind::over_time) {
+    if (table.has("link")) table.wrong("link", "goes with \"over-time\"");
+  } else if (picture.link.size() != 2) {
+    table.wrong("link", "is needed, two nodes: link = [\"switch 0\", \"host 1\"]");
+  }
   check_show(table, picture);
   table.finish();
   return picture;
@@ -424,9 +496,18 @@ Result<Chart> draw(const Scenario& scenario, const std::vector<Outcome>& outcome
     case Kind::progress:
       draw_progress(picture, shown, chart);
       break;
+    case Kind::over_time:
+      draw_over_time(picture, shown, chart);
+      break;
   }
   const bool is_empty =
       std::ranges::all_of(chart.series, [](const Series& series) { return series.points.empty(); });
+  if (is_empty && picture.kind == Kind::over_time) {
+    return Error{
+        fmt::format("{}: picture.link: there are no samples from \"{}\" to \"{}\": see the "
+                    "table [report]",
+                    picture.file, picture.link[0], picture.link[1])};
+  }
   if (is_empty) {
     return Error{fmt::format("{}: picture.show: no variant has a figure \"{}\"", picture.file,
                              picture.show)};

@@ -10,10 +10,11 @@ namespace tulle::scenario {
 
 struct PictureSettings {
   enum class Kind : std::uint8_t {
-    bars,      // a figure of each variant
-    cdf,       // the share of flows for which a figure is no more than x
-    by_size,   // a figure of flows by their size
-    progress,  // the share of flows that are done by a time
+    bars,       // a figure of each variant
+    cdf,        // the share of flows for which a figure is no more than x
+    by_size,    // a figure of flows by their size
+    progress,   // the share of flows that are done by a time
+    over_time,  // what a link carries, or what waits before it
   };
   enum class Scale : std::uint8_t { automatic, linear, logarithmic };
 
@@ -28,8 +29,9 @@ struct PictureSettings {
     std::uint32_t first = 0, last = 0;
     friend bool operator==(const Range&, const Range&) = default;
   };
-  std::vector<Range> flows;  // those to show; empty: all
-  std::string file;          // where it was read, for errors
+  std::vector<Range> flows;       // those to show; empty: all
+  std::vector<std::string> link;  // over_time: from a node to another, as links.csv names them
+  std::string file;               // where it was read, for errors
 };
 
 }  // namespace tulle::scenario

@@ -144,9 +144,42 @@ TEST(Picture, ProgressGoesOnToTheEndOfTheLast) {
   EXPECT_DOUBLE_EQ(slow.series[0].points.back().x, 50.001);
 }
 
+TEST(Picture, ALinkOverTime) {
+  Outcome sampled = outcome("a", {{1'000, 10}});
+  sampled.samples.interval = Time::microseconds(10);
+  sampled.samples.ports = {{"switch 0", "host 0", 0}, {"switch 0", "host 1", 1}};
+  for (std::uint64_t i = 0; i < 1'000; ++i) {
+    sampled.samples.samples.push_back({1, 1});
+    sampled.samples.samples.push_back({i < 500 ? 50'000u : 25'000u, 3'000});
+  }
+  const std::string link = "kind = \"over-time\"\nlink = [\"switch 0\", \"host 1\"]\n";
+  Chart chart = drawn(link, {sampled});
+  EXPECT_EQ(chart.x_label, "time, ms");
+  EXPECT_EQ(chart.y_label, "rate from switch 0 to host 1, Gb/s");
+  ASSERT_EQ(chart.series[0].points.size(), 250u) << "of four samples each";
+  EXPECT_DOUBLE_EQ(chart.series[0].points[0].x, 0.04);
+  EXPECT_DOUBLE_EQ(chart.series[0].points[0].y, 40) << "50 kB in 10 us";
+  EXPECT_DOUBLE_EQ(chart.series[0].points.back().x, 10);
+  EXPECT_DOUBLE_EQ(chart.series[0].points.back().y, 20);
+  chart = drawn(link + "show = \"queue_bytes\"", {sampled});
+  EXPECT_EQ(chart.y_label, "waiting from switch 0 to host 1, kB");
+  EXPECT_DOUBLE_EQ(chart.series[0].points[7].y, 3);
+  auto nothing = draw(with(link), two);
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(
+      nothing.error().message,
+      "s.toml: picture.link: there are no samples from \"switch 0\" to \"host 1\": see the table "
+      "[report]");
+  EXPECT_EQ(wrong("kind = \"over-time\"").find("s.toml:1: picture.link: is needed, two nodes"), 0u);
+  EXPECT_EQ(wrong("link = [\"a\", \"b\"]").find("s.toml:2: picture.link: goes with"), 0u);
+  EXPECT_EQ(wrong(link + "show = \"fct_us\"").find("s.toml:4: picture.show: with \"over-time\""),
+            0u);
+}
+
 TEST(Picture, MistakesAreToldWithTheirPlace) {
   EXPECT_EQ(wrong("kind = \"pie\""),
-            "s.toml:2: picture.kind: must be \"bars\", \"cdf\", \"by-size\" or \"progress\"");
+            "s.toml:2: picture.kind: must be \"bars\", \"cdf\", \"by-size\", \"progress\" or "
+            "\"over-time\"");
   EXPECT_EQ(wrong("colour = 1").find("s.toml:2: picture.colour: is no key"), 0u)
       << wrong("colour = 1");
   EXPECT_EQ(wrong("show = \"fct_us\""),

@@ -61,8 +61,8 @@ Result<void> merge_set(const std::vector<std::string>& set, toml::table& root) {
 
 // Leaves what says who sends what to whom, where.
 void keep_traffic(toml::table& root) {
-  static constexpr std::array<std::string_view, 5> kept = {"seed", "stop_at", "topology", "traffic",
-                                                           "fault"};
+  static constexpr std::array<std::string_view, 6> kept = {"seed",    "stop_at", "topology",
+                                                           "traffic", "fault",   "report"};
   std::vector<std::string> others;
   for (const auto& [key, node] : root) {
     if (std::ranges::find(kept, key.str()) == kept.end()) others.emplace_back(key.str());
