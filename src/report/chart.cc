@@ -138,6 +138,7 @@ std::string curves(const Chart& chart, const std::string& name) {
   text += fmt::format(
       "set grid linetype 1 linecolor rgb '{}'\n"
       "set bmargin {}\n"
+      "set rmargin 4\n"
       "set key at screen 0.5, screen {} center bottom maxrows {} samplen 5 Left reverse\n",
       faint, number(4 + 1.25 * rows), number(12.0 / (440 + 21 * rows)), rows);
   // Nothing and all are lines of their own, apart from the frame.
