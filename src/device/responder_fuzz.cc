@@ -1,10 +1,11 @@
 // Whatever arrives at an adapter, it neither crashes nor touches memory that is not registered for
 // it.
 //
-// The input is a script: each step is a few bytes that choose a packet (mostly one that makes
-// sense: a PSN near the expected one, an address near the region's bounds, the right key), or that
-// post work, pull packets or let time pass. Packets come as packets, or as datagrams whose ICRC is
-// right, since chance would never find one.
+// The input's first byte chooses between go-back-N and selective repeat. The rest is a script: each
+// step is a few bytes that choose a packet (mostly one that makes sense: a PSN near the expected
+// one, an address near the region's bounds, the right key), or that post work, pull packets or let
+// time pass. Packets come as packets, or as datagrams whose ICRC is right, since chance would never
+// find one.
 
 #include <algorithm>
 #include <array>
@@ -49,9 +50,19 @@ class Script {
   std::span<const std::uint8_t> bytes_;
 };
 
+// Selective repeat holds what comes early, and takes NACKs that name it.
+Configuration configuration(bool selective) {
+  Configuration configuration;
+  if (!selective) return configuration;
+  configuration.recovery.kind = transport::Recovery::selective_repeat;
+  configuration.recovery.window_packets = 16;
+  return configuration;
+}
+
 class Target {
  public:
-  Target() : memory_(region_bytes + 2 * guard_bytes, guard), adapter_({}) {
+  explicit Target(bool selective)
+      : memory_(region_bytes + 2 * guard_bytes, guard), adapter_(configuration(selective)) {
     const Gid gid = Gid::from_ipv4(0x0A00'0001);
     adapter_.set_gids({&gid, 1});
     VerbsStatus status{};
@@ -173,6 +184,8 @@ class Target {
     const std::uint8_t move = script.byte();
     std::uint32_t& psn = psns_[&qp == qps_[0] ? 0 : &qp == qps_[1] ? 1 : 2];
     packet.psn = Psn(move < 160 ? psn++ : move < 250 ? psn + move - 205u : script.word());
+    packet.early_psn = Psn(psn + (flags >> 3));
+    if (flags >= 248) packet.opcode = wire::selective_acknowledge;
     packet.virtual_address = address(script);
     packet.rkey = packet.invalidate_rkey = key(script);
     const std::uint8_t length = script.byte();
@@ -290,7 +303,8 @@ class Target {
 }  // namespace tulle::device
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  tulle::device::Target target;
-  target.play(tulle::device::Script({data, size}));
+  tulle::device::Script script({data, size});
+  tulle::device::Target target((script.byte() & 1) != 0);
+  target.play(script);
   return 0;
 }
