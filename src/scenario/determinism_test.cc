@@ -206,6 +206,7 @@ window = "5us"
 [traffic]
 pattern = "incast"
 bytes = "300KB"
+jitter = "2us"
 )"},
     {"ring-all-reduce", R"(
 [topology]
