@@ -10,13 +10,7 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
       wiring_(wiring),
       routes_(routes),
       settings_(settings),
-      fastest_(topology.nodes()) {
-  for (const fabric::Link& link : topology.links) {
-    for (const std::uint32_t node : {link.a, link.b}) {
-      fastest_[node] = std::max(fastest_[node], link.bits_per_second);
-    }
-  }
-}
+      fastest_(sim::fastest_links(topology)) {}
 
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);

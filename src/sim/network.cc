@@ -52,17 +52,6 @@ Time short_turn(const fabric::Topology& topology) {
   return Time{std::clamp<std::int64_t>(turn, 1 << 6, 1 << 24)};
 }
 
-// By node, in bits a second.
-std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
-  std::vector<std::int64_t> fastest(topology.nodes());
-  for (const fabric::Link& link : topology.links) {
-    for (const std::uint32_t node : {link.a, link.b}) {
-      fastest[node] = std::max(fastest[node], link.bits_per_second);
-    }
-  }
-  return fastest;
-}
-
 }  // namespace
 
 Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
@@ -223,6 +212,16 @@ void Network::exchange_credits() {
       }
     }
   }
+}
+
+std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
+  std::vector<std::int64_t> fastest(topology.nodes());
+  for (const fabric::Link& link : topology.links) {
+    for (const std::uint32_t node : {link.a, link.b}) {
+      fastest[node] = std::max(fastest[node], link.bits_per_second);
+    }
+  }
+  return fastest;
 }
 
 const link::Overhead& overhead(LinkLayer layer) {
@@ -405,11 +404,16 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
     const bool from_host = is_host(ports_[port_index(node, in_port)].peer);
     out_port = at.receive(now_, in_port, ref, non_minimal_->ways(at, node, from_host, frame));
   }
+  end_arrival(node, ref, out_port);
+}
+
+// It waits for a port now, or (no_port) it was dropped.
+void Network::end_arrival(std::uint32_t node, FrameRef ref, std::uint16_t out_port) {
   if (out_port == fabric::Switch::no_port) {
     let_go(node, ref);
   } else {
     if (notices_ != nullptr) [[unlikely]]
-      watch_endpoint(node, out_port, frame);
+      watch_endpoint(node, out_port, frames_[ref]);
     kick(node, out_port);
   }
   kick_talkers(node);

@@ -98,6 +98,8 @@ struct NetworkSettings {
 };
 
 const link::Overhead& overhead(LinkLayer layer);
+// By node, the rate of its fastest link, in bits a second.
+std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);
 // The most that a frame takes in a buffer.
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings);
 
@@ -308,6 +310,7 @@ class Network {
   std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
                         const fabric::Frame& frame) const;
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
+  void end_arrival(std::uint32_t node, fabric::FrameRef frame, std::uint16_t out_port);
   void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
   void handle_pause(std::uint32_t node, std::uint16_t port, fabric::Control control);
   void end_pauses(std::uint32_t node, std::uint16_t port);

@@ -238,12 +238,7 @@ void Network::arrive_by_detour(std::uint32_t node, std::uint16_t in_port, FrameR
   } else {
     out_port = at.receive(now_, in_port, ref, ways_);
   }
-  if (out_port == fabric::Switch::no_port) {
-    let_go(node, ref);
-  } else {
-    kick(node, out_port);
-  }
-  kick_talkers(node);
+  end_arrival(node, ref, out_port);
 }
 
 // A switch has dropped it.
