@@ -22,6 +22,9 @@ constexpr std::uint8_t ecn_capable = 2;
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
   environment_.congestion = configuration.congestion;
+  if (configuration.congestion.infiniband.by_service_level) {
+    environment_.injections = std::make_unique<std::array<transport::congestion::Injection, 16>>();
+  }
   environment_.recovery = configuration.recovery;
   environment_.tcp = configuration.tcp;
   TULLE_CHECK(configuration.recovery.kind != transport::Recovery::selective_repeat ||
@@ -64,7 +67,7 @@ link::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool ide
 
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                             const wire::IpUdp& ip) {
-  if (packet.opcode == wire::congestion_notification) {
+  if (wire::transport_of(packet.opcode) == wire::TransportClass::cnp) [[unlikely]] {
     return handle_congestion_notification(now, packet);
   }
   QueuePair* qp = find_qp(packet.destination_qp);
@@ -82,6 +85,8 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   if ((ip.traffic_class & ecn_mask) == congestion_experienced && qp->congestion_experienced(now)) {
     notify(*qp);
   }
+  if (packet.fecn || packet.becn) [[unlikely]]
+    handle_congestion_bits(now, *qp, packet, ip);
   watch_deadline(*qp);
 }
 
@@ -137,6 +142,16 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
 void Adapter::limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold) {
   const auto found = environment_.endpoint_limits.find(destination);
   if (found != environment_.endpoint_limits.end()) found->second.limit(now, bits_per_second, hold);
+}
+
+// IBTA annex A10: a switch has marked the packet on its way here, or it answers one so marked.
+void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet& packet,
+                                     const wire::IpUdp& ip) {
+  if (!environment_.congestion.infiniband.enabled || !qp.is_from_peer(ip)) return;
+  if (packet.fecn && qp.congestion_marked(packet, ip)) notify(qp);
+  if (!packet.becn) return;
+  ++counters_.congestion_notifications;
+  qp.handle_congestion_notification(now);
 }
 
 bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {

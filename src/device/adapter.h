@@ -249,6 +249,8 @@ class Adapter {
   void schedule(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
+  void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,
+                              const wire::IpUdp& ip);
   void notify(transport::QueuePair& qp);
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);

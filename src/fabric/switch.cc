@@ -47,6 +47,11 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
     const LaneCredits fresh{{}, CreditReceiver(settings.lane_buffer_bytes / credit_block_bytes)};
     credits_.assign(std::size_t{ports} * classes, fresh);
   }
+  if (settings.congestion.enabled) {
+    TULLE_CHECK(settings.flow_control == FlowControl::credits);
+    congestion_.resize(std::size_t{ports} * classes);
+    in_victim_mask_.assign(ports, false);
+  }
   if (settings.path_choice == PathChoice::flowlet) flowlets_.resize(flowlets);
 }
 
@@ -467,6 +472,8 @@ std::uint8_t Switch::sendable(const Port& port) const {
 FrameRef Switch::pull(Time, std::uint16_t port_number) {
   Port& port = ports_[port_number];
   const std::uint8_t open = sendable(port);
+  if (settings_->congestion.enabled) [[unlikely]]
+    watch_credits(port_number, static_cast<std::uint8_t>(port.waiting & ~open));
   if (open == 0) {
     if (port.waiting != 0 && !credits_.empty()) ++port.counters.credit_stalls;
     return no_frame;
@@ -477,6 +484,8 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
   const FrameRef ref = queue.first;
   Frame& frame = (*frames_)[ref];
   if (settings_->ecn.enabled) mark(port, frame);
+  if (settings_->congestion.enabled) [[unlikely]]
+    mark_congestion(port_number, frame);
   queue.first = frame.next;
   if (frame.next == no_frame) {
     port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(c));
@@ -490,6 +499,8 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
     credits_[port_number * classes + c].sender.sent(frame.buffer_bytes);
     port.arbiter.sent(frame.buffer_bytes);
   }
+  if (settings_->congestion.enabled) [[unlikely]]
+    watch_credits(port_number, static_cast<std::uint8_t>(port.waiting & ~sendable(port)));
   ++port.counters.frames;
   port.counters.bytes += frame.link_bytes();
   return ref;
@@ -518,6 +529,25 @@ std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
     }
     port.turn = static_cast<std::uint8_t>((c + 1) % classes);
     port.turn_begun = false;
+  }
+}
+
+// Of InfiniBand's congestion control.
+void Switch::mark_congestion(std::uint16_t port_number, Frame& frame) {
+  Port& port = ports_[port_number];
+  LaneCongestion& lane = congestion_[port_number * classes + frame.service_class];
+  const std::uint32_t queue_bytes = port.of_class[frame.service_class].out_bytes;
+  const bool marks =
+      lane.marks(settings_->congestion, settings_->lane_buffer_bytes, in_victim_mask_[port_number],
+                 queue_bytes, frame.buffer_bytes, random_);
+  lane.sent(frame.buffer_bytes);
+  if (marks && wire::mark_fecn(frame.header)) ++port.counters.marked;
+}
+
+void Switch::watch_credits(std::uint16_t port, std::uint8_t lacking) {
+  for (std::uint32_t left = lacking; left != 0; left &= left - 1) {
+    congestion_[port * classes + static_cast<std::uint32_t>(std::countr_zero(left))]
+        .lacks_credits();
   }
 }
 

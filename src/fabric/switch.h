@@ -21,6 +21,7 @@
 #include "base/prefetch.h"
 #include "base/random.h"
 #include "base/time.h"
+#include "fabric/congestion.h"
 #include "fabric/control.h"
 #include "fabric/credits.h"
 #include "fabric/frame.h"
@@ -71,6 +72,7 @@ struct SwitchSettings {
   std::uint32_t lane_buffer_bytes =
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
+  CongestionSettings congestion;  // credits
   VlArbitration arbitration;  // credits: what share of a link a lane gets
   // Otherwise, what share of a link a class gets, in bytes a round (deficit round robin, Shreedhar
   // and Varghese 1995); 0: before all that have a share, the highest class first.
@@ -114,6 +116,9 @@ class Switch {
 
   // Ports that let through what is of their partitions; the table must outlive the switch.
   void set_partitions(const SwitchPartitions& of_ports) { partitions_ = &of_ports; }
+
+  // Credits: a port marks what it sends though it is a victim of congestion (IBTA annex A10).
+  void mark_as_victim(std::uint16_t port) { in_victim_mask_[port] = true; }
 
   // A whole frame has come in, or as much of it as its way needs. Returns the port in whose queue
   // it now waits; no_port: it was dropped, and is the caller's to give back.
@@ -269,6 +274,8 @@ class Switch {
   std::uint8_t sendable(const Port& port) const;
   std::uint8_t class_to_send(Port& port, std::uint8_t sendable);
   void mark(Port& port, Frame& frame);
+  void mark_congestion(std::uint16_t port, Frame& frame);
+  void watch_credits(std::uint16_t port, std::uint8_t lacking);
 
   const SwitchSettings* settings_;
   FramePool* frames_;
@@ -278,6 +285,9 @@ class Switch {
   std::uint32_t salt_;
   std::vector<Port> ports_;
   std::vector<LaneCredits> credits_;  // by port and lane; empty without credits
+  // By port and lane, and by port; empty unless congestion is marked.
+  std::vector<LaneCongestion> congestion_;
+  std::vector<bool> in_victim_mask_;
   std::vector<Flowlet> flowlets_;     // by hash; empty unless used
   std::vector<std::uint16_t> talkers_;
   std::uint64_t shared_bytes_ = 0;

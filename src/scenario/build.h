@@ -33,6 +33,11 @@ void read_recovery(TableReader& host, Setup& setup);
 std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
                                       std::uint32_t hosts);
 
+// InfiniBand's congestion control: [fabric.congestion], and the keys of [congestion] that are its
+// own.
+void read_marking(TableReader table, Setup& setup);
+void read_infiniband_control(TableReader& table, Setup& setup);
+
 // The list [[partition]], for a fabric that is there; and the fabric's key about it.
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);

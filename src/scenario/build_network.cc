@@ -19,8 +19,9 @@ namespace {
 constexpr std::array<std::string_view, 2> fabric_names = {"roce", "infiniband"};
 constexpr std::array<std::string_view, 2> flow_control_names = {"none", "pfc"};
 constexpr std::array<std::string_view, 4> path_names = {"flow", "flowlet", "packet", "adaptive"};
-constexpr std::array<std::string_view, 4> control_names = {"none", "dcqcn", "window", "endpoint"};
-enum class Control { none, dcqcn, window, endpoint };
+constexpr std::array<std::string_view, 5> control_names = {"none", "dcqcn", "window", "endpoint",
+                                                           "infiniband"};
+enum class Control { none, dcqcn, window, endpoint, infiniband };
 
 constexpr std::int64_t bytes_max = 0xFFFF'FFFF;
 
@@ -258,6 +259,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
     read_lanes(table, setup);
     read_enforcement(table, setup);
     read_arbitration(table.table("arbitration"), setup);
+    read_marking(table.table("congestion"), setup);
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
     switches.lossy_queue_bytes = bytes(table, "queue", 0);
@@ -382,7 +384,15 @@ void read_congestion(TableReader& table, Setup& setup) {
     case Control::endpoint:
       read_endpoints(table, setup);
       break;
+    case Control::infiniband:
+      read_infiniband_control(table, setup);
+      break;
     case Control::none:
+      if (setup.network.switches.congestion.enabled) {
+        table.wrong("control",
+                    "fabric.congestion has switches mark packets, and nobody minds: take control = "
+                    "\"infiniband\", or leave the table away");
+      }
       break;
   }
   table.finish();

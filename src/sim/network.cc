@@ -33,6 +33,7 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   configuration.recovery = settings.host.recovery;
   configuration.tcp = settings.host.tcp;
   configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
+  configuration.congestion.infiniband.line_bits_per_second = bits_per_second;
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
   // of this machine serves.
@@ -186,6 +187,19 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
   };
   connect_one(link.a, link.a_port, link.b, link.b_port);
   connect_one(link.b, link.b_port, link.a, link.a_port);
+  if (settings_.switches.congestion.enabled) set_victim_mask(link);
+}
+
+void Network::set_victim_mask(const fabric::Link& link) {
+  using VictimMask = fabric::CongestionSettings::VictimMask;
+  const VictimMask mask = settings_.switches.congestion.victim_mask;
+  const auto set = [&](std::uint32_t node, std::uint16_t port, std::uint32_t peer) {
+    if (is_host(node) || mask == VictimMask::none) return;
+    if (mask == VictimMask::hosts && !is_host(peer)) return;
+    switches_[node - hosts()].mark_as_victim(port);
+  };
+  set(link.a, link.a_port, link.b);
+  set(link.b, link.b_port, link.a);
 }
 
 // What InfiniBand's ports tell each other when a link comes up, before any packet.

@@ -296,6 +296,7 @@ class Network {
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
   void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
+  void set_victim_mask(const fabric::Link& link);
   void set_partitions(const fabric::Topology& topology);
   void exchange_credits();
   void set_up_rounds();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "verbs/address_handle.h"
 
@@ -45,12 +46,13 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
   }
 }
 
-// A rate is one of the link's: it counts headers (IPv4, UDP, ICRC) and Ethernet's frame, preamble
-// and gap.
-std::uint32_t paced_bytes(const OutgoingPacket& out) {
-  constexpr std::uint32_t outer_bytes = 20 + 8 + 4 + 38;
-  return out.payload_bytes + outer_bytes +
-         static_cast<std::uint32_t>(wire::header_bytes(out.packet.opcode));
+// A rate is one of the link's, which carries more than the packet: IPv4, UDP and ICRC, and
+// Ethernet's frame, preamble and gap; or LRH, ICRC, VCRC and the symbols that delimit it.
+std::uint32_t paced_bytes(const OutgoingPacket& out, const congestion::Settings& settings) {
+  constexpr std::uint32_t ethernet_bytes = 20 + 8 + 4 + 38;
+  constexpr std::uint32_t infiniband_bytes = 8 + 4 + 2 + 2;
+  return out.payload_bytes + static_cast<std::uint32_t>(wire::header_bytes(out.packet.opcode)) +
+         (settings.infiniband.enabled ? infiniband_bytes : ethernet_bytes);
 }
 
 // IBTA table 76: operations by transport.
@@ -68,6 +70,11 @@ bool supports(QpType type, SendOpcode opcode) {
       return opcode == SendOpcode::send;
   }
   return false;
+}
+
+bool is_response(wire::Kind kind) {
+  return kind == wire::Kind::acknowledge || kind == wire::Kind::read_response ||
+         kind == wire::Kind::atomic_acknowledge || kind == wire::Kind::selective_acknowledge;
 }
 
 }  // namespace
@@ -181,15 +188,25 @@ void QueuePair::enter(Time, QpState from, QpState to) {
     if (rc != nullptr) rc->requester.start(*this);
     if (uc != nullptr) uc->start_sending(*this);
     if (ud != nullptr) ud->start_sending(*this);
-    pacing_.start(environment.congestion.dcqcn,
-                  environment.congestion.endpoint_limits
-                      ? &environment.endpoint_limits[attributes_.address.destination]
-                      : nullptr);
+    start_pacing();
   }
   if (to == QpState::sqd && from == QpState::rts) {
     drained_told_ = false;
     if (!send_queue_draining()) sent_all();
   }
+}
+
+void QueuePair::start_pacing() {
+  const congestion::Settings& settings = environment.congestion;
+  if (!settings.infiniband.enabled) {
+    return pacing_.start(settings.dcqcn,
+                         settings.endpoint_limits
+                             ? &environment.endpoint_limits[attributes_.address.destination]
+                             : nullptr);
+  }
+  const std::size_t level = attributes_.address.service_level % 16u;
+  pacing_.start(settings.infiniband,
+                environment.injections ? &(*environment.injections)[level] : nullptr);
 }
 
 bool QueuePair::send_queue_draining() const {
@@ -281,7 +298,7 @@ void QueuePair::reset() {
   init.receive_cq->forget(number);
   attributes_ = {};
   tell_direct_path();
-  drained_told_ = communication_told_ = failing_ = false;
+  drained_told_ = communication_told_ = failing_ = becn_due_ = false;
   pacing_ = {};
 }
 
@@ -321,16 +338,10 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
       ++environment.counters.dropped_packets;
       return;
     }
-    switch (info.kind) {
-      case wire::Kind::acknowledge:
-      case wire::Kind::read_response:
-      case wire::Kind::atomic_acknowledge:
-      case wire::Kind::selective_acknowledge:
-        rc->requester.handle_response(now, *this, packet, payload);
-        break;
-      default:
-        rc->responder.handle_request(*this, packet, payload);
-        break;
+    if (is_response(info.kind)) {
+      rc->requester.handle_response(now, *this, packet, payload);
+    } else {
+      rc->responder.handle_request(*this, packet, payload);
     }
   } else if (auto* uc = std::get_if<uc::Engine>(&engine_); uc != nullptr) {
     if (transport != wire::TransportClass::uc || ip.source != attributes_.address.destination) {
@@ -358,17 +369,18 @@ bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
 }
 
 bool QueuePair::pull_unreliable(Time now, OutgoingPacket& out) {
-  if (!pacing_.may_send(now)) return false;
+  if (!pacing_.may_send(now, [this] { return !send_queue.empty(); })) return false;
   auto* uc = std::get_if<uc::Engine>(&engine_);
   const bool pulled = uc != nullptr ? uc->pull_packet(*this, out)
                                     : std::get<ud::Engine>(engine_).pull_packet(*this, out);
-  if (pulled) pacing_.sent(now, paced_bytes(out));
+  if (pulled) pacing_.sent(now, paced_bytes(out, environment.congestion));
   return pulled;
 }
 
 bool QueuePair::pull_request(Time now, rc::Engine& rc, OutgoingPacket& out) {
-  if (!pacing_.may_send(now) || !rc.requester.pull_packet(now, *this, out)) return false;
-  pacing_.sent(now, paced_bytes(out));
+  if (!pacing_.may_send(now, [&] { return rc.requester.has_more(*this); })) return false;
+  if (!rc.requester.pull_packet(now, *this, out)) return false;
+  pacing_.sent(now, paced_bytes(out, environment.congestion));
   return true;
 }
 
@@ -394,14 +406,30 @@ bool QueuePair::congestion_experienced(Time now) {
   return true;
 }
 
-// IBTA A17.9.3: to the queue pair that sent the marked packet, with BECN set.
+// IBTA annex A10: a reliable connection's responder says it in the next packet that it sends anyway.
+// Its requester, whose next packet may be late, an unreliable connection and a datagram's receiver
+// send one for it.
+bool QueuePair::congestion_marked(const wire::Packet& packet, const wire::IpUdp& ip) {
+  if (auto* ud = std::get_if<ud::Engine>(&engine_)) {
+    ud->remember_marked(packet, ip);
+    return true;
+  }
+  if (type() != QpType::rc || is_response(wire::info(packet.opcode).kind)) return true;
+  becn_due_ = true;
+  return false;
+}
+
+// To the queue pair that sent the marked packet, with BECN set: IBTA A17.9.3, or A10.3.2.
 void QueuePair::emit_notification(OutgoingPacket& out) const {
   out.packet = {};
   out.clear_payload();
-  out.packet.opcode = wire::congestion_notification;
+  out.packet.opcode = environment.congestion.infiniband.enabled
+                          ? wire::infiniband_congestion_notification
+                          : wire::congestion_notification;
   out.packet.becn = true;
   out.packet.destination_qp = attributes_.destination_qp;
   out.path = &attributes_.address;
+  if (const auto* ud = std::get_if<ud::Engine>(&engine_)) ud->address_marked(out);
 }
 
 // READ responses and requests take turns. An acknowledgement goes behind what is to be sent anyway:
@@ -417,6 +445,8 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
   }
   if (rc.responder.pull_packet(*this, out)) {
     requests_in_row_ = 0;
+    if (becn_due_) [[unlikely]]
+      out.packet.becn = std::exchange(becn_due_, false);
     return true;
   }
   requests_in_row_ = 0;

@@ -3,6 +3,7 @@
 // A queue pair (IBTA 10.2.4): two work queues, a place on the ladder of states,
 // and the engine of its transport.
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,6 +50,8 @@ struct Environment {
   RecoverySettings recovery;
   std::uint64_t completions = 0;             // pushed to any completion queue
   DirectPath* direct = nullptr;              // the driver's, where it has one
+  // InfiniBand's congestion control by service level: 16 flows, which queue pairs share; else null.
+  std::unique_ptr<std::array<congestion::Injection, 16>> injections;
   std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
   tcp::Settings tcp;
   // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
@@ -146,6 +149,13 @@ class QueuePair {
   // A packet of the peer's found congestion on its way here. True: the peer is to be told, with
   // what emit_notification fills in.
   [[nodiscard]] bool congestion_experienced(Time now);
+  // The same on InfiniBand (FECN). False: there is no need for a packet of its own, as the next
+  // answer says it, or it came from where no such packet can go.
+  [[nodiscard]] bool congestion_marked(const wire::Packet& packet, const wire::IpUdp& ip);
+  // Whether this packet is of whom the queue pair is connected to, if it is.
+  bool is_from_peer(const wire::IpUdp& ip) const {
+    return type() == verbs::QpType::ud || ip.source == attributes_.address.destination;
+  }
   void emit_notification(OutgoingPacket& out) const;
   Time next_deadline() const;
   void handle_deadline(Time now);
@@ -189,6 +199,7 @@ class QueuePair {
   verbs::VerbsStatus check_attributes(const QueuePairAttributes& attributes,
                                       verbs::QpAttributeMask mask) const;
   void enter(Time now, verbs::QpState from, verbs::QpState to);
+  void start_pacing();
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);
   bool pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out);
   bool pull_request(Time now, rc::Engine& rc, OutgoingPacket& out);
@@ -203,6 +214,7 @@ class QueuePair {
   bool drained_told_ = false;
   bool communication_told_ = false;
   bool failing_ = false;
+  bool becn_due_ = false;  // in the next answer
   Pkey pkey_ = default_pkey;
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;

@@ -113,7 +113,7 @@ constexpr bool offers(TransportClass transport, const OperationRow& row) {
       return row.operation == Operation::send_only ||
              row.operation == Operation::send_only_with_immediate;
     case TransportClass::rd:   // left out: see docs/spec-exceptions.md
-    case TransportClass::cnp:  // its one opcode is no message
+    case TransportClass::cnp:  // its opcodes are no messages
       return false;
   }
   return false;
@@ -131,7 +131,7 @@ constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
   if (row.immediate) bytes += sizeof(ImmDt);
   if (row.invalidate) bytes += sizeof(Ieth);
   if (row.saeth) bytes += sizeof(Saeth);
-  if (row.kind == Kind::congestion_notification) bytes += sizeof(CnpReserved);
+  if (row.cnp_reserved) bytes += sizeof(CnpReserved);
   return static_cast<std::uint8_t>(bytes);
 }
 
@@ -151,8 +151,11 @@ constexpr std::array<OpcodeInfo, 256> build_table() {
     }
   }
   OpcodeInfo& notification = table[static_cast<std::size_t>(congestion_notification)];
-  notification.kind = Kind::congestion_notification;
+  notification = {.kind = Kind::congestion_notification, .cnp_reserved = true};
   notification.header_bytes = bytes_of(notification);
+  OpcodeInfo& bare = table[static_cast<std::size_t>(infiniband_congestion_notification)];
+  bare.kind = Kind::congestion_notification;
+  bare.header_bytes = bytes_of(bare);
   OpcodeInfo& selective = table[static_cast<std::size_t>(selective_acknowledge)];
   selective = {.kind = Kind::selective_acknowledge, .aeth = true, .saeth = true};
   selective.header_bytes = bytes_of(selective);
@@ -176,13 +179,14 @@ static_assert(rows_of(TransportClass::rc) == 25);
 static_assert(rows_of(TransportClass::uc) == 12);
 static_assert(rows_of(TransportClass::rd) == 0);
 static_assert(rows_of(TransportClass::ud) == 2);
-static_assert(rows_of(TransportClass::cnp) == 1);
+static_assert(rows_of(TransportClass::cnp) == 2);
 static_assert(rows_of(TransportClass::xrc) == 25);
 static_assert(row(TransportClass::rc, Operation::write_only_with_immediate).header_bytes == 32);
 static_assert(row(TransportClass::rc, Operation::compare_swap).header_bytes == 40);
 static_assert(row(TransportClass::ud, Operation::send_only).header_bytes == 20);
 static_assert(row(TransportClass::xrc, Operation::fetch_add).header_bytes == 44);
 static_assert(row(TransportClass::xrc, Operation::acknowledge).header_bytes == 16);
+static_assert(table[0x80].header_bytes == 12);
 static_assert(table[0x81].header_bytes == 28);
 static_assert(table[0xD1].header_bytes == 20);
 
@@ -224,6 +228,7 @@ constexpr std::array<Name, 256> build_names() {
       name.append(operation.name);
     }
   }
+  names[static_cast<std::size_t>(infiniband_congestion_notification)].append("CN");
   names[static_cast<std::size_t>(congestion_notification)].append("CNP");
   names[static_cast<std::size_t>(selective_acknowledge)].append("Selective Acknowledge");
   return names;

@@ -79,7 +79,9 @@ enum class Kind : std::uint8_t {
 };
 enum class Position : std::uint8_t { only, first, middle, last };
 
-// The one opcode of class cnp: RoCE v2's notification (IBTA A17.9.3).
+// The two of class cnp: InfiniBand's own notification, a BTH and nothing else (IBTA A10.3.2), and
+// RoCE v2's (IBTA A17.9.3).
+inline constexpr Opcode infiniband_congestion_notification{0x80};
 inline constexpr Opcode congestion_notification{0x81};
 
 // The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers (9.2.1,
@@ -99,6 +101,7 @@ struct OpcodeInfo {
   bool invalidate = false;
   bool feth = false;              // FLUSH extension header, 4 bytes
   bool saeth = false;             // selective acknowledge extension header, 4 bytes
+  bool cnp_reserved = false;      // RoCE v2's notification: 16 bytes
   bool payload = false;           // may carry payload
   std::uint8_t header_bytes = 0;  // BTH and extension headers
 

@@ -1,5 +1,6 @@
 #include "wire/packet.h"
 
+#include <cstddef>
 #include <cstring>
 
 #include "base/check.h"
@@ -74,7 +75,7 @@ void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std
   }
   if (row.invalidate) put(Ieth{packet.invalidate_rkey.value}, out);
   if (row.saeth) put(Saeth{.reserved = 0, .psn = packet.early_psn.value()}, out);
-  if (row.kind == Kind::congestion_notification) put(CnpReserved{}, out);
+  if (row.cnp_reserved) put(CnpReserved{}, out);
 }
 
 void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packet& packet) {
@@ -129,6 +130,13 @@ Pkey peek_pkey(std::span<const std::byte> headers) {
   Bth bth;
   std::memcpy(&bth, headers.data(), sizeof(bth));
   return Pkey(bth.pkey);
+}
+
+bool mark_fecn(std::span<std::byte> headers) {
+  std::byte& bits = headers[offsetof(Bth, congestion)];
+  if ((bits & std::byte{Bth::fecn}) != std::byte{}) return false;
+  bits |= std::byte{Bth::fecn};
+  return true;
 }
 
 std::size_t header_bytes(Opcode opcode) { return info(opcode).header_bytes; }

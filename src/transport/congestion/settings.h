@@ -4,6 +4,7 @@
 
 #include "base/time.h"
 #include "transport/congestion/dcqcn.h"
+#include "transport/congestion/infiniband.h"
 #include "transport/congestion/window.h"
 
 namespace tulle::transport::congestion {
@@ -12,6 +13,7 @@ namespace tulle::transport::congestion {
 struct Settings {
   WindowSettings window;
   DcqcnSettings dcqcn;
+  InfinibandSettings infiniband;  // of this and the two others at most one
   bool endpoint_limits = false;  // switches tell what may be sent to a host (endpoint_limit.h)
   // An acknowledgement is asked for at least this often within a message, so that the window keeps
   // moving; 1 is what hardware's packets ask for.

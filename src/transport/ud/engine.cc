@@ -56,6 +56,18 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
+// Of several in a row the last: a switch that marks marks again.
+void Engine::remember_marked(const wire::Packet& packet, const wire::IpUdp& ip) {
+  marked_from_ = {};
+  marked_from_.destination = ip.source;
+  marked_qp_ = packet.source_qp;
+}
+
+void Engine::address_marked(OutgoingPacket& out) const {
+  out.packet.destination_qp = marked_qp_;
+  out.path = &marked_from_;
+}
+
 // IBTA 9.8.3.2: whatever does not fit is dropped, and nobody is told.
 void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload,
                             const wire::IpUdp& ip) {

@@ -23,10 +23,15 @@ class Engine {
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload,
                       const wire::IpUdp& ip);
+  // Whose packet found congestion; and who is to be told.
+  void remember_marked(const wire::Packet& packet, const wire::IpUdp& ip);
+  void address_marked(OutgoingPacket& out) const;
 
  private:
   Psn next_psn_;
   verbs::AddressVector path_;  // of the packet that was pulled last: its request is gone by then
+  verbs::AddressVector marked_from_;
+  QpNumber marked_qp_;
 };
 
 }  // namespace tulle::transport::ud
