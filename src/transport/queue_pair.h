@@ -48,8 +48,8 @@ struct Environment {
   congestion::Settings congestion;
   congestion::EndpointLimits endpoint_limits;
   RecoverySettings recovery;
-  std::uint64_t completions = 0;             // pushed to any completion queue
-  DirectPath* direct = nullptr;              // the driver's, where it has one
+  std::uint64_t completions = 0;  // pushed to any completion queue
+  DirectPath* direct = nullptr;   // the driver's, where it has one
   // InfiniBand's congestion control by service level: 16 flows, which queue pairs share; else null.
   std::unique_ptr<std::array<congestion::Injection, 16>> injections;
   std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index

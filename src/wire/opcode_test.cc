@@ -61,6 +61,7 @@ constexpr Expected expected[] = {
     {0x64, "UD SEND Only", Kind::send, Position::only, "deth *", 20},
     {0x65, "UD SEND Only with Immediate", Kind::send, Position::only, "deth imm *", 24},
 
+    {0x80, "CN", Kind::congestion_notification, Position::only, "", 12},
     {0x81, "CNP", Kind::congestion_notification, Position::only, "", 28},
 
     {0xA0, "XRC SEND First", Kind::send, Position::first, "xrceth *", 16},
@@ -144,6 +145,7 @@ TEST(OpcodeTest, an_opcode_is_its_transport_and_its_operation) {
   }
   EXPECT_EQ(opcode(TransportClass::xrc, Operation::fetch_add), Opcode(0xB4));
   EXPECT_EQ(transport_of(congestion_notification), TransportClass::cnp);
+  EXPECT_EQ(transport_of(infiniband_congestion_notification), TransportClass::cnp);
 }
 
 TEST(OpcodeTest, positions_say_where_messages_start_and_end) {

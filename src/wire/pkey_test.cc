@@ -30,5 +30,21 @@ TEST(Pkey, IsReadFromAPacketsHeaders) {
   EXPECT_EQ(peek_pkey(bytes), packet.pkey);
 }
 
+TEST(Fecn, IsABitOfTheFifthByteThatASwitchSets) {
+  Packet packet;
+  packet.opcode = Opcode{0x11};
+  packet.becn = true;
+  std::array<std::byte, header_bytes_max> bytes{};
+  encode(packet, bytes);
+  EXPECT_EQ(bytes[4], std::byte{0x40});
+  EXPECT_TRUE(mark_fecn(bytes));
+  EXPECT_EQ(bytes[4], std::byte{0xC0});
+  EXPECT_FALSE(mark_fecn(bytes)) << "it is set";
+  Packet marked;
+  EXPECT_EQ(decode(bytes, marked).status, DecodeStatus::ok);
+  packet.fecn = true;
+  EXPECT_EQ(marked, packet);
+}
+
 }  // namespace
 }  // namespace tulle::wire

@@ -14,7 +14,7 @@ struct Settings {
   WindowSettings window;
   DcqcnSettings dcqcn;
   InfinibandSettings infiniband;  // of this and the two others at most one
-  bool endpoint_limits = false;  // switches tell what may be sent to a host (endpoint_limit.h)
+  bool endpoint_limits = false;   // switches tell what may be sent to a host (endpoint_limit.h)
   // An acknowledgement is asked for at least this often within a message, so that the window keeps
   // moving; 1 is what hardware's packets ask for.
   std::uint32_t packets_per_ack_request = 16;
