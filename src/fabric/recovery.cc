@@ -142,6 +142,7 @@ class Planner {
     }
     if (!routes) return routes.error();
     recovery_.versions.push_back(std::move(*routes));
+    recovery_.failed.push_back(failed);
     const auto version = static_cast<std::uint32_t>(recovery_.versions.size() - 1);
     known_.emplace(failed, version);
     return version;

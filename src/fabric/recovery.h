@@ -69,8 +69,9 @@ struct PortAvoidance {
 struct Recovery {
   std::vector<Outage> outages;  // while which no data pass, by link and time
   std::vector<Routes> versions;
-  std::vector<RouteChange> route_changes;  // in the order of time
-  std::vector<PortAvoidance> avoidances;   // in the order of time
+  std::vector<std::vector<std::uint32_t>> failed;  // by version: the links that it does without
+  std::vector<RouteChange> route_changes;          // in the order of time
+  std::vector<PortAvoidance> avoidances;           // in the order of time
 };
 
 // The error: as compute_routes has it.

@@ -47,6 +47,10 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
     const LaneCredits fresh{{}, CreditReceiver(settings.lane_buffer_bytes / credit_block_bytes)};
     credits_.assign(std::size_t{ports} * classes, fresh);
   }
+  if (settings.head_lifetime > Time::zero() || settings.leaf_head_lifetime > Time::zero()) {
+    TULLE_CHECK(settings.flow_control == FlowControl::credits);
+    heads_.resize(std::size_t{ports} * classes);
+  }
   if (settings.congestion.enabled) {
     TULLE_CHECK(settings.flow_control == FlowControl::credits);
     congestion_.resize(std::size_t{ports} * classes);
@@ -84,6 +88,8 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
   if (queue.first == no_frame) {
     queue.first = ref;
     port.waiting |= bit(frame.service_class);
+    if (!heads_.empty()) [[unlikely]]
+      heads_[out_port * classes + frame.service_class].since = now;
   } else {
     (*frames_)[queue.last].next = ref;
   }
@@ -177,7 +183,7 @@ void Switch::drop_for(Time now, std::uint16_t out_port, const Frame& frame) {
   if (port.down) {
     lose(now, port, frame);
   } else {
-    ++port.counters.watchdog_dropped;
+    ++(credits_.empty() ? port.counters.watchdog_dropped : port.counters.discarded);
   }
   give_back_credits(frame);
 }
@@ -387,18 +393,58 @@ bool Switch::watch(Time now, std::uint16_t port_number) {
     if ((stuck & bit(c)) == 0) continue;
     port.dropping |= bit(c);
     ++port.counters.watchdog_trips;
-    drop_waiting(port, c);
+    port.counters.watchdog_dropped += drop_waiting(port, c);
   }
   return (port.stopped & ~port.dropping) != 0;
 }
 
-void Switch::drop_waiting(Port& port, std::uint32_t service_class) {
+std::uint64_t Switch::drop_waiting(Port& port, std::uint32_t service_class) {
+  std::uint64_t frames = 0;
   for (FrameRef ref = empty_queue(port, service_class); ref != no_frame;) {
     const FrameRef next = (*frames_)[ref].next;
     frames_->give(ref);
-    ++port.counters.watchdog_dropped;
+    ++frames;
     ref = next;
   }
+  return frames;
+}
+
+Time Switch::discard_heads(Time now, std::uint16_t port_number, Time lifetime) {
+  Port& port = ports_[port_number];
+  Time next = Time::never();
+  for (std::uint32_t lane = 0; lane < classes; ++lane) {
+    const Class& queue = port.of_class[lane];
+    Head& head = heads_[port_number * classes + lane];
+    if (head.stalled_until > Time::zero() && head.stalled_until <= now) {
+      head = {now};
+      if (!port.down) port.dropping = static_cast<std::uint8_t>(port.dropping & ~bit(lane));
+    }
+    if (queue.first != no_frame && head.since + lifetime <= now) {
+      discard_head(now, port, lane, head, lifetime);
+    }
+    if (queue.first != no_frame) next = std::min(next, head.since + lifetime);
+    if (head.stalled_until > Time::zero()) next = std::min(next, head.stalled_until);
+  }
+  return next;
+}
+
+void Switch::discard_head(Time now, Port& port, std::uint32_t lane, Head& head, Time lifetime) {
+  head.since = now;
+  if (++head.discarded_in_row == settings_->stall_count) {
+    head.stalled_until = now + lifetime * 8;
+    port.dropping |= bit(lane);
+    port.counters.discarded += drop_waiting(port, lane);
+    return;
+  }
+  Class& queue = port.of_class[lane];
+  const FrameRef ref = queue.first;
+  const Frame& frame = (*frames_)[ref];
+  queue.first = frame.next;
+  queue.out_bytes -= frame.buffer_bytes;
+  if (frame.next == no_frame) port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(lane));
+  release(frame);
+  frames_->give(ref);
+  ++port.counters.discarded;
 }
 
 // Returns what waited, as a list; its memory is free.
@@ -469,7 +515,7 @@ std::uint8_t Switch::sendable(const Port& port) const {
   return open;
 }
 
-FrameRef Switch::pull(Time, std::uint16_t port_number) {
+FrameRef Switch::pull(Time now, std::uint16_t port_number) {
   Port& port = ports_[port_number];
   const std::uint8_t open = sendable(port);
   if (settings_->congestion.enabled) [[unlikely]]
@@ -493,6 +539,8 @@ FrameRef Switch::pull(Time, std::uint16_t port_number) {
   } else {
     (*frames_).prefetch(frame.next);
   }
+  if (!heads_.empty()) [[unlikely]]
+    heads_[port_number * classes + c] = {now};
   queue.out_bytes -= frame.buffer_bytes;
   release(frame);
   if (settings_->flow_control == FlowControl::credits) {

@@ -69,11 +69,18 @@ struct SwitchSettings {
   // comes, until it may go on: one stuck adapter must not stop a fabric. Zero: no such watchdog.
   Time watchdog;
   std::uint32_t lossy_queue_bytes = 0;  // most of one queue of a lossy class; 0: alpha's share
+  // Credits: a frame that stands at the head of a lane's queue for so long is discarded (HOQLife,
+  // IBTA 18.2.5.4), at ports to switches and to hosts. Zero: it may stand there for ever.
+  Time head_lifetime;
+  Time leaf_head_lifetime;
+  // A lane that has so many discarded in a row discards all that comes for eight lifetimes
+  // (VLStallCount); 0: never.
+  std::uint32_t stall_count = 0;
   std::uint32_t lane_buffer_bytes =
       131'008;  // credits: of each port and virtual lane; 2,047 blocks
   EcnSettings ecn;
   CongestionSettings congestion;  // credits
-  VlArbitration arbitration;  // credits: what share of a link a lane gets
+  VlArbitration arbitration;      // credits: what share of a link a lane gets
   // Otherwise, what share of a link a class gets, in bytes a round (deficit round robin, Shreedhar
   // and Varghese 1995); 0: before all that have a share, the highest class first.
   std::array<std::uint32_t, classes> quantum_bytes = {4'200, 4'200, 4'200, 4'200,
@@ -95,6 +102,8 @@ struct PortCounters {
   std::uint64_t credit_stalls = 0;     // times that all that waited had to wait for credits
   std::uint64_t pkey_dropped_in = 0;   // frames of a partition that may not come in here
   std::uint64_t pkey_dropped_out = 0;  // that may not leave here
+  // Frames that stood at the head of their queue too long, or came while such were discarded.
+  std::uint64_t discarded = 0;
   std::uint64_t unmapped = 0;  // frames dropped on their way to this port: no lane for their level
   // Frames that a fault cost: what waited or was to be sent when the link was down, what was on it
   // when it went down, and what came in here (by a switch's port) and had no way left.
@@ -158,6 +167,9 @@ class Switch {
   bool renew_stops(std::uint16_t port);
   // Trips the watchdog for classes that have been stopped too long. True: look again later.
   bool watch(Time now, std::uint16_t port);
+  // Discards what has stood at the head of a port's queues for `lifetime`. Returns when to look
+  // again; never: nothing waits.
+  Time discard_heads(Time now, std::uint16_t port, Time lifetime);
   // The next control message for the neighbour at a port; kind none: nothing to say.
   Control pull_control(std::uint16_t port);
   bool has_control(std::uint16_t port) const { return ports_[port].control_due; }
@@ -245,6 +257,11 @@ class Switch {
     CreditSender sender;
     CreditReceiver receiver;
   };
+  struct Head {
+    Time since;
+    Time stalled_until = Time::zero();  // zero: the lane is not
+    std::uint32_t discarded_in_row = 0;
+  };
   struct Flowlet {
     std::uint32_t flow_hash = 0;
     std::uint16_t port = no_port;
@@ -255,7 +272,8 @@ class Switch {
   std::uint16_t least_loaded(std::span<const std::uint16_t> candidates, std::uint32_t first) const;
   static void update_pause(Time now, Port& port);
   FrameRef empty_queue(Port& port, std::uint32_t service_class);
-  void drop_waiting(Port& port, std::uint32_t service_class);
+  std::uint64_t drop_waiting(Port& port, std::uint32_t service_class);
+  void discard_head(Time now, Port& port, std::uint32_t lane, Head& head, Time lifetime);
   void drop_for(Time now, std::uint16_t out_port, const Frame& frame);
   void lose(Time now, Port& port, const Frame& frame);
   void give_back_credits(const Frame& frame);
@@ -285,10 +303,11 @@ class Switch {
   std::uint32_t salt_;
   std::vector<Port> ports_;
   std::vector<LaneCredits> credits_;  // by port and lane; empty without credits
+  std::vector<Head> heads_;           // by port and lane; empty unless they have a lifetime
   // By port and lane, and by port; empty unless congestion is marked.
   std::vector<LaneCongestion> congestion_;
   std::vector<bool> in_victim_mask_;
-  std::vector<Flowlet> flowlets_;     // by hash; empty unless used
+  std::vector<Flowlet> flowlets_;  // by hash; empty unless used
   std::vector<std::uint16_t> talkers_;
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t headroom_bytes_ = 0;

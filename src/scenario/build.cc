@@ -74,28 +74,61 @@ void plan_lanes(TableReader& table, Setup& setup) {
   setup.network.lanes = setup.path_lanes->plan();
 }
 
-// A routing on which full buffers can wait for each other in a circle is refused, unless the
-// scenario wants to see that.
-void check_routes(TableReader& table, bool allow_deadlock, const Setup& setup) {
-  auto routes = fabric::compute_routes(setup.topology, setup.routing);
-  if (!routes) return table.wrong("kind", routes.error().message);
-  const bool lossless = setup.network.switches.flow_control != fabric::FlowControl::none;
-  if (!lossless || allow_deadlock) return;
+// The circle in which full buffers can wait for each other on these routes, for people; empty:
+// there is none. Service levels are those that flows have from their start, by `first` routes.
+std::string circle(const Setup& setup, const fabric::Routes& routes, const fabric::Routes& first) {
   const bool non_minimal = setup.network.non_minimal.is_used();
-  if (!non_minimal && fabric::climbs_then_descends(setup.topology, *routes)) return;
+  if (!non_minimal && fabric::climbs_then_descends(setup.topology, routes)) return "";
   fabric::DeadlockSettings settings;
-  if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, *routes);
+  if (setup.path_lanes) settings = fabric::with_lanes(*setup.path_lanes, first);
   settings.forwarding_tables = setup.network.link_layer == sim::LinkLayer::infiniband &&
                                setup.network.switches.path_choice == fabric::PathChoice::flow;
   settings.lmc = setup.network.lmc;
   std::optional<fabric::GroupRoutes> groups;
-  if (non_minimal) settings.non_minimal = &groups.emplace(setup.topology, *routes);
-  const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, *routes, settings);
-  if (report.deadlock_free()) return;
+  if (non_minimal) settings.non_minimal = &groups.emplace(setup.topology, routes);
+  const fabric::DeadlockReport report = fabric::check_deadlock(setup.topology, routes, settings);
+  return report.deadlock_free() ? "" : fabric::describe_cycle(setup.topology, report.cycle);
+}
+
+bool may_lock_up(const Setup& setup) {
+  return setup.allow_deadlock || setup.network.switches.flow_control == fabric::FlowControl::none;
+}
+
+// A routing on which full buffers can wait for each other in a circle is refused, unless the
+// scenario wants to see that.
+void check_routes(TableReader& table, const Setup& setup) {
+  auto routes = fabric::compute_routes(setup.topology, setup.routing);
+  if (!routes) return table.wrong("kind", routes.error().message);
+  if (may_lock_up(setup)) return;
+  const std::string found = circle(setup, *routes, *routes);
+  if (found.empty()) return;
   table.wrong("kind",
               fmt::format("these routes can lock up, as their buffers wait for each other in a "
                           "circle ({}); take \"up-down\", or allow_deadlock = true",
-                          fabric::describe_cycle(setup.topology, report.cycle)));
+                          found));
+}
+
+// The same of the routes that the fabric finds around its faults. While some switches have old ones
+// and others new ones is not looked at.
+void check_new_routes(TableReader table, const Setup& setup) {
+  const std::vector<fabric::Outage>& outages = setup.network.faults.outages;
+  if (outages.empty() || may_lock_up(setup)) return;
+  auto recovery = fabric::plan_recovery(setup.topology, setup.routing, setup.recovery, outages);
+  auto first = fabric::compute_routes(setup.topology, setup.routing);
+  if (!recovery || !first) return;  // running it says why
+  for (std::size_t i = 0; i < recovery->versions.size(); ++i) {
+    const std::string found = circle(setup, recovery->versions[i], *first);
+    const std::vector<std::uint32_t>& failed = recovery->failed[i];
+    if (found.empty() || failed.empty()) continue;
+    const fabric::Link& link = setup.topology.links[failed.front()];
+    return table.wrong(
+        "kind", fmt::format("without the link from {} to {}{} the new routes can lock up, as their "
+                            "buffers wait for each other in a circle ({}); take \"up-down\", or "
+                            "allow_deadlock = true",
+                            setup.topology.name(link.a), setup.topology.name(link.b),
+                            failed.size() > 1 ? fmt::format(" and {} more", failed.size() - 1) : "",
+                            found));
+  }
 }
 
 // An InfiniBand subnet is as large as its addresses allow.
@@ -166,12 +199,12 @@ void build_routing(TableReader table, Setup& setup) {
   }
   read_lmc(table, infiniband, by_flow, setup);
   read_non_minimal(table, setup);
-  const bool allow_deadlock = table.boolean("allow_deadlock", false);
+  setup.allow_deadlock = table.boolean("allow_deadlock", false);
   const bool lanes = infiniband && table.boolean("lanes", true);
   table.finish();
   if (table.findings().any()) return;
   if (lanes) plan_lanes(table, setup);
-  if (!table.findings().any()) check_routes(table, allow_deadlock, setup);
+  if (!table.findings().any()) check_routes(table, setup);
 }
 
 // What is looked at over time.
@@ -225,6 +258,7 @@ Setup build_setup(const toml::table& root_table, const std::string& folder, Find
   build_partitions(root, setup);
   build_routing(root.table("routing"), setup);
   build_faults(root, setup);
+  if (!findings.any()) check_new_routes(root.table("routing"), setup);
   build_traffic(root.table("traffic"), folder, setup);
   build_report(root.table("report"), setup);
   root.finish();

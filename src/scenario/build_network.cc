@@ -46,14 +46,16 @@ void read_pfc(TableReader table, Setup& setup) {
   switches.xon_gap_bytes = bytes(table, "xon_gap", 2 * frame);
   const std::uint32_t needed = headroom_needed(setup.topology, setup.network);
   switches.headroom_bytes = bytes(table, "headroom", needed);
+  const bool allow_loss = table.boolean("allow_loss", false);
   if (needed == bytes_max) {
     table.wrong("headroom",
                 "these links are so long and fast that a port would need 4 GiB and more; take "
                 "fabric.flow_control = \"none\"");
-  } else if (switches.headroom_bytes < needed) {
+  } else if (switches.headroom_bytes < needed && !allow_loss) {
     table.wrong("headroom",
                 fmt::format("{} is too small for these links: {} bytes can arrive after a port has "
-                            "asked its neighbour to stop",
+                            "asked its neighbour to stop; give it so many, or take allow_loss = "
+                            "true",
                             bytes_text(switches.headroom_bytes), needed));
   }
   // With shorter stops, renewed at half, a port would send nothing but renewals.
@@ -260,6 +262,9 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
     read_enforcement(table, setup);
     read_arbitration(table.table("arbitration"), setup);
     read_marking(table.table("congestion"), setup);
+    switches.head_lifetime = table.time("head_of_queue_lifetime", Time::zero());
+    switches.leaf_head_lifetime = table.time("leaf_head_of_queue_lifetime", switches.head_lifetime);
+    switches.stall_count = static_cast<std::uint32_t>(table.integer("vl_stall_count", 0, 0, 7));
   } else {
     switches.flow_control = table.choice("flow_control", flow_control_names, FlowControl::pfc);
     switches.lossy_queue_bytes = bytes(table, "queue", 0);
@@ -370,7 +375,13 @@ void read_endpoints(TableReader& table, Setup& setup) {
 void read_congestion(TableReader& table, Setup& setup) {
   transport::congestion::Settings& congestion = setup.network.host.congestion;
   congestion.window.enabled = false;
-  switch (table.choice("control", control_names, Control::none)) {
+  const Control control = table.choice("control", control_names, Control::none);
+  if (control != Control::infiniband && setup.network.switches.congestion.enabled) {
+    table.wrong("control",
+                "fabric.congestion has switches mark packets, and nobody minds: take control = "
+                "\"infiniband\", or leave the table away");
+  }
+  switch (control) {
     case Control::dcqcn:
       read_dcqcn(table, setup);
       break;
@@ -388,11 +399,6 @@ void read_congestion(TableReader& table, Setup& setup) {
       read_infiniband_control(table, setup);
       break;
     case Control::none:
-      if (setup.network.switches.congestion.enabled) {
-        table.wrong("control",
-                    "fabric.congestion has switches mark packets, and nobody minds: take control = "
-                    "\"infiniband\", or leave the table away");
-      }
       break;
   }
   table.finish();

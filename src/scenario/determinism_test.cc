@@ -219,6 +219,34 @@ pattern = "ring-all-reduce"
 bytes = "300KB"
 chunks = 2
 )"},
+    {"infiniband-congestion", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 3
+hosts_per_leaf = 4
+link_rate = "100Gbps"
+link_delay = "300ns"
+[fabric]
+kind = "infiniband"
+head_of_queue_lifetime = "6us"
+credits.lane_buffer = "16KB"
+[fabric.congestion]
+marking_rate = 2
+threshold = 8
+[host]
+timeout = 4
+service_levels = 2
+[congestion]
+control = "infiniband"
+flow = "service-level"
+ccti_increase = 3
+ccti_timer = 7
+table = "0:0,3:1,3:4,2:5,1:7,0:5,0:9,0:14"
+[traffic]
+pattern = "incast"
+bytes = "100KB"
+queue_pairs = 3
+)"},
     {"faults-roce", R"(
 [topology]
 kind = "leaf-spine"

@@ -72,6 +72,7 @@ json_t json_of(const Outcome& outcome) {
   json["goodput_gbps"] = rounded(outcome.goodput_bits_per_second * 1e-9);
   json["dropped"] = outcome.dropped;
   json["lossless_dropped"] = outcome.lossless_dropped;
+  if (outcome.discarded > 0) json["discarded"] = outcome.discarded;
   if (outcome.unmapped > 0) json["unmapped"] = outcome.unmapped;
   if (outcome.pkey_dropped > 0) json["pkey_dropped"] = outcome.pkey_dropped;
   if (outcome.pkey_violations > 0) json["pkey_violations"] = outcome.pkey_violations;

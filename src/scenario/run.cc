@@ -153,7 +153,8 @@ Outcome Run::outcome() const {
   gather_kinds(outcome);
   gather_links(outcome);
   gather_hosts(outcome);
-  if (setup_.network.faults.any()) gather_faults(outcome);
+  const bool has_watchdog = setup_.network.switches.watchdog > Time::zero();
+  if (setup_.network.faults.any() || has_watchdog) gather_faults(outcome);
   outcome.samples = sampler_.samples();
   if (setup_.player.carries_bytes) outcome.bytes_verified = player_.bytes_verified();
   return outcome;
@@ -283,6 +284,7 @@ void Run::gather_links(Outcome& outcome) const {
       const auto rate = static_cast<double>(topology.links[peer.link].bits_per_second);
       if (seconds > 0) link.utilisation = static_cast<double>(link.bytes) * 8 / seconds / rate;
       outcome.dropped += link.dropped;
+      outcome.discarded += counters.discarded;
       outcome.unmapped += counters.unmapped;
       outcome.pkey_dropped += counters.pkey_dropped_in + counters.pkey_dropped_out;
       outcome.marked += link.marked;

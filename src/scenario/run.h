@@ -104,6 +104,7 @@ struct Outcome {
   std::uint64_t link_traversals = 0;
   std::uint64_t dropped = 0;
   std::uint64_t lossless_dropped = 0;  // where flow control was to prevent it
+  std::uint64_t discarded = 0;         // frames that stood at the head of a queue too long
   std::uint64_t unmapped = 0;          // frames dropped, as their service level had no lane
   std::uint64_t pkey_dropped = 0;     // by switches: frames of a partition that is not their port's
   std::uint64_t pkey_violations = 0;  // by hosts: packets of another than their queue pair's

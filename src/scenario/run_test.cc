@@ -624,5 +624,43 @@ times = 50
   EXPECT_EQ(outcome_of(text, "", {loose}).notices, 0u) << "a queue that long there is not";
 }
 
+// Five switches in a ring, each host to the one two further on: the shortest ways are all clockwise.
+constexpr char locked_ring[] = R"(stop_at = "1s"
+[topology]
+kind = "torus"
+size = [5]
+link_rate = "100Gbps"
+[traffic]
+pattern = "shift"
+distance = 2
+bytes = "1MB"
+[routing]
+kind = "shortest"
+allow_deadlock = true
+lanes = false
+[fabric]
+kind = "infiniband"
+[host]
+timeout = 8  # 1 ms
+)";
+
+TEST(Run, AHeadOfQueueLifetimeEndsADeadlock) {
+  const Outcome locked = outcome_of(locked_ring, "", {});
+  EXPECT_EQ(locked.finished, 0u);
+  EXPECT_EQ(locked.discarded, 0u);
+  const Outcome freed = outcome_of(
+      locked_ring, "", {"fabric = { kind = \"infiniband\", head_of_queue_lifetime = \"100us\" }"});
+  EXPECT_EQ(freed.finished, 5u);
+  EXPECT_GT(freed.discarded, 0u);
+  EXPECT_GE(freed.retransmitted, freed.discarded);
+  EXPECT_EQ(freed.dropped, 0u);
+  // Only ports to hosts: those are never locked.
+  const Outcome leaves =
+      outcome_of(locked_ring, "",
+                 {"fabric = { kind = \"infiniband\", leaf_head_of_queue_lifetime = \"100us\" }"});
+  EXPECT_EQ(leaves.finished, 0u);
+  EXPECT_EQ(leaves.discarded, 0u);
+}
+
 }  // namespace
 }  // namespace tulle::scenario

@@ -37,6 +37,7 @@ struct Setup {
   std::string variant;  // its name; empty: the file has none
   fabric::Topology topology;
   fabric::RoutingSettings routing;
+  bool allow_deadlock = false;
   std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
   sim::NetworkSettings network;                 // its faults' outages are as the scenario has them
   fabric::RecoverySettings recovery;            // from these

@@ -601,6 +601,49 @@ TEST(ScenarioErrors, Faults) {
       "s.toml:9: recovery.sweep_interval: must be more than zero"));
 }
 
+// Four leaves, two spines: without leaf 0 to spine 0 and leaf 1 to spine 1 the shortest ways between
+// these two leaves go down to another leaf and up again.
+TEST(ScenarioErrors, RoutesAroundFaultsThatCanLockUp) {
+  const std::string text = R"([topology]
+kind = "leaf-spine"
+leaves = 4
+[traffic]
+pattern = "permutation"
+bytes = "10KB"
+[[fault]]
+kind = "link-down"
+link = ["leaf 0", "spine 0"]
+at = "10us"
+[[fault]]
+kind = "link-down"
+link = ["leaf 1", "spine 1"]
+at = "20us"
+until = "100ms"
+)";
+  const std::string said = wrong(text);
+  EXPECT_TRUE(contains(said,
+                       "routing.kind: without the link from leaf 0 to spine 0 and 1 more the "
+                       "new routes can lock up"))
+      << said;
+  EXPECT_TRUE(contains(said, "take \"up-down\", or allow_deadlock = true")) << said;
+  EXPECT_TRUE(
+      contains(wrong(text + "[routing]\nkind = \"shortest\"\n"), "s.toml:17: routing.kind"));
+  for (const char* way_out : {"routing.kind = \"up-down\"", "routing.allow_deadlock = true",
+                              "fabric.flow_control = \"none\"", "fabric.kind = \"infiniband\""}) {
+    EXPECT_EQ(wrong(text, {way_out}), "") << way_out;
+  }
+  // One link alone leaves a shortest way by the other spine; and what nobody notices no new routes.
+  EXPECT_EQ(wrong(text, {"fault = [{ kind = \"link-down\", link = [\"leaf 0\", \"spine 0\"] }]"}),
+            "");
+  EXPECT_EQ(wrong(text, {"recovery.detection = \"200ms\""}), "");
+}
+
+TEST(ScenarioErrors, LessHeadroomThanLinksNeedIsAskedFor) {
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.headroom = \"20KB\""}),
+                       "give it so many, or take allow_loss = true"));
+  EXPECT_EQ(wrong(four_hosts, {"fabric.pfc = { headroom = \"20KB\", allow_loss = true }"}), "");
+}
+
 TEST(ScenarioErrors, CongestionControl) {
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"congestion.control = \"dcqcn\""}), "a table [fabric.ecn]"));
@@ -611,6 +654,52 @@ TEST(ScenarioErrors, CongestionControl) {
       wrong(four_hosts,
             {"congestion = { control = \"dcqcn\", alpha_interval = \"0us\" }", "fabric.ecn = {}"}),
       "alpha_interval: must be more than zero"));
+}
+
+TEST(ScenarioErrors, InfinibandCongestionControl) {
+  const std::string on = "fabric = { kind = \"infiniband\", congestion = {} }";
+  const auto said = [&](const std::string& congestion) {
+    return wrong(four_hosts, {on, "congestion = { control = \"infiniband\"" + congestion + " }"});
+  };
+  EXPECT_EQ(said(""), "");
+  EXPECT_EQ(said(", table = \"0:0,3:16383\", ccti_limit = 1, ccti_min = 1"), "");
+  EXPECT_TRUE(contains(said(", table = \"4:0\""), "congestion.table: must be up to"));
+  EXPECT_TRUE(contains(said(", table = \"0:16384\""), "congestion.table: must be up to"));
+  EXPECT_TRUE(contains(said(", table = \"0\""), "congestion.table: must be up to"));
+  EXPECT_TRUE(contains(said(", ccti_limit = 128"), "ccti_limit: is beyond the table's last entry"));
+  EXPECT_TRUE(contains(said(", ccti_limit = 3, ccti_min = 4"), "ccti_min: is beyond the limit"));
+  EXPECT_TRUE(contains(said(", g = 0.5"), "congestion.g: is no key"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {on}), "congestion.control: fabric.congestion has"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"congestion.control = \"infiniband\""}),
+                       "congestion.control: infiniband needs switches that mark packets"));
+  EXPECT_TRUE(
+      contains(wrong(four_hosts, {"fabric.congestion = {}"}), "fabric.congestion: is no key"));
+  for (const char* key : {"threshold = 16", "marking_rate = 65536", "packet_size = \"16321B\"",
+                          "victim_mask = \"some\""}) {
+    const std::string name = std::string(key).substr(0, std::string(key).find(' '));
+    EXPECT_TRUE(contains(wrong(four_hosts, {"fabric = { kind = \"infiniband\", congestion = { " +
+                                            std::string(key) + " } }"}),
+                         "fabric.congestion." + name))
+        << key;
+  }
+}
+
+TEST(Scenario, TheUsualTableOfInjectionDelays) {
+  const auto table = [](const std::string& more) {
+    return built(four_hosts, {"fabric = { kind = \"infiniband\", congestion = {} }",
+                              "congestion = { control = \"infiniband\"" + more + " }"})
+        .network.host.congestion.infiniband;
+  };
+  const auto usual = table("").table;
+  ASSERT_EQ(usual.size(), 128u);
+  EXPECT_EQ(usual[16].multiplier, 0);  // 7 * 256 / 9025 / 0.218 = 0.91
+  EXPECT_EQ(usual[17].multiplier, 1);
+  EXPECT_EQ(usual[95].multiplier, 32);
+  EXPECT_EQ(usual[127].multiplier, 57);
+  EXPECT_EQ(table(", ccti_limit = 9").limit(), 9);
+  const auto given = table(", table = \"0:0,3:5\"");
+  EXPECT_EQ(given.table[1], (transport::congestion::TableEntry{3, 5}));
+  EXPECT_EQ(given.timer, Time::nanoseconds(1'024) * 150);
 }
 
 // What no fabric would be, but ends in a line and never in the program's end.

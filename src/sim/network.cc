@@ -74,6 +74,8 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   if (settings_.carries_bytes) {
     payloads_ = std::make_unique<fabric::Payloads>(settings_.host.payload_bytes_max());
   }
+  has_head_lifetimes_ = settings_.switches.head_lifetime > Time::zero() ||
+                        settings_.switches.leaf_head_lifetime > Time::zero();
   disturbed_ = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
   if (settings_.bit_error_rate > 0 || !settings_.faults.bit_errors.empty()) {
     for (std::uint32_t node = 0; node < nodes; ++node) {
@@ -429,6 +431,8 @@ void Network::end_arrival(std::uint32_t node, FrameRef ref, std::uint16_t out_po
     if (notices_ != nullptr) [[unlikely]]
       watch_endpoint(node, out_port, frames_[ref]);
     kick(node, out_port);
+    if (has_head_lifetimes_) [[unlikely]]
+      plan_head_watch(node, out_port);
   }
   kick_talkers(node);
 }
@@ -550,6 +554,7 @@ void Network::watch(std::uint32_t node, std::uint16_t number) {
   Port& port = ports_[port_index(node, number)];
   port.watchdog_planned = false;
   if (is_host(node)) return watch_host(node);
+  if (has_head_lifetimes_) return watch_heads(node, number);
   if (switches_[node - hosts()].watch(now_, number)) {
     plan_once(port.watchdog_planned, now_ + settings_.switches.watchdog, node, number, watchdog);
   }

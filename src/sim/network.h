@@ -317,6 +317,9 @@ class Network {
   void end_pauses(std::uint32_t node, std::uint16_t port);
   void renew_pause(std::uint32_t node, std::uint16_t port);
   void watch(std::uint32_t node, std::uint16_t port);
+  Time head_lifetime(const Port& port) const;
+  void plan_head_watch(std::uint32_t node, std::uint16_t port);
+  void watch_heads(std::uint32_t node, std::uint16_t port);
   void plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind);
   void kick(std::uint32_t node, std::uint16_t port);
   void kick_talkers(std::uint32_t node);
@@ -405,6 +408,7 @@ class Network {
   std::vector<Port> ports_;
   Time lookahead_ = Time::never();
   Time short_turn_;
+  bool has_head_lifetimes_ = false;
   bool in_order_of_time_ = false;  // all nodes have one turn
   std::unique_ptr<Rounds> rounds_;
   Turn events_of_turn_;

@@ -345,4 +345,29 @@ void Network::watch_host(std::uint32_t number) {
   }
 }
 
+// --- what stands at the head of a queue too long ---
+
+Time Network::head_lifetime(const Port& port) const {
+  const fabric::SwitchSettings& switches = settings_.switches;
+  return is_host(port.peer) ? switches.leaf_head_lifetime : switches.head_lifetime;
+}
+
+// Something waits at a port.
+void Network::plan_head_watch(std::uint32_t node, std::uint16_t number) {
+  Port& port = ports_[port_index(node, number)];
+  const Time lifetime = head_lifetime(port);
+  if (lifetime == Time::zero()) return;
+  plan_once(port.watchdog_planned, now_ + lifetime, node, number, watchdog);
+}
+
+// What has stood too long at the head of a queue is discarded, and what comes behind it looked at
+// when it may have.
+void Network::watch_heads(std::uint32_t node, std::uint16_t number) {
+  Port& port = ports_[port_index(node, number)];
+  const Time next = switches_[node - hosts()].discard_heads(now_, number, head_lifetime(port));
+  if (!next.is_never()) plan_once(port.watchdog_planned, next, node, number, watchdog);
+  kick(node, number);
+  kick_talkers(node);
+}
+
 }  // namespace tulle::sim
