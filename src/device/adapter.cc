@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "transport/srd/device.h"
 #include "wire/pkey.h"
 
 namespace tulle::device {
@@ -42,6 +43,7 @@ Adapter::~Adapter() = default;
 
 void Adapter::set_gids(std::span<const Gid> gids) {
   hot_.gids.assign(gids.begin(), gids.begin() + std::min<std::size_t>(gids.size(), 256));
+  environment_.gids = hot_.gids;
 }
 
 void Adapter::set_pkeys(std::span<const Pkey> pkeys) {
@@ -73,6 +75,12 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   QueuePair* qp = find_qp(packet.destination_qp);
   if (qp == nullptr) {
     ++counters_.unknown_queue_pair;
+    // Its sender is told, or else an answer has come for a queue pair that is no more.
+    if (environment_.srd != nullptr &&
+        wire::transport_of(packet.opcode) == wire::TransportClass::srd) {
+      environment_.srd->handle_packet(now, nullptr, packet, payload, ip);
+      attend_srd();
+    }
     return;
   }
   if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
@@ -255,6 +263,8 @@ void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
 
 void Adapter::schedule(QueuePair& qp) {
   if (qp.scheduled || !qp.has_work()) return;
+  if (qp.type() == verbs::QpType::srd && !qp.is_carrier()) [[unlikely]]
+    return attend_srd();
   const std::uint32_t level = qp.attributes().address.service_level % levels;
   const std::uint32_t index = qp.has_answers() ? level : levels + level;
   ReadyList& list = hot_.ready[index];

@@ -20,6 +20,7 @@
 #include "device/timer_queue.h"
 #include "link/roce_v2.h"
 #include "transport/queue_pair.h"
+#include "transport/srd/settings.h"
 #include "verbs/address_handle.h"
 #include "verbs/completion_queue.h"
 #include "verbs/memory.h"
@@ -54,6 +55,7 @@ struct Configuration {
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
   transport::tcp::Settings tcp;
+  transport::srd::Settings srd;
   // Packets that one queue pair may send before the next has its turn: what one segmented call to
   // the kernel holds.
   std::uint32_t packets_per_turn = 16;
@@ -260,6 +262,7 @@ class Adapter {
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
   QpNumber unused_qp_number(std::uint32_t hint);
+  void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
 
   // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an
@@ -294,6 +297,8 @@ class Adapter {
   Owned<verbs::SharedReceiveQueue> srqs_;
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
+  // By service level: those by which SRD's packets leave, each made when it is first needed.
+  std::array<transport::QueuePair*, levels> srd_carriers_{};
   std::uint32_t next_qp_offset_ = 0;
   // Those of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;

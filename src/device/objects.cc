@@ -1,8 +1,10 @@
 // The adapter's control path: objects come and go.
 
 #include <algorithm>
+#include <bit>
 
 #include "device/adapter.h"
+#include "transport/srd/device.h"
 
 namespace tulle::device {
 
@@ -223,6 +225,10 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   transport::QueuePairInit init = asked;
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
   const QpNumber number = unused_qp_number(asked.number_hint);
+  if (init.type == verbs::QpType::srd && environment_.srd == nullptr) {
+    configuration_.srd.seed ^= configuration_.seed;
+    environment_.srd = std::make_unique<transport::srd::Device>(environment_, configuration_.srd);
+  }
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
   ++init.pd->users;
@@ -275,7 +281,30 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
   return status;
 }
 
+// Where SRD's peers have something to send at a service level, the queue pair that sends it has.
+void Adapter::attend_srd() {
+  transport::srd::Device& srd = *environment_.srd;
+  for (std::uint32_t left = srd.take_attention(); left != 0; left &= left - 1) {
+    const auto level = static_cast<std::uint8_t>(std::countr_zero(left));
+    QueuePair*& carrier = srd_carriers_[level];
+    if (carrier == nullptr) {
+      transport::QueuePairInit init;
+      init.type = verbs::QpType::srd;
+      const QpNumber number = unused_qp_number(0);
+      carrier = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
+      carrier->carry(srd.carrier(level), level);
+      hot_.qps_by_number.insert(number.value, carrier);
+    }
+    schedule(*carrier);
+    watch_deadline(*carrier);
+  }
+}
+
 VerbsStatus Adapter::destroy(QueuePair* qp) {
+  if (qp->type() == verbs::QpType::srd) {
+    qp->srd().forget(*qp);
+    attend_srd();
+  }
   unschedule(*qp);
   forget_notification(*qp);
   if (qp->type() == verbs::QpType::stream) [[unlikely]]

@@ -38,6 +38,9 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
 void read_marking(TableReader table, Setup& setup);
 void read_infiniband_control(TableReader& table, Setup& setup);
 
+// [host.srd].
+void read_srd(TableReader table, Setup& setup);
+
 // The list [[partition]], for a fabric that is there; and the fabric's key about it.
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);

@@ -11,7 +11,8 @@ using transport::tcp::CongestionControl;
 
 namespace {
 
-constexpr std::array<std::string_view, 2> transport_names = {"rc", "tcp"};
+constexpr std::array<std::string_view, 3> transport_names = {"rc", "tcp", "srd"};
+enum class Transport { rc, tcp, srd };
 constexpr std::array<std::string_view, 2> control_names = {"cubic", "dctcp"};
 constexpr std::uint32_t header_bytes = wire::ipv4_header_bytes + wire::tcp_header_bytes;
 
@@ -56,15 +57,25 @@ void read_tcp_table(TableReader table, Setup& setup) {
 }  // namespace
 
 void read_transport(TableReader& host, Setup& setup) {
-  const bool tcp = host.choice<std::size_t>("transport", transport_names, 0) == 1;
+  const Transport transport = host.choice("transport", transport_names, Transport::rc);
   TableReader table = host.table("tcp");
-  if (!tcp) return;
+  TableReader srd = host.table("srd");
+  if (transport == Transport::srd) {
+    setup.player.transport = verbs::QpType::srd;
+    read_srd(srd, setup);
+  }
+  if (transport != Transport::tcp) return;
   setup.player.transport = verbs::QpType::stream;
   setup.network.host.plays_tcp = true;
   read_tcp_table(table, setup);
 }
 
 void check_transport(TableReader& host, Setup& setup) {
+  const bool ethernet = setup.network.link_layer == sim::LinkLayer::ethernet;
+  if (setup.player.transport == verbs::QpType::srd && !ethernet) {
+    host.wrong("transport",
+               "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
+  }
   if (!setup.network.host.plays_tcp) return;
   if (setup.network.link_layer != sim::LinkLayer::ethernet) {
     host.wrong("transport", "\"tcp\" is over Ethernet here: fabric.kind = \"roce\"");

@@ -2,11 +2,37 @@
 
 #include <algorithm>
 
+#include "wire/packet.h"
+
 namespace tulle::scenario {
+namespace {
+
+// Of a WRITE: its first packet's, those of the others, and the acknowledgement's, in bytes.
+struct Headers {
+  std::uint32_t first = 0, more = 0, acknowledgement = 0;
+};
+
+Headers headers_of(verbs::QpType transport) {
+  using wire::Operation, wire::TransportClass;
+  const auto bytes = [](TransportClass of, Operation operation) {
+    return static_cast<std::uint32_t>(wire::header_bytes(wire::opcode(of, operation)));
+  };
+  if (transport == verbs::QpType::srd) {
+    const std::uint32_t each = bytes(TransportClass::srd, Operation::write_middle);
+    return {each, each, bytes(TransportClass::srd, Operation::acknowledge)};
+  }
+  return {bytes(TransportClass::rc, Operation::write_first),
+          bytes(TransportClass::rc, Operation::write_middle),
+          bytes(TransportClass::rc, Operation::acknowledge)};
+}
+
+}  // namespace
 
 IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
-                       const fabric::Routes& routes, const sim::NetworkSettings& settings)
-    : topology_(topology),
+                       const fabric::Routes& routes, const sim::NetworkSettings& settings,
+                       verbs::QpType transport)
+    : transport_(transport),
+      topology_(topology),
       wiring_(wiring),
       routes_(routes),
       settings_(settings),
@@ -15,7 +41,8 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);
   const link::Overhead& around = sim::overhead(settings_.link_layer);
-  constexpr std::uint32_t bth = 12, reth = 16, aeth = 4, icrc = 4;
+  constexpr std::uint32_t icrc = 4;
+  const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
   const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
     const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
     return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes;
@@ -24,11 +51,11 @@ Time IdealTimes::of(const workload::Flow& flow) const {
   const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
   const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
   Path there = path(flow.source, flow.destination);
-  std::int64_t arrives = send(there, on_link(packets == 1 ? last : mtu, bth + reth), 1);
-  if (packets > 2) send(there, on_link(mtu, bth), packets - 2);
-  if (packets > 1) arrives = send(there, on_link(last, bth), 1);
+  std::int64_t arrives = send(there, on_link(packets == 1 ? last : mtu, first_headers), 1);
+  if (packets > 2) send(there, on_link(mtu, more_headers), packets - 2);
+  if (packets > 1) arrives = send(there, on_link(last, more_headers), 1);
   Path back = path(flow.destination, flow.source);
-  return Time{arrives + send(back, on_link(0, bth + aeth), 1)};
+  return Time{arrives + send(back, on_link(0, acknowledgement), 1)};
 }
 
 Time IdealTimes::over_tcp(const workload::Flow& flow) const {

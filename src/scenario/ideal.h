@@ -10,6 +10,7 @@
 #include "fabric/topology.h"
 #include "sim/network.h"
 #include "workload/flows.h"
+#include "workload/player.h"
 
 namespace tulle::scenario {
 
@@ -17,7 +18,7 @@ namespace tulle::scenario {
 class IdealTimes {
  public:
   IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
-             const fabric::Routes& routes, const sim::NetworkSettings& settings);
+             const fabric::Routes& routes, const sim::NetworkSettings& settings, verbs::QpType transport);
 
   // From its post until the last acknowledgement is there, by the first of its routes: its frames
   // as closely as the links let them follow one another, and the last acknowledgement's way back.
@@ -38,6 +39,7 @@ class IdealTimes {
   Path path(std::uint32_t from, std::uint32_t to) const;
   static std::int64_t send(Path& path, std::int64_t bytes, std::uint64_t count);
 
+  verbs::QpType transport_;
   const fabric::Topology& topology_;
   const fabric::Wiring& wiring_;
   const fabric::Routes& routes_;

@@ -192,7 +192,8 @@ FlowOutcome Run::gather_flow(std::uint32_t first, std::uint32_t end) const {
 }
 
 void Run::gather_flows(Outcome& outcome) const {
-  const IdealTimes ideals(setup_.topology, wiring_, routes_, setup_.network);
+  const IdealTimes ideals(setup_.topology, wiring_, routes_, setup_.network,
+                          setup_.player.transport);
   std::vector<double> completions;
   std::vector<double> slowdowns;
   std::vector<double> latencies;

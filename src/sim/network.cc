@@ -34,6 +34,8 @@ device::Configuration configuration_of(const NetworkSettings& settings, std::uin
   configuration.tcp = settings.host.tcp;
   configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
   configuration.congestion.infiniband.line_bits_per_second = bits_per_second;
+  configuration.srd = settings.host.srd;
+  configuration.srd.line_bits_per_second = bits_per_second;
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
   // of this machine serves.

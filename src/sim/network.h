@@ -58,6 +58,7 @@ struct HostSettings {
   Time watchdog;
   transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
   transport::RecoverySettings recovery;
+  transport::srd::Settings srd;  // the line rate is each host's own link's
   transport::tcp::Settings tcp;
   bool plays_tcp = false;  // its frames may be as long as TCP's segments
 

@@ -84,7 +84,7 @@ class Host {
     to.qkey = Qkey(0x1234);
     must(step(to, verbs::QpState::init,
               verbs::QpAttributeMask(pkey_index) | port |
-                  (options.type == verbs::QpType::ud ? qkey : access_flags)));
+                  (options.type >= verbs::QpType::ud ? qkey : access_flags)));
   }
   void to_rtr() {
     using enum verbs::QpAttribute;
@@ -96,7 +96,7 @@ class Host {
     to.max_dest_rd_atomic = options.depth;
     to.min_rnr_timer = options.rnr_timer;
     verbs::QpAttributeMask more;
-    if (options.type != verbs::QpType::ud) {
+    if (options.type < verbs::QpType::ud) {
       more = verbs::QpAttributeMask(address_vector) | path_mtu | destination_qp | rq_psn;
     }
     if (options.type == verbs::QpType::rc)
@@ -115,6 +115,7 @@ class Host {
     if (options.type == verbs::QpType::rc) {
       more |= verbs::QpAttributeMask(timeout) | retry_count | rnr_retry | max_rd_atomic;
     }
+    if (options.type == verbs::QpType::srd) more |= rnr_retry;
     must(step(to, verbs::QpState::rts, more));
   }
   Host& connect() {

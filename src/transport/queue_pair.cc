@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/srd/carrier.h"
+#include "transport/srd/device.h"
 #include "verbs/address_handle.h"
 
 namespace tulle::transport {
@@ -68,6 +70,9 @@ bool supports(QpType type, SendOpcode opcode) {
       return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate;
     case QpType::stream:
       return opcode == SendOpcode::send;
+    case QpType::srd:
+      return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate ||
+             opcode == SendOpcode::write || opcode == SendOpcode::write_with_immediate;
   }
   return false;
 }
@@ -85,6 +90,9 @@ Time ack_timeout(std::uint8_t code) {
   return code == 0 ? Time::never() : Time::nanoseconds(4'096) * (std::int64_t{1} << (code & 0x1F));
 }
 
+Environment::Environment(std::uint64_t seed) : keys(seed) {}
+Environment::~Environment() = default;
+
 QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& environment)
     : number(number),
       init(init),
@@ -94,6 +102,7 @@ QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& en
   if (init.type == QpType::uc) engine_.emplace<uc::Engine>();
   if (init.type == QpType::ud) engine_.emplace<ud::Engine>();
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
+  if (init.type == QpType::srd) engine_.emplace<srd::Engine>();
 }
 
 // --- control ---
@@ -190,6 +199,8 @@ void QueuePair::enter(Time, QpState from, QpState to) {
     if (ud != nullptr) ud->start_sending(*this);
     start_pacing();
   }
+  auto* srd = std::get_if<srd::Engine>(&engine_);
+  if (srd != nullptr && to == QpState::rts) srd->hand_over(*this);
   if (to == QpState::sqd && from == QpState::rts) {
     drained_told_ = false;
     if (!send_queue_draining()) sent_all();
@@ -213,6 +224,7 @@ bool QueuePair::send_queue_draining() const {
   if (attributes_.state != QpState::sqd) return false;
   if (const auto* rc = std::get_if<rc::Engine>(&engine_)) return !rc->requester.drained(*this);
   if (const auto* uc = std::get_if<uc::Engine>(&engine_)) return !uc->drained();
+  if (const auto* srd = std::get_if<srd::Engine>(&engine_)) return !srd->drained();
   const auto* stream = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_);
   return stream != nullptr && *stream != nullptr && !(*stream)->drained();
 }
@@ -232,7 +244,7 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
       break;
   }
   if (!supports(init.type, request.opcode)) return VerbsStatus::invalid_argument;
-  if (init.type == QpType::ud) {
+  if (verbs::is_datagram(init.type)) {
     if (request.address_handle == nullptr || request.address_handle->pd != init.pd) {
       return VerbsStatus::invalid_argument;
     }
@@ -248,6 +260,8 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
     flush_sends();
   } else if (status == VerbsStatus::ok && init.type == QpType::stream) [[unlikely]] {
     stream()->posted(*this);
+  } else if (auto* srd = std::get_if<srd::Engine>(&engine_); srd != nullptr) {
+    srd->hand_over(*this);
   }
   return status;
 }
@@ -291,6 +305,7 @@ void QueuePair::reset() {
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset();
   if (auto* ud = std::get_if<ud::Engine>(&engine_)) ud->reset();
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
+  if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->reset(*this);
   send_queue.clear();
   receive_queue.clear();
   // IBTA 10.3.1.1: what it had completed is gone too.
@@ -349,6 +364,12 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
       return;
     }
     uc->handle_request(*this, packet, payload);
+  } else if (type() == QpType::srd) {
+    if (transport != wire::TransportClass::srd || is_carrier()) {
+      ++environment.counters.dropped_packets;
+      return;
+    }
+    environment.srd->handle_packet(now, this, packet, payload, ip);
   } else {
     if (transport != wire::TransportClass::ud || type() != QpType::ud) {
       ++environment.counters.dropped_packets;
@@ -365,7 +386,20 @@ bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
     tcp::Stream* connected = stream();
     return connected != nullptr && connected->pull_packet(now, *this, out);
   }
+  if (auto* srd = std::get_if<srd::Engine>(&engine_)) return pull_for_peers(now, srd->carrier, out);
   return pull_unreliable(now, out);
+}
+
+// A queue pair with an application has handed over what it has.
+bool QueuePair::pull_for_peers(Time now, srd::Carrier* carrier, OutgoingPacket& out) {
+  if (carrier == nullptr || !carrier->pull(now, out)) return false;
+  pkey_ = out.packet.pkey;
+  return true;
+}
+
+void QueuePair::carry(srd::Carrier& carrier, std::uint8_t service_level) {
+  srd().carrier = &carrier;
+  attributes_.address.service_level = service_level;
 }
 
 bool QueuePair::pull_unreliable(Time now, OutgoingPacket& out) {
@@ -386,12 +420,18 @@ bool QueuePair::pull_request(Time now, rc::Engine& rc, OutgoingPacket& out) {
 
 bool QueuePair::has_answers() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
-  return rc != nullptr && rc->responder.has_answers();
+  if (rc != nullptr) return rc->responder.has_answers();
+  const auto* srd = std::get_if<srd::Engine>(&engine_);
+  return srd != nullptr && srd->carrier != nullptr && srd->carrier->has_answers();
 }
 
 bool QueuePair::has_work() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
   if (rc == nullptr) {
+    if (init.type == QpType::srd) {
+      const srd::Carrier* carrier = std::get<srd::Engine>(engine_).carrier;
+      return carrier != nullptr ? carrier->has_work() : environment.srd->wants_attention();
+    }
     if (init.type != QpType::stream) return !send_queue.empty();
     const auto& connected = std::get<std::unique_ptr<tcp::Stream>>(engine_);
     return connected != nullptr && connected->has_work(*this);
@@ -401,7 +441,7 @@ bool QueuePair::has_work() const {
 
 bool QueuePair::congestion_experienced(Time now) {
   const Time interval = environment.congestion.notification_interval;
-  if (interval.is_never() || type() == QpType::ud || now < may_notify_at_) return false;
+  if (interval.is_never() || verbs::is_datagram(type()) || now < may_notify_at_) return false;
   may_notify_at_ = now + interval;
   return true;
 }
@@ -455,6 +495,9 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
 
 Time QueuePair::next_deadline() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
+  if (const auto* srd = std::get_if<srd::Engine>(&engine_)) [[unlikely]] {
+    return srd->carrier != nullptr ? srd->carrier->next_deadline() : Time::never();
+  }
   const Time paced = pacing_.next_deadline();
   if (const auto* connected = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_)) [[unlikely]] {
     const bool lives = *connected != nullptr && attributes_.state != QpState::error;
@@ -467,6 +510,7 @@ void QueuePair::handle_deadline(Time now) {
   pacing_.handle_deadline(now);
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.handle_deadline(now, *this);
   if (tcp::Stream* connected = stream()) connected->handle_deadline(now, *this);
+  if (is_carrier()) srd().carrier->handle_deadline(now);
 }
 
 // --- for the engines ---
@@ -528,6 +572,7 @@ void QueuePair::enter_error() {
   tell_direct_path();
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.reset();
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset_sending();
+  if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->forget(*this);
   flush_sends();
   flush_receives();
   if (first && init.srq != nullptr) raise(verbs::EventType::last_wqe_reached);
@@ -544,6 +589,7 @@ void QueuePair::flush_sends() {
   while (!send_queue.empty()) {
     const SendWqe wqe = send_queue.front();
     send_queue.pop();
+    if (init.type == QpType::srd && wqe.executed) continue;  // it completed before its turn
     complete(wqe, CompletionStatus::flushed);
   }
 }
@@ -564,6 +610,12 @@ void QueuePair::flush_receives() {
     completion.wr_id = connected->receive().wr_id;
     connected->forget_receive();
     complete_receive(completion);
+  }
+  if (auto* srd = std::get_if<srd::Engine>(&engine_)) {
+    for (verbs::Receive receive; srd->take_kept(receive);) {
+      completion.wr_id = receive.wr_id;
+      complete_receive(completion);
+    }
   }
   if (init.srq != nullptr) return;
   for (verbs::Receive receive; receive_queue.take(receive);) {

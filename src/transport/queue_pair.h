@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <variant>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -19,6 +21,7 @@
 #include "transport/rc/engine.h"
 #include "transport/recovery.h"
 #include "transport/send_queue.h"
+#include "transport/srd/engine.h"
 #include "transport/tcp/stream.h"
 #include "transport/uc/engine.h"
 #include "transport/ud/engine.h"
@@ -27,6 +30,10 @@
 #include "verbs/qp_state.h"
 #include "verbs/receive_queue.h"
 #include "wire/ip_udp.h"
+
+namespace tulle::transport::srd {
+class Device;
+}
 
 namespace tulle::transport {
 
@@ -58,8 +65,11 @@ struct Environment {
   // those that wait.
   bool sockets_wait = false;
   std::deque<QpNumber> waiting_sockets;
+  std::span<const Gid> gids;                 // the port's, by index
+  std::unique_ptr<srd::Device> srd;          // null: no queue pair needs it
 
-  explicit Environment(std::uint64_t seed) : keys(seed) {}
+  explicit Environment(std::uint64_t seed);
+  ~Environment();
 };
 
 struct QueuePairInit {
@@ -74,7 +84,7 @@ struct QueuePairInit {
   std::uint32_t receive_sges = 0;
   std::uint32_t inline_bytes = 0;
   verbs::Mtu port_mtu =
-      verbs::Mtu::b1024;  // UD sends up to it (IBTA 9.8.3.1); the adapter fills it in
+      verbs::Mtu::b1024;  // UD (IBTA 9.8.3.1) and SRD send up to it; the adapter fills it in
   bool signal_all = false;
   void* cookie = nullptr;
   // Where in the device's range of numbers to look first for a free one; 0: behind the last given.
@@ -120,7 +130,7 @@ class QueuePair {
   // What the port's table held at its index when it was set.
   Pkey pkey() const { return pkey_; }
   std::uint32_t mtu_bytes() const {
-    return verbs::bytes(type() == verbs::QpType::ud ? init.port_mtu : attributes_.path_mtu);
+    return verbs::bytes(verbs::is_datagram(type()) ? init.port_mtu : attributes_.path_mtu);
   }
   std::uint32_t receives_waiting() const {
     return init.srq != nullptr ? init.srq->queue.size() : receive_queue.size();
@@ -185,6 +195,14 @@ class QueuePair {
   [[nodiscard]] bool scatter(const verbs::Sge* sges, std::uint32_t sge_count, std::uint64_t offset,
                              Payload payload);
   void sent_all();  // the send queue has drained, in SQD
+  srd::Engine& srd() { return std::get<srd::Engine>(engine_); }
+
+  // Makes it one by which an adapter sends what its SRD queue pairs have for one service level.
+  void carry(srd::Carrier& carrier, std::uint8_t service_level);
+  bool is_carrier() const {
+    const auto* srd = std::get_if<srd::Engine>(&engine_);
+    return srd != nullptr && srd->carrier != nullptr;
+  }
 
   // For the adapter's scheduler and timer queue.
   bool scheduled = false;
@@ -205,6 +223,7 @@ class QueuePair {
   bool pull_request(Time now, rc::Engine& rc, OutgoingPacket& out);
   bool pull_unreliable(Time now, OutgoingPacket& out);
   void receive_posted(const verbs::ReceiveRequest& request);
+  bool pull_for_peers(Time now, srd::Carrier* carrier, OutgoingPacket& out);
   void tell_direct_path();
   void flush_sends();
   void flush_receives();
@@ -219,7 +238,7 @@ class QueuePair {
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;
   Time may_notify_at_;
-  std::variant<rc::Engine, uc::Engine, ud::Engine, std::unique_ptr<tcp::Stream>> engine_;
+  std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>> engine_;
 };
 
 // IBTA 9.7.5.2.8: the RNR timer codes.

@@ -19,12 +19,13 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD. Steps to reset and to error are allowed from everywhere,
+// One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux, the
+// table in drivers/infiniband/hw/efa/efa_verbs.c). Steps to reset and to error are allowed from everywhere,
 // with nothing else.
 struct Step {
   QpState from;
   QpState to;
-  std::array<Requirements, 3> by_type;
+  std::array<Requirements, 4> by_type;
 };
 
 constexpr std::array<Step, 9> ladder = {{
@@ -32,11 +33,13 @@ constexpr std::array<Step, 9> ladder = {{
      QpState::init,
      {{{set({A::pkey_index, A::port, A::access_flags}), {}},
        {set({A::pkey_index, A::port, A::access_flags}), {}},
+       {set({A::pkey_index, A::port, A::qkey}), {}},
        {set({A::pkey_index, A::port, A::qkey}), {}}}}},
     {QpState::init,
      QpState::init,
      {{{{}, set({A::pkey_index, A::port, A::access_flags})},
        {{}, set({A::pkey_index, A::port, A::access_flags})},
+       {{}, set({A::pkey_index, A::port, A::qkey})},
        {{}, set({A::pkey_index, A::port, A::qkey})}}}},
     {QpState::init,
      QpState::rtr,
@@ -45,6 +48,7 @@ constexpr std::array<Step, 9> ladder = {{
         set({A::alternate_path, A::access_flags, A::pkey_index})},
        {set({A::address_vector, A::path_mtu, A::destination_qp, A::rq_psn}),
         set({A::alternate_path, A::access_flags, A::pkey_index})},
+       {{}, set({A::pkey_index, A::qkey})},
        {{}, set({A::pkey_index, A::qkey})}}}},
     {QpState::rtr,
      QpState::rts,
@@ -53,7 +57,8 @@ constexpr std::array<Step, 9> ladder = {{
              A::path_migration_state, A::rate_limit})},
        {set({A::sq_psn}), set({A::current_state, A::alternate_path, A::access_flags,
                                A::path_migration_state, A::rate_limit})},
-       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit})}}}},
+       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit})},
+       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit, A::rnr_retry})}}}},
     {QpState::rts,
      QpState::rts,
      {{{{},
@@ -62,10 +67,12 @@ constexpr std::array<Step, 9> ladder = {{
        {{},
         set({A::current_state, A::access_flags, A::alternate_path, A::path_migration_state,
              A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
     {QpState::rts,
      QpState::sqd,
      {{{{}, set({A::sqd_async_notify})},
+       {{}, set({A::sqd_async_notify})},
        {{}, set({A::sqd_async_notify})},
        {{}, set({A::sqd_async_notify})}}}},
     {QpState::sqd,
@@ -76,6 +83,7 @@ constexpr std::array<Step, 9> ladder = {{
        {{},
         set({A::current_state, A::alternate_path, A::access_flags, A::path_migration_state,
              A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
     {QpState::sqd,
      QpState::sqd,
@@ -86,12 +94,14 @@ constexpr std::array<Step, 9> ladder = {{
        {{},
         set({A::address_vector, A::alternate_path, A::access_flags, A::pkey_index,
              A::path_migration_state})},
+       {{}, set({A::pkey_index, A::qkey})},
        {{}, set({A::pkey_index, A::qkey})}}}},
     // RC has no send-queue-error state (IBTA 10.3.1.6), so the step never applies to it.
     {QpState::sqe,
      QpState::rts,
      {{{{}, {}},
        {{}, set({A::current_state, A::access_flags, A::rate_limit})},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
 }};
 

@@ -12,9 +12,12 @@
 
 namespace tulle::verbs {
 
-// `stream` is not the verbs model's and no program is offered it: a TCP socket in a queue pair's
-// clothes, so that simulations can play the same traffic over TCP (transport/tcp/stream.h).
-enum class QpType : std::uint8_t { rc, uc, ud, stream };
+// Beside IBTA's: srd, Amazon's scalable reliable datagram; and `stream`, which is not the verbs model's
+// and no program is offered: a TCP socket in a queue pair's clothes, so that simulations can play the
+// same traffic over TCP (transport/tcp/stream.h).
+enum class QpType : std::uint8_t { rc, uc, ud, srd, stream };
+// Whether each work request names its destination.
+constexpr bool is_datagram(QpType type) { return type == QpType::ud || type == QpType::srd; }
 enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, error };
 enum class Mtu : std::uint16_t { b256 = 256, b512 = 512, b1024 = 1024, b2048 = 2048, b4096 = 4096 };
 constexpr std::uint32_t bytes(Mtu mtu) { return static_cast<std::uint32_t>(mtu); }

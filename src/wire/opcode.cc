@@ -11,6 +11,7 @@
 #include "wire/immediate.h"
 #include "wire/reth.h"
 #include "wire/saeth.h"
+#include "wire/srd.h"
 #include "wire/xrceth.h"
 
 namespace tulle::wire {
@@ -96,6 +97,69 @@ constexpr OperationRow operation_rows[] = {
      {.kind = Kind::atomic_write, .reth = true, .payload = true}},
 };
 
+// docs/decisions/009-scalable-reliable-datagram.md.
+constexpr OperationRow srd_rows[] = {
+    {Operation::send_middle,
+     "SEND Segment",
+     {.kind = Kind::send,
+      .position = Position::middle,
+      .srdeth = true,
+      .srd_qkey = true,
+      .srd_segment = true,
+      .payload = true}},
+    {Operation::send_last_with_immediate,
+     "SEND Segment with Immediate",
+     {.kind = Kind::send,
+      .position = Position::middle,
+      .immediate = true,
+      .srdeth = true,
+      .srd_qkey = true,
+      .srd_segment = true,
+      .payload = true}},
+    {Operation::send_only,
+     "SEND Only",
+     {.kind = Kind::send,
+      .position = Position::only,
+      .srdeth = true,
+      .srd_qkey = true,
+      .payload = true}},
+    {Operation::send_only_with_immediate,
+     "SEND Only with Immediate",
+     {.kind = Kind::send,
+      .position = Position::only,
+      .immediate = true,
+      .srdeth = true,
+      .srd_qkey = true,
+      .payload = true}},
+    {Operation::write_middle,
+     "RDMA WRITE Segment",
+     {.kind = Kind::write,
+      .position = Position::middle,
+      .reth = true,
+      .srdeth = true,
+      .payload = true}},
+    {Operation::write_last_with_immediate,
+     "RDMA WRITE Immediate",
+     {.kind = Kind::write,
+      .position = Position::last,
+      .immediate = true,
+      .srdeth = true,
+      .srd_qkey = true,
+      .srd_segment = true}},
+    {Operation::read_request,
+     "RDMA READ Request",
+     {.kind = Kind::read_request, .reth = true, .srdeth = true}},
+    {Operation::read_response_middle,
+     "RDMA READ Response Segment",
+     {.kind = Kind::read_response,
+      .position = Position::middle,
+      .srdeth = true,
+      .srd_segment = true,
+      .payload = true}},
+    {Operation::acknowledge, "Acknowledge", {.kind = Kind::acknowledge, .srd_ack = true}},
+    {Operation::skip, "Skip", {.kind = Kind::skip, .srdeth = true}},
+};
+
 constexpr bool is_response(Kind kind) {
   return kind == Kind::read_response || kind == Kind::acknowledge ||
          kind == Kind::atomic_acknowledge;
@@ -114,6 +178,7 @@ constexpr bool offers(TransportClass transport, const OperationRow& row) {
              row.operation == Operation::send_only_with_immediate;
     case TransportClass::rd:   // left out: see docs/spec-exceptions.md
     case TransportClass::cnp:  // its opcodes are no messages
+    case TransportClass::srd:  // has rows of its own
       return false;
   }
   return false;
@@ -132,6 +197,10 @@ constexpr std::uint8_t bytes_of(const OpcodeInfo& row) {
   if (row.invalidate) bytes += sizeof(Ieth);
   if (row.saeth) bytes += sizeof(Saeth);
   if (row.cnp_reserved) bytes += sizeof(CnpReserved);
+  if (row.srdeth) bytes += sizeof(Srdeth);
+  if (row.srd_qkey) bytes += sizeof(SrdQkeyEth);
+  if (row.srd_segment) bytes += sizeof(SrdSegmentEth);
+  if (row.srd_ack) bytes += sizeof(SrdAckEth);
   return static_cast<std::uint8_t>(bytes);
 }
 
@@ -149,6 +218,11 @@ constexpr std::array<OpcodeInfo, 256> build_table() {
       row.header_bytes = bytes_of(row);
       table[static_cast<std::size_t>(opcode(transport, operation.operation))] = row;
     }
+  }
+  for (const OperationRow& operation : srd_rows) {
+    OpcodeInfo row = operation.info;
+    row.header_bytes = bytes_of(row);
+    table[static_cast<std::size_t>(opcode(TransportClass::srd, operation.operation))] = row;
   }
   OpcodeInfo& notification = table[static_cast<std::size_t>(congestion_notification)];
   notification = {.kind = Kind::congestion_notification, .cnp_reserved = true};
@@ -187,6 +261,10 @@ static_assert(row(TransportClass::ud, Operation::send_only).header_bytes == 20);
 static_assert(row(TransportClass::xrc, Operation::fetch_add).header_bytes == 44);
 static_assert(row(TransportClass::xrc, Operation::acknowledge).header_bytes == 16);
 static_assert(table[0x80].header_bytes == 12);
+static_assert(rows_of(TransportClass::srd) == 10);
+static_assert(row(TransportClass::srd, Operation::send_only).header_bytes == 28);
+static_assert(row(TransportClass::srd, Operation::write_middle).header_bytes == 40);
+static_assert(row(TransportClass::srd, Operation::acknowledge).header_bytes == 32);
 static_assert(table[0x81].header_bytes == 28);
 static_assert(table[0xD1].header_bytes == 20);
 
@@ -212,6 +290,8 @@ constexpr std::string_view name_of(TransportClass transport) {
       return "UD ";
     case TransportClass::xrc:
       return "XRC ";
+    case TransportClass::srd:
+      return "SRD ";
     case TransportClass::cnp:
       return "";
   }
@@ -229,6 +309,12 @@ constexpr std::array<Name, 256> build_names() {
     }
   }
   names[static_cast<std::size_t>(infiniband_congestion_notification)].append("CN");
+  for (const OperationRow& operation : srd_rows) {
+    Name& name =
+        names[static_cast<std::size_t>(opcode(TransportClass::srd, operation.operation))];
+    name.append(name_of(TransportClass::srd));
+    name.append(operation.name);
+  }
   names[static_cast<std::size_t>(congestion_notification)].append("CNP");
   names[static_cast<std::size_t>(selective_acknowledge)].append("Selective Acknowledge");
   return names;

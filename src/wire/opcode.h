@@ -17,6 +17,7 @@ enum class TransportClass : std::uint8_t {
   ud = 0x60,
   cnp = 0x80,
   xrc = 0xA0,
+  srd = 0xE0,  // Tulle's own, as below
 };
 
 enum class Operation : std::uint8_t {
@@ -46,6 +47,8 @@ enum class Operation : std::uint8_t {
   send_only_with_invalidate = 0x17,
   flush = 0x1C,
   atomic_write = 0x1D,
+  // SRD only
+  skip = 0x18,
 };
 
 // An opcode byte as it stands in the BTH.
@@ -76,6 +79,7 @@ enum class Kind : std::uint8_t {
   atomic_write,
   congestion_notification,
   selective_acknowledge,
+  skip,
 };
 enum class Position : std::uint8_t { only, first, middle, last };
 
@@ -87,6 +91,9 @@ inline constexpr Opcode congestion_notification{0x81};
 // The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers (9.2.1,
 // table 38: 0xC0 to 0xFF), so that a reliable connection that does not know it drops it.
 inline constexpr Opcode selective_acknowledge{0xD1};
+
+// The scalable reliable datagram is Tulle's own too, from the same range: 0xE0 and up, operations
+// numbered as IBTA's. Its packets say where their payload belongs, so that none is first or last.
 
 struct OpcodeInfo {
   Kind kind = Kind::none;  // none: not an opcode
@@ -102,6 +109,10 @@ struct OpcodeInfo {
   bool feth = false;              // FLUSH extension header, 4 bytes
   bool saeth = false;             // selective acknowledge extension header, 4 bytes
   bool cnp_reserved = false;      // RoCE v2's notification: 16 bytes
+  bool srdeth = false;            // SRD's extension headers: wire/srd.h
+  bool srd_qkey = false;
+  bool srd_segment = false;
+  bool srd_ack = false;
   bool payload = false;           // may carry payload
   std::uint8_t header_bytes = 0;  // BTH and extension headers
 

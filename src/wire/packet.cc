@@ -13,6 +13,7 @@
 #include "wire/immediate.h"
 #include "wire/reth.h"
 #include "wire/saeth.h"
+#include "wire/srd.h"
 #include "wire/xrceth.h"
 
 namespace tulle::wire {
@@ -48,10 +49,51 @@ void read_bth(const Bth& bth, Packet& packet) {
   packet.psn = Psn(bth.psn);
 }
 
+void write_srd(const Packet& packet, const OpcodeInfo& row, std::span<std::byte>& out) {
+  if (row.srdeth) {
+    put(Srdeth{packet.srd_context, packet.srd_path, packet.source_qp.value, packet.srd_message},
+        out);
+  }
+  if (row.srd_qkey) put(SrdQkeyEth{packet.qkey.value}, out);
+  if (row.srd_segment) put(SrdSegmentEth{packet.srd_offset, packet.dma_length}, out);
+  if (row.srd_ack) {
+    put(SrdAckEth{packet.srd_context, packet.srd_path, packet.early_psn.value(),
+                  packet.syndrome.encoded(), packet.srd_held_ns, packet.srd_received},
+        out);
+  }
+}
+
+void read_srd(std::span<const std::byte>& in, const OpcodeInfo& row, Packet& packet) {
+  if (row.srdeth) {
+    const Srdeth header = take<Srdeth>(in);
+    packet.srd_context = header.context;
+    packet.srd_path = header.path;
+    packet.source_qp = QpNumber(header.source_qp);
+    packet.srd_message = header.message;
+  }
+  if (row.srd_qkey) packet.qkey = Qkey(take<SrdQkeyEth>(in).qkey);
+  if (row.srd_segment) {
+    const SrdSegmentEth header = take<SrdSegmentEth>(in);
+    packet.srd_offset = header.offset;
+    packet.dma_length = header.length;
+  }
+  if (row.srd_ack) {
+    const SrdAckEth header = take<SrdAckEth>(in);
+    packet.srd_context = header.context;
+    packet.srd_path = header.path;
+    packet.early_psn = Psn(header.psn);
+    packet.syndrome = Syndrome::decoded(header.syndrome);
+    packet.srd_held_ns = header.held_ns;
+    packet.srd_received = header.received;
+  }
+}
+
 // The order of the extension headers, which `read_extensions` repeats: DETH or XRCETH first, then
 // what addresses memory, then the acknowledgement's, then what the application sent along
-// (IBTA 9.2.1, A14, A19).
+// (IBTA 9.2.1, A14, A19). SRD's stand before all others.
 void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std::byte> out) {
+  if (row.srdeth || row.srd_ack) [[unlikely]]
+    write_srd(packet, row, out);
   if (row.deth) {
     put(Deth{.qkey = packet.qkey.value, .reserved = 0, .source_qp = packet.source_qp.value}, out);
   }
@@ -79,6 +121,8 @@ void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std
 }
 
 void read_extensions(std::span<const std::byte> in, const OpcodeInfo& row, Packet& packet) {
+  if (row.srdeth || row.srd_ack) [[unlikely]]
+    read_srd(in, row, packet);
   if (row.deth) {
     const Deth header = take<Deth>(in);
     packet.qkey = Qkey(header.qkey);

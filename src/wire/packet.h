@@ -73,8 +73,16 @@ struct Packet {
   // FETH
   std::uint8_t flush_placement = 0;    // 4 bits; bit 0: globally visible, bit 1: persistent
   std::uint8_t flush_selectivity = 0;  // 2 bits; 0: the range that RETH names, 1: the whole region
-  // SAETH: of the packet that came early
+  // SAETH: of the packet that came early. SRD: of the packet that is answered
   Psn early_psn{};
+  // SRD (wire/srd.h), beside the fields above that it shares: Q_Key and source QP of the DETH,
+  // DMA length, syndrome
+  std::uint32_t srd_context = 0;
+  std::uint32_t srd_message = 0;
+  std::uint32_t srd_offset = 0;
+  std::uint32_t srd_held_ns = 0;   // 24 bits
+  std::uint64_t srd_received = 0;  // bit i: early_psn - 63 + i has come
+  std::uint8_t srd_path = 0;
 
   bool operator==(const Packet&) const = default;
 };

@@ -48,6 +48,7 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
       stage_(std::move(stage)),
       hosts_(hosts),
       flows_at_(hosts),
+      messages_(settings.transport == verbs::QpType::srd ? flows.size() : 0),
       connections_(flows.size()),
       first_waiting_(flows.size(), nobody),
       next_waiting_(flows.size(), nobody),
@@ -98,9 +99,11 @@ void Player::handle_alarm(Time now, std::uint32_t token) {
 
 void Player::close_receiver(std::uint32_t flow) {
   transport::QueuePair*& receiver = connections_[flow].receiver;
-  const VerbsStatus status = stage_.adapter(flows_[flow].destination).destroy(receiver);
-  TULLE_CHECK(status == VerbsStatus::ok);
-  receiver = nullptr;
+  if (receiver != nullptr) {
+    const VerbsStatus status = stage_.adapter(flows_[flow].destination).destroy(receiver);
+    TULLE_CHECK(status == VerbsStatus::ok);
+    receiver = nullptr;
+  }
   if (settings_.carries_bytes) {
     take_memory(flows_[flow].destination, memories_[flow].received);
   }
@@ -109,9 +112,13 @@ void Player::close_receiver(std::uint32_t flow) {
 // The application's call was a while before its adapter knows of it.
 void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
-  connect(now, flow);
-  if (settings_.carries_bytes) give_memory(flow);
-  post_requests(now, flow);
+  if (settings_.transport == verbs::QpType::srd) {
+    post_by_srd(now, flow);
+  } else {
+    connect(now, flow);
+    if (settings_.carries_bytes) give_memory(flow);
+    post_requests(now, flow);
+  }
   stage_.attend(flows_[flow].source);
 }
 
@@ -209,6 +216,12 @@ void Player::post_requests(Time now, std::uint32_t index) {
     status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
+  send_requests(now, index, *connection.sender, nullptr, {});
+}
+
+void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& sender,
+                           verbs::AddressHandle* handle, QpNumber remote) {
+  const Flow& flow = flows_[index];
   const bool ghost = !settings_.carries_bytes;
   const verbs::MemoryRegion* source =
       ghost ? hosts_[flow.source].memory : memories_[index].sent.region;
@@ -216,7 +229,8 @@ void Player::post_requests(Time now, std::uint32_t index) {
       ghost ? hosts_[flow.destination].memory : memories_[index].received.region;
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
-    const bool last = offset + bytes == flow.bytes;
+    // Only what is in order speaks for what was before.
+    const bool last = offset + bytes == flow.bytes || handle != nullptr;
     const std::uint64_t address = ghost ? 0 : offset;
     const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), source->lkey()};
     verbs::SendRequest request;
@@ -227,7 +241,11 @@ void Player::post_requests(Time now, std::uint32_t index) {
     request.sges = {&sge, 1};
     request.remote_address = address;
     request.rkey = destination->rkey();
-    status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
+    request.address_handle = handle;
+    request.remote_qp = remote;
+    request.remote_qkey = srd_qkey;
+    request.immediate = index;
+    const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, now, request);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 }
@@ -300,6 +318,10 @@ void Player::handle_completions(Time now, std::uint32_t number) {
     const std::uint32_t count = hosts_[number].cq->poll(completions);
     for (std::uint32_t i = 0; i < count; ++i) {
       const verbs::Completion& completion = completions[i];
+      if (settings_.transport == verbs::QpType::srd) {
+        complete_by_srd(now, number, completion);
+        continue;
+      }
       const auto flow = static_cast<std::uint32_t>(completion.wr_id);
       if ((completion.wr_id & receive_bit) == 0) {
         finish(now, flow, completion.status);
@@ -332,7 +354,8 @@ void Player::arrived(Time now, std::uint32_t flow) {
 
 void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
   FlowResult& result = results_[index];
-  if (connections_[index].sender == nullptr) return;  // more of a failed one
+  const bool connected = settings_.transport != verbs::QpType::srd;
+  if (connected && connections_[index].sender == nullptr) return;  // more of a failed one
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
     result.end = now + settings_.completion_delay;
@@ -347,11 +370,15 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   // An ordinary queue pair waits idle for more to do; these are not used again. Each host destroys
   // its own.
   const Flow& flow = flows_[index];
-  const VerbsStatus destroyed = stage_.adapter(flow.source).destroy(connections_[index].sender);
-  TULLE_CHECK(destroyed == VerbsStatus::ok);
-  connections_[index].sender = nullptr;
+  if (connected) {
+    const VerbsStatus destroyed = stage_.adapter(flow.source).destroy(connections_[index].sender);
+    TULLE_CHECK(destroyed == VerbsStatus::ok);
+    connections_[index].sender = nullptr;
+  }
   if (settings_.carries_bytes) take_memory(flow.source, memories_[index].sent);
-  stage_.alarm(now + stage_.lookahead, flow.destination, index | close_bit);
+  if (connected || settings_.carries_bytes) {
+    stage_.alarm(now + stage_.lookahead, flow.destination, index | close_bit);
+  }
 }
 
 }  // namespace tulle::workload

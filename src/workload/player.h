@@ -1,12 +1,15 @@
 #pragma once
 
 // Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
-// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits for it or where it is
-// to be timed). It knows adapters alone, so that it runs wherever they do.
+// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits for
+// it or where it is to be timed); with SRD one queue pair a host, by which it reaches all others. It
+// knows adapters alone, so that it runs wherever they do.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "base/time.h"
@@ -47,7 +50,7 @@ inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
 inline constexpr std::size_t stream_flows_max = 1u << 22;
 
 struct PlayerSettings {
-  // How flows are carried: RDMA WRITEs on reliable connections, or writes to and reads from TCP's
+  // How flows are carried: RDMA WRITEs on reliable connections or SRD, or writes to and reads from TCP's
   // sockets (queue pairs of that kind; path_mtu, timeout and retry_count are not TCP's).
   verbs::QpType transport = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
@@ -104,12 +107,22 @@ class Player {
 
  private:
   static constexpr std::uint64_t message_bytes_max = 1u << 30;
+  static constexpr Qkey srd_qkey{0x5D};  // any, as long as all have the same
   static constexpr std::int32_t nobody = -1;
   struct Host {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
     verbs::MemoryRegion* memory = nullptr;
     std::uint32_t senders = 0;  // connections by which it sends, ever
+    // With SRD.
+    transport::QueuePair* srd = nullptr;
+    std::unordered_map<std::uint64_t, verbs::AddressHandle*> handles;  // by host and QoS level
+    std::deque<std::uint32_t> waiting;  // flows that the send queue had no room for
+  };
+  // Of a flow by SRD, whose messages arrive in any order: how many are still to.
+  struct Messages {
+    std::uint32_t to_complete = 0;
+    std::uint32_t to_arrive = 0;
   };
   struct Connection {
     transport::QueuePair* sender = nullptr;
@@ -141,6 +154,15 @@ class Player {
   void post(Time now, std::uint32_t flow);
   void post_requests(Time now, std::uint32_t flow);
   void post_stream(Time now, std::uint32_t flow);
+  void send_requests(Time now, std::uint32_t flow, transport::QueuePair& sender,
+                     verbs::AddressHandle* handle, QpNumber remote);
+
+  // SRD: player_srd.cc.
+  transport::QueuePair& srd_of(Time now, std::uint32_t number);
+  verbs::AddressHandle* handle_to(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level);
+  void post_by_srd(Time now, std::uint32_t flow);
+  void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
+
   void give_memory(std::uint32_t flow);
   void give_memory(std::uint32_t host, std::uint64_t bytes, Buffer& buffer);
   void close_receiver(std::uint32_t flow);
@@ -153,7 +175,8 @@ class Player {
   PlayerSettings settings_;
   Stage stage_;
   std::vector<Host> hosts_;
-  std::vector<std::uint32_t> flows_at_;      // by host, for the size of its completion queue
+  std::vector<std::uint32_t> flows_at_;      // by host, for the size of its queues
+  std::vector<Messages> messages_;           // by flow, with SRD
   std::vector<Connection> connections_;      // by flow
   std::vector<std::int32_t> first_waiting_;  // by flow: a list of those that wait for it
   std::vector<std::int32_t> next_waiting_;

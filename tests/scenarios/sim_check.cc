@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/scenarios/broken.h"
+#include "tests/scenarios/srd_world.h"
 #include "tests/scenarios/world.h"
 
 namespace tulle::scenarios {
@@ -18,15 +19,17 @@ struct Arguments {
   bool verbose = false;
   bool trace = false;
   bool selective = false;
+  bool srd = false;
 };
 
 constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat] [--verbose] [--trace]\n"
+    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd] [--verbose] [--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
     "virtual time under\n"
     "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
     "prints every packet, "
-    "--selective-repeat has reliable connections recover so instead of by go-back-N.\n";
+    "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays the "
+    "scalable reliable datagram's.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {
@@ -38,6 +41,10 @@ bool read_arguments(int count, char** values, Arguments& out) {
     }
     if (name == "--selective-repeat") {
       out.selective = true;
+      continue;
+    }
+    if (name == "--srd") {
+      out.srd = true;
       continue;
     }
     if (i + 1 == count) return false;
@@ -85,6 +92,30 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   }
 }
 
+bool play_srd(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
+  SrdWorld world(seed);
+  if (arguments.verbose) world.describe();
+  if (arguments.trace) world.trace();
+  try {
+    const SrdWorld::Outcome outcome = world.run();
+    total.events += outcome.events;
+    total.completions += outcome.completions;
+    total.retransmitted += outcome.retransmitted;
+    if (arguments.verbose) {
+      std::printf("  digest %016" PRIx64 ", %" PRIu64 " events, %" PRIu64 " completions, %" PRIu64
+                  " failures, %" PRIu64 " packets sent again\n",
+                  outcome.digest, outcome.events, outcome.completions, outcome.failures,
+                  outcome.retransmitted);
+    }
+    return true;
+  } catch (const Broken& broken) {
+    std::printf("seed %" PRIu64 ": %s\n", seed, broken.what());
+    world.describe();
+    std::printf("  again with: ./dev sim-check --srd --seed %" PRIu64 " --verbose\n", seed);
+    return false;
+  }
+}
+
 }  // namespace
 }  // namespace tulle::scenarios
 
@@ -98,7 +129,10 @@ int main(int count, char** values) {
   std::uint64_t failed = 0;
   Outcome total;
   for (std::uint64_t i = 0; i < arguments.seeds; ++i) {
-    failed += play(arguments.first + i, arguments, total) ? 0 : 1;
+    const std::uint64_t seed = arguments.first + i;
+    const bool passed = arguments.srd ? play_srd(seed, arguments, total)
+                                      : play(seed, arguments, total);
+    failed += passed ? 0 : 1;
     std::fflush(stdout);
   }
   std::printf("%" PRIu64 " events, %" PRIu64 " completions, %" PRIu64 " packets sent again\n",

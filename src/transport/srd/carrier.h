@@ -1,0 +1,54 @@
+#pragma once
+
+// What SRD has to send at one service level: answers, and the packets of the peers in turn. The
+// adapter schedules it like a queue pair.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/packet_io.h"
+#include "transport/srd/growing_ring.h"
+#include "transport/srd/inbound.h"
+#include "transport/srd/outbound.h"
+
+namespace tulle::transport::srd {
+
+class Device;
+
+class Carrier {
+ public:
+  explicit Carrier(Device& device) : device_(device) {}
+
+  bool has_answers() const { return !answers_.empty(); }
+  bool has_work() const { return has_answers() || first_ != nullptr; }
+  bool pull(Time now, OutgoingPacket& out);
+  Time next_deadline() const { return timers_.empty() ? Time::never() : timers_.front().at; }
+  void handle_deadline(Time now);
+
+  void answer(const Answer& answer) { answers_.push(answer); }
+  // It may have something to send again, or another deadline.
+  void attend(Outbound& outbound);
+
+ private:
+  struct Timer {
+    Time at;
+    std::uint32_t order = 0;  // so that two at one time have one
+    Outbound* outbound = nullptr;
+  };
+  static bool is_later(const Timer& a, const Timer& b) {
+    return a.at != b.at ? a.at > b.at : a.order > b.order;
+  }
+  void activate(Outbound& outbound);
+  void leave_first();
+  void watch(Outbound& outbound);
+
+  Device& device_;
+  GrowingRing<Answer> answers_;
+  Outbound* first_ = nullptr;  // that may have something to send, in turn
+  Outbound* last_ = nullptr;
+  std::vector<Timer> timers_;  // a heap, of entries that never move, as device::TimerQueue's
+  std::uint32_t timer_order_ = 0;
+};
+
+}  // namespace tulle::transport::srd

@@ -1,0 +1,101 @@
+#pragma once
+
+// The scalable reliable datagram of one adapter, as Amazon's cards have it below the queue pairs: a
+// context for each adapter that it talks to, shared by all queue pairs at either end.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/id_map.h"
+#include "base/time.h"
+#include "transport/packet_io.h"
+#include "transport/srd/carrier.h"
+#include "transport/srd/inbound.h"
+#include "transport/srd/message.h"
+#include "transport/srd/outbound.h"
+#include "transport/srd/settings.h"
+#include "wire/ip_udp.h"
+
+namespace tulle::transport {
+struct Counters;
+struct Environment;
+}  // namespace tulle::transport
+
+namespace tulle::transport::srd {
+
+// Messages that are half there, as message.h has those that are sent.
+class PartialPool {
+ public:
+  Partial& operator[](std::uint32_t ref) { return *partials_[ref]; }
+  std::uint32_t take();
+  void give(std::uint32_t ref);
+
+ private:
+  std::vector<std::unique_ptr<Partial>> partials_;
+  std::uint32_t free_ = no_partial;
+};
+
+class Device {
+ public:
+  static constexpr std::uint32_t levels = 8;
+
+  Device(Environment& environment, const Settings& settings);
+
+  const Settings& settings() const { return settings_; }
+  Counters& counters();
+
+  // For queue pairs.
+  //
+  // A work request begins.
+  void post(QueuePair& qp, SendWqe& wqe);
+  // A packet of SRD's; `qp` null: there is none of its number.
+  void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
+                     const wire::IpUdp& ip);
+  void forget(QueuePair& qp);
+
+  // For the adapter.
+  //
+  // The service levels at which something has happened since it last asked: bits.
+  std::uint32_t take_attention();
+  bool wants_attention() const { return attention_ != 0; }
+  Carrier& carrier(std::uint32_t level);
+
+  // For peers and carriers.
+  Inbound& inbound(std::uint32_t index) { return *inbounds_[index]; }
+  void answer(std::uint8_t service_level, const Answer& answer);
+  void finish(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
+  // A name for the packets of a peer's context, by which their answers find it; 0 before: none.
+  std::uint32_t name(Time now, Outbound& outbound);
+  void forget_name(std::uint32_t generation) { outbounds_by_generation_.erase(generation); }
+  std::uint8_t gid_index(const Gid& gid) const;
+  std::uint32_t answer_label(const PeerKey& key, std::uint8_t path) const;
+  Qkey qkey_of(const QueuePair& qp, const SendWqe& wqe) const;
+  MessagePool messages;
+  PartialPool partials;
+
+  // For who looks on: what is known of the way to a peer; null: nothing was sent to it.
+  const Outbound* find_outbound(const Gid& gid, QpNumber qp, std::uint8_t service_level) const;
+
+ private:
+  PeerKey key_of(const Gid& gid, QpNumber qp, std::uint8_t service_level) const;
+  Outbound& outbound_to(const PeerKey& key, const verbs::AddressVector& to);
+  Inbound& inbound_from(const PeerKey& key);
+  Outbound* find_answered(const Gid& from, const Context& context) const;
+  void attend(Outbound& outbound);
+
+  Environment& environment_;
+  Settings settings_;
+  std::uint32_t attention_ = 0;
+  std::uint32_t last_generation_ = 0;
+  std::array<std::unique_ptr<Carrier>, levels> carriers_;
+  std::vector<std::unique_ptr<Outbound>> outbounds_;
+  std::vector<std::unique_ptr<Inbound>> inbounds_;
+  IdMap<Outbound> outbounds_by_hash_;
+  IdMap<Inbound> inbounds_by_hash_;
+  IdMap<Outbound> outbounds_by_generation_;
+};
+
+}  // namespace tulle::transport::srd

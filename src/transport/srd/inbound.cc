@@ -1,0 +1,373 @@
+#include "transport/srd/inbound.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/queue_pair.h"
+#include "transport/srd/device.h"
+
+namespace tulle::transport::srd {
+
+using verbs::QpState;
+using wire::Kind;
+
+namespace {
+
+// Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
+constexpr std::uint8_t ecn_mask = 3;
+
+// A sender has no more half sent than it has packets under way.
+constexpr std::uint32_t partials_max = window_packets;
+
+bool receives(QpState state) {
+  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd;
+}
+
+}  // namespace
+
+void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
+                            const wire::IpUdp& ip) {
+  const Context context = Context::of(packet.srd_context);
+  // What is left in the network of a sender that has begun anew.
+  const bool is_stale = generation_ != 0 && context.generation != generation_ &&
+                        !context.is_later_than(generation_) &&
+                        now < heard_at_ + device_.settings().give_up;
+  if (is_stale || context.generation == 0) {
+    ++device_.counters().dropped_packets;
+    return;
+  }
+  if (context.generation != generation_) begin(now, context.generation, ip);
+  heard_at_ = now;
+  const Sequence sequence = unwrapped(packet.psn, next_);
+  if (sequence == no_sequence || sequence >= next_ + window_packets) {
+    ++device_.counters().dropped_packets;
+    return;
+  }
+  Verdict verdict = Verdict::accepted;
+  if (has(sequence)) {
+    ++device_.counters().duplicate_requests;
+  } else {
+    verdict = accept(qp, packet, payload);
+    if (verdict == Verdict::accepted) mark(sequence);
+  }
+  if (verdict == Verdict::ignored) {
+    ++device_.counters().dropped_packets;
+    return;
+  }
+  if (verdict == Verdict::not_ready) {
+    ++device_.counters().rnr_naks_sent;
+  } else if (verdict != Verdict::accepted) {
+    ++device_.counters().remote_errors_sent;
+  }
+  device_.answer(key.service_level, {index_, sequence, now, packet.source_qp, packet.pkey,
+                                     packet.srd_path, syndrome_of(verdict)});
+}
+
+void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
+  drop_partials();
+  generation_ = generation;
+  next_ = 0;
+  came_ = {};
+  to_ = {};
+  to_.destination = key.gid;
+  to_.service_level = key.service_level;
+  to_.traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~ecn_mask);
+  to_.source_gid_index = device_.gid_index(ip.destination);
+}
+
+wire::Syndrome Inbound::syndrome_of(Verdict verdict) {
+  const auto nak = [](wire::NakCode code) {
+    return wire::Syndrome{wire::AckKind::nak, static_cast<std::uint8_t>(code)};
+  };
+  switch (verdict) {
+    case Verdict::not_ready:
+      return {wire::AckKind::rnr_nak, 0};
+    case Verdict::bad_destination:
+      return nak(wire::NakCode::invalid_rd_request);
+    case Verdict::bad_request:
+      return nak(wire::NakCode::invalid_request);
+    case Verdict::bad_access:
+      return nak(wire::NakCode::remote_access_error);
+    case Verdict::failed:
+      return nak(wire::NakCode::remote_operational_error);
+    default:
+      return {wire::AckKind::ack, 0};
+  }
+}
+
+// --- what a packet brings ---
+
+// In the order in which they are looked at. EFA's device tells the sender of a queue pair that is not
+// there or in error, of a receive buffer that is too short, of a key that does not hold, and that no
+// receive request was posted (efa_io_comp_status in rdma-core's providers/efa/efa_io_defs.h).
+Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payload payload) {
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  if (info.kind == Kind::skip) {
+    if (packet.srd_message != 0) drop(packet.srd_message);
+    return Verdict::accepted;
+  }
+  if (qp == nullptr || qp->type() != verbs::QpType::srd) return Verdict::bad_destination;
+  // On its way up the ladder, or not on it yet: the sender was early.
+  if (qp->state() == QpState::init) return Verdict::ignored;
+  if (!receives(qp->state())) return Verdict::bad_destination;
+  if (payload.bytes > qp->mtu_bytes()) return Verdict::bad_request;
+  if (info.srd_qkey && packet.qkey != qp->attributes().qkey) return Verdict::bad_destination;
+  qp->communication_established();
+  switch (info.kind) {
+    case Kind::send:
+      return info.srd_segment ? accept_segment(*qp, packet, payload)
+                              : accept_send(*qp, packet, payload);
+    case Kind::write:
+      return info.immediate ? accept_immediate(*qp, packet) : accept_write(*qp, packet, payload);
+    default:
+      return Verdict::bad_request;
+  }
+}
+
+// A receive request that is too short stays where it is: a stranger must not be able to use them up.
+Inbound::Verdict Inbound::check_receive(QueuePair& qp, std::uint64_t bytes) {
+  if (!qp.srd().has_receive(qp)) return Verdict::not_ready;
+  return qp.srd().next_receive_length(qp) < bytes ? Verdict::bad_request : Verdict::accepted;
+}
+
+Inbound::Verdict Inbound::accept_send(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  const Verdict verdict = check_receive(qp, payload.bytes);
+  if (verdict != Verdict::accepted) return verdict;
+  verbs::Receive receive;
+  const bool taken = qp.srd().take_receive(qp, receive);
+  TULLE_CHECK(taken);
+  const bool placed = qp.scatter(receive.sges.data(), receive.sge_count, 0, payload);
+  verbs::Completion completion;
+  completion.wr_id = receive.wr_id;
+  completion.opcode = verbs::CompletionOpcode::receive;
+  completion.status = placed ? verbs::CompletionStatus::success
+                             : verbs::CompletionStatus::local_protection_error;
+  completion.byte_length = payload.bytes;
+  completion.has_immediate = wire::info(packet.opcode).immediate;
+  completion.immediate = packet.immediate;
+  completion.solicited = packet.solicited_event;
+  completion.source_qp = packet.source_qp;
+  qp.complete_receive(completion);
+  if (placed) return Verdict::accepted;
+  qp.enter_error();
+  return Verdict::failed;
+}
+
+Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& packet,
+                                         Payload payload) {
+  const bool fits = payload.bytes > 0 && packet.srd_message != 0 &&
+                    packet.dma_length <= dma_length_max &&
+                    std::uint64_t{packet.srd_offset} + payload.bytes <= packet.dma_length;
+  if (!fits) return Verdict::bad_request;
+  Partial* partial = find(packet.srd_message);
+  if (partial == nullptr && partials_ == partials_max) return Verdict::ignored;
+  if (partial == nullptr) {
+    const Verdict verdict = check_receive(qp, packet.dma_length);
+    if (verdict != Verdict::accepted) return verdict;
+    partial = &begin_partial(qp, packet);
+    partial->holds_receive = qp.srd().take_receive(qp, partial->receive);
+    TULLE_CHECK(partial->holds_receive);
+  }
+  if (partial->qp != &qp || partial->is_write || partial->length != packet.dma_length) {
+    return Verdict::bad_request;
+  }
+  if (!qp.scatter(partial->receive.sges.data(), partial->receive.sge_count, packet.srd_offset,
+                  payload)) {
+    verbs::Completion completion;
+    completion.wr_id = partial->receive.wr_id;
+    completion.opcode = verbs::CompletionOpcode::receive;
+    completion.status = verbs::CompletionStatus::local_protection_error;
+    partial->holds_receive = false;
+    drop(packet.srd_message);
+    qp.complete_receive(completion);
+    qp.enter_error();
+    return Verdict::failed;
+  }
+  partial->arrived_bytes += payload.bytes;
+  partial->solicited |= packet.solicited_event;
+  if (wire::info(packet.opcode).immediate) {
+    partial->has_immediate = true;
+    partial->immediate = packet.immediate;
+  }
+  complete_if_there(*partial);
+  return Verdict::accepted;
+}
+
+// What may be written, regions say alone: an SRD queue pair has no access flags to set (Linux,
+// efa_verbs.c, srd_qp_state_table).
+Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet,
+                                       Payload payload) {
+  if (packet.dma_length > dma_length_max || payload.bytes > packet.dma_length) {
+    return Verdict::bad_request;
+  }
+  if (payload.bytes > 0) {  // IBTA 9.7.4.1.5: without bytes the key is not looked at
+    const auto access =
+        qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address,
+                                   payload.bytes, verbs::Access::remote_write);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return Verdict::bad_access;
+    if (access.memory != nullptr && payload.data != nullptr) {
+      std::memcpy(access.memory, payload.data, payload.bytes);
+    }
+  }
+  if (packet.srd_message == 0) return Verdict::accepted;
+  Partial* partial = find(packet.srd_message);
+  if (partial == nullptr && partials_ == partials_max) return Verdict::ignored;
+  if (partial == nullptr) partial = &begin_partial(qp, packet);
+  if (partial->qp != &qp || !partial->is_write || partial->length != packet.dma_length) {
+    return Verdict::bad_request;
+  }
+  partial->arrived_bytes += payload.bytes;
+  complete_if_there(*partial);
+  return Verdict::accepted;
+}
+
+Inbound::Verdict Inbound::accept_immediate(QueuePair& qp, const wire::Packet& packet) {
+  if (packet.srd_message == 0) return Verdict::bad_request;
+  if (!qp.srd().has_receive(qp)) return Verdict::not_ready;
+  Partial* partial = find(packet.srd_message);
+  if (partial == nullptr && partials_ == partials_max) return Verdict::ignored;
+  if (partial == nullptr) partial = &begin_partial(qp, packet);
+  if (partial->qp != &qp || !partial->is_write || partial->length != packet.dma_length ||
+      partial->holds_receive) {
+    return Verdict::bad_request;
+  }
+  partial->holds_receive = qp.srd().take_receive(qp, partial->receive);
+  partial->has_immediate = true;
+  partial->immediate = packet.immediate;
+  partial->solicited = packet.solicited_event;
+  complete_if_there(*partial);
+  return Verdict::accepted;
+}
+
+// --- messages of several packets ---
+
+Partial* Inbound::find(std::uint32_t number) {
+  for (std::uint32_t i = first_partial_; i != no_partial; i = device_.partials[i].next) {
+    if (device_.partials[i].number == number) return &device_.partials[i];
+  }
+  return nullptr;
+}
+
+Partial& Inbound::begin_partial(QueuePair& qp, const wire::Packet& packet) {
+  const std::uint32_t ref = device_.partials.take();
+  ++partials_;
+  Partial& partial = device_.partials[ref];
+  partial.qp = &qp;
+  partial.number = packet.srd_message;
+  partial.length = packet.dma_length;
+  partial.is_write = wire::info(packet.opcode).kind == Kind::write;
+  partial.source = packet.source_qp;
+  partial.next = first_partial_;
+  first_partial_ = ref;
+  return partial;
+}
+
+void Inbound::complete_if_there(Partial& partial) {
+  if (partial.arrived_bytes < partial.length || !partial.holds_receive) return;
+  QueuePair& qp = *partial.qp;
+  verbs::Completion completion;
+  completion.wr_id = partial.receive.wr_id;
+  completion.opcode = partial.is_write ? verbs::CompletionOpcode::receive_write_with_immediate
+                                       : verbs::CompletionOpcode::receive;
+  completion.byte_length = partial.length;
+  completion.has_immediate = partial.has_immediate;
+  completion.immediate = partial.immediate;
+  completion.solicited = partial.solicited;
+  completion.source_qp = partial.source;
+  partial.holds_receive = false;
+  drop(partial.number);
+  qp.complete_receive(completion);
+}
+
+// A receive request that it held is kept for the next message.
+void Inbound::drop(std::uint32_t number) {
+  for (std::uint32_t* at = &first_partial_; *at != no_partial; at = &device_.partials[*at].next) {
+    const std::uint32_t ref = *at;
+    Partial& partial = device_.partials[ref];
+    if (partial.number != number) continue;
+    if (partial.holds_receive) partial.qp->srd().keep(partial.receive);
+    remove(at);
+    return;
+  }
+}
+
+void Inbound::remove(std::uint32_t* at) {
+  const std::uint32_t ref = *at;
+  *at = device_.partials[ref].next;
+  device_.partials.give(ref);
+  --partials_;
+}
+
+void Inbound::drop_partials() {
+  while (first_partial_ != no_partial) drop(device_.partials[first_partial_].number);
+}
+
+// Receive requests that they held are the queue pair's again, to be flushed.
+void Inbound::forget(const QueuePair& qp) {
+  for (std::uint32_t* at = &first_partial_; *at != no_partial;) {
+    Partial& partial = device_.partials[*at];
+    if (partial.qp != &qp) {
+      at = &partial.next;
+      continue;
+    }
+    if (partial.holds_receive) partial.qp->srd().keep(partial.receive);
+    remove(at);
+  }
+}
+
+// --- which have come ---
+
+bool Inbound::has(Sequence sequence) const {
+  if (sequence < next_) return true;
+  return (came_[sequence / 64 % came_.size()] >> sequence % 64 & 1) != 0;
+}
+
+void Inbound::mark(Sequence sequence) {
+  came_[sequence / 64 % came_.size()] |= std::uint64_t{1} << sequence % 64;
+  for (;;) {
+    std::uint64_t& word = came_[next_ / 64 % came_.size()];
+    const std::uint64_t bit = std::uint64_t{1} << next_ % 64;
+    if ((word & bit) == 0) return;
+    word &= ~bit;
+    ++next_;
+  }
+}
+
+// Bit 63 is `until`, bit 62 the one before.
+std::uint64_t Inbound::last_64(Sequence until) const {
+  if (until < next_) return ~std::uint64_t{0};
+  const auto shift = static_cast<unsigned>(until % 64);
+  const std::size_t word = until / 64;
+  std::uint64_t bits = came_[word % came_.size()] << (63 - shift);
+  if (shift < 63 && word > 0) bits |= came_[(word - 1) % came_.size()] >> (shift + 1);
+  // Those before the first that is missing.
+  const Sequence from = until >= 63 ? until - 63 : 0;
+  if (next_ > from) {
+    const auto low = static_cast<unsigned>(next_ - from) + (until < 63 ? 63 - static_cast<unsigned>(until) : 0);
+    bits |= (std::uint64_t{1} << low) - 1;
+  }
+  return bits;
+}
+
+// --- answers ---
+
+void Inbound::fill(Time now, const Answer& answer, OutgoingPacket& out) {
+  out.packet = {};
+  out.clear_payload();
+  out.packet.opcode = wire::opcode(wire::TransportClass::srd, wire::Operation::acknowledge);
+  out.packet.destination_qp = answer.source;
+  out.packet.pkey = answer.pkey;
+  out.packet.psn = psn_of(next_);
+  out.packet.early_psn = psn_of(answer.sequence);
+  out.packet.srd_context = Context{generation_, key.service_level}.word();
+  out.packet.srd_path = answer.path;
+  out.packet.syndrome = answer.syndrome;
+  constexpr std::int64_t held_max = 0xFF'FFFF;
+  out.packet.srd_held_ns = static_cast<std::uint32_t>(
+      std::min((now - answer.came_at).to_nanoseconds(), held_max));
+  out.packet.srd_received = last_64(answer.sequence);
+  to_.flow_label = device_.answer_label(key, answer.path);
+  out.path = &to_;
+}
+
+}  // namespace tulle::transport::srd

@@ -1,0 +1,109 @@
+#pragma once
+
+// What one adapter receives from another: which of its numbered packets have come, and the messages
+// of which some packets have.
+
+#include <array>
+#include <cstdint>
+
+#include "base/time.h"
+#include "transport/packet_io.h"
+#include "transport/srd/flight.h"
+#include "transport/srd/peer_key.h"
+#include "verbs/receive_queue.h"
+#include "verbs/types.h"
+#include "wire/ip_udp.h"
+#include "wire/packet.h"
+
+namespace tulle::transport {
+class QueuePair;
+}
+
+namespace tulle::transport::srd {
+
+class Device;
+
+// A message of several packets that is not there as a whole.
+struct Partial {
+  QueuePair* qp = nullptr;
+  std::uint32_t number = 0;
+  std::uint32_t next = ~0u;
+  std::uint32_t length = 0;
+  std::uint64_t arrived_bytes = 0;
+  std::uint32_t immediate = 0;
+  bool is_write = false;
+  bool has_immediate = false;
+  bool solicited = false;
+  bool holds_receive = false;
+  QpNumber source;
+  verbs::Receive receive;
+};
+inline constexpr std::uint32_t no_partial = ~0u;
+
+// An answer that is to go out.
+struct Answer {
+  std::uint32_t inbound = 0;
+  Sequence sequence = 0;
+  Time came_at = Time::zero();
+  QpNumber source;  // of the packet; to which the answer goes
+  Pkey pkey;
+  std::uint8_t path = 0;
+  wire::Syndrome syndrome;
+};
+
+class Inbound {
+ public:
+  Inbound(Device& device, std::uint32_t index, const PeerKey& key)
+      : key(key), device_(device), index_(index) {}
+
+  const PeerKey key;
+  Inbound* next_same_hash = nullptr;
+
+  void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
+                     const wire::IpUdp& ip);
+  void fill(Time now, const Answer& answer, OutgoingPacket& out);
+  // Drops what is half there for a queue pair that goes, or has failed.
+  void forget(const QueuePair& qp);
+
+ private:
+  // What becomes of a packet that is new.
+  enum class Verdict : std::uint8_t {
+    accepted,
+    ignored,  // not answered: the sender tries again
+    not_ready,
+    bad_destination,
+    bad_request,
+    bad_access,
+    failed,  // by the receiver's own fault
+  };
+  static wire::Syndrome syndrome_of(Verdict verdict);
+
+  void begin(Time now, std::uint32_t generation, const wire::IpUdp& ip);
+  Verdict accept(QueuePair* qp, const wire::Packet& packet, Payload payload);
+  Verdict accept_send(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  Verdict accept_segment(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  Verdict accept_write(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  Verdict accept_immediate(QueuePair& qp, const wire::Packet& packet);
+  static Verdict check_receive(QueuePair& qp, std::uint64_t bytes);
+  Partial* find(std::uint32_t number);
+  Partial& begin_partial(QueuePair& qp, const wire::Packet& packet);
+  void complete_if_there(Partial& partial);
+  void drop(std::uint32_t number);
+  void drop_partials();
+  void remove(std::uint32_t* at);
+  bool has(Sequence sequence) const;
+  std::uint64_t last_64(Sequence until) const;
+  void mark(Sequence sequence);
+
+  Device& device_;
+  std::uint32_t index_;
+  std::uint32_t generation_ = 0;  // of the sender's numbers; 0: none has come
+  Sequence next_ = 0;             // the first that is missing
+  Time heard_at_ = Time::zero();
+  std::uint32_t first_partial_ = no_partial;
+  std::uint32_t partials_ = 0;
+  verbs::AddressVector to_;  // of answers
+  std::array<std::uint64_t, window_packets / 64> came_{};  // of those from next_ on
+};
+
+}  // namespace tulle::transport::srd

@@ -1,0 +1,179 @@
+#pragma once
+
+// Random scenarios of the scalable reliable datagram, each from a seed: queue pairs of several nodes
+// that send and write to each other under loss, duplication, reordering and damage, some with requests
+// that must fail, one of them perhaps ended, a node perhaps cut off. Held to what SRD promises, by a
+// checker that knows what was posted, what completed and what memory holds, and no more:
+//
+// - a request that succeeded has arrived, as it was sent, once;
+// - one that failed has arrived once or not at all, and had a reason to fail;
+// - what is signaled, and what fails, completes once; in any order;
+// - a receive request takes one message as a whole, and completes once;
+// - nothing else is written to.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/random.h"
+#include "sim/cluster.h"
+#include "verbs/types.h"
+
+namespace tulle::scenarios {
+
+// Wrong on purpose, between the adapters and the checker, to show that the checker sees it.
+enum class SrdSabotage : std::uint8_t {
+  none,
+  completion_twice,
+  completion_lost,
+  status_changed,
+  arrival_twice,
+  arrival_lost,
+  received_byte_changed,
+  written_byte_changed,
+  stray_byte_written,
+};
+inline constexpr std::size_t srd_sabotages = 9;
+std::string_view name_of(SrdSabotage sabotage);
+
+class SrdWorld {
+ public:
+  explicit SrdWorld(std::uint64_t seed, SrdSabotage sabotage = SrdSabotage::none);
+  ~SrdWorld();
+
+  struct Outcome {
+    std::uint64_t digest = 0;
+    std::uint64_t events = 0;
+    std::uint64_t completions = 0;
+    std::uint64_t failures = 0;
+    std::uint64_t retransmitted = 0;
+  };
+  // Throws Broken.
+  Outcome run();
+  bool sabotaged() const { return sabotaged_; }
+  void describe() const;
+  void trace();
+
+ private:
+  enum class Work : std::uint8_t { send, send_with_immediate, write, write_with_immediate };
+  // Why a request must fail.
+  enum class Mishap : std::uint8_t {
+    none,
+    unknown_remote_key,
+    out_of_bounds,
+    unknown_local_key,
+    wrong_qkey,
+    no_such_queue_pair,
+    too_long,
+    receive_too_short,
+  };
+  struct Op {
+    std::uint32_t from = 0, to = 0;  // ends
+    Work work{};
+    Mishap mishap{};
+    std::uint32_t bytes = 0;
+    bool signaled = true;
+    std::uint32_t local = 0;   // where in the sender's memory
+    std::uint32_t remote = 0;  // where in the receiver's, if it writes
+    Time pause;
+    bool posted = false;
+    bool forgotten = false;  // its queue pair is gone, and what it completed
+    std::uint32_t arrivals = 0;
+    std::optional<verbs::CompletionStatus> status;
+    std::vector<std::byte> payload;
+  };
+  struct Memory {
+    std::vector<std::byte> bytes;
+    std::vector<std::byte> expected;
+    std::vector<bool> open;  // may be anything
+    verbs::MemoryRegion* region = nullptr;
+    std::uint64_t iova = 0;
+  };
+  struct Buffer {
+    std::uint32_t offset = 0;
+    bool posted = false;
+    bool may_flush = false;  // a shared one that a message of the queue pair may have taken
+  };
+  struct End {
+    std::uint32_t node = 0;
+    transport::QueuePair* qp = nullptr;
+    QpNumber number;
+    Memory memory;
+    std::vector<Buffer> buffers;
+    std::uint32_t buffer_bytes = 0;
+    std::vector<std::uint32_t> ops;  // in the order in which they are posted
+    std::size_t next_op = 0;
+    std::uint32_t outstanding = 0;  // signaled, so that their end is known
+    std::uint32_t depth = 0;
+    std::uint8_t rnr_retry = 7;
+    Time ends_at = Time::never();
+    bool destroyed = false;  // at its end, else moved to error
+    bool ended = false;
+    bool paused = false;
+    bool shared = false;  // its receive requests are of its node's shared queue
+  };
+  struct Node {
+    verbs::ProtectionDomain* pd = nullptr;
+    verbs::CompletionQueue* cq = nullptr;
+    std::map<std::uint32_t, verbs::AddressHandle*> handles;  // by node
+  };
+  enum class Alarm : std::uint8_t {
+    resume,
+    receive,
+    end,
+    cut_off,
+    look,  // what was just posted may have completed at once
+  };
+
+  std::uint32_t below(std::uint64_t bound) { return static_cast<std::uint32_t>(random_.below(bound)); }
+  bool one_in(std::uint64_t n) { return random_.below(n) == 0; }
+  void draw_network();
+  void draw_ends();
+  void draw_ops();
+  void draw_mishap(Op& op);
+  void place();
+  void build_node(std::uint32_t number);
+  void build_end(std::uint32_t number);
+  void bring_up(End& end);
+  void pump(std::uint32_t end);
+  void post(std::uint32_t op);
+  void post_receive(std::uint32_t end, std::uint32_t buffer);
+  void handle_alarm(std::uint64_t token);
+  void finish_end(std::uint32_t end);
+  void poll(std::uint32_t node);
+  void completed(const verbs::Completion& completion);
+  void send_completed(const verbs::Completion& completion);
+  void receive_completed(const verbs::Completion& completion);
+  void arrived(std::uint32_t op, const verbs::Completion& completion, Buffer& buffer);
+  bool may_fail(const Op& op, verbs::CompletionStatus status) const;
+  static verbs::CompletionStatus status_of(Mishap mishap);
+  bool is_written(const Op& op) const;
+  void check_op(std::uint32_t number);
+  void check_memory(std::uint32_t end) const;
+  void check_at_rest();
+  bool sabotage(verbs::Completion& completion);
+  device::Adapter& adapter(std::uint32_t node) { return cluster_->adapter(sim::NodeNumber(node)); }
+
+  std::uint64_t seed_;
+  SrdSabotage sabotage_;
+  bool sabotaged_ = false;
+  Random random_;
+  sim::Settings network_;
+  transport::srd::Settings srd_;
+  std::uint32_t mtu_bytes_ = 0;
+  bool perfect_ = false;
+  bool stormy_ = false;
+  std::uint32_t node_count_ = 0;
+  std::optional<std::uint32_t> cut_off_;
+  Time cut_off_at_;
+  std::unique_ptr<sim::Cluster> cluster_;
+  std::vector<Node> nodes_;
+  std::vector<End> ends_;
+  std::vector<Op> ops_;
+  Outcome outcome_;
+};
+
+}  // namespace tulle::scenarios
