@@ -279,6 +279,39 @@ class Incast(Case):
                             results("incast")["roce-pfc"]["goodput_gbps"])
 
 
+class ScalableReliableDatagram(Case):
+    def test_every_path_at_once_has_no_collisions(self):
+        self.assert_all_arrived("srd")
+        srd = results("srd")
+        for name in ("go-back-n", "selective-repeat"):
+            self.assert_between(0.5, srd["collisions-" + name]["share_of_ideal"], 0.75)
+        sprayed = srd["collisions-srd"]
+        self.assert_between(0.88, sprayed["share_of_ideal"], 1)
+        self.assertLess(sprayed["fct_us"]["max"], srd["collisions-go-back-n"]["fct_us"]["max"] / 1.8)
+        self.assertEqual(0, sprayed["dropped"])
+
+    def test_what_one_link_does_to_a_message(self):
+        srd = results("srd")
+        self.assert_between(0.8, srd["bad-link-srd"]["share_of_ideal"], 1)
+        self.assertLess(srd["bad-link-srd"]["fct_us"]["max"], srd["bad-link-selective-repeat"]["fct_us"]["max"])
+        # A dead link is noticed by its switches after 65 ms, and by who has other paths at once.
+        self.assertGreater(srd["dead-link-selective-repeat"]["fct_us"]["max"], 60_000)
+        self.assertLess(srd["dead-link-srd"]["fct_us"]["max"], 300)
+
+    def test_the_tail_under_loss(self):
+        srd = results("srd")
+        self.assertGreater(srd["loss-go-back-n"]["fct_us"]["max"], 60_000)
+        self.assertLess(srd["loss-srd"]["fct_us"]["max"], 300)
+        self.assertLess(srd["loss-srd"]["fct_us"]["median"], srd["loss-go-back-n"]["fct_us"]["median"])
+
+    def test_an_incast_is_shared_with_a_short_queue(self):
+        srd = results("srd")
+        self.assert_between(75, srd["incast-srd"]["goodput_gbps"], 100)
+        self.assertEqual(0, srd["incast-srd"]["dropped"])
+        self.assertLess(srd["incast-srd"]["buffer_max_bytes"], srd["incast-dcqcn"]["buffer_max_bytes"] / 2)
+        self.assertLess(srd["incast-dcqcn"]["goodput_gbps"], 20)
+
+
 class Collectives(Case):
     def test_ring_all_reduce(self):
         self.assert_all_arrived("ring-all-reduce")
@@ -534,7 +567,8 @@ class Demo(Case):
 # What says which keys there are, or what is needed: not defaults.
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
            ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
-           ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"), ("routing", "allow_deadlock"), ("host", "recovery")}
+           ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"), ("routing", "allow_deadlock"),
+           ("host", "recovery"), ("host", "transport")}
 FAULT_DEFAULTS = {"buffer"}
 
 
@@ -561,10 +595,9 @@ def toml_of(tables):
 def keys_in_sources():
     """Keys that the reader of scenarios asks for, from its sources."""
     found = set()
-    for name in ("scenario.cc", "build.cc", "build_network.cc", "build_congestion.cc", "build_faults.cc",
-                 "build_partitions.cc", "build_recovery.cc", "build_topology.cc", "build_traffic.cc",
-                 "picture.cc"):
-        text = re.sub(r"\s+", " ", (ROOT / "src" / "scenario" / name).read_text())
+    folder = ROOT / "src" / "scenario"
+    for source in [folder / "scenario.cc", folder / "picture.cc", *sorted(folder.glob("build*.cc"))]:
+        text = re.sub(r"\s+", " ", source.read_text())
         reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
         found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))

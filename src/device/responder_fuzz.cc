@@ -73,7 +73,9 @@ class Target {
                                        access, status);
     srq_ = adapter_.create_srq(*pd_, 64, 2, nullptr, status);
     window_ = adapter_.create_window(*pd_, verbs::WindowType::type2, status);
-    for (const QpType type : {QpType::rc, QpType::rc, QpType::uc, QpType::ud}) open(type);
+    for (const QpType type : {QpType::rc, QpType::rc, QpType::uc, QpType::ud, QpType::srd}) {
+      open(type);
+    }
     verbs::AddressVector to;
     to.destination = peer;
     handle_ = adapter_.create_ah(*pd_, to, status);
@@ -124,9 +126,9 @@ class Target {
     a.timeout = a.retry_count = a.rnr_retry = a.min_rnr_timer = 3;
     auto mask = QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port;
     step(*qp, a, QpState::init,
-         mask | (type == QpType::ud ? QpAttribute::qkey : QpAttribute::access_flags));
+         mask | (verbs::is_datagram(type) ? QpAttribute::qkey : QpAttribute::access_flags));
     mask = {};
-    if (type != QpType::ud) {
+    if (!verbs::is_datagram(type)) {
       mask = QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |
              QpAttribute::destination_qp | QpAttribute::rq_psn;
     }
@@ -139,6 +141,7 @@ class Target {
       mask |= QpAttributeMask(QpAttribute::timeout) | QpAttribute::retry_count |
               QpAttribute::rnr_retry | QpAttribute::max_rd_atomic;
     }
+    if (type == QpType::srd) mask |= QpAttribute::rnr_retry;
     step(*qp, a, QpState::rts, mask);
     qps_.push_back(qp);
   }
@@ -169,10 +172,13 @@ class Target {
   void deliver(Script& script) {
     transport::QueuePair& qp = *qps_[script.byte() % qps_.size()];
     constexpr std::array classes = {wire::TransportClass::rc, wire::TransportClass::rc,
-                                    wire::TransportClass::uc, wire::TransportClass::ud};
+                                    wire::TransportClass::uc, wire::TransportClass::ud,
+                                    wire::TransportClass::srd};
     wire::Packet packet;
     const std::uint8_t operation = script.byte();
-    const auto own = classes[static_cast<std::size_t>(&qp == qps_[3] ? 3 : &qp == qps_[2] ? 2 : 0)];
+    const auto place =
+        static_cast<std::size_t>(std::find(qps_.begin(), qps_.end(), &qp) - qps_.begin());
+    const auto own = classes[place];
     packet.opcode = operation < 224
                         ? wire::opcode(own, static_cast<wire::Operation>(operation % 0x20))
                         : static_cast<wire::Opcode>(script.byte());
@@ -182,7 +188,7 @@ class Target {
     packet.destination_qp = qp.number;
     // Small steps around where the script has come to, and seldom anywhere.
     const std::uint8_t move = script.byte();
-    std::uint32_t& psn = psns_[&qp == qps_[0] ? 0 : &qp == qps_[1] ? 1 : 2];
+    std::uint32_t& psn = psns_[place];
     packet.psn = Psn(move < 160 ? psn++ : move < 250 ? psn + move - 205u : script.word());
     packet.early_psn = Psn(psn + (flags >> 3));
     if (flags >= 248) packet.opcode = wire::selective_acknowledge;
@@ -194,6 +200,7 @@ class Target {
     packet.compare = flags;
     packet.syndrome = wire::Syndrome::decoded(script.byte());
     packet.source_qp = QpNumber(9);
+    if (own == wire::TransportClass::srd) fill_srd(script, packet);
     const std::uint8_t size = script.byte();
     std::uint32_t bytes = size < 64 ? packet.dma_length % (mtu + 1) : size < 192 ? mtu : size;
     const wire::OpcodeInfo& info = wire::info(packet.opcode);
@@ -202,6 +209,19 @@ class Target {
     packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
     hand_over(packet, bytes, (flags & 4) != 0);
     check();
+  }
+
+  // Contexts and answers near those that there are.
+  void fill_srd(Script& script, wire::Packet& packet) {
+    const std::uint8_t choice = script.byte();
+    packet.srd_context = (1u + choice % 3) << 4 | (choice < 240 ? 0u : choice % 16u);
+    packet.srd_path = script.byte();
+    packet.srd_message = script.byte() % 4;
+    packet.srd_offset = choice < 128 ? script.byte() * 16u : script.byte();
+    packet.early_psn = Psn(choice < 200 ? script.byte() % 32u : script.word());
+    packet.srd_received = std::uint64_t{script.word()} << 32 | script.word();
+    packet.srd_held_ns = script.byte();
+    if (wire::info(packet.opcode).srd_ack) packet.psn = Psn(script.byte() % 32u);
   }
 
   void hand_over(const wire::Packet& packet, std::uint32_t bytes, bool as_datagram) {
@@ -248,7 +268,7 @@ class Target {
     if (which % 4 == 1) {
       (void)adapter_.post_receive(*srq_, request);
     } else {
-      (void)adapter_.post_receive(*qps_[which % 4], request);
+      (void)adapter_.post_receive(*qps_[which % qps_.size()], request);
     }
   }
 
@@ -294,7 +314,7 @@ class Target {
   verbs::SharedReceiveQueue* srq_ = nullptr;
   verbs::AddressHandle* handle_ = nullptr;
   std::vector<transport::QueuePair*> qps_;
-  std::array<std::uint32_t, 3> psns_{};
+  std::array<std::uint32_t, 5> psns_{};
   Datagram outgoing_;
   Time now_;
 };

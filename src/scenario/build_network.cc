@@ -433,7 +433,6 @@ void build_network(TableReader fabric, TableReader host, TableReader congestion,
   read_fabric(fabric, folder, setup);
   check_transport(host, setup);
   read_recovery(host, setup);
-  check_transport(host, setup);
   host.finish();
   read_congestion(congestion, setup);
 }

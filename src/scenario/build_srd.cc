@@ -8,8 +8,8 @@ namespace tulle::scenario {
 
 void read_srd(TableReader table, Setup& setup) {
   transport::srd::Settings& srd = setup.network.host.srd;
-  srd.paths = static_cast<std::uint32_t>(
-      table.integer("paths", srd.paths, 1, transport::srd::paths_max));
+  srd.paths =
+      static_cast<std::uint32_t>(table.integer("paths", srd.paths, 1, transport::srd::paths_max));
   srd.initial_packets = static_cast<std::uint32_t>(
       table.integer("initial_packets", srd.initial_packets, 1, transport::srd::window_packets));
   srd.target_delay = table.time("target_delay", srd.target_delay);

@@ -73,8 +73,7 @@ void read_transport(TableReader& host, Setup& setup) {
 void check_transport(TableReader& host, Setup& setup) {
   const bool ethernet = setup.network.link_layer == sim::LinkLayer::ethernet;
   if (setup.player.transport == verbs::QpType::srd && !ethernet) {
-    host.wrong("transport",
-               "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
+    host.wrong("transport", "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
   }
   if (!setup.network.host.plays_tcp) return;
   if (setup.network.link_layer != sim::LinkLayer::ethernet) {

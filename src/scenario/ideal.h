@@ -18,7 +18,8 @@ namespace tulle::scenario {
 class IdealTimes {
  public:
   IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
-             const fabric::Routes& routes, const sim::NetworkSettings& settings, verbs::QpType transport);
+             const fabric::Routes& routes, const sim::NetworkSettings& settings,
+             verbs::QpType transport);
 
   // From its post until the last acknowledgement is there, by the first of its routes: its frames
   // as closely as the links let them follow one another, and the last acknowledgement's way back.

@@ -65,8 +65,8 @@ struct Environment {
   // those that wait.
   bool sockets_wait = false;
   std::deque<QpNumber> waiting_sockets;
-  std::span<const Gid> gids;                 // the port's, by index
-  std::unique_ptr<srd::Device> srd;          // null: no queue pair needs it
+  std::span<const Gid> gids;         // the port's, by index
+  std::unique_ptr<srd::Device> srd;  // null: no queue pair needs it
 
   explicit Environment(std::uint64_t seed);
   ~Environment();
@@ -238,7 +238,8 @@ class QueuePair {
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;
   Time may_notify_at_;
-  std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>> engine_;
+  std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>>
+      engine_;
 };
 
 // IBTA 9.7.5.2.8: the RNR timer codes.

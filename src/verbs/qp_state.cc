@@ -19,9 +19,9 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux, the
-// table in drivers/infiniband/hw/efa/efa_verbs.c). Steps to reset and to error are allowed from everywhere,
-// with nothing else.
+// One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux,
+// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Steps to reset and to error are allowed
+// from everywhere, with nothing else.
 struct Step {
   QpState from;
   QpState to;

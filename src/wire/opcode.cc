@@ -146,16 +146,6 @@ constexpr OperationRow srd_rows[] = {
       .srdeth = true,
       .srd_qkey = true,
       .srd_segment = true}},
-    {Operation::read_request,
-     "RDMA READ Request",
-     {.kind = Kind::read_request, .reth = true, .srdeth = true}},
-    {Operation::read_response_middle,
-     "RDMA READ Response Segment",
-     {.kind = Kind::read_response,
-      .position = Position::middle,
-      .srdeth = true,
-      .srd_segment = true,
-      .payload = true}},
     {Operation::acknowledge, "Acknowledge", {.kind = Kind::acknowledge, .srd_ack = true}},
     {Operation::skip, "Skip", {.kind = Kind::skip, .srdeth = true}},
 };
@@ -261,7 +251,7 @@ static_assert(row(TransportClass::ud, Operation::send_only).header_bytes == 20);
 static_assert(row(TransportClass::xrc, Operation::fetch_add).header_bytes == 44);
 static_assert(row(TransportClass::xrc, Operation::acknowledge).header_bytes == 16);
 static_assert(table[0x80].header_bytes == 12);
-static_assert(rows_of(TransportClass::srd) == 10);
+static_assert(rows_of(TransportClass::srd) == 8);
 static_assert(row(TransportClass::srd, Operation::send_only).header_bytes == 28);
 static_assert(row(TransportClass::srd, Operation::write_middle).header_bytes == 40);
 static_assert(row(TransportClass::srd, Operation::acknowledge).header_bytes == 32);
@@ -310,8 +300,7 @@ constexpr std::array<Name, 256> build_names() {
   }
   names[static_cast<std::size_t>(infiniband_congestion_notification)].append("CN");
   for (const OperationRow& operation : srd_rows) {
-    Name& name =
-        names[static_cast<std::size_t>(opcode(TransportClass::srd, operation.operation))];
+    Name& name = names[static_cast<std::size_t>(opcode(TransportClass::srd, operation.operation))];
     name.append(name_of(TransportClass::srd));
     name.append(operation.name);
   }

@@ -106,10 +106,10 @@ struct OpcodeInfo {
   bool xrceth = false;
   bool immediate = false;
   bool invalidate = false;
-  bool feth = false;              // FLUSH extension header, 4 bytes
-  bool saeth = false;             // selective acknowledge extension header, 4 bytes
-  bool cnp_reserved = false;      // RoCE v2's notification: 16 bytes
-  bool srdeth = false;            // SRD's extension headers: wire/srd.h
+  bool feth = false;          // FLUSH extension header, 4 bytes
+  bool saeth = false;         // selective acknowledge extension header, 4 bytes
+  bool cnp_reserved = false;  // RoCE v2's notification: 16 bytes
+  bool srdeth = false;        // SRD's extension headers: wire/srd.h
   bool srd_qkey = false;
   bool srd_segment = false;
   bool srd_ack = false;

@@ -93,6 +93,15 @@ constexpr Expected expected[] = {
     {0xBD, "XRC ATOMIC WRITE", Kind::atomic_write, Position::only, "xrceth reth *", 32},
     // Not of IBTA's table: one of those left to manufacturers.
     {0xD1, "Selective Acknowledge", Kind::selective_acknowledge, Position::only, "aeth saeth", 20},
+    {0xE1, "SRD SEND Segment", Kind::send, Position::middle, "srdeth qkey segment *", 40 - 4},
+    {0xE3, "SRD SEND Segment with Immediate", Kind::send, Position::middle,
+     "srdeth qkey segment imm *", 40},
+    {0xE4, "SRD SEND Only", Kind::send, Position::only, "srdeth qkey *", 28},
+    {0xE5, "SRD SEND Only with Immediate", Kind::send, Position::only, "srdeth qkey imm *", 32},
+    {0xE7, "SRD RDMA WRITE Segment", Kind::write, Position::middle, "srdeth reth *", 40},
+    {0xE9, "SRD RDMA WRITE Immediate", Kind::write, Position::last, "srdeth qkey segment imm", 40},
+    {0xF1, "SRD Acknowledge", Kind::acknowledge, Position::only, "srdack", 32},
+    {0xF8, "SRD Skip", Kind::skip, Position::only, "srdeth", 24},
 };
 
 std::string headers_of(const OpcodeInfo& row) {
@@ -100,6 +109,10 @@ std::string headers_of(const OpcodeInfo& row) {
   const auto add = [&headers](bool present, const char* header) {
     if (present) headers += (headers.empty() ? "" : " ") + std::string(header);
   };
+  add(row.srdeth, "srdeth");
+  add(row.srd_qkey, "qkey");
+  add(row.srd_segment, "segment");
+  add(row.srd_ack, "srdack");
   add(row.deth, "deth");
   add(row.xrceth, "xrceth");
   add(row.feth, "feth");

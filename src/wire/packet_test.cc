@@ -66,7 +66,25 @@ Packet random_packet(Opcode code, Random& random) {
   }
   if (row.immediate) packet.immediate = bits32(32);
   if (row.invalidate) packet.invalidate_rkey = RemoteKey(bits32(32));
-  if (row.saeth) packet.early_psn = Psn(bits32(24));
+  if (row.saeth || row.srd_ack) packet.early_psn = Psn(bits32(24));
+  if (row.srdeth || row.srd_ack) {
+    packet.srd_context = bits32(32);
+    packet.srd_path = bits8(8);
+  }
+  if (row.srdeth) {
+    packet.source_qp = QpNumber(bits32(24));
+    packet.srd_message = bits32(32);
+  }
+  if (row.srd_qkey) packet.qkey = Qkey(bits32(32));
+  if (row.srd_segment) {
+    packet.srd_offset = bits32(32);
+    packet.dma_length = bits32(32);
+  }
+  if (row.srd_ack) {
+    packet.syndrome = Syndrome::decoded(bits8(7));
+    packet.srd_held_ns = bits32(24);
+    packet.srd_received = random.next();
+  }
   return packet;
 }
 
@@ -91,6 +109,43 @@ TEST(PacketTest, random_headers_of_every_opcode_survive_encoding_and_decoding) {
       EXPECT_EQ(read, packet);
     }
   }
+}
+
+// By hand, from docs/decisions/009: nobody else makes them.
+TEST(PacketTest, headers_of_srd_lie_where_their_description_says) {
+  Packet write;
+  write.opcode = Opcode(0xE7);
+  write.destination_qp = QpNumber(0x112233);
+  write.psn = Psn(0x445566);
+  write.srd_context = 0x01020304;
+  write.srd_path = 0x05;
+  write.source_qp = QpNumber(0x060708);
+  write.srd_message = 0x090A0B0C;
+  write.virtual_address = 0x1112131415161718;
+  write.rkey = RemoteKey(0x191A1B1C);
+  write.dma_length = 0x1D1E1F20;
+  Head head;
+  ASSERT_EQ(encode(write, head), 40u);
+  constexpr std::array<std::uint8_t, 40> expected = {
+      0xE7, 0x40, 0xFF, 0xFF, 0x00, 0x11, 0x22, 0x33, 0x00, 0x44, 0x55, 0x66, 0x01, 0x02,
+      0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x11, 0x12, 0x13, 0x14,
+      0x15, 0x16, 0x17, 0x18, 0x19, 0x1A, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F, 0x20};
+  EXPECT_EQ(std::memcmp(head.data(), expected.data(), expected.size()), 0);
+
+  Packet answer;
+  answer.opcode = Opcode(0xF1);
+  answer.psn = Psn(7);
+  answer.srd_context = 0x01020304;
+  answer.srd_path = 0x05;
+  answer.early_psn = Psn(0x060708);
+  answer.syndrome = {AckKind::nak, 2};
+  answer.srd_held_ns = 0x0A0B0C;
+  answer.srd_received = 0x1112131415161718;
+  ASSERT_EQ(encode(answer, head), 32u);
+  constexpr std::array<std::uint8_t, 20> behind = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07,
+                                                   0x08, 0x62, 0x0A, 0x0B, 0x0C, 0x11, 0x12,
+                                                   0x13, 0x14, 0x15, 0x16, 0x17, 0x18};
+  EXPECT_EQ(std::memcmp(head.data() + 12, behind.data(), behind.size()), 0);
 }
 
 TEST(PacketTest, encode_touches_nothing_behind_the_headers) {

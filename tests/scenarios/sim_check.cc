@@ -23,12 +23,14 @@ struct Arguments {
 };
 
 constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd] [--verbose] [--trace]\n"
+    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd] [--verbose] "
+    "[--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
     "virtual time under\n"
     "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
     "prints every packet, "
-    "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays the "
+    "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
+    "the "
     "scalable reliable datagram's.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
@@ -130,8 +132,8 @@ int main(int count, char** values) {
   Outcome total;
   for (std::uint64_t i = 0; i < arguments.seeds; ++i) {
     const std::uint64_t seed = arguments.first + i;
-    const bool passed = arguments.srd ? play_srd(seed, arguments, total)
-                                      : play(seed, arguments, total);
+    const bool passed =
+        arguments.srd ? play_srd(seed, arguments, total) : play(seed, arguments, total);
     failed += passed ? 0 : 1;
     std::fflush(stdout);
   }

@@ -51,9 +51,7 @@ std::string_view name_of(SrdSabotage sabotage) {
 }
 
 SrdWorld::SrdWorld(std::uint64_t seed, SrdSabotage sabotage)
-    : seed_(seed),
-      sabotage_(sabotage),
-      random_(seed * 0x9E37'79B9 + 0x5BD) {
+    : seed_(seed), sabotage_(sabotage), random_(seed * 0x9E37'79B9 + 0x5BD) {
   draw_network();
   cluster_ = std::make_unique<sim::Cluster>(network_);
   draw_ends();
@@ -207,7 +205,7 @@ void SrdWorld::build_node(std::uint32_t number) {
   }
   if (cut_off_ == number) {
     cluster_->alarm(cut_off_at_, sim::NodeNumber(number),
-                   static_cast<std::uint64_t>(Alarm::cut_off) << 56);
+                    static_cast<std::uint64_t>(Alarm::cut_off) << 56);
   }
 }
 
@@ -228,7 +226,8 @@ void SrdWorld::build_end(std::uint32_t number) {
   init.send_sges = init.receive_sges = 2;
   init.inline_bytes = 64;
   if (end.shared) {
-    init.srq = adapter(end.node).create_srq(*init.pd, init.receive_work_requests, 2, nullptr, status);
+    init.srq =
+        adapter(end.node).create_srq(*init.pd, init.receive_work_requests, 2, nullptr, status);
     must(status, "a shared receive queue");
   }
   end.qp = adapter(end.node).create_qp(init, status);
@@ -238,11 +237,12 @@ void SrdWorld::build_end(std::uint32_t number) {
   for (std::uint32_t i = 0; i < end.buffers.size(); ++i) {
     const std::uint64_t token =
         static_cast<std::uint64_t>(Alarm::receive) << 56 | std::uint64_t{i} << 24 | number;
-    cluster_->alarm(Time::microseconds(one_in(2) ? 0 : below(500)), sim::NodeNumber(end.node), token);
+    cluster_->alarm(Time::microseconds(one_in(2) ? 0 : below(500)), sim::NodeNumber(end.node),
+                    token);
   }
   if (!end.ends_at.is_never()) {
     cluster_->alarm(end.ends_at, sim::NodeNumber(end.node),
-                   static_cast<std::uint64_t>(Alarm::end) << 56 | number);
+                    static_cast<std::uint64_t>(Alarm::end) << 56 | number);
   }
 }
 
@@ -364,7 +364,7 @@ void SrdWorld::pump(std::uint32_t number) {
     if (ops_[op].pause == Time::zero()) continue;
     end.paused = true;
     cluster_->alarm(cluster_->now() + ops_[op].pause, sim::NodeNumber(end.node),
-                   static_cast<std::uint64_t>(Alarm::resume) << 56 | number);
+                    static_cast<std::uint64_t>(Alarm::resume) << 56 | number);
   }
   if (!any) return;
   cluster_->attend(sim::NodeNumber(end.node));
@@ -393,9 +393,8 @@ void SrdWorld::post(std::uint32_t number) {
   const std::uint32_t first = below(op.bytes + 1);
   LocalKey lkey = from.memory.region->lkey();
   if (op.mishap == Mishap::unknown_local_key) lkey.value ^= 1;
-  const std::array sges = {
-      verbs::Sge{from.memory.iova + op.local, first, lkey},
-      verbs::Sge{from.memory.iova + op.local + first, op.bytes - first, lkey}};
+  const std::array sges = {verbs::Sge{from.memory.iova + op.local, first, lkey},
+                           verbs::Sge{from.memory.iova + op.local + first, op.bytes - first, lkey}};
   request.sges = sges;
   const std::array<std::span<const std::byte>, 1> inlined = {std::span(op.payload)};
   if (op.bytes <= 64 && op.mishap == Mishap::none && one_in(3)) {
@@ -488,9 +487,8 @@ bool SrdWorld::sabotage(verbs::Completion& completion) {
       if (is_send) return true;
       sabotaged_ = true;
       receive_completed(completion);
-      ends_[completion.wr_id >> 32 & 0xFF'FFFF]
-          .buffers[completion.wr_id & 0xFFFF'FFFF]
-          .posted = true;
+      ends_[completion.wr_id >> 32 & 0xFF'FFFF].buffers[completion.wr_id & 0xFFFF'FFFF].posted =
+          true;
       return true;
     case SrdSabotage::arrival_lost:
       return !(sabotaged_ = !is_send);
@@ -500,8 +498,9 @@ bool SrdWorld::sabotage(verbs::Completion& completion) {
         return true;
       }
       End& end = ends_[completion.wr_id >> 32 & 0xFF'FFFF];
-      end.memory.bytes[end.buffers[completion.wr_id & 0xFFFF'FFFF].offset +
-                       completion.byte_length - 1] ^= std::byte{1};
+      end.memory
+          .bytes[end.buffers[completion.wr_id & 0xFFFF'FFFF].offset + completion.byte_length - 1] ^=
+          std::byte{1};
       return sabotaged_ = true;
     }
     case SrdSabotage::written_byte_changed: {
@@ -578,7 +577,7 @@ void SrdWorld::receive_completed(const verbs::Completion& completion) {
   const std::uint64_t token =
       static_cast<std::uint64_t>(Alarm::receive) << 56 | std::uint64_t{which} << 24 | number;
   cluster_->alarm(cluster_->now() + Time::nanoseconds(one_in(2) ? 0 : below(200'000)),
-                 sim::NodeNumber(end.node), token);
+                  sim::NodeNumber(end.node), token);
 }
 
 void SrdWorld::arrived(std::uint32_t number, const verbs::Completion& completion, Buffer& buffer) {
@@ -690,28 +689,31 @@ void SrdWorld::check_at_rest() {
 }
 
 void SrdWorld::describe() const {
-  std::printf("seed %llu: %u nodes, %zu queue pairs, %zu requests, %s, %lld Gb/s, MTU %u, %u paths, "
-              "SEND up to %u, drop %.3f, duplicate %.3f, reorder %.3f by %lld ns, corrupt %.3f\n",
-              static_cast<unsigned long long>(seed_), node_count_, ends_.size(), ops_.size(),
-              perfect_ ? "perfect" : stormy_ ? "stormy" : "rough",
-              static_cast<long long>(network_.link_bits_per_second / 1'000'000'000), mtu_bytes_,
-              srd_.paths, srd_.send_bytes_max, network_.faults.drop, network_.faults.duplicate,
-              network_.faults.reorder,
-              static_cast<long long>(network_.faults.reorder_delay.to_nanoseconds()),
-              network_.faults.corrupt);
+  std::printf(
+      "seed %llu: %u nodes, %zu queue pairs, %zu requests, %s, %lld Gb/s, MTU %u, %u paths, "
+      "SEND up to %u, drop %.3f, duplicate %.3f, reorder %.3f by %lld ns, corrupt %.3f\n",
+      static_cast<unsigned long long>(seed_), node_count_, ends_.size(), ops_.size(),
+      perfect_  ? "perfect"
+      : stormy_ ? "stormy"
+                : "rough",
+      static_cast<long long>(network_.link_bits_per_second / 1'000'000'000), mtu_bytes_, srd_.paths,
+      srd_.send_bytes_max, network_.faults.drop, network_.faults.duplicate, network_.faults.reorder,
+      static_cast<long long>(network_.faults.reorder_delay.to_nanoseconds()),
+      network_.faults.corrupt);
 }
 
 void SrdWorld::trace() {
   cluster_->set_tap([](const sim::Departure& departure) {
     const wire::Packet& packet = departure.datagram.packet;
     const std::string_view name = wire::name(packet.opcode);
-    std::printf("%12.3f us  %u > %u  qp %06x psn %06x context %x path %u message %u %-28.*s %5u "
-                "bytes, answers %06x syndrome %02x, %zu copies\n",
-                departure.at.to_seconds() * 1e6, departure.from.value, departure.to.value,
-                packet.destination_qp.value, packet.psn.value(), packet.srd_context,
-                packet.srd_path, packet.srd_message, static_cast<int>(name.size()), name.data(),
-                departure.datagram.payload_bytes, packet.early_psn.value(),
-                packet.syndrome.encoded(), departure.copies.count);
+    std::printf(
+        "%12.3f us  %u > %u  qp %06x psn %06x context %x path %u message %u %-28.*s %5u "
+        "bytes, answers %06x syndrome %02x, %zu copies\n",
+        departure.at.to_seconds() * 1e6, departure.from.value, departure.to.value,
+        packet.destination_qp.value, packet.psn.value(), packet.srd_context, packet.srd_path,
+        packet.srd_message, static_cast<int>(name.size()), name.data(),
+        departure.datagram.payload_bytes, packet.early_psn.value(), packet.syndrome.encoded(),
+        departure.copies.count);
   });
 }
 

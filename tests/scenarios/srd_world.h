@@ -128,7 +128,9 @@ class SrdWorld {
     look,  // what was just posted may have completed at once
   };
 
-  std::uint32_t below(std::uint64_t bound) { return static_cast<std::uint32_t>(random_.below(bound)); }
+  std::uint32_t below(std::uint64_t bound) {
+    return static_cast<std::uint32_t>(random_.below(bound));
+  }
   bool one_in(std::uint64_t n) { return random_.below(n) == 0; }
   void draw_network();
   void draw_ends();

@@ -39,13 +39,14 @@ TEST_P(SrdCheckerFinds, Sabotage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, SrdCheckerFinds,
-    testing::Values(SrdSabotage::completion_twice, SrdSabotage::completion_lost,
-                    SrdSabotage::status_changed, SrdSabotage::arrival_twice,
-                    SrdSabotage::arrival_lost, SrdSabotage::received_byte_changed,
-                    SrdSabotage::written_byte_changed, SrdSabotage::stray_byte_written),
-    [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Each, SrdCheckerFinds,
+                         testing::Values(SrdSabotage::completion_twice,
+                                         SrdSabotage::completion_lost, SrdSabotage::status_changed,
+                                         SrdSabotage::arrival_twice, SrdSabotage::arrival_lost,
+                                         SrdSabotage::received_byte_changed,
+                                         SrdSabotage::written_byte_changed,
+                                         SrdSabotage::stray_byte_written),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace
 }  // namespace tulle::scenarios

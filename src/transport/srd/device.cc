@@ -170,8 +170,7 @@ void Device::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, 
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const Context context = Context::of(packet.srd_context);
   if (info.srdeth) {
-    Inbound& inbound =
-        inbound_from(key_of(ip.source, packet.source_qp, context.service_level));
+    Inbound& inbound = inbound_from(key_of(ip.source, packet.source_qp, context.service_level));
     return inbound.handle_packet(now, qp, packet, payload, ip);
   }
   Outbound* outbound = info.srd_ack ? find_answered(ip.source, context) : nullptr;

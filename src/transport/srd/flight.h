@@ -20,8 +20,7 @@ inline constexpr Sequence no_sequence = ~Sequence{0};
 inline Psn psn_of(Sequence sequence) { return Psn(static_cast<std::uint32_t>(sequence)); }
 // The number that a PSN stands for, of those near `base`; no_sequence: it would be before the first.
 inline Sequence unwrapped(Psn psn, Sequence base) {
-  const std::int64_t number =
-      static_cast<std::int64_t>(base) + psn.distance_from(psn_of(base));
+  const std::int64_t number = static_cast<std::int64_t>(base) + psn.distance_from(psn_of(base));
   return number < 0 ? no_sequence : static_cast<Sequence>(number);
 }
 
@@ -32,7 +31,7 @@ struct Slot {
     lost,     // is to be sent again
     waiting,  // the receiver was not ready: is to be sent again at `at`
   };
-  Time at = Time::zero();  // when it was sent last
+  Time at = Time::zero();                               // when it was sent last
   Sequence earlier = no_sequence, later = no_sequence;  // in flight, by when they were sent
   std::uint32_t message = 0;
   std::uint32_t segment = 0;

@@ -82,8 +82,8 @@ class Host : public transport::testing::Host {
     return pulled.empty() ? std::nullopt : std::optional(pulled.front().packet);
   }
   // The peer answers `sent`, with all before it still missing from `missing` on.
-  void acknowledge(const wire::Packet& sent, std::uint32_t missing,
-                   wire::Syndrome syndrome = {}, std::uint64_t earlier = 0) {
+  void acknowledge(const wire::Packet& sent, std::uint32_t missing, wire::Syndrome syndrome = {},
+                   std::uint64_t earlier = 0) {
     wire::Packet answer =
         transport::testing::packet(wire::TransportClass::srd, Operation::acknowledge, Psn(missing));
     answer.srd_context = sent.srd_context;

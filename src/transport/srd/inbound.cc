@@ -140,8 +140,8 @@ Inbound::Verdict Inbound::accept_send(QueuePair& qp, const wire::Packet& packet,
   verbs::Completion completion;
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
-  completion.status = placed ? verbs::CompletionStatus::success
-                             : verbs::CompletionStatus::local_protection_error;
+  completion.status =
+      placed ? verbs::CompletionStatus::success : verbs::CompletionStatus::local_protection_error;
   completion.byte_length = payload.bytes;
   completion.has_immediate = wire::info(packet.opcode).immediate;
   completion.immediate = packet.immediate;
@@ -195,8 +195,7 @@ Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& pack
 
 // What may be written, regions say alone: an SRD queue pair has no access flags to set (Linux,
 // efa_verbs.c, srd_qp_state_table).
-Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet,
-                                       Payload payload) {
+Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   if (packet.dma_length > dma_length_max || payload.bytes > packet.dma_length) {
     return Verdict::bad_request;
   }
@@ -343,7 +342,8 @@ std::uint64_t Inbound::last_64(Sequence until) const {
   // Those before the first that is missing.
   const Sequence from = until >= 63 ? until - 63 : 0;
   if (next_ > from) {
-    const auto low = static_cast<unsigned>(next_ - from) + (until < 63 ? 63 - static_cast<unsigned>(until) : 0);
+    const auto low =
+        static_cast<unsigned>(next_ - from) + (until < 63 ? 63 - static_cast<unsigned>(until) : 0);
     bits |= (std::uint64_t{1} << low) - 1;
   }
   return bits;
@@ -363,8 +363,8 @@ void Inbound::fill(Time now, const Answer& answer, OutgoingPacket& out) {
   out.packet.srd_path = answer.path;
   out.packet.syndrome = answer.syndrome;
   constexpr std::int64_t held_max = 0xFF'FFFF;
-  out.packet.srd_held_ns = static_cast<std::uint32_t>(
-      std::min((now - answer.came_at).to_nanoseconds(), held_max));
+  out.packet.srd_held_ns =
+      static_cast<std::uint32_t>(std::min((now - answer.came_at).to_nanoseconds(), held_max));
   out.packet.srd_received = last_64(answer.sequence);
   to_.flow_label = device_.answer_label(key, answer.path);
   out.path = &to_;

@@ -102,7 +102,7 @@ class Inbound {
   Time heard_at_ = Time::zero();
   std::uint32_t first_partial_ = no_partial;
   std::uint32_t partials_ = 0;
-  verbs::AddressVector to_;  // of answers
+  verbs::AddressVector to_;                                // of answers
   std::array<std::uint64_t, window_packets / 64> came_{};  // of those from next_ on
 };
 

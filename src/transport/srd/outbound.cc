@@ -146,7 +146,8 @@ bool Outbound::pull_new(Time now, OutgoingPacket& out) {
     const MessageRef ref = next_in_line();
     if (ref == no_message || flight_.is_full()) return false;
     Message& message = device_.messages[ref];
-    if (message.qp != nullptr && message.sent == 0 && message.wqe->status != CompletionStatus::success) {
+    if (message.qp != nullptr && message.sent == 0 &&
+        message.wqe->status != CompletionStatus::success) {
       fail(ref, message.wqe->status);
       continue;
     }
@@ -207,13 +208,13 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
   const std::uint32_t mtu = message.qp->mtu_bytes();
   const std::uint32_t offset = segment * mtu;
   if (message.segments == 1) {
-    out.packet.opcode = wire::opcode(
-        TransportClass::srd,
-        immediate ? Operation::send_only_with_immediate : Operation::send_only);
+    out.packet.opcode =
+        wire::opcode(TransportClass::srd,
+                     immediate ? Operation::send_only_with_immediate : Operation::send_only);
   } else {
-    out.packet.opcode = wire::opcode(
-        TransportClass::srd,
-        immediate ? Operation::send_last_with_immediate : Operation::send_middle);
+    out.packet.opcode =
+        wire::opcode(TransportClass::srd,
+                     immediate ? Operation::send_last_with_immediate : Operation::send_middle);
     out.packet.srd_offset = offset;
     out.packet.dma_length = wqe.length;
   }

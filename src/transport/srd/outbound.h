@@ -77,12 +77,12 @@ class Outbound {
   RateControl rate_;
   verbs::AddressVector to_;  // of the packet that was pulled last
   MessageRef line_first_ = no_message, line_last_ = no_message;
-  std::uint32_t generation_ = 0;  // 0: nothing has been sent
-  std::uint32_t numbers_ = 0;     // of messages that are put together
-  Time heard_at_ = Time::zero();  // or began to listen
+  std::uint32_t generation_ = 0;         // 0: nothing has been sent
+  std::uint32_t numbers_ = 0;            // of messages that are put together
+  Time heard_at_ = Time::zero();         // or began to listen
   Time latest_answered_ = Time::zero();  // when the latest of those that were answered was sent
   Time waits_end_ = Time::never();
-  unsigned silences_ = 0;  // in a row
+  unsigned silences_ = 0;              // in a row
   std::uint32_t frame_bytes_ = 4'096;  // of the last packet
 };
 

@@ -122,9 +122,9 @@ void RateControl::begin_round(Time now) {
 }
 
 void RateControl::end_round(Time now) {
-  const auto arriving = static_cast<std::int64_t>(static_cast<double>(arrived_bytes_) *
-                                                  bits_ps_per_byte /
-                                                  static_cast<double>((now - round_begins_).ps));
+  const auto arriving =
+      static_cast<std::int64_t>(static_cast<double>(arrived_bytes_) * bits_ps_per_byte /
+                                static_cast<double>((now - round_begins_).ps));
   const bool queues = late_ * 2 > samples_;
   const bool losses = lost_ >= lost_least && lost_ * lost_share > arrived_;
   if (queues || losses) {
@@ -140,9 +140,10 @@ void RateControl::decrease(Time now, std::int64_t arriving) {
   const double excess =
       std::max(0.0, (mean - static_cast<double>((shortest_ + target()).ps)) / mean);
   const bool arrives_less = starting_ || arriving < bits_per_second_ / 2;
-  const auto rate = static_cast<double>(arrives_less ? std::min(bits_per_second_, arriving) : bits_per_second_);
-  bits_per_second_ = std::max(static_cast<std::int64_t>(rate * (1 - drain * excess)),
-                              least_bits_per_second);
+  const auto rate =
+      static_cast<double>(arrives_less ? std::min(bits_per_second_, arriving) : bits_per_second_);
+  bits_per_second_ =
+      std::max(static_cast<std::int64_t>(rate * (1 - drain * excess)), least_bits_per_second);
   starting_ = false;
   good_rounds_ = 0;
   settling_ = true;
@@ -165,8 +166,8 @@ void RateControl::increase() {
   ++good_rounds_;
   const double step = additive_packets * (1u << doublings) * usual_frame_bytes * bits_ps_per_byte /
                       static_cast<double>(shortest_.ps);
-  bits_per_second_ = std::min(bits_per_second_ + static_cast<std::int64_t>(step),
-                              settings_->line_bits_per_second);
+  bits_per_second_ =
+      std::min(bits_per_second_ + static_cast<std::int64_t>(step), settings_->line_bits_per_second);
 }
 
 void RateControl::silent(Time now) {

@@ -36,7 +36,9 @@ class RateControl {
   std::uint64_t window_bytes(std::uint32_t frame_bytes) const;
   Time shortest_round_trip() const { return shortest_; }
   // The longest of late.
-  Time longest_round_trip() const { return longest_ > longest_before_ ? longest_ : longest_before_; }
+  Time longest_round_trip() const {
+    return longest_ > longest_before_ ? longest_ : longest_before_;
+  }
   bool has_measured() const { return shortest_ > Time::zero(); }
 
  private:
@@ -56,7 +58,7 @@ class RateControl {
   bool settling_ = true;  // until what was sent at the start, or after a decrease, comes back
   Time may_send_at_ = Time::zero();
   Time last_answer_at_ = Time::zero();
-  Time shortest_ = Time::zero();         // round trip; zero: none yet
+  Time shortest_ = Time::zero();  // round trip; zero: none yet
   Time shortest_of_period_ = Time::zero();
   Time period_ends_ = Time::zero();
   Time longest_ = Time::zero(), longest_before_ = Time::zero();  // of this time and the one before
