@@ -67,6 +67,23 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   return {Verdict::ok, window.region->at(in_region)};
 }
 
+KeyTable::Refusal KeyTable::why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
+                                       AccessFlags needed) const {
+  const KeyHolder* holder = find(key.value);
+  if (holder == nullptr) return Refusal::unknown_key;
+  if (holder->kind == KeyHolder::Kind::region) {
+    const auto& region = static_cast<const MemoryRegion&>(*holder);
+    if (!region.valid) return Refusal::unknown_key;
+    if (region.pd != &pd) return Refusal::foreign;
+    return region.access.has_all(needed) ? Refusal::out_of_bounds : Refusal::not_permitted;
+  }
+  const auto& window = static_cast<const MemoryWindow&>(*holder);
+  if (window.region == nullptr || !window.region->valid) return Refusal::unknown_key;
+  const bool others = window.type == WindowType::type2 && window.qp != qp;
+  if (window.pd != &pd || others) return Refusal::foreign;
+  return window.access.has_all(needed) ? Refusal::out_of_bounds : Refusal::not_permitted;
+}
+
 bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                     const WindowBinding& binding) {
   if (window.pd != &pd) return false;

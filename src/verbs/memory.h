@@ -109,6 +109,11 @@ class KeyTable {
   Grant remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp, std::uint64_t address,
                std::uint64_t bytes, AccessFlags needed) const;
 
+  // Why remote() denied it, for who has to tell (RFC 5040 7.2).
+  enum class Refusal : std::uint8_t { unknown_key, foreign, out_of_bounds, not_permitted };
+  Refusal why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
+                     AccessFlags needed) const;
+
   // IBTA 11.4.1.1, bind: false: the binding is not allowed.
   [[nodiscard]] bool bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                           const WindowBinding& binding);

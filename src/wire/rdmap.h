@@ -102,7 +102,7 @@ inline constexpr TerminateCode offset_wraps{Layer::rdmap, 1, 0x04};
 inline constexpr TerminateCode rdmap_version{Layer::rdmap, 2, 0x05};
 inline constexpr TerminateCode unexpected_opcode{Layer::rdmap, 2, 0x06};
 inline constexpr TerminateCode stream_catastrophic{Layer::rdmap, 2, 0x07};
-inline constexpr TerminateCode cannot_invalidate{Layer::rdmap, 2, 0x09};
+inline constexpr TerminateCode cannot_invalidate{Layer::rdmap, 1, 0x09};
 inline constexpr TerminateCode tagged_invalid_stag{Layer::ddp, 1, 0x00};
 inline constexpr TerminateCode tagged_bounds{Layer::ddp, 1, 0x01};
 inline constexpr TerminateCode tagged_stag_not_associated{Layer::ddp, 1, 0x02};
