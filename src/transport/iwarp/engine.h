@@ -76,12 +76,12 @@ class Engine {
   bool has_more(const QueuePair& qp) const;
   // A READ's answer, or a TERMINATE, is due.
   bool has_answers() const { return !answers_.empty() || terminate_due_; }
+  // A TERMINATE is due or has not been acknowledged.
+  bool is_terminating() const { return terminate_due_ || (terminate_sent_ && !records_.empty()); }
   // False: the memory is no longer what it was, and the stream has to end.
   [[nodiscard]] bool fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const;
-  // All records before this number have been acknowledged.
-  void acknowledged(QueuePair& qp, std::uint64_t end);
-  // Records made and not acknowledged begin here.
-  std::uint64_t acknowledged_end() const { return next_number_ - records_.size(); }
+  // So many bytes of the stream, from its first FPDU's on, have been acknowledged.
+  void acknowledged(QueuePair& qp, std::uint64_t bytes);
   // Whether every request that has begun is done (IBTA 10.3.1.5, SQD).
   bool drained() const { return cursor_ == 0 && sending_ != Sending::request; }
 
@@ -109,6 +109,7 @@ class Engine {
     Source source = Source::request;
     bool ends_request = false;
     std::uint32_t data_bytes = 0;
+    std::uint32_t fpdu_bytes = 0;
     std::uint32_t offset = 0;   // request: in its data
     RemoteKey key;              // answer
     std::uint64_t address = 0;  // answer: there; request: its number
@@ -142,7 +143,7 @@ class Engine {
   bool make_terminate_record(Record& out);
   void put_head(MadeRecord& made, const wire::ddp::Header& header,
                 const wire::rdmap::ReadRequest* read = nullptr) const;
-  bool push(const MadeRecord& made, Record& out);
+  bool push(MadeRecord& made, Record& out);
   std::uint32_t room(bool tagged) const;
   void fail_request(QueuePair& qp, std::uint32_t index, verbs::CompletionStatus status);
   void retire_through(QueuePair& qp, std::uint32_t index, verbs::CompletionStatus status);
@@ -180,7 +181,8 @@ class Engine {
   std::uint32_t next_read_ = 1;
   tcp::GrowingRing<MadeRecord> records_;  // not acknowledged
   std::uint64_t next_number_ = 0;
-  Ring<OutstandingRead> reads_;  // not answered, oldest first
+  std::uint64_t acknowledged_bytes_ = 0;  // of the records before them
+  Ring<OutstandingRead> reads_;           // not answered, oldest first
   Ring<Answer> answers_;
   bool terminate_due_ = false;
   bool terminate_sent_ = false;

@@ -244,10 +244,11 @@ void Engine::put_head(MadeRecord& made, const ddp::Header& header,
   made.head_bytes = static_cast<std::uint8_t>(mpa::length_bytes + header.bytes() + read_bytes);
 }
 
-bool Engine::push(const MadeRecord& made, Record& out) {
+bool Engine::push(MadeRecord& made, Record& out) {
+  made.fpdu_bytes = mpa::fpdu_bytes(made.head_bytes - mpa::length_bytes + made.data_bytes);
   records_.push(made);
   out.number = next_number_++;
-  out.bytes = mpa::fpdu_bytes(made.head_bytes - mpa::length_bytes + made.data_bytes);
+  out.bytes = made.fpdu_bytes;
   return true;
 }
 
@@ -307,12 +308,12 @@ bool Engine::fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) 
   return true;
 }
 
-void Engine::acknowledged(QueuePair& qp, std::uint64_t end) {
-  TULLE_CHECK(end <= next_number_);
+void Engine::acknowledged(QueuePair& qp, std::uint64_t bytes) {
   bool done = false;
-  while (!records_.empty() && next_number_ - records_.size() < end) {
+  while (!records_.empty() && acknowledged_bytes_ + records_.front().fpdu_bytes <= bytes) {
     const MadeRecord made = records_.front();
     records_.pop();
+    acknowledged_bytes_ += made.fpdu_bytes;
     if (made.source != Source::request || !made.ends_request || made.address < retired_) continue;
     const auto index = static_cast<std::uint32_t>(made.address - retired_);
     if (index >= cursor_) continue;  // it was flushed, and what stands there is another

@@ -1,0 +1,67 @@
+#pragma once
+
+// A queue pair's iWARP engine on a TCP connection of the adapter's own: each FPDU is a record, sent in
+// a segment of its own however often (RFC 5044 5, "MPA-aware TCP"), so that what comes early can be
+// kept as a whole and neither end ever searches for an FPDU's beginning.
+//
+// The connection stands from the beginning, like all queue pairs' here: what MPA's start frames
+// would have agreed upon (mpa_setup.h) is given. It ends with a TERMINATE, or with a reset where the
+// queue pair was ended by its own side and what would have to be sent again is not its any more.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/iwarp/engine.h"
+#include "transport/packet_io.h"
+#include "transport/tcp/connection.h"
+
+namespace tulle::transport::iwarp {
+
+class Connection {
+ public:
+  explicit Connection(QueuePair& qp);
+
+  Engine& engine() { return engine_; }
+  const Engine& engine() const { return engine_; }
+  const tcp::Connection& connection() const { return tcp_; }
+
+  void handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
+                      bool congestion_experienced);
+  bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  bool has_work(const QueuePair& qp) const;
+  bool has_answers() const { return reset_due_ || engine_.has_answers(); }
+  Time next_deadline(const QueuePair& qp) const;
+  void handle_deadline(Time now, QueuePair& qp);
+
+ private:
+  // A segment that came before another that is missing, as far as it is not a ghost.
+  struct Early {
+    std::uint64_t offset = 0;
+    std::uint32_t bytes = 0;
+    std::uint32_t ghost_bytes = 0;  // of these, at the end
+    std::unique_ptr<std::byte[]> memory;
+  };
+
+  bool lives(const QueuePair& qp) const;
+  void feed(QueuePair& qp);
+  bool fill(QueuePair& qp, OutgoingPacket& out);
+  bool pull_reset(QueuePair& qp, OutgoingPacket& out);
+  void address(const QueuePair& qp, OutgoingPacket& out) const;
+  void take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload payload);
+  void keep(const tcp::Arrival& arrival, Payload payload);
+  void deliver(QueuePair& qp, StreamPart part);
+
+  tcp::Connection tcp_;
+  Engine engine_;
+  tcp::Segment segment_;
+  FilledRecord filled_;
+  std::uint64_t delivered_ = 0;                       // of the peer's stream
+  std::vector<Early> early_;                          // by offset
+  std::vector<std::unique_ptr<std::byte[]>> memory_;  // to be used again
+  bool aborted_ = false;
+  bool reset_due_ = false;
+};
+
+}  // namespace tulle::transport::iwarp
