@@ -342,7 +342,7 @@ VerbsStatus Adapter::post_send(QueuePair& qp, Time, const verbs::SendRequest& re
 VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& request) {
   const VerbsStatus status = qp.post_receive(request);
   // What a socket held has been read: there may be a window to tell.
-  if (qp.type() == verbs::QpType::stream) [[unlikely]]
+  if (verbs::is_over_tcp(qp.type())) [[unlikely]]
     schedule(qp);
   return status;
 }

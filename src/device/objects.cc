@@ -262,7 +262,7 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
                             const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask) {
   if (const VerbsStatus status = check(attributes, mask); status != VerbsStatus::ok) return status;
-  const bool is_stream = qp.type() == verbs::QpType::stream;
+  const bool is_stream = verbs::is_over_tcp(qp.type());
   const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
   if (connects) [[unlikely]] {
     const VerbsStatus taken =
@@ -307,7 +307,7 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   }
   unschedule(*qp);
   forget_notification(*qp);
-  if (qp->type() == verbs::QpType::stream) [[unlikely]]
+  if (verbs::is_over_tcp(qp->type())) [[unlikely]]
     disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
   qp->init.send_cq->forget(qp->number);

@@ -36,7 +36,7 @@ struct Options {
   std::uint32_t inline_bytes = 64;
   std::uint32_t cq_entries = 256;
   congestion::WindowSettings window{false, 0, 0};
-  RecoverySettings recovery;
+  RecoverySettings recovery = {};
   verbs::AccessFlags access = verbs::AccessFlags::from_bits(2 | 4 | 8);
 };
 
@@ -99,7 +99,7 @@ class Host {
     if (options.type < verbs::QpType::ud) {
       more = verbs::QpAttributeMask(address_vector) | path_mtu | destination_qp | rq_psn;
     }
-    if (options.type == verbs::QpType::rc)
+    if (is_reliable())
       more |= verbs::QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;
     must(step(to, verbs::QpState::rtr, more));
   }
@@ -112,11 +112,14 @@ class Host {
     to.sq_psn = first_psn;
     to.max_rd_atomic = options.depth;
     auto more = verbs::QpAttributeMask(sq_psn);
-    if (options.type == verbs::QpType::rc) {
+    if (is_reliable()) {
       more |= verbs::QpAttributeMask(timeout) | retry_count | rnr_retry | max_rd_atomic;
     }
     if (options.type == verbs::QpType::srd) more |= rnr_retry;
     must(step(to, verbs::QpState::rts, more));
+  }
+  bool is_reliable() const {
+    return options.type == verbs::QpType::rc || options.type == verbs::QpType::iwarp;
   }
   Host& connect() {
     to_rtr();

@@ -23,6 +23,7 @@ inline constexpr std::uint32_t dma_length_max = 1u << 31;
 struct Payload {
   const std::byte* data = nullptr;
   std::uint32_t bytes = 0;
+  std::uint32_t ghost_bytes = 0;  // iWARP: of these, the last so many are not in `data`
 };
 
 // A packet to send. Pieces point into registered memory or the send queue, and stay good until the
@@ -38,12 +39,14 @@ struct OutgoingPacket {
   std::uint32_t payload_bytes = 0;
   const verbs::AddressVector* path = nullptr;
   Headers headers = Headers::bth;
-  bool ecn_capable = false;  // tcp
-  wire::Tcp tcp;             // instead of `packet`, of which only the destination is set then
+  bool ecn_capable = false;       // tcp
+  std::uint32_t ghost_bytes = 0;  // tcp: of the payload, behind the pieces, if there are any
+  wire::Tcp tcp;                  // instead of `packet`, of which only the destination is set then
 
   void clear_payload() {
     piece_count = 0;
     payload_bytes = 0;
+    ghost_bytes = 0;
   }
 };
 

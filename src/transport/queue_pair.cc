@@ -73,6 +73,10 @@ bool supports(QpType type, SendOpcode opcode) {
     case QpType::srd:
       return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate ||
              opcode == SendOpcode::write || opcode == SendOpcode::write_with_immediate;
+    case QpType::iwarp:  // RFC 5040 4.2; atomics and immediate data are RFC 7306's
+      return opcode == SendOpcode::send || opcode == SendOpcode::send_with_invalidate ||
+             opcode == SendOpcode::write || opcode == SendOpcode::read ||
+             opcode == SendOpcode::bind_window || opcode == SendOpcode::local_invalidate;
   }
   return false;
 }
@@ -103,6 +107,7 @@ QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& en
   if (init.type == QpType::ud) engine_.emplace<ud::Engine>();
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
   if (init.type == QpType::srd) engine_.emplace<srd::Engine>();
+  if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
 }
 
 // --- control ---
@@ -177,6 +182,9 @@ void QueuePair::enter(Time, QpState from, QpState to) {
     if (auto* rc = std::get_if<rc::Engine>(&engine_); rc != nullptr && from != QpState::error) {
       rc->responder.reset();
     }
+    if (iwarp::Connection* connected = iwarp(); connected != nullptr && from != QpState::error) {
+      connected->abort();
+    }
     return;
   }
   attributes_.state = to;
@@ -185,6 +193,12 @@ void QueuePair::enter(Time, QpState from, QpState to) {
   auto* rc = std::get_if<rc::Engine>(&engine_);
   auto* uc = std::get_if<uc::Engine>(&engine_);
   auto* ud = std::get_if<ud::Engine>(&engine_);
+  if (from == QpState::init && to == QpState::rtr && init.type == QpType::iwarp) {
+    engine_ = std::make_unique<iwarp::Connection>(*this);
+  }
+  if (from == QpState::rtr && to == QpState::rts && iwarp() != nullptr) {
+    iwarp()->engine().start_sending(*this);
+  }
   if (from == QpState::init && to == QpState::rtr && init.type == QpType::stream) {
     engine_ = std::make_unique<tcp::Stream>(*this);
     stream()->posted_receive(*this, receive_queue.length());
@@ -225,12 +239,22 @@ bool QueuePair::send_queue_draining() const {
   if (const auto* rc = std::get_if<rc::Engine>(&engine_)) return !rc->requester.drained(*this);
   if (const auto* uc = std::get_if<uc::Engine>(&engine_)) return !uc->drained();
   if (const auto* srd = std::get_if<srd::Engine>(&engine_)) return !srd->drained();
+  if (const iwarp::Connection* connected = iwarp()) return !connected->engine().drained();
   const auto* stream = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_);
   return stream != nullptr && *stream != nullptr && !(*stream)->drained();
 }
 
 tcp::Stream* QueuePair::stream() {
   auto* found = std::get_if<std::unique_ptr<tcp::Stream>>(&engine_);
+  return found == nullptr ? nullptr : found->get();
+}
+
+iwarp::Connection* QueuePair::iwarp() {
+  auto* found = std::get_if<std::unique_ptr<iwarp::Connection>>(&engine_);
+  return found == nullptr ? nullptr : found->get();
+}
+const iwarp::Connection* QueuePair::iwarp() const {
+  const auto* found = std::get_if<std::unique_ptr<iwarp::Connection>>(&engine_);
   return found == nullptr ? nullptr : found->get();
 }
 
@@ -243,7 +267,9 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
     default:
       break;
   }
-  if (!supports(init.type, request.opcode)) return VerbsStatus::invalid_argument;
+  if (!supports(init.type, request.opcode)) {
+    return init.type == QpType::iwarp ? VerbsStatus::not_supported : VerbsStatus::invalid_argument;
+  }
   if (verbs::is_datagram(init.type)) {
     if (request.address_handle == nullptr || request.address_handle->pd != init.pd) {
       return VerbsStatus::invalid_argument;
@@ -306,6 +332,7 @@ void QueuePair::reset() {
   if (auto* ud = std::get_if<ud::Engine>(&engine_)) ud->reset();
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
   if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->reset(*this);
+  if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
   send_queue.clear();
   receive_queue.clear();
   // IBTA 10.3.1.1: what it had completed is gone too.
@@ -322,6 +349,9 @@ void QueuePair::reset() {
 void QueuePair::handle_segment(Time now, const wire::Tcp& header, Payload payload,
                                const wire::IpUdp& ip) {
   constexpr std::uint8_t ecn_mask = 3, congestion_experienced = 3;  // RFC 3168
+  const bool marked = (ip.traffic_class & ecn_mask) == congestion_experienced;
+  if (iwarp::Connection* rdma = iwarp())
+    return rdma->handle_segment(now, *this, header, payload, marked);
   tcp::Stream* connected = stream();
   const bool receives = attributes_.state == QpState::rtr || attributes_.state == QpState::rts ||
                         attributes_.state == QpState::sqd;
@@ -329,8 +359,7 @@ void QueuePair::handle_segment(Time now, const wire::Tcp& header, Payload payloa
     ++environment.counters.dropped_packets;
     return;
   }
-  connected->handle_segment(now, *this, header, payload,
-                            (ip.traffic_class & ecn_mask) == congestion_experienced);
+  connected->handle_segment(now, *this, header, payload, marked);
 }
 
 void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payload,
@@ -387,6 +416,10 @@ bool QueuePair::pull_packet(Time now, OutgoingPacket& out) {
     return connected != nullptr && connected->pull_packet(now, *this, out);
   }
   if (auto* srd = std::get_if<srd::Engine>(&engine_)) return pull_for_peers(now, srd->carrier, out);
+  if (init.type == QpType::iwarp) {
+    iwarp::Connection* connected = iwarp();
+    return connected != nullptr && connected->pull_packet(now, *this, out);
+  }
   return pull_unreliable(now, out);
 }
 
@@ -421,8 +454,11 @@ bool QueuePair::pull_request(Time now, rc::Engine& rc, OutgoingPacket& out) {
 bool QueuePair::has_answers() const {
   const auto* rc = std::get_if<rc::Engine>(&engine_);
   if (rc != nullptr) return rc->responder.has_answers();
-  const auto* srd = std::get_if<srd::Engine>(&engine_);
-  return srd != nullptr && srd->carrier != nullptr && srd->carrier->has_answers();
+  if (const auto* srd = std::get_if<srd::Engine>(&engine_)) {
+    return srd->carrier != nullptr && srd->carrier->has_answers();
+  }
+  const iwarp::Connection* connected = iwarp();
+  return connected != nullptr && connected->has_answers();
 }
 
 bool QueuePair::has_work() const {
@@ -431,6 +467,10 @@ bool QueuePair::has_work() const {
     if (init.type == QpType::srd) {
       const srd::Carrier* carrier = std::get<srd::Engine>(engine_).carrier;
       return carrier != nullptr ? carrier->has_work() : environment.srd->wants_attention();
+    }
+    if (init.type == QpType::iwarp) {
+      const iwarp::Connection* connected = iwarp();
+      return connected != nullptr && connected->has_work(*this);
     }
     if (init.type != QpType::stream) return !send_queue.empty();
     const auto& connected = std::get<std::unique_ptr<tcp::Stream>>(engine_);
@@ -503,6 +543,9 @@ Time QueuePair::next_deadline() const {
     const bool lives = *connected != nullptr && attributes_.state != QpState::error;
     return lives ? (*connected)->next_deadline() : Time::never();
   }
+  if (const iwarp::Connection* connected = iwarp()) [[unlikely]] {
+    return connected->next_deadline(*this);
+  }
   return rc != nullptr ? std::min(rc->requester.next_deadline(), paced) : paced;
 }
 
@@ -511,6 +554,7 @@ void QueuePair::handle_deadline(Time now) {
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.handle_deadline(now, *this);
   if (tcp::Stream* connected = stream()) connected->handle_deadline(now, *this);
   if (is_carrier()) srd().carrier->handle_deadline(now);
+  if (iwarp::Connection* connected = iwarp()) connected->handle_deadline(now, *this);
 }
 
 // --- for the engines ---
@@ -573,6 +617,7 @@ void QueuePair::enter_error() {
   if (auto* rc = std::get_if<rc::Engine>(&engine_)) rc->requester.reset();
   if (auto* uc = std::get_if<uc::Engine>(&engine_)) uc->reset_sending();
   if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->forget(*this);
+  if (iwarp::Connection* connected = iwarp()) connected->engine().reset_sending();
   flush_sends();
   flush_receives();
   if (first && init.srq != nullptr) raise(verbs::EventType::last_wqe_reached);
@@ -616,6 +661,12 @@ void QueuePair::flush_receives() {
       completion.wr_id = receive.wr_id;
       complete_receive(completion);
     }
+  }
+  if (iwarp::Connection* connected = iwarp();
+      connected != nullptr && connected->engine().holds_receive()) {
+    completion.wr_id = connected->engine().held_receive().wr_id;
+    connected->engine().forget_receive();
+    complete_receive(completion);
   }
   if (init.srq != nullptr) return;
   for (verbs::Receive receive; receive_queue.take(receive);) {

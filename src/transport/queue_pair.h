@@ -17,6 +17,7 @@
 #include "transport/congestion/settings.h"
 #include "transport/counters.h"
 #include "transport/direct_path.h"
+#include "transport/iwarp/connection.h"
 #include "transport/packet_io.h"
 #include "transport/rc/engine.h"
 #include "transport/recovery.h"
@@ -61,6 +62,7 @@ struct Environment {
   std::unique_ptr<std::array<congestion::Injection, 16>> injections;
   std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
   tcp::Settings tcp;
+  bool iwarp_crc = true;  // RFC 5044 4.4: what set-up has agreed upon
   // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
   // those that wait.
   bool sockets_wait = false;
@@ -171,6 +173,9 @@ class QueuePair {
   void handle_deadline(Time now);
   // Null, unless it is a connected one of QpType::stream.
   tcp::Stream* stream();
+  // Null, unless it is a connected one of QpType::iwarp.
+  iwarp::Connection* iwarp();
+  const iwarp::Connection* iwarp() const;
 
   // For the engines.
   SendQueue send_queue;
@@ -238,7 +243,8 @@ class QueuePair {
   std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
   congestion::Pacing pacing_;
   Time may_notify_at_;
-  std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>>
+  std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>,
+               std::unique_ptr<iwarp::Connection>>
       engine_;
 };
 

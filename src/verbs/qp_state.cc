@@ -114,9 +114,9 @@ LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask 
   }
   for (const Step& step : ladder) {
     if (step.from != from || step.to != to) continue;
-    if (from == QpState::sqe && (type == QpType::rc || type == QpType::stream)) break;
-    // A stream is set up with the attributes that a reliable connection is.
-    const QpType column = type == QpType::stream ? QpType::rc : type;
+    // What goes over TCP is set up with the attributes that a reliable connection is.
+    const QpType column = is_over_tcp(type) ? QpType::rc : type;
+    if (from == QpState::sqe && column == QpType::rc) break;
     const Requirements& row = step.by_type[static_cast<std::size_t>(column)];
     if (!given.has_all(row.required)) return LadderVerdict::attribute_missing;
     if (given.without(row.required | row.optional).any()) {

@@ -12,12 +12,15 @@
 
 namespace tulle::verbs {
 
-// Beside IBTA's: srd, Amazon's scalable reliable datagram; and `stream`, which is not the verbs model's
-// and no program is offered: a TCP socket in a queue pair's clothes, so that simulations can play the
-// same traffic over TCP (transport/tcp/stream.h).
-enum class QpType : std::uint8_t { rc, uc, ud, srd, stream };
+// Beside IBTA's: `srd`, Amazon's scalable reliable datagram; `iwarp`, what verbs programs call a
+// reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`, which
+// is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes, so that
+// simulations can play the same traffic over TCP (transport/tcp/stream.h).
+enum class QpType : std::uint8_t { rc, uc, ud, srd, stream, iwarp };
 // Whether each work request names its destination.
 constexpr bool is_datagram(QpType type) { return type == QpType::ud || type == QpType::srd; }
+// Whether it goes over a TCP connection.
+constexpr bool is_over_tcp(QpType type) { return type == QpType::stream || type == QpType::iwarp; }
 enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, error };
 enum class Mtu : std::uint16_t { b256 = 256, b512 = 512, b1024 = 1024, b2048 = 2048, b4096 = 4096 };
 constexpr std::uint32_t bytes(Mtu mtu) { return static_cast<std::uint32_t>(mtu); }

@@ -134,14 +134,16 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     return engine_.connection_lost(qp);
   }
   if (!lives(qp)) {
-    // Its queue pair was ended: the peer's is to end as well, unless it has.
-    if (payload.bytes > 0 && !engine_.terminated()) aborted_ = reset_due_ = true;
+    // Its queue pair was ended: the peer is not to go on.
+    if (payload.bytes > 0) aborted_ = reset_due_ = true;
     return;
   }
   const tcp::Arrival arrival =
       tcp_.handle_segment(now, header, payload.bytes, congestion_experienced);
   engine_.acknowledged(qp, tcp_.acknowledged());
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
+  // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
+  if (!lives(qp)) aborted_ = reset_due_ = true;
 }
 
 void Connection::take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload payload) {

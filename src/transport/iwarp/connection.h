@@ -31,6 +31,10 @@ class Connection {
                       bool congestion_experienced);
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
   bool has_work(const QueuePair& qp) const;
+  // The application has ended the queue pair: the peer's ends too.
+  void abort() {
+    if (!aborted_ && !engine_.terminated()) aborted_ = reset_due_ = true;
+  }
   bool has_answers() const { return reset_due_ || engine_.has_answers(); }
   Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);

@@ -66,6 +66,8 @@ struct FilledRecord {
 class Engine {
  public:
   void start(const QueuePair& qp, const Agreed& agreed);
+  // RTR to RTS: how many READs may be outstanding is known.
+  void start_sending(const QueuePair& qp);
   // The queue pair has failed: what it was asked for is flushed elsewhere.
   void reset_sending();
 

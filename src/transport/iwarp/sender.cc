@@ -49,8 +49,11 @@ ddp::Header header_of(Opcode opcode, bool last) {
 
 void Engine::start(const QueuePair& qp, const Agreed& agreed) {
   agreed_ = agreed;
-  reads_ = Ring<OutstandingRead>(qp.attributes().max_rd_atomic);
   answers_ = Ring<Answer>(qp.attributes().max_dest_rd_atomic);
+}
+
+void Engine::start_sending(const QueuePair& qp) {
+  reads_ = Ring<OutstandingRead>(qp.attributes().max_rd_atomic);
 }
 
 void Engine::reset_sending() {
