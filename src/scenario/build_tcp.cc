@@ -11,8 +11,9 @@ using transport::tcp::CongestionControl;
 
 namespace {
 
-constexpr std::array<std::string_view, 3> transport_names = {"rc", "tcp", "srd"};
-enum class Transport { rc, tcp, srd };
+constexpr std::array<std::string_view, 4> transport_names = {"rc", "tcp", "srd", "iwarp"};
+constexpr std::array<verbs::QpType, 4> transports = {verbs::QpType::rc, verbs::QpType::stream,
+                                                     verbs::QpType::srd, verbs::QpType::iwarp};
 constexpr std::array<std::string_view, 2> control_names = {"cubic", "dctcp"};
 constexpr std::uint32_t header_bytes = wire::ipv4_header_bytes + wire::tcp_header_bytes;
 
@@ -41,6 +42,9 @@ void read_tcp_table(TableReader table, Setup& setup) {
   tcp.send_buffer_bytes = buffer_bytes(table, "send_buffer", tcp.send_buffer_bytes, tcp.mss_bytes);
   tcp.timeout_min = table.time("timeout_min", tcp.timeout_min);
   tcp.timeout_initial = table.time("timeout_initial", tcp.timeout_initial);
+  // Adapters that offload it acknowledge at once: Chelsio's driver for Linux has its delay off by
+  // default (2020, "RDMA/iw_cxgb4: disable delayed ack by default").
+  if (setup.network.host.plays_iwarp) tcp.acknowledgement_delay = Time::zero();
   tcp.acknowledgement_delay = table.time("acknowledgement_delay", tcp.acknowledgement_delay);
   tcp.quick_acknowledgements =
       static_cast<std::uint32_t>(table.integer("quick_acknowledgements", 16, 0, 1 << 20));
@@ -57,16 +61,15 @@ void read_tcp_table(TableReader table, Setup& setup) {
 }  // namespace
 
 void read_transport(TableReader& host, Setup& setup) {
-  const Transport transport = host.choice("transport", transport_names, Transport::rc);
+  const verbs::QpType transport =
+      transports[host.choice<std::size_t>("transport", transport_names, 0)];
+  setup.player.transport = transport;
   TableReader table = host.table("tcp");
   TableReader srd = host.table("srd");
-  if (transport == Transport::srd) {
-    setup.player.transport = verbs::QpType::srd;
-    read_srd(srd, setup);
-  }
-  if (transport != Transport::tcp) return;
-  setup.player.transport = verbs::QpType::stream;
+  if (transport == verbs::QpType::srd) read_srd(srd, setup);
+  if (!verbs::is_over_tcp(transport)) return;
   setup.network.host.plays_tcp = true;
+  setup.network.host.plays_iwarp = transport == verbs::QpType::iwarp;
   read_tcp_table(table, setup);
 }
 
@@ -77,7 +80,7 @@ void check_transport(TableReader& host, Setup& setup) {
   }
   if (!setup.network.host.plays_tcp) return;
   if (setup.network.link_layer != sim::LinkLayer::ethernet) {
-    host.wrong("transport", "\"tcp\" is over Ethernet here: fabric.kind = \"roce\"");
+    host.wrong("transport", "this is over Ethernet here: fabric.kind = \"roce\"");
   }
   const bool dctcp = setup.network.host.tcp.congestion_control == CongestionControl::dctcp;
   if (dctcp && !setup.network.switches.ecn.enabled) {

@@ -49,10 +49,21 @@ bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
 }
 
 // A ghost's is zeros.
+std::span<const std::byte> zeros(std::uint32_t bytes) {
+  static constexpr std::array<std::byte, 9'216> all{};
+  return std::span(all).first(bytes);
+}
+
 std::span<const std::byte> payload_of(const sim::Sending& sending) {
   if (sending.payload != nullptr) return {sending.payload, sending.frame->payload_bytes};
-  static constexpr std::array<std::byte, 9'216> zeros{};
-  return std::span(zeros).first(sending.frame->payload_bytes);
+  return zeros(sending.frame->payload_bytes);
+}
+
+// What a ghost's first bytes are, and the rest of it.
+std::array<std::span<const std::byte>, 2> payload_pieces_of(const sim::Sending& sending) {
+  if (sending.payload == nullptr) return {payload_of(sending)};
+  const std::uint32_t there = sending.frame->payload_bytes - sending.ghost_bytes;
+  return {std::span(sending.payload, there), zeros(sending.ghost_bytes)};
 }
 
 }  // namespace
@@ -146,19 +157,20 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
 void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
                         const sim::Sending& sending) {
   const fabric::Frame& frame = *sending.frame;
-  const std::span<const std::byte> payload = payload_of(sending);
+  const auto payload = payload_pieces_of(sending);
   wire::Tcp tcp;
   const wire::DecodedTcp decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), tcp);
   TULLE_CHECK(decoded.ok);
   const wire::IpUdp ip = sim::Network::ip_of(frame);
-  tcp.checksum = wire::tcp_checksum(ip, tcp, {&payload, 1});
+  tcp.checksum = wire::tcp_checksum(ip, tcp, payload);
   std::array<std::byte, wire::ipv4_header_bytes + wire::tcp_header_bytes_max> headers;
-  std::size_t bytes = wire::encode_ipv4_tcp(ip, decoded.header_bytes + payload.size(), headers);
+  std::size_t bytes =
+      wire::encode_ipv4_tcp(ip, decoded.header_bytes + frame.payload_bytes, headers);
   bytes += wire::encode(tcp, std::span(headers).subspan(bytes));
   const std::array<std::byte, ethernet_bytes> ethernet = ethernet_header(frame);
-  const std::array<std::span<const std::byte>, 3> pieces = {
-      ethernet, std::span(headers).first(bytes), payload};
+  const std::array<std::span<const std::byte>, 4> pieces = {
+      ethernet, std::span(headers).first(bytes), payload[0], payload[1]};
   write_pieces(interface, direction, sending, pieces);
 }
 

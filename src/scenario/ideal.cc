@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/ddp.h"
+#include "wire/mpa.h"
 #include "wire/packet.h"
 
 namespace tulle::scenario {
@@ -61,10 +63,16 @@ Time IdealTimes::of(const workload::Flow& flow) const {
 Time IdealTimes::over_tcp(const workload::Flow& flow) const {
   const link::Overhead& around = link::tcp_overhead;
   const auto on_link = [&](std::uint64_t payload) {
-    const auto segment = static_cast<std::uint32_t>(payload + wire::tcp_header_bytes);
+    const auto ulpdu = static_cast<std::uint32_t>(payload) + wire::ddp::tagged_header_bytes;
+    const bool framed = settings_.host.plays_iwarp && payload > 0;
+    const auto segment = static_cast<std::uint32_t>(
+        wire::tcp_header_bytes + (framed ? wire::mpa::fpdu_bytes(ulpdu) : payload));
     return std::int64_t{around.stored_bytes(segment)} + around.gap_bytes;
   };
-  const std::uint64_t mss = settings_.host.tcp.mss_bytes;
+  std::uint64_t mss = settings_.host.tcp.mss_bytes;
+  if (settings_.host.plays_iwarp) {
+    mss = wire::mpa::ulpdu_bytes_max(settings_.host.tcp.mss_bytes) - wire::ddp::tagged_header_bytes;
+  }
   const std::uint64_t segments = (flow.bytes + mss - 1) / mss;
   Path there = path(flow.source, flow.destination);
   if (segments > 1) send(there, on_link(mss), segments - 1);

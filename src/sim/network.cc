@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "base/prefetch.h"
@@ -23,6 +24,9 @@ constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
 // How many events ahead of the present one frames are fetched, and what they are for is.
 constexpr std::size_t fetch_distance = 12;
 constexpr std::size_t look_distance = 4;
+
+// The longest record of iWARP that has no ghosts: a TERMINATE, with its number of bytes in front.
+constexpr std::uint32_t front_bytes_max = 88;
 
 device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host,
                                        std::int64_t bits_per_second) {
@@ -75,6 +79,9 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   }
   if (settings_.carries_bytes) {
     payloads_ = std::make_unique<fabric::Payloads>(settings_.host.payload_bytes_max());
+  } else if (settings_.host.plays_iwarp) {
+    payloads_ = std::make_unique<fabric::Payloads>(front_bytes_max);
+    carries_fronts_ = true;
   }
   has_head_lifetimes_ = settings_.switches.head_lifetime > Time::zero() ||
                         settings_.switches.leaf_head_lifetime > Time::zero();
@@ -464,8 +471,7 @@ void Network::hand_over(std::uint32_t number, FrameRef ref) {
     const wire::DecodedTcp decoded =
         wire::decode(std::span(frame.header).first(frame.header_bytes), header);
     TULLE_CHECK(decoded.ok);
-    return hosts_[number].adapter.handle_segment(
-        now_, header, {payload_of(ref), frame.payload_bytes}, ip_of(frame));
+    return hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
   }
   wire::Packet packet;
   const wire::Decoded decoded =
@@ -710,8 +716,39 @@ FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& d
   measure(frame, link::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
-  if (payloads_ != nullptr) carry_payload(ref, datagram);
+  if (carries_fronts_) {
+    carry_front(ref, datagram);
+  } else if (payloads_ != nullptr) {
+    carry_payload(ref, datagram);
+  }
   return ref;
+}
+
+// Their number stands before them. What does not fit are inline data, ghosts here like all others.
+void Network::carry_front(FrameRef ref, const device::Datagram& datagram) {
+  std::byte* to = payloads_->of(ref) + sizeof(std::uint32_t);
+  std::uint32_t bytes = 0;
+  for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
+    const std::size_t room = front_bytes_max - sizeof bytes - bytes;
+    const auto part = piece.first(std::min(piece.size(), room));
+    std::copy(part.begin(), part.end(), to + bytes);
+    bytes += static_cast<std::uint32_t>(part.size());
+  }
+  std::memcpy(payloads_->of(ref), &bytes, sizeof bytes);
+}
+
+void Network::tell_sending(Time arrives, std::uint32_t node, std::uint16_t port, FrameRef ref,
+                           bool lost) {
+  const transport::Payload payload = segment_of(ref);
+  on_send_({now_, arrives, node, port, &frames_[ref], {}, payload.data, payload.ghost_bytes, lost});
+}
+
+transport::Payload Network::segment_of(FrameRef ref) {
+  const std::uint32_t bytes = frames_[ref].payload_bytes;
+  if (!carries_fronts_) return {payload_of(ref), bytes};
+  std::uint32_t there = 0;
+  std::memcpy(&there, payloads_->of(ref), sizeof there);
+  return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
 }
 
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
@@ -809,7 +846,7 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
   const bool lost = disturbed_ && disturb(node, port_number, frame, arrives);
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, &frame, {}, payload_of(ref), lost});
+    tell_sending(Time{arrives}, node, port_number, ref, lost);
   ++all_hops_;
   if (frame.payload_bytes > 0) ++data_hops_;
   if (lost) [[unlikely]] {
@@ -835,7 +872,7 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
   const bool lost = !port_faults_.empty() && goes_down_by(node, port_number, arrives);
   if (!lost) plan(arrives, port.peer, port.peer_port, Kind::control, control.packed());
   if (on_send_) [[unlikely]]
-    on_send_({now_, Time{arrives}, node, port_number, nullptr, control, nullptr, lost});
+    on_send_({now_, Time{arrives}, node, port_number, nullptr, control, nullptr, 0, lost});
 }
 
 }  // namespace tulle::sim

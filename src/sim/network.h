@@ -60,7 +60,8 @@ struct HostSettings {
   transport::RecoverySettings recovery;
   transport::srd::Settings srd;  // the line rate is each host's own link's
   transport::tcp::Settings tcp;
-  bool plays_tcp = false;  // its frames may be as long as TCP's segments
+  bool plays_tcp = false;    // its frames may be as long as TCP's segments
+  bool plays_iwarp = false;  // which begin with headers, that are bytes also before ghosts
 
   // The longest payload of a frame.
   std::uint32_t payload_bytes_max() const {
@@ -121,6 +122,7 @@ struct Sending {
   const fabric::Frame* frame = nullptr;  // null: a control message
   fabric::Control control;
   const std::byte* payload = nullptr;  // the frame's; null: a ghost
+  std::uint32_t ghost_bytes = 0;       // and of it, at the end, what is a ghost all the same
   bool lost = false;                   // the link goes down before it is there
 };
 
@@ -335,6 +337,10 @@ class Network {
   const std::byte* payload_of(fabric::FrameRef frame) const {
     return payloads_ == nullptr ? nullptr : payloads_->of(frame);
   }
+  void carry_front(fabric::FrameRef frame, const device::Datagram& datagram);
+  transport::Payload segment_of(fabric::FrameRef frame);
+  void tell_sending(Time arrives, std::uint32_t node, std::uint16_t port, fabric::FrameRef frame,
+                    bool lost);
   fabric::Control pull_control(std::uint32_t node, std::uint16_t port);
   bool has_more(std::uint32_t node, std::uint16_t port) const;
   void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
@@ -389,6 +395,7 @@ class Network {
   Time now_;
   fabric::FramePool frames_;
   std::unique_ptr<fabric::Payloads> payloads_;  // null: ghosts
+  bool carries_fronts_ = false;                 // of ghosts the headers in front, which are bytes
   FixedArray<Host> hosts_;
   // As a host's adapter counts them.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};

@@ -130,10 +130,12 @@ void Player::connect(Time now, std::uint32_t index) {
   // Numbers of their own, and a path that follows from the flow: so that neither depends on the
   // order in which hosts' flows begin.
   const std::uint32_t sender_hint = 2 * index + 1;
-  const std::uint32_t receiver_hint = is_stream() ? stream_receiver_hint(index) : 2 * index + 2;
+  const std::uint32_t receiver_hint =
+      is_over_tcp(settings_.transport) ? stream_receiver_hint(index) : 2 * index + 2;
   constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
   Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
-  connection.sender = create_end(flow.source, sender_hint, messages, 0);
+  const std::uint32_t sends = messages + (tells_apart(index) ? 1 : 0);
+  connection.sender = create_end(flow.source, sender_hint, sends, 0);
   const std::uint32_t reads = is_stream() ? messages : is_told(index) ? 1 : 0;
   connection.receiver = create_end(flow.destination, receiver_hint, 0, reads);
   verbs::AddressVector address;
@@ -235,9 +237,9 @@ void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& 
     const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), source->lkey()};
     verbs::SendRequest request;
     request.wr_id = index;
-    request.opcode =
-        last && is_told(index) ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
-    if (last) request.flags |= verbs::SendFlag::signaled;
+    const bool tells = last && is_told(index) && !tells_apart(index);
+    request.opcode = tells ? verbs::SendOpcode::write_with_immediate : verbs::SendOpcode::write;
+    if (last && !tells_apart(index)) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&sge, 1};
     request.remote_address = address;
     request.rkey = destination->rkey();
@@ -248,6 +250,12 @@ void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& 
     const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, now, request);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
+  if (!tells_apart(index)) return;
+  verbs::SendRequest tell;
+  tell.wr_id = index;
+  tell.flags = verbs::SendFlag::signaled;
+  status = stage_.adapter(flow.source).post_send(*connection.sender, now, tell);
+  TULLE_CHECK(status == VerbsStatus::ok);
 }
 
 // Reads and writes of a socket, each of a part of the flow.

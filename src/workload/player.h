@@ -50,8 +50,9 @@ inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
 inline constexpr std::size_t stream_flows_max = 1u << 22;
 
 struct PlayerSettings {
-  // How flows are carried: RDMA WRITEs on reliable connections or SRD, or writes to and reads from TCP's
-  // sockets (queue pairs of that kind; path_mtu, timeout and retry_count are not TCP's).
+  // How flows are carried: RDMA WRITEs on reliable connections, also such of iWARP, or on SRD, or
+  // writes to and reads from TCP's sockets (queue pairs of that kind; path_mtu, timeout and
+  // retry_count are not TCP's).
   verbs::QpType transport = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
@@ -144,6 +145,10 @@ class Player {
   Host& host(std::uint32_t number);
   bool is_told(std::uint32_t flow) const {
     return settings_.notify || first_waiting_[flow] != nobody;
+  }
+  // iWARP's WRITE carries no immediate: a SEND without data follows it, as its programs do it.
+  bool tells_apart(std::uint32_t flow) const {
+    return settings_.transport == verbs::QpType::iwarp && is_told(flow);
   }
   bool is_stream() const { return settings_.transport == verbs::QpType::stream; }
   void connect(Time now, std::uint32_t flow);

@@ -46,6 +46,10 @@ Receiver::Taken Receiver::take(Time now, std::int64_t offset, std::uint32_t byte
 }
 
 void Receiver::plan(Time now) {
+  if (settings_.acknowledgement_delay == Time::zero()) {
+    due_ = 1;
+    return;
+  }
   if (quick_ < settings_.quick_acknowledgements) {
     ++quick_;
     due_ = 1;
