@@ -87,11 +87,13 @@ fabric::FaultCounters Cluster::faults() const {
 void Cluster::transmit(NodeNumber from) {
   Node& node = nodes_[from.value];
   if (node.port_busy || !node.adapter->pull_datagram(now_, outgoing_)) return;
-  if (settings_.carriage == Carriage::datagrams) {
+  const bool is_tcp = outgoing_.headers == device::Datagram::Headers::tcp;
+  if (settings_.carriage == Carriage::datagrams && !is_tcp) {
     device::Adapter::finish_frame(outgoing_, node.identification);
     if (settings_.identification_known) ++node.identification;
   }
-  const std::int64_t bits = (outgoing_.udp_payload_bytes() + overhead_bytes) * 8;
+  const std::uint32_t bytes = is_tcp ? outgoing_.segment_bytes() : outgoing_.udp_payload_bytes();
+  const std::int64_t bits = (bytes + overhead_bytes) * 8;
   const Time departs = now_ + Time{bits * 1'000'000 / (settings_.link_bits_per_second / 1'000'000)};
   node.port_busy = true;
   queue_.add(departs, from.value, {Happening::Kind::port_free, 0});
@@ -139,6 +141,8 @@ void Cluster::fill(InFlight& slot) const {
   slot.packet = outgoing_.packet;
   slot.ghost_bytes = outgoing_.piece_count == 0 ? outgoing_.payload_bytes : 0;
   slot.bytes.clear();
+  slot.is_tcp = outgoing_.headers == device::Datagram::Headers::tcp;
+  if (slot.is_tcp) return fill_segment(slot);
   const auto append = [&slot](std::span<const std::byte> bytes) {
     slot.bytes.insert(slot.bytes.end(), bytes.begin(), bytes.end());
   };
@@ -148,10 +152,40 @@ void Cluster::fill(InFlight& slot) const {
   if (framed) append(std::span(outgoing_.frame.tail).first(outgoing_.frame.tail_bytes));
 }
 
+void Cluster::fill_segment(InFlight& slot) const {
+  const std::span pieces(outgoing_.pieces.data(), outgoing_.piece_count);
+  slot.tcp = outgoing_.tcp;
+  if (settings_.carriage == Carriage::datagrams) {
+    TULLE_CHECK(slot.ghost_bytes == 0);
+    slot.tcp.checksum = wire::tcp_checksum(slot.ip, slot.tcp, pieces);
+    slot.bytes.resize(wire::header_bytes(slot.tcp));
+    wire::encode(slot.tcp, slot.bytes);
+  }
+  for (const auto& piece : pieces) slot.bytes.insert(slot.bytes.end(), piece.begin(), piece.end());
+}
+
+void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
+  device::Adapter& adapter = *nodes_[to.value].adapter;
+  std::span<const std::byte> bytes = flying.bytes;
+  wire::Tcp tcp = flying.tcp;
+  if (settings_.carriage == Carriage::datagrams) {
+    // RFC 9293 §3.1: what has a wrong checksum is dropped.
+    if (wire::tcp_checksum(flying.ip, bytes) != 0) return;
+    const wire::DecodedTcp decoded = wire::decode(bytes, tcp);
+    if (!decoded.ok) return;
+    bytes = bytes.subspan(decoded.header_bytes);
+  }
+  transport::Payload payload{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
+  if (flying.ghost_bytes > 0) payload = {nullptr, flying.ghost_bytes};
+  adapter.handle_segment(now_, tcp, payload, flying.ip);
+}
+
 void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
   Node& node = nodes_[to.value];
   InFlight& flying = *slots_[slot];
-  if (!node.cut_off && settings_.carriage == Carriage::datagrams) {
+  if (flying.is_tcp) {
+    if (!node.cut_off) deliver_segment(to, flying);
+  } else if (!node.cut_off && settings_.carriage == Carriage::datagrams) {
     wire::IpUdp ip = flying.ip;
     if (!settings_.identification_known) ip.identification = 0;
     const auto verdict =

@@ -25,7 +25,8 @@ namespace tulle::sim {
 
 using NodeNumber = Id<struct NodeNumberTag, std::uint32_t>;
 
-// How datagrams travel. As packets they have no ICRC, so that damage reaches the payload unseen:
+// How datagrams travel (TCP's segments as bytes with a checksum, or as headers and payload). As
+// packets they have no ICRC, so that damage reaches the payload unseen:
 // good for speed, and for showing that a checker would see it.
 enum class Carriage : std::uint8_t { datagrams, packets };
 
@@ -106,6 +107,8 @@ class Cluster {
     wire::Packet packet;
     std::vector<std::byte> bytes;   // a datagram's UDP payload, or a packet's payload
     std::uint32_t ghost_bytes = 0;  // instead of bytes
+    bool is_tcp = false;            // then `bytes` are a segment's, or its payload, of this header
+    wire::Tcp tcp;
   };
 
   void transmit(NodeNumber from);
@@ -113,6 +116,8 @@ class Cluster {
   std::uint32_t take_slot();
   void fill(InFlight& slot) const;
   void deliver(NodeNumber to, std::uint32_t slot);
+  void fill_segment(InFlight& slot) const;
+  void deliver_segment(NodeNumber to, const InFlight& flying);
   void plan_deadline(NodeNumber node);
   void record(std::uint64_t word);
 

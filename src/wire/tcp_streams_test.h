@@ -12,6 +12,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -105,6 +106,31 @@ inline std::vector<TcpStream> tcp_streams_of(const std::filesystem::path& path) 
   std::vector<TcpStream> streams;
   for (Assembly& assembly : all) streams.push_back(assemble(assembly));
   return streams;
+}
+
+// What either end of an iWARP connection sent: streams that begin with MPA's key.
+struct IwarpConnection {
+  TcpStream request;
+  TcpStream reply;
+};
+
+inline std::vector<IwarpConnection> iwarp_connections_of(const std::filesystem::path& path) {
+  const auto begins = [](const TcpStream& stream, std::string_view key) {
+    return stream.bytes.size() >= key.size() &&
+           std::memcmp(stream.bytes.data(), key.data(), key.size()) == 0;
+  };
+  const std::vector<TcpStream> streams = tcp_streams_of(path);
+  std::vector<IwarpConnection> connections;
+  for (const TcpStream& request : streams) {
+    if (!begins(request, "MPA ID Req Frame")) continue;
+    for (const TcpStream& reply : streams) {
+      if (begins(reply, "MPA ID Rep Frame") && reply.source_port == request.destination_port &&
+          reply.destination_port == request.source_port) {
+        connections.push_back({request, reply});
+      }
+    }
+  }
+  return connections;
 }
 
 inline std::vector<std::filesystem::path> iwarp_captures() {

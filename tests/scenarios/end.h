@@ -100,7 +100,9 @@ struct End {
 
   std::map<verbs::EventType, std::uint32_t> events;
 
-  bool is_rc() const { return channel->type == verbs::QpType::rc; }
+  bool is_iwarp() const { return channel->type == verbs::QpType::iwarp; }
+  // A reliable connection, on whatever.
+  bool is_rc() const { return channel->type == verbs::QpType::rc || is_iwarp(); }
   bool is_culprit() const { return channel->mishap != Mishap::none && channel->mishap_end == side; }
   bool is_victim() const { return channel->mishap != Mishap::none && channel->mishap_end != side; }
   bool cut_off() const {

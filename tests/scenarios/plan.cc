@@ -399,9 +399,71 @@ void repeat_selectively(Plan& plan) {
       recovery.timeout_low + Time::nanoseconds(static_cast<std::int64_t>(random.below(1'000'000)));
 }
 
+namespace {
+
+// RFC 5040 has no atomics and no immediate data.
+Work without_iwarps_gaps(Work work) {
+  switch (work) {
+    case Work::send_with_immediate:
+      return Work::send;
+    case Work::write_with_immediate:
+    case Work::compare_swap:
+    case Work::fetch_add:
+      return Work::write;
+    default:
+      return work;
+  }
+}
+
+// There is no RNR NAK: receives have to be there before messages come. What a peer's error does to a
+// request that TCP has acknowledged is not promised, and late segments of one connection would fit
+// its successor, whose numbers are the same.
+void go_over_iwarp(ChannelPlan& channel) {
+  channel.type = QpType::iwarp;
+  const bool kept =
+      channel.mishap == Mishap::local_protection || channel.mishap == Mishap::bad_bind ||
+      channel.mishap == Mishap::bad_invalidate || channel.mishap == Mishap::moved_to_error;
+  if (!kept) channel.mishap = Mishap::none;
+  for (EndPlan& end : channel.ends) {
+    for (Op& op : end.ops) op.work = without_iwarps_gaps(op.work);
+  }
+  for (int side = 0; side < 2; ++side) {
+    const auto& ops = channel.ends[1 - side].ops;
+    const auto messages =
+        std::count_if(ops.begin(), ops.end(), [](const Op& op) { return takes_receive(op.work); });
+    EndPlan& end = channel.ends[side];
+    end.shared_receives = false;
+    end.receive_depth = end.receives_first = static_cast<std::uint32_t>(messages) + 1;
+  }
+}
+
+}  // namespace
+
+void go_over_iwarp(Plan& plan) {
+  Random random(plan.seed ^ 0x13A4'9000);
+  transport::tcp::Settings& tcp = plan.tcp;
+  tcp.mss_bytes = 100 + static_cast<std::uint32_t>(random.below(9'000));
+  tcp.receive_buffer_bytes = (4 + static_cast<std::uint32_t>(random.below(200))) * tcp.mss_bytes;
+  tcp.acknowledgement_delay =
+      Time::microseconds(static_cast<std::int64_t>(random.below(2) * random.below(2'000)));
+  tcp.initial_window_segments = 1 + static_cast<std::uint32_t>(random.below(20));
+  tcp.restart_after_idle = random.below(2) == 0;
+  if (plan.weather != Weather::perfect) {
+    tcp.timeout_min = Time::microseconds(2'000 + static_cast<std::int64_t>(random.below(5'000)));
+    tcp.timeout_initial = Time::milliseconds(10);
+    tcp.timeout_max = Time::milliseconds(200);
+    tcp.tail_loss_probe = random.below(2) == 0;
+  } else {
+    tcp.tail_loss_probe = false;  // it may go out while its segment waits at a port
+  }
+  for (ChannelPlan& channel : plan.channels) {
+    if (channel.type == QpType::rc) go_over_iwarp(channel);
+  }
+}
+
 std::string describe(const Plan& plan) {
   constexpr std::array weather = {"perfect", "rough", "stormy"};
-  constexpr std::array types = {"RC", "UC", "UD"};
+  constexpr std::array types = {"RC", "UC", "UD", "stream", "iWARP"};
   const fabric::FaultSettings& faults = plan.network.faults;
   std::ostringstream out;
   out << "seed " << plan.seed << ": " << plan.nodes.size() << " nodes, "

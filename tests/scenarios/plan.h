@@ -12,6 +12,7 @@
 #include "sim/cluster.h"
 #include "transport/congestion/settings.h"
 #include "transport/recovery.h"
+#include "transport/tcp/settings.h"
 #include "verbs/types.h"
 
 namespace tulle::scenarios {
@@ -139,6 +140,7 @@ struct Plan {
   verbs::Mtu port_mtu = verbs::Mtu::b4096;
   transport::congestion::WindowSettings window;
   transport::RecoverySettings recovery;
+  transport::tcp::Settings tcp;
   std::vector<NodePlan> nodes;
   std::vector<ChannelPlan> channels;
   bool cut_off = false;  // one node loses its cable
@@ -150,6 +152,9 @@ Plan draw_plan(std::uint64_t seed);
 // The same world, in which reliable connections repeat selectively, with a window and time-outs
 // drawn from the plan's seed.
 void repeat_selectively(Plan& plan);
+// The same world, in which reliable connections are iWARP's, over TCP connections drawn from the
+// plan's seed; without what iWARP lacks.
+void go_over_iwarp(Plan& plan);
 std::string describe(const Plan& plan);
 
 bool takes_receive(Work work);

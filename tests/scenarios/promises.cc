@@ -125,6 +125,7 @@ bool Promises::fails_as_planned(const End& end, std::size_t index, CompletionSta
 bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus status) const {
   if (fails_as_planned(end, index, status)) return true;
   const Mishap mishap = end.channel->mishap;
+  if (end.is_iwarp()) return may_fail_over_iwarp(end, status);
   if (status == CompletionStatus::flushed) {
     const bool failed_as_responder = end.is_victim() && found_by_responder(mishap);
     return failed_as_responder || (end.is_culprit() && mishap == Mishap::moved_to_error);
@@ -138,6 +139,16 @@ bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus stat
   // The peer failed over our request, and what it said then, or of the requests before, was lost.
   return end.is_culprit() && found_by_responder(mishap) && lossy() &&
          index <= end.channel->mishap_op;
+}
+
+// The peer's TERMINATE or reset, or TCP's giving up: the request that waited longest says so, or where
+// none was under way the rest is flushed.
+bool Promises::may_fail_over_iwarp(const End& end, CompletionStatus status) const {
+  if (status != CompletionStatus::flushed && status != CompletionStatus::retry_exceeded_error) {
+    return false;
+  }
+  if (end.is_culprit() && end.channel->mishap == Mishap::moved_to_error) return true;
+  return end.is_victim() || plan_.weather == Weather::stormy || end.cut_off();
 }
 
 void Promises::succeeded(Time now, End& end, std::size_t index) {
@@ -457,7 +468,8 @@ void Promises::check_mishap(const End& end) {
                 count(EventType::qp_request_error) == request,
             end.name() + ": wrong asynchronous events");
   }
-  promise(count(EventType::qp_fatal) == 0 || mishap == Mishap::receive_protection,
+  const bool ended_by_peer = end.is_iwarp() && end.qp->state() == QpState::error;
+  promise(count(EventType::qp_fatal) == 0 || mishap == Mishap::receive_protection || ended_by_peer,
           end.name() + ": a fatal event");
   promise(count(EventType::cq_error) == 0, end.name() + ": a completion queue overran");
   promise(count(EventType::send_queue_drained) == end.drains,

@@ -39,6 +39,7 @@ class Promises {
  private:
   void succeeded(Time now, End& end, std::size_t index);
   void failed(End& end, std::size_t index);
+  bool may_fail_over_iwarp(const End& end, verbs::CompletionStatus status) const;
   bool may_fail(const End& end, std::size_t index, verbs::CompletionStatus status) const;
   bool fails_as_planned(const End& end, std::size_t index, verbs::CompletionStatus status) const;
   bool lossy() const { return plan_.weather != Weather::perfect; }

@@ -20,18 +20,19 @@ struct Arguments {
   bool trace = false;
   bool selective = false;
   bool srd = false;
+  bool iwarp = false;
 };
 
 constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd] [--verbose] "
+    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd | --iwarp] "
+    "[--verbose] "
     "[--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
     "virtual time under\n"
     "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
     "prints every packet, "
     "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
-    "the "
-    "scalable reliable datagram's.\n";
+    "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {
@@ -47,6 +48,10 @@ bool read_arguments(int count, char** values, Arguments& out) {
     }
     if (name == "--srd") {
       out.srd = true;
+      continue;
+    }
+    if (name == "--iwarp") {
+      out.iwarp = true;
       continue;
     }
     if (i + 1 == count) return false;
@@ -71,6 +76,7 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   const bool verbose = arguments.verbose;
   Plan plan = draw_plan(seed);
   if (arguments.selective) repeat_selectively(plan);
+  if (arguments.iwarp) go_over_iwarp(plan);
   if (verbose) std::fputs(describe(plan).c_str(), stdout);
   try {
     World world(plan);
@@ -89,7 +95,9 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
     std::printf("seed %" PRIu64 ": %s\n%s  again with: ./dev sim-check --seed %" PRIu64
                 "%s --verbose\n",
                 seed, broken.what(), describe(plan).c_str(), seed,
-                arguments.selective ? " --selective-repeat" : "");
+                arguments.selective ? " --selective-repeat"
+                : arguments.iwarp   ? " --iwarp"
+                                    : "");
     return false;
   }
 }

@@ -138,10 +138,12 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     if (payload.bytes > 0) aborted_ = reset_due_ = true;
     return;
   }
-  const tcp::Arrival arrival =
-      tcp_.handle_segment(now, header, payload.bytes, congestion_experienced);
-  engine_.acknowledged(qp, tcp_.acknowledged());
+  // What comes behind an error is not taken, nor acknowledged: its sender is not to think it done.
+  const std::uint32_t bytes = engine_.is_terminating() ? 0 : payload.bytes;
+  const tcp::Arrival arrival = tcp_.handle_segment(now, header, bytes, congestion_experienced);
+  // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is of.
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
+  engine_.acknowledged(qp, tcp_.acknowledged());
   // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
   if (!lives(qp)) aborted_ = reset_due_ = true;
 }

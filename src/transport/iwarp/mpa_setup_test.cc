@@ -27,13 +27,14 @@ void talk(MpaSetup& initiator, MpaSetup& responder) {
   const Bytes request = sent(initiator);
   EXPECT_EQ(responder.receive(request), request.size());
   const Bytes reply = sent(responder);
-  if (!reply.empty()) EXPECT_EQ(initiator.receive(reply), reply.size());
+  EXPECT_EQ(initiator.receive(reply), reply.size());
 }
 
 TEST(IwarpSetup, BothEndsAgree) {
   const Bytes hello = bytes_of("hello"), world = bytes_of("world");
   for (const bool enhanced : {true, false}) {
-    for (const auto [one, other] : {std::pair{true, false}, {false, true}, {false, false}}) {
+    for (const auto& [one, other] :
+         {std::pair{true, false}, std::pair{false, true}, std::pair{false, false}}) {
       MpaSetup initiator(Role::initiator,
                          {.crc = one, .enhanced = enhanced, .private_data = hello});
       MpaSetup responder(Role::responder, {.crc = other, .private_data = world});
@@ -96,12 +97,17 @@ TEST(IwarpSetup, ReadyIsSaidInAWayThatBothKnow) {
   }
 }
 
-Bytes request_with(auto change) {
-  mpa::StartFrame frame{false, {}, 1, 0};
-  change(frame);
+Bytes written(const mpa::StartFrame& frame) {
   Bytes bytes(mpa::start_frame_bytes);
   mpa::encode(frame, std::span(bytes).first<mpa::start_frame_bytes>());
   return bytes;
+}
+
+template <typename Change>
+Bytes request_with(Change change) {
+  mpa::StartFrame frame{false, {}, 1, 0};
+  change(frame);
+  return written(frame);
 }
 
 TEST(IwarpSetup, WhatIsNoRequestIsRefused) {
@@ -133,40 +139,48 @@ TEST(IwarpSetup, WhoAsksForMarkersIsToldNo) {
 
 // What siw sent is what these ends would have, and what they take: byte by byte, since a stream may
 // come so, and up to where the FPDUs begin.
+void speak_as(const wire::IwarpConnection& connection) {
+  const std::array<std::span<const std::byte>, 2> streams = {connection.request.bytes,
+                                                             connection.reply.bytes};
+  std::array<MpaSetup::Offer, 2> offers;
+  std::array<std::size_t, 2> lengths{};
+  for (int i = 0; i < 2; ++i) {
+    const auto frame = mpa::decode_start(streams[i].first<mpa::start_frame_bytes>());
+    ASSERT_TRUE(frame.has_value());
+    lengths[i] = mpa::start_frame_bytes + frame->private_data_bytes;
+    const auto data = streams[i].first(lengths[i]).subspan(mpa::start_frame_bytes);
+    const auto setup = mpa::decode_enhanced(data.first<mpa::enhanced_setup_bytes>());
+    offers[i] = {frame->flags.crc,    true,
+                 setup.inbound_reads, setup.outbound_reads,
+                 setup.peer_to_peer,  setup.ready_by_write,
+                 setup.ready_by_read, data.subspan(mpa::enhanced_setup_bytes)};
+  }
+  MpaSetup initiator(Role::initiator, offers[0]);
+  MpaSetup responder(Role::responder, offers[1]);
+  const auto same = [](std::span<const std::byte> a, std::span<const std::byte> b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  };
+  EXPECT_TRUE(same(initiator.to_send(), streams[0].first(lengths[0])));
+  for (std::size_t i = 0; responder.state() == State::waits; ++i) {
+    ASSERT_EQ(responder.receive(streams[0].subspan(i, 1)), 1u);
+  }
+  EXPECT_TRUE(same(responder.to_send(), streams[1].first(lengths[1])));
+  EXPECT_EQ(initiator.receive(streams[1]), lengths[1]) << "FPDUs are left where they are";
+  EXPECT_EQ(initiator.state(), State::established);
+  EXPECT_EQ(responder.state(), State::established);
+  EXPECT_EQ(initiator.outcome().ready, responder.outcome().ready);
+}
+
 TEST(IwarpSetup, SpeaksAsLinuxDoes) {
+  int connections = 0;
   for (const auto& file : wire::iwarp_captures()) {
     SCOPED_TRACE(file.filename());
-    const auto streams = wire::tcp_streams_of(file);
-    ASSERT_EQ(streams.size(), 2u);
-    std::array<MpaSetup::Offer, 2> offers;
-    std::array<std::size_t, 2> lengths{};
-    for (int i = 0; i < 2; ++i) {
-      const std::span<const std::byte> bytes(streams[i].bytes);
-      const auto frame = mpa::decode_start(bytes.first<mpa::start_frame_bytes>());
-      ASSERT_TRUE(frame.has_value());
-      lengths[i] = mpa::start_frame_bytes + frame->private_data_bytes;
-      const auto data = bytes.first(lengths[i]).subspan(mpa::start_frame_bytes);
-      const auto setup = mpa::decode_enhanced(data.first<mpa::enhanced_setup_bytes>());
-      offers[i] = {frame->flags.crc,    true,
-                   setup.inbound_reads, setup.outbound_reads,
-                   setup.peer_to_peer,  setup.ready_by_write,
-                   setup.ready_by_read, data.subspan(mpa::enhanced_setup_bytes)};
+    for (const auto& connection : wire::iwarp_connections_of(file)) {
+      speak_as(connection);
+      ++connections;
     }
-    MpaSetup initiator(Role::initiator, offers[0]);
-    MpaSetup responder(Role::responder, offers[1]);
-    const auto same = [](std::span<const std::byte> a, std::span<const std::byte> b) {
-      return std::equal(a.begin(), a.end(), b.begin(), b.end());
-    };
-    EXPECT_TRUE(same(initiator.to_send(), std::span(streams[0].bytes).first(lengths[0])));
-    for (std::size_t i = 0; responder.state() == State::waits; ++i) {
-      ASSERT_EQ(responder.receive(std::span(streams[0].bytes).subspan(i, 1)), 1u);
-    }
-    EXPECT_TRUE(same(responder.to_send(), std::span(streams[1].bytes).first(lengths[1])));
-    EXPECT_EQ(initiator.receive(streams[1].bytes), lengths[1]) << "FPDUs are left where they are";
-    EXPECT_EQ(initiator.state(), State::established);
-    EXPECT_EQ(responder.state(), State::established);
-    EXPECT_EQ(initiator.outcome().ready, responder.outcome().ready);
   }
+  EXPECT_GE(connections, 19);
 }
 
 }  // namespace

@@ -327,9 +327,8 @@ void Engine::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header*
   terminate_due_ = true;
   terminated_ = terminate;
   ++qp.environment.counters.remote_errors_sent;
-  if (code == error::local_catastrophic) {
-    qp.raise(EventType::qp_fatal);
-  } else {
+  // A request or receive of its own says so itself.
+  if (code != error::local_catastrophic) {
     qp.raise(is_protection_error(code) ? EventType::qp_access_error : EventType::qp_request_error);
   }
   qp.enter_error();
