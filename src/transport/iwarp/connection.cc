@@ -59,7 +59,7 @@ void Connection::handle_deadline(Time now, QueuePair& qp) {
   if (!lives(qp)) return;
   tcp_.handle_deadline(now);
   if (!tcp_.failed()) return;
-  aborted_ = true;
+  aborted_ = reset_due_ = true;  // should the peer hear it after all
   engine_.connection_lost(qp);
 }
 

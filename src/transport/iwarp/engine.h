@@ -147,7 +147,7 @@ class Engine {
                 const wire::rdmap::ReadRequest* read = nullptr) const;
   bool push(MadeRecord& made, Record& out);
   std::uint32_t room(bool tagged) const;
-  void fail_request(QueuePair& qp, std::uint32_t index, verbs::CompletionStatus status);
+  void fail_request(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   void retire_through(QueuePair& qp, std::uint32_t index, verbs::CompletionStatus status);
   void retire_done(QueuePair& qp);
   bool resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& out) const;
@@ -174,9 +174,10 @@ class Engine {
   Agreed agreed_;
 
   // Sending. Requests have numbers, from the first that the queue pair was ever given.
-  std::uint64_t retired_ = 0;           // of the request at the head of the send queue
-  std::uint32_t cursor_ = 0;            // request being sent, counted from the head
-  std::uint32_t cursor_offset_ = 0;     // its next byte
+  std::uint64_t retired_ = 0;        // of the request at the head of the send queue
+  std::uint32_t cursor_ = 0;         // request being sent, counted from the head
+  std::uint32_t cursor_offset_ = 0;  // its next byte
+  bool failing_ = false;             // a request has failed, and those before it are not done yet
   Sending sending_ = Sending::nothing;  // whose message has begun and not ended
   bool answered_last_ = false;          // requests and answers take turns
   std::uint32_t next_send_ = 1;         // MSNs (RFC 5041 4.3)

@@ -155,6 +155,7 @@ void Engine::handle_read_response(QueuePair& qp, const ddp::Header& header, Payl
   OutstandingRead& read = reads_.front();
   const auto index = static_cast<std::uint32_t>(read.request - retired_);
   SendWqe& wqe = qp.send_queue[index];
+  if (wqe.status != CompletionStatus::success) return;  // it has failed already
   const verbs::Sge* sges = qp.send_queue.sges(wqe);
   const RemoteKey stag(wqe.sge_count > 0 ? sges[0].lkey.value : 0);
   const std::uint64_t sink = wqe.sge_count > 0 ? sges[0].address : 0;
@@ -165,7 +166,7 @@ void Engine::handle_read_response(QueuePair& qp, const ddp::Header& header, Payl
     return refuse(qp, error::tagged_bounds, &header, bytes);
   }
   if (!qp.scatter(sges, wqe.sge_count, read.received, data)) {
-    return fail_request(qp, index, CompletionStatus::local_protection_error);
+    return fail_request(qp, wqe, CompletionStatus::local_protection_error);
   }
   read.received += data.bytes;
   if (!header.last) return;

@@ -59,6 +59,7 @@ void Engine::start_sending(const QueuePair& qp) {
 void Engine::reset_sending() {
   retired_ += cursor_ + 1;  // what records still name is never met again
   cursor_ = cursor_offset_ = 0;
+  failing_ = false;
   sending_ = Sending::nothing;
   reads_.clear();
   answers_.clear();
@@ -76,7 +77,7 @@ bool Engine::has_more(const QueuePair& qp) const {
   const QpState state = qp.state();
   if (state != QpState::rts && !(state == QpState::sqd && sending_ == Sending::request))
     return false;
-  return cursor_ < qp.send_queue.size() && !must_wait(qp, qp.send_queue[cursor_]);
+  return !failing_ && cursor_ < qp.send_queue.size() && !must_wait(qp, qp.send_queue[cursor_]);
 }
 
 // A message is sent whole before the next begins; requests and answers take turns.
@@ -102,13 +103,13 @@ bool Engine::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
 
 // Moves on to a request that can be sent; false: there is none.
 bool Engine::begin_request(QueuePair& qp) {
-  while (qp.state() == QpState::rts && cursor_ < qp.send_queue.size()) {
+  while (qp.state() == QpState::rts && !failing_ && cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
     if (must_wait(qp, wqe)) return false;
     wqe.started = true;
     if (!wqe.is_local()) {
       if (wqe.opcode == SendOpcode::read && reads_.capacity() == 0) {
-        fail_request(qp, cursor_, CompletionStatus::local_qp_operation_error);
+        fail_request(qp, wqe, CompletionStatus::local_qp_operation_error);
         return false;
       }
       cursor_offset_ = 0;
@@ -131,7 +132,7 @@ void Engine::execute_local(QueuePair& qp, SendWqe& wqe) {
     done = keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number);
     otherwise = CompletionStatus::local_qp_operation_error;
   }
-  if (!done) return fail_request(qp, cursor_, otherwise);
+  if (!done) return fail_request(qp, wqe, otherwise);
   wqe.executed = true;
   ++cursor_;
   retire_done(qp);
@@ -151,7 +152,8 @@ bool Engine::make_request_record(QueuePair& qp, Record& out) {
     made.data_bytes = std::min(wqe.length - cursor_offset_, room(tagged));
     OutgoingPacket data;
     if (!qp.gather(wqe, cursor_offset_, made.data_bytes, data)) {
-      fail_request(qp, cursor_, CompletionStatus::local_protection_error);
+      sending_ = Sending::nothing;
+      fail_request(qp, wqe, CompletionStatus::local_protection_error);
       return terminate_due_ && make_terminate_record(out);
     }
     if (cursor_offset_ == 0 && !tagged) wqe.packets = next_send_++;  // its MSN
@@ -327,10 +329,16 @@ void Engine::acknowledged(QueuePair& qp, std::uint64_t bytes) {
   if (done) retire_done(qp);
 }
 
-// Completions come in the order of posting.
+// Completions come in the order of posting, also those of failures.
 void Engine::retire_done(QueuePair& qp) {
-  while (cursor_ > 0 && qp.send_queue.front().executed) {
+  while (!qp.send_queue.empty()) {
     const SendWqe wqe = qp.send_queue.front();
+    if (wqe.status != CompletionStatus::success) {
+      failing_ = false;
+      retire_through(qp, 0, wqe.status);
+      return refuse(qp, rdmap::error::local_catastrophic);
+    }
+    if (cursor_ == 0 || !wqe.executed) break;
     qp.send_queue.pop();
     ++retired_;
     --cursor_;
@@ -350,10 +358,12 @@ void Engine::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus
   }
 }
 
-// A fault of this side's: the peer is told that it was not its own.
-void Engine::fail_request(QueuePair& qp, std::uint32_t index, CompletionStatus status) {
-  retire_through(qp, index, status);
-  refuse(qp, rdmap::error::local_catastrophic);
+// A fault of this side's: nothing more is begun, and when all before it is done the peer is told that
+// it was not its own.
+void Engine::fail_request(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
+  failing_ = true;
+  wqe.status = status;
+  retire_done(qp);
 }
 
 }  // namespace tulle::transport::iwarp
