@@ -66,8 +66,43 @@ class Latency(Case):
         self.assert_between(1.16, us["infiniband-inline"], 1.36)  # measured: 1.26
         self.assert_between(us["infiniband"], us["roce-tuned"], us["infiniband"] + 0.5)
         self.assert_between(49, us["tcp"], 51)
+        # In the adapter, the same host's parts and as many bytes but for some: the protocol hardly matters.
+        self.assert_between(us["roce"] - 0.05, us["iwarp"], us["roce"] + 0.05)
+        self.assert_between(us["roce-tuned"] - 0.05, us["iwarp-tuned"], us["roce-tuned"] + 0.05)
         for name, variant in results("latency").items():
             self.assertLess(us[name], variant["fct_us"]["median"], "the sender learns of it later")
+
+
+class Iwarp(Case):
+    def test_it_takes_losses_for_congestion(self):
+        self.assert_all_arrived("iwarp")
+        gbps = {name: variant["goodput_gbps"] for name, variant in results("iwarp").items()}
+        # Near, next to nothing is thrown away: 255 of 256 segments of 1,440 bytes of payload on 1,538 of the link.
+        self.assert_between(0.95, gbps["near-iwarp"] / (40 * 255 / 256 * 1440 / 1538), 1)
+        self.assertGreater(gbps["near-iwarp"], gbps["near-roce"])
+        # Far, CUBIC's cycle of 256 segments: 20 of them a round trip of 100 us, on average.
+        self.assert_between(2.1, gbps["far-iwarp"], 3.0)
+        self.assertGreater(gbps["far-roce"], gbps["far-iwarp"])
+        self.assertGreater(gbps["far-selective-repeat"], 3 * gbps["far-roce"])
+        near = results("iwarp")["near-iwarp"]
+        self.assertEqual(near["retransmitted"], results("iwarp")["far-iwarp"]["retransmitted"], "one for each loss")
+
+    def test_incast_waits_for_timers(self):
+        gbps = {name: variant["goodput_gbps"] for name, variant in results("iwarp").items()}
+        self.assertLess(gbps["incast-iwarp"], 8)
+        self.assertGreater(gbps["incast-iwarp-timer"], 34)
+        for name in ("incast-iwarp-dctcp", "incast-iwarp-pfc"):
+            self.assertGreater(gbps[name], 36, name)
+            self.assertEqual(0, results("iwarp")[name]["dropped"], name)
+        self.assertGreater(results("iwarp")["incast-roce"]["dropped"], 50 * results("iwarp")["incast-iwarp"]["dropped"])
+
+    def test_the_same_with_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = ["--variant", "near-iwarp", "--set", 'traffic.payload="bytes"', "--set", 'traffic.bytes="2MB"']
+            ghosts = simulate("iwarp", folder, *arguments[:2], *arguments[4:])["variants"][0]
+            carried = simulate("iwarp", folder, *arguments)["variants"][0]
+        self.assertEqual(2_000_000, carried["bytes_verified"])
+        self.assertEqual(ghosts["end_us"], carried["end_us"])
 
 
 class Ecmp(Case):
