@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/iwarp/connection.h"
 #include "transport/srd/carrier.h"
 #include "transport/srd/device.h"
 #include "verbs/address_handle.h"

@@ -17,7 +17,6 @@
 #include "transport/congestion/settings.h"
 #include "transport/counters.h"
 #include "transport/direct_path.h"
-#include "transport/iwarp/connection.h"
 #include "transport/packet_io.h"
 #include "transport/rc/engine.h"
 #include "transport/recovery.h"
@@ -32,6 +31,9 @@
 #include "verbs/receive_queue.h"
 #include "wire/ip_udp.h"
 
+namespace tulle::transport::iwarp {
+class Connection;
+}
 namespace tulle::transport::srd {
 class Device;
 }

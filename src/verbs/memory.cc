@@ -84,6 +84,16 @@ KeyTable::Refusal KeyTable::why_denied(RemoteKey key, const ProtectionDomain& pd
   return window.access.has_all(needed) ? Refusal::out_of_bounds : Refusal::not_permitted;
 }
 
+KeyTable::Place KeyTable::place_of(RemoteKey key, std::uint64_t address) const {
+  const KeyHolder* holder = find(key.value);
+  if (holder == nullptr || holder->kind == KeyHolder::Kind::region) {
+    return {LocalKey(key.value), address};
+  }
+  const auto& window = static_cast<const MemoryWindow&>(*holder);
+  const std::uint64_t start = window.access.has(verbs::Access::zero_based) ? 0 : window.address;
+  return {window.region->lkey(), address - start + window.address};
+}
+
 bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                     const WindowBinding& binding) {
   if (window.pd != &pd) return false;

@@ -114,6 +114,14 @@ class KeyTable {
   Refusal why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
                      AccessFlags needed) const;
 
+  // Where in its region memory lies that remote() has granted, for who has to read it again when the
+  // key may have been taken away.
+  struct Place {
+    LocalKey key;
+    std::uint64_t address = 0;
+  };
+  Place place_of(RemoteKey key, std::uint64_t address) const;
+
   // IBTA 11.4.1.1, bind: false: the binding is not allowed.
   [[nodiscard]] bool bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                           const WindowBinding& binding);

@@ -149,6 +149,18 @@ TEST_F(Memory, KeysAreUniqueAndARemovedOneIsGone) {
 
 // --- windows ---
 
+TEST_F(Memory, PlacesOutliveKeys) {
+  const auto of_region = keys_.place_of(region_.rkey(), iova + 7);
+  EXPECT_EQ(of_region.key, region_.lkey());
+  EXPECT_EQ(of_region.address, iova + 7);
+  WindowBinding bound = binding(window_);
+  bound.access |= Access::zero_based;
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), bound));
+  const auto of_window = keys_.place_of(window_.rkey(), 3);
+  EXPECT_EQ(of_window.key, region_.lkey());
+  EXPECT_EQ(of_window.address, bound.address + 3);
+}
+
 TEST_F(Memory, WindowType2OpensJustItsPartToItsQueuePair) {
   const WindowBinding what = binding(window_);
   const RemoteKey unbound = window_.rkey();
@@ -180,6 +192,25 @@ TEST_F(Memory, ZeroBasedWindowCountsFromItsFirstByte) {
   EXPECT_EQ(grant.memory, memory_.data() + 1'027);
   EXPECT_EQ(remote(what.new_key, 3, 510), Verdict::denied);
   EXPECT_EQ(remote(what.new_key, iova + 1'024, 1), Verdict::denied);
+}
+
+TEST_F(Memory, SaysWhyItDenied) {
+  using Refusal = KeyTable::Refusal;
+  const auto why = [this](RemoteKey key, QpNumber qp = QpNumber(1)) {
+    return keys_.why_denied(key, pd_, qp, Access::remote_write);
+  };
+  EXPECT_EQ(why(RemoteKey(region_.key ^ 1)), Refusal::unknown_key);
+  EXPECT_EQ(why(foreign_.rkey()), Refusal::foreign);
+  EXPECT_EQ(why(region_.rkey()), Refusal::out_of_bounds) << "all else is right";
+  region_.access = Access::remote_read;
+  EXPECT_EQ(why(region_.rkey()), Refusal::not_permitted);
+  region_.access = all;
+  EXPECT_EQ(why(window_.rkey()), Refusal::unknown_key) << "it is not bound";
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), binding(window_)));
+  EXPECT_EQ(why(window_.rkey()), Refusal::out_of_bounds);
+  EXPECT_EQ(why(window_.rkey(), QpNumber(2)), Refusal::foreign);
+  region_.valid = false;
+  EXPECT_EQ(why(window_.rkey()), Refusal::unknown_key);
 }
 
 TEST_F(Memory, WindowType2IsBoundOnceUntilInvalidated) {

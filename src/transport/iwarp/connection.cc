@@ -142,8 +142,10 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
   const std::uint32_t bytes = engine_.is_terminating() ? 0 : payload.bytes;
   const tcp::Arrival arrival = tcp_.handle_segment(now, header, bytes, congestion_experienced);
   // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is of.
+  engine_.begin_taking();
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
   engine_.acknowledged(qp, tcp_.acknowledged());
+  engine_.end_taking(qp);
   // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
   if (!lives(qp)) aborted_ = reset_due_ = true;
 }

@@ -84,6 +84,10 @@ class Engine {
   [[nodiscard]] bool fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const;
   // So many bytes of the stream, from its first FPDU's on, have been acknowledged.
   void acknowledged(QueuePair& qp, std::uint64_t bytes);
+  // Around all that the stream has acknowledged at one time, of what came: a failure of this side's
+  // own waits until that has been taken in, as its sender may think it done.
+  void begin_taking() { taking_ = true; }
+  void end_taking(QueuePair& qp);
   // Whether every request that has begun is done (IBTA 10.3.1.5, SQD).
   bool drained() const { return cursor_ == 0 && sending_ != Sending::request; }
 
@@ -113,7 +117,7 @@ class Engine {
     std::uint32_t data_bytes = 0;
     std::uint32_t fpdu_bytes = 0;
     std::uint32_t offset = 0;   // request: in its data
-    RemoteKey key;              // answer
+    LocalKey key;               // answer
     std::uint64_t address = 0;  // answer: there; request: its number
   };
   // A READ of the peer's.
@@ -177,7 +181,8 @@ class Engine {
   std::uint64_t retired_ = 0;        // of the request at the head of the send queue
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head
   std::uint32_t cursor_offset_ = 0;  // its next byte
-  bool failing_ = false;             // a request has failed, and those before it are not done yet
+  bool taking_ = false;
+  bool failing_ = false;  // a request has failed, and those before it are not done yet
   Sending sending_ = Sending::nothing;  // whose message has begun and not ended
   bool answered_last_ = false;          // requests and answers take turns
   std::uint32_t next_send_ = 1;         // MSNs (RFC 5041 4.3)

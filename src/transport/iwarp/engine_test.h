@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "transport/host_test.h"
+#include "transport/iwarp/connection.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/rdmap.h"

@@ -199,15 +199,22 @@ bool Engine::make_answer_record(QueuePair& qp, Record& out) {
   const rdmap::ReadRequest& read = answer.request;
   MadeRecord made;
   made.source = Source::answer;
-  made.key = read.source_stag;
-  made.address = read.source_offset + answer.sent;
   made.data_bytes = std::min(read.bytes - answer.sent, room(true));
-  // A region may go away while it is read (RFC 5040 7.2 has it as any access).
-  FilledRecord data;
-  if (!resolve(qp, made, data)) {
+  const std::uint64_t address = read.source_offset + answer.sent;
+  const auto& keys = qp.environment.keys;
+  const auto access = keys.remote(read.source_stag, *qp.init.pd, qp.number, address,
+                                  made.data_bytes, verbs::Access::remote_read);
+  if (access.verdict != verbs::KeyTable::Verdict::ok) {
     const rdmap::ReadRequest failed = read;
     refuse(qp, rdmap::error::invalid_stag, nullptr, 0, &failed);
     return make_terminate_record(out);
+  }
+  // What has been sent once may have to be sent again when its key has been taken away: the peer has
+  // it then, and its acknowledgement was lost. The region will do.
+  if (made.data_bytes > 0) {
+    const auto place = keys.place_of(read.source_stag, address);
+    made.key = place.key;
+    made.address = place.address;
   }
   const bool last = answer.sent + made.data_bytes == read.bytes;
   ddp::Header header = header_of(Opcode::read_response, last);
@@ -267,8 +274,8 @@ bool Engine::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& 
     return true;
   }
   if (made.source == Source::answer) {
-    const auto access = qp.environment.keys.remote(made.key, *qp.init.pd, qp.number, made.address,
-                                                   made.data_bytes, verbs::Access::remote_read);
+    const auto access =
+        qp.environment.keys.local(made.key, *qp.init.pd, made.address, made.data_bytes, false);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
     if (access.memory == nullptr) {
       out.ghost_bytes = made.data_bytes;
@@ -334,6 +341,7 @@ void Engine::retire_done(QueuePair& qp) {
   while (!qp.send_queue.empty()) {
     const SendWqe wqe = qp.send_queue.front();
     if (wqe.status != CompletionStatus::success) {
+      if (taking_) return;
       failing_ = false;
       retire_through(qp, 0, wqe.status);
       return refuse(qp, rdmap::error::local_catastrophic);
@@ -345,6 +353,11 @@ void Engine::retire_done(QueuePair& qp) {
     qp.complete(wqe, CompletionStatus::success, wqe.length);
   }
   if (qp.state() == QpState::sqd && drained()) qp.sent_all();
+}
+
+void Engine::end_taking(QueuePair& qp) {
+  taking_ = false;
+  if (failing_) retire_done(qp);
 }
 
 // Up to the one that failed, which has to be told before the rest is flushed (IBTA 10.3.1.7).
