@@ -38,6 +38,8 @@ struct Options {
   congestion::WindowSettings window{false, 0, 0};
   RecoverySettings recovery = {};
   verbs::AccessFlags access = verbs::AccessFlags::from_bits(2 | 4 | 8);
+  QpNumber number = QpNumber(0x55);
+  QpNumber peer = peer_qp;
 };
 
 class Host {
@@ -66,7 +68,7 @@ class Host {
     init.send_sges = init.receive_sges = 4;
     init.inline_bytes = options.inline_bytes;
     init.port_mtu = verbs::Mtu::b256;
-    qp = std::make_unique<QueuePair>(QpNumber(0x55), init, environment);
+    qp = std::make_unique<QueuePair>(options.number, init, environment);
     to_init();
   }
 
@@ -90,7 +92,7 @@ class Host {
     using enum verbs::QpAttribute;
     QueuePairAttributes to;
     to.path_mtu = verbs::Mtu::b256;
-    to.destination_qp = peer_qp;
+    to.destination_qp = options.peer;
     to.address.destination = peer_gid;
     to.rq_psn = first_psn;
     to.max_dest_rd_atomic = options.depth;
@@ -99,8 +101,7 @@ class Host {
     if (options.type < verbs::QpType::ud) {
       more = verbs::QpAttributeMask(address_vector) | path_mtu | destination_qp | rq_psn;
     }
-    if (is_reliable())
-      more |= verbs::QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;
+    if (is_reliable()) more |= verbs::QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;
     must(step(to, verbs::QpState::rtr, more));
   }
   void to_rts() {
