@@ -415,9 +415,9 @@ Work without_iwarps_gaps(Work work) {
   }
 }
 
-// There is no RNR NAK: receives have to be there before messages come. What a peer's error does to a
-// request that TCP has acknowledged is not promised, and late segments of one connection would fit
-// its successor, whose numbers are the same.
+// There is no RNR NAK: receives have to be there before messages come. What a peer's error does to
+// a request that TCP has acknowledged is not promised, and late segments of one connection would
+// fit its successor, whose numbers are the same.
 void go_over_iwarp(ChannelPlan& channel) {
   channel.type = QpType::iwarp;
   const bool kept =

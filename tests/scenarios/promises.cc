@@ -141,8 +141,8 @@ bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus stat
          index <= end.channel->mishap_op;
 }
 
-// The peer's TERMINATE or reset, or TCP's giving up: the request that waited longest says so, or where
-// none was under way the rest is flushed.
+// The peer's TERMINATE or reset, or TCP's giving up: the request that waited longest says so, or
+// where none was under way the rest is flushed.
 bool Promises::may_fail_over_iwarp(const End& end, CompletionStatus status) const {
   if (status != CompletionStatus::flushed && status != CompletionStatus::retry_exceeded_error) {
     return false;

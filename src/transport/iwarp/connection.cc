@@ -141,7 +141,8 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
   // What comes behind an error is not taken, nor acknowledged: its sender is not to think it done.
   const std::uint32_t bytes = engine_.is_terminating() ? 0 : payload.bytes;
   const tcp::Arrival arrival = tcp_.handle_segment(now, header, bytes, congestion_experienced);
-  // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is of.
+  // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is
+  // of.
   engine_.begin_taking();
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
   engine_.acknowledged(qp, tcp_.acknowledged());
@@ -167,8 +168,8 @@ void Connection::take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload pay
   tcp_.consumed(delivered_);
 }
 
-// RFC 5041 5.3 would let its data be placed at once; here order is kept instead, as on a stream that
-// comes from a socket. A segment that was cut short for want of room comes again as a whole.
+// RFC 5041 5.3 would let its data be placed at once; here order is kept instead, as on a stream
+// that comes from a socket. A segment that was cut short for want of room comes again as a whole.
 void Connection::keep(const tcp::Arrival& arrival, Payload payload) {
   const auto earlier = [](const Early& early, std::uint64_t at) { return early.offset < at; };
   auto place = std::lower_bound(early_.begin(), early_.end(), arrival.offset, earlier);

@@ -1,12 +1,13 @@
 #pragma once
 
-// A queue pair's iWARP engine on a TCP connection of the adapter's own: each FPDU is a record, sent in
-// a segment of its own however often (RFC 5044 5, "MPA-aware TCP"), so that what comes early can be
-// kept as a whole and neither end ever searches for an FPDU's beginning.
+// A queue pair's iWARP engine on a TCP connection of the adapter's own: each FPDU is a record, sent
+// in a segment of its own however often (RFC 5044 5, "MPA-aware TCP"), so that what comes early can
+// be kept as a whole and neither end ever searches for an FPDU's beginning.
 //
 // The connection stands from the beginning, like all queue pairs' here: what MPA's start frames
-// would have agreed upon (mpa_setup.h) is given. It ends with a TERMINATE, or with a reset where the
-// queue pair was ended by its own side and what would have to be sent again is not its any more.
+// would have agreed upon (mpa_setup.h) is given. It ends with a TERMINATE, or with a reset where
+// the queue pair was ended by its own side and what would have to be sent again is not its any
+// more.
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds the FPDUs in a stream of bytes that may be cut anywhere (RFC 5044 6). One that lies whole in
-// what has come is handed on where it lies; of others the parts are put together first, since
+// Finds the FPDUs in a stream of bytes that may be cut anywhere (RFC 5044 6). One that lies whole
+// in what has come is handed on where it lies; of others the parts are put together first, since
 // nothing may be placed before its CRC is known to be right (RFC 5044 4.4).
 
 #include <cstddef>
@@ -38,8 +38,8 @@ class Deframer {
     bad_ghost,  // bytes behind ghosts within one FPDU: not a stream that a simulation carries
   };
 
-  // Takes from the front of `part`, to be called again until it finds nothing. `checked`: the FPDU's
-  // CRC is looked at; it cannot be where bytes of it are ghosts.
+  // Takes from the front of `part`, to be called again until it finds nothing. `checked`: the
+  // FPDU's CRC is looked at; it cannot be where bytes of it are ghosts.
   Found next(StreamPart& part, bool checked, Ulpdu& out);
 
  private:

@@ -4,8 +4,8 @@
 //
 // The stream is somebody else's. Downwards the engine makes one FPDU after the other, each a record
 // that is to go out in a segment of its own, and keeps what it is made of until it is acknowledged:
-// when the stream sends a record again it is filled in again, from the memory that it names. Upwards
-// the stream hands over what has come in order, cut anywhere.
+// when the stream sends a record again it is filled in again, from the memory that it names.
+// Upwards the stream hands over what has come in order, cut anywhere.
 //
 // When a request is done. RFC 5040 5.5 lets a SEND or a WRITE complete when its memory may be used
 // again. Here records point into that memory until the peer's TCP has acknowledged them, so that

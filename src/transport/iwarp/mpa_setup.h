@@ -1,14 +1,14 @@
 #pragma once
 
-// How the two ends of a TCP connection agree on what an iWARP stream is: a request, a reply (RFC 5044
-// 7.1), and in them what RFC 6581 adds: how many READs either end takes (IRD) and has outstanding
-// (ORD), and whether the starting end says that it is ready before the other may send.
+// How the two ends of a TCP connection agree on what an iWARP stream is: a request, a reply (RFC
+// 5044 7.1), and in them what RFC 6581 adds: how many READs either end takes (IRD) and has
+// outstanding (ORD), and whether the starting end says that it is ready before the other may send.
 //
 // Without input or output: bytes to send are asked for, what has come is handed in. Simulated queue
 // pairs are connected without it, as theirs always are; it is for streams of real bytes.
 //
-// Markers: never asked for; a peer that asks for them is refused, which RFC 5044 4.3 does not foresee
-// (a sender has to be able to insert them): Linux's siw and adapters do not ask.
+// Markers: never asked for; a peer that asks for them is refused, which RFC 5044 4.3 does not
+// foresee (a sender has to be able to insert them): Linux's siw and adapters do not ask.
 
 #include <cstddef>
 #include <cstdint>

@@ -21,8 +21,8 @@ using verbs::SendOpcode;
 constexpr std::uint32_t block_bytes = 900;  // three segments and a bit
 constexpr std::uint32_t blocks = 8;
 
-// Memory is in three parts: what is sent and where READs go, what the peer writes to and reads from,
-// and what receives fill. A block of the first two is used by one request at a time.
+// Memory is in three parts: what is sent and where READs go, what the peer writes to and reads
+// from, and what receives fill. A block of the first two is used by one request at a time.
 struct Side : End {
   Side() : End(deep()) { connect(); }
   static testing::Options deep() {

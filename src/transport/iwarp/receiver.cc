@@ -314,7 +314,8 @@ void Engine::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
   retire_through(qp, *index, status);
 }
 
-// RFC 5040 7.1 and 4.8: which headers go along is the error's layer's matter; here all that there is.
+// RFC 5040 7.1 and 4.8: which headers go along is the error's layer's matter; here all that there
+// is.
 void Engine::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header* header,
                     std::uint32_t segment_bytes, const rdmap::ReadRequest* read) {
   rdmap::Terminate terminate;

@@ -209,8 +209,8 @@ bool Engine::make_answer_record(QueuePair& qp, Record& out) {
     refuse(qp, rdmap::error::invalid_stag, nullptr, 0, &failed);
     return make_terminate_record(out);
   }
-  // What has been sent once may have to be sent again when its key has been taken away: the peer has
-  // it then, and its acknowledgement was lost. The region will do.
+  // What has been sent once may have to be sent again when its key has been taken away: the peer
+  // has it then, and its acknowledgement was lost. The region will do.
   if (made.data_bytes > 0) {
     const auto place = keys.place_of(read.source_stag, address);
     made.key = place.key;
@@ -371,8 +371,8 @@ void Engine::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus
   }
 }
 
-// A fault of this side's: nothing more is begun, and when all before it is done the peer is told that
-// it was not its own.
+// A fault of this side's: nothing more is begun, and when all before it is done the peer is told
+// that it was not its own.
 void Engine::fail_request(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   failing_ = true;
   wqe.status = status;
