@@ -254,7 +254,7 @@ void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& 
   verbs::SendRequest tell;
   tell.wr_id = index;
   tell.flags = verbs::SendFlag::signaled;
-  status = stage_.adapter(flow.source).post_send(*connection.sender, now, tell);
+  const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, now, tell);
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
