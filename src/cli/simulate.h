@@ -45,8 +45,8 @@ struct SimulateOptions {
 Result<scenario::Outcome> simulate(const SimulateOptions& options,
                                    const scenario::Scenario& scenario, std::size_t variant,
                                    Timings& timings);
-// Runs these one after the other, until one cannot be run or Ctrl-C is pressed. What is wrong with a
-// later variant is said before the first one runs, which can take hours.
+// Runs these one after the other, until one cannot be run or Ctrl-C is pressed. What is wrong with
+// a later variant is said before the first one runs, which can take hours.
 Result<std::vector<scenario::Outcome>> simulate(const SimulateOptions& options,
                                                 const scenario::Scenario& scenario,
                                                 std::span<const std::size_t> variants,

@@ -82,7 +82,8 @@ TEST(Chart, NothingToShowIsAScriptAllTheSame) {
   EXPECT_TRUE(contains(gnuplot_script(chart, "n"), "plot NaN"));
 }
 
-// A title is text, whatever is in it: gnuplot runs what stands in backquotes between quotation marks.
+// A name is text, whatever is in it: gnuplot runs what stands in backquotes between quotation
+// marks.
 TEST(Chart, NamesCannotLeaveTheirQuotes) {
   Chart chart = bars();
   chart.series[0].name = "a'\nset output '/x'\n`id`";

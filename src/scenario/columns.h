@@ -19,7 +19,8 @@ struct Table {
 };
 
 // Columns of which no variant has anything, such as drops where nothing was dropped, are left out.
-// `what` stands over the variants' names. Below a variant stands its traffic by kind, if it has names.
+// `what` stands over the variants' names. Below a variant stands its traffic by kind, if it has
+// names.
 Table telling_figures(const std::string& what, const std::vector<Outcome>& outcomes);
 
 // For a terminal, in columns; `mark` shows the best in bold.

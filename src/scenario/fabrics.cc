@@ -55,7 +55,7 @@ std::string names_of(const Things& things) {
 
 std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// --- workloads --------------------------------------------------------------------------------------
+// --- workloads ----------------------------------------------------------------------------------
 
 // Leaves of as many hosts as there are spines, all links of one rate: nothing is oversubscribed.
 // As square as hosts can be dealt out; none: they cannot.

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 3> scale_names = {"automatic", "linear", 
 constexpr std::array<std::string_view, 5> show_defaults = {"fct_us.p99", "slowdown", "slowdown.p99",
                                                            "", "rate_gbps"};
 
-// --- figures of flows -----------------------------------------------------------------------------
+// --- figures of flows ---------------------------------------------------------------------------
 
 struct FlowFigure {
   std::string_view name;
@@ -118,7 +118,7 @@ std::string note(const std::vector<const FlowOutcome*>& flows) {
   return done == 0 ? "none done" : fmt::format("{} of {} done", done, flows.size());
 }
 
-// --- words ----------------------------------------------------------------------------------------
+// --- words --------------------------------------------------------------------------------------
 
 struct Words {
   std::string_view name;
@@ -160,7 +160,7 @@ std::string label_of(const std::string& show) {
   return fmt::format("{} ({})", words, known_kind == nullptr ? kind : known_kind->words);
 }
 
-// --- kinds of pictures ------------------------------------------------------------------------------
+// --- kinds of pictures --------------------------------------------------------------------------
 
 // Logarithmic, where on a linear axis the least could not be seen.
 bool is_log(Scale scale, const std::vector<double>& all) {
@@ -337,7 +337,8 @@ void draw_progress(const PictureSettings& picture, const std::vector<const Outco
   chart.y_label = picture.label.empty() ? "flows done, %" : picture.label;
 }
 
-// Of a link of one or more ports: as many points as can be told apart, each of so many samples' mean.
+// Of a link of one or more ports: as many points as can be told apart, each the mean of so many
+// samples.
 std::vector<Point> over_time(const PictureSettings& picture, const Samples& samples) {
   std::vector<std::size_t> ports;
   for (std::size_t i = 0; i < samples.ports.size(); ++i) {
@@ -390,7 +391,7 @@ void draw_over_time(const PictureSettings& picture, const std::vector<const Outc
   if (chart.y_log) chart.y_label += " (logarithmic)";
 }
 
-// --- reading ----------------------------------------------------------------------------------------
+// --- reading ------------------------------------------------------------------------------------
 
 std::vector<PictureSettings::Range> read_flows(TableReader& table) {
   const std::string text = table.text("flows", "");
