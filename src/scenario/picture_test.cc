@@ -86,6 +86,12 @@ TEST(Picture, AWideRangeIsShownLogarithmically) {
   EXPECT_FALSE(drawn("", two).x_log);
 }
 
+TEST(Picture, WhereNoFlowIsDoneThatIsSaid) {
+  const Chart chart = drawn("", {outcome("a", {{1'000, 0}})});
+  EXPECT_TRUE(chart.series[0].points.empty());
+  EXPECT_EQ(chart.series[0].note, "none done");
+}
+
 TEST(Picture, NothingHasNoPlaceOnALogarithmicAxis) {
   std::vector<Outcome> outcomes = two;
   outcomes[0].dropped = 0;
