@@ -340,12 +340,8 @@ std::uint64_t Inbound::last_64(Sequence until) const {
   std::uint64_t bits = came_[word % came_.size()] << (63 - shift);
   if (shift < 63 && word > 0) bits |= came_[(word - 1) % came_.size()] >> (shift + 1);
   // Those before the first that is missing.
-  const Sequence from = until >= 63 ? until - 63 : 0;
-  if (next_ > from) {
-    const auto low =
-        static_cast<unsigned>(next_ - from) + (until < 63 ? 63 - static_cast<unsigned>(until) : 0);
-    bits |= (std::uint64_t{1} << low) - 1;
-  }
+  const Sequence behind = until - next_;
+  if (behind < 63) bits |= (std::uint64_t{1} << (63 - behind)) - 1;
   return bits;
 }
 

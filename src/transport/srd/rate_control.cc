@@ -1,6 +1,7 @@
 #include "transport/srd/rate_control.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace tulle::transport::srd {
@@ -12,6 +13,8 @@ constexpr double bits_ps_per_byte = 8e12;
 constexpr double additive_packets = 0.125;
 constexpr std::uint32_t rounds_before_hyper = 8;
 constexpr std::uint32_t doublings_max = 10;
+// By how much of itself the target grows at most for who shares with many.
+constexpr double sharing_most = 4;
 // How much of the queue a decrease empties within a round trip.
 constexpr double drain = 0.5;
 // Losses count as congestion when so many of the packets of a round are lost: bit errors cost fewer.
@@ -29,7 +32,13 @@ constexpr std::uint32_t usual_frame_bytes = 4'096;
 }  // namespace
 
 Time RateControl::target() const {
-  return settings_->target_delay > Time::zero() ? settings_->target_delay : Time{shortest_.ps / 2};
+  const Time usual = settings_->target_delay > Time::zero() ? settings_->target_delay : shortest_;
+  // Who shares with many may see more of a queue, since each has a packet in it (as Swift's flow
+  // scaling: Kumar et al., SIGCOMM 2020).
+  const double packets = static_cast<double>(bits_per_second_) * static_cast<double>(shortest_.ps) /
+                         bits_ps_per_byte / usual_frame_bytes;
+  const double more = std::min(1 / std::sqrt(packets), sharing_most);
+  return usual + Time{static_cast<std::int64_t>(static_cast<double>(usual.ps) * more)};
 }
 
 std::uint64_t RateControl::window_bytes(std::uint32_t frame_bytes) const {

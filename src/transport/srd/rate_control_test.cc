@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace tulle::transport::srd {
 namespace {
@@ -83,10 +85,11 @@ TEST(SrdRateControl, it_takes_what_a_bottleneck_lets_through_and_keeps_its_queue
       loop.run(Time::microseconds(20));
       longest = std::max(longest, loop.queue());
     }
-    const double used = static_cast<double>(loop.arrived()) * 8 / (4e-3 * line / share);
+    const double used =
+        static_cast<double>(loop.arrived()) * 8 / (4e-3 * static_cast<double>(line / share));
     EXPECT_GT(used, 0.85) << share;
-    // Half of the round trip, and what one round adds.
-    EXPECT_LT(longest, delay + Time::microseconds(2) * share) << share;
+    // The target, and what one round adds.
+    EXPECT_LT(longest, delay * 2 + Time::nanoseconds(2'500) * share) << share;
   }
 }
 

@@ -23,7 +23,8 @@ struct Settings {
   std::int64_t line_bits_per_second = 100'000'000'000;
   // In flight to a peer before anything is known of the way there.
   std::uint32_t initial_packets = 16;
-  // What queues on the way may add to the round trip; zero: half of the shortest round trip.
+  // What queues on the way may add to the round trip; zero: as much as the
+  // shortest round trip.
   Time target_delay = Time::zero();
   // Added to the longest of recent round trips: what is not acknowledged by then is missed.
   Time timeout_margin = Time::microseconds(1);
