@@ -321,7 +321,7 @@ class ScalableReliableDatagram(Case):
         for name in ("go-back-n", "selective-repeat"):
             self.assert_between(0.5, srd["collisions-" + name]["share_of_ideal"], 0.75)
         sprayed = srd["collisions-srd"]
-        self.assert_between(0.88, sprayed["share_of_ideal"], 1)
+        self.assert_between(0.9, sprayed["share_of_ideal"], 1)
         self.assertLess(sprayed["fct_us"]["max"], srd["collisions-go-back-n"]["fct_us"]["max"] / 1.8)
         self.assertEqual(0, sprayed["dropped"])
 
@@ -336,12 +336,12 @@ class ScalableReliableDatagram(Case):
     def test_the_tail_under_loss(self):
         srd = results("srd")
         self.assertGreater(srd["loss-go-back-n"]["fct_us"]["max"], 60_000)
-        self.assertLess(srd["loss-srd"]["fct_us"]["max"], 300)
+        self.assertLess(srd["loss-srd"]["fct_us"]["max"], srd["loss-selective-repeat"]["fct_us"]["max"])
         self.assertLess(srd["loss-srd"]["fct_us"]["median"], srd["loss-go-back-n"]["fct_us"]["median"])
 
     def test_an_incast_is_shared_with_a_short_queue(self):
         srd = results("srd")
-        self.assert_between(75, srd["incast-srd"]["goodput_gbps"], 100)
+        self.assert_between(88, srd["incast-srd"]["goodput_gbps"], 100)
         self.assertEqual(0, srd["incast-srd"]["dropped"])
         self.assertLess(srd["incast-srd"]["buffer_max_bytes"], srd["incast-dcqcn"]["buffer_max_bytes"] / 2)
         self.assertLess(srd["incast-dcqcn"]["goodput_gbps"], 20)
