@@ -125,6 +125,35 @@ class Capture(Case):
             self.assertEqual(1, done.stderr.count("\n"), done.stderr)
 
 
+class Tcp(Case):
+    scenario = INCAST.replace('[congestion]\ncontrol = "dcqcn"', '[host]\ntransport = "tcp"\ntcp.control = "dctcp"')
+    scenario = scenario.replace("[fabric.ecn]", '[fabric]\nflow_control = "none"\nbuffer = "120KB"\n[fabric.ecn]')
+    node = "host 4"
+
+    def test_wireshark_reads_tcp_with_right_checksums(self):
+        self.assertEqual([], self.tshark("-Y", "_ws.malformed && tcp")[:5])
+        seen = collections.Counter(
+            line for line in self.tshark("-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields",
+                                         "-e", "ip.checksum.status", "-e", "tcp.checksum.status"))
+        self.assertEqual(["1\t1"], list(seen))
+
+    def test_all_bytes_come_and_are_acknowledged(self):
+        end = collections.Counter()
+        acknowledged = collections.Counter()
+        for source, destination, sequence, length, acknowledgement in self.fields(
+                "ip.src", "ip.dst", "tcp.seq", "tcp.len", "tcp.ack"):
+            if destination == "10.0.0.5":
+                end[source] = max(end[source], int(sequence) + int(length) - 1)
+            else:
+                acknowledged[destination] = max(acknowledged[destination], int(acknowledgement) - 1)
+        self.assertEqual({f"10.0.0.{i}": 200_000 for i in range(1, 5)}, dict(end))
+        self.assertEqual(dict(end), dict(acknowledged))
+
+    def test_losses_are_told_by_sack(self):
+        self.assertGreater(self.summary["dropped"], 0)
+        self.assertGreater(len(self.tshark("-Y", "tcp.options.sack_le")), 0)
+
+
 class BitErrors(Case):
     scenario = TWO_HOSTS + "[fabric]\nbit_error_rate = 2e-6\n"
     node = "host 1"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/srd/device.h"
+#include "transport/tcp/stream.h"
 #include "wire/pkey.h"
 
 namespace tulle::device {
@@ -180,17 +181,21 @@ bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_lev
   }
 }
 
+inline void Adapter::complete_pull(QueuePair& qp, Datagram& out) {
+  address(qp, out);
+  ++counters_.packets_sent;
+  counters_.bytes_sent +=
+      out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
+  watch_deadline(qp);
+}
+
 bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
   if (!qp.pull_packet(now, out)) {
     unschedule(qp);
     watch_deadline(qp);
     return false;
   }
-  address(qp, out);
-  ++counters_.packets_sent;
-  counters_.bytes_sent +=
-      out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
-  watch_deadline(qp);
+  complete_pull(qp, out);
   const bool turn_ends =
       ++hot_.turn_packets >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
   const bool has_answered = qp.scheduled_list < levels && !qp.has_answers();
@@ -199,6 +204,29 @@ bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
     schedule(qp);
   }
   return true;
+}
+
+QueuePair* Adapter::take_ready() {
+  if (hot_.ready_lists == 0) return nullptr;
+  QueuePair* qp = hot_.ready[static_cast<std::size_t>(std::countr_zero(hot_.ready_lists))].first;
+  unschedule(*qp);
+  return qp;
+}
+
+bool Adapter::pull_datagram_of(Time now, QueuePair& qp, Datagram& out) {
+  if (!qp.pull_packet(now, out)) {
+    watch_deadline(qp);
+    return false;
+  }
+  complete_pull(qp, out);
+  return true;
+}
+
+std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socket() {
+  if (environment_.waiting_sockets.empty()) return std::nullopt;
+  const auto waiting = environment_.waiting_sockets.front();
+  environment_.waiting_sockets.pop_front();
+  return waiting;
 }
 
 // Before anything else: who is to slow down should hear of it while it matters.

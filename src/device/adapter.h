@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -210,6 +211,19 @@ class Adapter {
   std::uint32_t ready_levels() const {
     return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
   }
+  // For a driver that takes turns of its own (host_stack.h): the next queue pair that may have
+  // something to send, which leaves the adapter's turns; null: none. Then what that one sends.
+  transport::QueuePair* take_ready();
+  bool pull_datagram_of(Time now, transport::QueuePair& qp, Datagram& out);
+  // It may have something to send again.
+  void make_ready(transport::QueuePair& qp) {
+    schedule(qp);
+    watch_deadline(qp);
+  }
+  // From now on sockets' reads and writes wait for the driver to have them happen; and the next that
+  // waits.
+  void let_sockets_wait() { environment_.sockets_wait = true; }
+  std::optional<transport::Environment::WaitingSocket> take_waiting_socket();
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Fetch what a packet that is soon to arrive will touch, for a driver of many adapters.
   void prefetch() const {
@@ -257,6 +271,7 @@ class Adapter {
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
   bool pull_from(Time now, transport::QueuePair& qp, Datagram& out);
+  void complete_pull(transport::QueuePair& qp, Datagram& out);
   void watch_deadline(transport::QueuePair& qp);
   verbs::VerbsStatus check(const transport::QueuePairInit& init) const;
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,

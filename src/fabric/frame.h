@@ -71,6 +71,10 @@ class FramePool {
  public:
   Frame& operator[](FrameRef ref) { return blocks_[ref / block_frames][ref % block_frames]; }
 
+  const Frame& operator[](FrameRef ref) const {
+    return blocks_[ref / block_frames][ref % block_frames];
+  }
+
   void prefetch(FrameRef ref) { tulle::prefetch(&(*this)[ref]); }
 
   FrameRef take() {

@@ -22,6 +22,9 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
+// What a kernel's stack costs: [kernel] of a host's profile, or [host.kernel].
+void read_kernel(TableReader& table, device::HostStackSettings& stack);
+
 // host.transport and [host.tcp]; what else they need of the fabric, when that is there.
 void read_transport(TableReader& host, Setup& setup);
 void check_transport(TableReader& host, Setup& setup);

@@ -313,7 +313,13 @@ Delays read_delays(TableReader& table) {
 void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   sim::HostSettings& host = setup.network.host;
   Delays profile;
-  read_profile(table, folder, "hosts", [&](TableReader& file) { profile = read_delays(file); });
+  read_profile(table, folder, "hosts", [&](TableReader& file) {
+    profile = read_delays(file);
+    TableReader kernel = file.table("kernel");
+    read_kernel(kernel, host.stack);
+  });
+  TableReader kernel = table.table("kernel");
+  read_kernel(kernel, host.stack);
   setup.player.post_delay = table.time("post_delay", profile.post);
   host.send_delay = table.time("send_delay", profile.send);
   host.receive_delay = table.time("receive_delay", profile.receive);
@@ -353,6 +359,9 @@ void read_dcqcn(TableReader& table, Setup& setup) {
     if (interval <= Time::zero()) table.wrong(key, "must be more than zero");
   }
   setup.player.traffic_class = fabric::ecn_capable;
+  if (setup.network.host.stack.cores > 0) {
+    table.wrong("control", "dcqcn is an adapter's; hosts have a kernel's stack here (host.kernel)");
+  }
   if (!setup.network.switches.ecn.enabled) {
     table.wrong("control", "dcqcn needs switches that mark packets: a table [fabric.ecn]");
   }

@@ -75,6 +75,9 @@ void read_transport(TableReader& host, Setup& setup) {
 
 void check_transport(TableReader& host, Setup& setup) {
   const bool ethernet = setup.network.link_layer == sim::LinkLayer::ethernet;
+  if (setup.network.host.stack.cores > 0 && !ethernet) {
+    host.wrong("kernel", "is for hosts on Ethernet: fabric.kind = \"roce\"");
+  }
   if (setup.player.transport == verbs::QpType::srd && !ethernet) {
     host.wrong("transport", "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
   }

@@ -114,6 +114,50 @@ pkey = 2
 full = "8-10"
 limited = "15"
 )"},
+    {"tcp-kernels", R"(
+[topology]
+kind = "leaf-spine"
+leaves = 2
+hosts_per_leaf = 4
+link_rate = "25Gbps"
+[fabric]
+flow_control = "none"
+buffer = "200KB"
+[host]
+transport = "tcp"
+tcp = { mtu = 1500, timeout_min = "1ms" }
+[host.kernel]
+system_call = "1us"
+copy_rate = "80Gbps"
+transmit = "3us"
+interrupt = "2us"
+receive_frame = "200ns"
+receive = "2us"
+interrupt_delay = "8us"
+wake_up = "3us"
+idle_exit = "5us"
+idle_after = "20us"
+[traffic]
+pattern = "poisson"
+load = 0.5
+duration = "1ms"
+)"},
+    {"tcp-dctcp", R"(
+[topology]
+hosts = 9
+link_rate = "10Gbps"
+[fabric]
+flow_control = "none"
+queue = "100KB"
+ecn = { kmin = "30KB", kmax = "60KB", pmax = 1 }
+[host]
+transport = "tcp"
+tcp.control = "dctcp"
+[traffic]
+pattern = "incast"
+bytes = "300KB"
+jitter = "20us"
+)"},
     {"lossy-selective-repeat-spray", R"(
 [topology]
 kind = "leaf-spine"

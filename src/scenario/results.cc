@@ -86,6 +86,11 @@ json_t json_of(const Outcome& outcome) {
   json["credit_stalls"] = outcome.credit_stalls;
   json["buffer_max_bytes"] = outcome.buffer_bytes_max;
   if (outcome.faults) add_faults(json, *outcome.faults);
+  if (outcome.stacks) {
+    json["cpu_s"] = rounded(outcome.stacks->cpu_seconds);
+    json["cpu_s_per_gib"] = rounded(outcome.stacks->cpu_seconds_per_gib);
+    json["busiest_core"] = rounded(outcome.stacks->busiest_core);
+  }
   if (outcome.bytes_verified) json["bytes_verified"] = *outcome.bytes_verified;
   for (const KindOutcome& kind : outcome.kinds) json["traffic"][kind.name] = json_of(kind);
   json["events"] = outcome.events;
@@ -159,12 +164,15 @@ std::string summary_table(const std::vector<Outcome>& outcomes) {
   };
   const bool told = std::any_of(outcomes.begin(), outcomes.end(), is_told);
   const std::string no_one_way = told ? "            " : "";
+  const bool stacked = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) {
+    return outcome.stacks.has_value();
+  });
   std::string text = fmt::format(
       "{:<{}}  {:>13}  {:>9}  {}{:>9} {:>9} {:>9} {:>9}  {:>12}  {:>8}  {:>10}  {:>9} {:>9} {:>9} "
-      "{:>9}\n",
+      "{:>9}{}\n",
       outcomes.size() > 1 ? "variant" : "", width, "flows", "end us", told ? "one way us  " : "",
       "FCT min", "median", "p99", "max us", "slowdown p99", "of ideal", "goodput", "dropped",
-      "resent", "marked", "pauses");
+      "resent", "marked", "pauses", stacked ? "  CPU s/GiB" : "");
   for (const Outcome& outcome : outcomes) {
     const std::string one_way =
         is_told(outcome) ? fmt::format("{:>10.2f}  ", outcome.latency_us.median) : no_one_way;
@@ -172,8 +180,10 @@ std::string summary_table(const std::vector<Outcome>& outcomes) {
                      outcome.completion_us, outcome.slowdown.p99, outcome.share_of_ideal,
                      outcome.goodput_bits_per_second},
                     width);
-    text += fmt::format("  {:>9} {:>9} {:>9} {:>9}\n", outcome.dropped, outcome.retransmitted,
-                        outcome.marked, outcome.pauses);
+    const std::string cpu =
+        outcome.stacks ? fmt::format("  {:>9.3f}", outcome.stacks->cpu_seconds_per_gib) : "";
+    text += fmt::format("  {:>9} {:>9} {:>9} {:>9}{}\n", outcome.dropped, outcome.retransmitted,
+                        outcome.marked, outcome.pauses, cpu);
     for (const KindOutcome& kind : outcome.kinds) {
       text += text_of({"  " + kind.name, kind.finished, kind.flows, kind.end, no_one_way,
                        kind.completion_us, kind.slowdown.p99, kind.share_of_ideal,
@@ -246,6 +256,17 @@ std::string links_csv(const Outcome& outcome) {
   return text;
 }
 
+std::string hosts_csv(const Outcome& outcome) {
+  std::string text =
+      "host,cpu_kernel_ns,cpu_application_ns,busiest_core_ns,interrupts,ring_drops\n";
+  for (const StackOutcome::Host& host : outcome.stacks->hosts) {
+    text += fmt::format("{},{},{},{},{},{}\n", host.name, ns_text(host.counters.busy_kernel),
+                        ns_text(host.counters.busy_application), ns_text(host.counters.busy_most),
+                        host.counters.interrupts, host.counters.receive_ring_drops);
+  }
+  return text;
+}
+
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
@@ -256,6 +277,10 @@ Result<void> write_results(const std::string& folder, const Scenario& scenario,
     if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};
     if (auto written = write_file(own / "flows.csv", flows_csv(outcome)); !written) return written;
     if (auto written = write_file(own / "links.csv", links_csv(outcome)); !written) return written;
+    if (outcome.stacks) {
+      const std::string hosts = hosts_csv(outcome);
+      if (auto written = write_file(own / "hosts.csv", hosts); !written) return written;
+    }
     if (outcome.samples.interval == Time::zero()) continue;
     const std::string samples = samples_csv(outcome.samples);
     if (auto written = write_file(own / "samples.csv", samples); !written) return written;

@@ -15,8 +15,9 @@ namespace tulle::scenario {
 std::string summary_table(const std::vector<Outcome>& outcomes);
 
 // FOLDER/summary.json: {"scenario", "title", "variants": […]}, or, where there is but one variant,
-// its figures beside these. For each variant flows.csv and links.csv, and samples.csv where there
-// are samples, in a folder of its name where there are several. Files appear whole or not at all.
+// its figures beside these. For each variant flows.csv and links.csv, samples.csv where there are
+// samples, and hosts.csv where hosts have a kernel's stack, in a folder of its name where there are
+// several. Files appear whole or not at all.
 Result<void> write_results(const std::string& folder, const Scenario& scenario,
                            const std::vector<Outcome>& outcomes);
 
@@ -26,6 +27,7 @@ std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& o
 std::optional<double> summary_figure(const Outcome& outcome, const std::string& name);
 std::string flows_csv(const Outcome& outcome);
 std::string links_csv(const Outcome& outcome);
+std::string hosts_csv(const Outcome& outcome);  // where hosts have a kernel's stack
 
 // The file appears whole or not at all.
 Result<void> write_file(const std::string& path, const std::string& text);

@@ -155,6 +155,7 @@ Outcome Run::outcome() const {
   gather_hosts(outcome);
   const bool has_watchdog = setup_.network.switches.watchdog > Time::zero();
   if (setup_.network.faults.any() || has_watchdog) gather_faults(outcome);
+  if (setup_.network.host.stack.cores > 0) gather_stacks(outcome);
   outcome.samples = sampler_.samples();
   if (setup_.player.carries_bytes) outcome.bytes_verified = player_.bytes_verified();
   return outcome;
@@ -308,6 +309,22 @@ void Run::gather_hosts(Outcome& outcome) const {
     outcome.retransmitted += counters.transport.retransmitted_packets;
     outcome.timeouts += counters.transport.ack_timeouts;
   }
+}
+
+void Run::gather_stacks(Outcome& outcome) const {
+  StackOutcome& stacks = outcome.stacks.emplace();
+  Time busiest;
+  for (std::uint32_t host = 0; host < setup_.topology.hosts; ++host) {
+    const device::HostStack::Counters counters = network_.stack(host)->counters();
+    stacks.hosts.push_back({setup_.topology.name(host), counters});
+    stacks.cpu_seconds += (counters.busy_kernel + counters.busy_application).to_seconds();
+    busiest = std::max(busiest, counters.busy_most);
+    outcome.dropped += counters.receive_ring_drops;
+  }
+  const double gib = static_cast<double>(player_.bytes_done()) / (1u << 30);
+  if (gib > 0) stacks.cpu_seconds_per_gib = stacks.cpu_seconds / gib;
+  const double seconds = network_.now().to_seconds();
+  if (seconds > 0) stacks.busiest_core = busiest.to_seconds() / seconds;
 }
 
 void Run::gather_faults(Outcome& outcome) const {

@@ -55,6 +55,18 @@ struct Quantiles {
 // By the nearest rank; all 0 where there are no values.
 Quantiles quantiles(std::vector<double> values);
 
+// What hosts' kernels did.
+struct StackOutcome {
+  struct Host {
+    std::string name;
+    device::HostStack::Counters counters;
+  };
+  std::vector<Host> hosts;
+  double cpu_seconds = 0;          // of all of them
+  double cpu_seconds_per_gib = 0;  // of payload moved, of both ends together
+  double busiest_core = 0;         // share of the time in which it was busy, 0 to 1
+};
+
 // What faults came to.
 struct FaultOutcome {
   std::uint64_t lost = 0;        // frames
@@ -120,6 +132,7 @@ struct Outcome {
   // None: the scenario has no faults.
   std::optional<FaultOutcome> faults;
   Samples samples;  // over time, where the scenario asks for them
+  std::optional<StackOutcome> stacks;  // where hosts have a kernel's stack
   // Of payloads that are bytes: how many arrived as they were sent. None: they are ghosts.
   std::optional<std::uint64_t> bytes_verified;
 };
@@ -164,6 +177,7 @@ class Run {
   void gather_links(Outcome& outcome) const;
   void gather_hosts(Outcome& outcome) const;
   void gather_faults(Outcome& outcome) const;
+  void gather_stacks(Outcome& outcome) const;
 
   Setup setup_;
   fabric::Routes routes_;

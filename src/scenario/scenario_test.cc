@@ -395,8 +395,8 @@ TEST(ScenarioErrors, Buffers) {
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"fabric.pfc.xoff = \"4KB\""}), "fabric.pfc.xoff: must hold"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.xoff = \"8KB\""}), "xon_gap: must be less"));
-  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.ecn = { kmin = \"9KB\", kmax = \"9KB\" }"}),
-                       "fabric.ecn.kmax: must be more than kmin"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.ecn = { kmin = \"9KB\", kmax = \"8KB\" }"}),
+                       "fabric.ecn.kmax: must not be less than kmin"));
   EXPECT_TRUE(
       contains(wrong(four_hosts, {"fabric.pfc.xoff = \"5GB\""}), "must be less than 4 GiB"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.quanta = 2"}),
@@ -642,6 +642,34 @@ TEST(ScenarioErrors, LessHeadroomThanLinksNeedIsAskedFor) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.pfc.headroom = \"20KB\""}),
                        "give it so many, or take allow_loss = true"));
   EXPECT_EQ(wrong(four_hosts, {"fabric.pfc = { headroom = \"20KB\", allow_loss = true }"}), "");
+}
+
+TEST(ScenarioErrors, Tcp) {
+  const std::string tcp = "host.transport = \"tcp\"";
+  const std::string off = "fabric.flow_control = \"none\"";
+  const scenario::Setup setup = built(four_hosts, {tcp, off, "host.tcp.mtu = 1500"});
+  EXPECT_EQ(setup.player.transport, verbs::QpType::stream);
+  EXPECT_EQ(setup.network.host.tcp.mss_bytes, 1'460u);
+  EXPECT_EQ(setup.network.host.stack.cores, 0u);
+  EXPECT_EQ(
+      built(four_hosts, {tcp, off, "host.kernel.system_call = \"1us\""}).network.host.stack.cores,
+      2u);
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "fabric.kind = \"infiniband\""}),
+                       "host.transport: \"tcp\" is over Ethernet"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.control = \"dctcp\""}),
+                       "needs switches that mark packets"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.receive_buffer = \"10KB\""}),
+                       "host.tcp.receive_buffer: must be from two segments"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.timeout_min = \"0s\""}),
+                       "host.tcp.timeout_min: must be more than zero"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.mtu = 9999"}), "host.tcp.mtu"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {tcp, "host.tcp.mss = 1000"}), "host.tcp.mss"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.kernel.cores = 0"}), "host.kernel.cores"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.kernel.cores = 1", "congestion.control = \"dcqcn\"",
+                                          "fabric.ecn = { kmin = \"9KB\" }"}),
+                       "congestion.control: dcqcn is an adapter's"));
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.kernel.cores = 1", "fabric.kind = \"infiniband\""}),
+                       "host.kernel: is for hosts on Ethernet"));
 }
 
 TEST(ScenarioErrors, CongestionControl) {

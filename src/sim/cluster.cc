@@ -119,6 +119,7 @@ void Cluster::carry(NodeNumber number, NodeNumber to, Time departs) {
     const std::uint32_t slot = take_slot();
     InFlight& flying = *slots_[slot];
     fill(flying);
+    flying.damaged = copy.damaged;
     if (copy.damaged) flying.bytes.resize(from.faults.damage(flying.bytes));
     queue_.add(departs + settings_.link_delay + copy.held_up, to.value,
                {Happening::Kind::arrival, slot});
@@ -169,8 +170,9 @@ void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
   std::span<const std::byte> bytes = flying.bytes;
   wire::Tcp tcp = flying.tcp;
   if (settings_.carriage == Carriage::datagrams) {
-    // RFC 9293 §3.1: what has a wrong checksum is dropped.
-    if (wire::tcp_checksum(flying.ip, bytes) != 0) return;
+    // RFC 9293 §3.1: what has a wrong checksum is dropped. It does not see every damage (some bits in
+    // words that add up); Ethernet's does.
+    if (wire::tcp_checksum(flying.ip, bytes) != 0 || flying.damaged) return;
     const wire::DecodedTcp decoded = wire::decode(bytes, tcp);
     if (!decoded.ok) return;
     bytes = bytes.subspan(decoded.header_bytes);

@@ -107,7 +107,8 @@ class Cluster {
     wire::Packet packet;
     std::vector<std::byte> bytes;   // a datagram's UDP payload, or a packet's payload
     std::uint32_t ghost_bytes = 0;  // instead of bytes
-    bool is_tcp = false;            // then `bytes` are a segment's, or its payload, of this header
+    bool damaged = false;
+    bool is_tcp = false;  // then `bytes` are a segment's, or its payload, of this header
     wire::Tcp tcp;
   };
 

@@ -7,6 +7,7 @@
 
 #include "base/prefetch.h"
 #include "fabric/lids.h"
+#include "sim/network_stack.h"
 
 namespace tulle::sim {
 
@@ -124,6 +125,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   }
   set_up_notices();
   set_up_rounds();
+  set_up_stacks();
   if (settings_.faults.any()) plan_faults(topology);
 }
 
@@ -266,6 +268,8 @@ std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
 // --- the application's side ---
 
 void Network::attend(std::uint32_t host) {
+  if (hosts_[host].kernel != nullptr) [[unlikely]]
+    return attend_kernel(host);
   kick(host, 0);
   plan_deadline(host);
 }
@@ -397,6 +401,9 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
     case notice:
       handle_notice(node, datum);
       break;
+    case stack_work:
+      run_kernel(node);
+      break;
     case deadline: {
       Host& host = hosts_[node];
       // An earlier plan may have taken its place.
@@ -457,6 +464,8 @@ std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
 
 void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
+  if (host.kernel != nullptr) [[unlikely]]
+    return arrive_at_kernel(number, ref);
   hand_over(number, ref);
   if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frames_[ref]);
   frames_.give(ref);
@@ -627,6 +636,8 @@ void Network::kick_talkers(std::uint32_t node) {
 bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
   if (is_host(node)) {
     const Host& host = hosts_[node];
+    if (host.kernel != nullptr) [[unlikely]]
+      return host.untold != 0 || kernel_has_frame(host);
     return host.untold != 0 || host.adapter.has_ready(host.pause.stopped());
   }
   const fabric::Switch& at = switches_[node - hosts()];
@@ -649,6 +660,8 @@ Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
 
 FrameRef Network::pull_from_host(std::uint32_t number) {
   Host& host = hosts_[number];
+  if (host.kernel != nullptr) [[unlikely]]
+    return pull_from_kernel(number);
   if (!host.adapter.has_ready()) return no_frame;
   const bool pulled = settings_.switches.flow_control == FlowControl::credits
                           ? pull_by_lane(host)

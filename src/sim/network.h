@@ -27,6 +27,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "device/adapter.h"
+#include "device/host_stack.h"
 #include "fabric/non_minimal.h"
 #include "fabric/payloads.h"
 #include "fabric/recovery.h"
@@ -60,8 +61,9 @@ struct HostSettings {
   transport::RecoverySettings recovery;
   transport::srd::Settings srd;  // the line rate is each host's own link's
   transport::tcp::Settings tcp;
-  bool plays_tcp = false;    // its frames may be as long as TCP's segments
-  bool plays_iwarp = false;  // which begin with headers, that are bytes also before ghosts
+  device::HostStackSettings stack;  // a kernel's between adapters and the rest
+  bool plays_tcp = false;           // its frames may be as long as TCP's segments
+  bool plays_iwarp = false;         // which begin with headers, that are bytes also before ghosts
 
   // The longest payload of a frame.
   std::uint32_t payload_bytes_max() const {
@@ -152,6 +154,7 @@ class Network {
  public:
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings);
+  ~Network();
   Network(const Network&) = delete;  // its switches know where it is
   Network& operator=(const Network&) = delete;
 
@@ -195,6 +198,8 @@ class Network {
     on_link_change_ = std::move(told);
   }
   FaultTotals fault_totals() const;
+  // Null: the host has no kernel's stack.
+  const device::HostStack* stack(std::uint32_t host) const;
 
   // When the next thing happens; never: nothing is left to happen.
   Time next_event();
@@ -229,10 +234,14 @@ class Network {
     slow_arrival,  // at a host that a fault makes slow
     taken_in,      // by such a host
     notice,        // from a switch to a host
+    stack_work,    // of a host's kernel
   };
 
+  // A host with a kernel's stack: between it and the network.
+  struct KernelDriver;
   struct Host {
-    explicit Host(const device::Configuration& configuration) : adapter(configuration) {}
+    explicit Host(const device::Configuration& configuration);
+    ~Host();
     device::Adapter adapter;
     fabric::PortCounters counters;
     std::uint64_t completions = 0;
@@ -243,7 +252,8 @@ class Network {
     std::array<fabric::CreditSender, fabric::classes> senders;
     std::array<fabric::CreditReceiver, fabric::classes> receivers;
     fabric::VlArbiter arbiter;
-    std::unique_ptr<Intake> intake;  // null: it takes in at once what comes, at all times
+    std::unique_ptr<KernelDriver> kernel;  // null: the adapter does all
+    std::unique_ptr<Intake> intake;        // null: it takes in at once what comes, at all times
   };
   // The sending side of a port; and whose it is, for events that name it.
   struct Port {
@@ -310,6 +320,14 @@ class Network {
   std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
+  // Hosts with a kernel's stack: network_stack.cc.
+  void set_up_stacks();
+  void arrive_at_kernel(std::uint32_t host, fabric::FrameRef frame);
+  void attend_kernel(std::uint32_t host);
+  void run_kernel(std::uint32_t host);
+  fabric::FrameRef pull_from_kernel(std::uint32_t host);
+  bool kernel_has_frame(const Host& host) const;
+  QpNumber receiver_of(const fabric::Frame& frame) const;
   void hand_over(std::uint32_t host, fabric::FrameRef frame);
   std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
                         const fabric::Frame& frame) const;

@@ -8,6 +8,7 @@
 #include "transport/iwarp/connection.h"
 #include "transport/srd/carrier.h"
 #include "transport/srd/device.h"
+#include "transport/tcp/stream.h"
 #include "verbs/address_handle.h"
 
 namespace tulle::transport {

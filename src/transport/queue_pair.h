@@ -22,7 +22,7 @@
 #include "transport/recovery.h"
 #include "transport/send_queue.h"
 #include "transport/srd/engine.h"
-#include "transport/tcp/stream.h"
+#include "transport/tcp/settings.h"
 #include "transport/uc/engine.h"
 #include "transport/ud/engine.h"
 #include "verbs/completion_queue.h"
@@ -41,6 +41,9 @@ class Device;
 namespace tulle::transport {
 
 class QueuePair;
+namespace tcp {
+class Stream;
+}
 
 // An asynchronous event of a queue pair or of what hangs on it.
 struct AsyncEvent {
@@ -68,7 +71,11 @@ struct Environment {
   // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
   // those that wait.
   bool sockets_wait = false;
-  std::deque<QpNumber> waiting_sockets;
+  struct WaitingSocket {
+    QpNumber qp;
+    bool asleep = false;  // its application waits for it, and did not just call
+  };
+  std::deque<WaitingSocket> waiting_sockets;
   std::span<const Gid> gids;         // the port's, by index
   std::unique_ptr<srd::Device> srd;  // null: no queue pair needs it
 

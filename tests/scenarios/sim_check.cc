@@ -8,6 +8,7 @@
 
 #include "tests/scenarios/broken.h"
 #include "tests/scenarios/srd_world.h"
+#include "tests/scenarios/streams.h"
 #include "tests/scenarios/world.h"
 
 namespace tulle::scenarios {
@@ -21,10 +22,12 @@ struct Arguments {
   bool selective = false;
   bool srd = false;
   bool iwarp = false;
+  bool streams = false;
 };
 
 constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S] [--selective-repeat | --srd | --iwarp] "
+    "sim_check [--seeds N] [--first S] [--seed S]\n"
+    "          [--selective-repeat | --srd | --iwarp | --streams] "
     "[--verbose] "
     "[--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
@@ -32,7 +35,8 @@ constexpr const char* usage =
     "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
     "prints every packet, "
     "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
-    "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP.\n";
+    "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP, "
+    "--streams plays TCP's sockets.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {
@@ -54,6 +58,10 @@ bool read_arguments(int count, char** values, Arguments& out) {
       out.iwarp = true;
       continue;
     }
+    if (name == "--streams") {
+      out.streams = true;
+      continue;
+    }
     if (i + 1 == count) return false;
     char* end = nullptr;
     const std::uint64_t number = std::strtoull(values[++i], &end, 10);
@@ -72,6 +80,28 @@ bool read_arguments(int count, char** values, Arguments& out) {
   return true;
 }
 
+void add(const Outcome& outcome, Outcome& total, bool verbose) {
+  total.events += outcome.events;
+  total.completions += outcome.completions;
+  total.retransmitted += outcome.retransmitted;
+  if (!verbose) return;
+  std::printf("  digest %016" PRIx64 ", %" PRIu64 " events, %" PRIu64 " completions, %" PRIu64
+              " packets sent again\n",
+              outcome.digest, outcome.events, outcome.completions, outcome.retransmitted);
+}
+
+bool play_stream(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
+  try {
+    add(play_streams(seed), total, arguments.verbose);
+    return true;
+  } catch (const Broken& broken) {
+    std::printf("seed %" PRIu64 ": %s\n  again with: ./dev sim-check --seed %" PRIu64
+                " --streams --verbose\n",
+                seed, broken.what(), seed);
+    return false;
+  }
+}
+
 bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   const bool verbose = arguments.verbose;
   Plan plan = draw_plan(seed);
@@ -82,14 +112,7 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
     World world(plan);
     if (arguments.trace) world.trace();
     const Outcome outcome = world.run();
-    total.events += outcome.events;
-    total.completions += outcome.completions;
-    total.retransmitted += outcome.retransmitted;
-    if (verbose) {
-      std::printf("  digest %016" PRIx64 ", %" PRIu64 " events, %" PRIu64 " completions, %" PRIu64
-                  " packets sent again\n",
-                  outcome.digest, outcome.events, outcome.completions, outcome.retransmitted);
-    }
+    add(outcome, total, verbose);
     return true;
   } catch (const Broken& broken) {
     std::printf("seed %" PRIu64 ": %s\n%s  again with: ./dev sim-check --seed %" PRIu64
@@ -140,9 +163,8 @@ int main(int count, char** values) {
   Outcome total;
   for (std::uint64_t i = 0; i < arguments.seeds; ++i) {
     const std::uint64_t seed = arguments.first + i;
-    const bool passed =
-        arguments.srd ? play_srd(seed, arguments, total) : play(seed, arguments, total);
-    failed += passed ? 0 : 1;
+    const auto one = arguments.srd ? play_srd : arguments.streams ? play_stream : play;
+    failed += one(seed, arguments, total) ? 0 : 1;
     std::fflush(stdout);
   }
   std::printf("%" PRIu64 " events, %" PRIu64 " completions, %" PRIu64 " packets sent again\n",

@@ -6,6 +6,7 @@
 
 #include "tests/scenarios/atomic_history.h"
 #include "tests/scenarios/broken.h"
+#include "tests/scenarios/streams.h"
 #include "tests/scenarios/world.h"
 
 namespace tulle::scenarios {
@@ -66,6 +67,25 @@ TEST(CheckerFinds, PayloadDamagedUnseen) {
   }
   // Not all of it can be found: what was dropped as a duplicate was not looked at.
   EXPECT_GE(found, 35);
+}
+
+// The same for streams: as packets nothing covers their payload.
+TEST(CheckerFinds, StreamDamagedUnseen) {
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    try {
+      static_cast<void>(play_streams(seed, true));
+    } catch (const Broken&) {
+      ++found;
+    }
+  }
+  EXPECT_GE(found, 15);
+}
+
+TEST(SimCheck, SameSeedSameStreams) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    EXPECT_EQ(play_streams(seed).digest, play_streams(seed).digest) << "seed " << seed;
+  }
 }
 
 AtomicEntry entry(int posted, int completed, std::uint64_t original, std::uint64_t operand,

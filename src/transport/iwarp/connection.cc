@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/queue_pair.h"
+#include "transport/tcp/stream.h"
 
 namespace tulle::transport::iwarp {
 

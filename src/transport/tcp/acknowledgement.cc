@@ -29,11 +29,14 @@ void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool 
     probed_ = false;
     probe_due_ = false;
   }
+  if (in_order > 0 && recovery_ == Recovery::none) {
+    congestion_.watch_slow_start(now, round_trip_.least(), end, sent_end_);
+  }
   const bool listens = settings_.congestion_control == CongestionControl::dctcp || settings_.ecn;
   if (listens) {
     congestion_.observe(in_order, header.ece, end, sent_end_);
-    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, and not beside a loss's.
-    if (header.ece && recovery_ == Recovery::none && acknowledged_ >= cut_end_ &&
+    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, of what was sent since, and not beside a loss's.
+    if (header.ece && recovery_ == Recovery::none && acknowledged_ > cut_end_ &&
         (in_order > 0 || !has_payload)) {
       congestion_.marked();
       cut_end_ = sent_end_;
@@ -42,6 +45,7 @@ void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool 
   }
   if (recovery_ != Recovery::none && acknowledged_ >= recovery_end_) recovery_ = Recovery::none;
   detect_losses(now);
+  if (recovery_ == Recovery::fast) pace_recovery(delivered);
   if (in_order > 0 && recovery_ != Recovery::fast && acknowledged_ >= cut_end_) {
     congestion_.acknowledged(now, round_trip_.smoothed(), in_order,
                              limited || recovery_ == Recovery::timeout);
@@ -134,20 +138,43 @@ void Connection::detect_losses(Time now) {
       reordering_at_ = std::min(reordering_at_, lost_at);
     }
   }
-  if (found) enter_recovery(now);
+  if (found) enter_recovery();
 }
 
-void Connection::enter_recovery(Time) {
+void Connection::enter_recovery() {
   probe_at_ = Time::never();
   if (recovery_ != Recovery::none) return;
   recovery_ = Recovery::fast;
   recovery_end_ = sent_end_;
+  recovery_flight_ = sent_end_ - acknowledged_;
+  recovery_delivered_ = recovery_sent_ = 0;
+  recovery_window_ = 0;
   send_one_lost_ = true;
   if (acknowledged_ >= cut_end_) {
     congestion_.lost();
     cut_told_ = false;
   }
   ++counters_.fast_recoveries;
+}
+
+// RFC 6937 §3.1: as long as more is under way than is to be afterwards, in proportion to what is
+// delivered; then no faster than slow start would (PRR-SSRB). Without it the repetition of a window
+// that is lost whole would be one burst, into the queue that has just overflowed.
+void Connection::pace_recovery(std::uint64_t delivered) {
+  recovery_delivered_ += delivered;
+  const std::uint64_t flying = segments_.flying_bytes();
+  const std::uint64_t threshold = congestion_.window_bytes();
+  std::uint64_t may_send = 0;
+  if (flying > threshold && recovery_flight_ > 0) {
+    const std::uint64_t share =
+        (recovery_delivered_ * threshold + recovery_flight_ - 1) / recovery_flight_;
+    may_send = share - std::min(share, recovery_sent_);
+  } else {
+    const std::uint64_t owed = recovery_delivered_ - std::min(recovery_delivered_, recovery_sent_);
+    may_send = std::min(threshold - std::min(threshold, flying),
+                        std::max(owed, delivered) + settings_.mss_bytes);
+  }
+  recovery_window_ = flying + may_send;
 }
 
 Time Connection::probe_timeout() const {
@@ -180,7 +207,10 @@ Time Connection::next_deadline() const {
 void Connection::handle_deadline(Time now) {
   if (failed_) return;
   receiver_.handle_deadline(now);
-  if (reordering_at_ <= now) detect_losses(now);
+  if (reordering_at_ <= now) {
+    detect_losses(now);
+    if (recovery_ == Recovery::fast) pace_recovery(0);
+  }
   if (window_probe_at_ <= now) {
     window_probe_due_ = true;
     window_probe_at_ = now + round_trip_.timeout(settings_, ++timeouts_in_row_);

@@ -56,6 +56,9 @@ class Congestion {
   // New bytes were delivered, outside of recovery; `limited`: the window was what held the sender
   // back.
   void acknowledged(Time now, Time round_trip, std::uint64_t bytes, bool limited);
+  // CUBIC alone: of every acknowledgement, whether slow start has found the path's width. `end`: what
+  // is acknowledged, `sent_end`: what is sent; `least`: the shortest round trip.
+  void watch_slow_start(Time now, Time least, std::uint64_t end, std::uint64_t sent_end);
   // DCTCP alone: of every acknowledgement.
   void observe(std::uint64_t bytes, bool marked, std::uint64_t end, std::uint64_t sent_end);
   // A loss: once a window. A mark: the same.
@@ -72,6 +75,10 @@ class Congestion {
   std::uint64_t window_;
   std::uint64_t threshold_ = UINT64_MAX;
   double fraction_ = 0;  // of a byte, of growth
+  // HyStart's round: what ends it, when it began and when its last acknowledgement came.
+  std::uint64_t round_end_ = 0;
+  Time round_start_;
+  Time round_last_;
   std::variant<Cubic, Dctcp> control_;
 };
 

@@ -52,7 +52,7 @@ bool Connection::has_work() const {
   if (receiver_.acknowledgement_due() || probe_due_ || window_probe_due_) return true;
   if (segments_.lost() > 0) {
     return send_one_lost_ || segments_.flying_bytes() == 0 ||
-           segments_.flying_bytes() + settings_.mss_bytes <= congestion_.window_bytes();
+           segments_.flying_bytes() + settings_.mss_bytes <= window();
   }
   return may_send_new(false) || is_to_watch_window();
 }
@@ -69,7 +69,7 @@ bool Connection::is_to_watch_window() const {
 bool Connection::pull_lost(Time now, Segment& out) {
   if (segments_.lost() == 0) return false;
   const std::uint64_t flying = segments_.flying_bytes();
-  if (!send_one_lost_ && flying > 0 && flying + settings_.mss_bytes > congestion_.window_bytes()) {
+  if (!send_one_lost_ && flying > 0 && flying + settings_.mss_bytes > window()) {
     return false;
   }
   send_one_lost_ = false;
@@ -110,8 +110,9 @@ std::uint32_t Connection::next_bytes() const {
 bool Connection::may_send_new(bool beyond_window) const {
   const std::uint32_t bytes = next_bytes();
   if (bytes == 0 || sent_end_ + bytes > window_end_) return false;
+  if (more_ && bytes < settings_.mss_bytes) return false;
   const std::uint64_t flying = segments_.flying_bytes();
-  return beyond_window || flying == 0 || flying + bytes <= congestion_.window_bytes();
+  return beyond_window || flying == 0 || flying + bytes <= window();
 }
 
 bool Connection::pull_new(Time now, bool beyond_window, Segment& out) {
@@ -128,7 +129,7 @@ bool Connection::pull_new(Time now, bool beyond_window, Segment& out) {
     records_.pop();
   }
   sent_end_ = segment.end();
-  segment.push = sent_end_ == appended_;
+  segment.push = sent_end_ == appended_ && !more_;
   emit(now, segments_.push(segment), false, out);
   return true;
 }
@@ -143,6 +144,7 @@ void Connection::emit(Time now, SentSegment& segment, bool again, Segment& out) 
   segment.sent_at = now;
   segment.again = segment.again || again;
   last_sent_ = now;
+  if (recovery_ == Recovery::fast) recovery_sent_ += segment.bytes;
   fill_header(out);
   receiver_.fill(out.header, ends_.peer_first, window_shift_, false);
   out.header.sequence = sequence_of(segment.offset);

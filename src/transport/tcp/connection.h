@@ -16,8 +16,8 @@
 //   sending    append / append_record …  pull_segment  … acknowledged() has grown
 //   receiving  handle_segment → Arrival: store its part … in_order() has grown: read … consumed()
 //
-// Recovery is RACK-TLP (RFC 8985) over SACK (RFC 2018) and RFC 6675's pipe, and RFC 6298's time-out.
-// Acknowledgements are delayed as RFC 9293 §3.8.6.3 and Linux have it.
+// Recovery is RACK-TLP (RFC 8985) over SACK (RFC 2018), at the rate that PRR allows (RFC 6937), and
+// RFC 6298's time-out. Acknowledgements are delayed as RFC 9293 §3.8.6.3 and Linux have it.
 
 #include <cstdint>
 
@@ -71,8 +71,12 @@ class Connection {
   const Settings& settings() const { return settings_; }
 
   // --- sending ---
-  // Kind::bytes. Any length; `room()` says what a socket would take now.
-  void append(std::uint64_t bytes) { appended_ += bytes; }
+  // Kind::bytes. Any length; `room()` says what a socket would take now. `more`: the application is
+  // still writing, so that a segment that is not full waits for it (as Linux does within a call).
+  void append(std::uint64_t bytes, bool more = false) {
+    appended_ += bytes;
+    more_ = more;
+  }
   std::uint64_t room() const {
     const std::uint64_t held = appended_ - acknowledged_;
     return held < settings_.send_buffer_bytes ? settings_.send_buffer_bytes - held : 0;
@@ -89,7 +93,6 @@ class Connection {
   // All before it has come.
   Offset in_order() const { return receiver_.in_order(); }
   // The reader has taken everything before `end` (at most in_order()), and there is room again.
-
   void consumed(Offset end) { receiver_.consumed(end); }
   // The most that the receiver holds: where what comes early lies, modulo this.
   std::uint32_t receive_buffer_bytes() const { return settings_.receive_buffer_bytes; }
@@ -119,6 +122,11 @@ class Connection {
   };
   enum class Recovery : std::uint8_t { none, fast, timeout };
 
+  // What may be under way now.
+  std::uint64_t window() const {
+    return recovery_ == Recovery::fast ? recovery_window_ : congestion_.window_bytes();
+  }
+
   // connection.cc: what is sent.
   bool pull_lost(Time now, Segment& out);
   bool pull_probe(Time now, Segment& out);
@@ -141,7 +149,8 @@ class Connection {
   std::uint64_t mark_selectively(Time now, const wire::Tcp& header, Offset end);
   void learn(Time now, const SentSegment& segment);
   void detect_losses(Time now);
-  void enter_recovery(Time now);
+  void enter_recovery();
+  void pace_recovery(std::uint64_t delivered);
   void set_timers(Time now);
   void handle_timeout(Time now);
   Time probe_timeout() const;
@@ -152,6 +161,7 @@ class Connection {
   Counters& counters_;
 
   Offset appended_ = 0;
+  bool more_ = false;
   Offset sent_end_ = 0;
   Offset acknowledged_ = 0;
   Offset window_end_ = 0;  // the peer has room up to here
@@ -165,7 +175,11 @@ class Connection {
   Recovery recovery_ = Recovery::none;
   Offset recovery_end_ = 0;     // recovery ends when this is acknowledged
   bool send_one_lost_ = false;  // RFC 6675 §5: the first goes out whatever the pipe is
-  bool window_limited_ = false;
+  // RFC 6937: how much a recovery has sent for what was delivered since it began.
+  std::uint64_t recovery_flight_ = 0;
+  std::uint64_t recovery_delivered_ = 0;
+  std::uint64_t recovery_sent_ = 0;
+  std::uint64_t recovery_window_ = 0;
   bool cut_told_ = true;  // RFC 3168 §6.1.2: CWR is with the next new segment unless told
   Offset cut_end_ = 0;    // classic ECN: one decrease a window
 

@@ -46,14 +46,17 @@ void Stream::posted(QueuePair& qp) {
   place_of(wqe) = posted_;
   posted_ += wqe.length;
   complete_sends(qp);  // one without bytes has nothing to wait for
-  move(qp);
+  move(qp, false);
 }
 
 std::uint64_t Stream::writable() const {
   return std::min(posted_ - connection_.appended(), connection_.room());
 }
 
-void Stream::write(std::uint64_t bytes) { connection_.append(std::min(bytes, writable())); }
+void Stream::write(std::uint64_t bytes) {
+  bytes = std::min(bytes, writable());
+  connection_.append(bytes, connection_.appended() + bytes < posted_);
+}
 
 bool Stream::has_work(const QueuePair& qp) const {
   const QpState state = qp.state();
@@ -128,7 +131,7 @@ void Stream::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Pa
       connection_.handle_segment(now, header, payload.bytes, congestion_experienced);
   if (arrival.bytes > 0) store(arrival, payload);
   complete_sends(qp);
-  move(qp);
+  move(qp, true);
 }
 
 void Stream::handle_deadline(Time now, QueuePair& qp) {
@@ -149,7 +152,7 @@ void Stream::store(const Arrival& arrival, Payload payload) {
 void Stream::posted_receive(QueuePair& qp, std::uint64_t bytes) {
   wanted_ += bytes;
   if (wanted_ == 0) take_receives(qp);  // one for nothing, with none before it
-  move(qp);
+  move(qp, false);
 }
 
 std::uint64_t Stream::readable() const { return std::min(connection_.in_order() - read_, wanted_); }
@@ -204,18 +207,19 @@ bool Stream::place(QueuePair& qp, std::uint32_t bytes) {
   return true;
 }
 
-// Between the application and the socket: at once, or when somebody has the time for it.
-void Stream::move(QueuePair& qp) {
+// Between the application and the socket: at once, or when somebody has the time for it. A writer
+// that sleeps is woken when a third of the socket's memory is free (Linux's sk_stream_write_space).
+void Stream::move(QueuePair& qp, bool asleep) {
   Environment& environment = qp.environment;
-  const bool anything = writable() > 0 || readable() > 0;
-  if (environment.sockets_wait) {
-    if (!anything || listed) return;
-    listed = true;
-    environment.waiting_sockets.push_back(qp.number);
-    return;
+  if (!environment.sockets_wait) {
+    write(writable());
+    return read(qp, readable());
   }
-  write(writable());
-  read(qp, readable());
+  const std::uint64_t enough = asleep ? connection_.settings().send_buffer_bytes / 3 : 0;
+  const bool anything = readable() > 0 || (writable() > 0 && connection_.room() >= enough);
+  if (!anything || listed) return;
+  listed = true;
+  environment.waiting_sockets.push_back({qp.number, asleep});
 }
 
 void Stream::fail(QueuePair& qp, CompletionStatus status) {

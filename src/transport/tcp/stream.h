@@ -62,7 +62,7 @@ class Stream {
   bool listed = false;  // among the environment's sockets that wait
 
  private:
-  void move(QueuePair& qp);
+  void move(QueuePair& qp, bool asleep);
   void complete_sends(QueuePair& qp);
   void take_receives(QueuePair& qp);
   bool fill_payload(QueuePair& qp, const Segment& segment, OutgoingPacket& out);

@@ -1,0 +1,269 @@
+#include "device/host_stack.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace tulle::device {
+namespace {
+
+using verbs::QpAttribute;
+using verbs::QpAttributeMask;
+using verbs::QpState;
+using verbs::VerbsStatus;
+
+void must(VerbsStatus status) { ASSERT_EQ(status, VerbsStatus::ok); }
+
+struct Frame {
+  wire::Tcp tcp;
+  std::uint32_t payload_bytes = 0;
+};
+
+// A host with a stack, one stream, and a driver that keeps frames in a list.
+struct Host : HostStack::Driver {
+  Host(const HostStackSettings& settings, const Configuration& configuration, std::uint32_t number)
+      : gid(Gid::from_ipv4(number)), adapter(configuration), stack(settings, adapter, *this) {
+    adapter.set_gids({&gid, 1});
+    VerbsStatus status{};
+    pd = adapter.create_pd(status);
+    cq = adapter.create_cq(64, nullptr, status);
+    memory = adapter.register_memory(*pd, nullptr, 1ull << 40, 0,
+                                     verbs::AccessFlags(verbs::Access::local_write), status);
+    transport::QueuePairInit init;
+    init.type = verbs::QpType::stream;
+    init.pd = pd;
+    init.send_cq = init.receive_cq = cq;
+    init.send_work_requests = init.receive_work_requests = 8;
+    init.send_sges = init.receive_sges = 1;
+    init.signal_all = true;
+    qp = adapter.create_qp(init, status);
+  }
+  void connect(const Host& peer) {
+    transport::QueuePairAttributes to;
+    const auto step = [&](QpState state, QpAttributeMask mask) {
+      to.state = state;
+      must(adapter.modify(*qp, Time::zero(), to, QpAttributeMask(QpAttribute::state) | mask));
+    };
+    step(QpState::init,
+         QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port | QpAttribute::access_flags);
+    to.destination_qp = peer.qp->number;
+    to.address.destination = peer.gid;
+    step(QpState::rtr, QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |
+                           QpAttribute::destination_qp | QpAttribute::rq_psn |
+                           QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
+    step(QpState::rts, QpAttributeMask(QpAttribute::timeout) | QpAttribute::retry_count |
+                           QpAttribute::rnr_retry | QpAttribute::sq_psn |
+                           QpAttribute::max_rd_atomic);
+  }
+  void deliver(HostStack::FrameHandle frame) override {
+    wire::IpUdp ip;
+    ip.source = peer_gid;
+    const Frame& held = (*frames)[frame];
+    adapter.handle_segment(now, held.tcp, {nullptr, held.payload_bytes}, ip);
+    ++delivered;
+  }
+  HostStack::FrameHandle keep(const Datagram& datagram) override {
+    frames->push_back({datagram.tcp, datagram.payload_bytes});
+    return static_cast<HostStack::FrameHandle>(frames->size() - 1);
+  }
+
+  Gid gid, peer_gid;
+  Adapter adapter;
+  HostStack stack;
+  verbs::ProtectionDomain* pd = nullptr;
+  verbs::CompletionQueue* cq = nullptr;
+  verbs::MemoryRegion* memory = nullptr;
+  transport::QueuePair* qp = nullptr;
+  std::vector<Frame>* frames = nullptr;
+  Time now;
+  std::uint64_t delivered = 0;
+  std::uint64_t frames_sent = 0;
+};
+
+// Two of them, and a link that takes no time.
+struct Pair {
+  explicit Pair(const HostStackSettings& settings, Configuration configuration = {})
+      : a(settings, configuration, 1), b(settings, configuration, 2) {
+    a.frames = b.frames = &frames;
+    a.peer_gid = b.gid;
+    b.peer_gid = a.gid;
+    a.connect(b);
+    b.connect(a);
+  }
+  void send(std::uint32_t bytes) {
+    const verbs::Sge from{0, bytes, a.memory->lkey()}, to{0, bytes, b.memory->lkey()};
+    must(b.adapter.post_receive(*b.qp, {1, {&to, 1}}));
+    verbs::SendRequest request;
+    request.sges = {&from, 1};
+    must(a.adapter.post_send(*a.qp, now, request));
+    a.now = now;
+    a.stack.attend(now);
+  }
+  // When the receiver has it all; then goes on until nothing happens.
+  Time run() {
+    Time read = Time::never();
+    for (;;) {
+      carry(a, b);
+      carry(b, a);
+      const Time next = std::min({a.stack.next_deadline(), b.stack.next_deadline(),
+                                  a.adapter.next_deadline(), b.adapter.next_deadline()});
+      if (next.is_never()) return read;
+      now = std::max(now, next);
+      for (Host* host : {&a, &b}) {
+        host->now = now;
+        if (host->adapter.next_deadline() <= now) {
+          host->adapter.handle_deadline(now);
+          host->stack.attend(now);
+        }
+        while (host->stack.next_deadline() <= now) host->stack.run(now);
+      }
+      std::array<verbs::Completion, 4> done;
+      if (b.cq->poll(done) > 0 && read.is_never()) read = now;
+    }
+  }
+  void carry(Host& from, Host& to) {
+    while (from.stack.has_frame()) {
+      const auto frame = from.stack.pull(now);
+      ++from.frames_sent;
+      to.now = now;
+      if (loses_at_arrival && !to.stack.arrive(now, frame, HostStack::flow_of(to.qp->number),
+                                               frames[frame].payload_bytes)) {
+        ++lost;
+      }
+    }
+  }
+
+  std::vector<Frame> frames;
+  Host a, b;
+  Time now;
+  bool loses_at_arrival = true;
+  std::uint64_t lost = 0;
+};
+
+constexpr std::int64_t us = 1'000'000;
+
+HostStackSettings costs() {
+  HostStackSettings settings;
+  settings.cores = 2;
+  settings.system_call = Time{1 * us};
+  settings.transmit = Time{2 * us};
+  settings.interrupt = Time{3 * us};
+  settings.receive_frame = Time{4 * us};
+  settings.receive = Time{5 * us};
+  settings.acknowledgement = Time{1 * us};
+  settings.wake_up = Time{6 * us};
+  return settings;
+}
+
+TEST(HostStack, ASmallMessageTakesTheSumOfItsParts) {
+  Pair pair(costs());
+  pair.send(8);
+  // System call, down the stack; interrupt, up the stack; wake-up and system call.
+  EXPECT_EQ(pair.run(), Time{(1 + 2 + 3 + 4 + 5 + 6 + 1) * us});
+  const HostStack::Counters a = pair.a.stack.counters(), b = pair.b.stack.counters();
+  EXPECT_EQ(a.busy_application, Time{1 * us});
+  EXPECT_EQ(b.busy_application, Time{7 * us});
+  // The acknowledgement goes down on one side and, with an interrupt, up on the other.
+  EXPECT_EQ(b.busy_kernel, Time{(3 + 4 + 5 + 2) * us});
+  EXPECT_EQ(a.busy_kernel, Time{(2 + 3 + 4 + 1) * us});
+  EXPECT_EQ(b.interrupts, 1u);
+}
+
+TEST(HostStack, ModerationAndIdleStatesDelayWithoutWork) {
+  HostStackSettings settings = costs();
+  settings.interrupt_delay = Time{8 * us};
+  settings.idle_exit = Time{10 * us};
+  settings.idle_after = Time{20 * us};
+  Pair pair(settings);
+  pair.send(8);
+  EXPECT_EQ(pair.run(), Time{(22 + 8 + 10 + 10) * us});
+  EXPECT_EQ(pair.b.stack.counters().busy_application, Time{7 * us});
+}
+
+TEST(HostStack, EnoughFramesDoNotWaitForTheInterruptsTime) {
+  HostStackSettings settings;
+  settings.cores = 2;
+  settings.interrupt_delay = Time{1'000 * us};
+  settings.interrupt_frames = 5;
+  Pair pair(settings);
+  pair.send(5 * 8'960);
+  EXPECT_LT(pair.run(), Time{10 * us});
+  Pair other(settings);
+  other.send(4 * 8'960);
+  EXPECT_GE(other.run(), Time{1'000 * us});
+}
+
+// The receiving application's core copies a byte in 100 ps, and everything else is nothing: 10 GB/s.
+TEST(HostStack, TheBusiestCoreIsTheRate) {
+  HostStackSettings settings;
+  settings.cores = 2;
+  settings.copy_bits_per_second = 80'000'000'000;
+  Pair pair(settings);
+  constexpr std::uint32_t bytes = 100'000'000;
+  pair.send(bytes);
+  const Time took = pair.run();
+  EXPECT_NEAR(took.to_seconds(), bytes / 10e9, 0.02 * bytes / 10e9);
+  EXPECT_NEAR(pair.b.stack.counters().busy_most.to_seconds(), bytes / 10e9, 0.01 * bytes / 10e9);
+  // On one core the kernel's work adds to it.
+  settings.cores = 1;
+  settings.receive_frame = Time{8'960 * 100};
+  Pair one(settings);
+  one.send(bytes);
+  EXPECT_NEAR(one.run().to_seconds(), 2 * bytes / 10e9, 0.05 * bytes / 10e9);
+}
+
+// GRO: what came together is answered by one acknowledgement.
+TEST(HostStack, MergedFramesAreAcknowledgedTogether) {
+  HostStackSettings settings = costs();
+  settings.receive_frame = Time{1 * us};
+  Pair pair(settings);
+  pair.send(20'000'000);
+  pair.run();
+  HostStackSettings apart = settings;
+  apart.merges = false;
+  Pair other(apart);
+  other.send(20'000'000);
+  other.run();
+  EXPECT_LT(3 * pair.b.frames_sent, other.b.frames_sent);
+  EXPECT_LT(pair.b.stack.counters().busy_kernel, other.b.stack.counters().busy_kernel);
+}
+
+TEST(HostStack, ChunksAreCutByTheAdapterOrCostEach) {
+  HostStackSettings whole;
+  whole.cores = 2;
+  whole.transmit = Time{1 * us};
+  Pair pair(whole);
+  pair.send(8'960 * 100);
+  pair.run();
+  HostStackSettings cut = whole;
+  cut.chunk_bytes = 0;
+  Pair other(cut);
+  other.send(8'960 * 100);
+  other.run();
+  EXPECT_EQ(other.a.adapter.counters().transport.retransmitted_packets, 0u);
+  EXPECT_EQ(other.a.adapter.counters().transport.tail_probes, 0u);
+  EXPECT_EQ(other.a.frames_sent, 100u);
+  EXPECT_EQ(other.a.stack.counters().busy_kernel, Time{100 * us});
+  EXPECT_LT(pair.a.stack.counters().busy_kernel, Time{40 * us});
+}
+
+TEST(HostStack, AFullRingLosesAndTcpRepeats) {
+  HostStackSettings settings = costs();
+  settings.receive_ring_frames = 4;
+  settings.receive_frame = Time{50 * us};
+  Pair pair(settings);
+  pair.send(2'000'000);
+  EXPECT_FALSE(pair.run().is_never());
+  EXPECT_GT(pair.lost, 0u);
+  EXPECT_EQ(pair.b.stack.counters().receive_ring_drops, pair.lost);
+}
+
+TEST(HostStack, AStreamThatIsGoneIsNobodysJob) {
+  Pair pair(costs());
+  pair.send(1'000'000);
+  must(pair.a.adapter.destroy(pair.a.qp));
+  EXPECT_TRUE(pair.run().is_never());
+}
+
+}  // namespace
+}  // namespace tulle::device

@@ -1,0 +1,97 @@
+// Hosts whose kernel has the transport's work, or a part of it (device/host_stack.h): frames wait
+// for its cores before the adapter has them, and behind it for the port.
+
+#include "sim/network_stack.h"
+#include "sim/network.h"
+
+namespace tulle::sim {
+
+using fabric::Frame;
+using fabric::FrameRef;
+using fabric::no_frame;
+
+static_assert(no_frame == device::HostStack::no_frame);
+
+Network::~Network() = default;
+Network::Host::Host(const device::Configuration& configuration) : adapter(configuration) {}
+Network::Host::~Host() = default;
+
+void Network::KernelDriver::deliver(FrameRef frame) {
+  network.hand_over(host, frame);
+  network.frames_.give(frame);
+}
+
+FrameRef Network::KernelDriver::keep(const device::Datagram& datagram) {
+  return datagram.headers == device::Datagram::Headers::bth
+             ? network.frame_of(host, datagram)
+             : network.frame_of_segment(host, datagram);
+}
+
+void Network::set_up_stacks() {
+  if (settings_.host.stack.cores == 0) return;
+  for (std::uint32_t host = 0; host < hosts(); ++host) {
+    hosts_[host].kernel =
+        std::make_unique<KernelDriver>(*this, host, settings_.host.stack, hosts_[host].adapter);
+  }
+}
+
+const device::HostStack* Network::stack(std::uint32_t host) const {
+  return hosts_[host].kernel == nullptr ? nullptr : &hosts_[host].kernel->stack;
+}
+
+void Network::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
+  Host& host = hosts_[number];
+  const Frame& frame = frames_[ref];
+  if (settings_.switches.flow_control == fabric::FlowControl::credits) take_in(host, frame);
+  // As receive-side scaling does it: a connection is at one core.
+  const std::uint32_t flow = device::HostStack::flow_of(receiver_of(frame));
+  if (!host.kernel->stack.arrive(now_, ref, flow, frame.payload_bytes)) {
+    frames_.give(ref);
+  }
+  run_kernel(number);
+}
+
+QpNumber Network::receiver_of(const Frame& frame) const {
+  if (!frame.is_tcp()) return wire::peek_destination_qp(frame.header);
+  wire::Tcp header;
+  const wire::DecodedTcp decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), header);
+  TULLE_CHECK(decoded.ok);
+  return QpNumber{header.destination_port};
+}
+
+void Network::attend_kernel(std::uint32_t number) {
+  hosts_[number].kernel->stack.attend(now_);
+  run_kernel(number);
+}
+
+void Network::run_kernel(std::uint32_t number) {
+  Host& host = hosts_[number];
+  device::HostStack& stack = host.kernel->stack;
+  while (stack.next_deadline() <= now_) stack.run(now_);
+  kick(number, 0);
+  plan_deadline(number);
+  if (host.kernel->planned <= now_) host.kernel->planned = Time::never();
+  const Time next = stack.next_deadline();
+  if (next >= host.kernel->planned) return;
+  host.kernel->planned = next;
+  plan(next.ps, number, 0, stack_work, 0);
+}
+
+bool Network::kernel_has_frame(const Host& host) const {
+  const device::HostStack& stack = host.kernel->stack;
+  if (!stack.has_frame()) return false;
+  return (host.pause.stopped() >> frames_[stack.front()].service_class & 1) == 0;
+}
+
+FrameRef Network::pull_from_kernel(std::uint32_t number) {
+  Host& host = hosts_[number];
+  if (!kernel_has_frame(host)) return no_frame;
+  const FrameRef ref = host.kernel->stack.pull(now_);
+  const Frame& frame = frames_[ref];
+  ++host.counters.frames;
+  host.counters.bytes += frame.link_bytes();
+  return ref;
+}
+
+}  // namespace tulle::sim

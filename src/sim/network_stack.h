@@ -1,0 +1,23 @@
+#pragma once
+
+// Of Network, for network_stack.cc and what makes hosts.
+
+#include "device/host_stack.h"
+#include "sim/network.h"
+
+namespace tulle::sim {
+
+struct Network::KernelDriver : device::HostStack::Driver {
+  KernelDriver(Network& network, std::uint32_t host, const device::HostStackSettings& settings,
+               device::Adapter& adapter)
+      : network(network), host(host), stack(settings, adapter, *this) {}
+  void deliver(fabric::FrameRef frame) override;
+  fabric::FrameRef keep(const device::Datagram& datagram) override;
+
+  Network& network;
+  std::uint32_t host;
+  device::HostStack stack;
+  Time planned = Time::never();
+};
+
+}  // namespace tulle::sim
