@@ -89,12 +89,14 @@ class Iwarp(Case):
 
     def test_incast_waits_for_timers(self):
         gbps = {name: variant["goodput_gbps"] for name, variant in results("iwarp").items()}
-        self.assertLess(gbps["incast-iwarp"], 8)
-        self.assertGreater(gbps["incast-iwarp-timer"], 34)
-        for name in ("incast-iwarp-dctcp", "incast-iwarp-pfc"):
+        self.assertLess(gbps["incast-iwarp"], 0.5)
+        self.assertGreater(results("iwarp")["incast-iwarp"]["end_us"], 200_000, "the timer")
+        for name in ("incast-iwarp-timer", "incast-iwarp-dctcp", "incast-iwarp-pfc"):
             self.assertGreater(gbps[name], 36, name)
-            self.assertEqual(0, results("iwarp")[name]["dropped"], name)
-        self.assertGreater(results("iwarp")["incast-roce"]["dropped"], 50 * results("iwarp")["incast-iwarp"]["dropped"])
+        dropped = {name: variant["dropped"] for name, variant in results("iwarp").items()}
+        self.assertEqual(0, dropped["incast-iwarp-pfc"])
+        self.assertLess(3 * dropped["incast-iwarp-dctcp"], dropped["incast-iwarp"])
+        self.assertGreater(dropped["incast-roce"], 10 * dropped["incast-iwarp"])
 
     def test_the_same_with_bytes(self):
         with tempfile.TemporaryDirectory() as folder:

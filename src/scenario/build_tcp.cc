@@ -83,7 +83,9 @@ void check_transport(TableReader& host, Setup& setup) {
   }
   if (!setup.network.host.plays_tcp) return;
   if (setup.network.link_layer != sim::LinkLayer::ethernet) {
-    host.wrong("transport", "this is over Ethernet here: fabric.kind = \"roce\"");
+    const std::string_view name = setup.network.host.plays_iwarp ? "iwarp" : "tcp";
+    host.wrong("transport",
+               fmt::format("\"{}\" is over Ethernet here: fabric.kind = \"roce\"", name));
   }
   const bool dctcp = setup.network.host.tcp.congestion_control == CongestionControl::dctcp;
   if (dctcp && !setup.network.switches.ecn.enabled) {
