@@ -86,7 +86,7 @@ class Host {
     to.qkey = Qkey(0x1234);
     must(step(to, verbs::QpState::init,
               verbs::QpAttributeMask(pkey_index) | port |
-                  (options.type >= verbs::QpType::ud ? qkey : access_flags)));
+                  (verbs::is_datagram(options.type) ? qkey : access_flags)));
   }
   void to_rtr() {
     using enum verbs::QpAttribute;
@@ -98,7 +98,7 @@ class Host {
     to.max_dest_rd_atomic = options.depth;
     to.min_rnr_timer = options.rnr_timer;
     verbs::QpAttributeMask more;
-    if (options.type < verbs::QpType::ud) {
+    if (!verbs::is_datagram(options.type)) {
       more = verbs::QpAttributeMask(address_vector) | path_mtu | destination_qp | rq_psn;
     }
     if (is_reliable()) more |= verbs::QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;

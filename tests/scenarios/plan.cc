@@ -466,7 +466,7 @@ void go_over_iwarp(Plan& plan) {
 
 std::string describe(const Plan& plan) {
   constexpr std::array weather = {"perfect", "rough", "stormy"};
-  constexpr std::array types = {"RC", "UC", "UD", "stream", "iWARP"};
+  constexpr std::array types = {"RC", "UC", "UD", "SRD", "stream", "iWARP"};
   const fabric::FaultSettings& faults = plan.network.faults;
   std::ostringstream out;
   out << "seed " << plan.seed << ": " << plan.nodes.size() << " nodes, "

@@ -153,6 +153,28 @@ TEST(IwarpConnection, AWriteThatIsRefusedFails) {
   EXPECT_FALSE(pair.one.qp->has_work() || pair.other.qp->has_work());
 }
 
+TEST(IwarpConnection, NothingBehindAnErrorIsAcknowledged) {
+  Pair pair;
+  verbs::SendRequest bad = Pair::write_to(pair.other, 0);
+  bad.rkey.value ^= 0xFF00;
+  pair.one.post(bad, 8);
+  Pair::give(pair.other, Pair::pull(pair.one));
+  EXPECT_FALSE(Pair::pull(pair.other).empty()) << "a TERMINATE, which is lost";
+  pair.one.post(Pair::write_to(pair.other, 100), 8);
+  Pair::give(pair.other, Pair::pull(pair.one));
+  Pair::give(pair.one, Pair::pull(pair.other));
+  for (const auto& [wr_id, status] : Pair::done(pair.one)) {
+    EXPECT_FALSE(wr_id == 1 && status == CompletionStatus::success) << "it was never placed";
+  }
+  // Until the TERMINATE comes after all.
+  pair.other.pass(Time::seconds(2));
+  pair.talk();
+  EXPECT_EQ(pair.one.qp->state(), QpState::error);
+  const Done last = Pair::done(pair.one);
+  ASSERT_FALSE(last.empty());
+  EXPECT_EQ(last.back(), (Done::value_type{1, CompletionStatus::flushed}));
+}
+
 TEST(IwarpConnection, WhoIsEndedEndsThePeer) {
   Pair pair;
   pair.other.post_receive(8);
