@@ -44,7 +44,8 @@ void read_tcp_table(TableReader table, Setup& setup) {
   tcp.timeout_initial = table.time("timeout_initial", tcp.timeout_initial);
   // Adapters that offload it acknowledge at once: Chelsio's driver for Linux has its delay off by
   // default (2020, "RDMA/iw_cxgb4: disable delayed ack by default").
-  if (setup.network.host.plays_iwarp) tcp.acknowledgement_delay = Time::zero();
+  const bool offloaded = setup.network.host.stack.cores == 0;
+  if (setup.network.host.plays_iwarp && offloaded) tcp.acknowledgement_delay = Time::zero();
   tcp.acknowledgement_delay = table.time("acknowledgement_delay", tcp.acknowledgement_delay);
   tcp.quick_acknowledgements =
       static_cast<std::uint32_t>(table.integer("quick_acknowledgements", 16, 0, 1 << 20));
