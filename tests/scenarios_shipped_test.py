@@ -101,8 +101,8 @@ class Iwarp(Case):
     def test_the_same_with_bytes(self):
         with tempfile.TemporaryDirectory() as folder:
             arguments = ["--variant", "near-iwarp", "--set", 'traffic.payload="bytes"', "--set", 'traffic.bytes="2MB"']
-            ghosts = simulate("iwarp", folder, *arguments[:2], *arguments[4:])["variants"][0]
-            carried = simulate("iwarp", folder, *arguments)["variants"][0]
+            ghosts = simulate("iwarp", folder, *arguments[:2], *arguments[4:])
+            carried = simulate("iwarp", folder, *arguments)
         self.assertEqual(2_000_000, carried["bytes_verified"])
         self.assertEqual(ghosts["end_us"], carried["end_us"])
 
