@@ -456,9 +456,9 @@ void go_over_iwarp(Plan& plan) {
   } else {
     tcp.tail_loss_probe = false;  // it may go out while its segment waits at a port
   }
-  // Who waits for an answer alone has nothing to send again, so that it never learns of it: TCP's
-  // keep-alive is for that (RFC 9293 3.8.4), which there is none of.
-  plan.cut_off = false;
+  // Who waits for an answer alone has nothing to send again, and would never learn that its peer is
+  // gone.
+  tcp.keep_alive = Time::milliseconds(50 + static_cast<std::int64_t>(random.below(200)));
   for (ChannelPlan& channel : plan.channels) {
     if (channel.type == QpType::rc) go_over_iwarp(channel);
   }

@@ -80,6 +80,7 @@ bool Connection::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!lives(qp)) return false;
   feed(qp);
   if (!lives(qp) || !tcp_.pull_segment(now, segment_)) return false;
+  tcp_.expect(now, engine_.awaits_answers());
   if (!fill(qp, out)) {
     aborted_ = reset_due_ = true;
     engine_.connection_lost(qp);
@@ -135,8 +136,8 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     return engine_.connection_lost(qp);
   }
   if (!lives(qp)) {
-    // Its queue pair was ended: the peer is not to go on.
-    if (payload.bytes > 0) aborted_ = reset_due_ = true;
+    // Its queue pair was ended: the peer is not to go on, nor to wait if it asks.
+    if (payload.bytes > 0 || asks(qp, header)) aborted_ = reset_due_ = true;
     return;
   }
   // What comes behind an error is not taken, nor acknowledged: its sender is not to think it done.
@@ -148,8 +149,16 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
   engine_.acknowledged(qp, tcp_.acknowledged());
   engine_.end_taking(qp);
+  tcp_.expect(now, engine_.awaits_answers());
   // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
   if (!lives(qp)) aborted_ = reset_due_ = true;
+}
+
+// RFC 9293 3.8.4: a segment of what has come long ago asks whether somebody is there.
+bool Connection::asks(const QueuePair& qp, const wire::Tcp& header) const {
+  const auto ends = tcp::endpoints_of(qp.number, qp.attributes().destination_qp);
+  const auto expected = ends.peer_first + static_cast<std::uint32_t>(tcp_.in_order());
+  return header.sequence.distance_from(expected) < 0;
 }
 
 void Connection::take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload payload) {

@@ -54,6 +54,7 @@ class Connection {
   bool fill(QueuePair& qp, OutgoingPacket& out);
   bool pull_reset(QueuePair& qp, OutgoingPacket& out);
   void address(const QueuePair& qp, OutgoingPacket& out) const;
+  bool asks(const QueuePair& qp, const wire::Tcp& header) const;
   void take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload payload);
   void keep(const tcp::Arrival& arrival, Payload payload);
   void deliver(QueuePair& qp, StreamPart part);

@@ -89,6 +89,8 @@ class Engine {
   void begin_taking() { taking_ = true; }
   void end_taking(QueuePair& qp);
   // Whether every request that has begun is done (IBTA 10.3.1.5, SQD).
+  // READs that were not answered: who sends nothing else hears of a peer that is gone by asking alone.
+  bool awaits_answers() const { return !reads_.empty(); }
   bool drained() const { return cursor_ == 0 && sending_ != Sending::request; }
 
   // --- upwards: receiver.cc ---

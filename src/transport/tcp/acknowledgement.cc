@@ -200,8 +200,8 @@ void Connection::set_timers(Time now) {
 
 Time Connection::next_deadline() const {
   if (failed_) return Time::never();
-  return std::min(
-      {timeout_at_, probe_at_, reordering_at_, window_probe_at_, receiver_.next_deadline()});
+  return std::min({timeout_at_, probe_at_, reordering_at_, window_probe_at_, keep_alive_at_,
+                   receiver_.next_deadline()});
 }
 
 void Connection::handle_deadline(Time now) {
@@ -216,12 +216,28 @@ void Connection::handle_deadline(Time now) {
     window_probe_at_ = now + round_trip_.timeout(settings_, ++timeouts_in_row_);
     if (timeouts_in_row_ > settings_.retries_max) failed_ = true;
   }
+  if (keep_alive_at_ <= now) {
+    keep_alive_at_ = now + settings_.keep_alive;
+    // What is under way asks as well, and sets when the connection fails.
+    if (segments_.empty() && window_probe_at_.is_never()) {
+      window_probe_due_ = true;
+      if (++timeouts_in_row_ > settings_.retries_max) failed_ = true;
+    }
+  }
   if (timeout_at_ <= now) return handle_timeout(now);
   if (probe_at_ <= now) {
     probe_at_ = Time::never();
     probed_ = probe_due_ = true;
     // RFC 8985 §7.3: the time-out counts anew.
     timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
+  }
+}
+
+void Connection::expect(Time now, bool something) {
+  if (!something || settings_.keep_alive == Time::zero()) {
+    keep_alive_at_ = Time::never();
+  } else if (keep_alive_at_.is_never()) {
+    keep_alive_at_ = now + settings_.keep_alive;
   }
 }
 

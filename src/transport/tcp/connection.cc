@@ -195,6 +195,7 @@ Arrival Connection::handle_segment(Time now, const wire::Tcp& header, std::uint3
     return {};
   }
   handle_acknowledgement(now, header, payload_bytes > 0);
+  if (!keep_alive_at_.is_never()) keep_alive_at_ = now + settings_.keep_alive;
   const std::uint64_t in_order = receiver_.in_order();
   const wire::TcpSequence expected = ends_.peer_first + static_cast<std::uint32_t>(in_order);
   const std::int64_t offset =

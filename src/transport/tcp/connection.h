@@ -108,6 +108,9 @@ class Connection {
                          bool congestion_experienced);
   Time next_deadline() const;
   void handle_deadline(Time now);
+  // Whether the reader waits for something that the peer owes it: with Settings::keep_alive the peer
+  // is asked whether it is there when nothing has come for so long.
+  void expect(Time now, bool something);
   // Too many time-outs in a row: nobody answers.
   bool failed() const { return failed_; }
 
@@ -203,6 +206,7 @@ class Connection {
   Time probe_at_ = Time::never();
   Time reordering_at_ = Time::never();
   Time window_probe_at_ = Time::never();
+  Time keep_alive_at_ = Time::never();
 };
 
 }  // namespace tulle::transport::tcp

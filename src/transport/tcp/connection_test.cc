@@ -270,6 +270,27 @@ TEST(TcpConnection, DctcpEchoesMarksExactly) {
 }
 
 // RFC 3168 §6.1: ECE until CWR, one decrease a window.
+TEST(TcpConnection, WhoWaitsAsksWhetherThePeerIsThere) {
+  Settings with = settings();
+  with.keep_alive = Time::milliseconds(100);
+  Pair pair(with);
+  pair.a.connection.append(mss);
+  pair.run(Time::milliseconds(1'000));
+  EXPECT_TRUE(pair.a.connection.next_deadline().is_never()) << "it waits for nothing";
+  const std::size_t before = pair.a.sent.size();
+
+  pair.a.connection.expect(pair.now, true);
+  pair.run(pair.now + Time::milliseconds(10'500));
+  EXPECT_GT(pair.a.sent.size(), before + 100);
+  EXPECT_LE(pair.a.sent.size(), before + 106);
+  EXPECT_FALSE(pair.a.connection.failed()) << "the peer answers";
+  EXPECT_EQ(pair.b.connection.in_order(), mss);
+
+  pair.path = [](bool, const Segment&, std::uint64_t) { return Pair::Fate{0, {}, false}; };
+  pair.run(pair.now + Time::milliseconds(100) * (with.retries_max + 2));
+  EXPECT_TRUE(pair.a.connection.failed());
+}
+
 TEST(TcpConnection, ClassicEcnDecreasesOnceAWindow) {
   Settings with = settings();
   with.ecn = true;

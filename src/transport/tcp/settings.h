@@ -37,7 +37,10 @@ struct Settings {
   Time acknowledgement_delay = Time::milliseconds(40);
   // Of a new connection's segments so many are acknowledged at once (Linux's TCP_MAX_QUICKACKS).
   std::uint32_t quick_acknowledgements = 16;
-  bool tail_loss_probe = true;     // RFC 8985 §7
+  bool tail_loss_probe = true;  // RFC 8985 §7
+  // How long an end that waits for the peer alone goes on without hearing of it before it asks
+  // (RFC 9293 §3.8.4); zero: for ever, as sockets do unless told otherwise.
+  Time keep_alive = Time::zero();
   bool restart_after_idle = true;  // RFC 5681 §4.1
   // Consecutive time-outs after which the connection fails (Linux's tcp_retries2).
   std::uint32_t retries_max = 15;
