@@ -131,7 +131,7 @@ struct Outcome {
   std::uint64_t buffer_bytes_max = 0;  // held by one switch
   // None: the scenario has no faults.
   std::optional<FaultOutcome> faults;
-  Samples samples;  // over time, where the scenario asks for them
+  Samples samples;                     // over time, where the scenario asks for them
   std::optional<StackOutcome> stacks;  // where hosts have a kernel's stack
   // Of payloads that are bytes: how many arrived as they were sent. None: they are ghosts.
   std::optional<std::uint64_t> bytes_verified;

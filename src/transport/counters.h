@@ -19,8 +19,8 @@ struct Counters {
   std::uint64_t remote_errors_received = 0;
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that needed no packets
   std::uint64_t direct_bytes = 0;
-  std::uint64_t fast_recoveries = 0;   // TCP: losses found by acknowledgements
-  std::uint64_t tail_probes = 0;       // TCP: RFC 8985 7
+  std::uint64_t fast_recoveries = 0;  // TCP: losses found by acknowledgements
+  std::uint64_t tail_probes = 0;      // TCP: RFC 8985 7
   std::uint64_t dropped_packets =
       0;  // that no queue pair could use: wrong state, key, transport or order
   std::uint64_t dropped_messages = 0;  // UD and UC: no receive request, or it was too short
