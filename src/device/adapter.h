@@ -227,7 +227,7 @@ class Adapter {
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Fetch what a packet that is soon to arrive will touch, for a driver of many adapters.
   void prefetch() const {
-    prefetch(environment_);
+    prefetch(&environment_, &environment_.endpoint_limits);
     prefetch(hot_);
   }
   void prefetch(QpNumber number) {
@@ -254,8 +254,13 @@ class Adapter {
  private:
   template <typename T>
   static void prefetch(const T& object) {
-    const auto* line = reinterpret_cast<const std::byte*>(&object);
-    for (std::size_t at = 0; at < sizeof(T); at += 64) tulle::prefetch(line + at);
+    prefetch(&object, &object + 1);
+  }
+  static void prefetch(const void* begin, const void* end) {
+    const auto* last = static_cast<const std::byte*>(end);
+    for (const auto* line = static_cast<const std::byte*>(begin); line < last; line += 64) {
+      tulle::prefetch(line);
+    }
   }
   static std::uint64_t stream_key(std::uint16_t local_port, std::uint16_t peer_port,
                                   const Gid& peer);

@@ -56,6 +56,7 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
     congestion_.resize(std::size_t{ports} * classes);
     in_victim_mask_.assign(ports, false);
   }
+  watches_lanes_ = !heads_.empty() || !congestion_.empty();
   if (settings.path_choice == PathChoice::flowlet) flowlets_.resize(flowlets);
 }
 
@@ -88,7 +89,7 @@ std::uint16_t Switch::receive(Time now, std::uint16_t in_port, FrameRef ref,
   if (queue.first == no_frame) {
     queue.first = ref;
     port.waiting |= bit(frame.service_class);
-    if (!heads_.empty()) [[unlikely]]
+    if (watches_lanes_ && !heads_.empty()) [[unlikely]]
       heads_[out_port * classes + frame.service_class].since = now;
   } else {
     (*frames_)[queue.last].next = ref;
@@ -518,7 +519,7 @@ std::uint8_t Switch::sendable(const Port& port) const {
 FrameRef Switch::pull(Time now, std::uint16_t port_number) {
   Port& port = ports_[port_number];
   const std::uint8_t open = sendable(port);
-  if (settings_->congestion.enabled) [[unlikely]]
+  if (watches_lanes_) [[unlikely]]
     watch_credits(port_number, static_cast<std::uint8_t>(port.waiting & ~open));
   if (open == 0) {
     if (port.waiting != 0 && !credits_.empty()) ++port.counters.credit_stalls;
@@ -530,8 +531,8 @@ FrameRef Switch::pull(Time now, std::uint16_t port_number) {
   const FrameRef ref = queue.first;
   Frame& frame = (*frames_)[ref];
   if (settings_->ecn.enabled) mark(port, frame);
-  if (settings_->congestion.enabled) [[unlikely]]
-    mark_congestion(port_number, frame);
+  if (watches_lanes_) [[unlikely]]
+    watch_leaving(now, port_number, frame);
   queue.first = frame.next;
   if (frame.next == no_frame) {
     port.waiting = static_cast<std::uint8_t>(port.waiting & ~bit(c));
@@ -539,15 +540,13 @@ FrameRef Switch::pull(Time now, std::uint16_t port_number) {
   } else {
     (*frames_).prefetch(frame.next);
   }
-  if (!heads_.empty()) [[unlikely]]
-    heads_[port_number * classes + c] = {now};
   queue.out_bytes -= frame.buffer_bytes;
   release(frame);
   if (settings_->flow_control == FlowControl::credits) {
     credits_[port_number * classes + c].sender.sent(frame.buffer_bytes);
     port.arbiter.sent(frame.buffer_bytes);
   }
-  if (settings_->congestion.enabled) [[unlikely]]
+  if (watches_lanes_) [[unlikely]]
     watch_credits(port_number, static_cast<std::uint8_t>(port.waiting & ~sendable(port)));
   ++port.counters.frames;
   port.counters.bytes += frame.link_bytes();
@@ -580,6 +579,12 @@ std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
   }
 }
 
+// A frame leaves the head of its lane's queue.
+void Switch::watch_leaving(Time now, std::uint16_t port_number, Frame& frame) {
+  if (!congestion_.empty()) mark_congestion(port_number, frame);
+  if (!heads_.empty()) heads_[port_number * classes + frame.service_class] = {now};
+}
+
 // Of InfiniBand's congestion control.
 void Switch::mark_congestion(std::uint16_t port_number, Frame& frame) {
   Port& port = ports_[port_number];
@@ -593,6 +598,7 @@ void Switch::mark_congestion(std::uint16_t port_number, Frame& frame) {
 }
 
 void Switch::watch_credits(std::uint16_t port, std::uint8_t lacking) {
+  if (congestion_.empty()) return;
   for (std::uint32_t left = lacking; left != 0; left &= left - 1) {
     congestion_[port * classes + static_cast<std::uint32_t>(std::countr_zero(left))]
         .lacks_credits();

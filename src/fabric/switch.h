@@ -292,6 +292,7 @@ class Switch {
   std::uint8_t sendable(const Port& port) const;
   std::uint8_t class_to_send(Port& port, std::uint8_t sendable);
   void mark(Port& port, Frame& frame);
+  void watch_leaving(Time now, std::uint16_t port, Frame& frame);
   void mark_congestion(std::uint16_t port, Frame& frame);
   void watch_credits(std::uint16_t port, std::uint8_t lacking);
 
@@ -303,6 +304,7 @@ class Switch {
   std::uint32_t salt_;
   std::vector<Port> ports_;
   std::vector<LaneCredits> credits_;  // by port and lane; empty without credits
+  bool watches_lanes_ = false;        // one of the next two is not empty
   std::vector<Head> heads_;           // by port and lane; empty unless they have a lifetime
   // By port and lane, and by port; empty unless congestion is marked.
   std::vector<LaneCongestion> congestion_;

@@ -268,7 +268,7 @@ std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
 // --- the application's side ---
 
 void Network::attend(std::uint32_t host) {
-  if (hosts_[host].kernel != nullptr) [[unlikely]]
+  if (has_kernels_) [[unlikely]]
     return attend_kernel(host);
   kick(host, 0);
   plan_deadline(host);
@@ -464,7 +464,7 @@ std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
 
 void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
-  if (host.kernel != nullptr) [[unlikely]]
+  if (has_kernels_) [[unlikely]]
     return arrive_at_kernel(number, ref);
   hand_over(number, ref);
   if (settings_.switches.flow_control == FlowControl::credits) take_in(host, frames_[ref]);
@@ -475,19 +475,23 @@ void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
 // To the adapter.
 void Network::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
-  if (frame.is_tcp()) [[unlikely]] {
-    wire::Tcp header;
-    const wire::DecodedTcp decoded =
-        wire::decode(std::span(frame.header).first(frame.header_bytes), header);
-    TULLE_CHECK(decoded.ok);
-    return hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
-  }
+  if (frame.is_tcp()) [[unlikely]]
+    return hand_over_segment(number, ref);
   wire::Packet packet;
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
   hosts_[number].adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes},
                                        ip_of(frame));
+}
+
+void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
+  const Frame& frame = frames_[ref];
+  wire::Tcp header;
+  const wire::DecodedTcp decoded =
+      wire::decode(std::span(frame.header).first(frame.header_bytes), header);
+  TULLE_CHECK(decoded.ok);
+  hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
 }
 
 wire::IpUdp Network::ip_of(const Frame& frame) {
@@ -636,7 +640,7 @@ void Network::kick_talkers(std::uint32_t node) {
 bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
   if (is_host(node)) {
     const Host& host = hosts_[node];
-    if (host.kernel != nullptr) [[unlikely]]
+    if (has_kernels_) [[unlikely]]
       return host.untold != 0 || kernel_has_frame(host);
     return host.untold != 0 || host.adapter.has_ready(host.pause.stopped());
   }
@@ -660,7 +664,7 @@ Control Network::pull_control(std::uint32_t node, std::uint16_t port) {
 
 FrameRef Network::pull_from_host(std::uint32_t number) {
   Host& host = hosts_[number];
-  if (host.kernel != nullptr) [[unlikely]]
+  if (has_kernels_) [[unlikely]]
     return pull_from_kernel(number);
   if (!host.adapter.has_ready()) return no_frame;
   const bool pulled = settings_.switches.flow_control == FlowControl::credits

@@ -329,6 +329,7 @@ class Network {
   bool kernel_has_frame(const Host& host) const;
   QpNumber receiver_of(const fabric::Frame& frame) const;
   void hand_over(std::uint32_t host, fabric::FrameRef frame);
+  void hand_over_segment(std::uint32_t host, fabric::FrameRef frame);
   std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
                         const fabric::Frame& frame) const;
   void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
@@ -435,6 +436,7 @@ class Network {
   Time lookahead_ = Time::never();
   Time short_turn_;
   bool has_head_lifetimes_ = false;
+  bool has_kernels_ = false;       // each host
   bool in_order_of_time_ = false;  // all nodes have one turn
   std::unique_ptr<Rounds> rounds_;
   Turn events_of_turn_;

@@ -29,6 +29,7 @@ FrameRef Network::KernelDriver::keep(const device::Datagram& datagram) {
 
 void Network::set_up_stacks() {
   if (settings_.host.stack.cores == 0) return;
+  has_kernels_ = true;
   for (std::uint32_t host = 0; host < hosts(); ++host) {
     hosts_[host].kernel =
         std::make_unique<KernelDriver>(*this, host, settings_.host.stack, hosts_[host].adapter);

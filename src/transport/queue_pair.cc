@@ -442,14 +442,14 @@ bool QueuePair::pull_unreliable(Time now, OutgoingPacket& out) {
   auto* uc = std::get_if<uc::Engine>(&engine_);
   const bool pulled = uc != nullptr ? uc->pull_packet(*this, out)
                                     : std::get<ud::Engine>(engine_).pull_packet(*this, out);
-  if (pulled) pacing_.sent(now, paced_bytes(out, environment.congestion));
+  if (pulled && pacing_.is_limited()) pacing_.sent(now, paced_bytes(out, environment.congestion));
   return pulled;
 }
 
 bool QueuePair::pull_request(Time now, rc::Engine& rc, OutgoingPacket& out) {
   if (!pacing_.may_send(now, [&] { return rc.requester.has_more(*this); })) return false;
   if (!rc.requester.pull_packet(now, *this, out)) return false;
-  pacing_.sent(now, paced_bytes(out, environment.congestion));
+  if (pacing_.is_limited()) pacing_.sent(now, paced_bytes(out, environment.congestion));
   return true;
 }
 

@@ -59,13 +59,15 @@ struct Environment {
   Counters counters;
   std::deque<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
-  congestion::EndpointLimits endpoint_limits;
   RecoverySettings recovery;
-  std::uint64_t completions = 0;  // pushed to any completion queue
-  DirectPath* direct = nullptr;   // the driver's, where it has one
+  std::uint64_t completions = 0;             // pushed to any completion queue
+  DirectPath* direct = nullptr;              // the driver's, where it has one
+  std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
+
+  // From here on nothing that an RC packet touches.
+  congestion::EndpointLimits endpoint_limits;
   // InfiniBand's congestion control by service level: 16 flows, which queue pairs share; else null.
   std::unique_ptr<std::array<congestion::Injection, 16>> injections;
-  std::vector<Pkey> pkeys = {default_pkey};  // the port's, by index
   tcp::Settings tcp;
   bool iwarp_crc = true;  // RFC 5044 4.4: what set-up has agreed upon
   // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and

@@ -28,6 +28,7 @@ class Pacing {
     reset(settings.enabled);
     if (settings.enabled) limits_->table.emplace(Table{&settings, shared, {}});
   }
+  bool is_limited() const { return limits_ != nullptr; }
   void notified(Time now) {
     if (!limits_) return;
     if (limits_->dcqcn) limits_->dcqcn->notified(now);
