@@ -472,48 +472,6 @@ void Network::arrive_at_host(std::uint32_t number, FrameRef ref) {
   attend(number);
 }
 
-// To the adapter.
-void Network::hand_over(std::uint32_t number, FrameRef ref) {
-  const Frame& frame = frames_[ref];
-  if (frame.is_tcp()) [[unlikely]]
-    return hand_over_segment(number, ref);
-  wire::Packet packet;
-  const wire::Decoded decoded =
-      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
-  TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  hosts_[number].adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes},
-                                       ip_of(frame));
-}
-
-void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
-  const Frame& frame = frames_[ref];
-  wire::Tcp header;
-  const wire::DecodedTcp decoded =
-      wire::decode(std::span(frame.header).first(frame.header_bytes), header);
-  TULLE_CHECK(decoded.ok);
-  hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
-}
-
-wire::IpUdp Network::ip_of(const Frame& frame) {
-  wire::IpUdp ip;
-  ip.source = gid_of(frame.source);
-  ip.destination = gid_of(frame.destination);
-  ip.source_port = frame.source_port;
-  ip.traffic_class = frame.traffic_class;
-  return ip;
-}
-
-wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {
-  wire::LocalRoute route;
-  route.vl = frame.service_class;
-  route.service_level = frame.service_level;
-  route.destination = fabric::lid_of(frame.destination, lmc, frame.path);
-  // Either end uses one of its LIDs for a connection, since it checks where packets come from
-  // (IBTA 9.6.1).
-  route.source = fabric::lid_of(frame.source, lmc, frame.path);
-  return route;
-}
-
 void Network::handle_control(std::uint32_t node, std::uint16_t port, Control control) {
   if (control.kind == Control::Kind::pause) {
     handle_pause(node, port, control);
@@ -725,94 +683,10 @@ std::uint32_t Network::lanes_of(std::uint32_t levels) const {
   return lanes;
 }
 
-FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& datagram) {
-  const FrameRef ref = frames_.take();
-  Frame& frame = frames_[ref];
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
-  label(frame, host, datagram);
-  measure(frame, link::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
-  TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
-  frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
-  if (carries_fronts_) {
-    carry_front(ref, datagram);
-  } else if (payloads_ != nullptr) {
-    carry_payload(ref, datagram);
-  }
-  return ref;
-}
-
-// Their number stands before them. What does not fit are inline data, ghosts here like all others.
-void Network::carry_front(FrameRef ref, const device::Datagram& datagram) {
-  std::byte* to = payloads_->of(ref) + sizeof(std::uint32_t);
-  std::uint32_t bytes = 0;
-  for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
-    const std::size_t room = front_bytes_max - sizeof bytes - bytes;
-    const auto part = piece.first(std::min(piece.size(), room));
-    std::copy(part.begin(), part.end(), to + bytes);
-    bytes += static_cast<std::uint32_t>(part.size());
-  }
-  std::memcpy(payloads_->of(ref), &bytes, sizeof bytes);
-}
-
 void Network::tell_sending(Time arrives, std::uint32_t node, std::uint16_t port, FrameRef ref,
                            bool lost) {
   const transport::Payload payload = segment_of(ref);
   on_send_({now_, arrives, node, port, &frames_[ref], {}, payload.data, payload.ghost_bytes, lost});
-}
-
-transport::Payload Network::segment_of(FrameRef ref) {
-  const std::uint32_t bytes = frames_[ref].payload_bytes;
-  if (!carries_fronts_) return {payload_of(ref), bytes};
-  std::uint32_t there = 0;
-  std::memcpy(&there, payloads_->of(ref), sizeof there);
-  return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
-}
-
-FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
-  const FrameRef ref = frames_.take();
-  Frame& frame = frames_[ref];
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
-  label(frame, host, datagram);
-  measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
-          datagram.payload_bytes);
-  TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
-  frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
-  if (payloads_ != nullptr) [[unlikely]]
-    carry_payload(ref, datagram);
-  return ref;
-}
-
-// Whence and where to, and how it is to be served.
-void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
-  frame.source = host & 0xFF'FFFF;
-  frame.path = datagram.path->path_bits & 0x7F;
-  frame.damaged = 0;
-  frame.destination = (datagram.ip.destination.ipv4() - first_address) & 0xFF'FFFF;
-  frame.via = 0;
-  frame.source_port = datagram.ip.source_port;
-  frame.service_level = datagram.service_level % fabric::service_levels;
-  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
-  frame.traffic_class = datagram.ip.traffic_class;
-}
-
-void Network::measure(Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
-                      std::uint32_t payload_bytes) {
-  frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes));
-  frame.gap_bytes = around.gap_bytes & 0x1F;
-  frame.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
-}
-
-// As an adapter does that fetches a payload when it sends it: what the application changes in its
-// memory from then on does not travel.
-void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
-  TULLE_CHECK(datagram.payload_bytes <= payloads_->bytes_each());
-  std::byte* to = payloads_->of(ref);
-  std::size_t bytes = 0;
-  for (const auto& piece : std::span(datagram.pieces).first(datagram.piece_count)) {
-    std::copy(piece.begin(), piece.end(), to + bytes);
-    bytes += piece.size();
-  }
-  TULLE_CHECK(bytes == datagram.payload_bytes);  // no ghosts among them
 }
 
 // A host's memory for what comes in is free again at once; the other end is told now and then.
