@@ -630,9 +630,7 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
                           : host.adapter.pull_datagram(now_, outgoing_, host.pause.stopped());
   plan_deadline(number);  // for an answer to what is sent, or when it may be sent
   if (!pulled) return no_frame;
-  const FrameRef ref = outgoing_.headers == device::Datagram::Headers::bth
-                           ? frame_of(number, outgoing_)
-                           : frame_of_segment(number, outgoing_);
+  const FrameRef ref = frame_of(number, outgoing_);
   const Frame& frame = frames_[ref];
   if (frame.service_class == fabric::vl15) [[unlikely]] {
     ++host.counters.unmapped;

@@ -351,7 +351,7 @@ class Network {
   void label(fabric::Frame& frame, std::uint32_t host, const device::Datagram& datagram) const;
   static void measure(fabric::Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
                       std::uint32_t payload_bytes);
-  fabric::FrameRef frame_of_segment(std::uint32_t host, const device::Datagram& datagram);
+  void hold_segment(fabric::FrameRef frame, const device::Datagram& datagram);
   void carry_payload(fabric::FrameRef frame, const device::Datagram& datagram);
   const std::byte* payload_of(fabric::FrameRef frame) const {
     return payloads_ == nullptr ? nullptr : payloads_->of(frame);

@@ -15,11 +15,27 @@ namespace tulle::sim {
 using fabric::Frame;
 using fabric::FrameRef;
 
-FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& datagram) {
+FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   const FrameRef ref = frames_.take();
   Frame& frame = frames_[ref];
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
   label(frame, host, datagram);
+  if (datagram.headers == device::Datagram::Headers::tcp) [[unlikely]] {
+    hold_segment(ref, datagram);
+    return ref;
+  }
+  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
+  measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
+          datagram.payload_bytes);
+  TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
+  frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
+  if (payloads_ != nullptr) [[unlikely]]
+    carry_payload(ref, datagram);
+  return ref;
+}
+
+void Network::hold_segment(FrameRef ref, const device::Datagram& datagram) {
+  Frame& frame = frames_[ref];
+  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
   measure(frame, link::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
@@ -28,7 +44,6 @@ FrameRef Network::frame_of_segment(std::uint32_t host, const device::Datagram& d
   } else if (payloads_ != nullptr) {
     carry_payload(ref, datagram);
   }
-  return ref;
 }
 
 // Their number stands before them. What does not fit are inline data, ghosts here like all others.
@@ -50,20 +65,6 @@ transport::Payload Network::segment_of(FrameRef ref) {
   std::uint32_t there = 0;
   std::memcpy(&there, payloads_->of(ref), sizeof there);
   return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
-}
-
-FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
-  const FrameRef ref = frames_.take();
-  Frame& frame = frames_[ref];
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
-  label(frame, host, datagram);
-  measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
-          datagram.payload_bytes);
-  TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
-  frame.header_bytes = wire::encode(datagram.packet, frame.header) & 0x3F;
-  if (payloads_ != nullptr) [[unlikely]]
-    carry_payload(ref, datagram);
-  return ref;
 }
 
 // Whence and where to, and how it is to be served.

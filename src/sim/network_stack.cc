@@ -22,9 +22,7 @@ void Network::KernelDriver::deliver(FrameRef frame) {
 }
 
 FrameRef Network::KernelDriver::keep(const device::Datagram& datagram) {
-  return datagram.headers == device::Datagram::Headers::bth
-             ? network.frame_of(host, datagram)
-             : network.frame_of_segment(host, datagram);
+  return network.frame_of(host, datagram);
 }
 
 void Network::set_up_stacks() {
