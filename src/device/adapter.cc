@@ -13,13 +13,9 @@ namespace tulle::device {
 using transport::QueuePair;
 using verbs::VerbsStatus;
 
-namespace {
-
-constexpr std::uint8_t ecn_mask = 3;  // RFC 3168, of the traffic class
-constexpr std::uint8_t congestion_experienced = 3;
-constexpr std::uint8_t ecn_capable = 2;
-
-}  // namespace
+using wire::ecn_capable;
+using wire::ecn_congestion_experienced;
+using wire::ecn_mask;
 
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
@@ -91,7 +87,8 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   }
   qp->handle_packet(now, packet, payload, ip);
   schedule(*qp);
-  if ((ip.traffic_class & ecn_mask) == congestion_experienced && qp->congestion_experienced(now)) {
+  if ((ip.traffic_class & ecn_mask) == ecn_congestion_experienced &&
+      qp->congestion_experienced(now)) {
     notify(*qp);
   }
   if (packet.fecn || packet.becn) [[unlikely]]

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/prefetch.h"
+#include "wire/ip_udp.h"
 #include "wire/packet.h"
 
 namespace tulle::fabric {
@@ -60,10 +61,9 @@ struct alignas(64) Frame {
 };
 static_assert(sizeof(Frame) == 64);
 
-// RFC 3168, the low two bits of the traffic class.
-inline constexpr std::uint8_t ecn_mask = 3;
-inline constexpr std::uint8_t ecn_capable = 2;
-inline constexpr std::uint8_t ecn_congestion_experienced = 3;
+using wire::ecn_capable;
+using wire::ecn_congestion_experienced;
+using wire::ecn_mask;
 
 // Frames in use and free ones, in blocks that never move: memory is taken only when more frames are
 // in the fabric than ever before.

@@ -350,8 +350,7 @@ void QueuePair::reset() {
 
 void QueuePair::handle_segment(Time now, const wire::Tcp& header, Payload payload,
                                const wire::IpUdp& ip) {
-  constexpr std::uint8_t ecn_mask = 3, congestion_experienced = 3;  // RFC 3168
-  const bool marked = (ip.traffic_class & ecn_mask) == congestion_experienced;
+  const bool marked = (ip.traffic_class & wire::ecn_mask) == wire::ecn_congestion_experienced;
   if (iwarp::Connection* rdma = iwarp())
     return rdma->handle_segment(now, *this, header, payload, marked);
   tcp::Stream* connected = stream();
@@ -602,6 +601,19 @@ void QueuePair::communication_established() {
   if (attributes_.state != QpState::rtr || communication_told_) return;
   communication_told_ = true;
   raise(verbs::EventType::communication_established);
+}
+
+CompletionStatus QueuePair::execute_local(const SendWqe& wqe) {
+  verbs::KeyTable& keys = environment.keys;
+  if (wqe.opcode == SendOpcode::bind_window) {
+    const BindTarget& target = send_queue.bind_target(wqe);
+    const bool bound =
+        target.window != nullptr && keys.bind(*target.window, *init.pd, number, target.binding);
+    return bound ? CompletionStatus::success : CompletionStatus::memory_window_bind_error;
+  }
+  return keys.invalidate(wqe.invalidate_rkey, *init.pd, number)
+             ? CompletionStatus::success
+             : CompletionStatus::local_qp_operation_error;
 }
 
 void QueuePair::sent_all() {

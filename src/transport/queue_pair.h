@@ -210,6 +210,8 @@ class QueuePair {
   // Writes to the SGEs from `offset`; false: a local protection error, or they are too short.
   [[nodiscard]] bool scatter(const verbs::Sge* sges, std::uint32_t sge_count, std::uint64_t offset,
                              Payload payload);
+  // Binds a window or invalidates a key, as the request says: success, or why it fails.
+  [[nodiscard]] verbs::CompletionStatus execute_local(const SendWqe& wqe);
   void sent_all();  // the send queue has drained, in SQD
   srd::Engine& srd() { return std::get<srd::Engine>(engine_); }
 

@@ -23,27 +23,8 @@ static_assert(ipv4_udp_bytes_after_fragment_offset ==
 
 be16 length16(std::size_t bytes) { return be16(static_cast<std::uint16_t>(bytes)); }
 
-Ipv4 ipv4_without_checksum(const IpUdp& headers, std::size_t udp_payload_bytes) {
-  Ipv4 ip;
-  ip.type_of_service = headers.traffic_class;
-  ip.total_length = length16(ipv4_header_bytes + udp_header_bytes + udp_payload_bytes);
-  ip.identification = headers.identification;
-  ip.flags_and_offset = headers.dont_fragment ? Ipv4::dont_fragment : std::uint16_t{0};
-  ip.time_to_live = headers.hop_limit;
-  ip.protocol = ip_protocol_udp;
-  ip.source = headers.source.ipv4();
-  ip.destination = headers.destination.ipv4();
-  return ip;
-}
-
-std::uint16_t header_checksum(const Ipv4& ip) {
-  InternetChecksum checksum;
-  checksum.add(std::as_bytes(std::span(&ip, 1)));
-  return checksum.value();
-}
-
 Ipv4 ipv4_of(const IpUdp& headers, std::size_t udp_payload_bytes) {
-  Ipv4 ip = ipv4_without_checksum(headers, udp_payload_bytes);
+  Ipv4 ip = ipv4_without_checksum(headers, ip_protocol_udp, udp_header_bytes + udp_payload_bytes);
   ip.checksum = header_checksum(ip);
   return ip;
 }
@@ -111,6 +92,25 @@ DecodedIpUdp decode_ipv6(std::span<const std::byte> in, IpUdp& headers) {
 
 }  // namespace
 
+Ipv4 ipv4_without_checksum(const IpUdp& headers, std::uint8_t protocol, std::size_t bytes) {
+  Ipv4 ip;
+  ip.type_of_service = headers.traffic_class;
+  ip.total_length = length16(ipv4_header_bytes + bytes);
+  ip.identification = headers.identification;
+  ip.flags_and_offset = headers.dont_fragment ? Ipv4::dont_fragment : std::uint16_t{0};
+  ip.time_to_live = headers.hop_limit;
+  ip.protocol = protocol;
+  ip.source = headers.source.ipv4();
+  ip.destination = headers.destination.ipv4();
+  return ip;
+}
+
+std::uint16_t header_checksum(const Ipv4& ip) {
+  InternetChecksum checksum;
+  checksum.add(std::as_bytes(std::span(&ip, 1)));
+  return checksum.value();
+}
+
 std::size_t ip_udp_header_bytes(const IpUdp& headers) {
   return (is_ipv4(headers) ? sizeof(Ipv4) : sizeof(Ipv6)) + sizeof(Udp);
 }
@@ -133,7 +133,7 @@ std::size_t encode_for_icrc(const IpUdp& headers, std::size_t udp_payload_bytes,
   const std::size_t bytes = ip_udp_header_bytes(headers);
   TULLE_CHECK(out.size() >= bytes);
   if (is_ipv4(headers)) {
-    Ipv4 ip = ipv4_without_checksum(headers, udp_payload_bytes);
+    Ipv4 ip = ipv4_without_checksum(headers, ip_protocol_udp, udp_header_bytes + udp_payload_bytes);
     ip.type_of_service = 0xFF;
     ip.time_to_live = 0xFF;
     ip.checksum = all_ones;

@@ -17,6 +17,10 @@ inline constexpr std::size_t ipv6_header_bytes = 40;
 inline constexpr std::size_t grh_bytes = 40;
 inline constexpr std::size_t udp_header_bytes = 8;
 inline constexpr std::size_t icrc_bytes = 4;
+// RFC 3168, the low two bits of the traffic class.
+inline constexpr std::uint8_t ecn_mask = 3;
+inline constexpr std::uint8_t ecn_capable = 2;
+inline constexpr std::uint8_t ecn_congestion_experienced = 3;
 // Of the IPv4 and UDP headers, the bytes behind the fragment offset: what `explain_identification`
 // counts from.
 inline constexpr std::size_t ipv4_udp_bytes_after_fragment_offset = 20;

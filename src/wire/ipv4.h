@@ -2,6 +2,7 @@
 
 // IPv4 header without options (RFC 791 §3.1).
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/big_endian.h"
@@ -25,5 +26,10 @@ struct Ipv4 {
   be32 destination;
 };
 static_assert(is_wire_format<Ipv4, 20>);
+
+struct IpUdp;
+// The header before `bytes` of a protocol's; its own checksum is left 0.
+Ipv4 ipv4_without_checksum(const IpUdp& headers, std::uint8_t protocol, std::size_t bytes);
+std::uint16_t header_checksum(const Ipv4& ip);
 
 }  // namespace tulle::wire

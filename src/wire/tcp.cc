@@ -163,18 +163,8 @@ std::uint16_t tcp_checksum(const IpUdp& ip, std::span<const std::byte> segment) 
 }
 
 std::size_t encode_ipv4_tcp(const IpUdp& ip, std::size_t segment_bytes, std::span<std::byte> out) {
-  Ipv4 header;
-  header.type_of_service = ip.traffic_class;
-  header.total_length = static_cast<std::uint16_t>(sizeof(Ipv4) + segment_bytes);
-  header.identification = ip.identification;
-  header.flags_and_offset = ip.dont_fragment ? Ipv4::dont_fragment : std::uint16_t{0};
-  header.time_to_live = ip.hop_limit;
-  header.protocol = ip_protocol_tcp;
-  header.source = ip.source.ipv4();
-  header.destination = ip.destination.ipv4();
-  InternetChecksum checksum;
-  checksum.add(std::as_bytes(std::span(&header, 1)));
-  header.checksum = checksum.value();
+  Ipv4 header = ipv4_without_checksum(ip, ip_protocol_tcp, segment_bytes);
+  header.checksum = header_checksum(header);
   put(header, out);
   return sizeof(Ipv4);
 }

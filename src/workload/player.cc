@@ -221,14 +221,18 @@ void Player::post_requests(Time now, std::uint32_t index) {
   send_requests(now, index, *connection.sender, nullptr, {});
 }
 
+Player::Regions Player::regions_of(std::uint32_t index) const {
+  if (settings_.carries_bytes)
+    return {memories_[index].sent.region, memories_[index].received.region};
+  const Flow& flow = flows_[index];
+  return {hosts_[flow.source].memory, hosts_[flow.destination].memory};
+}
+
 void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& sender,
                            verbs::AddressHandle* handle, QpNumber remote) {
   const Flow& flow = flows_[index];
   const bool ghost = !settings_.carries_bytes;
-  const verbs::MemoryRegion* source =
-      ghost ? hosts_[flow.source].memory : memories_[index].sent.region;
-  const verbs::MemoryRegion* destination =
-      ghost ? hosts_[flow.destination].memory : memories_[index].received.region;
+  const auto [source, destination] = regions_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
     // Only what is in order speaks for what was before.
@@ -263,10 +267,7 @@ void Player::post_stream(Time now, std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
   const bool ghost = !settings_.carries_bytes;
-  const verbs::MemoryRegion* source =
-      ghost ? hosts_[flow.source].memory : memories_[index].sent.region;
-  const verbs::MemoryRegion* destination =
-      ghost ? hosts_[flow.destination].memory : memories_[index].received.region;
+  const auto [source, destination] = regions_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const auto bytes = static_cast<std::uint32_t>(std::min(flow.bytes - offset, message_bytes_max));
     const bool last = offset + bytes == flow.bytes;

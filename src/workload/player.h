@@ -168,6 +168,12 @@ class Player {
   void post_by_srd(Time now, std::uint32_t flow);
   void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
 
+  // What a flow is read from and written to.
+  struct Regions {
+    const verbs::MemoryRegion* source = nullptr;
+    const verbs::MemoryRegion* destination = nullptr;
+  };
+  Regions regions_of(std::uint32_t flow) const;
   void give_memory(std::uint32_t flow);
   void give_memory(std::uint32_t host, std::uint64_t bytes, Buffer& buffer);
   void close_receiver(std::uint32_t flow);

@@ -22,12 +22,12 @@
 #include <optional>
 #include <span>
 
+#include "base/growing_ring.h"
 #include "base/ids.h"
 #include "base/ring.h"
 #include "transport/iwarp/deframer.h"
 #include "transport/packet_io.h"
 #include "transport/send_queue.h"
-#include "transport/tcp/growing_ring.h"
 #include "verbs/memory.h"
 #include "verbs/receive_queue.h"
 #include "wire/ddp.h"
@@ -189,7 +189,7 @@ class Engine {
   bool answered_last_ = false;          // requests and answers take turns
   std::uint32_t next_send_ = 1;         // MSNs (RFC 5041 4.3)
   std::uint32_t next_read_ = 1;
-  tcp::GrowingRing<MadeRecord> records_;  // not acknowledged
+  GrowingRing<MadeRecord> records_;  // not acknowledged
   std::uint64_t next_number_ = 0;
   std::uint64_t acknowledged_bytes_ = 0;  // of the records before them
   Ring<OutstandingRead> reads_;           // not answered, oldest first

@@ -121,18 +121,8 @@ bool Engine::begin_request(QueuePair& qp) {
 }
 
 void Engine::execute_local(QueuePair& qp, SendWqe& wqe) {
-  auto& keys = qp.environment.keys;
-  bool done = false;
-  auto otherwise = CompletionStatus::memory_window_bind_error;
-  if (wqe.opcode == SendOpcode::bind_window) {
-    const BindTarget& target = qp.send_queue.bind_target(wqe);
-    done = target.window != nullptr &&
-           keys.bind(*target.window, *qp.init.pd, qp.number, target.binding);
-  } else {
-    done = keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number);
-    otherwise = CompletionStatus::local_qp_operation_error;
-  }
-  if (!done) return fail_request(qp, wqe, otherwise);
+  const CompletionStatus status = qp.execute_local(wqe);
+  if (status != CompletionStatus::success) return fail_request(qp, wqe, status);
   wqe.executed = true;
   ++cursor_;
   retire_done(qp);

@@ -141,19 +141,9 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
 }
 
 Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
-  auto& keys = qp.environment.keys;
-  bool done = false;
-  CompletionStatus otherwise = CompletionStatus::memory_window_bind_error;
-  if (wqe.opcode == SendOpcode::bind_window) {
-    const BindTarget& target = qp.send_queue.bind_target(wqe);
-    done = target.window != nullptr &&
-           keys.bind(*target.window, *qp.init.pd, qp.number, target.binding);
-  } else {
-    done = keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number);
-    otherwise = CompletionStatus::local_qp_operation_error;
-  }
-  if (!done) {
-    fail(qp, wqe, otherwise);
+  const CompletionStatus status = qp.execute_local(wqe);
+  if (status != CompletionStatus::success) {
+    fail(qp, wqe, status);
     return Begin::failed;
   }
   wqe.started = wqe.executed = true;

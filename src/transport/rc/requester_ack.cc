@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/nak_status.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 
@@ -20,17 +21,6 @@ constexpr std::array<std::uint32_t, 31> credit_table = {
     256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
 constexpr std::uint8_t retry_for_ever = 7;  // IBTA 9.7.5.2.8, RNR retry count
-
-CompletionStatus status_of(wire::NakCode code) {
-  switch (code) {
-    case wire::NakCode::remote_access_error:
-      return CompletionStatus::remote_access_error;
-    case wire::NakCode::remote_operational_error:
-      return CompletionStatus::remote_operation_error;
-    default:
-      return CompletionStatus::remote_invalid_request_error;
-  }
-}
 
 // A request that completes may end the queue pair: one behind it had failed locally, or the
 // completion queue is full. The requester is as new then.

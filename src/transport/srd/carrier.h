@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/growing_ring.h"
 #include "base/time.h"
 #include "transport/packet_io.h"
-#include "transport/srd/growing_ring.h"
 #include "transport/srd/inbound.h"
 #include "transport/srd/outbound.h"
 

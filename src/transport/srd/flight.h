@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/growing_ring.h"
 #include "base/ids.h"
 #include "base/time.h"
-#include "transport/srd/growing_ring.h"
 #include "transport/srd/settings.h"
 
 namespace tulle::transport::srd {

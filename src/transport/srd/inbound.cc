@@ -13,9 +13,6 @@ using wire::Kind;
 
 namespace {
 
-// Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
-constexpr std::uint8_t ecn_mask = 3;
-
 // A sender has no more half sent than it has packets under way.
 constexpr std::uint32_t partials_max = window_packets;
 
@@ -71,7 +68,8 @@ void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
   to_ = {};
   to_.destination = key.gid;
   to_.service_level = key.service_level;
-  to_.traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~ecn_mask);
+  // Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
+  to_.traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
   to_.source_gid_index = device_.gid_index(ip.destination);
 }
 

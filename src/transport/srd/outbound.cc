@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "transport/nak_status.h"
 #include "transport/queue_pair.h"
 #include "transport/srd/device.h"
 
@@ -28,19 +29,6 @@ std::uint32_t frame_bytes(const OutgoingPacket& out) {
 bool has_immediate(const SendWqe& wqe) {
   return wqe.opcode == SendOpcode::send_with_immediate ||
          wqe.opcode == SendOpcode::write_with_immediate;
-}
-
-// In the terms of the completion statuses that EFA's provider gives for its device's
-// (rdma-core, providers/efa, to_ibv_status).
-CompletionStatus status_of(std::uint8_t code) {
-  switch (static_cast<wire::NakCode>(code)) {
-    case wire::NakCode::remote_access_error:
-      return CompletionStatus::remote_access_error;
-    case wire::NakCode::remote_operational_error:
-      return CompletionStatus::remote_operation_error;
-    default:
-      return CompletionStatus::remote_invalid_request_error;
-  }
 }
 
 }  // namespace
@@ -326,7 +314,7 @@ void Outbound::refused(Time now, Sequence sequence, wire::Syndrome syndrome) {
   }
   ++device_.counters().remote_errors_received;
   flight_.lost(sequence);
-  fail(slot.message, status_of(syndrome.value));
+  fail(slot.message, status_of(static_cast<wire::NakCode>(syndrome.value)));
 }
 
 // --- time ---

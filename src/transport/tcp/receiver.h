@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/growing_ring.h"
 #include "base/time.h"
-#include "transport/tcp/growing_ring.h"
 #include "transport/tcp/settings.h"
 #include "wire/tcp.h"
 

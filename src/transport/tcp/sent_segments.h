@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "base/growing_ring.h"
 #include "base/time.h"
-#include "transport/tcp/growing_ring.h"
 
 namespace tulle::transport::tcp {
 

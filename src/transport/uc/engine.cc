@@ -93,19 +93,10 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
 // A window may be bound on UC too (IBTA table 76). False: it failed, and the send queue with it.
 bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
   const SendWqe copy = wqe;
-  auto& keys = qp.environment.keys;
-  bool done = false;
-  auto status = CompletionStatus::memory_window_bind_error;
-  if (wqe.opcode == SendOpcode::bind_window) {
-    const BindTarget& target = qp.send_queue.bind_target(wqe);
-    done = target.window != nullptr &&
-           keys.bind(*target.window, *qp.init.pd, qp.number, target.binding);
-  } else {
-    done = keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number);
-    status = CompletionStatus::local_qp_operation_error;
-  }
+  const CompletionStatus status = qp.execute_local(wqe);
+  const bool done = status == CompletionStatus::success;
   qp.send_queue.pop();
-  qp.complete(copy, done ? CompletionStatus::success : status);
+  qp.complete(copy, status);
   if (!done) qp.enter_send_queue_error();
   return done;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A first-in first-out queue that doubles its memory when it is full: it settles at the most that a
-// connection ever had under way, so that a packet costs no allocation.
+// A first-in first-out queue that doubles its memory when it is full: it settles at the most that it
+// ever held, so that a packet costs no allocation.
 
 #include <cstdint>
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace tulle::transport::tcp {
+namespace tulle {
 
 template <typename T>
 class GrowingRing {
@@ -39,6 +39,7 @@ class GrowingRing {
     head_ = (head_ + 1) & (capacity_ - 1);
     --size_;
   }
+  void clear() { head_ = size_ = 0; }
 
  private:
   void grow() {
@@ -56,4 +57,4 @@ class GrowingRing {
   std::uint32_t size_ = 0;
 };
 
-}  // namespace tulle::transport::tcp
+}  // namespace tulle
