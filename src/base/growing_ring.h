@@ -40,6 +40,16 @@ class GrowingRing {
     --size_;
   }
   void clear() { head_ = size_ = 0; }
+  template <typename Predicate>
+  void erase_if(Predicate predicate) {
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      if (predicate((*this)[i])) continue;
+      if (kept != i) (*this)[kept] = std::move((*this)[i]);
+      ++kept;
+    }
+    size_ = kept;
+  }
 
  private:
   void grow() {

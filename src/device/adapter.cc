@@ -20,11 +20,13 @@ using wire::ecn_mask;
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
   environment_.congestion = configuration.congestion;
+  environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
+  environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
   if (configuration.congestion.infiniband.by_service_level) {
     environment_.injections = std::make_unique<std::array<transport::congestion::Injection, 16>>();
   }
   environment_.recovery = configuration.recovery;
-  environment_.tcp = configuration.tcp;
+  if (configuration_.tcp != nullptr) environment_.tcp = configuration_.tcp.get();
   TULLE_CHECK(configuration.recovery.kind != transport::Recovery::selective_repeat ||
               configuration.recovery.window_packets > 0);
   if (configuration.recovery.window_packets > 0) {
@@ -222,7 +224,7 @@ bool Adapter::pull_datagram_of(Time now, QueuePair& qp, Datagram& out) {
 std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socket() {
   if (environment_.waiting_sockets.empty()) return std::nullopt;
   const auto waiting = environment_.waiting_sockets.front();
-  environment_.waiting_sockets.pop_front();
+  environment_.waiting_sockets.pop();
   return waiting;
 }
 
@@ -347,7 +349,7 @@ bool Adapter::pull_event(Event& event) {
   if (environment_.events.empty()) return false;
   const transport::AsyncEvent& next = environment_.events.front();
   event = {Event::Kind::asynchronous, next.type, next.cq, next.qp, next.srq};
-  environment_.events.pop_front();
+  environment_.events.pop();
   return true;
 }
 

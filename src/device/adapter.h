@@ -55,8 +55,12 @@ struct Configuration {
   Limits limits;
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
-  transport::tcp::Settings tcp;
-  transport::srd::Settings srd;
+  // Of adapters that are alike one each; null: the defaults.
+  std::shared_ptr<const transport::tcp::Settings> tcp;
+  std::shared_ptr<const transport::srd::Settings> srd;
+  // Of the port, where congestion control begins: it stands for the line rates of `congestion` and
+  // `srd`.
+  std::int64_t line_bits_per_second = 100'000'000'000;
   // Packets that one queue pair may send before the next has its turn: what one segmented call to
   // the kernel holds.
   std::uint32_t packets_per_turn = 16;

@@ -132,7 +132,7 @@ VerbsStatus Adapter::resize(verbs::CompletionQueue& cq, std::uint32_t entries) {
 
 VerbsStatus Adapter::destroy(verbs::CompletionQueue* cq) {
   if (cq->users > 0) return VerbsStatus::busy;
-  std::erase_if(environment_.events, [cq](const auto& event) { return event.cq == cq; });
+  environment_.events.erase_if([cq](const auto& event) { return event.cq == cq; });
   cqs_.destroy(cq);
   return VerbsStatus::ok;
 }
@@ -168,7 +168,7 @@ VerbsStatus Adapter::modify(verbs::SharedReceiveQueue& srq, const std::uint32_t*
 
 VerbsStatus Adapter::destroy(verbs::SharedReceiveQueue* srq) {
   if (srq->users > 0) return VerbsStatus::busy;
-  std::erase_if(environment_.events, [srq](const auto& event) { return event.srq == srq; });
+  environment_.events.erase_if([srq](const auto& event) { return event.srq == srq; });
   --srq->pd->users;
   srqs_.destroy(srq);
   return VerbsStatus::ok;
@@ -226,8 +226,11 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
   const QpNumber number = unused_qp_number(asked.number_hint);
   if (init.type == verbs::QpType::srd && environment_.srd == nullptr) {
-    configuration_.srd.seed ^= configuration_.seed;
-    environment_.srd = std::make_unique<transport::srd::Device>(environment_, configuration_.srd);
+    transport::srd::Settings settings;
+    if (configuration_.srd != nullptr) settings = *configuration_.srd;
+    settings.seed ^= configuration_.seed;
+    settings.line_bits_per_second = configuration_.line_bits_per_second;
+    environment_.srd = std::make_unique<transport::srd::Device>(environment_, settings);
   }
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
@@ -312,7 +315,7 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
   qp->init.send_cq->forget(qp->number);
   qp->init.receive_cq->forget(qp->number);
-  std::erase_if(environment_.events, [qp](const auto& event) { return event.qp == qp; });
+  environment_.events.erase_if([qp](const auto& event) { return event.qp == qp; });
   --qp->init.pd->users;
   --qp->init.send_cq->users;
   --qp->init.receive_cq->users;

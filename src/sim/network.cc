@@ -29,18 +29,14 @@ constexpr std::size_t look_distance = 4;
 // The longest record of iWARP that has no ghosts: a TERMINATE, with its number of bytes in front.
 constexpr std::uint32_t front_bytes_max = 88;
 
-device::Configuration configuration_of(const NetworkSettings& settings, std::uint32_t host,
-                                       std::int64_t bits_per_second) {
+// All but what hosts differ in: seed and line rate.
+device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
-  configuration.seed = settings.seed << 24 ^ host;
   configuration.mtu_bytes = settings.host.mtu_bytes;
   configuration.congestion = settings.host.congestion;
   configuration.recovery = settings.host.recovery;
-  configuration.tcp = settings.host.tcp;
-  configuration.congestion.dcqcn.line_bits_per_second = bits_per_second;
-  configuration.congestion.infiniband.line_bits_per_second = bits_per_second;
-  configuration.srd = settings.host.srd;
-  configuration.srd.line_bits_per_second = bits_per_second;
+  configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
+  configuration.srd = std::make_shared<const transport::srd::Settings>(settings.host.srd);
   configuration.packets_per_turn = 1;
   // As many queue pairs as there are numbers: a simulated host may have more peers than a device
   // of this machine serves.
@@ -71,8 +67,11 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
   TULLE_CHECK(topology.hosts < 1u << 24);  // 10.0.0.0/8
   const std::uint32_t nodes = topology.hosts + topology.switches;
   const std::vector<std::int64_t> fastest = fastest_links(topology);
+  device::Configuration configuration = configuration_of(settings_);
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
-    Host& added = hosts_.emplace_back(configuration_of(settings_, host, fastest[host]));
+    configuration.seed = settings_.seed << 24 ^ host;
+    configuration.line_bits_per_second = fastest[host];
+    Host& added = hosts_.emplace_back(configuration);
     const Gid gid = gid_of(host);
     added.adapter.set_gids({&gid, 1});
     added.receivers.fill(

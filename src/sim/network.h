@@ -445,6 +445,7 @@ class Network {
   std::uint32_t next_block_ = Rounds::none;  // of the next turn's events: to be looked at
   Time latest_;                              // of all that has happened
   device::Datagram outgoing_;
+  wire::Packet handed_over_;  // decoding clears it
   std::function<void(const Sending&)> on_send_;
   std::function<void(const Loss&)> on_loss_;
   std::function<void(const LinkChange&)> on_link_change_;

@@ -105,11 +105,10 @@ void Network::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
   if (frame.is_tcp()) [[unlikely]]
     return hand_over_segment(number, ref);
-  wire::Packet packet;
   const wire::Decoded decoded =
-      wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
+      wire::decode(std::span(frame.header).first(frame.header_bytes), handed_over_);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
-  hosts_[number].adapter.handle_packet(now_, packet, {payload_of(ref), frame.payload_bytes},
+  hosts_[number].adapter.handle_packet(now_, handed_over_, {payload_of(ref), frame.payload_bytes},
                                        ip_of(frame));
 }
 

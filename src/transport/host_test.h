@@ -198,7 +198,7 @@ class Host {
   }
   std::vector<verbs::EventType> raised() {
     std::vector<verbs::EventType> out;
-    for (; !environment.events.empty(); environment.events.pop_front()) {
+    for (; !environment.events.empty(); environment.events.pop()) {
       out.push_back(environment.events.front().type);
     }
     return out;

@@ -566,7 +566,7 @@ void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& comple
   // IBTA 10.2.6.2: the queue is in error, and so is every queue pair that completes to it.
   if (!cq.overrun_told) {
     cq.overrun_told = true;
-    environment.events.push_back({verbs::EventType::cq_error, nullptr, &cq, nullptr});
+    environment.events.push({verbs::EventType::cq_error, nullptr, &cq, nullptr});
   }
   if (!failing_ && attributes_.state != QpState::error) {
     raise(verbs::EventType::qp_fatal);
@@ -594,7 +594,7 @@ void QueuePair::complete_receive(verbs::Completion completion) {
 }
 
 void QueuePair::raise(verbs::EventType type) {
-  environment.events.push_back({type, this, nullptr, nullptr});
+  environment.events.push({type, this, nullptr, nullptr});
 }
 
 void QueuePair::communication_established() {
@@ -696,7 +696,7 @@ bool QueuePair::take_receive(verbs::Receive& out) {
   // IBTA 10.2.9.1: one event when the number left falls below the limit, which is then disarmed.
   if (srq.limit != 0 && srq.queue.size() < srq.limit) {
     srq.limit = 0;
-    environment.events.push_back({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});
+    environment.events.push({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});
   }
   return true;
 }

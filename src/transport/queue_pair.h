@@ -5,12 +5,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "base/growing_ring.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "transport/congestion/pacing.h"
@@ -57,7 +57,7 @@ struct AsyncEvent {
 struct Environment {
   verbs::KeyTable keys;
   Counters counters;
-  std::deque<AsyncEvent> events;  // rare: not on the packet path
+  GrowingRing<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
   RecoverySettings recovery;
   std::uint64_t completions = 0;             // pushed to any completion queue
@@ -68,7 +68,7 @@ struct Environment {
   congestion::EndpointLimits endpoint_limits;
   // InfiniBand's congestion control by service level: 16 flows, which queue pairs share; else null.
   std::unique_ptr<std::array<congestion::Injection, 16>> injections;
-  tcp::Settings tcp;
+  const tcp::Settings* tcp = &tcp::default_settings;
   bool iwarp_crc = true;  // RFC 5044 4.4: what set-up has agreed upon
   // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
   // those that wait.
@@ -77,7 +77,7 @@ struct Environment {
     QpNumber qp;
     bool asleep = false;  // its application waits for it, and did not just call
   };
-  std::deque<WaitingSocket> waiting_sockets;
+  GrowingRing<WaitingSocket> waiting_sockets;
   std::span<const Gid> gids;         // the port's, by index
   std::unique_ptr<srd::Device> srd;  // null: no queue pair needs it
 

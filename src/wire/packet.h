@@ -52,16 +52,19 @@ struct Packet {
   QpNumber destination_qp{};
   Psn psn{};
   // RETH, and the addresses of AtomicETH
-  std::uint64_t virtual_address = 0;
   RemoteKey rkey{};
-  std::uint32_t dma_length = 0;
+  std::uint64_t virtual_address = 0;
   // AtomicETH: swap (or add) and compare. AtomicAckETH: original
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
   std::uint64_t original = 0;
+  std::uint32_t dma_length = 0;  // RETH
   // AETH
   Syndrome syndrome{};
-  std::uint32_t msn = 0;  // 24 bits
+  // FETH
+  std::uint8_t flush_placement = 0;    // 4 bits; bit 0: globally visible, bit 1: persistent
+  std::uint8_t flush_selectivity = 0;  // 2 bits; 0: the range that RETH names, 1: the whole region
+  std::uint32_t msn = 0;               // AETH, 24 bits
   // DETH
   Qkey qkey{};
   QpNumber source_qp{};
@@ -70,9 +73,6 @@ struct Packet {
   // ImmDt (as the application's bytes, network order kept) or IETH
   std::uint32_t immediate = 0;  // the four bytes as they lie on the wire, in memory order
   RemoteKey invalidate_rkey{};
-  // FETH
-  std::uint8_t flush_placement = 0;    // 4 bits; bit 0: globally visible, bit 1: persistent
-  std::uint8_t flush_selectivity = 0;  // 2 bits; 0: the range that RETH names, 1: the whole region
   // SAETH: of the packet that came early. SRD: of the packet that is answered
   Psn early_psn{};
   // SRD (wire/srd.h), beside the fields above that it shares: Q_Key and source QP of the DETH,
@@ -80,12 +80,13 @@ struct Packet {
   std::uint32_t srd_context = 0;
   std::uint32_t srd_message = 0;
   std::uint32_t srd_offset = 0;
-  std::uint32_t srd_held_ns = 0;   // 24 bits
-  std::uint64_t srd_received = 0;  // bit i: early_psn - 63 + i has come
+  std::uint32_t srd_held_ns = 0;  // 24 bits
   std::uint8_t srd_path = 0;
+  std::uint64_t srd_received = 0;  // bit i: early_psn - 63 + i has come
 
   bool operator==(const Packet&) const = default;
 };
+static_assert(sizeof(Packet) <= 128);  // what compilers clear without a loop
 
 // BTH 12, and the largest set of extension headers: XRCETH 4 + AtomicETH 28, or XRCETH 4 + RETH 16
 // + ImmDt 4.

@@ -6,12 +6,12 @@
 // knows adapters alone, so that it runs wherever they do.
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "base/growing_ring.h"
 #include "base/time.h"
 #include "device/adapter.h"
 #include "verbs/types.h"
@@ -118,7 +118,7 @@ class Player {
     // With SRD.
     transport::QueuePair* srd = nullptr;
     std::unordered_map<std::uint64_t, verbs::AddressHandle*> handles;  // by host and QoS level
-    std::deque<std::uint32_t> waiting;  // flows that the send queue had no room for
+    GrowingRing<std::uint32_t> waiting;  // flows that the send queue had no room for
   };
   // Of a flow by SRD, whose messages arrive in any order: how many are still to.
   struct Messages {

@@ -74,7 +74,7 @@ void Player::post_by_srd(Time now, std::uint32_t index) {
   if (sender.sends_waiting() + messages > sender.init.send_work_requests) {
     // What has completed may wait for its place behind what has not.
     TULLE_CHECK(sender.sends_waiting() > 0);
-    hosts_[flow.source].waiting.push_back(index);
+    hosts_[flow.source].waiting.push(index);
     return;
   }
   messages_[index] = {messages, is_told(index) ? messages : 0};
@@ -103,10 +103,10 @@ void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Comple
     left = success ? left - 1 : 0;
     if (left == 0) finish(now, flow, completion.status);
   }
-  std::deque<std::uint32_t>& waiting = hosts_[number].waiting;
+  GrowingRing<std::uint32_t>& waiting = hosts_[number].waiting;
   for (std::size_t turns = waiting.size(); turns > 0; --turns) {
     const std::uint32_t next = waiting.front();
-    waiting.pop_front();
+    waiting.pop();
     post_by_srd(now, next);
     if (!waiting.empty() && waiting.back() == next) break;
     stage_.attend(number);

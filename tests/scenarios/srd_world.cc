@@ -188,8 +188,8 @@ void SrdWorld::build_node(std::uint32_t number) {
   configuration.first_qp = QpNumber{0x100 + 0x1000 * number};
   configuration.qp_count = 0x1000;
   configuration.mtu_bytes = mtu_bytes_;
-  configuration.srd = srd_;
-  configuration.srd.line_bits_per_second = network_.link_bits_per_second;
+  configuration.srd = std::make_shared<const transport::srd::Settings>(srd_);
+  configuration.line_bits_per_second = network_.link_bits_per_second;
   const Gid gid = gid_of(number);
   cluster_->add(configuration, {&gid, 1});
   Node& node = nodes_.emplace_back();

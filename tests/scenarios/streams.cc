@@ -59,7 +59,7 @@ class StreamWorld {
       configuration.seed = seed * 31 + i;
       configuration.first_qp = QpNumber{0x100 + 0x1000 * i};
       configuration.qp_count = 0x1000;
-      configuration.tcp = tcp;
+      configuration.tcp = std::make_shared<const transport::tcp::Settings>(tcp);
       const Gid gid = gid_of(i);
       cluster_.add(configuration, {&gid, 1});
       VerbsStatus status{};

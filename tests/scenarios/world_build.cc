@@ -61,7 +61,7 @@ void World::build_node(std::uint32_t number) {
   configuration.mtu_bytes = bytes(plan_.port_mtu);
   configuration.congestion.window = plan_.window;
   configuration.recovery = plan_.recovery;
-  configuration.tcp = plan_.tcp;
+  configuration.tcp = std::make_shared<const transport::tcp::Settings>(plan_.tcp);
   const Gid gid = gid_of(plan_, number);
   cluster_.add(configuration, {&gid, 1});
   NodeState& node = nodes_[number];

@@ -14,7 +14,7 @@ using verbs::QpState;
 namespace {
 
 Agreed agreed_by(const QueuePair& qp) {
-  return {qp.environment.tcp.mss_bytes, qp.environment.iwarp_crc};
+  return {qp.environment.tcp->mss_bytes, qp.environment.iwarp_crc};
 }
 
 // What is left of a payload behind its first `skip` bytes.
@@ -32,7 +32,7 @@ StreamPart part_of(Payload payload, std::uint32_t skip, std::uint32_t bytes) {
 }  // namespace
 
 Connection::Connection(QueuePair& qp)
-    : tcp_(tcp::Connection::Kind::records, qp.environment.tcp,
+    : tcp_(tcp::Connection::Kind::records, *qp.environment.tcp,
            tcp::endpoints_of(qp.number, qp.attributes().destination_qp), qp.environment.counters) {
   engine_.start(qp, agreed_by(qp));
 }

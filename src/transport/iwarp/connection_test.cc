@@ -32,7 +32,7 @@ testing::Options numbered(std::uint32_t number, std::uint32_t peer) {
 struct Pair {
   Pair() {
     for (End* end : {&one, &other}) {
-      end->environment.tcp.acknowledgement_delay = Time::zero();
+      end->settings.acknowledgement_delay = Time::zero();
       end->connect();
     }
   }

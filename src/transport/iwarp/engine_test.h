@@ -55,7 +55,8 @@ struct Read {
 
 struct End : testing::Host {
   explicit End(testing::Options options = {}) : Host(with_type(options)) {
-    environment.tcp.mss_bytes = segment_bytes;
+    settings.mss_bytes = segment_bytes;
+    environment.tcp = &settings;
   }
   static testing::Options with_type(testing::Options options) {
     options.type = verbs::QpType::iwarp;
@@ -110,6 +111,7 @@ struct End : testing::Host {
     return rdmap::decode_terminate(all.back().data, used);
   }
 
+  tcp::Settings settings;
   std::uint64_t sent_bytes = 0;
 };
 

@@ -46,4 +46,6 @@ struct Settings {
   std::uint32_t retries_max = 15;
 };
 
+inline constexpr Settings default_settings;
+
 }  // namespace tulle::transport::tcp

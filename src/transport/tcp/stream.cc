@@ -35,7 +35,7 @@ Endpoints endpoints_of(QpNumber local, QpNumber peer) {
 }
 
 Stream::Stream(QueuePair& qp)
-    : connection_(Connection::Kind::bytes, qp.environment.tcp,
+    : connection_(Connection::Kind::bytes, *qp.environment.tcp,
                   endpoints_of(qp.number, qp.attributes().destination_qp),
                   qp.environment.counters) {}
 
@@ -219,7 +219,7 @@ void Stream::move(QueuePair& qp, bool asleep) {
   const bool anything = readable() > 0 || (writable() > 0 && connection_.room() >= enough);
   if (!anything || listed) return;
   listed = true;
-  environment.waiting_sockets.push_back({qp.number, asleep});
+  environment.waiting_sockets.push({qp.number, asleep});
 }
 
 void Stream::fail(QueuePair& qp, CompletionStatus status) {
