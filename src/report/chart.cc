@@ -26,6 +26,8 @@ constexpr std::string_view faint = "#D0D0D0";
 constexpr int width = 860;
 // Of names' letters, the widest of usual fonts, in gnuplot's widths of a character.
 constexpr double letter = 0.85;
+// Of the longest name of a legend that still has two columns.
+constexpr std::size_t legend_letters = 36;
 
 // Between apostrophes gnuplot reads nothing but these themselves, doubled.
 std::string quoted(const std::string& text) {
@@ -132,7 +134,12 @@ std::string bars(const Chart& chart, const std::string& name) {
 
 std::string curves(const Chart& chart, const std::string& name) {
   const std::size_t n = chart.series.size();
-  const int rows = static_cast<int>((n + 1) / 2);  // of the legend, in two columns
+  const auto legend = [](const Series& series) {
+    return series.name + (series.note.empty() ? "" : " (" + series.note + ")");
+  };
+  const bool long_names = std::ranges::any_of(
+      chart.series, [&](const Series& series) { return legend(series).size() > legend_letters; });
+  const int rows = static_cast<int>(long_names ? n : (n + 1) / 2);  // of the legend
   std::string text = head(chart, name, 440 + 21 * rows);
   text += data_of(chart.series);
   text += fmt::format(
@@ -152,8 +159,7 @@ std::string curves(const Chart& chart, const std::string& name) {
         "{}$data{} using 1:2 with {} linewidth 2 dashtype {} linecolor rgb '{}' title {}",
         plots.empty() ? "plot " : ", \\\n  ", i,
         chart.kind == Chart::Kind::steps ? "steps" : "linespoints pointtype 7 pointsize 0.5",
-        dashes[i % dashes.size()], colours[i % colours.size()],
-        quoted(series.name + (series.note.empty() ? "" : " (" + series.note + ")")));
+        dashes[i % dashes.size()], colours[i % colours.size()], quoted(legend(series)));
   }
   return text + (plots.empty() ? "plot NaN notitle" : plots) + "\n";
 }
