@@ -3,6 +3,7 @@
 // For tests: reads the RoCE v2 packets of a classic pcap file of Ethernet frames, such as those in
 // tests/data/captures.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,12 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::link {
 
 struct Captured {
   std::size_t frame = 0;         // its number in the file, from 1 on
+  Time time;                     // of the day
   std::vector<std::byte> bytes;  // from the IP header to the ICRC
   wire::IpUdp ip;
   std::size_t header_bytes = 0;  // of IP and UDP
@@ -40,13 +43,17 @@ inline std::vector<Captured> roce_packets(const std::string& path) {
   std::vector<Captured> packets;
   std::size_t frame = 0;
   for (std::size_t at = file_header; at + record_header <= file.size();) {
-    std::uint32_t captured;  // little-endian, as all these files are
-    std::memcpy(&captured, file.data() + at + 8, sizeof captured);
+    // Little-endian, as all these files are, and in microseconds.
+    std::array<std::uint32_t, 3> record;
+    std::memcpy(record.data(), file.data() + at, sizeof record);
+    const auto [seconds, microseconds, captured] = record;
     at += record_header;
     const auto bytes = std::span(file).subspan(at + ethernet_header, captured - ethernet_header);
     at += captured;
     Captured packet;
     packet.frame = ++frame;
+    // int64 picoseconds do not reach back to 1970; a day is enough.
+    packet.time = Time::seconds(seconds % 86'400) + Time::microseconds(microseconds);
     const wire::DecodedIpUdp outer = wire::decode(bytes, packet.ip);
     if (!outer.ok || packet.ip.destination_port != wire::roce_v2_udp_port) continue;
     packet.header_bytes = outer.header_bytes;
