@@ -35,7 +35,7 @@ MAY_KNOW = {
     "sim": {"device", "fabric", "link", "report", "wire"},
     "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "link", "report", "wire"},
-    "shim": {"live", "device", "verbs"},
+    "shim": {"live", "device", "management", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 

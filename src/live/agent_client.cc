@@ -102,6 +102,20 @@ Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent 
                error.error_number};
 }
 
+Result<std::array<std::uint64_t, counter_count>> host_counters() {
+  Hello hello;
+  hello.purpose = Purpose::status;
+  hello.command = program_name();
+  auto answer = ask_agent(read_settings(), hello, IfAbsent::fail);
+  AgentStatus status;
+  if (!answer && answer.error().error_number == ECONNREFUSED) return status.counters;
+  if (!answer) return answer.error();
+  if (!decode(answer->message.bytes, status)) {
+    return Error{"the Tulle agent answered with something else than it was asked for", EPROTO};
+  }
+  return status.counters;
+}
+
 std::string program_name() {
   std::string name;
   std::getline(std::ifstream("/proc/self/comm"), name);

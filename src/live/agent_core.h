@@ -2,6 +2,7 @@
 
 // The agent's parts: sessions, one a connection, and what each is served.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -94,6 +95,8 @@ class AgentCore {
   UniqueFd signals_;
   bool stopped_ = false;
   std::vector<std::unique_ptr<Session>> sessions_;
+  std::array<std::uint64_t, counter_count>
+      departed_{};  // what processes that have gone had counted
 };
 
 }  // namespace tulle::live

@@ -63,6 +63,15 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
 });
 inline constexpr std::size_t counter_count = counter_names.size();
 
+// Where that name's counter is; every name that is asked for is one of them.
+consteval std::size_t counter_index(std::string_view name) {
+  for (std::size_t i = 0; i < counter_count; ++i) {
+    if (counter_names[i] == name) return i;
+  }
+  throw "no counter is called that";
+}
+inline constexpr std::size_t queue_pairs_counter = counter_index("queue_pairs");
+
 class CountersPage {
  public:
   CountersPage() = default;

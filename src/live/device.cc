@@ -39,13 +39,16 @@ void after_fork_in_child() {
 }
 
 // A program may end as soon as it has seen its last completion, without closing anything; the peer
-// waits for the acknowledgement all the same.
+// waits for the acknowledgement all the same, and the agent remembers what was counted.
 [[gnu::destructor]] void send_deferred_at_exit() {
   Registry& open_devices = registry();
   const std::unique_lock lock(open_devices.mutex, std::try_to_lock);
   if (!lock) return;
   for (auto& [name, reference] : open_devices.devices) {
-    if (const auto device = reference.lock()) static_cast<void>(device->lock());
+    const auto device = reference.lock();
+    if (device == nullptr) continue;
+    const auto held = device->lock();
+    device->impl().publish(device->now());
   }
 }
 

@@ -68,6 +68,7 @@ class Device::Impl {
   void transmit();
   void progress();
   void hand_over();
+  void publish(Time at);  // the counters
   void send_deferred() {
     if (deferred_ && !forked_) send(now());
   }
@@ -104,7 +105,6 @@ class Device::Impl {
   void watch_blocked_socket();
   void wake_at(Time when);
   void wake();
-  void publish(Time at);
   void update_direct_path();
 
   DeviceInfo info_;

@@ -77,6 +77,7 @@ Device::Impl::~Impl() {
   stopping_ = true;
   wake();
   thread_.join();
+  publish(now());  // for the agent to remember
 }
 
 void Device::Impl::run() {

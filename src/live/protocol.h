@@ -96,6 +96,9 @@ struct AgentStatus {
   std::uint64_t uptime_seconds = 0;
   std::uint16_t port = 0;
   std::uint32_t slots = 0;
+  // Of all processes together since the agent began, also of those that have gone; of queue pairs,
+  // those that there are.
+  std::array<std::uint64_t, counter_names.size()> counters{};
 };
 struct ProcessStatus {
   static constexpr auto kind = MessageKind::process_status;

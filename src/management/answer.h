@@ -1,0 +1,55 @@
+#pragma once
+
+// What the agents of a port have in common (IBTA 13.4): a request comes, an answer goes, or none.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "wire/mad.h"
+
+namespace tulle::management {
+
+using Request = std::span<const std::byte, wire::mad_bytes>;
+using Answer = std::span<std::byte, wire::mad_bytes>;
+
+// IBTA 13.4.5, table 105: methods that all classes share.
+inline constexpr std::uint8_t method_get = 0x01;
+inline constexpr std::uint8_t method_set = 0x02;
+inline constexpr std::uint8_t method_get_response = 0x81;
+
+// IBTA 13.4.7, table 109: bits 4:2 of the status.
+enum class Status : std::uint16_t {
+  ok = 0,
+  bad_version = 1 << 2,  // or class
+  method_not_supported = 2 << 2,
+  attribute_not_supported = 3 << 2,  // or not with this method
+  invalid_value = 7 << 2,
+};
+
+inline wire::MadHeader header_of(Request request) {
+  auto bytes = std::span<const std::byte>(request);
+  return wire::take<wire::MadHeader>(bytes);
+}
+
+// Whether it asks: neither an answer nor a method that has none (IBTA 13.4.6.4).
+inline bool asks(const wire::MadHeader& header) {
+  return header.method == method_get || header.method == method_set;
+}
+
+// The request, sent back as an answer; `status_bits` beside the status are the class's.
+inline void begin_answer(Request request, Status status, std::uint16_t status_bits, Answer answer) {
+  std::memmove(answer.data(), request.data(), answer.size());
+  wire::MadHeader header = header_of(request);
+  header.method = method_get_response;
+  header.status = static_cast<std::uint16_t>(static_cast<std::uint16_t>(status) | status_bits);
+  std::memcpy(answer.data(), &header, sizeof header);
+}
+
+template <typename Attribute>
+void put_attribute(const Attribute& attribute, std::size_t offset, Answer answer) {
+  std::memcpy(answer.data() + offset, &attribute, sizeof attribute);
+}
+
+}  // namespace tulle::management

@@ -1,0 +1,111 @@
+#include "management/performance/agent.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "wire/pma.h"
+
+namespace tulle::management::performance {
+namespace {
+
+constexpr std::uint8_t port = 1;
+// 4.096 us * 2^14: 67 ms, since counters may have to be gathered from several processes.
+constexpr std::uint32_t response_time_code = 14;
+
+// IBTA 16.1.3.5: a counter stays at its greatest value.
+template <typename Field>
+Field saturated(std::uint64_t value) {
+  return static_cast<Field>(std::min<std::uint64_t>(value, std::numeric_limits<Field>::max()));
+}
+
+// IBTA 16.1.3.5: data is counted in units of four bytes.
+constexpr std::uint64_t words(std::uint64_t bytes) { return bytes / 4; }
+
+wire::ClassPortInfo class_port_info() {
+  wire::ClassPortInfo info;
+  info.class_version = wire::performance_class_version;
+  info.capability_mask = static_cast<std::uint16_t>(wire::performance_all_port_select |
+                                                    wire::performance_extended_width_no_ietf);
+  info.capability_mask2_response_time = response_time_code;
+  return info;
+}
+
+wire::PortCounters port_counters(std::uint8_t select, const Counters& counters) {
+  wire::PortCounters out;
+  out.port_select = select;
+  out.receive_errors = saturated<std::uint16_t>(counters.receive_errors);
+  out.transmit_discards = saturated<std::uint16_t>(counters.transmit_discards);
+  out.transmit_words = saturated<std::uint32_t>(words(counters.bytes_sent));
+  out.receive_words = saturated<std::uint32_t>(words(counters.bytes_received));
+  out.transmit_packets = saturated<std::uint32_t>(counters.packets_sent);
+  out.receive_packets = saturated<std::uint32_t>(counters.packets_received);
+  return out;
+}
+
+wire::PortCountersExtended port_counters_extended(std::uint8_t select, const Counters& counters) {
+  wire::PortCountersExtended out;
+  out.port_select = select;
+  out.transmit_words = words(counters.bytes_sent);
+  out.receive_words = words(counters.bytes_received);
+  out.transmit_packets = counters.packets_sent;
+  out.receive_packets = counters.packets_received;
+  return out;
+}
+
+bool is_known(std::uint16_t attribute) {
+  return attribute == wire::attribute_class_port_info ||
+         attribute == wire::attribute_port_counters ||
+         attribute == wire::attribute_port_counters_extended;
+}
+
+// Both kinds of counters begin with a reserved byte and the port.
+std::uint8_t port_select_of(Request request) {
+  return std::to_integer<std::uint8_t>(request[wire::performance_data_offset + 1]);
+}
+
+// IBTA 13.4.7: the first thing that is wrong with it. Nothing can be set, so that counters are
+// never set back: they are those of all programs of the host, and belong to none of them.
+Status check(Request request) {
+  const wire::MadHeader header = header_of(request);
+  if (header.base_version != wire::MadHeader::current_base_version ||
+      header.class_version != wire::performance_class_version) {
+    return Status::bad_version;
+  }
+  if (!is_known(header.attribute_id) || header.method == method_set) {
+    return Status::attribute_not_supported;
+  }
+  if (header.attribute_id == wire::attribute_class_port_info) return Status::ok;
+  const std::uint8_t select = port_select_of(request);
+  return select == port || select == wire::all_ports ? Status::ok : Status::invalid_value;
+}
+
+}  // namespace
+
+bool needs_counters(Request request) {
+  return header_of(request).attribute_id != wire::attribute_class_port_info &&
+         check(request) == Status::ok;
+}
+
+bool answer(Request request, const Counters& counters, Answer answer) {
+  const wire::MadHeader header = header_of(request);
+  if (!asks(header)) return false;
+  const Status status = check(request);
+  const std::uint8_t select = port_select_of(request);
+  begin_answer(request, status, 0, answer);
+  if (status != Status::ok) return true;
+  constexpr std::size_t at = wire::performance_data_offset;
+  switch (header.attribute_id) {
+    case wire::attribute_class_port_info:
+      put_attribute(class_port_info(), at, answer);
+      break;
+    case wire::attribute_port_counters:
+      put_attribute(port_counters(select, counters), at, answer);
+      break;
+    default:
+      put_attribute(port_counters_extended(select, counters), at, answer);
+      break;
+  }
+  return true;
+}
+
+}  // namespace tulle::management::performance

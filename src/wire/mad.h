@@ -1,0 +1,35 @@
+#pragma once
+
+// Management datagrams (IBTA 13.4): 256 bytes, in the payload of a UD SEND to QP0 or QP1. Their
+// first 24 are the same for all classes.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/big_endian.h"
+#include "base/ids.h"
+#include "wire/header.h"
+
+namespace tulle::wire {
+
+inline constexpr std::size_t mad_bytes = 256;
+inline constexpr QpNumber general_services_qp{1};          // IBTA 3.9.4: GSI
+inline constexpr Qkey general_services_qkey{0x8001'0000};  // IBTA 10.2.5.2
+
+struct MadHeader {
+  static constexpr std::uint8_t current_base_version = 1;
+
+  std::uint8_t base_version = current_base_version;
+  std::uint8_t management_class = 0;
+  std::uint8_t class_version = 0;
+  std::uint8_t method = 0;
+  be16 status;
+  be16 class_specific;
+  be64 transaction_id;
+  be16 attribute_id;
+  be16 reserved;
+  be32 attribute_modifier;
+};
+static_assert(is_wire_format<MadHeader, 24>);
+
+}  // namespace tulle::wire
