@@ -82,13 +82,17 @@ void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
   }
 }
 
+json_t named(const std::array<std::uint64_t, live::counter_count>& counters) {
+  json_t out;
+  for (std::size_t i = 0; i < live::counter_count; ++i) {
+    out[std::string(live::counter_names[i])] = counters[i];
+  }
+  return out;
+}
+
 void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& processes) {
   json_t list = json_t::array();
   for (const ProcessStatus& p : processes) {
-    json_t counters;
-    for (std::size_t i = 0; i < live::counter_count; ++i) {
-      counters[std::string(live::counter_names[i])] = p.counters[i];
-    }
     list.push_back({{"pid", p.pid},
                     {"uid", p.uid},
                     {"command", p.command},
@@ -97,7 +101,7 @@ void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                     {"first_qp", p.first_qp},
                     {"qp_count", p.qp_count},
                     {"connected", p.connected},
-                    {"counters", counters}});
+                    {"counters", named(p.counters)}});
   }
   const json_t out = {{"agent",
                        {{"pid", agent.pid},
@@ -106,7 +110,8 @@ void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                         {"address", agent.address},
                         {"port", agent.port},
                         {"slots", agent.slots},
-                        {"version", agent.version}}},
+                        {"version", agent.version},
+                        {"counters", named(agent.counters)}}},
                       {"processes", list}};
   fmt::print("{}\n", out.dump(2));
 }

@@ -36,7 +36,6 @@ wire::NodeInfo node_info(const Identity& identity) {
 wire::PortInfo port_info(const Identity& identity) {
   wire::PortInfo out;
   out.gid_prefix = identity.gid_prefix;
-  out.capability_mask = identity.capability_mask;
   out.local_port = port;
   out.link_width_enabled = out.link_width_supported = out.link_width_active = width_1x;
   out.speed_supported_and_state = pair(speed_sdr, identity.state);

@@ -18,7 +18,6 @@ struct Identity {
   std::uint32_t vendor_id = 0;  // 24 bits
   std::uint16_t device_id = 0;
   std::uint32_t revision = 0;
-  std::uint32_t capability_mask = 0;
   std::uint8_t state = 0;           // as PortInfo counts them: 1 down … 4 active
   std::uint8_t physical_state = 0;  // 3 disabled, 5 link up
   std::uint8_t mtu_code = 0;        // 1: 256 bytes … 5: 4096

@@ -130,7 +130,6 @@ management::subnet::Identity identity(const live::DeviceInfo& device) {
   out.vendor_id = vendor_id;
   out.device_id = static_cast<std::uint16_t>(vendor_part_id);
   out.revision = hardware_version;
-  out.capability_mask = port_capabilities;
   out.state = device.port_active ? port_state_active : port_state_down;
   out.physical_state = device.port_active ? port_phys_state_link_up : port_phys_state_disabled;
   out.mtu_code = static_cast<std::uint8_t>(std::bit_width(device.mtu_bytes / 256));
