@@ -28,6 +28,7 @@
 #include "verbs/protection_domain.h"
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
+#include "verbs/xrc_domain.h"
 
 namespace tulle::device {
 
@@ -161,6 +162,14 @@ class Adapter {
                             const std::uint32_t* limit);
   verbs::VerbsStatus destroy(verbs::SharedReceiveQueue* srq);
 
+  // Extended reliable connections (IBTA A14). A queue of a domain is found by its number.
+  verbs::XrcDomain* create_xrc_domain();
+  verbs::VerbsStatus destroy(verbs::XrcDomain* domain);
+  verbs::SharedReceiveQueue* create_xrc_srq(verbs::ProtectionDomain& pd, verbs::XrcDomain& domain,
+                                            verbs::CompletionQueue& cq,
+                                            std::uint32_t work_requests, std::uint32_t sges,
+                                            void* cookie, verbs::VerbsStatus& status);
+
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
                                   verbs::VerbsStatus& status);
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
@@ -286,6 +295,7 @@ class Adapter {
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
   QpNumber unused_qp_number(std::uint32_t hint);
+  void remove_xrc(verbs::SharedReceiveQueue& srq);
   void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
 
@@ -319,11 +329,13 @@ class Adapter {
   Owned<verbs::MemoryWindow> windows_;
   Owned<verbs::CompletionQueue> cqs_;
   Owned<verbs::SharedReceiveQueue> srqs_;
+  Owned<verbs::XrcDomain> xrc_domains_;
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
   // By service level: those by which SRD's packets leave, each made when it is first needed.
   std::array<transport::QueuePair*, levels> srd_carriers_{};
   std::uint32_t next_qp_offset_ = 0;
+  std::uint32_t next_xrc_srq_ = 0;
   // Those of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;
 };

@@ -5,6 +5,7 @@
 
 #include "device/adapter.h"
 #include "transport/srd/device.h"
+#include "transport/xrc/xrc.h"
 
 namespace tulle::device {
 
@@ -169,9 +170,54 @@ VerbsStatus Adapter::modify(verbs::SharedReceiveQueue& srq, const std::uint32_t*
 VerbsStatus Adapter::destroy(verbs::SharedReceiveQueue* srq) {
   if (srq->users > 0) return VerbsStatus::busy;
   environment_.events.erase_if([srq](const auto& event) { return event.srq == srq; });
+  if (srq->xrc_domain != nullptr) remove_xrc(*srq);
   --srq->pd->users;
   srqs_.destroy(srq);
   return VerbsStatus::ok;
+}
+
+verbs::XrcDomain* Adapter::create_xrc_domain() {
+  return xrc_domains_.add(std::make_unique<verbs::XrcDomain>());
+}
+
+VerbsStatus Adapter::destroy(verbs::XrcDomain* domain) {
+  if (domain->users > 0) return VerbsStatus::busy;
+  xrc_domains_.destroy(domain);
+  return VerbsStatus::ok;
+}
+
+// Numbered from where this adapter's queue pairs are, so that no two adapters of a host have the
+// same: who asks the wrong one is told.
+verbs::SharedReceiveQueue* Adapter::create_xrc_srq(verbs::ProtectionDomain& pd,
+                                                   verbs::XrcDomain& domain,
+                                                   verbs::CompletionQueue& cq,
+                                                   std::uint32_t work_requests, std::uint32_t sges,
+                                                   void* cookie, VerbsStatus& status) {
+  if (environment_.xrc_srqs.size() >= configuration_.qp_count) {
+    status = VerbsStatus::out_of_memory;
+    return nullptr;
+  }
+  verbs::SharedReceiveQueue* srq = create_srq(pd, work_requests, sges, cookie, status);
+  if (srq == nullptr) return nullptr;
+  do {
+    srq->number = configuration_.first_qp.value + next_xrc_srq_;
+    next_xrc_srq_ = (next_xrc_srq_ + 1) % configuration_.qp_count;
+  } while (srq->number == 0 || environment_.xrc_srqs.find(srq->number) != nullptr);
+  srq->xrc_domain = &domain;
+  srq->cq = &cq;
+  environment_.xrc_srqs.insert(srq->number, srq);
+  ++domain.users;
+  ++cq.users;
+  return srq;
+}
+
+void Adapter::remove_xrc(verbs::SharedReceiveQueue& srq) {
+  environment_.xrc_srqs.erase(srq.number);
+  hot_.qps_by_number.for_each([&](QueuePair* qp) {
+    if (qp->type() == verbs::QpType::xrc_target) transport::xrc::forget(*qp, srq);
+  });
+  --srq.xrc_domain->users;
+  --srq.cq->users;
 }
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
@@ -193,11 +239,18 @@ VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {
 
 VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
   const Limits& limits = configuration_.limits;
-  if (init.pd == nullptr || init.send_cq == nullptr || init.receive_cq == nullptr) {
+  if (init.type == verbs::QpType::xrc_target) {
+    const bool owns = init.pd != nullptr || init.send_cq != nullptr || init.receive_cq != nullptr;
+    if (init.xrc_domain == nullptr || owns) return VerbsStatus::invalid_argument;
+  } else if (init.pd == nullptr || init.send_cq == nullptr) {
+    return VerbsStatus::invalid_argument;
+  } else if (init.receive_cq == nullptr && init.type != verbs::QpType::xrc_initiator) {
     return VerbsStatus::invalid_argument;
   }
-  // A stream's reads are its own.
-  if (init.type == verbs::QpType::stream && init.srq != nullptr) {
+  // A stream's reads are its own, and XRC's queues are the requests' choice.
+  const bool shares = init.type != verbs::QpType::stream && !verbs::is_xrc(init.type) &&
+                      (init.srq == nullptr || init.srq->xrc_domain == nullptr);
+  if (init.srq != nullptr && !shares) {
     return VerbsStatus::invalid_argument;
   }
   const bool fits = init.send_work_requests <= limits.work_requests &&
@@ -224,6 +277,13 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   if (status != VerbsStatus::ok) return nullptr;
   transport::QueuePairInit init = asked;
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
+  if (verbs::is_xrc(init.type)) {
+    init.receive_work_requests = init.receive_sges = 0;
+    init.receive_cq = init.send_cq;  // an initiator has nothing to complete there
+    if (init.type == verbs::QpType::xrc_target) {
+      init.send_work_requests = init.send_sges = init.inline_bytes = 0;
+    }
+  }
   const QpNumber number = unused_qp_number(asked.number_hint);
   if (init.type == verbs::QpType::srd && environment_.srd == nullptr) {
     transport::srd::Settings settings;
@@ -234,6 +294,10 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   }
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
+  if (init.type == verbs::QpType::xrc_target) {
+    ++init.xrc_domain->users;
+    return qp;
+  }
   ++init.pd->users;
   ++init.send_cq->users;
   ++init.receive_cq->users;
@@ -313,13 +377,17 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   if (verbs::is_over_tcp(qp->type())) [[unlikely]]
     disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
-  qp->init.send_cq->forget(qp->number);
-  qp->init.receive_cq->forget(qp->number);
   environment_.events.erase_if([qp](const auto& event) { return event.qp == qp; });
-  --qp->init.pd->users;
-  --qp->init.send_cq->users;
-  --qp->init.receive_cq->users;
-  if (qp->init.srq != nullptr) --qp->init.srq->users;
+  if (qp->type() == verbs::QpType::xrc_target) {
+    --qp->init.xrc_domain->users;
+  } else {
+    qp->init.send_cq->forget(qp->number);
+    qp->init.receive_cq->forget(qp->number);
+    --qp->init.pd->users;
+    --qp->init.send_cq->users;
+    --qp->init.receive_cq->users;
+    if (qp->init.srq != nullptr) --qp->init.srq->users;
+  }
   hot_.qps_by_number.erase(qp->number.value);
   qps_.destroy(qp);
   return VerbsStatus::ok;

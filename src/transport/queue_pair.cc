@@ -9,6 +9,7 @@
 #include "transport/srd/carrier.h"
 #include "transport/srd/device.h"
 #include "transport/tcp/stream.h"
+#include "transport/xrc/xrc.h"
 #include "verbs/address_handle.h"
 
 namespace tulle::transport {
@@ -63,7 +64,10 @@ std::uint32_t paced_bytes(const OutgoingPacket& out, const congestion::Settings&
 bool supports(QpType type, SendOpcode opcode) {
   switch (type) {
     case QpType::rc:
+    case QpType::xrc_initiator:
       return true;
+    case QpType::xrc_target:
+      return false;
     case QpType::uc:
       return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate ||
              opcode == SendOpcode::write || opcode == SendOpcode::write_with_immediate ||
@@ -81,6 +85,11 @@ bool supports(QpType type, SendOpcode opcode) {
              opcode == SendOpcode::bind_window || opcode == SendOpcode::local_invalidate;
   }
   return false;
+}
+
+// Of those that are reliable connections.
+wire::TransportClass class_of(QpType type) {
+  return type == QpType::rc ? wire::TransportClass::rc : wire::TransportClass::xrc;
 }
 
 bool is_response(wire::Kind kind) {
@@ -277,6 +286,12 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
       return VerbsStatus::invalid_argument;
     }
   }
+  if (init.type == QpType::xrc_initiator) [[unlikely]] {
+    const bool in_range = request.xrc_srq != 0 && request.xrc_srq <= Psn::mask;
+    const bool is_local = request.opcode == SendOpcode::bind_window ||
+                          request.opcode == SendOpcode::local_invalidate;
+    if (!in_range && !is_local) return VerbsStatus::invalid_argument;
+  }
   const bool reads = request.opcode == SendOpcode::read;
   if (request.flags.has(verbs::SendFlag::inline_data) && reads) {
     return VerbsStatus::invalid_argument;
@@ -295,7 +310,7 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
 }
 
 VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
-  if (init.srq != nullptr) return VerbsStatus::invalid_argument;
+  if (init.srq != nullptr || verbs::is_xrc(init.type)) return VerbsStatus::invalid_argument;
   if (attributes_.state == QpState::reset) return VerbsStatus::invalid_state;
   const VerbsStatus status = receive_queue.post(request);
   if (status == VerbsStatus::ok && attributes_.state == QpState::error) flush_receives();
@@ -337,9 +352,13 @@ void QueuePair::reset() {
   if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
   send_queue.clear();
   receive_queue.clear();
-  // IBTA 10.3.1.1: what it had completed is gone too.
-  init.send_cq->forget(number);
-  init.receive_cq->forget(number);
+  if (init.type == QpType::xrc_target) {
+    if (init.srq != nullptr) xrc::forget(*this, *init.srq);
+  } else {
+    // IBTA 10.3.1.1: what it had completed is gone too.
+    init.send_cq->forget(number);
+    init.receive_cq->forget(number);
+  }
   attributes_ = {};
   tell_direct_path();
   drained_told_ = communication_told_ = failing_ = becn_due_ = false;
@@ -377,9 +396,14 @@ void QueuePair::handle_packet(Time now, const wire::Packet& packet, Payload payl
     // IBTA 9.6.1: the packet's transport must be the queue pair's,
     // and it must come from where it is connected.
     const bool is_mine =
-        transport == wire::TransportClass::rc ||
+        transport == class_of(type()) ||
         (info.kind == wire::Kind::selective_acknowledge && rc->requester.is_selective());
     if (!is_mine || ip.source != attributes_.address.destination) {
+      ++environment.counters.dropped_packets;
+      return;
+    }
+    if (verbs::is_xrc(type()) && is_response(info.kind) != (type() == QpType::xrc_initiator))
+        [[unlikely]] {
       ++environment.counters.dropped_packets;
       return;
     }
@@ -495,7 +519,8 @@ bool QueuePair::congestion_marked(const wire::Packet& packet, const wire::IpUdp&
     ud->remember_marked(packet, ip);
     return true;
   }
-  if (type() != QpType::rc || is_response(wire::info(packet.opcode).kind)) return true;
+  const bool responds = type() == QpType::rc || type() == QpType::xrc_target;
+  if (!responds || is_response(wire::info(packet.opcode).kind)) return true;
   becn_due_ = true;
   return false;
 }
@@ -528,6 +553,8 @@ bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
     requests_in_row_ = 0;
     if (becn_due_) [[unlikely]]
       out.packet.becn = std::exchange(becn_due_, false);
+    if (type() != QpType::rc) [[unlikely]]
+      xrc::mark_answer(out.packet);
     return true;
   }
   requests_in_row_ = 0;
@@ -634,9 +661,12 @@ void QueuePair::enter_error() {
   if (iwarp::Connection* connected = iwarp()) connected->engine().reset_sending();
   flush_sends();
   flush_receives();
-  if (first && init.srq != nullptr) raise(verbs::EventType::last_wqe_reached);
+  const bool shares = init.srq != nullptr && init.type != QpType::xrc_target;
+  if (first && shares) raise(verbs::EventType::last_wqe_reached);
   failing_ = false;
 }
+
+void QueuePair::forget_inbound() { std::get<rc::Engine>(engine_).responder.inbound().reset(); }
 
 void QueuePair::enter_send_queue_error() {
   if (attributes_.state == QpState::error) return;

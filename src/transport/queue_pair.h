@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/growing_ring.h"
+#include "base/id_map.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "transport/congestion/pacing.h"
@@ -79,6 +80,7 @@ struct Environment {
   };
   GrowingRing<WaitingSocket> waiting_sockets;
   std::span<const Gid> gids;         // the port's, by index
+  IdMap<verbs::SharedReceiveQueue> xrc_srqs;
   std::unique_ptr<srd::Device> srd;  // null: no queue pair needs it
 
   explicit Environment(std::uint64_t seed);
@@ -91,6 +93,7 @@ struct QueuePairInit {
   verbs::CompletionQueue* send_cq = nullptr;
   verbs::CompletionQueue* receive_cq = nullptr;
   verbs::SharedReceiveQueue* srq = nullptr;  // or null
+  verbs::XrcDomain* xrc_domain = nullptr;    // xrc_target's, which has none of the four above
   std::uint32_t send_work_requests = 0;
   std::uint32_t receive_work_requests = 0;
   std::uint32_t send_sges = 0;
@@ -134,7 +137,8 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
 
   const QpNumber number;
-  const QueuePairInit init;
+  // Of an XRC target, pd, srq and receive_cq are those that the last request named.
+  QueuePairInit init;
   Environment& environment;
 
   verbs::QpType type() const { return init.type; }
@@ -213,6 +217,7 @@ class QueuePair {
   // Binds a window or invalidates a key, as the request says: success, or why it fails.
   [[nodiscard]] verbs::CompletionStatus execute_local(const SendWqe& wqe);
   void sent_all();  // the send queue has drained, in SQD
+  void forget_inbound();  // XRC: the message in progress, with its receive request
   srd::Engine& srd() { return std::get<srd::Engine>(engine_); }
 
   // Makes it one by which an adapter sends what its SRD queue pairs have for one service level.

@@ -78,6 +78,8 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
     extensions_[wqe.slot].datagram = {request.address_handle->to, request.remote_qp,
                                       request.remote_qkey};
   }
+  if (request.xrc_srq != 0) [[unlikely]]
+    extensions_[wqe.slot].xrc_srq = request.xrc_srq;
   if (request.opcode == SendOpcode::bind_window) {
     extensions_[wqe.slot].bind = {
         request.window,

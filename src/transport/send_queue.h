@@ -51,7 +51,8 @@ struct SendWqe {
   }
 };
 
-// What a WQE carries beside its fixed part: for UD its destination, for a bind its window.
+// What a WQE carries beside its fixed part: for UD its destination, for a bind its window, for XRC
+// its shared receive queue.
 struct DatagramTarget {
   verbs::AddressVector to;
   QpNumber qp;
@@ -92,11 +93,13 @@ class SendQueue {
     return extensions_[wqe.slot].datagram;
   }
   const BindTarget& bind_target(const SendWqe& wqe) const { return extensions_[wqe.slot].bind; }
+  std::uint32_t xrc_srq(const SendWqe& wqe) const { return extensions_[wqe.slot].xrc_srq; }
 
  private:
   union Extension {
     DatagramTarget datagram;
     BindTarget bind;
+    std::uint32_t xrc_srq;
     Extension() : bind() {}
   };
 

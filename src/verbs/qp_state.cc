@@ -21,7 +21,8 @@ struct Requirements {
 
 // One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux,
 // drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Steps to reset and to error are allowed
-// from everywhere, with nothing else.
+// from everywhere, with nothing else. XRC's two halves have RC's without what is the other half's:
+// see `column_of`.
 struct Step {
   QpState from;
   QpState to;
@@ -105,6 +106,22 @@ constexpr std::array<Step, 9> ladder = {{
        {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
 }};
 
+// What goes over TCP is set up with the attributes that a reliable connection is.
+QpType column_of(QpType type) {
+  return is_over_tcp(type) || is_xrc(type) ? QpType::rc : type;
+}
+
+// What an initiator, which answers nothing, and a target, which asks nothing, have no use for (Linux,
+// drivers/infiniband/core/verbs.c: qp_state_table).
+constexpr QpAttributeMask not_initiators = set({A::max_dest_rd_atomic, A::min_rnr_timer});
+constexpr QpAttributeMask not_targets = set({A::retry_count, A::rnr_retry, A::max_rd_atomic});
+
+Requirements part_of(QpType type, const Requirements& row) {
+  if (!is_xrc(type)) return row;
+  const QpAttributeMask lacks = type == QpType::xrc_initiator ? not_initiators : not_targets;
+  return {row.required.without(lacks), row.optional.without(lacks)};
+}
+
 }  // namespace
 
 LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes) {
@@ -114,10 +131,9 @@ LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask 
   }
   for (const Step& step : ladder) {
     if (step.from != from || step.to != to) continue;
-    // What goes over TCP is set up with the attributes that a reliable connection is.
-    const QpType column = is_over_tcp(type) ? QpType::rc : type;
+    const QpType column = column_of(type);
     if (from == QpState::sqe && column == QpType::rc) break;
-    const Requirements& row = step.by_type[static_cast<std::size_t>(column)];
+    const Requirements row = part_of(type, step.by_type[static_cast<std::size_t>(column)]);
     if (!given.has_all(row.required)) return LadderVerdict::attribute_missing;
     if (given.without(row.required | row.optional).any()) {
       return LadderVerdict::attribute_not_allowed;

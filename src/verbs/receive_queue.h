@@ -7,8 +7,11 @@
 #include "base/ring.h"
 #include "verbs/protection_domain.h"
 #include "verbs/types.h"
+#include "verbs/xrc_domain.h"
 
 namespace tulle::verbs {
+
+class CompletionQueue;
 
 inline constexpr std::uint32_t sges_max = 16;  // of one work request
 
@@ -78,6 +81,11 @@ class SharedReceiveQueue {
   std::uint32_t limit =
       0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
   std::uint32_t users = 0;
+
+  // Of an XRC domain: requests name it, and what it receives completes here. Null and 0: it is not.
+  XrcDomain* xrc_domain = nullptr;
+  CompletionQueue* cq = nullptr;
+  std::uint32_t number = 0;  // 24 bits
 };
 
 }  // namespace tulle::verbs

@@ -15,8 +15,12 @@ namespace tulle::verbs {
 // Beside IBTA's: `srd`, Amazon's scalable reliable datagram; `iwarp`, what verbs programs call a
 // reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`, which
 // is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes, so that
-// simulations can play the same traffic over TCP (transport/tcp/stream.h).
-enum class QpType : std::uint8_t { rc, uc, ud, srd, stream, iwarp };
+// simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended reliable
+// connection (IBTA annex A14) is two queue pairs, one that sends and one that receives.
+enum class QpType : std::uint8_t { rc, uc, ud, srd, stream, iwarp, xrc_initiator, xrc_target };
+constexpr bool is_xrc(QpType type) {
+  return type == QpType::xrc_initiator || type == QpType::xrc_target;
+}
 // Whether each work request names its destination.
 constexpr bool is_datagram(QpType type) { return type == QpType::ud || type == QpType::srd; }
 // Whether it goes over a TCP connection.
@@ -111,6 +115,8 @@ struct SendRequest {
   class AddressHandle* address_handle = nullptr;
   QpNumber remote_qp;
   Qkey remote_qkey;
+
+  std::uint32_t xrc_srq = 0;  // xrc_initiator: the number of the peer's shared receive queue
 
   // bind_window
   class MemoryWindow* window = nullptr;

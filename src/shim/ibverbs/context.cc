@@ -34,7 +34,7 @@ ibv_mtu to_mtu(std::uint32_t bytes) {
 constexpr unsigned capabilities = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                   IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
                                   IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-                                  IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                                  IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 
 void fill(Context& context, ibv_device_attr& out) {
   const device::Limits& limits = context.adapter().configuration().limits;
@@ -139,11 +139,12 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
 void destroy_all(Context& context) {
   device::Adapter& adapter = context.adapter();
   // In the order in which nothing refers any more to what goes.
-  for (Qp* qp : context.qps) (void)to_errno(adapter.destroy(qp->pair));
+  for (Qp* qp : context.qps) release(context, *qp);
   for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
   for (Mr* mr : context.mrs) (void)to_errno(adapter.destroy(mr->region));
   for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));
   for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
+  for (Xrcd* xrcd : context.xrcds) release_domain(context, *xrcd);
   for (Cq* cq : context.cqs) (void)to_errno(adapter.destroy(cq->queue));
   for (Pd* pd : context.pds) (void)to_errno(adapter.destroy(pd->pd));
 }
@@ -157,6 +158,7 @@ void free_all(Context& context) {
   free_each(context.mrs);
   free_each(context.ahs);
   free_each(context.srqs);
+  free_each(context.xrcds);
   free_each(context.cqs);
   free_each(context.pds);
 }

@@ -131,6 +131,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
   serve_queue_pairs(*context);
   serve_receives(*context);
   serve_work(*context);
+  serve_extended_connections(*context);
   context->live = std::move(*opened);
   context->events = std::move(*events);
   context->sz = sizeof(verbs_context);

@@ -73,9 +73,12 @@ void raise_asynchronous(const device::Event& event) {
       return raise(cq->context, cq, name.c_api);
     }
     case Element::qp: {
-      auto* qp = static_cast<Qp*>(event.qp->init.cookie);
-      ++qp->asynchronous_events;
-      return raise(qp->qp_base.context, qp, name.c_api);
+      for (auto* qp = static_cast<Qp*>(event.qp->init.cookie); qp != nullptr;
+           qp = qp->next_handle) {
+        ++qp->asynchronous_events;
+        raise(qp->qp_base.context, qp, name.c_api);
+      }
+      return;
     }
     case Element::srq: {
       auto* srq = static_cast<Srq*>(event.srq->cookie);

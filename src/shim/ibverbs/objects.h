@@ -54,6 +54,7 @@ struct Ah;
 struct Cq;
 struct Srq;
 struct Qp;
+struct Xrcd;
 
 struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
@@ -73,6 +74,7 @@ struct Context : verbs_context {
   std::unordered_set<Cq*> cqs;
   std::unordered_set<Srq*> srqs;
   std::unordered_set<Qp*> qps;
+  std::unordered_set<Xrcd*> xrcds;
 
   static Context& of(ibv_context* context) {
     return static_cast<Context&>(*verbs_get_ctx(context));
@@ -122,8 +124,17 @@ struct Cq : ibv_cq_ex {
   ibv_cq* as_cq() { return ibv_cq_ex_to_cq(this); }
 };
 
+// One open of an XRC domain, which others may have open too.
+struct SharedDomain;
+struct Xrcd : ibv_xrcd {
+  SharedDomain* shared = nullptr;
+  std::uint32_t users = 0;  // objects made with this one
+  static Xrcd& of(ibv_xrcd* xrcd) { return static_cast<Xrcd&>(*xrcd); }
+};
+
 struct Srq : ibv_srq {
   verbs::SharedReceiveQueue* queue = nullptr;
+  Xrcd* xrcd = nullptr;  // or null
   std::uint32_t asynchronous_events = 0;
   static Srq& of(ibv_srq* srq) { return static_cast<Srq&>(*srq); }
 };
@@ -146,6 +157,10 @@ struct StagedWork {
 
 struct Qp : ibv_qp_ex {
   transport::QueuePair* pair = nullptr;
+  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each knows
+  // the next.
+  Xrcd* xrcd = nullptr;
+  Qp* next_handle = nullptr;
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
   std::uint64_t allowed_operations = 0;  // those flags
@@ -172,6 +187,7 @@ void serve_completions(Context& context);  // completion.cc
 void serve_queue_pairs(Context& context);  // queue_pair.cc
 void serve_receives(Context& context);     // shared_receive.cc
 void serve_work(Context& context);         // work.cc
+void serve_extended_connections(Context& context);
 void serve_polling(Cq& cq);                // completion_ex.cc
 void serve_builders(Qp& qp);               // work_ex.cc
 
@@ -194,6 +210,19 @@ std::uint8_t to_service_level(const verbs::Completion& completion);
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
+
+// shared_receive.cc. The device's lock is held; the queue is there.
+ibv_srq* publish(std::unique_ptr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+                 ibv_srq_attr& attributes);
+
+// queue_pair.cc. The device's lock is held.
+Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context);
+void release(Context& context, Qp& qp);  // the last handle takes the queue pair along
+
+// extended_connection.cc
+verbs::XrcDomain& domain_of(const Xrcd& xrcd);
+ibv_srq* create_xrc_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
+void release_domain(Context& context, Xrcd& xrcd);  // the device's lock is held
 
 // address.cc
 bool to_address_vector(const ibv_ah_attr& attributes, verbs::AddressVector& out);

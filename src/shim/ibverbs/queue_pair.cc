@@ -98,9 +98,13 @@ int to_type(ibv_qp_type from, QpType& to) {
     case IBV_QPT_UD:
       to = QpType::ud;
       return 0;
-    case IBV_QPT_RAW_PACKET:
     case IBV_QPT_XRC_SEND:
+      to = QpType::xrc_initiator;
+      return 0;
     case IBV_QPT_XRC_RECV:
+      to = QpType::xrc_target;
+      return 0;
+    case IBV_QPT_RAW_PACKET:
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
   }
@@ -191,8 +195,12 @@ void fill(Qp& qp, ibv_qp_init_attr& out) {
   out.sq_sig_all = init.signal_all ? 1 : 0;
 }
 
-bool same_context(const ibv_pd& pd, const ibv_qp_init_attr& attributes) {
-  return attributes.send_cq->context == pd.context && attributes.recv_cq->context == pd.context &&
+// Whether all that the queue pair needs is there and of its context. An XRC initiator receives
+// nothing.
+bool complete(const ibv_pd& pd, const ibv_qp_init_attr& attributes) {
+  if (attributes.send_cq == nullptr || attributes.send_cq->context != pd.context) return false;
+  if (attributes.qp_type == IBV_QPT_XRC_SEND) return attributes.srq == nullptr;
+  return attributes.recv_cq != nullptr && attributes.recv_cq->context == pd.context &&
          (attributes.srq == nullptr || attributes.srq->context == pd.context);
 }
 
@@ -201,7 +209,7 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
   init.type = type;
   init.pd = static_cast<const Pd&>(pd).pd;
   init.send_cq = Cq::of(from.send_cq).queue;
-  init.receive_cq = Cq::of(from.recv_cq).queue;
+  if (type != QpType::xrc_initiator) init.receive_cq = Cq::of(from.recv_cq).queue;
   init.srq = from.srq != nullptr ? Srq::of(from.srq).queue : nullptr;
   init.send_work_requests = from.cap.max_send_wr;
   init.receive_work_requests = from.srq != nullptr ? 0 : from.cap.max_recv_wr;
@@ -212,13 +220,27 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
   return init;
 }
 
+// The device's lock is held; what it is made of is there.
+Qp* publish(std::unique_ptr<Qp> qp, Context& context, ibv_qp_type type, void* qp_context) {
+  ibv_qp& base = qp->qp_base;
+  base.context = &context.context;
+  base.qp_context = qp_context;
+  base.handle = context.next_handle++;
+  base.qp_num = qp->pair->number.value;
+  base.state = from_state(qp->pair->state());
+  base.qp_type = type;
+  pthread_mutex_init(&base.mutex, nullptr);
+  pthread_cond_init(&base.cond, nullptr);
+  context.qps.insert(qp.get());
+  return qp.release();
+}
+
 Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
-  if (pd == nullptr || attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
-      !same_context(*pd, attributes)) {
-    return fail(EINVAL);
-  }
+  if (pd == nullptr) return fail(EINVAL);
   QpType type{};
   if (const int error = to_type(attributes.qp_type, type); error != 0) return fail(error);
+  // A target belongs to a domain: create_target.
+  if (type == QpType::xrc_target || !complete(*pd, attributes)) return fail(EINVAL);
   Context& context = Context::of(pd->context);
   auto qp = std::make_unique<Qp>();
   refuse_all(*qp);
@@ -231,20 +253,25 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   if (qp->pair == nullptr) return fail(to_errno(status));
   attributes.cap = capabilities_of(qp->pair->init);
   ibv_qp& base = qp->qp_base;
-  base.context = pd->context;
-  base.qp_context = attributes.qp_context;
   base.pd = pd;
   base.send_cq = attributes.send_cq;
   base.recv_cq = attributes.recv_cq;
   base.srq = attributes.srq;
-  base.handle = context.next_handle++;
-  base.qp_num = qp->pair->number.value;
-  base.state = IBV_QPS_RESET;
-  base.qp_type = attributes.qp_type;
-  pthread_mutex_init(&base.mutex, nullptr);
-  pthread_cond_init(&base.cond, nullptr);
-  context.qps.insert(qp.get());
-  return qp.release();
+  return publish(std::move(qp), context, attributes.qp_type, attributes.qp_context);
+}
+
+Qp* create_target(ibv_context* ibv, const ibv_qp_init_attr_ex& attributes) {
+  if (attributes.xrcd == nullptr || attributes.xrcd->context != ibv) return fail(EINVAL);
+  Context& context = Context::of(ibv);
+  Xrcd& xrcd = Xrcd::of(attributes.xrcd);
+  transport::QueuePairInit init;
+  init.type = QpType::xrc_target;
+  const auto guard = context.lock();
+  init.xrc_domain = &domain_of(xrcd);
+  VerbsStatus status{};
+  transport::QueuePair* pair = context.adapter().create_qp(init, status);
+  if (pair == nullptr) return fail(to_errno(status));
+  return add_handle(*pair, xrcd, attributes.qp_context);
 }
 
 // What each transport can be asked for by ibv_wr_*.
@@ -257,17 +284,21 @@ constexpr std::uint64_t rc_operations =
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 std::uint64_t operations_of(ibv_qp_type type) {
-  if (type == IBV_QPT_RC) return rc_operations;
+  if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND) return rc_operations;
+  if (type == IBV_QPT_XRC_RECV) return 0;
   return type == IBV_QPT_UC ? uc_operations : ud_operations;
 }
 
 ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
-  constexpr std::uint32_t offered =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const bool is_target = attributes->qp_type == IBV_QPT_XRC_RECV;
+  const std::uint32_t offered =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+      (is_target ? IBV_QP_INIT_ATTR_XRCD : 0);
   const std::uint32_t mask = attributes->comp_mask;
   if ((mask & ~offered) != 0) return fail(EOPNOTSUPP);
-  if ((mask & IBV_QP_INIT_ATTR_PD) == 0) return fail(EINVAL);
+  const std::uint32_t needed = is_target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
+  if ((mask & needed) == 0) return fail(EINVAL);
   if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0) {
     return fail(EOPNOTSUPP);
   }
@@ -275,7 +306,8 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   const std::uint64_t operations = extended ? attributes->send_ops_flags : 0;
   if ((operations & ~operations_of(attributes->qp_type)) != 0) return fail(EOPNOTSUPP);
   // The extended struct begins with the fields of the other.
-  Qp* qp = create(attributes->pd, reinterpret_cast<ibv_qp_init_attr&>(*attributes));
+  Qp* qp = is_target ? create_target(ibv, *attributes)
+                     : create(attributes->pd, reinterpret_cast<ibv_qp_init_attr&>(*attributes));
   if (qp == nullptr) return nullptr;
   qp->extended = extended;
   qp->allowed_operations = operations;
@@ -283,6 +315,33 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
 }
 
 }  // namespace
+
+Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
+  auto qp = std::make_unique<Qp>();
+  refuse_all(*qp);
+  serve_builders(*qp);
+  qp->pair = &pair;
+  qp->xrcd = &xrcd;
+  qp->next_handle = static_cast<Qp*>(pair.init.cookie);
+  pair.init.cookie = qp.get();
+  ++xrcd.users;
+  return publish(std::move(qp), Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
+}
+
+void release(Context& context, Qp& qp) {
+  if (qp.xrcd != nullptr) {
+    --qp.xrcd->users;
+    auto* first = static_cast<Qp*>(qp.pair->init.cookie);
+    if (first == &qp) {
+      qp.pair->init.cookie = qp.next_handle;
+    } else {
+      while (first->next_handle != &qp) first = first->next_handle;
+      first->next_handle = qp.next_handle;
+    }
+    if (qp.pair->init.cookie != nullptr) return;
+  }
+  (void)to_errno(context.adapter().destroy(qp.pair));
+}
 
 void serve_queue_pairs(Context& context) { context.create_qp_ex = create_qp_ex; }
 
@@ -332,8 +391,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(qp.pair);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    release(context, qp);
     context.qps.erase(&qp);
     events = qp.asynchronous_events;
   }

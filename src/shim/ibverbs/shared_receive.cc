@@ -11,6 +11,10 @@ using verbs::VerbsStatus;
 // The inline function of the C API sends basic queues to ibv_create_srq; what is left wants more.
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
   if (context == nullptr || attributes == nullptr) return fail(EINVAL);
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+      attributes->srq_type == IBV_SRQT_XRC) {
+    return create_xrc_srq(context, *attributes);
+  }
   constexpr std::uint32_t offered = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
   const bool has_type = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
   if ((attributes->comp_mask & ~offered) != 0 ||
@@ -23,6 +27,20 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 }
 
 }  // namespace
+
+ibv_srq* publish(std::unique_ptr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+                 ibv_srq_attr& attributes) {
+  attributes.max_wr = srq->queue->queue.capacity();
+  attributes.max_sge = srq->queue->queue.sges_per_request();
+  srq->context = &context.context;
+  srq->srq_context = srq_context;
+  srq->pd = &pd;
+  srq->handle = context.next_handle++;
+  pthread_mutex_init(&srq->mutex, nullptr);
+  pthread_cond_init(&srq->cond, nullptr);
+  context.srqs.insert(srq.get());
+  return srq.release();
+}
 
 void serve_receives(Context& context) { context.create_srq_ex = create_srq_ex; }
 
@@ -38,16 +56,7 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
   srq->queue = context.adapter().create_srq(*pd.pd, attributes->attr.max_wr,
                                             attributes->attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
-  attributes->attr.max_wr = srq->queue->queue.capacity();
-  attributes->attr.max_sge = srq->queue->queue.sges_per_request();
-  srq->context = pd.context;
-  srq->srq_context = attributes->srq_context;
-  srq->pd = ibv_pd;
-  srq->handle = context.next_handle++;
-  pthread_mutex_init(&srq->mutex, nullptr);
-  pthread_cond_init(&srq->cond, nullptr);
-  context.srqs.insert(srq.get());
-  return srq.release();
+  return publish(std::move(srq), context, pd, attributes->srq_context, attributes->attr);
 }
 
 int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
@@ -81,6 +90,7 @@ int ibv_destroy_srq(ibv_srq* ibv) {
     const VerbsStatus status = context.adapter().destroy(srq.queue);
     if (status != VerbsStatus::ok) return to_errno(status);
     context.srqs.erase(&srq);
+    if (srq.xrcd != nullptr) --srq.xrcd->users;
     events = srq.asynchronous_events;
   }
   events -= static_cast<std::uint32_t>(context.events->forget(&srq));

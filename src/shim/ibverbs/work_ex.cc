@@ -124,6 +124,11 @@ void set_ud_address(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qp, std::uin
   item->request.remote_qkey = Qkey{qkey};
 }
 
+void set_xrc_srq(ibv_qp_ex* qp, std::uint32_t number) {
+  StagedWork::Item* item = last_item(Qp::of(qp).staged);
+  if (item != nullptr) item->request.xrc_srq = number;
+}
+
 void set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) {
   StagedWork& staged = Qp::of(qp).staged;
   StagedWork::Item* item = last_item(staged);
@@ -171,6 +176,13 @@ void start(ibv_qp_ex* ibv) {
   qp.staged.error = 0;
 }
 
+// Where it needs to: local operations do not.
+bool names_xrc_srq(const verbs::SendRequest& request) {
+  return (request.xrc_srq != 0 && request.xrc_srq <= Psn::mask) ||
+         request.opcode == SendOpcode::bind_window ||
+         request.opcode == SendOpcode::local_invalidate;
+}
+
 // What would make a request in the middle fail must be found before the first is posted.
 int check(const Qp& qp) {
   const StagedWork& staged = qp.staged;
@@ -183,6 +195,7 @@ int check(const Qp& qp) {
                                              item.request.address_handle->pd != pair.init.pd)) {
       return EINVAL;
     }
+    if (pair.type() == verbs::QpType::xrc_initiator && !names_xrc_srq(item.request)) return EINVAL;
   }
   return 0;
 }
@@ -233,6 +246,7 @@ void serve_builders(Qp& qp) {
   qp.wr_local_inv = build_local_inv;
   qp.wr_bind_mw = build_bind;
   qp.wr_set_ud_addr = set_ud_address;
+  qp.wr_set_xrc_srqn = set_xrc_srq;
   qp.wr_set_sge = set_sge;
   qp.wr_set_sge_list = set_sge_list;
   qp.wr_set_inline_data = set_inline;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "transport/queue_pair.h"
+#include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
 
@@ -51,7 +52,8 @@ void Requester::start(QueuePair& qp) {
     scoreboard_ = std::make_unique<Scoreboard>(recovery.window_packets, recovery.reordering_packets,
                                                unacknowledged_);
   }
-  if (qp.environment.direct != nullptr) direct_ = qp.environment.direct->connect(qp);
+  const bool has_direct = qp.environment.direct != nullptr && qp.type() == verbs::QpType::rc;
+  if (has_direct) direct_ = qp.environment.direct->connect(qp);
 }
 
 Psn Requester::cursor_psn(const QueuePair& qp) const {
@@ -210,6 +212,8 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
     fail(qp, wqe, CompletionStatus::local_protection_error);
     return 0;
   }
+  if (qp.type() != verbs::QpType::rc) [[unlikely]]
+    xrc::mark_request(qp, wqe, out.packet);
   return psns;
 }
 

@@ -5,6 +5,7 @@
 
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
+#include "transport/xrc/xrc.h"
 
 namespace tulle::transport::rc {
 
@@ -57,6 +58,10 @@ void Responder::handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload 
 }
 
 void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  if (qp.type() == verbs::QpType::xrc_target) [[unlikely]] {
+    const RequestVerdict verdict = xrc::select(qp, inbound_, packet);
+    if (verdict != RequestVerdict::ok) return refuse(qp, verdict, packet.psn);
+  }
   switch (wire::info(packet.opcode).kind) {
     case Kind::send:
     case Kind::write:
@@ -113,6 +118,7 @@ void Responder::handle_read(QueuePair& qp, const wire::Packet& packet) {
   job.rkey = packet.rkey;
   job.length = packet.dma_length;
   job.msn = msn_;
+  job.xrc_srq = packet.xrc_srq;
 }
 
 void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
@@ -264,6 +270,7 @@ void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
     job.address = packet.virtual_address;
     job.rkey = packet.rkey;
     job.length = packet.dma_length;
+    job.xrc_srq = packet.xrc_srq;
     return;
   }
   if (jobs_.full()) return;
@@ -275,6 +282,7 @@ void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
   job.rkey = packet.rkey;
   job.length = packet.dma_length;
   job.msn = msn_;
+  job.xrc_srq = packet.xrc_srq;
   insert(job);
 }
 
@@ -374,13 +382,23 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
+// XRC: of the queue that the request named, while it is there.
+const verbs::ProtectionDomain* Responder::domain_of(const QueuePair& qp, const Job& job) const {
+  if (qp.type() != verbs::QpType::xrc_target) [[likely]]
+    return qp.init.pd;
+  const verbs::SharedReceiveQueue* srq = xrc::find(qp, job.xrc_srq);
+  return srq != nullptr ? srq->pd : nullptr;
+}
+
 bool Responder::emit_read(QueuePair& qp, Job& job, OutgoingPacket& out) {
   using enum wire::Operation;
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t offset = job.sent * mtu;
   const std::uint32_t bytes = std::min(job.length - offset, mtu);
-  const auto access = qp.environment.keys.remote(job.rkey, *qp.init.pd, qp.number,
-                                                 job.address + offset, bytes, Access::remote_read);
+  const verbs::ProtectionDomain* pd = domain_of(qp, job);
+  if (pd == nullptr) return false;
+  const auto access = qp.environment.keys.remote(job.rkey, *pd, qp.number, job.address + offset,
+                                                 bytes, Access::remote_read);
   if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
   const bool first = job.sent == 0;
   const bool last = job.sent + 1 == job.packets;

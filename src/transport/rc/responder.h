@@ -54,6 +54,7 @@ class Responder {
     std::uint32_t length = 0;
     std::uint64_t original = 0;
     std::uint32_t msn = 0;
+    std::uint32_t xrc_srq = 0;  // whose memory it reads
 
     bool contains(Psn psn) const {
       const std::int32_t at = psn.distance_from(first_psn);
@@ -80,6 +81,7 @@ class Responder {
   void executed(QueuePair& qp, const wire::Packet& packet, std::uint32_t psns);
   void answer(wire::Syndrome syndrome, Psn psn);
   bool emit_job(QueuePair& qp, OutgoingPacket& out);
+  const verbs::ProtectionDomain* domain_of(const QueuePair& qp, const Job& job) const;
   bool emit_read(QueuePair& qp, Job& job, OutgoingPacket& out);
   void emit_acknowledge(QueuePair& qp, OutgoingPacket& out);
   wire::Syndrome acknowledgement(const QueuePair& qp) const;

@@ -1,0 +1,179 @@
+// Extended reliable connections (XRC): domains, their shared receive queues, and opening a target
+// queue pair once more.
+//
+// Domains are shared by the contexts of one process that name the same file, as the C API has it. Not
+// between processes: each has an adapter of its own, which knows its own queue pairs only. Another
+// process that opens the file gets a domain of its own, and is told that there is no such queue pair
+// when it opens one of another process.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <list>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+
+struct SharedDomain {
+  live::Device* device = nullptr;
+  verbs::XrcDomain* domain = nullptr;
+  bool has_file = false;
+  dev_t file_device = 0;
+  ino_t file = 0;
+  std::uint32_t handles = 0;
+};
+
+namespace {
+
+using verbs::VerbsStatus;
+
+// Those that have a file. Taken after a device's lock, never before it.
+struct Domains {
+  std::mutex mutex;
+  std::list<SharedDomain> all;
+};
+Domains& domains() {
+  static auto* instance = new Domains;
+  return *instance;
+}
+
+// A new one, or the one of the same file. Null, with the errno: that there is or is not such a one
+// is not what `oflags` asks for.
+SharedDomain* open_shared(Context& context, const SharedDomain& wanted, int oflags, int& error) {
+  Domains& known = domains();
+  const std::lock_guard guard(known.mutex);
+  auto found = std::find_if(known.all.begin(), known.all.end(), [&](const SharedDomain& domain) {
+    return wanted.has_file && domain.has_file && domain.device == wanted.device &&
+           domain.file_device == wanted.file_device && domain.file == wanted.file;
+  });
+  if (found != known.all.end()) {
+    error = (oflags & O_EXCL) != 0 ? EINVAL : 0;
+    return error == 0 ? &*found : nullptr;
+  }
+  if ((oflags & O_CREAT) == 0) {
+    error = wanted.has_file ? EAGAIN : EINVAL;
+    return nullptr;
+  }
+  known.all.push_back(wanted);
+  known.all.back().domain = context.adapter().create_xrc_domain();
+  return &known.all.back();
+}
+
+ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attributes) {
+  constexpr std::uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
+  if ((attributes->comp_mask & ~needed) != 0) return fail(EOPNOTSUPP);
+  constexpr int known_flags = O_CREAT | O_EXCL;
+  if (attributes->comp_mask != needed || (attributes->oflags & ~known_flags) != 0) {
+    return fail(EINVAL);
+  }
+  Context& context = Context::of(ibv);
+  SharedDomain wanted;
+  wanted.device = context.live.get();
+  if (attributes->fd != -1) {
+    struct stat status = {};
+    if (fstat(attributes->fd, &status) != 0) return fail(errno);
+    wanted.has_file = true;
+    wanted.file_device = status.st_dev;
+    wanted.file = status.st_ino;
+  }
+  auto xrcd = std::make_unique<Xrcd>();
+  xrcd->context = ibv;
+  const auto guard = context.lock();
+  int error = 0;
+  xrcd->shared = open_shared(context, wanted, attributes->oflags, error);
+  if (xrcd->shared == nullptr) return fail(error);
+  ++xrcd->shared->handles;
+  context.xrcds.insert(xrcd.get());
+  return xrcd.release();
+}
+
+int close_xrcd(ibv_xrcd* ibv) {
+  if (ibv == nullptr) return EINVAL;
+  Xrcd& xrcd = Xrcd::of(ibv);
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  if (xrcd.users > 0) return EBUSY;
+  release_domain(context, xrcd);
+  context.xrcds.erase(&xrcd);
+  delete &xrcd;
+  return 0;
+}
+
+int get_srq_number(ibv_srq* ibv, std::uint32_t* out) {
+  if (ibv == nullptr || out == nullptr) return EINVAL;
+  const auto guard = Context::of(ibv->context).lock();
+  const std::uint32_t number = Srq::of(ibv).queue->number;
+  if (number == 0) return EINVAL;  // it is of no domain
+  *out = number;
+  return 0;
+}
+
+ibv_qp* open_qp(ibv_context* ibv, ibv_qp_open_attr* attributes) {
+  constexpr std::uint32_t needed =
+      IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  constexpr std::uint32_t known = needed | IBV_QP_OPEN_ATTR_CONTEXT;
+  if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
+  const std::uint32_t mask = attributes->comp_mask;
+  if ((mask & ~known) != 0) return fail(EOPNOTSUPP);
+  if ((mask & needed) != needed || attributes->xrcd == nullptr ||
+      attributes->xrcd->context != ibv || attributes->qp_type != IBV_QPT_XRC_RECV) {
+    return fail(EINVAL);
+  }
+  Context& context = Context::of(ibv);
+  Xrcd& xrcd = Xrcd::of(attributes->xrcd);
+  const auto guard = context.lock();
+  transport::QueuePair* pair = context.adapter().find_qp(QpNumber{attributes->qp_num});
+  const bool is_ours = pair != nullptr && pair->type() == verbs::QpType::xrc_target &&
+                       pair->init.xrc_domain == xrcd.shared->domain;
+  if (!is_ours) return fail(EINVAL);
+  void* qp_context = (mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attributes->qp_context : nullptr;
+  return add_handle(*pair, xrcd, qp_context)->as_qp();
+}
+
+}  // namespace
+
+void serve_extended_connections(Context& context) {
+  context.open_xrcd = open_xrcd;
+  context.close_xrcd = close_xrcd;
+  context.get_srq_num = get_srq_number;
+  context.open_qp = open_qp;
+}
+
+verbs::XrcDomain& domain_of(const Xrcd& xrcd) { return *xrcd.shared->domain; }
+
+void release_domain(Context& context, Xrcd& xrcd) {
+  if (--xrcd.shared->handles > 0) return;
+  Domains& known = domains();
+  const std::lock_guard guard(known.mutex);
+  (void)to_errno(context.adapter().destroy(xrcd.shared->domain));
+  known.all.remove_if([&](const SharedDomain& domain) { return &domain == xrcd.shared; });
+}
+
+ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
+  constexpr std::uint32_t needed = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+                                   IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  if ((attributes.comp_mask & ~needed) != 0) return fail(EOPNOTSUPP);
+  if (attributes.comp_mask != needed || attributes.pd == nullptr || attributes.xrcd == nullptr ||
+      attributes.cq == nullptr || attributes.pd->context != ibv ||
+      attributes.xrcd->context != ibv || attributes.cq->context != ibv) {
+    return fail(EINVAL);
+  }
+  Context& context = Context::of(ibv);
+  Xrcd& xrcd = Xrcd::of(attributes.xrcd);
+  auto srq = std::make_unique<Srq>();
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  srq->queue = context.adapter().create_xrc_srq(
+      *Pd::of(attributes.pd).pd, *xrcd.shared->domain, *Cq::of(attributes.cq).queue,
+      attributes.attr.max_wr, attributes.attr.max_sge, srq.get(), status);
+  if (srq->queue == nullptr) return fail(to_errno(status));
+  srq->xrcd = &xrcd;
+  ++xrcd.users;
+  return publish(std::move(srq), context, *attributes.pd, attributes.srq_context, attributes.attr);
+}
+
+}  // namespace tulle::shim

@@ -1,0 +1,56 @@
+#include "transport/xrc/xrc.h"
+
+#include "transport/queue_pair.h"
+
+namespace tulle::transport::xrc {
+namespace {
+
+void become_xrc(wire::Packet& packet) {
+  if (wire::transport_of(packet.opcode) != wire::TransportClass::rc) return;  // selective repeat's
+  packet.opcode = wire::opcode(wire::TransportClass::xrc, wire::operation_of(packet.opcode));
+}
+
+}  // namespace
+
+verbs::SharedReceiveQueue* find(const QueuePair& target, std::uint32_t number) {
+  verbs::SharedReceiveQueue* found = target.environment.xrc_srqs.find(number);
+  return found != nullptr && found->xrc_domain == target.init.xrc_domain ? found : nullptr;
+}
+
+// A queue that there is not, or of another domain, is a fault of access: so Linux names the events
+// for both (drivers/infiniband/hw/hns/hns_roce_qp.c: XRCD_VIOLATION, INVALID_XRCETH).
+RequestVerdict select(QueuePair& target, const InboundMessage& inbound,
+                      const wire::Packet& request) {
+  const bool in_use = inbound.in_progress() || inbound.holds_receive();
+  verbs::SharedReceiveQueue* current = target.init.srq;
+  if (current != nullptr && current->number == request.xrc_srq) return RequestVerdict::ok;
+  // All packets of a message name the same queue, and so does a request that comes again.
+  if (in_use) return RequestVerdict::invalid_opcode_sequence;
+  verbs::SharedReceiveQueue* found = find(target, request.xrc_srq);
+  if (found == nullptr) return RequestVerdict::access_denied;
+  target.init.srq = found;
+  target.init.pd = found->pd;
+  target.init.receive_cq = found->cq;
+  return RequestVerdict::ok;
+}
+
+void forget(QueuePair& target, const verbs::SharedReceiveQueue& srq) {
+  if (target.init.srq != &srq) return;
+  target.init.srq = nullptr;
+  target.init.pd = nullptr;
+  target.init.receive_cq = nullptr;
+  target.forget_inbound();
+}
+
+void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& packet) {
+  become_xrc(packet);
+  packet.xrc_srq = initiator.send_queue.xrc_srq(wqe);
+}
+
+// A shared receive queue gives no credits (IBTA 9.7.7.2.3), and there is no other.
+void mark_answer(wire::Packet& packet) {
+  become_xrc(packet);
+  if (packet.syndrome.kind == wire::AckKind::ack) packet.syndrome.value = rc::no_credits_code;
+}
+
+}  // namespace tulle::transport::xrc
