@@ -21,8 +21,7 @@ struct Requirements {
 
 // One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux,
 // drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Steps to reset and to error are allowed
-// from everywhere, with nothing else. XRC's two halves have RC's without what is the other half's:
-// see `column_of`.
+// from everywhere, with nothing else. XRC's two halves have RC's, without what is the other half's.
 struct Step {
   QpState from;
   QpState to;
@@ -111,15 +110,15 @@ QpType column_of(QpType type) {
   return is_over_tcp(type) || is_xrc(type) ? QpType::rc : type;
 }
 
-// What an initiator, which answers nothing, and a target, which asks nothing, have no use for (Linux,
-// drivers/infiniband/core/verbs.c: qp_state_table).
+// What an initiator, which answers nothing, and a target, which asks nothing, have no use for. Linux
+// takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask), so
+// that programs treat both as they do RC's, and so do we.
 constexpr QpAttributeMask not_initiators = set({A::max_dest_rd_atomic, A::min_rnr_timer});
 constexpr QpAttributeMask not_targets = set({A::retry_count, A::rnr_retry, A::max_rd_atomic});
 
-Requirements part_of(QpType type, const Requirements& row) {
-  if (!is_xrc(type)) return row;
-  const QpAttributeMask lacks = type == QpType::xrc_initiator ? not_initiators : not_targets;
-  return {row.required.without(lacks), row.optional.without(lacks)};
+QpAttributeMask ignored_by(QpType type) {
+  if (!is_xrc(type)) return {};
+  return type == QpType::xrc_initiator ? not_initiators : not_targets;
 }
 
 }  // namespace
@@ -133,9 +132,10 @@ LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask 
     if (step.from != from || step.to != to) continue;
     const QpType column = column_of(type);
     if (from == QpState::sqe && column == QpType::rc) break;
-    const Requirements row = part_of(type, step.by_type[static_cast<std::size_t>(column)]);
-    if (!given.has_all(row.required)) return LadderVerdict::attribute_missing;
-    if (given.without(row.required | row.optional).any()) {
+    const Requirements& row = step.by_type[static_cast<std::size_t>(column)];
+    const QpAttributeMask ignored = ignored_by(type);
+    if (!given.has_all(row.required.without(ignored))) return LadderVerdict::attribute_missing;
+    if (given.without(row.required | row.optional | ignored).any()) {
       return LadderVerdict::attribute_not_allowed;
     }
     return LadderVerdict::ok;

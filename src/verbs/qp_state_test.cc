@@ -158,5 +158,37 @@ TEST(QpLadder, OnlyTheSendQueueErrorOfUnreliableOnesIsLeft) {
             LadderVerdict::ok);
 }
 
+// Either half of XRC climbs with what is its own, and with all that RC needs.
+TEST(QpLadder, HalvesOfXrc) {
+  const QpAttributeMask to_rtr = mask_of("AV MTU DEST_QPN RQ_PSN");
+  const QpAttributeMask answers = mask_of("DEST_RD_ATOMIC MIN_RNR");
+  const QpAttributeMask to_rts = mask_of("SQ_PSN TIMEOUT");
+  const QpAttributeMask asks = mask_of("RETRY RNR_RETRY RD_ATOMIC");
+  struct Half {
+    QpType type;
+    QpAttributeMask rtr, rts;
+  };
+  for (const Half& half : {Half{QpType::xrc_initiator, to_rtr, to_rts | asks},
+                           Half{QpType::xrc_target, to_rtr | answers, to_rts}}) {
+    SCOPED_TRACE(static_cast<int>(half.type));
+    const auto step = [&](QpState from, QpState to, QpAttributeMask mask) {
+      return check_step(half.type, from, to, mask);
+    };
+    EXPECT_EQ(step(QpState::init, QpState::rtr, half.rtr), LadderVerdict::ok);
+    EXPECT_EQ(step(QpState::init, QpState::rtr, to_rtr | answers), LadderVerdict::ok);
+    EXPECT_EQ(step(QpState::rtr, QpState::rts, half.rts), LadderVerdict::ok);
+    EXPECT_EQ(step(QpState::rtr, QpState::rts, to_rts | asks), LadderVerdict::ok);
+    for (int bit = 0; bit < attributes; ++bit) {
+      if (!(attribute(bit) & half.rtr).any()) continue;
+      EXPECT_EQ(step(QpState::init, QpState::rtr, half.rtr.without(attribute(bit))),
+                LadderVerdict::attribute_missing)
+          << bit;
+    }
+    EXPECT_EQ(step(QpState::rtr, QpState::rts, half.rts | mask_of("QKEY")),
+              LadderVerdict::attribute_not_allowed);
+    EXPECT_EQ(step(QpState::sqe, QpState::rts, {}), LadderVerdict::no_such_step);
+  }
+}
+
 }  // namespace
 }  // namespace tulle::verbs
