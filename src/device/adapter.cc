@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "device/multicast.h"
 #include "transport/srd/device.h"
 #include "transport/tcp/stream.h"
 #include "wire/pkey.h"
@@ -72,16 +73,7 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
     return handle_congestion_notification(now, packet);
   }
   QueuePair* qp = find_qp(packet.destination_qp);
-  if (qp == nullptr) {
-    ++counters_.unknown_queue_pair;
-    // Its sender is told, or else an answer has come for a queue pair that is no more.
-    if (environment_.srd != nullptr &&
-        wire::transport_of(packet.opcode) == wire::TransportClass::srd) {
-      environment_.srd->handle_packet(now, nullptr, packet, payload, ip);
-      attend_srd();
-    }
-    return;
-  }
+  if (qp == nullptr) return handle_unknown(now, packet, payload, ip);
   if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
     ++counters_.pkey_violations;
     ++environment_.counters.dropped_packets;
@@ -96,6 +88,18 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   if (packet.fecn || packet.becn) [[unlikely]]
     handle_congestion_bits(now, *qp, packet, ip);
   watch_deadline(*qp);
+}
+
+void Adapter::handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
+                             const wire::IpUdp& ip) {
+  if (packet.destination_qp == multicast_qp) return handle_multicast(now, packet, payload, ip);
+  ++counters_.unknown_queue_pair;
+  // Its sender is told, or else an answer has come for a queue pair that is no more.
+  if (environment_.srd != nullptr &&
+      wire::transport_of(packet.opcode) == wire::TransportClass::srd) {
+    environment_.srd->handle_packet(now, nullptr, packet, payload, ip);
+    attend_srd();
+  }
 }
 
 void Adapter::handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,

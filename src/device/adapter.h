@@ -182,6 +182,15 @@ class Adapter {
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
   transport::QueuePair* find_qp(QpNumber number);
 
+  // Multicast (IBTA 10.5): packets for a group come to all queue pairs that are attached to it. Only
+  // UD, and only a multicast GID; attaching again changes nothing. The driver sees to it that the
+  // port receives what is sent to the group. While it is attached, a queue pair is busy.
+  verbs::VerbsStatus attach(transport::QueuePair& qp, const Gid& group);
+  verbs::VerbsStatus detach(transport::QueuePair& qp, const Gid& group);
+  void detach_all(const transport::QueuePair& qp);
+  bool has_group(const Gid& group) const;
+  bool is_attached(const transport::QueuePair& qp) const;
+
   // Work. Nothing is sent by these calls: the driver pulls.
   verbs::VerbsStatus post_send(transport::QueuePair& qp, Time now,
                                const verbs::SendRequest& request);
@@ -285,6 +294,10 @@ class Adapter {
   void handle_congestion_notification(Time now, const wire::Packet& packet);
   void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,
                               const wire::IpUdp& ip);
+  void handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
+                      const wire::IpUdp& ip);
+  void handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
+                        const wire::IpUdp& ip);
   void notify(transport::QueuePair& qp);
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
@@ -336,6 +349,9 @@ class Adapter {
   std::array<transport::QueuePair*, levels> srd_carriers_{};
   std::uint32_t next_qp_offset_ = 0;
   std::uint32_t next_xrc_srq_ = 0;
+  // By group: those attached to it. Null: there has been none.
+  struct MulticastGroups;
+  std::unique_ptr<MulticastGroups> multicast_;
   // Those of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;
 };

@@ -368,6 +368,7 @@ void Adapter::attend_srd() {
 }
 
 VerbsStatus Adapter::destroy(QueuePair* qp) {
+  if (is_attached(*qp)) return VerbsStatus::busy;
   if (qp->type() == verbs::QpType::srd) {
     qp->srd().forget(*qp);
     attend_srd();

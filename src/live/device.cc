@@ -147,5 +147,7 @@ void Device::polled_in_vain(std::unique_lock<std::mutex> held) {
   if (yield) sched_yield();
 }
 void Device::hand_over() { impl_->hand_over(); }
+int Device::join(const Gid& group) { return impl_->join(group); }
+void Device::leave(const Gid& group) { impl_->leave(group); }
 
 }  // namespace tulle::live

@@ -14,6 +14,7 @@
 #include <new>
 
 #include "live/agent_client.h"
+#include "live/multicast.h"
 
 namespace tulle::live {
 namespace {
@@ -174,6 +175,15 @@ void Device::Impl::hand_over() {
   const Time at = now();
   if (deferred_) send(at);
   settle(at);
+}
+
+// Of a process that was forked, neither socket nor device is its own.
+int Device::Impl::join(const Gid& group) {
+  return forked_ ? EPERM : join_group(socket_.get(), info_, group);
+}
+
+void Device::Impl::leave(const Gid& group) {
+  if (!forked_) leave_group(socket_.get(), info_, group);
 }
 
 int Device::Impl::move_data(Time at) {

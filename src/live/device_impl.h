@@ -72,6 +72,8 @@ class Device::Impl {
   void send_deferred() {
     if (deferred_ && !forked_) send(now());
   }
+  int join(const Gid& group);
+  void leave(const Gid& group);
   bool vain_polls_are_many() const {
     return vain_polls_ > 0 && vain_polls_ % vain_polls_before_yield == 0;
   }

@@ -84,12 +84,13 @@ void fill_ipv6(SendAddress& address, const wire::IpUdp& ip, std::uint32_t interf
   to.sin6_family = AF_INET6;
   to.sin6_port = htons(port);
   std::memcpy(&to.sin6_addr, ip.destination.bytes.data(), 16);
-  if (is_link_local(ip.destination)) to.sin6_scope_id = interface_index;
+  const bool is_multicast = ip.destination.is_multicast();
+  if (is_link_local(ip.destination) || is_multicast) to.sin6_scope_id = interface_index;
   std::memcpy(&address.name, &to, sizeof(to));
   address.name_bytes = sizeof(to);
   in6_pktinfo from{};
   std::memcpy(&from.ipi6_addr, ip.source.bytes.data(), 16);
-  if (is_link_local(ip.source)) from.ipi6_ifindex = interface_index;
+  if (is_link_local(ip.source) || is_multicast) from.ipi6_ifindex = interface_index;
   put_control(address, IPPROTO_IPV6, IPV6_PKTINFO, from);
 }
 
@@ -213,7 +214,8 @@ void fill(SendAddress& address, const wire::IpUdp& ip, bool ipv6_socket,
     put_control(address, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS,
                 int{ip.traffic_class});
   }
-  if (hop_limit != default_hop_limit) {
+  // Linux sends to groups with 1 unless told otherwise.
+  if (hop_limit != default_hop_limit || ip.destination.is_multicast()) {
     put_control(address, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT,
                 hop_limit);
   }

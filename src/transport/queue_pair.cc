@@ -42,6 +42,8 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
       return CompletionOpcode::compare_swap;
     case SendOpcode::fetch_add:
       return CompletionOpcode::fetch_add;
+    case SendOpcode::atomic_write:
+      return CompletionOpcode::atomic_write;
     case SendOpcode::bind_window:
       return CompletionOpcode::bind_window;
     case SendOpcode::local_invalidate:

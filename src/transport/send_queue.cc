@@ -86,6 +86,8 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
         {request.window_region, request.window_address, request.window_length,
          request.window_access, request.window_rkey}};
   }
+  if (wqe.holds_value()) [[unlikely]]
+    wqe.length = sizeof(wqe.compare_add);
   return VerbsStatus::ok;
 }
 

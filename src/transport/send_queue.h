@@ -32,7 +32,16 @@ struct SendWqe {
   std::uint32_t slot = 0;
 
   Psn last_psn() const { return first_psn + (packets - 1); }
-  bool is_read_or_atomic() const { return opcode == verbs::SendOpcode::read || is_atomic(); }
+  // What the responder answers out of resources of its own, of which there are only so many.
+  bool is_read_or_atomic() const {
+    return opcode == verbs::SendOpcode::read || is_atomic() ||
+           opcode == verbs::SendOpcode::atomic_write;
+  }
+  // An atomic_write whose bytes are in compare_add.
+  bool holds_value() const {
+    return opcode == verbs::SendOpcode::atomic_write && sge_count == 0 &&
+           !flags.has(verbs::SendFlag::inline_data);
+  }
   bool is_atomic() const {
     return opcode == verbs::SendOpcode::compare_swap || opcode == verbs::SendOpcode::fetch_add;
   }

@@ -80,10 +80,11 @@ enum class SendOpcode : std::uint8_t {
   read,
   compare_swap,
   fetch_add,
+  atomic_write,  // 8 bytes (IBTA A19)
   local_invalidate,
   bind_window,
 };
-inline constexpr std::size_t send_opcodes = 10;
+inline constexpr std::size_t send_opcodes = 11;
 
 enum class SendFlag : std::uint32_t { signaled = 1, fence = 2, solicited = 4, inline_data = 8 };
 using SendFlags = Flags<SendFlag>;
@@ -104,11 +105,13 @@ struct SendRequest {
   // Inline data, instead of sges, where flags has inline_data: the pieces in order.
   std::span<const std::span<const std::byte>> inline_pieces;
 
-  std::uint64_t remote_address = 0;  // write, read, atomics
+  std::uint64_t remote_address = 0;  // write, read, atomics, atomic_write
   RemoteKey rkey;                    // write, read, atomics
   std::uint32_t immediate = 0;       // the four bytes as they lie in the application's memory
   RemoteKey invalidate_rkey;         // send_with_invalidate, local_invalidate
-  std::uint64_t compare_add = 0;     // host order
+  // Host order. atomic_write: the 8 bytes as they lie in memory, where it has neither SGEs nor inline
+  // data.
+  std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;            // host order
 
   // UD (IBTA 11.4.1.1): where to. The handle is the one that create_ah gave.
@@ -156,6 +159,7 @@ enum class CompletionOpcode : std::uint8_t {
   read,
   compare_swap,
   fetch_add,
+  atomic_write,
   bind_window,
   local_invalidate,
   receive,

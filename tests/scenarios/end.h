@@ -61,6 +61,7 @@ struct End {
   std::uint32_t channel_number = 0;
   End* peer = nullptr;
   transport::QueuePair* qp = nullptr;
+  transport::QueuePair* target = nullptr;  // XRC's, which receives; else null
   verbs::CompletionQueue* send_cq = nullptr;
   verbs::CompletionQueue* receive_cq = nullptr;
   verbs::AddressHandle* to_peer = nullptr;
@@ -102,7 +103,9 @@ struct End {
 
   bool is_iwarp() const { return channel->type == verbs::QpType::iwarp; }
   // A reliable connection, on whatever.
-  bool is_rc() const { return channel->type == verbs::QpType::rc || is_iwarp(); }
+  bool is_rc() const { return channel->type == verbs::QpType::rc || is_iwarp() || is_xrc(); }
+  bool is_xrc() const { return channel->type == verbs::QpType::xrc_initiator; }
+  transport::QueuePair& receiver() const { return target != nullptr ? *target : *qp; }
   bool is_culprit() const { return channel->mishap != Mishap::none && channel->mishap_end == side; }
   bool is_victim() const { return channel->mishap != Mishap::none && channel->mishap_end != side; }
   bool cut_off() const {
@@ -126,6 +129,7 @@ struct NodeState {
   std::vector<std::uint32_t> word_offsets;
   std::vector<Word> words;
   ReceivePool* shared = nullptr;
+  verbs::XrcDomain* domain = nullptr;
 };
 
 }  // namespace tulle::scenarios

@@ -464,9 +464,54 @@ void go_over_iwarp(Plan& plan) {
   }
 }
 
+namespace {
+
+void write_atomically(ChannelPlan& channel, Random& random) {
+  for (int side = 0; side < 2; ++side) {
+    EndPlan& end = channel.ends[side];
+    if (end.read_depth == 0) continue;
+    for (std::uint32_t i = 0; i < end.ops.size(); ++i) {
+      Op& op = end.ops[i];
+      const bool spoiled =
+          channel.mishap != Mishap::none && channel.mishap_end == side && channel.mishap_op == i;
+      if (op.work != Work::write || spoiled || random.below(3) != 0) continue;
+      op.work = Work::atomic_write;
+      op.bytes = 8;
+      op.inlined = op.inlined && end.inline_bytes >= 8;
+    }
+  }
+}
+
+// What a queue receives is not flushed when a target is reset, and what it has taken of one is lost.
+// It gives no credits, so that over a perfect network the receives have to be there first.
+void extend(ChannelPlan& channel, bool perfect) {
+  channel.type = QpType::xrc_initiator;
+  if (channel.mishap == Mishap::reset_and_reconnect) channel.mishap = Mishap::none;
+  for (int side = 0; side < 2; ++side) {
+    EndPlan& end = channel.ends[side];
+    end.shared_receives = false;
+    if (!perfect) continue;
+    const auto& ops = channel.ends[1 - side].ops;
+    const auto messages =
+        std::count_if(ops.begin(), ops.end(), [](const Op& op) { return takes_receive(op.work); });
+    end.receive_depth = end.receives_first = static_cast<std::uint32_t>(messages) + 1;
+  }
+}
+
+}  // namespace
+
+void extend(Plan& plan) {
+  Random random(plan.seed ^ 0xE47E'4DED);
+  for (ChannelPlan& channel : plan.channels) {
+    if (channel.type != QpType::rc) continue;
+    write_atomically(channel, random);
+    if (random.below(2) == 0) extend(channel, plan.weather == Weather::perfect);
+  }
+}
+
 std::string describe(const Plan& plan) {
   constexpr std::array weather = {"perfect", "rough", "stormy"};
-  constexpr std::array types = {"RC", "UC", "UD", "SRD", "stream", "iWARP"};
+  constexpr std::array types = {"RC", "UC", "UD", "SRD", "stream", "iWARP", "XRC"};
   const fabric::FaultSettings& faults = plan.network.faults;
   std::ostringstream out;
   out << "seed " << plan.seed << ": " << plan.nodes.size() << " nodes, "

@@ -27,6 +27,7 @@ enum class Work : std::uint8_t {
   write_to_nowhere,  // no bytes with a key that names nothing: allowed
   write_hot,         // one place that is written over and over: shows the order
   write_window,
+  atomic_write,
   read,
   read_hot,
   read_window,
@@ -155,6 +156,9 @@ void repeat_selectively(Plan& plan);
 // The same world, in which reliable connections are iWARP's, over TCP connections drawn from the
 // plan's seed; without what iWARP lacks.
 void go_over_iwarp(Plan& plan);
+// The same world, in which half of the reliable connections are extended ones, and some of their
+// WRITEs atomic.
+void extend(Plan& plan);
 std::string describe(const Plan& plan);
 
 bool takes_receive(Work work);

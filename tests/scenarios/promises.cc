@@ -25,6 +25,8 @@ CompletionOpcode opcode_of(Work work) {
     case Work::write_hot:
     case Work::write_window:
       return CompletionOpcode::write;
+    case Work::atomic_write:
+      return CompletionOpcode::atomic_write;
     case Work::read:
     case Work::read_hot:
     case Work::read_window:
@@ -43,7 +45,8 @@ CompletionOpcode opcode_of(Work work) {
 }
 
 bool writes_once(Work work) {
-  return work == Work::write || work == Work::write_with_immediate || work == Work::write_window;
+  return work == Work::write || work == Work::write_with_immediate || work == Work::write_window ||
+         work == Work::atomic_write;
 }
 
 std::string text(CompletionStatus status) {
@@ -159,6 +162,7 @@ void Promises::succeeded(Time now, End& end, std::size_t index) {
     case Work::write:
     case Work::write_with_immediate:
     case Work::write_window:
+    case Work::atomic_write:
       if (end.is_rc() && !posted.delivered) check_write(end, index);
       if (op.work != Work::write_with_immediate || posted.delivered) recycle(end, index);
       break;
@@ -380,7 +384,7 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
 }
 
 bool Promises::receive_may_fail(const End& receiver, CompletionStatus status) const {
-  if (receiver.qp->state() != QpState::error) return false;
+  if (receiver.receiver().state() != QpState::error) return false;
   const Mishap mishap = receiver.channel->mishap;
   switch (status) {
     case CompletionStatus::flushed:
@@ -458,7 +462,7 @@ void Promises::check_mishap(const End& end) {
                       (lossy() && end.first_status == CompletionStatus::retry_exceeded_error);
     promise(!by_request || !end.is_culprit() || told, end.name() + ": what should fail did not");
     if (end.is_victim() && found_by_responder(mishap)) {
-      promise(end.qp->state() == QpState::error, end.name() + ": the responder did not fail");
+      promise(end.receiver().state() == QpState::error, end.name() + ": the responder did not fail");
       access = mishap <= Mishap::wrong_region_access ? 1 : 0;
       request = mishap == Mishap::wrong_qp_access ? 1 : 0;
       promise(access + request + end.failures_as_planned == 1,

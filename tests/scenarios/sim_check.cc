@@ -23,11 +23,12 @@ struct Arguments {
   bool srd = false;
   bool iwarp = false;
   bool streams = false;
+  bool extended = false;
 };
 
 constexpr const char* usage =
     "sim_check [--seeds N] [--first S] [--seed S]\n"
-    "          [--selective-repeat | --srd | --iwarp | --streams] "
+    "          [--selective-repeat | --srd | --iwarp | --streams | --extended] "
     "[--verbose] "
     "[--trace]\n"
     "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
@@ -36,7 +37,8 @@ constexpr const char* usage =
     "prints every packet, "
     "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
     "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP, "
-    "--streams plays TCP's sockets.\n";
+    "--streams plays TCP's sockets, --extended has some reliable connections be extended ones (XRC) and "
+    "some WRITEs atomic.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
   for (int i = 1; i < count; ++i) {
@@ -56,6 +58,10 @@ bool read_arguments(int count, char** values, Arguments& out) {
     }
     if (name == "--iwarp") {
       out.iwarp = true;
+      continue;
+    }
+    if (name == "--extended") {
+      out.extended = true;
       continue;
     }
     if (name == "--streams") {
@@ -107,6 +113,7 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   Plan plan = draw_plan(seed);
   if (arguments.selective) repeat_selectively(plan);
   if (arguments.iwarp) go_over_iwarp(plan);
+  if (arguments.extended) extend(plan);
   if (verbose) std::fputs(describe(plan).c_str(), stdout);
   try {
     World world(plan);
@@ -119,8 +126,9 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
                 "%s --verbose\n",
                 seed, broken.what(), describe(plan).c_str(), seed,
                 arguments.selective ? " --selective-repeat"
-                : arguments.iwarp   ? " --iwarp"
-                                    : "");
+                : arguments.iwarp    ? " --iwarp"
+                : arguments.extended ? " --extended"
+                                     : "");
     return false;
   }
 }

@@ -121,6 +121,7 @@ void World::tear_down() {
     transport::QueuePairAttributes to;
     to.state = QpState::error;
     if (end->qp->state() != QpState::error) modify(*end, to, QpAttribute::state);
+    modify_target(*end, to, QpAttribute::state);
   }
   settle();
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) pull_events(node);

@@ -86,6 +86,8 @@ class World {
   void to_rts(End& end);
   void modify(End& end, const transport::QueuePairAttributes& attributes,
               verbs::QpAttributeMask mask);
+  void modify_target(End& end, const transport::QueuePairAttributes& attributes,
+                     verbs::QpAttributeMask mask);
   void connect(End& first, End& second);
   void post_first_receives(End& end);
   std::uint32_t capacity_of_queue(std::uint32_t node) const;

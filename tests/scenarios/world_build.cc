@@ -194,6 +194,8 @@ void World::place_ops(End& end) {
     op.pieces = end.local.reserve_pieces(random_, op.bytes, pieces);
     if (op.work == Work::write_hot || op.work == Work::read_hot) {
       op.remote_offset = peer.hot_offset;
+    } else if (op.work == Work::atomic_write) {
+      op.remote_offset = peer.exposed.reserve(random_, op.bytes, 8);
     } else if (!is_atomic(op.work)) {
       op.remote_offset = peer.exposed.reserve(random_, op.bytes);
     }
@@ -263,6 +265,14 @@ void World::build_receives(End& end) {
   pool.block.build(random_);
   register_block(end.mine->node, pool.block, Access::local_write);
   end.receives = &pool;
+  if (!end.is_xrc()) return;
+  VerbsStatus status{};
+  NodeState& node = nodes_[end.mine->node];
+  if (node.domain == nullptr) node.domain = adapter(end.mine->node).create_xrc_domain();
+  pool.srq = adapter(end.mine->node)
+                 .create_xrc_srq(*node.pd, *node.domain, *end.receive_cq, end.mine->receive_depth,
+                                 std::max(end.mine->pieces_max, 2u), nullptr, status);
+  ok(status, "a shared receive queue of a domain");
 }
 
 void World::create_queue_pair(End& end) {
@@ -271,7 +281,7 @@ void World::create_queue_pair(End& end) {
   init.pd = nodes_[end.mine->node].pd;
   init.send_cq = end.send_cq;
   init.receive_cq = end.receive_cq;
-  init.srq = end.receives->srq;
+  init.srq = end.is_xrc() ? nullptr : end.receives->srq;
   init.send_work_requests = end.mine->send_depth;
   init.receive_work_requests = end.mine->receive_depth;
   init.send_sges = init.receive_sges = std::max(end.mine->pieces_max, 2u);
@@ -281,6 +291,13 @@ void World::create_queue_pair(End& end) {
   VerbsStatus status{};
   end.qp = adapter(end.mine->node).create_qp(init, status);
   ok(status, "a queue pair");
+  if (!end.is_xrc()) return;
+  transport::QueuePairInit target;
+  target.type = QpType::xrc_target;
+  target.xrc_domain = nodes_[end.mine->node].domain;
+  target.cookie = &end;
+  end.target = adapter(end.mine->node).create_qp(target, status);
+  ok(status, "a target queue pair");
 }
 
 void World::connect(End& first, End& second) {
@@ -312,6 +329,14 @@ void World::modify(End& end, const transport::QueuePairAttributes& attributes,
      "a queue pair's next state");
 }
 
+// The same for its target, where it has one.
+void World::modify_target(End& end, const transport::QueuePairAttributes& attributes,
+                          QpAttributeMask mask) {
+  if (end.target == nullptr) return;
+  ok(adapter(end.mine->node).modify(*end.target, cluster_.now(), attributes, mask),
+     "a target queue pair's next state");
+}
+
 void World::to_init(End& end) {
   transport::QueuePairAttributes to;
   to.state = QpState::init;
@@ -320,16 +345,18 @@ void World::to_init(End& end) {
     to.access = to.access.without(Access::remote_atomic);
   }
   to.qkey = Qkey(0x1111'1111);
-  modify(end, to,
-         QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port |
-             (end.channel->type == QpType::ud ? QpAttribute::qkey : QpAttribute::access_flags));
+  const QpAttributeMask mask =
+      QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port |
+      (end.channel->type == QpType::ud ? QpAttribute::qkey : QpAttribute::access_flags);
+  modify(end, to, mask);
+  modify_target(end, to, mask);
 }
 
 void World::to_rtr(End& end) {
   transport::QueuePairAttributes to;
   to.state = QpState::rtr;
   to.path_mtu = end.channel->mtu;
-  to.destination_qp = end.peer->qp->number;
+  to.destination_qp = end.peer->receiver().number;
   to.address.destination = gid_of(plan_, end.peer->mine->node);
   to.rq_psn = end.peer->psn;
   to.max_dest_rd_atomic = end.peer->mine->read_depth;
@@ -343,6 +370,8 @@ void World::to_rtr(End& end) {
     mask |= QpAttributeMask(QpAttribute::max_dest_rd_atomic) | QpAttribute::min_rnr_timer;
   }
   modify(end, to, mask);
+  to.destination_qp = end.peer->qp->number;
+  modify_target(end, to, mask);
 }
 
 void World::to_rts(End& end) {
@@ -363,7 +392,7 @@ void World::to_rts(End& end) {
 }
 
 void World::post_first_receives(End& end) {
-  if (end.receives->srq != nullptr) return;
+  if (end.mine->shared_receives) return;
   ReceivePool& pool = *end.receives;
   pool.posts = 0;
   for (std::uint32_t i = 0; i < pool.buffers.size(); ++i) {
@@ -385,6 +414,7 @@ void World::destroy_all() {
     if (end->to_peer != nullptr) ok(at.destroy(end->to_peer), "destroying an address handle");
     promise(at.destroy(end->send_cq) == VerbsStatus::busy, "a queue in use was destroyed");
     ok(at.destroy(end->qp), "destroying a queue pair");
+    if (end->target != nullptr) ok(at.destroy(end->target), "destroying a target queue pair");
     if (end->window != nullptr) ok(at.destroy(end->window), "destroying a memory window");
     for (Block* block : {&end->local, &end->exposed, &end->sealed}) {
       ok(at.destroy(block->region), "destroying a memory region");
@@ -396,6 +426,7 @@ void World::destroy_all() {
     ok(at.destroy(pool->block.region), "destroying a memory region");
   }
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].domain != nullptr) ok(adapter(i).destroy(nodes_[i].domain), "destroying a domain");
     for (auto* cq : nodes_[i].cqs) ok(adapter(i).destroy(cq), "destroying a completion queue");
     promise(adapter(i).destroy(nodes_[i].pd) == VerbsStatus::busy, "a domain in use was destroyed");
     ok(adapter(i).destroy(nodes_[i].memory_of_words.region), "destroying a memory region");

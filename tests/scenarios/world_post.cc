@@ -32,6 +32,8 @@ SendOpcode opcode_of(Work work) {
       return SendOpcode::write;
     case Work::write_with_immediate:
       return SendOpcode::write_with_immediate;
+    case Work::atomic_write:
+      return SendOpcode::atomic_write;
     case Work::read:
     case Work::read_hot:
     case Work::read_window:
@@ -127,6 +129,11 @@ void World::post(End& end, std::size_t index) {
   if (op.inlined) request.flags |= SendFlag::inline_data;
   request.immediate = op.immediate;
   aim(end, index, request);
+  // Half of them hand over the value itself.
+  if (op.work == Work::atomic_write && !op.inlined && random_.below(2) == 0) {
+    std::memcpy(&request.compare_add, posted.payload.data(), sizeof request.compare_add);
+    request.sges = {};
+  }
   if (end.is_culprit() && index == end.channel->mishap_op) spoil(end, index, request);
   if (takes_receive(op.work)) end.messages.push_back(index);
   promise(adapter(end.mine->node).post_send(*end.qp, cluster_.now(), request) == VerbsStatus::ok,
@@ -167,6 +174,7 @@ void World::aim(End& end, std::size_t index, verbs::SendRequest& request) {
     end.hot_versions.push_back(posted.payload);
   }
   aim_window(end, op, posted, request);
+  if (end.is_xrc()) request.xrc_srq = end.peer->receives->srq->number;
   if (end.to_peer != nullptr) {
     request.address_handle = end.to_peer;
     request.remote_qp = end.peer->qp->number;
@@ -278,7 +286,8 @@ bool World::can_post_receive(const ReceivePool& pool) const {
   if (tearing_down_ || pool.posts >= pool.posts_max) return false;
   const End* owner = owner_of_pool_[pool.number];
   return owner == nullptr ||
-         (owner->qp->state() != QpState::error && owner->qp->state() != QpState::reset);
+         (owner->receiver().state() != QpState::error &&
+          owner->receiver().state() != QpState::reset);
 }
 
 void World::post_receive(ReceivePool& pool, std::uint32_t number) {
@@ -315,7 +324,7 @@ void World::post_receive(ReceivePool& pool, std::uint32_t number) {
   ++pool.posts;
   pool.order.push_back(buffer.wr_id);
   const verbs::ReceiveRequest request{buffer.wr_id, sges};
-  const auto status = owner != nullptr ? adapter(pool.node).post_receive(*owner->qp, request)
+  const auto status = pool.srq == nullptr ? adapter(pool.node).post_receive(*owner->qp, request)
                                        : adapter(pool.node).post_receive(*pool.srq, request);
   promise(status == VerbsStatus::ok, "a receive was refused");
 }

@@ -18,6 +18,8 @@ constexpr std::uint16_t only_pkey = default_pkey.value;
 // No limit of the adapter's: what the C API needs a number for.
 constexpr int protection_domains_max = 1 << 20;
 constexpr int address_handles_max = 1 << 20;
+// What Linux lets a socket join unless told otherwise (net.ipv4.igmp_max_memberships).
+constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
 constexpr std::uint8_t local_ack_delay =
     15;  // 4.096 us * 2^15: a process that is not running answers late
@@ -62,6 +64,9 @@ void fill(Context& context, ibv_device_attr& out) {
   out.atomic_cap = IBV_ATOMIC_HCA;
   out.max_mw = static_cast<int>(limits.memory_windows);
   out.max_ah = address_handles_max;
+  out.max_mcast_grp = multicast_groups_max;
+  out.max_mcast_qp_attach = static_cast<int>(limits.queue_pairs);
+  out.max_total_mcast_qp_attach = multicast_groups_max * out.max_mcast_qp_attach;
   out.max_srq = static_cast<int>(limits.shared_receive_queues);
   out.max_srq_wr = static_cast<int>(limits.work_requests);
   out.max_srq_sge = static_cast<int>(limits.sges);
@@ -139,7 +144,10 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
 void destroy_all(Context& context) {
   device::Adapter& adapter = context.adapter();
   // In the order in which nothing refers any more to what goes.
-  for (Qp* qp : context.qps) release(context, *qp);
+  for (Qp* qp : context.qps) {
+    detach_all(context, *qp);
+    release(context, *qp);
+  }
   for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
   for (Mr* mr : context.mrs) (void)to_errno(adapter.destroy(mr->region));
   for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));

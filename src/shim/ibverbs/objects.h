@@ -161,6 +161,7 @@ struct Qp : ibv_qp_ex {
   // the next.
   Xrcd* xrcd = nullptr;
   Qp* next_handle = nullptr;
+  std::vector<Gid> groups;  // multicast: those that it is attached to
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
   std::uint64_t allowed_operations = 0;  // those flags
@@ -218,6 +219,9 @@ ibv_srq* publish(std::unique_ptr<Srq> srq, Context& context, ibv_pd& pd, void* s
 // queue_pair.cc. The device's lock is held.
 Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context);
 void release(Context& context, Qp& qp);  // the last handle takes the queue pair along
+
+// multicast.cc. The device's lock is held.
+void detach_all(Context& context, Qp& qp);
 
 // extended_connection.cc
 verbs::XrcDomain& domain_of(const Xrcd& xrcd);

@@ -281,7 +281,8 @@ constexpr std::uint64_t uc_operations = ud_operations | IBV_QP_EX_WITH_RDMA_WRIT
                                         IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 constexpr std::uint64_t rc_operations =
     uc_operations | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+    IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 std::uint64_t operations_of(ibv_qp_type type) {
   if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND) return rc_operations;
@@ -391,6 +392,8 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
+    // As Linux has it: first everything is detached.
+    if (!qp.groups.empty()) return EBUSY;
     release(context, qp);
     context.qps.erase(&qp);
     events = qp.asynchronous_events;

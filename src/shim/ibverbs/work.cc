@@ -13,8 +13,8 @@ namespace {
 using verbs::SendFlag;
 using verbs::SendOpcode;
 
-// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload, vendors'
-// own and atomic write, which are not offered.
+// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload and
+// vendors' own, which are not offered, and atomic write.
 constexpr std::array<SendOpcode, 10> send_opcodes = {
     SendOpcode::write,       SendOpcode::write_with_immediate,
     SendOpcode::send,        SendOpcode::send_with_immediate,
@@ -98,6 +98,12 @@ int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::S
       to.remote_address = from.wr.rdma.remote_addr;
       to.rkey = RemoteKey{from.wr.rdma.rkey};
       break;
+    case SendOpcode::atomic_write:
+      // Without data there would be nothing to write.
+      if (from.num_sge == 0) return EINVAL;
+      to.remote_address = from.wr.rdma.remote_addr;
+      to.rkey = RemoteKey{from.wr.rdma.rkey};
+      break;
     case SendOpcode::compare_swap:
     case SendOpcode::fetch_add:
       to.remote_address = from.wr.atomic.remote_addr;
@@ -172,6 +178,10 @@ void serve_work(Context& context) {
 }
 
 bool to_send_opcode(unsigned opcode, SendOpcode& out) {
+  if (opcode == IBV_WR_ATOMIC_WRITE) {
+    out = SendOpcode::atomic_write;
+    return true;
+  }
   if (opcode >= send_opcodes.size()) return false;
   out = send_opcodes[opcode];
   return true;

@@ -98,6 +98,15 @@ void build_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, s
   request.compare_add = add;
 }
 
+void build_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
+                        const void* value) {
+  verbs::SendRequest& request = stage(qp, SendOpcode::atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE);
+  if (value == nullptr) return note(Qp::of(qp).staged, EINVAL);
+  request.rkey = RemoteKey{rkey};
+  request.remote_address = address;
+  std::memcpy(&request.compare_add, value, sizeof(request.compare_add));
+}
+
 void build_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
   stage(qp, SendOpcode::local_invalidate, IBV_QP_EX_WITH_LOCAL_INV).invalidate_rkey =
       RemoteKey{rkey};
@@ -243,6 +252,7 @@ void serve_builders(Qp& qp) {
   qp.wr_rdma_read = build_read;
   qp.wr_atomic_cmp_swp = build_compare_swap;
   qp.wr_atomic_fetch_add = build_fetch_add;
+  qp.wr_atomic_write = build_atomic_write;
   qp.wr_local_inv = build_local_inv;
   qp.wr_bind_mw = build_bind;
   qp.wr_set_ud_addr = set_ud_address;

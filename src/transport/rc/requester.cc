@@ -126,7 +126,8 @@ bool Requester::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
 Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
   if (must_wait(qp, wqe)) return Begin::wait;
   if (wqe.is_local()) return execute_local(qp, wqe);
-  const bool bad_atomic = wqe.is_atomic() && (wqe.length != 8 || wqe.remote_address % 8 != 0);
+  const bool is_word = wqe.is_read_or_atomic() && wqe.opcode != SendOpcode::read;
+  const bool bad_atomic = is_word && (wqe.length != 8 || wqe.remote_address % 8 != 0);
   const bool no_depth = wqe.is_read_or_atomic() && qp.attributes().max_rd_atomic == 0;
   if (bad_atomic || no_depth) {
     fail(qp, wqe, CompletionStatus::local_qp_operation_error);
@@ -208,7 +209,8 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
     psns = std::max((out.packet.dma_length + qp.mtu_bytes() - 1) / qp.mtu_bytes(), 1u);
   } else if (wqe.is_atomic()) {
     emit_atomic(wqe, out);
-  } else if (!emit_data(qp, wqe, out)) {
+  } else if (wqe.opcode == SendOpcode::atomic_write ? !emit_atomic_write(qp, wqe, out)
+                                                    : !emit_data(qp, wqe, out)) {
     fail(qp, wqe, CompletionStatus::local_protection_error);
     return 0;
   }
@@ -281,6 +283,20 @@ void Requester::emit_atomic(const SendWqe& wqe, OutgoingPacket& out) {
   out.packet.swap_or_add = swaps ? wqe.swap : wqe.compare_add;
   out.packet.compare = swaps ? wqe.compare_add : 0;
   out.packet.ack_request = true;
+}
+
+// IBTA A19: one packet with RETH and 8 bytes.
+bool Requester::emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
+  out.packet.opcode = wire::opcode(TransportClass::rc, Operation::atomic_write);
+  out.packet.virtual_address = wqe.remote_address;
+  out.packet.rkey = wqe.rkey;
+  out.packet.dma_length = wqe.length;
+  out.packet.ack_request = true;
+  if (!wqe.holds_value()) return qp.gather(wqe, 0, wqe.length, out);
+  out.payload_bytes = wqe.length;
+  out.pieces[out.piece_count++] = {reinterpret_cast<const std::byte*>(&wqe.compare_add),
+                                   wqe.length};
+  return true;
 }
 
 void Requester::advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent,

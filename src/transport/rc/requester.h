@@ -69,6 +69,7 @@ class Requester {
   bool emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void emit_atomic(const SendWqe& wqe, OutgoingPacket& out);
+  bool emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out);
   void advance_cursor(Time now, QueuePair& qp, const SendWqe& wqe, Psn sent, std::uint32_t psns);
   void fail(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   bool wants_ack(const QueuePair& qp, const SendWqe& wqe) const;

@@ -223,18 +223,20 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
   if (!expects_response(now, qp, packet)) return;
   const SendWqe& wqe = qp.send_queue.front();
   const std::uint32_t mtu = qp.mtu_bytes();
-  if (wqe.opcode != verbs::SendOpcode::read) {
+  // An atomic write is answered like a READ of nothing (IBTA A19).
+  const bool is_write = wqe.opcode == verbs::SendOpcode::atomic_write;
+  if (wqe.opcode != verbs::SendOpcode::read && !is_write) {
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
   const auto index = static_cast<std::uint32_t>(packet.psn.distance_from(wqe.first_psn));
   const std::uint32_t offset = index * mtu;
   // IBTA 9.9.2.3: a response of the wrong length is a bad response.
-  if (payload.bytes != std::min(wqe.length - offset, mtu)) {
+  if (payload.bytes != (is_write ? 0 : std::min(wqe.length - offset, mtu))) {
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
-  if (!qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
+  if (!is_write && !qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
@@ -72,6 +73,9 @@ void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Paylo
       break;
     case Kind::atomic:
       handle_atomic(qp, packet);
+      break;
+    case Kind::atomic_write:
+      handle_atomic_write(qp, packet, payload);
       break;
     default:
       refuse(qp, RequestVerdict::unsupported, packet.psn);
@@ -150,11 +154,43 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
     }
   }
   executed(qp, packet, 1);
+  remember_atomic(packet, original);
+}
+
+// IBTA A19: 8 bytes at once, on an 8-byte boundary; access is a WRITE's.
+void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, Payload payload) {
+  if (inbound_.in_progress()) {
+    return refuse(qp, RequestVerdict::invalid_opcode_sequence, packet.psn);
+  }
+  if (!qp.attributes().access.has(Access::remote_write) || jobs_.capacity() < 2) {
+    return refuse(qp, RequestVerdict::unsupported, packet.psn);
+  }
+  std::uint64_t value = 0;
+  const bool fits = payload.bytes == sizeof(value) && packet.dma_length == sizeof(value) &&
+                    packet.virtual_address % sizeof(value) == 0;
+  if (!fits || !make_room()) return refuse(qp, RequestVerdict::bad_length, packet.psn);
+  const auto access =
+      qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address,
+                                 sizeof(value), Access::remote_write);
+  if (access.verdict != verbs::KeyTable::Verdict::ok) {
+    return refuse(qp, RequestVerdict::access_denied, packet.psn);
+  }
+  if (access.memory != nullptr && payload.data != nullptr) {
+    std::memcpy(&value, payload.data, sizeof(value));
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(access.memory)).store(value);
+  }
+  executed(qp, packet, 1);
+  remember_atomic(packet, 0);
+}
+
+// It is not executed again, and its answer is due.
+void Responder::remember_atomic(const wire::Packet& packet, std::uint64_t original) {
   if (atomics_.full()) atomics_.pop();
   atomics_.push({packet.psn, original});
   Job& job = jobs_.push();
   job = {};
   job.is_atomic = true;
+  job.is_write = wire::info(packet.opcode).kind == Kind::atomic_write;
   job.first_psn = packet.psn;
   job.original = original;
   job.msn = msn_;
@@ -238,6 +274,7 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
       duplicate_read(qp, packet);
       break;
     case Kind::atomic:
+    case Kind::atomic_write:
       duplicate_atomic(qp, packet);
       break;
     case Kind::send:
@@ -295,6 +332,7 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
     Job job;
     job.again = true;
     job.is_atomic = true;
+    job.is_write = wire::info(packet.opcode).kind == Kind::atomic_write;
     job.first_psn = packet.psn;
     job.original = atomics_[i].original;
     job.msn = msn_;
@@ -351,7 +389,9 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   out.packet.msn = job.msn;
   out.packet.syndrome = acknowledgement(qp);
   if (job.is_atomic) {
-    out.packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::atomic_acknowledge);
+    out.packet.opcode = wire::opcode(wire::TransportClass::rc,
+                                     job.is_write ? wire::Operation::read_response_only
+                                                  : wire::Operation::atomic_acknowledge);
     out.packet.original = job.original;
     job.sent = 1;
   } else if (!emit_read(qp, job, out)) {

@@ -44,6 +44,7 @@ class Responder {
  private:
   struct Job {
     bool is_atomic = false;
+    bool is_write = false;  // and atomic
     // It was executed before, and may be asked for by a packet that the network delivers late.
     bool again = false;
     Psn first_psn;
@@ -72,6 +73,8 @@ class Responder {
   void handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload);
   void handle_read(QueuePair& qp, const wire::Packet& packet);
   void handle_atomic(QueuePair& qp, const wire::Packet& packet);
+  void handle_atomic_write(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  void remember_atomic(const wire::Packet& packet, std::uint64_t original);
   void handle_duplicate(QueuePair& qp, const wire::Packet& packet);
   void duplicate_read(QueuePair& qp, const wire::Packet& packet);
   void duplicate_atomic(QueuePair& qp, const wire::Packet& packet);

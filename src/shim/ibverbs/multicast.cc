@@ -1,0 +1,60 @@
+// Multicast groups: attaching a queue pair, and detaching it.
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+
+using verbs::VerbsStatus;
+
+void detach_all(Context& context, Qp& qp) {
+  for (const Gid& group : qp.groups) {
+    (void)to_errno(context.adapter().detach(*qp.pair, group));
+    if (!context.adapter().has_group(group)) context.live->leave(group);
+  }
+  qp.groups.clear();
+}
+
+extern "C" {
+
+// A RoCE port has no LIDs: the group's is not looked at.
+int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
+  if (ibv == nullptr || gid == nullptr) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->context);
+  Gid group;
+  std::memcpy(group.bytes.data(), gid->raw, group.bytes.size());
+  const auto guard = context.lock();
+  device::Adapter& adapter = context.adapter();
+  if (qp.pair->type() != verbs::QpType::ud || !group.is_multicast()) return EINVAL;
+  if (!adapter.has_group(group)) {
+    if (const int error = context.live->join(group); error != 0) return error;
+  }
+  const VerbsStatus status = adapter.attach(*qp.pair, group);
+  if (status != VerbsStatus::ok) return to_errno(status);
+  if (std::find(qp.groups.begin(), qp.groups.end(), group) == qp.groups.end()) {
+    qp.groups.push_back(group);
+  }
+  return 0;
+}
+
+int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
+  if (ibv == nullptr || gid == nullptr) return EINVAL;
+  Qp& qp = Qp::of(ibv);
+  Context& context = Context::of(ibv->context);
+  Gid group;
+  std::memcpy(group.bytes.data(), gid->raw, group.bytes.size());
+  const auto guard = context.lock();
+  const VerbsStatus status = context.adapter().detach(*qp.pair, group);
+  if (status != VerbsStatus::ok) return to_errno(status);
+  std::erase(qp.groups, group);
+  if (!context.adapter().has_group(group)) context.live->leave(group);
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim
