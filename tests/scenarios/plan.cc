@@ -482,14 +482,38 @@ void write_atomically(ChannelPlan& channel, Random& random) {
   }
 }
 
+// A window of type 2 is bound to the queue pair that has bound it, an initiator, and no request comes
+// by one.
+Work without_window(Work work) {
+  switch (work) {
+    case Work::send_with_invalidate:
+      return Work::send;
+    case Work::write_window:
+      return Work::write;
+    case Work::read_window:
+      return Work::read;
+    case Work::bind_window:
+    case Work::local_invalidate:
+      return Work::write_to_nowhere;
+    default:
+      return work;
+  }
+}
+
 // What a queue receives is not flushed when a target is reset, and what it has taken of one is lost.
 // It gives no credits, so that over a perfect network the receives have to be there first.
 void extend(ChannelPlan& channel, bool perfect) {
   channel.type = QpType::xrc_initiator;
   if (channel.mishap == Mishap::reset_and_reconnect) channel.mishap = Mishap::none;
+  channel.window_cycles = 0;
   for (int side = 0; side < 2; ++side) {
     EndPlan& end = channel.ends[side];
     end.shared_receives = false;
+    for (std::uint32_t i = 0; i < end.ops.size(); ++i) {
+      const bool spoiled =
+          channel.mishap != Mishap::none && channel.mishap_end == side && channel.mishap_op == i;
+      if (!spoiled) end.ops[i].work = without_window(end.ops[i].work);
+    }
     if (!perfect) continue;
     const auto& ops = channel.ends[1 - side].ops;
     const auto messages =
