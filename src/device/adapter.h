@@ -133,6 +133,9 @@ class Adapter {
   verbs::MemoryRegion* register_memory(verbs::ProtectionDomain& pd, void* address,
                                        std::uint64_t length, std::uint64_t iova,
                                        verbs::AccessFlags access, verbs::VerbsStatus& status);
+  // A region that covers all addresses, reads as zeros and loses what is written; for local access
+  // alone.
+  verbs::MemoryRegion* create_null_region(verbs::ProtectionDomain& pd, verbs::VerbsStatus& status);
   // IBTA 11.2.8.4: any of pd, range and access may change; keys change when the range or PD does.
   struct Reregistration {
     verbs::ProtectionDomain* pd = nullptr;  // null: as before
@@ -144,6 +147,9 @@ class Adapter {
     verbs::AccessFlags access;
   };
   verbs::VerbsStatus reregister(verbs::MemoryRegion& region, const Reregistration& change);
+  const verbs::MemoryRegion* find_region(LocalKey key) const {  // null: there is none
+    return environment_.keys.find_region(key);
+  }
   verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to it
 
   verbs::MemoryWindow* create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
@@ -262,6 +268,9 @@ class Adapter {
   // The next event for the application; false: none.
   bool pull_event(Event& event);
 
+  // Who looks after the pages of regions with Access::on_demand; null: nobody need.
+  void set_pages(const verbs::MemoryPages* pages) { environment_.keys.set_pages(pages); }
+
   // A shorter way to peers on the same host, before any queue pair is connected; null: none.
   void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
 
@@ -339,6 +348,7 @@ class Adapter {
   verbs::CompletionEvents completion_events_;
   Owned<verbs::ProtectionDomain> pds_;
   Owned<verbs::MemoryRegion> regions_;
+  std::unique_ptr<std::byte[]> null_memory_;  // of all null regions
   Owned<verbs::MemoryWindow> windows_;
   Owned<verbs::CompletionQueue> cqs_;
   Owned<verbs::SharedReceiveQueue> srqs_;

@@ -44,7 +44,10 @@ verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void*
   const std::uint64_t start = access.has(Access::zero_based) ? 0 : iova;
   const bool wraps = start + length < start || reinterpret_cast<std::uintptr_t>(address) + length <
                                                    reinterpret_cast<std::uintptr_t>(address);
-  if (wraps || length > configuration_.limits.region_bytes || !access_makes_sense(access)) {
+  // What is paged on demand may be all of the address space.
+  const bool too_long =
+      length > configuration_.limits.region_bytes && !access.has(Access::on_demand);
+  if (wraps || too_long || !access_makes_sense(access)) {
     status = VerbsStatus::invalid_argument;
   }
   if (status != VerbsStatus::ok) return nullptr;
@@ -57,6 +60,23 @@ verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void*
   environment_.keys.add(*region);
   if (environment_.direct != nullptr) environment_.direct->expose(*region);
   ++pd.users;
+  return regions_.add(std::move(region));
+}
+
+verbs::MemoryRegion* Adapter::create_null_region(verbs::ProtectionDomain& pd, VerbsStatus& status) {
+  status = VerbsStatus::out_of_memory;
+  if (regions_.size() >= configuration_.limits.memory_regions) return nullptr;
+  if (null_memory_ == nullptr) {
+    null_memory_ = std::make_unique<std::byte[]>(2 * verbs::null_bytes_max);
+  }
+  auto region = std::make_unique<verbs::MemoryRegion>();
+  region->pd = &pd;
+  region->memory = null_memory_.get();
+  region->length = ~std::uint64_t{0};
+  region->access = AccessFlags(Access::local_write) | Access::null;
+  environment_.keys.add(*region);
+  ++pd.users;
+  status = VerbsStatus::ok;
   return regions_.add(std::move(region));
 }
 

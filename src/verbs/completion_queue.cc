@@ -36,6 +36,8 @@ bool CompletionQueue::push(const Completion& completion) {
     return false;
   }
   ring_.push() = completion;
+  if (times_ != nullptr) [[unlikely]]
+    times_->ring.push(times_->clock->nanoseconds());
   // IBTA 11.4.2.2: a completion in error counts as solicited.
   const bool solicited = completion.solicited || completion.status != CompletionStatus::success;
   if (armed_ == Armed::any || (armed_ == Armed::solicited && solicited)) {
@@ -51,7 +53,17 @@ std::uint32_t CompletionQueue::poll(std::span<Completion> out) {
     out[i] = ring_.front();
     ring_.pop();
   }
+  if (times_ != nullptr) [[unlikely]] {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      times_->of_last = times_->ring.front();
+      times_->ring.pop();
+    }
+  }
   return count;
+}
+
+void CompletionQueue::keep_times(const CompletionClock& clock) {
+  times_ = std::make_unique<Times>(Times{&clock, Ring<std::uint64_t>(capacity())});
 }
 
 void CompletionQueue::arm(bool solicited_only) {
@@ -69,6 +81,10 @@ bool CompletionQueue::resize(std::uint32_t entries) {
   Ring<Completion> larger(entries);
   for (; !ring_.empty(); ring_.pop()) larger.push() = ring_.front();
   ring_ = std::move(larger);
+  if (times_ == nullptr) return true;
+  Ring<std::uint64_t> more_times(entries);
+  for (; !times_->ring.empty(); times_->ring.pop()) more_times.push(times_->ring.front());
+  times_->ring = std::move(more_times);
   return true;
 }
 
@@ -76,7 +92,12 @@ void CompletionQueue::forget(QpNumber qp) {
   for (std::uint32_t left = ring_.size(); left > 0; --left) {
     const Completion completion = ring_.front();
     ring_.pop();
-    if (completion.qp != qp) ring_.push() = completion;
+    const bool stays = completion.qp != qp;
+    if (stays) ring_.push() = completion;
+    if (times_ == nullptr) continue;
+    const std::uint64_t time = times_->ring.front();
+    times_->ring.pop();
+    if (stays) times_->ring.push(time);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/ring.h"
@@ -19,6 +20,13 @@ struct CompletionEvents {
   void add(CompletionQueue& cq);
   CompletionQueue* take();
   void remove(CompletionQueue& cq);
+};
+
+// What completions are stamped by, where somebody asks for stamps: the driver's.
+class CompletionClock {
+ public:
+  virtual ~CompletionClock() = default;
+  virtual std::uint64_t nanoseconds() const = 0;
 };
 
 // IBTA 10.2.6. An overflow is not survivable: the queue is in error from then on and says so once.
@@ -45,6 +53,11 @@ class CompletionQueue {
   // Drops the completions of a queue pair that goes away.
   void forget(QpNumber qp);
 
+  // From now on each completion is stamped when it is queued. While the queue is empty.
+  void keep_times(const CompletionClock& clock);
+  // When the completion was queued that was polled last; 0 unless times are kept.
+  std::uint64_t nanoseconds_of_last() const { return times_ != nullptr ? times_->of_last : 0; }
+
   void* cookie = nullptr;
   std::uint32_t users = 0;  // queue pairs
   bool overrun_told = false;
@@ -52,8 +65,15 @@ class CompletionQueue {
  private:
   friend struct CompletionEvents;
   enum class Armed : std::uint8_t { no, solicited, any };
+  // Beside the ring and in step with it.
+  struct Times {
+    const CompletionClock* clock;
+    Ring<std::uint64_t> ring;
+    std::uint64_t of_last = 0;
+  };
 
   Ring<Completion> ring_;
+  std::unique_ptr<Times> times_;
   CompletionEvents& events_;
   CompletionQueue* next_event_ = nullptr;
   bool event_waits_ = false;

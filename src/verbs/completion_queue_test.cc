@@ -135,5 +135,39 @@ TEST(CompletionQueue, ForgetsOneQueuePair) {
   EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1, 3, 5}));
 }
 
+// A clock that ticks whenever it is looked at.
+class Ticks : public CompletionClock {
+ public:
+  std::uint64_t nanoseconds() const override { return ++count; }
+  mutable std::uint64_t count = 0;
+};
+
+TEST(CompletionQueue, StampsAreKeptInStep) {
+  CompletionEvents events;
+  Ticks ticks;
+  CompletionQueue cq(4, events, nullptr);
+  EXPECT_EQ(cq.nanoseconds_of_last(), 0u);
+  cq.keep_times(ticks);
+  std::array<Completion, 1> one;
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    ASSERT_TRUE(cq.push(completion(i, false, CompletionStatus::success, QpNumber(i % 2 + 1))));
+  }
+  ASSERT_FALSE(cq.push(completion(5)));
+  EXPECT_EQ(ticks.count, 4u) << "what is lost is not stamped";
+  ASSERT_EQ(cq.poll(one), 1u);
+  EXPECT_EQ(cq.nanoseconds_of_last(), 1u);
+  ASSERT_TRUE(cq.resize(6));
+  cq.forget(QpNumber(2));  // takes 3 along
+  ASSERT_EQ(cq.poll(one), 1u);
+  EXPECT_EQ(one[0].wr_id, 2u);
+  EXPECT_EQ(cq.nanoseconds_of_last(), 2u);
+  std::array<Completion, 4> rest;
+  ASSERT_EQ(cq.poll(rest), 1u);
+  EXPECT_EQ(rest[0].wr_id, 4u);
+  EXPECT_EQ(cq.nanoseconds_of_last(), 4u);
+  EXPECT_EQ(cq.poll(rest), 0u);
+  EXPECT_EQ(cq.nanoseconds_of_last(), 4u) << "still the last's";
+}
+
 }  // namespace
 }  // namespace tulle::verbs

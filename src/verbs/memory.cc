@@ -1,6 +1,12 @@
 #include "verbs/memory.h"
 
 namespace tulle::verbs {
+namespace {
+
+constexpr AccessFlags special_memory = AccessFlags(Access::on_demand) | Access::null;
+constexpr AccessFlags remote_writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
+
+}  // namespace
 
 void KeyTable::add(KeyHolder& holder) {
   std::uint32_t key = 0;
@@ -30,6 +36,12 @@ KeyHolder* KeyTable::find(std::uint32_t key) const {
   return last_ = holder;
 }
 
+const MemoryRegion* KeyTable::find_region(LocalKey key) const {
+  const KeyHolder* holder = find(key.value);
+  if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return nullptr;
+  return static_cast<const MemoryRegion*>(holder);
+}
+
 KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
                                 std::uint64_t bytes, bool write) const {
   const KeyHolder* holder = find(key.value);
@@ -37,7 +49,22 @@ KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::u
   const auto& region = static_cast<const MemoryRegion&>(*holder);
   if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
   if (write && !region.access.has(verbs::Access::local_write)) return {};
+  if ((region.access & special_memory).any()) [[unlikely]]
+    return special(region, address, bytes, write);
   return {Verdict::ok, region.at(address)};
+}
+
+KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t address,
+                                  std::uint64_t bytes, bool write) const {
+  if (region.access.has(Access::null)) {
+    if (bytes > null_bytes_max) return {};
+    return {Verdict::ok, region.memory + (write ? null_bytes_max : 0)};
+  }
+  std::byte* const memory = region.at(address);
+  // Who asks about more than a packet holds asks about the key alone, and again for each packet.
+  const bool is_touched = bytes > 0 && bytes <= null_bytes_max;
+  if (is_touched && pages_ != nullptr && !pages_->bring(memory, bytes, write)) return {};
+  return {Verdict::ok, memory};
 }
 
 KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
@@ -51,6 +78,8 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
     const auto& region = static_cast<const MemoryRegion&>(*holder);
     if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
     if (!region.access.has_all(needed)) return {};
+    if ((region.access & special_memory).any()) [[unlikely]]
+      return special(region, address, bytes, (needed & remote_writes).any());
     return {Verdict::ok, region.at(address)};
   }
   const auto& window = static_cast<const MemoryWindow&>(*holder);
@@ -64,6 +93,8 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   }
   const std::uint64_t in_region = address - start + window.address;
   if (!window.region->valid || !window.region->covers(in_region, bytes)) return {};
+  if ((window.region->access & special_memory).any()) [[unlikely]]
+    return special(*window.region, in_region, bytes, (needed & remote_writes).any());
   return {Verdict::ok, window.region->at(in_region)};
 }
 

@@ -50,6 +50,10 @@ class MemoryRegion : public KeyHolder {
   }
 };
 
+// A null region's memory: as many zeros, and behind them as much room for what is to be lost. More
+// than any packet or segment holds.
+inline constexpr std::uint64_t null_bytes_max = 1u << 16;
+
 enum class WindowType : std::uint8_t { type1, type2 };
 
 // A part of a region with a key of its own (IBTA 10.6.7).
@@ -78,6 +82,14 @@ struct WindowBinding {
   RemoteKey new_key;  // type 2; type 1: of the same index, or any other value for a fresh key
 };
 
+// The pages behind regions that are paged on demand, which only the driver can look at.
+class MemoryPages {
+ public:
+  virtual ~MemoryPages() = default;
+  // Sees to it that the pages are there, for reading or writing; false: they cannot be had.
+  [[nodiscard]] virtual bool bring(std::byte* memory, std::uint64_t bytes, bool write) const = 0;
+};
+
 class KeyTable {
  public:
   explicit KeyTable(std::uint64_t seed) : random_(seed) {}
@@ -88,6 +100,12 @@ class KeyTable {
   void remove(KeyHolder& holder);
   // A fresh key, as after re-registration or a bind of a type 1 window.
   void renew(KeyHolder& holder);
+
+  // Asked before each access to a region that is paged on demand; null (a simulation): not needed.
+  void set_pages(const MemoryPages* pages) { pages_ = pages; }
+
+  // Null: it names no region.
+  const MemoryRegion* find_region(LocalKey key) const;
 
   std::size_t size() const { return holders_.size(); }
   // Fetches what the key that was looked up last names.
@@ -101,7 +119,8 @@ class KeyTable {
     std::byte* memory = nullptr;  // null and ok: a ghost, or no bytes
   };
 
-  // Local access by a queue pair of `pd` (IBTA 10.6.3.2).
+  // Local access by a queue pair of `pd` (IBTA 10.6.3.2). To a null region: of null_bytes_max at a
+  // time, and more is denied.
   Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address, std::uint64_t bytes,
               bool write) const;
   // Access that a packet asks for, arriving at queue pair `qp` of `pd` (IBTA 10.6.3.3).
@@ -132,11 +151,14 @@ class KeyTable {
 
  private:
   KeyHolder* find(std::uint32_t key) const;
+  Grant special(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
+                bool write) const;
   void rename(MemoryWindow& window, RemoteKey key);
 
   IdMap<KeyHolder> holders_;           // by key >> 8
   mutable KeyHolder* last_ = nullptr;  // that was looked up
   Random random_;
+  const MemoryPages* pages_ = nullptr;
 };
 
 }  // namespace tulle::verbs

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <vector>
 
 namespace tulle::verbs {
 namespace {
@@ -276,6 +277,87 @@ TEST_F(Memory, WindowType1HasANewKeyWithEachBind) {
 TEST_F(Memory, ARegionIsNotInvalidatedByAPeer) {
   EXPECT_FALSE(keys_.invalidate(region_.rkey(), pd_, QpNumber(1)));
   EXPECT_EQ(remote(region_.rkey(), iova, 1), Verdict::ok);
+}
+
+TEST_F(Memory, NullRegionReadsAsZerosAndLosesWhatIsWritten) {
+  std::vector<std::byte> block(2 * null_bytes_max);
+  MemoryRegion null;
+  null.pd = &pd_;
+  null.memory = block.data();
+  null.length = ~std::uint64_t{0};
+  null.access = AccessFlags(Access::local_write) | Access::null;
+  keys_.add(null);
+  for (const std::uint64_t address : {std::uint64_t{0}, iova, ~std::uint64_t{0} - bytes}) {
+    const auto read = keys_.local(null.lkey(), pd_, address, bytes, false);
+    const auto write = keys_.local(null.lkey(), pd_, address, bytes, true);
+    ASSERT_EQ(read.verdict, Verdict::ok);
+    ASSERT_EQ(write.verdict, Verdict::ok);
+    EXPECT_EQ(read.memory, block.data());
+    EXPECT_EQ(write.memory, block.data() + null_bytes_max);
+  }
+  EXPECT_EQ(keys_.local(null.lkey(), pd_, 0, null_bytes_max, true).verdict, Verdict::ok);
+  EXPECT_EQ(keys_.local(null.lkey(), pd_, 0, null_bytes_max + 1, true).verdict, Verdict::denied);
+  EXPECT_EQ(keys_.local(null.lkey(), other_pd_, 0, 1, false).verdict, Verdict::denied);
+  EXPECT_EQ(remote(null.rkey(), 0, 1), Verdict::denied);
+  EXPECT_EQ(remote(null.rkey(), 0, 1, Access::remote_read), Verdict::denied);
+}
+
+// Pages that are there, or not, and what was asked about them.
+class Pages : public MemoryPages {
+ public:
+  bool bring(std::byte* memory, std::uint64_t bytes, bool write) const override {
+    asked = {memory, bytes, write};
+    ++times;
+    return present;
+  }
+  struct Asked {
+    std::byte* memory = nullptr;
+    std::uint64_t bytes = 0;
+    bool write = false;
+  };
+  bool present = true;
+  mutable Asked asked;
+  mutable int times = 0;
+};
+
+TEST_F(Memory, PagesAreAskedForWhereARegionIsPagedOnDemand) {
+  Pages pages;
+  keys_.set_pages(&pages);
+  EXPECT_EQ(local(iova, 8), Verdict::ok);
+  EXPECT_EQ(pages.times, 0) << "an ordinary region's are always there";
+  region_.access |= Access::on_demand;
+  EXPECT_EQ(local(iova + 8, 16, false), Verdict::ok);
+  EXPECT_EQ(pages.asked.memory, memory_.data() + 8);
+  EXPECT_EQ(pages.asked.bytes, 16u);
+  EXPECT_FALSE(pages.asked.write);
+  EXPECT_EQ(remote(region_.rkey(), iova, 8, Access::remote_read), Verdict::ok);
+  EXPECT_FALSE(pages.asked.write);
+  for (const Access needed : {Access::remote_write, Access::remote_atomic}) {
+    EXPECT_EQ(remote(region_.rkey(), iova, 8, needed), Verdict::ok);
+    EXPECT_TRUE(pages.asked.write);
+  }
+  ASSERT_TRUE(keys_.bind(window_, pd_, QpNumber(1), binding(window_)));
+  pages.times = 0;
+  EXPECT_EQ(remote(window_.rkey(), iova + 1'024, 8), Verdict::ok);
+  EXPECT_EQ(pages.times, 1);
+  EXPECT_EQ(pages.asked.memory, memory_.data() + 1'024);
+
+  pages.present = false;
+  EXPECT_EQ(local(iova, 8), Verdict::denied);
+  EXPECT_EQ(remote(region_.rkey(), iova, 8), Verdict::denied);
+  EXPECT_EQ(remote(window_.rkey(), iova + 1'024, 8), Verdict::denied);
+  EXPECT_EQ(local(iova, 0), Verdict::ok) << "no bytes, no pages";
+}
+
+TEST_F(Memory, PagesAreNotAskedForWithAKeyAlone) {
+  Pages pages;
+  pages.present = false;
+  keys_.set_pages(&pages);
+  region_.access |= Access::on_demand;
+  region_.length = 1u << 20;  // of which no byte is touched here
+  EXPECT_EQ(local(iova, null_bytes_max + 1), Verdict::ok);
+  EXPECT_EQ(pages.times, 0);
+  EXPECT_EQ(local(iova, null_bytes_max), Verdict::denied);
 }
 
 }  // namespace

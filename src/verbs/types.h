@@ -68,6 +68,11 @@ enum class Access : std::uint32_t {
   remote_atomic = 8,
   bind_window = 16,
   zero_based = 32,
+  // Not a right: the pages may come and go while it is registered, so that each access asks for
+  // them first (MemoryPages in verbs/memory.h).
+  on_demand = 64,
+  // Not a right either: reads give zeros, and what is written is lost.
+  null = 128,
 };
 using AccessFlags = Flags<Access>;
 

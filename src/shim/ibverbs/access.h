@@ -12,13 +12,14 @@ struct AccessPair {
   unsigned c_api;
   verbs::Access access;
 };
-inline constexpr std::array<AccessPair, 6> access_table = {{
+inline constexpr std::array<AccessPair, 7> access_table = {{
     {IBV_ACCESS_LOCAL_WRITE, verbs::Access::local_write},
     {IBV_ACCESS_REMOTE_WRITE, verbs::Access::remote_write},
     {IBV_ACCESS_REMOTE_READ, verbs::Access::remote_read},
     {IBV_ACCESS_REMOTE_ATOMIC, verbs::Access::remote_atomic},
     {IBV_ACCESS_MW_BIND, verbs::Access::bind_window},
     {IBV_ACCESS_ZERO_BASED, verbs::Access::zero_based},
+    {IBV_ACCESS_ON_DEMAND, verbs::Access::on_demand},
 }};
 
 // Hints that change nothing here: where the pages come from, and leave to reorder. The API lets a
@@ -26,7 +27,7 @@ inline constexpr std::array<AccessPair, 6> access_table = {{
 inline constexpr unsigned ignored_access =
     unsigned{IBV_ACCESS_HUGETLB} | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
 
-// False: a flag that is not offered (on-demand paging) or not known.
+// False: a flag that is not known.
 constexpr bool to_access(unsigned flags, verbs::AccessFlags& out) {
   unsigned left = flags & ~ignored_access;
   out = {};

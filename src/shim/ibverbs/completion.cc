@@ -83,12 +83,13 @@ int request_notification(ibv_cq* ibv, int solicited_only) {
 }
 
 Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_channel* channel,
-           std::uint32_t vector) {
+           std::uint32_t vector, const std::shared_ptr<Allocator>& allocator = nullptr) {
   const bool known_vector = vector < static_cast<std::uint32_t>(context.context.num_comp_vectors);
   if (!known_vector || (channel != nullptr && channel->context != &context.context)) {
     return fail(EINVAL);
   }
-  auto cq = std::make_unique<Cq>();
+  auto cq = make_object<Cq>(allocator);
+  if (cq == nullptr) return fail(ENOMEM);
   refuse_all(*cq);
   serve_polling(*cq);
   const auto guard = context.lock();
@@ -107,16 +108,23 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
   return cq.release();
 }
 
-// What completions do not carry is not offered: times, VLANs, flow tags, tag matching.
-constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS;
+constexpr std::uint64_t times =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+// What completions do not carry is not offered: VLANs, flow tags, tag matching.
+constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS | times;
 constexpr std::uint32_t known_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
   if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
   if ((attributes->wc_flags & ~offered_fields) != 0) return fail(EOPNOTSUPP);
-  if ((attributes->comp_mask & ~static_cast<std::uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0) {
-    return fail(EOPNOTSUPP);
+  constexpr std::uint32_t known_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  if ((attributes->comp_mask & ~known_mask) != 0) return fail(EOPNOTSUPP);
+  Pd* domain = nullptr;
+  if ((attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+    if (attributes->parent_domain == nullptr) return fail(EINVAL);
+    domain = &Pd::of(attributes->parent_domain);
+    if (domain->base == nullptr || domain->context != ibv) return fail(EINVAL);
   }
   const bool has_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   const std::uint32_t flags = has_flags ? attributes->flags : 0;
@@ -124,8 +132,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
   // An overrun always ends the queue: losing a completion in silence is not offered.
   if ((flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0) return fail(EOPNOTSUPP);
   Cq* cq = create(Context::of(ibv), attributes->cqe, attributes->cq_context, attributes->channel,
-                  attributes->comp_vector);
+                  attributes->comp_vector, domain != nullptr ? domain->allocator : nullptr);
   if (cq == nullptr) return nullptr;
+  if ((attributes->wc_flags & times) != 0) serve_times(*cq);
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   return cq;
 }
@@ -209,7 +218,7 @@ int ibv_destroy_cq(ibv_cq* ibv) {
   }
   pthread_cond_destroy(&cq.cond);
   pthread_mutex_destroy(&cq.mutex);
-  delete &cq;
+  free_object(&cq);
   return 0;
 }
 

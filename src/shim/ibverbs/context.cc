@@ -38,6 +38,12 @@ constexpr unsigned capabilities = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_
                                   IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                                   IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 
+// What may touch memory that is paged on demand: whatever may touch memory.
+constexpr std::uint32_t paging_of_ud =
+    IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+constexpr std::uint32_t paging_of_uc = paging_of_ud | IBV_ODP_SUPPORT_WRITE;
+constexpr std::uint32_t paging_of_rc = paging_of_uc | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+
 void fill(Context& context, ibv_device_attr& out) {
   const device::Limits& limits = context.adapter().configuration().limits;
   out = {};
@@ -87,6 +93,13 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   }
   attributes.device_cap_flags_ex = attributes.orig_attr.device_cap_flags;
   attributes.phys_port_cnt_ex = 1;
+  attributes.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attributes.odp_caps.per_transport_caps.rc_odp_caps = paging_of_rc;
+  attributes.odp_caps.per_transport_caps.uc_odp_caps = paging_of_uc;
+  attributes.odp_caps.per_transport_caps.ud_odp_caps = paging_of_ud;
+  attributes.completion_timestamp_mask = ~std::uint64_t{0};
+  attributes.hca_core_clock = clock_kilohertz;
+  attributes.max_dm_size = device_memory_bytes_max;
   // Programs built against an older API ask for less, against a newer one for more.
   std::memset(out, 0, out_bytes);
   std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
@@ -149,26 +162,40 @@ void destroy_all(Context& context) {
     release(context, *qp);
   }
   for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
-  for (Mr* mr : context.mrs) (void)to_errno(adapter.destroy(mr->region));
   for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));
   for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
   for (Xrcd* xrcd : context.xrcds) release_domain(context, *xrcd);
   for (Cq* cq : context.cqs) (void)to_errno(adapter.destroy(cq->queue));
-  for (Pd* pd : context.pds) (void)to_errno(adapter.destroy(pd->pd));
+  // What was imported elsewhere stays with its other holders.
+  const auto drop_each = [&context](auto objects) {
+    for (auto* object : objects) drop(context, *object), delete object;
+  };
+  drop_each(context.mrs);
+  drop_each(context.pds);
 }
 
 void free_all(Context& context) {
   const auto free_each = [](auto& objects) {
     for (auto* object : objects) delete object;
   };
-  free_each(context.qps);
+  // The program's allocator may be gone by now: its memory stays with it.
+  const auto leave_each = [](auto& objects) {
+    for (auto* object : objects) {
+      if (object->allocator == nullptr) {
+        delete object;
+      } else {
+        std::destroy_at(object);
+      }
+    }
+  };
+  leave_each(context.qps);
   free_each(context.mws);
-  free_each(context.mrs);
   free_each(context.ahs);
-  free_each(context.srqs);
+  leave_each(context.srqs);
   free_each(context.xrcds);
-  free_each(context.cqs);
-  free_each(context.pds);
+  leave_each(context.cqs);
+  free_each(context.tds);
+  free_each(context.dms);
 }
 
 }  // namespace

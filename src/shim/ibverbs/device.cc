@@ -75,6 +75,44 @@ void say_once(const Error& error) {
 
 }  // namespace
 
+Context* make_context(Device& device) {
+  auto opened = live::Device::open(device.name, handle_event);
+  if (!opened) {
+    say_once(opened.error());
+    return fail(opened.error().error_number != 0 ? opened.error().error_number : ENODEV);
+  }
+  auto events = live::EventChannel::create();
+  if (!events) {
+    say_once(events.error());
+    return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
+  }
+  auto context = std::make_unique<Context>();
+  refuse_all(*context);
+  serve_queries(*context);
+  serve_memory(*context);
+  serve_device_memory(*context);
+  serve_paging(*context);
+  serve_domains(*context);
+  serve_clock(*context);
+  serve_completions(*context);
+  serve_queue_pairs(*context);
+  serve_receives(*context);
+  serve_work(*context);
+  serve_extended_connections(*context);
+  context->live = std::move(*opened);
+  context->events = std::move(*events);
+  context->sz = sizeof(verbs_context);
+  ibv_context& base = context->context;
+  base.device = &device;
+  base.cmd_fd = -1;
+  base.async_fd = context->events->fd();
+  base.num_comp_vectors = 1;
+  pthread_mutex_init(&base.mutex, nullptr);
+  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  add_for_events(*context);
+  return context.release();
+}
+
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* device_count) {
@@ -113,41 +151,13 @@ __be64 ibv_get_device_guid(ibv_device* device) {
 
 ibv_context* ibv_open_device(ibv_device* device) {
   if (device == nullptr) return fail(EINVAL);
-  auto opened = live::Device::open(device->name, handle_event);
-  if (!opened) {
-    say_once(opened.error());
-    return fail(opened.error().error_number != 0 ? opened.error().error_number : ENODEV);
-  }
-  auto events = live::EventChannel::create();
-  if (!events) {
-    say_once(events.error());
-    return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
-  }
-  auto context = std::make_unique<Context>();
-  refuse_all(*context);
-  serve_queries(*context);
-  serve_memory(*context);
-  serve_completions(*context);
-  serve_queue_pairs(*context);
-  serve_receives(*context);
-  serve_work(*context);
-  serve_extended_connections(*context);
-  context->live = std::move(*opened);
-  context->events = std::move(*events);
-  context->sz = sizeof(verbs_context);
-  ibv_context& base = context->context;
-  base.device = device;
-  // There is no command channel. Programs mark it close-on-exec or put it in a select;
-  // this one allows that.
-  base.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  base.async_fd = context->events->fd();
-  base.num_comp_vectors = 1;
-  pthread_mutex_init(&base.mutex, nullptr);
-  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
-  add_for_events(*context);
-  return &context.release()->context;
+  Context* context = make_context(Device::of(device));
+  if (context == nullptr) return nullptr;
+  if (open_command_file(*context, Device::of(device))) return &context->context;
+  const int error = errno;
+  ibv_close_device(&context->context);
+  return fail(error);
 }
-
 // --- files of the class directory, for who reads them through this library ---
 
 const char* ibv_get_sysfs_path() { return "/sys"; }
@@ -169,16 +179,6 @@ int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, s
   buffer[length] = '\0';
   return static_cast<int>(length);
 }
-
-// --- sharing objects between processes over a command descriptor: there is none ---
-
-ibv_context* ibv_import_device(int) { return fail(EOPNOTSUPP); }
-ibv_pd* ibv_import_pd(ibv_context*, std::uint32_t) { return fail(EOPNOTSUPP); }
-void ibv_unimport_pd(ibv_pd*) {}
-ibv_mr* ibv_import_mr(ibv_pd*, std::uint32_t) { return fail(EOPNOTSUPP); }
-void ibv_unimport_mr(ibv_mr*) {}
-ibv_dm* ibv_import_dm(ibv_context*, std::uint32_t) { return fail(EOPNOTSUPP); }
-void ibv_unimport_dm(ibv_dm*) {}
 
 // --- fork ---
 // Registered memory is never handed to a device that writes behind the kernel's back, so that a

@@ -1,9 +1,12 @@
 // Protection domains, memory regions and memory windows.
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "shim/ibverbs/access.h"
 #include "shim/ibverbs/errors.h"
@@ -27,10 +30,27 @@ bool is_mapped(void* address, std::size_t length) {
   return mapped;
 }
 
-int check_range(void* address, std::size_t length) {
-  if (length == 0) return EINVAL;
-  if (reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
-  return is_mapped(address, length) ? 0 : EFAULT;
+struct Range {
+  void* address = nullptr;
+  std::size_t length = 0;
+  std::uint64_t iova = 0;
+};
+
+// 0, or the errno. A region over all of the address space, whatever comes to be mapped there, is
+// asked for by no address and the greatest length (ibv_reg_mr(3)). It begins behind the page that
+// no program has, so that its memory has an address.
+int check_range(Range& range, verbs::AccessFlags access) {
+  const bool on_demand = access.has(verbs::Access::on_demand);
+  const auto start = reinterpret_cast<std::uintptr_t>(range.address);
+  if (on_demand && start == 0 && range.length == SIZE_MAX) {
+    if (range.iova != 0 || access.has(verbs::Access::zero_based)) return EINVAL;
+    constexpr std::uintptr_t first_page = 4'096;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    range = {reinterpret_cast<void*>(first_page), SIZE_MAX - first_page, first_page};
+    return 0;
+  }
+  if (range.length == 0 || start + range.length < range.length) return EINVAL;
+  return on_demand || is_mapped(range.address, range.length) ? 0 : EFAULT;
 }
 
 ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::uint64_t iova,
@@ -38,25 +58,43 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
   if (ibv_pd == nullptr) return fail(EINVAL);
   verbs::AccessFlags access;
   if (!to_access(flags, access)) return fail(EOPNOTSUPP);
-  if (const int error = check_range(address, length); error != 0) return fail(error);
+  Range range{address, length, iova};
+  if (const int error = check_range(range, access); error != 0) return fail(error);
 
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
-  auto mr = std::make_unique<Mr>();
   const auto guard = context.lock();
   VerbsStatus status{};
-  mr->region = context.adapter().register_memory(*pd.pd, address, length, iova, access, status);
-  if (mr->region == nullptr) return fail(to_errno(status));
-  mr->context = pd.context;
-  mr->pd = ibv_pd;
-  mr->addr = address;
-  mr->length = length;
-  mr->handle = context.next_handle++;
-  mr->lkey = mr->region->lkey().value;
-  mr->rkey = mr->region->rkey().value;
-  mr->region->cookie = mr.get();
-  context.mrs.insert(mr.get());
-  return mr.release();
+  auto* region = context.adapter().register_memory(*pd.pd, range.address, range.length, range.iova,
+                                                   access, status);
+  if (region == nullptr) return fail(to_errno(status));
+  return add_region(context, ibv_pd, region, address, length);
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
+  if (ibv_pd == nullptr) return fail(EINVAL);
+  Context& context = Context::of(ibv_pd->context);
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  auto* region = context.adapter().create_null_region(*Pd::of(ibv_pd).pd, status);
+  if (region == nullptr) return fail(to_errno(status));
+  return add_region(context, ibv_pd, region, nullptr, SIZE_MAX);
+}
+
+// Null: errno says why. An exporter need not let its buffer be mapped.
+std::byte* map_buffer(int fd, std::uint64_t offset, std::size_t length, verbs::AccessFlags access,
+                      SharedMr& out) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) return fail(EBADF);
+  if (offset + length > static_cast<std::uint64_t>(status.st_size)) return fail(EINVAL);
+  const std::size_t into_page = offset & (static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) - 1);
+  const int write = access.has(verbs::Access::local_write) ? PROT_WRITE : 0;
+  void* mapping = mmap(nullptr, length + into_page, PROT_READ | write, MAP_SHARED, fd,
+                       static_cast<off_t>(offset - into_page));
+  if (mapping == MAP_FAILED) return fail(errno == ENODEV ? EOPNOTSUPP : errno);
+  out.mapping = mapping;
+  out.mapping_bytes = length + into_page;
+  return static_cast<std::byte*>(mapping) + into_page;
 }
 
 ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
@@ -123,7 +161,19 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
 
 }  // namespace
 
+Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* address,
+               std::size_t length) {
+  auto mr = std::make_unique<Mr>();
+  mr->pd = pd;
+  mr->addr = address;
+  mr->length = length;
+  mr->region = region;
+  mr->shared = std::make_shared<SharedMr>();
+  return add_mr(context, std::move(mr), context.file->next_handle++);
+}
+
 void serve_memory(Context& context) {
+  context.alloc_null_mr = alloc_null_mr;
   context.context.ops.alloc_mw = alloc_mw;
   context.context.ops.dealloc_mw = dealloc_mw;
   context.context.ops.bind_mw = bind_mw;
@@ -139,11 +189,8 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
   VerbsStatus status{};
   pd->pd = context.adapter().create_pd(status);
   if (pd->pd == nullptr) return fail(to_errno(status));
-  pd->context = ibv;
-  pd->handle = context.next_handle++;
-  pd->pd->cookie = pd.get();
-  context.pds.insert(pd.get());
-  return pd.release();
+  pd->shared = std::make_shared<SharedPd>();
+  return add_pd(context, std::move(pd), context.file->next_handle++);
 }
 
 int ibv_dealloc_pd(ibv_pd* ibv) {
@@ -152,9 +199,10 @@ int ibv_dealloc_pd(ibv_pd* ibv) {
   Context& context = Context::of(pd.context);
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(pd.pd);
-    if (status != VerbsStatus::ok) return to_errno(status);
-    context.pds.erase(&pd);
+    // A parent domain may go before what was made with it, but not before who uses its memory.
+    const bool in_use = pd.base == nullptr ? pd.pd->users > 0 : pd.allocator.use_count() > 1;
+    if (pd.parents > 0 || in_use) return EBUSY;
+    drop(context, pd);
   }
   delete &pd;
   return 0;
@@ -175,8 +223,29 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
   return register_region(pd, address, length, iova, access);
 }
 
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-  return fail(EOPNOTSUPP);
+// A buffer of another device's, which is reached where the kernel lets it be mapped.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t length,
+                          std::uint64_t iova, int fd, int flags) {
+  if (ibv_pd == nullptr || length == 0 || offset + length < length) return fail(EINVAL);
+  constexpr unsigned refused = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+  verbs::AccessFlags access;
+  if ((static_cast<unsigned>(flags) & refused) != 0 ||
+      !to_access(static_cast<unsigned>(flags), access)) {
+    return fail(EOPNOTSUPP);
+  }
+  auto shared = std::make_shared<SharedMr>();
+  std::byte* const memory = map_buffer(fd, offset, length, access, *shared);
+  if (memory == nullptr) return nullptr;
+  Context& context = Context::of(ibv_pd->context);
+  const auto guard = context.lock();
+  VerbsStatus status{};
+  auto* region =
+      context.adapter().register_memory(*Pd::of(ibv_pd).pd, memory, length, iova, access, status);
+  if (region == nullptr) return fail(to_errno(status));
+  Mr* mr = add_region(context, ibv_pd, region, nullptr, length);
+  std::swap(mr->shared->mapping, shared->mapping);
+  std::swap(mr->shared->mapping_bytes, shared->mapping_bytes);
+  return mr;
 }
 
 // The codes say what became of the region. Here it is as before wherever the call fails.
@@ -190,6 +259,10 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     return refuse(EINVAL);
   }
   Mr& mr = Mr::of(ibv);
+  // What is not ordinary memory, or not this object's alone, stays what it is.
+  if (mr.region == nullptr || mr.addr == nullptr || mr.shared->holders.size() > 1) {
+    return refuse(EINVAL);
+  }
   Context& context = Context::of(mr.context);
   device::Adapter::Reregistration change;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
@@ -197,7 +270,8 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     change.pd = Pd::of(ibv_pd).pd;
   }
   if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
-    if (const int error = check_range(address, length); error != 0) return refuse(error);
+    Range range{address, length, reinterpret_cast<std::uintptr_t>(address)};
+    if (const int error = check_range(range, mr.region->access); error != 0) return refuse(error);
     change.change_range = true;
     change.address = address;
     change.length = length;
@@ -226,9 +300,13 @@ int ibv_dereg_mr(ibv_mr* ibv) {
   Context& context = Context::of(mr.context);
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(mr.region);
-    if (status != VerbsStatus::ok) return to_errno(status);
-    context.mrs.erase(&mr);
+    if (mr.region == nullptr) return EINVAL;
+    if (mr.region->bound_windows > 0) return EBUSY;
+    // The keys die now, whoever else holds the region.
+    for (Mr* holder : std::exchange(mr.shared->holders, {&mr})) {
+      if (holder != &mr) holder->region = nullptr;
+    }
+    drop(context, mr);
   }
   delete &mr;
   return 0;

@@ -10,12 +10,16 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -48,7 +52,9 @@ struct Device : ibv_device {
 };
 
 struct Pd;
+struct Td;
 struct Mr;
+struct Dm;
 struct Mw;
 struct Ah;
 struct Cq;
@@ -56,8 +62,11 @@ struct Srq;
 struct Qp;
 struct Xrcd;
 
+struct CommandFile;
+
 struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
+  std::shared_ptr<CommandFile> file;
   std::unique_ptr<live::EventChannel> events;  // asynchronous ones
   std::uint32_t next_handle = 1;
   // Scratch of the data path, under the device's lock: where completions are polled to, and what a
@@ -68,6 +77,8 @@ struct Context : verbs_context {
 
   // All that was created and not destroyed: closing the device takes it along, as a kernel would.
   std::unordered_set<Pd*> pds;
+  std::unordered_set<Td*> tds;
+  std::unordered_set<Dm*> dms;
   std::unordered_set<Mr*> mrs;
   std::unordered_set<Mw*> mws;
   std::unordered_set<Ah*> ahs;
@@ -84,14 +95,107 @@ struct Context : verbs_context {
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work() { return live->lock_for_work(); }
 };
 
+// What holds a protection domain together that several programs' objects stand for: the one that
+// was allocated, and those that were imported. It goes with the last.
+struct SharedPd {
+  std::vector<Pd*> holders;
+};
+
+// A program's own source of memory for queues, by a parent domain.
+struct Allocator {
+  ibv_pd* domain = nullptr;
+  ibv_parent_domain_init_attr calls{};
+};
+
+// For what each is asked (ibv_alloc_parent_domain(3)): no kernel driver's number in the upper half.
+enum class Resource : std::uint64_t { queue_pair = 1, completion_queue, shared_receive_queue };
+
+// An object of a parent domain is in the memory that its allocator gives.
+template <typename T>
+void free_object(T* object) {
+  const std::shared_ptr<Allocator> allocator = std::move(object->allocator);
+  if (allocator == nullptr) return delete object;
+  object->~T();
+  const ibv_parent_domain_init_attr& calls = allocator->calls;
+  calls.free(allocator->domain, calls.pd_context, object, static_cast<std::uint64_t>(T::resource));
+}
+template <typename T>
+struct FreeObject {
+  void operator()(T* object) const { free_object(object); }
+};
+template <typename T>
+using ObjectPtr = std::unique_ptr<T, FreeObject<T>>;
+
+// Null: the allocator had no memory. Not with the device's lock held, nor is free_object: both run
+// the program's code.
+template <typename T>
+ObjectPtr<T> make_object(const std::shared_ptr<Allocator>& allocator) {
+  if (allocator == nullptr) return ObjectPtr<T>(new T);
+  constexpr std::size_t cache_line_bytes = 64;
+  constexpr std::size_t alignment = std::max(alignof(T), cache_line_bytes);
+  const ibv_parent_domain_init_attr& calls = allocator->calls;
+  void* memory = calls.alloc(allocator->domain, calls.pd_context, sizeof(T), alignment,
+                             static_cast<std::uint64_t>(T::resource));
+  if (memory == nullptr) return nullptr;
+  if (memory == IBV_ALLOCATOR_USE_DEFAULT) return ObjectPtr<T>(new T);
+  ObjectPtr<T> object(new (memory) T);
+  object->allocator = allocator;
+  return object;
+}
+
+struct Td : ibv_td {
+  std::uint32_t parents = 0;  // parent domains that it is part of
+  static Td& of(ibv_td* td) { return static_cast<Td&>(*td); }
+};
+
 struct Pd : ibv_pd {
   verbs::ProtectionDomain* pd = nullptr;
+  std::shared_ptr<SharedPd> shared;
+  std::uint32_t parents = 0;  // parent domains over it
+  // A parent domain: over this protection domain, with these.
+  Pd* base = nullptr;
+  Td* td = nullptr;
+  std::shared_ptr<Allocator> allocator;
   static Pd& of(ibv_pd* pd) { return static_cast<Pd&>(*pd); }
 };
 
+// Memory of the device's own.
+struct DeviceMemory {
+  std::unique_ptr<std::byte, void (*)(void*)> bytes{nullptr, std::free};
+  std::size_t length = 0;
+  std::uint32_t regions = 0;  // registered over it
+  ~DeviceMemory();
+};
+
+struct Dm : ibv_dm {
+  std::shared_ptr<DeviceMemory> memory;
+  static Dm& of(ibv_dm* dm) { return static_cast<Dm&>(*dm); }
+};
+
+// What the programs' objects of one region share: the one that was registered, and those that were
+// imported. Any of them deregisters it; the others then stand for nothing.
+struct SharedMr {
+  std::vector<Mr*> holders;
+  std::shared_ptr<DeviceMemory> device_memory;
+  void* mapping = nullptr;  // of a DMA buffer
+  std::size_t mapping_bytes = 0;
+  ~SharedMr();
+};
+
 struct Mr : ibv_mr {
-  verbs::MemoryRegion* region = nullptr;
+  verbs::MemoryRegion* region = nullptr;  // null: deregistered by another holder
+  std::shared_ptr<SharedMr> shared;
   static Mr& of(ibv_mr* mr) { return static_cast<Mr&>(*mr); }
+};
+
+// What stands behind a command descriptor. Contexts that are imported by it find here, by their
+// handles, the objects that any of its contexts made.
+struct CommandFile {
+  Device* device = nullptr;
+  std::uint32_t next_handle = 1;
+  std::unordered_map<std::uint32_t, std::shared_ptr<SharedPd>> pds;
+  std::unordered_map<std::uint32_t, std::shared_ptr<SharedMr>> mrs;
+  std::unordered_map<std::uint32_t, std::shared_ptr<DeviceMemory>> dms;
 };
 
 struct Mw : ibv_mw {
@@ -111,6 +215,8 @@ struct Channel : ibv_comp_channel {
 
 // Starts with the fields of ibv_cq, as ibv_cq_ex does by definition.
 struct Cq : ibv_cq_ex {
+  static constexpr Resource resource = Resource::completion_queue;
+  std::shared_ptr<Allocator> allocator;
   verbs::CompletionQueue* queue = nullptr;
   std::uint32_t completion_events = 0;  // raised
   std::uint32_t asynchronous_events = 0;
@@ -133,6 +239,8 @@ struct Xrcd : ibv_xrcd {
 };
 
 struct Srq : ibv_srq {
+  static constexpr Resource resource = Resource::shared_receive_queue;
+  std::shared_ptr<Allocator> allocator;
   verbs::SharedReceiveQueue* queue = nullptr;
   Xrcd* xrcd = nullptr;  // or null
   std::uint32_t asynchronous_events = 0;
@@ -156,6 +264,8 @@ struct StagedWork {
 };
 
 struct Qp : ibv_qp_ex {
+  static constexpr Resource resource = Resource::queue_pair;
+  std::shared_ptr<Allocator> allocator;
   transport::QueuePair* pair = nullptr;
   // An XRC target may be opened more than once: its first handle is the pair's cookie, and each knows
   // the next.
@@ -182,15 +292,19 @@ void refuse_all(Cq& cq);
 void refuse_all(Qp& qp);
 
 // Each replaces the slots that it serves.
-void serve_queries(Context& context);      // context.cc
-void serve_memory(Context& context);       // memory.cc
-void serve_completions(Context& context);  // completion.cc
-void serve_queue_pairs(Context& context);  // queue_pair.cc
-void serve_receives(Context& context);     // shared_receive.cc
-void serve_work(Context& context);         // work.cc
+void serve_queries(Context& context);        // context.cc
+void serve_memory(Context& context);         // memory.cc
+void serve_device_memory(Context& context);  // device_memory.cc
+void serve_paging(Context& context);         // paging.cc
+void serve_domains(Context& context);        // domain.cc
+void serve_completions(Context& context);    // completion.cc
+void serve_queue_pairs(Context& context);    // queue_pair.cc
+void serve_receives(Context& context);       // shared_receive.cc
+void serve_work(Context& context);           // work.cc
 void serve_extended_connections(Context& context);
-void serve_polling(Cq& cq);                // completion_ex.cc
-void serve_builders(Qp& qp);               // work_ex.cc
+void serve_clock(Context& context);          // clock.cc
+void serve_polling(Cq& cq);                  // completion_ex.cc
+void serve_builders(Qp& qp);                 // work_ex.cc
 
 // events.cc
 void handle_event(const device::Event& event);  // the live device's sink
@@ -199,6 +313,30 @@ void remove_for_events(Context& context);
 // Waits until the program has acknowledged all the events that it took of an object that goes away.
 void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition,
                                const std::uint32_t& completed, std::uint32_t taken);
+
+// sharing.cc. The device's lock is held, but for the command file's.
+Pd* add_pd(Context& context, std::unique_ptr<Pd> pd, std::uint32_t handle);
+Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle);
+// One holder less; the last takes along what it held, busy or not.
+void drop(Context& context, Pd& pd);
+void drop(Context& context, Mr& mr);
+// False: so much is not to be had.
+[[nodiscard]] bool open_command_file(Context& context, Device& device);
+
+// device.cc: without its command file. Null: errno says why.
+Context* make_context(Device& device);
+
+// memory.cc: the C object of a region that was just made, over the program's memory.
+Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* address,
+               std::size_t length);
+
+// clock.cc: of one tick a nanosecond.
+inline constexpr std::uint64_t clock_kilohertz = 1'000'000;
+const verbs::CompletionClock& completion_clock();
+void serve_times(Cq& cq);
+
+// device_memory.cc: what all of a process may have.
+inline constexpr std::size_t device_memory_bytes_max = 1u << 20;
 
 // completion.cc
 ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);

@@ -242,7 +242,8 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   // A target belongs to a domain: create_target.
   if (type == QpType::xrc_target || !complete(*pd, attributes)) return fail(EINVAL);
   Context& context = Context::of(pd->context);
-  auto qp = std::make_unique<Qp>();
+  auto qp = make_object<Qp>(Pd::of(pd).allocator);
+  if (qp == nullptr) return fail(ENOMEM);
   refuse_all(*qp);
   serve_builders(*qp);
   transport::QueuePairInit init = to_init(*pd, attributes, type);
@@ -402,7 +403,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   wait_for_acknowledgements(ibv->mutex, ibv->cond, ibv->events_completed, events);
   pthread_cond_destroy(&ibv->cond);
   pthread_mutex_destroy(&ibv->mutex);
-  delete &qp;
+  free_object(&qp);
   return 0;
 }
 
@@ -414,7 +415,8 @@ int ibv_set_ece(ibv_qp*, ibv_ece*) {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
 }
-int ibv_query_ece(ibv_qp*, ibv_ece*) {
+int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
+  if (ece != nullptr) *ece = {};
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
 }

@@ -50,7 +50,8 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
   if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
-  auto srq = std::make_unique<Srq>();
+  auto srq = make_object<Srq>(pd.allocator);
+  if (srq == nullptr) return fail(ENOMEM);
   const auto guard = context.lock();
   VerbsStatus status{};
   srq->queue = context.adapter().create_srq(*pd.pd, attributes->attr.max_wr,
@@ -97,7 +98,7 @@ int ibv_destroy_srq(ibv_srq* ibv) {
   wait_for_acknowledgements(srq.mutex, srq.cond, srq.events_completed, events);
   pthread_cond_destroy(&srq.cond);
   pthread_mutex_destroy(&srq.mutex);
-  delete &srq;
+  free_object(&srq);
   return 0;
 }
 

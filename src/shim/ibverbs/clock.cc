@@ -1,0 +1,62 @@
+// The device's clock, by which completions are stamped as they are queued: nanoseconds of
+// CLOCK_MONOTONIC, and the same moment as the wall's clock tells it.
+
+#include <time.h>
+
+#include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/objects.h"
+
+namespace tulle::shim {
+namespace {
+
+std::uint64_t read(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+class MonotonicClock : public verbs::CompletionClock {
+ public:
+  std::uint64_t nanoseconds() const override { return read(CLOCK_MONOTONIC); }
+};
+
+std::uint64_t read_time(ibv_cq_ex* cq) { return Cq::of(cq).queue->nanoseconds_of_last(); }
+
+// How far the two clocks are apart is asked for now, so that the wall's time is what it is said to
+// be now, whatever has set it since.
+std::uint64_t read_wall_time(ibv_cq_ex* cq) {
+  return read_time(cq) + (read(CLOCK_REALTIME) - read(CLOCK_MONOTONIC));
+}
+
+// NICs give the count of ticks in the nanoseconds' place, whatever a tick is, and programs read it
+// there.
+int query_rt_values(ibv_context* ibv, ibv_values_ex* values) {
+  if (ibv == nullptr || values == nullptr) return EINVAL;
+  if ((values->comp_mask & ~static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) {
+    return EINVAL;
+  }
+  if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
+    values->raw_clock.tv_sec = 0;
+    values->raw_clock.tv_nsec = static_cast<long>(read(CLOCK_MONOTONIC));
+  }
+  return 0;
+}
+
+}  // namespace
+
+const verbs::CompletionClock& completion_clock() {
+  static const MonotonicClock clock;
+  return clock;
+}
+
+void serve_times(Cq& cq) {
+  cq.read_completion_ts = read_time;
+  cq.read_completion_wallclock_ns = read_wall_time;
+  const auto guard = Context::of(cq.context).lock();
+  cq.queue->keep_times(completion_clock());
+}
+
+void serve_clock(Context& context) { context.query_rt_values = query_rt_values; }
+
+}  // namespace tulle::shim
