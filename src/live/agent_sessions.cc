@@ -80,6 +80,8 @@ void AgentCore::greet(Session& session) {
       return start_capture(session);
     case Purpose::find_peer:
       return find_peer(session);
+    case Purpose::connect:
+      return refuse(session, "this agent manages no connections yet");
   }
   refuse(session, "this purpose is unknown");
 }

@@ -9,6 +9,7 @@
 //   find_peer   Hello → PeerProcess with {table}                      for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
+//   connect     Hello → ChannelOpened with {events}, then commands (live/connection_messages.h)
 //   from a process, once it has its slot: Expose with {table}
 //   to a process, at any time: StartCapture with {ring}, StopCapture, Publish
 //   Refused instead of any answer; Wait before one that takes long
@@ -45,9 +46,13 @@ enum class MessageKind : std::uint16_t {
   publish = 14,
   expose = 15,
   peer = 16,
+  channel_opened = 17,
+  connection_command = 18,
+  connection_reply = 19,
+  connection_event = 20,
 };
 
-enum class Purpose : std::uint8_t { list, open, status, capture, find_peer };
+enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect };
 
 struct Refused {
   static constexpr auto kind = MessageKind::refused;
