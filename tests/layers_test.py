@@ -34,7 +34,7 @@ MAY_KNOW = {
     "workload": {"device", "verbs"},
     "sim": {"device", "fabric", "link", "report", "wire"},
     "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
-    "live": {"device", "fabric", "link", "report", "wire"},
+    "live": {"device", "fabric", "link", "management", "report", "wire"},
     "shim": {"live", "device", "management", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)

@@ -16,8 +16,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "live/agent_core.h"
+#include "live/interfaces.h"
 
 namespace tulle::live {
 namespace {
@@ -187,6 +189,8 @@ Result<void> AgentCore::turn() {
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
+  start_connections();
+  if (connections_) progress_connections();
   const auto now = Clock::now();
   if (is_recovering() && now >= retry_port_at_) {
     if (auto opened = open_port(); !opened) return opened;
@@ -200,8 +204,40 @@ Result<void> AgentCore::turn() {
   return {};
 }
 
+// The agent's own slot: what comes to QP0 and QP1. An agent that has just been killed may hold it
+// for a moment more.
+void AgentCore::start_connections() {
+  if (connections_ || !group_) return;
+  UniqueFd lock = group_->lock(agent_slot);
+  if (!lock) return;
+  auto device = describe_device(settings_.device, {});
+  const std::uint64_t guid = device ? device->node_guid : 0;
+  connections_ = std::make_unique<ConnectionService>(group_->socket(agent_slot), group_->port(),
+                                                     std::move(lock), guid);
+  watch(connections_->socket(), nullptr);
+}
+
+void AgentCore::progress_connections() {
+  for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
+  connections_->progress();
+  for (const auto& [socket, channel] : connections_->take_blocked()) {
+    blocked_channels_.push_back(channel);
+    epoll_event event{};
+    event.events = EPOLLOUT | EPOLLONESHOT;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event) != 0) {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event);
+    }
+  }
+}
+
 int AgentCore::milliseconds_to_wait() const {
   auto wake = Clock::time_point::max();
+  if (group_ && !connections_) wake = Clock::now() + port_retry_time;
+  if (connections_ && connections_->has_more()) return 0;
+  if (connections_ && !connections_->next_deadline().is_never()) {
+    const Time left = connections_->next_deadline() - connections_->now();
+    wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
+  }
   if (is_recovering()) wake = retry_port_at_;
   if (sessions_.empty()) {
     wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
@@ -276,6 +312,7 @@ void AgentCore::close_finished() {
 }
 
 bool AgentCore::is_idle_too_long() const {
+  if (connections_ && !connections_->is_quiet()) return false;
   return sessions_.empty() && !is_recovering() &&
          Clock::now() - idle_since_ >= std::chrono::seconds(settings_.idle_exit_seconds);
 }

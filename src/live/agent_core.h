@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "live/connection_service.h"
 #include "live/counters_page.h"
 #include "live/message_socket.h"
 #include "live/protocol.h"
@@ -28,6 +29,7 @@ struct Session {
     process,   // owns a slot
     status,    // is answered a moment after the processes were asked to publish
     capture,
+    channel,  // for connections
     closing,
   };
   State state = State::greeting;
@@ -37,6 +39,7 @@ struct Session {
   Hello hello;
   std::uint32_t slot = agent_slot;  // process
   CountersPage counters;
+  ConnectionService::ChannelNumber channel = 0;
   UniqueFd table;         // process: what it exposes to its peers on this host
   Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
 };
@@ -65,6 +68,9 @@ class AgentCore {
   bool is_idle_too_long() const;
   void refuse_all(const std::string& reason);
 
+  void start_connections();
+  void progress_connections();
+
   // agent_sessions.cc: what is said
   void handle_message(Session& session, ReceivedMessage message);
   void greet(Session& session);
@@ -77,6 +83,9 @@ class AgentCore {
   void answer_status(Session& session);
   void start_capture(Session& session);
   void join_capture(Session& capture, Session& process);
+  void open_channel(Session& session);
+  void execute(Session& session, std::span<const std::byte> bytes);
+  void capture_connections(Session& capture);
   void end(Session& session);
   Result<UniqueFd> take_slot(Session& session);
   ProcessStatus status_of(const Session& session);
@@ -94,6 +103,8 @@ class AgentCore {
   UniqueFd epoll_;
   UniqueFd signals_;
   bool stopped_ = false;
+  std::unique_ptr<ConnectionService> connections_;
+  std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::array<std::uint64_t, counter_count>
       departed_{};  // what processes that have gone had counted

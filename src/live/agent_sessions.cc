@@ -52,6 +52,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
     session.table = std::move(message.fds[0]);
     return;
   }
+  if (session.state == State::channel) return execute(session, message.bytes);
   if (session.state != State::greeting) return;  // nothing more is to be said by a client
   Rejoin rejoin_message;
   if (decode(message.bytes, session.hello)) {
@@ -81,7 +82,7 @@ void AgentCore::greet(Session& session) {
     case Purpose::find_peer:
       return find_peer(session);
     case Purpose::connect:
-      return refuse(session, "this agent manages no connections yet");
+      return open_channel(session);
   }
   refuse(session, "this purpose is unknown");
 }
@@ -245,12 +246,43 @@ Session* AgentCore::capture_session() {
   return found == sessions_.end() ? nullptr : found->get();
 }
 
+void AgentCore::open_channel(Session& session) {
+  if (!connections_) return refuse(session, "the agent has just begun; try again");
+  auto events = connections_->open_channel(session.peer.pid, session.hello.device,
+                                           session.hello.interfaces, session.channel);
+  if (!events) return refuse(session, events.error().message);
+  session.state = State::channel;
+  const int fd = events->get();
+  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), {&fd, 1})) {
+    end(session);
+  }
+}
+
+void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
+  ConnectionCommand command;
+  if (!decode(bytes, command)) return end(session);  // no program of this version's
+  const ConnectionReply reply = connections_->execute(session.channel, std::move(command));
+  if (!send_message(session.connection.get(), encode(reply))) end(session);
+}
+
+// What the agent itself says and hears: connections being made, not the data of any process.
+void AgentCore::capture_connections(Session& capture) {
+  if (!connections_) return;
+  auto ring = CaptureRing::create(capture.hello.ring_bytes);
+  if (!ring) return;
+  const int fd = ring->fd();
+  const CaptureSource source{getpid(), "agent", settings_.device};
+  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  connections_->tap().open(std::move(*ring), capture.hello.snap_length);
+}
+
 void AgentCore::start_capture(Session& session) {
   if (const Session* other = capture_session()) {
     return refuse(session, fmt::format("process {} is capturing already", other->peer.pid));
   }
   session.state = State::capture;
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
+  capture_connections(session);
   for (auto& process : sessions_) {
     if (process->state == State::process) join_capture(session, *process);
   }
@@ -274,7 +306,9 @@ void AgentCore::end(Session& session) {
     add(departed_, session.counters.read());
     departed_[queue_pairs_counter] = 0;
   }
+  if (session.state == State::channel) connections_->close_channel(session.channel);
   if (session.state == State::capture) {
+    if (connections_) connections_->tap().close();
     for (auto& process : sessions_) {
       if (process->state != State::process) continue;
       static_cast<void>(send_message(process->connection.get(), encode(StopCapture{})));

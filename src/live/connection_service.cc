@@ -1,0 +1,255 @@
+#include "live/connection_service.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "live/interfaces.h"
+#include "live/message_socket.h"
+
+namespace tulle::live {
+namespace {
+
+// How long what is known of the interfaces is believed.
+constexpr Time device_lifetime = Time::milliseconds(100);
+
+std::uint64_t random_seed() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
+  management::cm::Manager::Settings settings;
+  settings.ca_guid = guid;
+  settings.seed = random_seed();
+  return settings;
+}
+
+}  // namespace
+
+ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
+                                     std::uint64_t node_guid)
+    : port_(socket, port),
+      slot_lock_(std::move(slot_lock)),
+      random_(random_seed()),
+      manager_(manager_settings(node_guid)) {
+  next_endpoint_ = static_cast<std::uint32_t>(random_.next());
+}
+
+Time ConnectionService::now() const {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return Time::nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+}
+
+Result<UniqueFd> ConnectionService::open_channel(pid_t pid, const std::string& device,
+                                                 const std::string& interfaces,
+                                                 ChannelNumber& number) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return Error{"cannot make a channel for events (too many open files?)", errno};
+  }
+  Channel channel;
+  channel.events.reset(ends[0]);
+  UniqueFd program_end(ends[1]);
+  while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
+  number = channel.number = next_channel_++;
+  channel.pid = pid;
+  channel.device = device;
+  channel.interfaces = interfaces;
+  channels_[number] = std::move(channel);
+  return program_end;
+}
+
+void ConnectionService::close_channel(ChannelNumber number) {
+  const auto found = channels_.find(number);
+  if (found == channels_.end()) return;
+  while (!found->second.endpoints.empty()) {
+    destroy(*find(found->second.endpoints.back()));
+  }
+  channels_.erase(found);
+  progress();
+}
+
+ConnectionReply ConnectionService::execute(ChannelNumber number, ConnectionCommand command) {
+  ConnectionReply reply;
+  reply.operation = command.operation;
+  reply.endpoint = command.endpoint;
+  Channel& channel = channels_.at(number);
+  if (command.operation == ConnectionOperation::create) {
+    const bool is_known =
+        command.port_space == PortSpace::tcp || command.port_space == PortSpace::udp ||
+        command.port_space == PortSpace::ipoib || command.port_space == PortSpace::ib;
+    reply.error = is_known ? 0 : EPROTONOSUPPORT;
+    if (is_known) reply.endpoint = create(channel, command.port_space, command.qp_type).id;
+    return reply;
+  }
+  if (command.operation == ConnectionOperation::give_back) {
+    auto& events = channel.given_back;
+    events.insert(events.end(), command.events.begin(), command.events.end());
+    if (command.number == 0) give_back(channel, channel, {}, std::exchange(events, {}));
+    return reply;
+  }
+  Endpoint* endpoint = find(command.endpoint);
+  reply.error = endpoint == nullptr || endpoint->channel != number
+                    ? EINVAL
+                    : execute_on(channel, *endpoint, command, reply);
+  progress();
+  return reply;
+}
+
+void ConnectionService::progress() {
+  const Time at = now();
+  has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
+    const management::cm::Route route{ip.destination, ip.source, ip.traffic_class};
+    manager_.handle(at, route, payload);
+  });
+  manager_.advance(at);
+  handle_events();
+  send_outgoing();
+}
+
+void ConnectionService::send_outgoing() {
+  while (const management::cm::Outgoing* out = manager_.next_outgoing()) {
+    wire::IpUdp ip;
+    ip.source = out->route.local;
+    ip.destination = out->route.remote;
+    ip.traffic_class = out->route.traffic_class;
+    std::uint32_t interface_index = 0;
+    for (const auto& [key, known] : devices_) {
+      for (const GidEntry& entry : known.second.gids) {
+        if (entry.gid == ip.source) interface_index = entry.interface_index;
+      }
+    }
+    port_.send(ip, interface_index, out->bytes);
+    manager_.pop_outgoing();
+  }
+}
+
+ConnectionService::Endpoint* ConnectionService::find(EndpointId id) {
+  const auto found = endpoints_.find(id.value);
+  return found == endpoints_.end() ? nullptr : &found->second;
+}
+
+ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpace space,
+                                                       ConnectionQpType qp_type) {
+  do {
+    ++next_endpoint_;
+  } while (next_endpoint_ == 0 || endpoints_.contains(next_endpoint_));
+  Endpoint& endpoint = endpoints_[next_endpoint_];
+  endpoint.id = EndpointId{next_endpoint_};
+  endpoint.channel = channel.number;
+  endpoint.space = space;
+  endpoint.qp_type = qp_type;
+  endpoint.psn = Psn(static_cast<std::uint32_t>(random_.next()));
+  channel.endpoints.push_back(endpoint.id);
+  return endpoint;
+}
+
+// Its connection ends, its listener's children that no program has seen too.
+void ConnectionService::destroy(Endpoint& endpoint) {
+  Channel& channel = channels_.at(endpoint.channel);
+  if (endpoint.connection != management::cm::ConnectionId{}) {
+    manager_.release(now(), endpoint.connection);
+    forget_connection(endpoint);
+  }
+  answered_by_program(endpoint);
+  if (endpoint.listened_service != 0) manager_.stop_listening(endpoint.listened_service);
+  if (endpoint.source.port != 0 && !endpoint.is_passive) {
+    ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
+  }
+  const EndpointId id = endpoint.id;
+  std::erase(channel.endpoints, id);
+  endpoints_.erase(id.value);
+  std::vector<EndpointId> orphans;
+  std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {
+    const bool is_request = event.type == ConnectionEventType::connect_request;
+    if (is_request && event.listener == id) orphans.push_back(event.endpoint);
+    return (is_request ? event.listener : event.endpoint) == id;
+  });
+  for (const EndpointId orphan : orphans) {
+    if (Endpoint* child = find(orphan)) destroy(*child);
+  }
+}
+
+void ConnectionService::tell(Endpoint& endpoint, ConnectionEventType type, int status) {
+  ConnectionEvent event;
+  event.type = type;
+  event.endpoint = endpoint.id;
+  event.status = status;
+  tell(endpoint, std::move(event));
+}
+
+void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
+  Channel& channel = channels_.at(endpoint.channel);
+  channel.waiting.push_back(std::move(event));
+  send_waiting(channel);
+}
+
+void ConnectionService::send_waiting(Channel& channel) {
+  while (!channel.is_held && !channel.waiting.empty()) {
+    ConnectionEvent& event = channel.waiting.front();
+    if (!send_message(channel.events.get(), encode(event))) {
+      channel.is_blocked = true;
+      return;
+    }
+    const bool is_request = event.type == ConnectionEventType::connect_request;
+    if (Endpoint* counted = find(is_request ? event.listener : event.endpoint)) {
+      ++counted->events_sent;
+    }
+    channel.waiting.pop_front();
+  }
+}
+
+std::vector<std::pair<int, ConnectionService::ChannelNumber>> ConnectionService::take_blocked() {
+  std::vector<std::pair<int, ChannelNumber>> blocked;
+  for (auto& [number, channel] : channels_) {
+    if (std::exchange(channel.is_blocked, false)) {
+      blocked.emplace_back(channel.events.get(), number);
+    }
+  }
+  return blocked;
+}
+
+void ConnectionService::flush(ChannelNumber number) {
+  const auto found = channels_.find(number);
+  if (found != channels_.end()) send_waiting(found->second);
+}
+
+// What the program had not taken from the channel's socket goes in front of what waits: those of
+// `moved` to the channel `to`, others back, those of endpoints that are no more nowhere.
+void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
+                                  std::vector<ConnectionEvent> events) {
+  std::deque<ConnectionEvent> kept;
+  for (ConnectionEvent& event : events) {
+    const bool is_request = event.type == ConnectionEventType::connect_request;
+    const EndpointId counted_with = is_request ? event.listener : event.endpoint;
+    Endpoint* counted = find(counted_with);
+    if (counted == nullptr) {
+      Endpoint* child = is_request ? find(event.endpoint) : nullptr;
+      if (child != nullptr) destroy(*child);
+      continue;
+    }
+    --counted->events_sent;
+    (counted_with == moved ? to.waiting : kept).push_back(std::move(event));
+  }
+  channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
+  channel.is_held = false;
+  send_waiting(channel);
+  if (&to != &channel) send_waiting(to);
+}
+
+Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
+  const auto key = std::pair(channel.device, channel.interfaces);
+  const auto known = devices_.find(key);
+  if (known != devices_.end() && now() < known->second.first) return known->second.second;
+  auto device = describe_device(channel.device, channel.interfaces);
+  if (device) devices_[key] = {now() + device_lifetime, *device};
+  return device;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,450 @@
+// What the connection manager does with each message.
+
+#include <algorithm>
+#include <cstring>
+
+#include "management/cm/manager.h"
+
+namespace tulle::management::cm {
+namespace {
+
+using wire::cm::Reason;
+using wire::cm::Subject;
+
+// Shorter and longer times of the other side's would be floods, and records that never go.
+constexpr std::uint8_t response_timeout_min = 8;   // 1 ms
+constexpr std::uint8_t response_timeout_max = 24;  // 69 s
+
+Request request_of(const wire::cm::Request& message, const Route& route) {
+  using Message = wire::cm::Request;
+  Request request;
+  request.route = route;
+  request.service_id = message.service_id;
+  switch (Message::ServiceType::of(message.service_type)) {
+    case Message::service_rc:
+      request.service = Service::rc;
+      break;
+    case Message::service_uc:
+      request.service = Service::uc;
+      break;
+    default:
+      request.service = Service::xrc;
+      break;
+  }
+  request.qp = QpNumber{message.local_qp};
+  request.starting_psn = Psn{message.starting_psn};
+  request.responder_resources = message.responder_resources;
+  request.initiator_depth = message.initiator_depth;
+  request.flow_control = Message::FlowControl::of(message.service_type) != 0;
+  request.srq = Message::Srq::of(message.max_retries) != 0;
+  request.retry_count = Message::RetryCount::of(message.retry_count);
+  request.rnr_retry_count = Message::RnrRetryCount::of(message.mtu);
+  request.pkey = Pkey{message.pkey};
+  request.path_mtu = Message::PathMtu::of(message.mtu);
+  request.ack_timeout = wire::cm::Path::AckTimeout::of(message.primary.ack_timeout);
+  request.packet_lifetime =
+      static_cast<std::uint8_t>(request.ack_timeout == 0 ? 0 : request.ack_timeout - 1);
+  request.hop_limit = message.primary.hop_limit;
+  request.flow_label = message.primary.flow_label_and_rate >> wire::cm::Path::flow_label_shift;
+  request.private_data = PrivateData(message.private_data);
+  return request;
+}
+
+Reply reply_of(const wire::cm::Reply& message) {
+  using Message = wire::cm::Reply;
+  Reply reply;
+  reply.qp = QpNumber{message.local_qp};
+  reply.starting_psn = Psn{message.starting_psn};
+  reply.responder_resources = message.responder_resources;
+  reply.initiator_depth = message.initiator_depth;
+  reply.flow_control = Message::FlowControl::of(message.ack_delay) != 0;
+  reply.target_ack_delay = Message::TargetAckDelay::of(message.ack_delay);
+  reply.srq = Message::Srq::of(message.rnr_retry_count) != 0;
+  reply.rnr_retry_count = Message::RnrRetryCount::of(message.rnr_retry_count);
+  reply.private_data = PrivateData(message.private_data);
+  return reply;
+}
+
+}  // namespace
+
+bool Manager::handle(Time now, const Route& route, std::span<const std::byte> payload) {
+  if (payload.size() < sizeof(wire::MadHeader)) {
+    ++counters_.malformed;
+    return false;
+  }
+  std::span<const std::byte> rest = payload;
+  const auto header = wire::take<wire::MadHeader>(rest);
+  if (header.management_class != wire::cm::management_class) return false;
+  ++counters_.received;
+  const bool is_well_formed = header.base_version == wire::MadHeader::current_base_version &&
+                              header.class_version == wire::cm::class_version &&
+                              header.method == wire::cm::method_send &&
+                              rest.size() == wire::cm::message_bytes;
+  if (!is_well_formed) {
+    ++counters_.malformed;
+    return true;
+  }
+  const Received received{now, route, header.transaction_id};
+  using wire::cm::Attribute;
+  switch (static_cast<Attribute>(std::uint16_t{header.attribute_id})) {
+    case Attribute::request:
+      handle(received, wire::take<wire::cm::Request>(rest));
+      break;
+    case Attribute::message_receipt_acknowledgement:
+      handle(received, wire::take<wire::cm::MessageReceiptAcknowledgement>(rest));
+      break;
+    case Attribute::reject:
+      handle(received, wire::take<wire::cm::Reject>(rest));
+      break;
+    case Attribute::reply:
+      handle(received, wire::take<wire::cm::Reply>(rest));
+      break;
+    case Attribute::ready_to_use:
+      handle(received, wire::take<wire::cm::ReadyToUse>(rest));
+      break;
+    case Attribute::disconnect_request:
+      handle(received, wire::take<wire::cm::DisconnectRequest>(rest));
+      break;
+    case Attribute::disconnect_reply:
+      handle(received, wire::take<wire::cm::DisconnectReply>(rest));
+      break;
+    case Attribute::service_id_request:
+      handle(received, wire::take<wire::cm::ServiceIdRequest>(rest));
+      break;
+    case Attribute::service_id_reply:
+      handle(received, wire::take<wire::cm::ServiceIdReply>(rest));
+      break;
+    case Attribute::load_alternate_path:
+      handle(received, wire::take<wire::cm::LoadAlternatePath>(rest));
+      break;
+    case Attribute::alternate_path_response:
+      ++counters_.unknown;  // to no question of ours
+      break;
+    default:
+      ++counters_.malformed;
+      break;
+  }
+  return true;
+}
+
+// A REQ or SIDR_REQ that we have had already: the same answer, or a request for patience.
+void Manager::handle_again(const Connection& connection) {
+  ++counters_.duplicates;
+  switch (connection.state) {
+    case State::request_received:
+      return send_mra(connection, Subject::request);
+    case State::reply_sent:
+    case State::answered:
+      return send_kept(connection);
+    case State::time_wait:
+      if (keeps_reject(connection)) send_kept(connection);
+      return;
+    default:
+      return;  // late: the other side has the answer
+  }
+}
+
+// None: the request can be put to a program.
+std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) const {
+  using Message = wire::cm::Request;
+  if (!services_.contains(message.service_id)) return Reason::invalid_service_id;
+  const unsigned service = Message::ServiceType::of(message.service_type);
+  const bool is_xrc =
+      service == Message::service_extended &&
+      Message::ExtendedTransportType::of(message.max_retries) == Message::extended_xrc;
+  if (service != Message::service_rc && service != Message::service_uc && !is_xrc) {
+    return Reason::invalid_transport_type;
+  }
+  const unsigned mtu = Message::PathMtu::of(message.mtu);
+  if (mtu < 1 || mtu > 5) return Reason::invalid_path_mtu;
+  return std::nullopt;
+}
+
+// A queue pair that is connected here already asks again: its side has forgotten the connection,
+// most likely in a crash. It must go before there can be another (IBTA 12.9.8.3.1).
+bool Manager::break_stale(const RemoteKey& remote_qp, Time now) {
+  const auto found = by_remote_qp_.find(remote_qp);
+  if (found == by_remote_qp_.end()) return false;
+  Connection* stale = find(found->second);
+  if (stale->state == State::established) send_disconnect_request(*stale, now, {});
+  return true;
+}
+
+void Manager::handle(const Received& received, const wire::cm::Request& message) {
+  const RemoteKey key{received.route.remote, message.local_ca_guid, message.local_id, false};
+  if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
+    return handle_again(*find(known->second));
+  }
+  const auto refuse_it = [&](Reason reason) {
+    refuse(received.route, received.transaction_id, 0, message.local_id, Subject::request, reason);
+  };
+  if (const auto reason = objection_to(message)) return refuse_it(*reason);
+  const RemoteKey qp_key{received.route.remote, message.local_ca_guid, message.local_qp, false};
+  if (break_stale(qp_key, received.now)) return refuse_it(Reason::stale_connection);
+  Connection* connection = create(received.route, State::request_received);
+  if (connection == nullptr) return refuse_it(Reason::no_resources);
+
+  using Message = wire::cm::Request;
+  const Request request = request_of(message, received.route);
+  connection->remote_id = message.local_id;
+  connection->remote_guid = message.local_ca_guid;
+  connection->remote_qp = request.qp;
+  connection->service_id = request.service_id;
+  connection->transaction_id = received.transaction_id;
+  connection->packet_lifetime = request.packet_lifetime;
+  connection->retries_left = Message::MaxRetries::of(message.max_retries);
+  const std::uint8_t timeout = Message::LocalResponseTimeout::of(message.retry_count);
+  connection->interval =
+      exponential_time(std::clamp(timeout, response_timeout_min, response_timeout_max));
+  by_remote_id_[key] = connection->id;
+  by_remote_qp_[qp_key] = connection->id;
+  tell(*connection, Event::Kind::request)->request = request;
+}
+
+void Manager::handle(const Received& received,
+                     const wire::cm::MessageReceiptAcknowledgement& message) {
+  using Message = wire::cm::MessageReceiptAcknowledgement;
+  Connection* connection = find(ConnectionId{message.remote_id});
+  const bool is_of_request =
+      Message::Message::of(message.message) == static_cast<unsigned>(Subject::request);
+  const bool is_expected =
+      connection != nullptr &&
+      (connection->state == State::request_sent
+           ? is_of_request
+           : connection->state == State::reply_sent && connection->remote_id == message.local_id);
+  if (!is_expected) {
+    ++counters_.unknown;
+    return;
+  }
+  const std::uint8_t patience =
+      std::min(Message::ServiceTimeout::of(message.service_timeout), response_timeout_max);
+  set_deadline(*connection, received.now + exponential_time(patience) + connection->interval);
+}
+
+// By both numbers, where the sender knew both; else by what it was about.
+Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, const Route& route) {
+  const auto subject = wire::cm::Reject::Message::of(message.message);
+  if (message.remote_id == 0) {
+    be64 guid;
+    std::memcpy(&guid, message.info.data(), sizeof(guid));
+    const auto found = by_remote_id_.find(RemoteKey{route.remote, guid, message.local_id, false});
+    return found == by_remote_id_.end() ? nullptr : find(found->second);
+  }
+  Connection* connection = find(ConnectionId{message.remote_id});
+  if (connection == nullptr) return nullptr;
+  const bool is_of_request = subject == static_cast<unsigned>(Subject::request);
+  if (connection->remote_id == 0) return is_of_request ? connection : nullptr;
+  return connection->remote_id == message.local_id ? connection : nullptr;
+}
+
+void Manager::handle(const Received& received, const wire::cm::Reject& message) {
+  Connection* connection = find_rejected(message, received.route);
+  if (connection == nullptr) {
+    ++counters_.unknown;
+    return;
+  }
+  switch (connection->state) {
+    case State::disconnect_sent:
+      tell(*connection, Event::Kind::disconnected);
+      connection->has_kept = false;
+      return enter_time_wait(*connection, received.now, time_wait_of(*connection));
+    case State::request_sent:
+    case State::request_received:
+    case State::reply_sent:
+    case State::reply_received:
+    case State::established:
+      break;
+    default:
+      ++counters_.duplicates;
+      return;
+  }
+  if (Event* event = tell(*connection, Event::Kind::rejected)) {
+    event->reason = static_cast<Reason>(std::uint16_t{message.reason});
+    event->private_data = PrivateData(message.private_data);
+  }
+  connection->is_released = true;
+  if (connection->is_active) return erase(*connection);
+  // A late copy of the request must not look like a new one.
+  connection->has_kept = false;
+  enter_time_wait(*connection, received.now, connection->interval * 2);
+}
+
+void Manager::handle(const Received& received, const wire::cm::Reply& message) {
+  Connection* connection = find(ConnectionId{message.remote_id});
+  const bool is_ours =
+      connection != nullptr && connection->is_active &&
+      (connection->state == State::request_sent || connection->remote_id == message.local_id) &&
+      connection->state != State::question_sent;
+  if (!is_ours) {
+    ++counters_.unknown;
+    return refuse(received.route, received.transaction_id, message.remote_id, message.local_id,
+                  Subject::reply, Reason::invalid_communication_id);
+  }
+  switch (connection->state) {
+    case State::request_sent: {
+      const RemoteKey qp_key{received.route.remote, message.local_ca_guid, message.local_qp, false};
+      connection->remote_id = message.local_id;
+      connection->remote_guid = message.local_ca_guid;
+      connection->remote_qp = QpNumber{message.local_qp};
+      if (break_stale(qp_key, received.now)) {
+        if (Event* event = tell(*connection, Event::Kind::rejected)) {
+          event->reason = Reason::stale_connection;
+        }
+        return reject_and_wait(*connection, received.now, Subject::reply, Reason::stale_connection,
+                               {});
+      }
+      by_remote_qp_[qp_key] = connection->id;
+      connection->state = State::reply_received;
+      connection->has_kept = false;
+      set_deadline(*connection, Time::never());
+      tell(*connection, Event::Kind::reply)->reply = reply_of(message);
+      return;
+    }
+    case State::reply_received:
+      ++counters_.duplicates;
+      return send_mra(*connection, Subject::reply);
+    case State::established:
+      ++counters_.duplicates;
+      return send_kept(*connection);  // RTU
+    case State::time_wait:
+      ++counters_.duplicates;
+      if (keeps_reject(*connection)) send_kept(*connection);
+      return;
+    default:
+      ++counters_.duplicates;
+      return;
+  }
+}
+
+void Manager::handle(const Received&, const wire::cm::ReadyToUse& message) {
+  Connection* connection = find(message.remote_id, message.local_id);
+  if (connection == nullptr) {
+    ++counters_.unknown;
+    return;
+  }
+  if (connection->state != State::reply_sent) {
+    ++counters_.duplicates;
+    return;
+  }
+  connection->state = State::established;
+  connection->has_kept = false;
+  set_deadline(*connection, Time::never());
+  if (Event* event = tell(*connection, Event::Kind::established)) {
+    event->private_data = PrivateData(message.private_data);
+  }
+}
+
+void Manager::handle(const Received& received, const wire::cm::DisconnectRequest& message) {
+  Connection* connection = find(message.remote_id, message.local_id);
+  // Who disconnects from a connection that is no more must be told so, or it would ask for long.
+  if (connection == nullptr) {
+    ++counters_.unknown;
+    wire::cm::DisconnectReply reply;
+    reply.local_id = message.remote_id;
+    reply.remote_id = message.local_id;
+    return send(received.route, received.transaction_id, reply);
+  }
+  if (connection->local_qp != QpNumber{message.remote_qp}) {
+    ++counters_.malformed;
+    return;
+  }
+  switch (connection->state) {
+    case State::established:
+    case State::reply_sent:  // it came before the RTU, or instead of one that was lost
+      connection->state = State::disconnect_received;
+      connection->transaction_id = received.transaction_id;
+      set_deadline(*connection, Time::never());
+      if (Event* event = tell(*connection, Event::Kind::disconnect_request)) {
+        event->private_data = PrivateData(message.private_data);
+      }
+      return;
+    case State::disconnect_sent:  // both at once
+      tell(*connection, Event::Kind::disconnected);
+      connection->transaction_id = received.transaction_id;
+      return send_disconnect_reply(*connection, received.now, {});
+    case State::time_wait: {
+      ++counters_.duplicates;
+      wire::cm::DisconnectReply reply;
+      reply.local_id = connection->id.value;
+      reply.remote_id = connection->remote_id;
+      return send(connection->route, received.transaction_id, reply);
+    }
+    default:
+      ++counters_.duplicates;
+      return;
+  }
+}
+
+void Manager::handle(const Received& received, const wire::cm::DisconnectReply& message) {
+  Connection* connection = find(message.remote_id, message.local_id);
+  if (connection == nullptr) {
+    ++counters_.unknown;
+    return;
+  }
+  if (connection->state != State::disconnect_sent) {
+    ++counters_.duplicates;
+    return;
+  }
+  if (Event* event = tell(*connection, Event::Kind::disconnected)) {
+    event->private_data = PrivateData(message.private_data);
+  }
+  connection->has_kept = false;
+  enter_time_wait(*connection, received.now, time_wait_of(*connection));
+}
+
+void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest& message) {
+  const RemoteKey key{received.route.remote, 0, message.request_id, true};
+  if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
+    return handle_again(*find(known->second));
+  }
+  const bool is_offered = services_.contains(message.service_id);
+  Connection* connection = is_offered ? create(received.route, State::question_received) : nullptr;
+  if (connection == nullptr) {
+    using wire::cm::ServiceStatus;
+    wire::cm::ServiceIdReply reply;
+    reply.request_id = message.request_id;
+    reply.status = static_cast<std::uint8_t>(is_offered ? ServiceStatus::no_qp
+                                                        : ServiceStatus::unsupported_service);
+    reply.service_id = message.service_id;
+    return send(received.route, received.transaction_id, reply);
+  }
+  connection->remote_id = message.request_id;
+  connection->service_id = message.service_id;
+  connection->transaction_id = received.transaction_id;
+  connection->interval = exponential_time(settings_.response_timeout);
+  by_remote_id_[key] = connection->id;
+  Request& request = tell(*connection, Event::Kind::service_question)->request;
+  request.route = received.route;
+  request.service_id = message.service_id;
+  request.pkey = Pkey{message.pkey};
+  request.private_data = PrivateData(message.private_data);
+}
+
+void Manager::handle(const Received&, const wire::cm::ServiceIdReply& message) {
+  Connection* connection = find(ConnectionId{message.request_id});
+  if (connection == nullptr || connection->state != State::question_sent) {
+    ++counters_.unknown;
+    return;
+  }
+  if (Event* event = tell(*connection, Event::Kind::service_answer)) {
+    event->answer.status = static_cast<wire::cm::ServiceStatus>(message.status);
+    event->answer.qp = QpNumber{message.qp};
+    event->answer.qkey = Qkey{message.qkey};
+    event->answer.private_data = PrivateData(message.private_data);
+  }
+  erase(*connection);
+}
+
+// Ports have one path to each other here: alternate ones are refused.
+void Manager::handle(const Received& received, const wire::cm::LoadAlternatePath& message) {
+  const bool is_known = find(message.remote_id, message.local_id) != nullptr;
+  wire::cm::AlternatePathResponse response;
+  response.local_id = message.remote_id;
+  response.remote_id = message.local_id;
+  response.status =
+      static_cast<std::uint8_t>(is_known ? wire::cm::PathStatus::unsupported
+                                         : wire::cm::PathStatus::invalid_communication_id);
+  send(received.route, received.transaction_id, response);
+}
+
+}  // namespace tulle::management::cm

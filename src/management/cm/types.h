@@ -1,0 +1,133 @@
+#pragma once
+
+// What a connection manager and its driver tell each other.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "wire/cm.h"
+
+namespace tulle::management::cm {
+
+// A connection, or a question for a service: its local communication ID. 0 is none.
+using ConnectionId = Id<struct ConnectionIdTag, std::uint32_t>;
+
+// Between which addresses a connection's messages go.
+struct Route {
+  Gid local;
+  Gid remote;
+  std::uint8_t traffic_class = 0;
+
+  auto operator<=>(const Route&) const = default;
+};
+
+struct PrivateData {
+  std::array<std::byte, 224> bytes{};
+  std::uint8_t size = 0;
+
+  PrivateData() = default;
+  explicit PrivateData(std::span<const std::byte> from)
+      : size(static_cast<std::uint8_t>(std::min(from.size(), bytes.size()))) {
+    std::copy_n(from.begin(), size, bytes.begin());
+  }
+  std::span<const std::byte> span() const { return std::span(bytes).first(size); }
+};
+
+enum class Service : std::uint8_t { rc, uc, xrc };
+
+// What a REQ asks for. The receiver's view is the sender's: `responder_resources` are those that
+// the sender offers.
+struct Request {
+  Route route;
+  std::uint64_t service_id = 0;
+  Service service = Service::rc;
+  QpNumber qp;
+  Psn starting_psn;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  bool flow_control = false;
+  bool srq = false;
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  Pkey pkey = default_pkey;
+  std::uint8_t path_mtu = 0;  // IBTA's code: 1 is 256 bytes, 5 is 4096
+  std::uint8_t packet_lifetime =
+      0;  // 4.096 us * 2^it; the receiver knows it as the ACK timeout - 1
+  std::uint8_t ack_timeout = 0;
+  std::uint8_t hop_limit = 0;
+  std::uint32_t flow_label = 0;
+  PrivateData private_data;  // at most 92 bytes; that many where it was received
+};
+
+// What a REP answers, each side's view as in a Request.
+struct Reply {
+  QpNumber qp;
+  Psn starting_psn;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  bool flow_control = false;
+  bool srq = false;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint8_t target_ack_delay = 0;
+  PrivateData private_data;  // at most 196 bytes
+};
+
+struct ServiceQuestion {
+  Route route;
+  std::uint64_t service_id = 0;
+  Pkey pkey = default_pkey;
+  PrivateData private_data;  // at most 216 bytes
+};
+
+struct ServiceAnswer {
+  wire::cm::ServiceStatus status{};
+  QpNumber qp;
+  Qkey qkey;
+  PrivateData private_data;  // at most 136 bytes
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    request,             // a REQ came: accept or reject it
+    reply,               // a REP came: establish or reject it
+    established,         // the accepted side: the other side is ready
+    rejected,            // the connection is no more
+    unreachable,         // nor here: the other side did not answer
+    disconnect_request,  // the other side wants to disconnect: do so too
+    disconnected,        // as asked for; time wait follows. `timed_out`: without an answer
+    time_wait_over,      // the connection is no more
+    service_question,    // a SIDR_REQ came: answer it
+    service_answer,      // to ours; the question is no more
+    service_unreachable,
+  };
+  Kind kind{};
+  ConnectionId id;
+  Request request;       // request; service_question: route, service_id, pkey, private_data
+  Reply reply;           // reply
+  ServiceAnswer answer;  // service_answer
+  wire::cm::Reason reason{};
+  bool timed_out = false;
+  PrivateData private_data;  // rejected, established, disconnect_request, disconnected
+};
+
+// A datagram for QP1.
+struct Outgoing {
+  Route route;
+  std::array<std::byte, wire::mad_bytes> bytes;
+};
+
+struct Counters {
+  std::uint64_t sent = 0;
+  std::uint64_t retransmitted = 0;
+  std::uint64_t received = 0;
+  std::uint64_t duplicates = 0;  // answered again or passed over
+  std::uint64_t malformed = 0;
+  std::uint64_t unknown = 0;  // of no connection of ours
+};
+
+}  // namespace tulle::management::cm
