@@ -1,0 +1,146 @@
+// Addresses: binding, resolving, and what the agent knows of an id in the fields of the C struct.
+
+#include <endian.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+// IBTA 15.2.5.16, PathRecord: selectors of "exactly".
+constexpr std::uint8_t exactly = 2;
+// One lane of EDR, as the port says.
+constexpr std::uint8_t rate_25_gbps = 15;  // ibv_rate's number for 25 Gb/s
+
+std::uint8_t mtu_code(std::uint16_t bytes) {
+  std::uint8_t code = IBV_MTU_256;
+  for (unsigned size = 256; size < bytes && code < IBV_MTU_4096; size *= 2) ++code;
+  return code;
+}
+
+int fill_path(const live::EndpointStatus& status, Id& id) {
+  if (id.route.path_rec == nullptr) {
+    id.route.path_rec = static_cast<ibv_sa_path_rec*>(std::calloc(1, sizeof(ibv_sa_path_rec)));
+    if (id.route.path_rec == nullptr) return ENOMEM;
+  }
+  id.route.num_paths = 1;
+  ibv_sa_path_rec& path = *id.route.path_rec;
+  path = {};
+  std::memcpy(path.sgid.raw, status.path.source.bytes.data(), sizeof path.sgid.raw);
+  std::memcpy(path.dgid.raw, status.path.destination.bytes.data(), sizeof path.dgid.raw);
+  path.flow_label = htobe32(status.path.flow_label);
+  path.hop_limit = status.path.hop_limit;
+  path.traffic_class = status.path.traffic_class;
+  path.reversible = 1;
+  path.numb_path = 1;
+  path.pkey = htobe16(status.pkey);
+  path.mtu_selector = exactly;
+  path.mtu = mtu_code(status.path_mtu_bytes);
+  path.rate_selector = exactly;
+  path.rate = rate_25_gbps;
+  path.packet_life_time_selector = exactly;
+  path.packet_life_time = status.packet_lifetime;
+  return 0;
+}
+
+int bind(Id& id, const sockaddr* address) {
+  if (length_of(address) == 0) return EINVAL;
+  live::SocketAddress bound;
+  const int error = id.agent().bind(id.endpoint, from_c(address), bound);
+  return error != 0 ? error : query(id);
+}
+
+int resolve_address(Id& id, const sockaddr* source, const sockaddr* destination, int timeout) {
+  if (length_of(destination) == 0) return EINVAL;
+  if (source != nullptr && length_of(source) == 0) return EINVAL;
+  const int error =
+      id.agent().resolve_address(id.endpoint, from_c(source), from_c(destination), timeout);
+  if (error != 0) return error;
+  std::memmove(&id.route.addr.dst_storage, destination, length_of(destination));
+  return complete(id);
+}
+
+__be16 port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) return reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  if (address.ss_family == AF_INET6) {
+    return reinterpret_cast<const sockaddr_in6&>(address).sin6_port;
+  }
+  return 0;
+}
+
+}  // namespace
+
+socklen_t length_of(const sockaddr* address) {
+  if (address == nullptr) return 0;
+  if (address->sa_family == AF_INET) return sizeof(sockaddr_in);
+  if (address->sa_family == AF_INET6) return sizeof(sockaddr_in6);
+  return 0;
+}
+
+live::SocketAddress from_c(const sockaddr* address) {
+  const socklen_t bytes = length_of(address);
+  if (bytes == 0) return {};
+  return live::SocketAddress::from(address, bytes).value_or(live::SocketAddress{});
+}
+
+int query(Id& id) {
+  live::EndpointStatus status;
+  if (const int error = id.agent().query(id.endpoint, status); error != 0) return error;
+  status.source.copy_to(id.route.addr.src_storage);
+  status.destination.copy_to(id.route.addr.dst_storage);
+  if (!status.has_device) return 0;
+  if (id.device == nullptr) {
+    if (const int error = find_device(status.device, id.device); error != 0) return error;
+    id.verbs = id.device->verbs;
+    if (id.pd == nullptr) id.pd = id.device->pd;
+    id.port_num = status.port_number;
+  }
+  rdma_ib_addr& addresses = id.route.addr.addr.ibaddr;
+  std::memcpy(addresses.sgid.raw, status.path.source.bytes.data(), sizeof addresses.sgid.raw);
+  std::memcpy(addresses.dgid.raw, status.path.destination.bytes.data(), sizeof addresses.dgid.raw);
+  addresses.pkey = htobe16(status.pkey);
+  return status.has_path ? fill_path(status, id) : 0;
+}
+
+extern "C" {
+
+int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  if (id == nullptr) return answer(EINVAL);
+  return answer(bind(Id::of(id), address));
+}
+
+int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout) {
+  if (id == nullptr) return answer(EINVAL);
+  return answer(resolve_address(Id::of(id), source, destination, timeout));
+}
+
+int rdma_resolve_route(rdma_cm_id* id, int timeout) {
+  if (id == nullptr || id->verbs == nullptr) return answer(EINVAL);
+  Id& known = Id::of(id);
+  const int error = known.agent().resolve_route(known.endpoint, timeout);
+  return answer(error != 0 ? error : complete(known));
+}
+
+__be16 rdma_get_src_port(rdma_cm_id* id) {
+  return id != nullptr ? port_of(id->route.addr.src_storage) : __be16{0};
+}
+
+__be16 rdma_get_dst_port(rdma_cm_id* id) {
+  return id != nullptr ? port_of(id->route.addr.dst_storage) : __be16{0};
+}
+
+// What an option's bytes mean, and which there are, the agent knows.
+int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) {
+  if (id == nullptr || value == nullptr) return answer(EINVAL);
+  Id& known = Id::of(id);
+  return answer(known.agent().set_option(known.endpoint, static_cast<std::uint32_t>(level),
+                                         static_cast<std::uint32_t>(option),
+                                         {static_cast<const std::byte*>(value), bytes}));
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm

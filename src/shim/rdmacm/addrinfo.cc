@@ -1,0 +1,142 @@
+// rdma_getaddrinfo: names to addresses by the C library's resolver, and what kind of queue pair and
+// port space goes with them. There is no service here that resolves routes ahead (ibacm), so that
+// no result carries one.
+
+#include <netdb.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+addrinfo to_hints(const rdma_addrinfo& from) {
+  addrinfo to = {};
+  if ((from.ai_flags & RAI_PASSIVE) != 0) to.ai_flags |= AI_PASSIVE;
+  if ((from.ai_flags & RAI_NUMERICHOST) != 0) to.ai_flags |= AI_NUMERICHOST;
+  to.ai_family = from.ai_family;
+  switch (from.ai_qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      to.ai_socktype = SOCK_STREAM;
+      break;
+    case IBV_QPT_UD:
+      to.ai_socktype = SOCK_DGRAM;
+      break;
+    default:
+      break;
+  }
+  switch (from.ai_port_space) {
+    case RDMA_PS_TCP:
+      to.ai_protocol = IPPROTO_TCP;
+      break;
+    case RDMA_PS_IPOIB:
+    case RDMA_PS_UDP:
+      to.ai_protocol = IPPROTO_UDP;
+      break;
+    case RDMA_PS_IB:
+      if (to.ai_socktype == SOCK_STREAM) to.ai_protocol = IPPROTO_TCP;
+      if (to.ai_socktype == SOCK_DGRAM) to.ai_protocol = IPPROTO_UDP;
+      break;
+    default:
+      break;
+  }
+  return to;
+}
+
+// The result is freed piece by piece with free(), so each is allocated so.
+int copy(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_bytes) {
+  to = static_cast<sockaddr*>(std::malloc(bytes));
+  if (to == nullptr) return EAI_MEMORY;
+  std::memcpy(to, from, bytes);
+  to_bytes = bytes;
+  return 0;
+}
+
+int fill(const rdma_addrinfo& hints, const addrinfo& from, rdma_addrinfo& to) {
+  to.ai_qp_type = hints.ai_qp_type;
+  if (to.ai_qp_type == 0) to.ai_qp_type = from.ai_socktype == SOCK_DGRAM ? IBV_QPT_UD : IBV_QPT_RC;
+  to.ai_port_space = hints.ai_port_space;
+  if (to.ai_port_space == 0) {
+    to.ai_port_space = from.ai_protocol == IPPROTO_UDP ? RDMA_PS_UDP : RDMA_PS_TCP;
+  }
+  to.ai_family = from.ai_family;
+  char* name = from.ai_canonname != nullptr ? strdup(from.ai_canonname) : nullptr;
+  if ((from.ai_flags & AI_PASSIVE) != 0) {
+    to.ai_flags = RAI_PASSIVE;
+    to.ai_src_canonname = name;
+    return copy(from.ai_addr, from.ai_addrlen, to.ai_src_addr, to.ai_src_len);
+  }
+  to.ai_dst_canonname = name;
+  return copy(from.ai_addr, from.ai_addrlen, to.ai_dst_addr, to.ai_dst_len);
+}
+
+int resolve(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo& out) {
+  const addrinfo wanted = hints != nullptr ? to_hints(*hints) : addrinfo{};
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &found);
+      error != 0) {
+    return error;
+  }
+  const int error = fill(hints != nullptr ? *hints : rdma_addrinfo{}, *found, out);
+  freeaddrinfo(found);
+  return error;
+}
+
+// Only what the hints say: their addresses are the result's.
+int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& out) {
+  out.ai_flags = hints.ai_flags;
+  out.ai_family = hints.ai_family;
+  out.ai_qp_type = hints.ai_qp_type;
+  out.ai_port_space = hints.ai_port_space;
+  if (hints.ai_dst_len == 0 || hints.ai_dst_addr == nullptr) return 0;
+  return copy(hints.ai_dst_addr, hints.ai_dst_len, out.ai_dst_addr, out.ai_dst_len);
+}
+
+}  // namespace
+
+extern "C" {
+
+// Returns 0, -1 with errno for arguments that mean nothing, or what getaddrinfo() says (gai_strerror).
+int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                     rdma_addrinfo** out) {
+  if (out == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
+    return answer(EINVAL);
+  }
+  auto* result = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
+  if (result == nullptr) return answer(ENOMEM);
+  int error = node != nullptr || service != nullptr ? resolve(node, service, hints, *result)
+                                                    : take_hints(*hints, *result);
+  if (error == 0 && result->ai_src_len == 0 && hints != nullptr && hints->ai_src_len != 0 &&
+      hints->ai_src_addr != nullptr) {
+    error = copy(hints->ai_src_addr, hints->ai_src_len, result->ai_src_addr, result->ai_src_len);
+  }
+  if (error != 0) {
+    rdma_freeaddrinfo(result);
+    return error;
+  }
+  *out = result;
+  return 0;
+}
+
+void rdma_freeaddrinfo(rdma_addrinfo* list) {
+  while (list != nullptr) {
+    rdma_addrinfo* next = list->ai_next;
+    std::free(list->ai_connect);
+    std::free(list->ai_route);
+    std::free(list->ai_src_canonname);
+    std::free(list->ai_dst_canonname);
+    std::free(list->ai_src_addr);
+    std::free(list->ai_dst_addr);
+    std::free(list);
+    list = next;
+  }
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm

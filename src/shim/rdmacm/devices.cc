@@ -1,0 +1,117 @@
+// The devices, opened once a process and left open: contexts that this library hands out stay valid
+// as long as it is loaded, whatever becomes of the ids.
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::list<Device> devices;
+};
+// Never destroyed: other threads may use devices while the process ends.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+int open(ibv_device* found, Device& out) {
+  out.verbs = ibv_open_device(found);
+  if (out.verbs == nullptr) return errno != 0 ? errno : ENODEV;
+  if (const int error = ibv_query_device(out.verbs, &out.attributes); error != 0) {
+    ibv_close_device(out.verbs);
+    return error;
+  }
+  return 0;
+}
+
+// Opens what is there and not open yet. The registry's lock is held.
+int open_all(Registry& all) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  if (list == nullptr) return errno != 0 ? errno : ENODEV;
+  for (int i = 0; i < count; ++i) {
+    const bool known =
+        std::any_of(all.devices.begin(), all.devices.end(),
+                    [&](const Device& device) { return device.verbs->device == list[i]; });
+    Device device;
+    if (!known && open(list[i], device) == 0) all.devices.push_back(device);
+  }
+  ibv_free_device_list(list);
+  return all.devices.empty() ? ENODEV : 0;
+}
+
+Device* find(Registry& all, const std::string& name) {
+  for (Device& device : all.devices) {
+    if (name == ibv_get_device_name(device.verbs->device)) return &device;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::uint8_t Device::initiator_depth_max() const {
+  return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_init_rd_atom, 0, 0xFF));
+}
+
+std::uint8_t Device::responder_resources_max() const {
+  return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_rd_atom, 0, 0xFF));
+}
+
+int find_device(const std::string& name, Device*& out) {
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  out = find(all, name);
+  if (out == nullptr) {
+    if (const int error = open_all(all); error != 0) return error;
+    out = find(all, name);
+    // A process may call the host's device by a name of its own.
+    if (out == nullptr && all.devices.size() == 1) out = &all.devices.front();
+  }
+  if (out == nullptr) return ENODEV;
+  if (out->pd == nullptr) out->pd = ibv_alloc_pd(out->verbs);
+  return out->pd != nullptr ? 0 : errno;
+}
+
+int open_xrc_domain(Device& device) {
+  const std::lock_guard guard(registry().mutex);
+  if (device.xrcd != nullptr) return 0;
+  ibv_xrcd_init_attr attributes = {};
+  attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  attributes.fd = -1;  // of this process alone
+  attributes.oflags = O_CREAT;
+  device.xrcd = ibv_open_xrcd(device.verbs, &attributes);
+  return device.xrcd != nullptr ? 0 : errno;
+}
+
+extern "C" {
+
+ibv_context** rdma_get_devices(int* count) {
+  if (count != nullptr) *count = 0;
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  if (const int error = open_all(all); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  auto** list = static_cast<ibv_context**>(std::calloc(all.devices.size() + 1, sizeof(void*)));
+  if (list == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  int at = 0;
+  for (const Device& device : all.devices) list[at++] = device.verbs;
+  if (count != nullptr) *count = at;
+  return list;
+}
+
+void rdma_free_devices(ibv_context** list) { std::free(list); }
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm

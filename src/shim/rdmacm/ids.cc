@@ -1,0 +1,252 @@
+// Event channels and ids: making them, finding them by the agent's numbers, and ending them, which
+// waits until the program has acknowledged every event that it took.
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+// Numbers are one agent's; an agent that starts after another one's death may give them again.
+using Key = std::pair<const rdma_event_channel*, std::uint32_t>;
+
+struct Registry {
+  std::mutex mutex;
+  std::map<Key, Id*> ids;
+};
+// Never destroyed: other threads may still wait for events while the process ends.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+Key key_of(const Id& id) { return {id.channel, id.endpoint.value}; }
+
+void add(Id& id) {
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  all.ids[key_of(id)] = &id;
+}
+
+// Programs print an errno at best; one line says what it is about.
+void say_once(const Error& error) {
+  static std::atomic<bool> said = false;
+  if (!said.exchange(true)) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
+}
+
+void free_id(Id* id) {
+  std::free(id->route.path_rec);
+  if (id->synchronous) delete &Channel::of(id->channel);
+  delete id;
+}
+
+// With its channel, but nothing at the agent yet.
+int allocate(rdma_event_channel* channel, void* context, rdma_port_space port_space,
+             ibv_qp_type type, std::unique_ptr<Id>& out) {
+  auto id = std::make_unique<Id>();
+  id->context = context;
+  id->ps = port_space;
+  id->qp_type = type;
+  id->channel = channel;
+  if (channel == nullptr) {
+    Channel* own = nullptr;
+    if (const int error = create_channel(own); error != 0) return error;
+    id->channel = own;
+    id->synchronous = true;
+  }
+  out = std::move(id);
+  return 0;
+}
+
+bool is_known(rdma_port_space port_space) {
+  return port_space == RDMA_PS_TCP || port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB ||
+         port_space == RDMA_PS_IB;
+}
+
+Multicast* find_group(Id& id, const Gid& mgid) {
+  const std::lock_guard guard(id.mutex);
+  for (Multicast& group : id.groups) {
+    if (from_c(reinterpret_cast<const sockaddr*>(&group.address)).gid() == mgid) return &group;
+  }
+  return nullptr;
+}
+
+bool is_of_group(live::ConnectionEventType type) {
+  return type == live::ConnectionEventType::multicast_join ||
+         type == live::ConnectionEventType::multicast_error;
+}
+
+}  // namespace
+
+int create_channel(Channel*& out) {
+  auto opened = live::ConnectionChannel::open();
+  if (!opened) {
+    say_once(opened.error());
+    return opened.error().error_number != 0 ? opened.error().error_number : ENODEV;
+  }
+  auto channel = std::make_unique<Channel>();
+  channel->agent = std::move(*opened);
+  channel->fd = channel->agent->event_fd();
+  out = channel.release();
+  return 0;
+}
+
+int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_space,
+              ibv_qp_type type, Id*& out) {
+  if (!is_known(port_space)) return EPROTONOSUPPORT;
+  std::unique_ptr<Id> id;
+  if (const int error = allocate(channel, context, port_space, type, id); error != 0) return error;
+  const int error = id->agent().create(static_cast<live::PortSpace>(port_space),
+                                       static_cast<live::ConnectionQpType>(type), id->endpoint);
+  if (error != 0) {
+    free_id(id.release());
+    return error;
+  }
+  add(*id);
+  out = id.release();
+  return 0;
+}
+
+int adopt_id(Id& listener, live::EndpointId endpoint, Id*& out) {
+  std::unique_ptr<Id> id;
+  int error = allocate(listener.channel, listener.context, listener.ps, listener.qp_type, id);
+  if (error != 0) {
+    std::uint32_t ignored = 0;
+    listener.agent().destroy(endpoint, ignored);
+    return error;
+  }
+  id->endpoint = endpoint;
+  add(*id);
+  out = id.release();
+  if (listener.synchronous) error = migrate_id(*out, nullptr);
+  if (error == 0) error = query(*out);
+  if (error != 0) destroy_id(*out);
+  return error;
+}
+
+int destroy_id(Id& id) {
+  std::uint32_t ignored = 0;
+  const int error = id.agent().destroy(id.endpoint, ignored);
+  // Whatever the agent knew of it is gone with the agent, or with an earlier failure.
+  if (error != 0 && error != ENODEV && error != EINVAL) return error;
+  std::uint32_t taken = 0;
+  Registry& all = registry();
+  {
+    const std::lock_guard guard(all.mutex);
+    all.ids.erase(key_of(id));
+    taken = id.events_taken;
+  }
+  if (id.event != nullptr) rdma_ack_cm_event(id.event);
+  {
+    std::unique_lock lock(id.mutex);
+    id.acknowledged.wait(lock, [&] { return id.events_acknowledged == taken; });
+  }
+  free_id(&id);
+  return 0;
+}
+
+int migrate_id(Id& id, rdma_event_channel* channel) {
+  if (channel == nullptr && id.synchronous) return EINVAL;
+  const bool synchronous = channel == nullptr;
+  if (synchronous) {
+    Channel* own = nullptr;
+    if (const int error = create_channel(own); error != 0) return error;
+    channel = own;
+  }
+  rdma_event_channel* old = id.channel;
+  std::uint32_t taken = 0;
+  int error = 0;
+  Registry& all = registry();
+  {
+    // Held, so that nobody looks for an event of the new channel before the id is there.
+    const std::lock_guard guard(all.mutex);
+    error = id.agent().migrate(id.endpoint, *Channel::of(channel).agent);
+    if (error == 0) {
+      all.ids.erase(key_of(id));
+      id.channel = channel;
+      all.ids[key_of(id)] = &id;
+      taken = id.events_taken;
+    }
+  }
+  if (error != 0) {
+    if (synchronous) delete &Channel::of(channel);
+    return error;
+  }
+  if (id.synchronous) {
+    if (id.event != nullptr) rdma_ack_cm_event(id.event);
+    id.event = nullptr;
+    delete &Channel::of(old);
+  }
+  id.synchronous = synchronous;
+  std::unique_lock lock(id.mutex);
+  id.acknowledged.wait(lock, [&] { return id.events_acknowledged >= taken; });
+  return 0;
+}
+
+Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*& group) {
+  const bool is_request = event.type == live::ConnectionEventType::connect_request;
+  const live::EndpointId endpoint = is_request ? event.listener : event.endpoint;
+  Registry& all = registry();
+  const std::lock_guard guard(all.mutex);
+  const auto found = all.ids.find({&channel, endpoint.value});
+  if (found == all.ids.end()) return nullptr;
+  Id& id = *found->second;
+  if (is_of_group(event.type)) {
+    group = find_group(id, event.path.destination);
+    if (group == nullptr) return nullptr;
+    ++group->events_taken;
+  }
+  ++id.events_taken;
+  return &id;
+}
+
+void acknowledge(Id& id, Multicast* group) {
+  // Signalled with the mutex held: who waits for it frees the id.
+  const std::lock_guard guard(id.mutex);
+  ++id.events_acknowledged;
+  if (group != nullptr) ++group->events_acknowledged;
+  id.acknowledged.notify_all();
+}
+
+extern "C" {
+
+rdma_event_channel* rdma_create_event_channel() {
+  Channel* channel = nullptr;
+  if (answer(create_channel(channel)) != 0) return nullptr;
+  return channel;
+}
+
+void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  if (channel != nullptr) delete &Channel::of(channel);
+}
+
+int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
+                   rdma_port_space port_space) {
+  if (out == nullptr) return answer(EINVAL);
+  const bool is_datagram = port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB;
+  Id* id = nullptr;
+  const int error =
+      create_id(channel, context, port_space, is_datagram ? IBV_QPT_UD : IBV_QPT_RC, id);
+  if (error == 0) *out = id;
+  return answer(error);
+}
+
+int rdma_destroy_id(rdma_cm_id* id) {
+  if (id == nullptr) return answer(EINVAL);
+  return answer(destroy_id(Id::of(id)));
+}
+
+int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  if (id == nullptr) return answer(EINVAL);
+  return answer(migrate_id(Id::of(id), channel));
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm

@@ -1,0 +1,319 @@
+// Queue pairs and shared receive queues that belong to an id, with the completion queues that go
+// with them where the program brings none, and the way through the states that connecting takes.
+
+#include <cstring>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+int modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
+  return ibv_modify_qp(qp, &attributes, mask);
+}
+
+struct MtuName {
+  std::uint16_t bytes;
+  ibv_mtu c_api;
+};
+constexpr std::array<MtuName, 5> mtus = {{{256, IBV_MTU_256},
+                                          {512, IBV_MTU_512},
+                                          {1024, IBV_MTU_1024},
+                                          {2048, IBV_MTU_2048},
+                                          {4096, IBV_MTU_4096}}};
+
+ibv_mtu to_mtu(std::uint16_t bytes) {
+  ibv_mtu out = IBV_MTU_256;
+  for (const MtuName& name : mtus) {
+    if (name.bytes <= bytes) out = name.c_api;
+  }
+  return out;
+}
+
+void fill(const live::QpAttributes& from, ibv_qp_attr& to) {
+  to.qp_state = to.cur_qp_state = static_cast<ibv_qp_state>(from.state);
+  to.qp_access_flags = from.access_flags;
+  to.pkey_index = from.pkey_index;
+  to.port_num = from.port_number;
+  to.qkey = from.qkey;
+  to.path_mtu = to_mtu(from.path_mtu_bytes);
+  to.dest_qp_num = from.destination_qp;
+  to.rq_psn = from.rq_psn;
+  to.sq_psn = from.sq_psn;
+  to.max_rd_atomic = from.max_rd_atomic;
+  to.max_dest_rd_atomic = from.max_dest_rd_atomic;
+  to.min_rnr_timer = from.min_rnr_timer;
+  to.timeout = from.timeout;
+  to.retry_cnt = from.retry_count;
+  to.rnr_retry = from.rnr_retry;
+  to.ah_attr.is_global = 1;
+  to.ah_attr.port_num = from.port_number;
+  std::memcpy(to.ah_attr.grh.dgid.raw, from.path.destination.bytes.data(),
+              sizeof to.ah_attr.grh.dgid.raw);
+  to.ah_attr.grh.sgid_index = from.path.gid_index;
+  to.ah_attr.grh.flow_label = from.path.flow_label;
+  to.ah_attr.grh.hop_limit = from.path.hop_limit;
+  to.ah_attr.grh.traffic_class = from.path.traffic_class;
+}
+
+// Unconnected: straight to where it sends and receives.
+int make_ready_for_datagrams(Id& id, ibv_qp* qp) {
+  ibv_qp_attr attributes = {};
+  int mask = 0;
+  if (const int error = initialize_attributes(id, IBV_QPS_INIT, attributes, mask); error != 0) {
+    return error;
+  }
+  if (const int error = modify(qp, attributes, mask); error != 0) return error;
+  attributes.qp_state = IBV_QPS_RTR;
+  if (const int error = modify(qp, attributes, IBV_QP_STATE); error != 0) return error;
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = 0;
+  return modify(qp, attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+// To be connected: as far as receives may be posted.
+int initialize(Id& id, ibv_qp* qp) {
+  if (id.is_datagram()) return make_ready_for_datagrams(id, qp);
+  ibv_qp_attr attributes = {};
+  int mask = 0;
+  const int error = initialize_attributes(id, IBV_QPS_INIT, attributes, mask);
+  return error != 0 ? error : modify(qp, attributes, mask);
+}
+
+void destroy_queues(Id& id) {
+  // The receive queue of an XRC target goes with its SRQ, which may outlive the queue pair.
+  if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
+  if (id.send_cq != nullptr && id.send_cq != id.recv_cq) ibv_destroy_cq(id.send_cq);
+  if (id.recv_cq != nullptr) ibv_destroy_cq(id.recv_cq);
+  if (id.send_cq_channel != nullptr && id.send_cq_channel != id.recv_cq_channel) {
+    ibv_destroy_comp_channel(id.send_cq_channel);
+  }
+  if (id.recv_cq_channel != nullptr) ibv_destroy_comp_channel(id.recv_cq_channel);
+  id.send_cq = id.recv_cq = nullptr;
+  id.send_cq_channel = id.recv_cq_channel = nullptr;
+}
+
+int create_queue(Id& id, std::uint32_t entries, ibv_comp_channel*& channel, ibv_cq*& queue) {
+  if (entries == 0) return 0;
+  channel = ibv_create_comp_channel(id.verbs);
+  if (channel == nullptr) return errno;
+  // rdma_get_send_comp and rdma_get_recv_comp expect the id as the context.
+  queue =
+      ibv_create_cq(id.verbs, static_cast<int>(entries), static_cast<rdma_cm_id*>(&id), channel, 0);
+  return queue != nullptr ? 0 : errno;
+}
+
+// With sizes of 0 for those that the program brings.
+int create_queues(Id& id, std::uint32_t send_entries, std::uint32_t receive_entries) {
+  int error = create_queue(id, receive_entries, id.recv_cq_channel, id.recv_cq);
+  if (error == 0) error = create_queue(id, send_entries, id.send_cq_channel, id.send_cq);
+  if (error != 0) destroy_queues(id);
+  return error;
+}
+
+int complete_attributes(Id& id, ibv_qp_init_attr_ex& attributes) {
+  if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attributes.pd = id.pd;
+  } else if (attributes.pd->context != id.verbs) {
+    return EINVAL;
+  }
+  const auto conflict = [](const ibv_cq* own, const ibv_cq* given) {
+    return own != nullptr && given != nullptr && own != given;
+  };
+  if (conflict(id.send_cq, attributes.send_cq) || conflict(id.recv_cq, attributes.recv_cq)) {
+    return EINVAL;
+  }
+  if (id.qp_type == IBV_QPT_XRC_RECV &&
+      ((attributes.comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr)) {
+    if (const int error = open_xrc_domain(*id.device); error != 0) return error;
+    attributes.xrcd = id.device->xrcd;
+    attributes.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  }
+  const bool brings_send = attributes.send_cq != nullptr || id.send_cq != nullptr;
+  const bool brings_receive = attributes.recv_cq != nullptr || id.recv_cq != nullptr;
+  const int error = create_queues(id, brings_send ? 0 : attributes.cap.max_send_wr,
+                                  brings_receive ? 0 : attributes.cap.max_recv_wr);
+  if (error != 0) return error;
+  if (attributes.send_cq == nullptr) attributes.send_cq = id.send_cq;
+  if (attributes.recv_cq == nullptr) attributes.recv_cq = id.recv_cq;
+  if (attributes.srq == nullptr) attributes.srq = id.srq;
+  return 0;
+}
+
+// Enhanced connection establishment: what vendors of adapters agree upon. A device without it says
+// so, and that is no failure.
+int prepare_ece(Id& id, ibv_qp* qp) {
+  ibv_ece ece = {};
+  const int error = ibv_query_ece(qp, &ece);
+  if (error != 0) return error == EOPNOTSUPP ? 0 : error;
+  id.local_ece = ece;
+  if (id.remote_ece.vendor_id == 0) return 0;
+  ece.options = id.remote_ece.vendor_id == ece.vendor_id ? id.remote_ece.options : 0;
+  const int refused = ibv_set_ece(qp, &ece);
+  return refused == EOPNOTSUPP ? 0 : refused;
+}
+
+int create_qp(Id& id, ibv_qp_init_attr_ex& attributes) {
+  if (id.qp != nullptr || id.verbs == nullptr || id.device == nullptr) return EINVAL;
+  if (const int error = complete_attributes(id, attributes); error != 0) return error;
+  ibv_qp* qp = ibv_create_qp_ex(id.verbs, &attributes);
+  if (qp == nullptr) {
+    const int error = errno;
+    destroy_queues(id);
+    return error;
+  }
+  int error = prepare_ece(id, qp);
+  if (error == 0) error = initialize(id, qp);
+  if (error != 0) {
+    ibv_destroy_qp(qp);
+    destroy_queues(id);
+    return error;
+  }
+  id.pd = qp->pd;
+  id.qp = qp;
+  return 0;
+}
+
+int create_srq(Id& id, ibv_srq_init_attr_ex& attributes) {
+  if (id.srq != nullptr || id.verbs == nullptr || id.device == nullptr) return EINVAL;
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return EINVAL;
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.pd == nullptr) {
+    attributes.pd = id.pd;
+    attributes.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  }
+  if (attributes.srq_type == IBV_SRQT_XRC) {
+    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr) {
+      if (const int error = open_xrc_domain(*id.device); error != 0) return error;
+      attributes.xrcd = id.device->xrcd;
+    }
+    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes.cq == nullptr) {
+      if (const int error = create_queues(id, 0, attributes.attr.max_wr); error != 0) return error;
+      attributes.cq = id.recv_cq;
+    }
+    attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  }
+  id.srq = ibv_create_srq_ex(id.verbs, &attributes);
+  if (id.srq == nullptr) {
+    const int error = errno;
+    destroy_queues(id);
+    return error;
+  }
+  if (id.pd == nullptr) id.pd = attributes.pd;
+  return 0;
+}
+
+}  // namespace
+
+int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mask) {
+  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
+  live::QpAttributes attributes;
+  const int error =
+      id.agent().qp_attributes(id.endpoint, static_cast<live::QpTarget>(state), attributes);
+  if (error != 0) return error;
+  out = {};
+  fill(attributes, out);
+  mask = static_cast<int>(attributes.mask);
+  return 0;
+}
+
+int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth) {
+  if (id.qp == nullptr) return 0;
+  ibv_qp_attr attributes = {};
+  int mask = 0;
+  // What the peer wants to do to this side's memory is known only now.
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    if (const int error = initialize_attributes(id, state, attributes, mask); error != 0) {
+      return error;
+    }
+    if (state == IBV_QPS_RTR && responder_resources != RDMA_MAX_RESP_RES) {
+      attributes.max_dest_rd_atomic = responder_resources;
+    }
+    if (state == IBV_QPS_RTS && initiator_depth != RDMA_MAX_INIT_DEPTH) {
+      attributes.max_rd_atomic = initiator_depth;
+    }
+    if (const int error = modify(id.qp, attributes, mask); error != 0) return error;
+  }
+  return 0;
+}
+
+int to_error(Id& id) {
+  if (id.qp == nullptr) return 0;
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  return modify(id.qp, attributes, IBV_QP_STATE);
+}
+
+extern "C" {
+
+int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  if (id == nullptr || attributes == nullptr) return answer(EINVAL);
+  return answer(create_qp(Id::of(id), *attributes));
+}
+
+int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  if (id == nullptr || attributes == nullptr) return answer(EINVAL);
+  ibv_qp_init_attr_ex extended = {};
+  // The extended struct starts with the fields of the plain one.
+  std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = pd != nullptr ? pd : id->pd;
+  const int error = create_qp(Id::of(id), extended);
+  std::memcpy(static_cast<void*>(attributes), &extended, sizeof *attributes);
+  return answer(error);
+}
+
+void rdma_destroy_qp(rdma_cm_id* id) {
+  if (id == nullptr || id->qp == nullptr) return;
+  ibv_destroy_qp(id->qp);
+  id->qp = nullptr;
+  destroy_queues(Id::of(id));
+}
+
+int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  if (id == nullptr || attributes == nullptr) return answer(EINVAL);
+  return answer(create_srq(Id::of(id), *attributes));
+}
+
+int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  if (id == nullptr || attributes == nullptr) return answer(EINVAL);
+  ibv_srq_init_attr_ex extended = {};
+  std::memcpy(static_cast<void*>(&extended), attributes, sizeof *attributes);
+  extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+  extended.pd = pd;
+  const int error = create_srq(Id::of(id), extended);
+  std::memcpy(static_cast<void*>(attributes), &extended, sizeof *attributes);
+  return answer(error);
+}
+
+void rdma_destroy_srq(rdma_cm_id* id) {
+  if (id == nullptr || id->srq == nullptr) return;
+  ibv_destroy_srq(id->srq);
+  id->srq = nullptr;
+  destroy_queues(Id::of(id));
+}
+
+int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
+  if (id == nullptr || attributes == nullptr || mask == nullptr) return answer(EINVAL);
+  return answer(initialize_attributes(Id::of(id), attributes->qp_state, *attributes, *mask));
+}
+
+// These two are for programs that make their queue pairs themselves.
+int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
+  if (id == nullptr || id->qp != nullptr || ece == nullptr) return answer(EINVAL);
+  if (ece->vendor_id == 0 || ece->comp_mask != 0) return answer(EINVAL);
+  Id::of(id).local_ece = *ece;
+  return 0;
+}
+
+int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
+  if (id == nullptr || id->qp != nullptr || ece == nullptr) return answer(EINVAL);
+  *ece = Id::of(id).remote_ece;
+  ece->comp_mask = 0;
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm
