@@ -1,0 +1,151 @@
+#pragma once
+
+// Sockets over RDMA: what streams and datagrams have in common, where they are found, and who makes
+// progress for them when no caller does.
+//
+// A socket's descriptor is a real one, which only names it: programs wait with rpoll and rselect.
+// Each socket has one lock; the table's, the service's and the gate's are taken for an instant each
+// and never while a socket is called.
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "shim/rdmacm/objects.h"
+
+namespace tulle::shim::rdmacm {
+
+using Clock = std::chrono::steady_clock;
+
+// Defaults, from /etc/rdma/rsocket as rsocket(7) describes it.
+struct SocketSettings {
+  std::uint32_t receive_buffer_bytes = 128 << 10;
+  std::uint32_t send_buffer_bytes = 128 << 10;
+  std::uint32_t send_queue = 384;
+  std::uint32_t receive_queue = 384;
+  std::uint32_t inline_bytes = 64;
+  std::uint32_t maps = 0;                  // that the peer may write
+  std::chrono::microseconds polling{10};   // before a call blocks
+  std::chrono::milliseconds wake_up{500};  // that rpoll looks again, whatever happens
+};
+const SocketSettings& default_settings();
+
+inline constexpr std::uint32_t queue_max = 0xFFFE;
+inline constexpr std::uint32_t queue_min = 16;
+// Less room than this is no reason to send.
+inline constexpr std::uint32_t send_low_water_bytes = 2048;
+
+// Every int is 0 or an errno.
+class Socket {
+ public:
+  explicit Socket(const SocketSettings& settings) : settings_(settings) {}
+  virtual ~Socket() = default;
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  virtual int fd() const = 0;
+  virtual int bind(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int listen(int backlog) = 0;
+  virtual int accept(std::shared_ptr<Socket>& out) = 0;
+  virtual int connect(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int shutdown(int how) = 0;
+  // After this the descriptor is another's.
+  virtual void close() = 0;
+
+  // `from` may be null.
+  virtual int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
+                      std::size_t& bytes) = 0;
+  virtual int send(std::span<const iovec> from, int flags, const sockaddr* to,
+                   socklen_t address_bytes, std::size_t& bytes) = 0;
+
+  // Makes progress, and says which of poll's events hold.
+  virtual short ready(short events) = 0;
+  // A descriptor that becomes readable once that may have changed; `ready` must be asked once more
+  // after this.
+  virtual int arm() = 0;
+  // Takes what made it readable.
+  virtual void drain() = 0;
+
+  virtual int local_name(sockaddr_storage& out) = 0;
+  virtual int peer_name(sockaddr_storage& out) = 0;
+  virtual int set_option(int level, int option, const void* value, socklen_t bytes) = 0;
+  virtual int get_option(int level, int option, void* value, socklen_t& bytes) = 0;
+  virtual int set_flags(int flags) = 0;
+  int flags() const { return flags_; }
+
+  // Called by the service: a descriptor that is watched is readable; its time has come.
+  virtual void on_readable() = 0;
+  virtual void on_time() {}
+
+ protected:
+  bool never_blocks(int call_flags) const {
+    return (flags_ & O_NONBLOCK) != 0 || (call_flags & MSG_DONTWAIT) != 0;
+  }
+
+  SocketSettings settings_;
+  int flags_ = 0;
+};
+
+// rsocket_table.cc: sockets by their descriptor.
+void add_socket(std::shared_ptr<Socket> socket);
+std::shared_ptr<Socket> find_socket(int fd);    // null: none
+std::shared_ptr<Socket> remove_socket(int fd);  // null: none
+
+// rsocket_service.cc: one thread a process, which starts with the first socket that needs it.
+void watch(int fd, const std::shared_ptr<Socket>& socket);
+void set_timer(int fd, Clock::time_point due);  // of a descriptor that is watched
+void forget(int fd);
+
+// rsocket_poll.cc: something happened to a socket that only one thread saw.
+void wake_pollers();
+
+// Waits until a descriptor is readable: 0 or EINTR.
+int wait_readable(int fd);
+
+// Threads that wait for one socket: one of them on a descriptor, the others for that one.
+class Sleepers {
+ public:
+  // Gives the lock up meanwhile: 0 or EINTR.
+  int sleep(std::unique_lock<std::mutex>& lock, int fd);
+  void wake() { changed_.notify_all(); }
+
+ private:
+  std::condition_variable changed_;
+  bool has_one_on_descriptor_ = false;
+};
+
+// Makes a queue that serves both directions, with events that never block a reader.
+int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes);
+void set_queue_sizes(const Id& id, SocketSettings& settings);
+// Takes the events of a completion channel, and says whether there was one.
+bool take_completion_events(ibv_comp_channel& channel);
+
+// Memory for a device, in whole pages.
+class RegisteredBuffer {
+ public:
+  RegisteredBuffer() = default;
+  ~RegisteredBuffer() { reset(); }
+  RegisteredBuffer(const RegisteredBuffer&) = delete;
+  RegisteredBuffer& operator=(const RegisteredBuffer&) = delete;
+
+  int create(ibv_pd* pd, std::size_t bytes, int access);
+  void reset();
+  std::byte* data() const { return data_; }
+  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(data_); }
+  ibv_mr* region() const { return region_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  ibv_mr* region_ = nullptr;
+};
+
+// rsocket_stream.cc, rsocket_datagram.cc
+int create_stream(int domain, std::shared_ptr<Socket>& out);
+int create_datagram(int domain, std::shared_ptr<Socket>& out);
+
+}  // namespace tulle::shim::rdmacm

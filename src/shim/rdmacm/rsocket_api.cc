@@ -1,0 +1,242 @@
+// The calls of rsockets, each as its namesake of the C library's.
+
+#include <rdma/rsocket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstring>
+
+#include "shim/rdmacm/rsocket_stream.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
+  const auto* address = reinterpret_cast<const sockaddr*>(&from);
+  const socklen_t length = std::max<socklen_t>(length_of(address), sizeof(sa_family_t));
+  std::memcpy(to, &from, std::min(length, *bytes));
+  *bytes = length;
+}
+
+ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
+                socklen_t* from_bytes) {
+  const auto socket = find_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  sockaddr_storage sender = {};
+  std::size_t bytes = 0;
+  if (const int error = socket->receive(into, flags, &sender, bytes); error != 0) {
+    return answer(error);
+  }
+  if (from != nullptr && from_bytes != nullptr) copy_name(sender, from, from_bytes);
+  return static_cast<ssize_t>(bytes);
+}
+
+ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
+             socklen_t to_bytes) {
+  const auto socket = find_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  std::size_t bytes = 0;
+  if (const int error = socket->send(from, flags, to, to_bytes, bytes); error != 0) {
+    return answer(error);
+  }
+  return static_cast<ssize_t>(bytes);
+}
+
+iovec vector_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+bool is_valid(const iovec* vectors, int count) {
+  return count >= 0 && (vectors != nullptr || count == 0);
+}
+
+// Control messages have no meaning over RDMA.
+bool is_valid(const msghdr* message) {
+  return message != nullptr && (message->msg_iov != nullptr || message->msg_iovlen == 0);
+}
+
+using NameOf = int (Socket::*)(sockaddr_storage&);
+
+int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) {
+  const auto socket = find_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  if (address == nullptr || bytes == nullptr) return answer(EFAULT);
+  sockaddr_storage found = {};
+  const int error = ((*socket).*name_of)(found);
+  if (error == 0) copy_name(found, address, bytes);
+  return answer(error);
+}
+
+std::shared_ptr<Stream> find_stream(int fd) {
+  return std::dynamic_pointer_cast<Stream>(find_socket(fd));
+}
+
+}  // namespace
+
+extern "C" {
+
+int rsocket(int domain, int type, int protocol) {
+  if (domain != AF_INET && domain != AF_INET6) return answer(ENOTSUP);
+  const bool is_stream = type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
+  const bool is_datagram = type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
+  if (!is_stream && !is_datagram) return answer(ENOTSUP);
+  std::shared_ptr<Socket> socket;
+  const int error = is_stream ? create_stream(domain, socket) : create_datagram(domain, socket);
+  if (error != 0) return answer(error);
+  const int fd = socket->fd();
+  add_socket(std::move(socket));
+  return fd;
+}
+
+int rbind(int fd, const sockaddr* address, socklen_t bytes) {
+  const auto socket = find_socket(fd);
+  return answer(socket != nullptr ? socket->bind(address, bytes) : EBADF);
+}
+
+int rlisten(int fd, int backlog) {
+  const auto socket = find_socket(fd);
+  return answer(socket != nullptr ? socket->listen(backlog) : EBADF);
+}
+
+int raccept(int fd, sockaddr* address, socklen_t* bytes) {
+  const auto listener = find_socket(fd);
+  if (listener == nullptr) return answer(EBADF);
+  std::shared_ptr<Socket> socket;
+  if (const int error = listener->accept(socket); error != 0) return answer(error);
+  if (address != nullptr && bytes != nullptr) {
+    sockaddr_storage peer = {};
+    socket->peer_name(peer);
+    copy_name(peer, address, bytes);
+  }
+  const int accepted = socket->fd();
+  add_socket(std::move(socket));
+  return accepted;
+}
+
+int rconnect(int fd, const sockaddr* address, socklen_t bytes) {
+  const auto socket = find_socket(fd);
+  return answer(socket != nullptr ? socket->connect(address, bytes) : EBADF);
+}
+
+int rshutdown(int fd, int how) {
+  const auto socket = find_socket(fd);
+  return answer(socket != nullptr ? socket->shutdown(how) : EBADF);
+}
+
+int rclose(int fd) {
+  const auto socket = remove_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  socket->close();
+  return 0;
+}
+
+ssize_t rrecv(int fd, void* data, std::size_t bytes, int flags) {
+  const iovec into = vector_of(data, bytes);
+  return receive(fd, {&into, 1}, flags, nullptr, nullptr);
+}
+
+ssize_t rrecvfrom(int fd, void* data, std::size_t bytes, int flags, sockaddr* from,
+                  socklen_t* from_bytes) {
+  const iovec into = vector_of(data, bytes);
+  return receive(fd, {&into, 1}, flags, from, from_bytes);
+}
+
+ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
+  if (!is_valid(message)) return answer(EINVAL);
+  if (message->msg_control != nullptr && message->msg_controllen != 0) return answer(ENOTSUP);
+  const bool wants_name = message->msg_name != nullptr;
+  const ssize_t bytes = receive(fd, {message->msg_iov, message->msg_iovlen}, flags,
+                                wants_name ? static_cast<sockaddr*>(message->msg_name) : nullptr,
+                                wants_name ? &message->msg_namelen : nullptr);
+  if (bytes >= 0) message->msg_flags = 0;
+  return bytes;
+}
+
+ssize_t rread(int fd, void* data, std::size_t bytes) { return rrecv(fd, data, bytes, 0); }
+
+ssize_t rreadv(int fd, const iovec* vectors, int count) {
+  if (!is_valid(vectors, count)) return answer(EINVAL);
+  return receive(fd, {vectors, static_cast<std::size_t>(count)}, 0, nullptr, nullptr);
+}
+
+ssize_t rsend(int fd, const void* data, std::size_t bytes, int flags) {
+  const iovec from = vector_of(data, bytes);
+  return send(fd, {&from, 1}, flags, nullptr, 0);
+}
+
+ssize_t rsendto(int fd, const void* data, std::size_t bytes, int flags, const sockaddr* to,
+                socklen_t to_bytes) {
+  const iovec from = vector_of(data, bytes);
+  return send(fd, {&from, 1}, flags, to, to_bytes);
+}
+
+ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
+  if (!is_valid(message)) return answer(EINVAL);
+  if (message->msg_control != nullptr && message->msg_controllen != 0) return answer(ENOTSUP);
+  return send(fd, {message->msg_iov, message->msg_iovlen}, flags,
+              static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
+}
+
+ssize_t rwrite(int fd, const void* data, std::size_t bytes) { return rsend(fd, data, bytes, 0); }
+
+ssize_t rwritev(int fd, const iovec* vectors, int count) {
+  if (!is_valid(vectors, count)) return answer(EINVAL);
+  return send(fd, {vectors, static_cast<std::size_t>(count)}, 0, nullptr, 0);
+}
+
+int rgetpeername(int fd, sockaddr* address, socklen_t* bytes) {
+  return name(fd, address, bytes, &Socket::peer_name);
+}
+
+int rgetsockname(int fd, sockaddr* address, socklen_t* bytes) {
+  return name(fd, address, bytes, &Socket::local_name);
+}
+
+int rsetsockopt(int fd, int level, int option, const void* value, socklen_t bytes) {
+  const auto socket = find_socket(fd);
+  return answer(socket != nullptr ? socket->set_option(level, option, value, bytes) : EBADF);
+}
+
+int rgetsockopt(int fd, int level, int option, void* value, socklen_t* bytes) {
+  const auto socket = find_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  if (value == nullptr || bytes == nullptr) return answer(EFAULT);
+  return answer(socket->get_option(level, option, value, *bytes));
+}
+
+int rfcntl(int fd, int command, ...) {
+  const auto socket = find_socket(fd);
+  if (socket == nullptr) return answer(EBADF);
+  if (command == F_GETFL) return socket->flags();
+  if (command != F_SETFL) return answer(ENOTSUP);
+  va_list arguments;
+  va_start(arguments, command);
+  const int flags = va_arg(arguments, int);
+  va_end(arguments);
+  return answer(socket->set_flags(flags));
+}
+
+off_t riomap(int fd, void* buffer, std::size_t bytes, int protection, int, off_t offset) {
+  const auto stream = find_stream(fd);
+  if (stream == nullptr) return answer(EBADF);
+  std::int64_t at = offset;
+  const int error = stream->map(buffer, bytes, protection, at);
+  return error == 0 ? at : answer(error);
+}
+
+int riounmap(int fd, void* buffer, std::size_t bytes) {
+  const auto stream = find_stream(fd);
+  return answer(stream != nullptr ? stream->unmap(buffer, bytes) : EBADF);
+}
+
+std::size_t riowrite(int fd, const void* data, std::size_t count, off_t offset, int flags) {
+  const auto stream = find_stream(fd);
+  std::size_t bytes = 0;
+  const int error = stream != nullptr ? stream->write_mapped(static_cast<const std::byte*>(data),
+                                                             count, offset, flags, bytes)
+                                      : EBADF;
+  return error == 0 ? bytes : static_cast<std::size_t>(answer(error));
+}
+
+}  // extern "C"
+
+}  // namespace tulle::shim::rdmacm

@@ -1,0 +1,107 @@
+#pragma once
+
+// Datagrams over UD (rsocket_wire.h says how). A socket has a UDP socket, and a queue pair for each
+// address of this host that it sends from. Until a peer's queue pair is known, datagrams go over
+// UDP, and the service answers with this side's.
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "shim/rdmacm/rsocket.h"
+#include "shim/rdmacm/rsocket_wire.h"
+
+namespace tulle::shim::rdmacm {
+
+class Datagram final : public Socket, public std::enable_shared_from_this<Datagram> {
+ public:
+  explicit Datagram(const SocketSettings& settings) : Socket(settings) {}
+  ~Datagram() override;
+  int open(int domain);
+
+  int fd() const override { return udp_; }
+  int bind(const sockaddr* address, socklen_t bytes) override;
+  int listen(int) override { return EOPNOTSUPP; }
+  int accept(std::shared_ptr<Socket>&) override { return EOPNOTSUPP; }
+  int connect(const sockaddr* address, socklen_t bytes) override;
+  int shutdown(int how) override;
+  void close() override;
+  int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
+              std::size_t& bytes) override;
+  int send(std::span<const iovec> from, int flags, const sockaddr* to, socklen_t address_bytes,
+           std::size_t& bytes) override;
+  short ready(short events) override;
+  int arm() override;
+  void drain() override;
+  int local_name(sockaddr_storage& out) override;
+  int peer_name(sockaddr_storage& out) override;
+  int set_option(int level, int option, const void* value, socklen_t bytes) override;
+  int get_option(int level, int option, void* value, socklen_t& bytes) override;
+  int set_flags(int flags) override;
+  void on_readable() override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  struct Endpoint {
+    Id* id = nullptr;
+    live::SocketAddress local;
+    RegisteredBuffer send_buffer;
+    RegisteredBuffer receive_buffer;        // slots, and one for all address headers behind them
+    std::vector<std::uint32_t> free_slots;  // of the send buffer
+    std::size_t datagram_max = 0;
+    std::uint8_t gid_index = 0;
+
+    ~Endpoint();
+  };
+  struct Peer {
+    live::SocketAddress address;
+    Endpoint* endpoint = nullptr;
+    ibv_ah* handle = nullptr;
+    std::uint32_t qp_number = 0;
+  };
+  struct Arrived {
+    sockaddr_storage from = {};
+    Endpoint* endpoint = nullptr;  // whose slot it lies in; null: it came over UDP
+    std::uint32_t slot = 0;
+    std::uint32_t offset = 0;
+    std::uint32_t length = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  int start();
+  int find_peer(const sockaddr* address, Peer*& out);
+  int local_address(const sockaddr* destination, live::SocketAddress& out) const;
+  int find_endpoint(const live::SocketAddress& local, Endpoint*& out);
+  int create_endpoint(Endpoint& endpoint);
+  int post_receive(Endpoint& endpoint, std::uint32_t slot);
+  int make_handle(Peer& peer, std::uint32_t qp_number);
+  int send_over_udp(const Peer& peer, std::span<const iovec> from, MessageType operation,
+                    std::size_t& bytes);
+  int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);
+  void poll_completions();
+  void handle_received(Endpoint& endpoint, const ibv_wc& completion);
+  void handle_udp(std::span<const std::byte> datagram, const sockaddr_storage& from);
+  bool can_send() const;
+  int await(Lock& lock, bool may_block, const std::function<bool()>& condition);
+  void arm_all();
+  void take_events();
+
+  int udp_ = -1;
+  int wait_fd_ = -1;  // readable with any of the completion channels, and with news
+  int news_fd_ = -1;  // something came over UDP
+  std::mutex mutex_;
+  Sleepers sleepers_;
+  bool is_armed_ = false;
+  bool is_started_ = false;
+  bool is_shut_ = false;
+  std::list<Endpoint> endpoints_;
+  std::map<std::vector<std::byte>, Peer> peers_;  // by address and port
+  Peer* connected_ = nullptr;
+  std::deque<Arrived> arrived_;
+};
+
+}  // namespace tulle::shim::rdmacm

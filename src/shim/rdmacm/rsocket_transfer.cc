@@ -1,0 +1,425 @@
+// Streams: moving data, and the messages that say where there is room for more.
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "shim/rdmacm/rsocket_stream.h"
+
+namespace tulle::shim::rdmacm {
+namespace {
+
+// Work requests carry what completing them gives back: the message, and in the upper half the bytes
+// of the ring.
+constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
+
+constexpr std::uint64_t to_work_id(MessageType type, std::uint32_t value,
+                                   std::uint32_t ring_bytes) {
+  return std::uint64_t{ring_bytes} << 32 | to_message(type, value);
+}
+
+// A transfer starts small, so that the peer has something to do early, and grows.
+constexpr std::size_t first_piece_bytes = 2048;
+constexpr std::size_t last_piece_bytes = 64 << 10;
+// What is sent inline is gathered on the stack.
+constexpr std::size_t inline_max = 512;
+
+std::size_t length_of(std::span<const iovec> vectors) {
+  std::size_t bytes = 0;
+  for (const iovec& each : vectors) bytes += each.iov_len;
+  return bytes;
+}
+
+// Bytes [offset, offset + count) of the vectors, one after the other.
+void gather(std::span<const iovec> from, std::size_t offset, std::size_t count, std::byte* to) {
+  for (const iovec& each : from) {
+    if (count == 0) return;
+    if (offset >= each.iov_len) {
+      offset -= each.iov_len;
+      continue;
+    }
+    const std::size_t piece = std::min(count, each.iov_len - offset);
+    std::memcpy(to, static_cast<const std::byte*>(each.iov_base) + offset, piece);
+    to += piece;
+    count -= piece;
+    offset = 0;
+  }
+}
+
+void scatter(const std::byte* from, std::size_t count, std::span<const iovec> to,
+             std::size_t offset) {
+  for (const iovec& each : to) {
+    if (count == 0) return;
+    if (offset >= each.iov_len) {
+      offset -= each.iov_len;
+      continue;
+    }
+    const std::size_t piece = std::min(count, each.iov_len - offset);
+    std::memcpy(static_cast<std::byte*>(each.iov_base) + offset, from, piece);
+    from += piece;
+    count -= piece;
+    offset = 0;
+  }
+}
+
+TargetEntry swapped(const TargetEntry& entry) {
+  return {__builtin_bswap64(entry.address), __builtin_bswap32(entry.key),
+          __builtin_bswap32(entry.bytes)};
+}
+
+}  // namespace
+
+TargetEntry& Stream::target() const {
+  return reinterpret_cast<TargetEntry*>(targets_.data())[target_index_];
+}
+
+// The peer writes the list at any time: its length is looked at first, and once.
+bool Stream::can_send() const {
+  if (sends_free_ == 0 || send_free_bytes_ < send_low_water_bytes) return false;
+  if (messages_sent_ == messages_allowed_) return false;
+  return std::atomic_ref(target().bytes).load(std::memory_order_acquire) != 0;
+}
+
+int Stream::post(ibv_send_wr& request) {
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(id_->qp, &request, &bad);
+  if (error == 0) ++posted_;
+  return error;
+}
+
+// `bytes` lie in the send buffer, or are copied as they are posted if they fit inline.
+int Stream::post_write(std::span<const std::byte> bytes, MessageType type, std::uint32_t value,
+                       std::uint64_t address, std::uint32_t key, bool with_immediate) {
+  const bool is_inline = bytes.size() <= inline_bytes_;
+  ibv_sge piece = {reinterpret_cast<std::uint64_t>(bytes.data()),
+                   static_cast<std::uint32_t>(bytes.size()), send_buffer_.region()->lkey};
+  const bool is_of_ring = type == MessageType::data || type == MessageType::direct;
+  ibv_send_wr request = {};
+  request.wr_id = to_work_id(type, value, is_inline || !is_of_ring ? 0 : piece.length);
+  request.sg_list = &piece;
+  request.num_sge = bytes.empty() ? 0 : 1;
+  request.opcode = with_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  request.send_flags = is_inline ? IBV_SEND_INLINE : 0;
+  request.imm_data = htonl(to_message(type, value));
+  request.wr.rdma.remote_addr = address;
+  request.wr.rdma.rkey = key;
+  return post(request);
+}
+
+int Stream::post_control(Control control) {
+  ++controls_sent_;
+  const auto value = static_cast<std::uint32_t>(control);
+  // To keep a connection alive it takes a packet that the peer's program does not see.
+  return post_write({}, MessageType::control, value, 0, 0, control != Control::keep_alive);
+}
+
+int Stream::post_receives(std::uint32_t count) {
+  std::array<ibv_recv_wr, 32> requests = {};
+  while (count > 0) {
+    const std::size_t batch = std::min<std::size_t>(count, requests.size());
+    for (std::size_t i = 0; i < batch; ++i) {
+      requests[i].wr_id = receive_flag;
+      requests[i].next = i + 1 < batch ? &requests[i + 1] : nullptr;
+    }
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = ibv_post_recv(id_->qp, requests.data(), &bad); error != 0) return error;
+    count -= static_cast<std::uint32_t>(batch);
+  }
+  return 0;
+}
+
+void Stream::handle_sent(const ibv_wc& completion) {
+  const auto message = static_cast<std::uint32_t>(completion.wr_id);
+  --posted_;
+  switch (type_of(message)) {
+    case MessageType::credits:
+      ++controls_allowed_;
+      break;
+    case MessageType::control:
+      ++controls_allowed_;
+      if (value_of(message) == static_cast<std::uint32_t>(Control::disconnect)) {
+        end(State::disconnected, 0);
+      }
+      break;
+    default:
+      ++sends_free_;
+      send_free_bytes_ += static_cast<std::uint32_t>(completion.wr_id >> 32);
+      break;
+  }
+  if (completion.status != IBV_WC_SUCCESS) end(State::broken, EIO);
+}
+
+void Stream::handle_message(std::uint32_t message) {
+  const std::uint32_t value = value_of(message);
+  switch (type_of(message)) {
+    case MessageType::data:
+      // More than a half can hold is no message of an rsocket's.
+      if (value > settings_.receive_buffer_bytes / 2) return end(State::broken, EPROTO);
+      arrived_.push_back(value);
+      break;
+    case MessageType::credits:
+      messages_allowed_ = static_cast<std::uint16_t>(value);
+      break;
+    case MessageType::map:
+      ++messages_read_;
+      break;
+    case MessageType::control:
+      if (value == static_cast<std::uint32_t>(Control::disconnect)) {
+        end(State::disconnected, 0);
+      } else if (value == static_cast<std::uint32_t>(Control::shutdown)) {
+        readable_ = false;
+        if (!writable_) end(State::disconnected, 0);
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void Stream::poll_completions() {
+  if (id_->recv_cq == nullptr) return;
+  std::array<ibv_wc, 16> completions;
+  std::uint32_t received = 0;
+  for (;;) {
+    const int count = ibv_poll_cq(id_->recv_cq, completions.size(), completions.data());
+    if (count < 0) return end(State::broken, EIO);
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+      if ((completion.wr_id & receive_flag) == 0) {
+        handle_sent(completion);
+      } else if (completion.status == IBV_WC_SUCCESS) {
+        ++received;
+        handle_message(ntohl(completion.imm_data));
+      }
+    }
+    if (count < static_cast<int>(completions.size())) break;
+  }
+  if (received == 0) return;
+  if (is_connected() || is_opening()) {
+    if (const int error = post_receives(received); error != 0) end(State::broken, error);
+  }
+}
+
+void Stream::update_credits() {
+  if (!is_connected() || !can_control()) return;
+  const auto ahead = static_cast<std::int16_t>(messages_read_ - credits_due_);
+  if (ahead >= 0 || read_bytes_ >= settings_.receive_buffer_bytes / 2) send_credits();
+}
+
+// How far the peer may count, and with it the half that was read to its end.
+void Stream::send_credits() {
+  const std::uint32_t half = settings_.receive_buffer_bytes / 2;
+  const auto credits = static_cast<std::uint16_t>(messages_read_ + settings_.receive_queue);
+  credits_due_ = static_cast<std::uint16_t>(messages_read_ + settings_.receive_queue / 2);
+  const std::uint32_t slot = controls_sent_++ % 4;
+  int error = 0;
+  if (read_bytes_ >= half) {
+    TargetEntry entry = {receive_buffer_.address() + free_offset_, receive_buffer_.region()->rkey,
+                         half};
+    if (swaps_entries_) entry = swapped(entry);
+    // A slot of its own for each control that may be under way.
+    std::byte* at = send_buffer_.data() + settings_.send_buffer_bytes + slot * sizeof(TargetEntry);
+    std::memcpy(at, &entry, sizeof entry);
+    error = post_write({at, sizeof entry}, MessageType::credits, credits,
+                       remote_targets_.address + std::uint64_t{remote_index_} * sizeof entry,
+                       remote_targets_.key, true);
+    read_bytes_ -= half;
+    free_offset_ = free_offset_ == 0 ? half : 0;
+    remote_index_ = (remote_index_ + 1) % remote_targets_.bytes;
+  } else {
+    error = post_write({}, MessageType::credits, credits, 0, 0, true);
+  }
+  if (error != 0) end(State::broken, error);
+}
+
+int Stream::sleep(Lock& lock) {
+  const int error = sleepers_.sleep(lock, id_->recv_cq_channel->fd);
+  if (take_completion_events(*id_->recv_cq_channel)) {
+    is_armed_ = false;
+    wake_pollers();
+  }
+  return error;
+}
+
+int Stream::await(Lock& lock, bool may_block, const std::function<bool()>& condition) {
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    update_credits();
+    poll_completions();
+    update_credits();
+    if (condition()) return 0;
+    if (!may_block) return EAGAIN;
+    if (Clock::now() - start < settings_.polling) {
+      // Somebody else may hold what this one waits for.
+      lock.unlock();
+      lock.lock();
+      continue;
+    }
+    if (!is_armed_) {
+      is_armed_ = true;
+      ibv_req_notify_cq(id_->recv_cq, 0);
+      continue;
+    }
+    if (const int error = sleep(lock); error != 0) return error;
+  }
+}
+
+int Stream::await_room(Lock& lock, int call_flags) {
+  if (can_send() && writable_) return 0;
+  const int error =
+      await(lock, !never_blocks(call_flags), [this] { return can_send() || !writable_; });
+  if (error != 0) return error;
+  if (writable_) return 0;
+  return state_ == State::broken && error_ != 0 ? error_ : ECONNRESET;
+}
+
+int Stream::send_piece(std::span<const iovec> from, std::size_t offset, std::size_t left,
+                       std::size_t piece_max, std::size_t& sent) {
+  TargetEntry& entry = target();
+  std::size_t count = std::min({left, piece_max, std::size_t{entry.bytes}});
+  std::array<std::byte, inline_max> small;
+  std::span<const std::byte> bytes;
+  if (count <= std::min<std::size_t>(inline_bytes_, small.size())) {
+    gather(from, offset, count, small.data());
+    bytes = {small.data(), count};
+  } else {
+    const std::size_t to_end = settings_.send_buffer_bytes - send_head_;
+    count = std::min({count, to_end, std::size_t{send_free_bytes_}});
+    gather(from, offset, count, send_buffer_.data() + send_head_);
+    bytes = {send_buffer_.data() + send_head_, count};
+  }
+  const auto length = static_cast<std::uint32_t>(count);
+  const std::uint64_t address = entry.address;
+  // Before it is posted: the peer may write the entry as soon as the half is full.
+  entry.address += length;
+  const bool is_full = entry.bytes == length;
+  const std::uint32_t key = entry.key;
+  entry.bytes -= length;
+  if (is_full) target_index_ = (target_index_ + 1) % target_entries;
+  ++messages_sent_;
+  --sends_free_;
+  if (count > inline_bytes_) {
+    send_free_bytes_ -= length;
+    send_head_ = (send_head_ + length) % settings_.send_buffer_bytes;
+  }
+  sent = count;
+  return post_write(bytes, MessageType::data, length, address, key, true);
+}
+
+int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to, socklen_t,
+                 std::size_t& bytes) {
+  if (to != nullptr) return EISCONN;
+  Lock lock(mutex_);
+  if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
+  const std::size_t total = length_of(from);
+  bytes = 0;
+  std::size_t piece_max = first_piece_bytes;
+  int error = send_maps(lock, call_flags);
+  while (error == 0 && bytes < total) {
+    error = await_room(lock, call_flags);
+    if (error != 0) break;
+    std::size_t sent = 0;
+    error = send_piece(from, bytes, total - bytes, piece_max, sent);
+    if (error != 0) end(State::broken, error);
+    bytes += sent;
+    piece_max = std::min(2 * piece_max, last_piece_bytes);
+  }
+  return bytes > 0 ? 0 : error;
+}
+
+// Into the vectors behind their first `done` bytes; returns how many there are then.
+std::size_t Stream::receive_arrived(std::span<const iovec> into, std::size_t done, bool peek) {
+  const std::size_t room = length_of(into);
+  const std::size_t before = done;
+  std::uint32_t offset = read_offset_;
+  std::size_t at = 0;
+  while (done < room && at < arrived_.size()) {
+    const std::uint32_t message = arrived_[at];
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(message, room - done));
+    // A message never crosses the end: it fits the rest of a half.
+    scatter(receive_buffer_.data() + offset, count, into, done);
+    done += count;
+    offset = (offset + count) % settings_.receive_buffer_bytes;
+    if (peek) {
+      ++at;
+    } else if (count < message) {
+      arrived_.front() -= count;
+    } else {
+      arrived_.pop_front();
+      ++messages_read_;
+    }
+  }
+  if (!peek) {
+    read_offset_ = offset;
+    read_bytes_ += static_cast<std::uint32_t>(done - before);
+  }
+  return done;
+}
+
+int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storage* from,
+                    std::size_t& bytes) {
+  Lock lock(mutex_);
+  if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
+  if (from != nullptr) *from = id_->route.addr.dst_storage;
+  const std::size_t room = length_of(into);
+  const bool peek = (call_flags & MSG_PEEK) != 0;
+  const bool wants_all = (call_flags & MSG_WAITALL) != 0 && !peek;
+  bytes = 0;
+  int error = 0;
+  do {
+    if (!has_data()) {
+      error = await(lock, !never_blocks(call_flags), [this] { return has_data() || !readable_; });
+      if (error != 0) break;
+    }
+    bytes = receive_arrived(into, bytes, peek);
+  } while (wants_all && bytes < room && (readable_ || has_data()));
+  update_credits();
+  if (bytes > 0 || room == 0) return 0;
+  if (error != 0) return error;
+  return state_ == State::broken && error_ != 0 ? error_ : 0;
+}
+
+short Stream::ready(short events) {
+  Lock lock(mutex_);
+  if (is_opening()) advance();
+  if (state_ == State::listening) {
+    return static_cast<short>(accepted_.empty() ? 0 : events & POLLIN);
+  }
+  if (state_ == State::refused) return static_cast<short>((events & (POLLIN | POLLOUT)) | POLLERR);
+  if (!was_connected()) return 0;
+  update_credits();
+  poll_completions();
+  update_credits();
+  int out = 0;
+  if (has_data() || !readable_) out |= events & POLLIN;
+  if (writable_ && can_send()) out |= events & POLLOUT;
+  if (state_ == State::disconnected) out |= POLLHUP;
+  if (state_ == State::broken) out |= POLLERR;
+  return static_cast<short>(out);
+}
+
+int Stream::arm() {
+  const Lock lock(mutex_);
+  if (state_ == State::listening) return accepted_fd_;
+  if (!was_connected() || id_->recv_cq_channel == nullptr) return fd();
+  if (!is_armed_) {
+    is_armed_ = true;
+    ibv_req_notify_cq(id_->recv_cq, 0);
+  }
+  return id_->recv_cq_channel->fd;
+}
+
+void Stream::drain() {
+  const Lock lock(mutex_);
+  if (!was_connected() || id_->recv_cq_channel == nullptr) return;
+  if (!take_completion_events(*id_->recv_cq_channel)) return;
+  is_armed_ = false;
+  sleepers_.wake();
+  wake_pollers();
+}
+
+}  // namespace tulle::shim::rdmacm
