@@ -1,0 +1,453 @@
+// librspreload: programs that use sockets use rsockets instead, unchanged.
+//
+// A socket of such a program is a descriptor that only holds its number, and an rsocket behind it.
+// What is no socket of ours goes to the C library. A connection that cannot be made over RDMA is
+// made over TCP or UDP: the number then becomes that socket's own.
+//
+// Not covered, as with the library of rdma-core that this one stands in for: epoll, and sockets
+// that are used on both sides of a fork.
+
+#define _GNU_SOURCE
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+// --- the C library's functions ---
+
+// The next library's function of that name, looked up once.
+#define REAL(result, name, parameters)                     \
+  static result(*real_##name) parameters;                  \
+  static result(*find_##name(void)) parameters {           \
+    if (real_##name == NULL) {                             \
+      *(void**)&real_##name = dlsym(RTLD_NEXT, #name);     \
+      if (real_##name == NULL) abort(); /* no C library */ \
+    }                                                      \
+    return real_##name;                                    \
+  }
+
+REAL(int, socket, (int, int, int))
+REAL(int, bind, (int, const struct sockaddr*, socklen_t))
+REAL(int, listen, (int, int))
+REAL(int, accept, (int, struct sockaddr*, socklen_t*))
+REAL(int, accept4, (int, struct sockaddr*, socklen_t*, int))
+REAL(int, connect, (int, const struct sockaddr*, socklen_t))
+REAL(int, shutdown, (int, int))
+REAL(int, close, (int))
+REAL(ssize_t, recv, (int, void*, size_t, int))
+REAL(ssize_t, recvfrom, (int, void*, size_t, int, struct sockaddr*, socklen_t*))
+REAL(ssize_t, recvmsg, (int, struct msghdr*, int))
+REAL(ssize_t, read, (int, void*, size_t))
+REAL(ssize_t, readv, (int, const struct iovec*, int))
+REAL(ssize_t, send, (int, const void*, size_t, int))
+REAL(ssize_t, sendto, (int, const void*, size_t, int, const struct sockaddr*, socklen_t))
+REAL(ssize_t, sendmsg, (int, const struct msghdr*, int))
+REAL(ssize_t, write, (int, const void*, size_t))
+REAL(ssize_t, writev, (int, const struct iovec*, int))
+REAL(int, poll, (struct pollfd*, nfds_t, int))
+REAL(int, select, (int, fd_set*, fd_set*, fd_set*, struct timeval*))
+REAL(int, getpeername, (int, struct sockaddr*, socklen_t*))
+REAL(int, getsockname, (int, struct sockaddr*, socklen_t*))
+REAL(int, getsockopt, (int, int, int, void*, socklen_t*))
+REAL(int, setsockopt, (int, int, int, const void*, socklen_t))
+REAL(int, fcntl, (int, int, ...))
+REAL(int, fcntl64, (int, int, ...))
+REAL(int, dup2, (int, int))
+REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
+
+// --- the program's descriptors ---
+
+// An rsocket's own number plus one; 0: the descriptor is not ours.
+enum { page_entries = 1024, pages_max = 1024 };
+static _Atomic(atomic_int*) pages[pages_max];
+static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
+// rsockets make sockets themselves; those are not replaced.
+static _Thread_local int is_inside;
+
+static atomic_int* entry_of(int fd, int create) {
+  if (fd < 0 || fd >= page_entries * pages_max) return NULL;
+  atomic_int* page = atomic_load(&pages[fd / page_entries]);
+  if (page == NULL && create) {
+    pthread_mutex_lock(&table_mutex);
+    page = atomic_load(&pages[fd / page_entries]);
+    if (page == NULL) {
+      page = calloc(page_entries, sizeof *page);
+      atomic_store(&pages[fd / page_entries], page);
+    }
+    pthread_mutex_unlock(&table_mutex);
+  }
+  return page != NULL ? &page[fd % page_entries] : NULL;
+}
+
+// The rsocket behind a descriptor; -1: it is the C library's.
+static int rsocket_of(int fd) {
+  if (is_inside) return -1;
+  atomic_int* entry = entry_of(fd, 0);
+  return entry != NULL ? atomic_load(entry) - 1 : -1;
+}
+
+// How many descriptors of the program's stand for an rsocket.
+static int count_of(int socket) {
+  int count = 0;
+  for (int page = 0; page < pages_max; ++page) {
+    atomic_int* entries = atomic_load(&pages[page]);
+    if (entries == NULL) continue;
+    for (int i = 0; i < page_entries; ++i) count += atomic_load(&entries[i]) == socket + 1;
+  }
+  return count;
+}
+
+// Gives the rsocket a number that the program may use; takes it over.
+static int give_number(int socket) {
+  const int fd = open("/dev/null", O_RDWR);
+  atomic_int* entry = fd >= 0 ? entry_of(fd, 1) : NULL;
+  if (entry == NULL) {
+    const int error = errno;
+    if (fd >= 0) find_close()(fd);
+    is_inside = 1;
+    rclose(socket);
+    is_inside = 0;
+    errno = error;
+    return -1;
+  }
+  atomic_store(entry, socket + 1);
+  return fd;
+}
+
+// The rsocket leaves that descriptor; with its last one it is closed.
+static int leave(int fd, int socket) {
+  pthread_mutex_lock(&table_mutex);
+  atomic_store(entry_of(fd, 0), 0);
+  const int is_last = count_of(socket) == 0;
+  pthread_mutex_unlock(&table_mutex);
+  if (!is_last) return 0;
+  is_inside = 1;
+  const int result = rclose(socket);
+  is_inside = 0;
+  return result;
+}
+
+#define INSIDE(type, call)    \
+  ({                          \
+    is_inside = 1;            \
+    const type result = call; \
+    is_inside = 0;            \
+    result;                   \
+  })
+
+// --- making and ending sockets ---
+
+EXPORT int socket(int domain, int type, int protocol) {
+  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int is_ip = domain == AF_INET || domain == AF_INET6;
+  if (is_inside || !is_ip || (kind != SOCK_STREAM && kind != SOCK_DGRAM)) {
+    return find_socket()(domain, type, protocol);
+  }
+  const int made = INSIDE(int, rsocket(domain, kind, protocol));
+  if (made < 0) return find_socket()(domain, type, protocol);
+  if ((type & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(made, F_SETFL, O_NONBLOCK));
+  return give_number(made);
+}
+
+EXPORT int bind(int fd, const struct sockaddr* address, socklen_t bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_bind()(fd, address, bytes);
+  return INSIDE(int, rbind(socket, address, bytes));
+}
+
+EXPORT int listen(int fd, int backlog) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_listen()(fd, backlog);
+  return INSIDE(int, rlisten(socket, backlog));
+}
+
+EXPORT int accept4(int fd, struct sockaddr* address, socklen_t* bytes, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_accept4()(fd, address, bytes, flags);
+  const int accepted = INSIDE(int, raccept(socket, address, bytes));
+  if (accepted < 0) return accepted;
+  if ((flags & SOCK_NONBLOCK) != 0) INSIDE(int, rfcntl(accepted, F_SETFL, O_NONBLOCK));
+  return give_number(accepted);
+}
+
+EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
+  if (rsocket_of(fd) < 0) return find_accept()(fd, address, bytes);
+  return accept4(fd, address, bytes, 0);
+}
+
+// The number becomes that of a socket of the C library's, as far as it was set up.
+static int become_plain(int fd, int socket, int family) {
+  int type = 0;
+  socklen_t bytes = sizeof type;
+  if (INSIDE(int, rgetsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &bytes)) != 0) return -1;
+  const int flags = INSIDE(int, rfcntl(socket, F_GETFL));
+  const int plain = find_socket()(family, type | (flags & O_NONBLOCK), 0);
+  if (plain < 0) return -1;
+  leave(fd, socket);
+  const int result = find_dup2()(plain, fd);
+  find_close()(plain);
+  return result;
+}
+
+EXPORT int connect(int fd, const struct sockaddr* address, socklen_t bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_connect()(fd, address, bytes);
+  const int result = INSIDE(int, rconnect(socket, address, bytes));
+  const int error = errno;
+  if (result == 0 || error == EINPROGRESS || error == EALREADY || error == EISCONN ||
+      error == EINTR || address == NULL) {
+    return result;
+  }
+  if (become_plain(fd, socket, address->sa_family) < 0) {
+    errno = error;
+    return -1;
+  }
+  return find_connect()(fd, address, bytes);
+}
+
+EXPORT int shutdown(int fd, int how) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_shutdown()(fd, how);
+  return INSIDE(int, rshutdown(socket, how));
+}
+
+EXPORT int close(int fd) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_close()(fd);
+  const int result = leave(fd, socket);
+  find_close()(fd);
+  return result;
+}
+
+EXPORT int dup2(int from, int to) {
+  const int socket = rsocket_of(from);
+  const int replaced = rsocket_of(to);
+  if (from == to) return socket >= 0 ? to : find_dup2()(from, to);
+  if (replaced >= 0) leave(to, replaced);
+  const int result = find_dup2()(from, to);
+  atomic_int* entry = result >= 0 && socket >= 0 ? entry_of(to, 1) : NULL;
+  if (entry != NULL) atomic_store(entry, socket + 1);
+  return result;
+}
+
+// --- moving data ---
+
+EXPORT ssize_t recv(int fd, void* data, size_t bytes, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_recv()(fd, data, bytes, flags);
+  return INSIDE(ssize_t, rrecv(socket, data, bytes, flags));
+}
+
+EXPORT ssize_t recvfrom(int fd, void* data, size_t bytes, int flags, struct sockaddr* from,
+                        socklen_t* from_bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_recvfrom()(fd, data, bytes, flags, from, from_bytes);
+  return INSIDE(ssize_t, rrecvfrom(socket, data, bytes, flags, from, from_bytes));
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_recvmsg()(fd, message, flags);
+  return INSIDE(ssize_t, rrecvmsg(socket, message, flags));
+}
+
+EXPORT ssize_t read(int fd, void* data, size_t bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_read()(fd, data, bytes);
+  return INSIDE(ssize_t, rread(socket, data, bytes));
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec* vectors, int count) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_readv()(fd, vectors, count);
+  return INSIDE(ssize_t, rreadv(socket, vectors, count));
+}
+
+EXPORT ssize_t send(int fd, const void* data, size_t bytes, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_send()(fd, data, bytes, flags);
+  return INSIDE(ssize_t, rsend(socket, data, bytes, flags));
+}
+
+EXPORT ssize_t sendto(int fd, const void* data, size_t bytes, int flags, const struct sockaddr* to,
+                      socklen_t to_bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_sendto()(fd, data, bytes, flags, to, to_bytes);
+  return INSIDE(ssize_t, rsendto(socket, data, bytes, flags, to, to_bytes));
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_sendmsg()(fd, message, flags);
+  return INSIDE(ssize_t, rsendmsg(socket, message, flags));
+}
+
+EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_write()(fd, data, bytes);
+  return INSIDE(ssize_t, rwrite(socket, data, bytes));
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec* vectors, int count) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_writev()(fd, vectors, count);
+  return INSIDE(ssize_t, rwritev(socket, vectors, count));
+}
+
+EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
+  const int socket = rsocket_of(to);
+  if (socket < 0) return find_sendfile()(to, from, offset, count);
+  char buffer[1 << 14];
+  size_t done = 0;
+  while (done < count) {
+    const size_t want = count - done < sizeof buffer ? count - done : sizeof buffer;
+    const ssize_t got =
+        offset != NULL ? pread(from, buffer, want, *offset) : find_read()(from, buffer, want);
+    if (got <= 0) return done > 0 || got == 0 ? (ssize_t)done : got;
+    const ssize_t sent = INSIDE(ssize_t, rsend(socket, buffer, (size_t)got, 0));
+    const ssize_t used = sent > 0 ? sent : 0;
+    if (offset != NULL) *offset += used;
+    // What was read and not sent is read once more.
+    if (offset == NULL && used < got) lseek(from, used - got, SEEK_CUR);
+    done += (size_t)used;
+    if (sent < got) return done > 0 ? (ssize_t)done : sent;
+  }
+  return (ssize_t)done;
+}
+
+// --- waiting ---
+
+EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
+  nfds_t ours = 0;
+  for (nfds_t i = 0; fds != NULL && i < count; ++i) ours += rsocket_of(fds[i].fd) >= 0;
+  if (ours == 0) return find_poll()(fds, count, timeout);
+  struct pollfd* translated = malloc(count * sizeof *translated);
+  if (translated == NULL) {
+    errno = ENOMEM;
+    return -1;
+  }
+  for (nfds_t i = 0; i < count; ++i) {
+    const int socket = rsocket_of(fds[i].fd);
+    translated[i] = fds[i];
+    if (socket >= 0) translated[i].fd = socket;
+  }
+  const int result = INSIDE(int, rpoll(translated, count, timeout));
+  for (nfds_t i = 0; i < count; ++i) fds[i].revents = translated[i].revents;
+  const int error = errno;
+  free(translated);
+  errno = error;
+  return result;
+}
+
+// A select is a poll of what is in its sets.
+static int poll_sets(int count, fd_set* sets[3], int timeout) {
+  static const short events[3] = {POLLIN, POLLOUT, POLLPRI};
+  static const short holds[3] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
+  struct pollfd fds[FD_SETSIZE];
+  nfds_t used = 0;
+  for (int fd = 0; fd < count; ++fd) {
+    struct pollfd each = {fd, 0, 0};
+    for (int i = 0; i < 3; ++i) {
+      if (sets[i] != NULL && FD_ISSET(fd, sets[i])) each.events |= events[i];
+    }
+    if (each.events != 0) fds[used++] = each;
+  }
+  const int result = poll(fds, used, timeout);
+  if (result < 0) return result;
+  int found = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (sets[i] != NULL) FD_ZERO(sets[i]);
+  }
+  for (nfds_t at = 0; at < used; ++at) {
+    for (int i = 0; i < 3; ++i) {
+      if ((fds[at].events & events[i]) == 0 || (fds[at].revents & holds[i]) == 0) continue;
+      FD_SET(fds[at].fd, sets[i]);
+      ++found;
+    }
+  }
+  return found;
+}
+
+EXPORT int select(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                  struct timeval* timeout) {
+  fd_set* sets[3] = {readable, writable, exceptional};
+  int ours = 0;
+  for (int fd = 0; fd < count && count <= FD_SETSIZE; ++fd) {
+    for (int i = 0; i < 3; ++i) {
+      ours += sets[i] != NULL && FD_ISSET(fd, sets[i]) && rsocket_of(fd) >= 0;
+    }
+  }
+  if (ours == 0) return find_select()(count, readable, writable, exceptional, timeout);
+  int milliseconds = -1;
+  if (timeout != NULL) {
+    milliseconds = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
+  }
+  return poll_sets(count, sets, milliseconds);
+}
+
+// --- names and options ---
+
+EXPORT int getpeername(int fd, struct sockaddr* address, socklen_t* bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_getpeername()(fd, address, bytes);
+  return INSIDE(int, rgetpeername(socket, address, bytes));
+}
+
+EXPORT int getsockname(int fd, struct sockaddr* address, socklen_t* bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_getsockname()(fd, address, bytes);
+  return INSIDE(int, rgetsockname(socket, address, bytes));
+}
+
+EXPORT int getsockopt(int fd, int level, int option, void* value, socklen_t* bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_getsockopt()(fd, level, option, value, bytes);
+  return INSIDE(int, rgetsockopt(socket, level, option, value, bytes));
+}
+
+EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_t bytes) {
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_setsockopt()(fd, level, option, value, bytes);
+  return INSIDE(int, rsetsockopt(socket, level, option, value, bytes));
+}
+
+// Of the flags of a file an rsocket has O_NONBLOCK; what belongs to the number is the number's.
+static int control(int fd, int socket, int command, long argument) {
+  if (command != F_GETFL && command != F_SETFL) return find_fcntl()(fd, command, argument);
+  if (command == F_GETFL) return O_RDWR | INSIDE(int, rfcntl(socket, F_GETFL));
+  return INSIDE(int, rfcntl(socket, F_SETFL, (int)argument & O_NONBLOCK));
+}
+
+EXPORT int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const long argument = va_arg(arguments, long);
+  va_end(arguments);
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_fcntl()(fd, command, argument);
+  return control(fd, socket, command, argument);
+}
+
+EXPORT int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const long argument = va_arg(arguments, long);
+  va_end(arguments);
+  const int socket = rsocket_of(fd);
+  if (socket < 0) return find_fcntl64()(fd, command, argument);
+  return control(fd, socket, command, argument);
+}
