@@ -42,7 +42,7 @@ class Unavailable(Exception):
 class Process:
     """A child in a process group of its own, its output in files."""
 
-    def __init__(self, argv, net=None, env=None, cwd=None, unshare_net=False):
+    def __init__(self, argv, net=None, env=None, cwd=None, unshare_net=False, pass_fds=()):
         self.argv = [str(a) for a in argv]
         self._stdout = tempfile.TemporaryFile()
         self._stderr = tempfile.TemporaryFile()
@@ -64,6 +64,7 @@ class Process:
             cwd=cwd,
             start_new_session=True,
             preexec_fn=enter,
+            pass_fds=pass_fds,
         )
 
     @property

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Runs Tulle against the Linux kernel's own RDMA.
+
+    run.py                      everything
+    run.py GROUP ...            all of a group (pingpong, perftest, …), or GROUP.CLASS[.TEST]
+    run.py --list               lists what there is
+
+Prints a line for each case, what failed in full behind them, and at the end "N passed, N failed".
+"""
+
+import os
+import pathlib
+import re
+import sys
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent / "clients")]
+GROUPS = sorted(path.stem.removesuffix("_cases") for path in HERE.glob("*_cases.py"))
+
+
+class OneLineEach(unittest.TestResult):
+    passed = 0
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def say(self, test, what):
+        name = re.sub(r"^(setUpClass) \((.*)\)$", r"\2.\1", test.id()).replace("_cases.", ".", 1).replace(".test_", ".")
+        print(f"{what:<7} {name}  {time.monotonic() - getattr(self, 'began', time.monotonic()):.1f} s", flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed += 1
+        self.say(test, "ok")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.say(test, "FAILED")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.say(test, "FAILED")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.say(test, "skipped")
+        print(f"        {reason}", flush=True)
+
+
+def expand(name):
+    group, _, rest = name.partition(".")
+    if group not in GROUPS:
+        sys.exit(f"run.py: no group {group}; there are: {', '.join(GROUPS)}")
+    owner, _, test = rest.partition(".")
+    if test and not test.startswith("test_"):
+        rest = f"{owner}.test_{test}"
+    return f"{group}_cases" + (f".{rest}" if rest else "")
+
+
+def tests_in(suite):
+    for entry in suite:
+        if isinstance(entry, unittest.TestSuite):
+            yield from tests_in(entry)
+        else:
+            yield entry
+
+
+def main(names):
+    suite = unittest.TestLoader().loadTestsFromNames([expand(n) for n in names if n != "--list"] or
+                                                     [f"{group}_cases" for group in GROUPS])
+    if "--list" in names:
+        for test in tests_in(suite):
+            print(test.id().replace("_cases.", ".", 1).replace(".test_", "."))
+        return 0
+    if os.geteuid() != 0:
+        sys.exit("run.py: needs root, for network namespaces and taps")
+    result = OneLineEach()
+    suite.run(result)
+    wrong = result.failures + result.errors
+    for test, text in wrong:
+        print(f"\n--- {test.id()}\n{text}")
+    print(f"{result.passed} passed, {len(wrong)} failed"
+          + (f", {len(result.skipped)} skipped" if result.skipped else ""))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
