@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/udp.h>
 #include <net/if.h>
 #include <poll.h>
 
@@ -123,6 +124,19 @@ TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
   EXPECT_GE(count, 1);
   EXPECT_EQ(sizes, (std::vector<std::size_t>{1'000, 1'000, 500}));
   EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
+}
+
+// As Soft-RoCE sends, over either family: RFC 6936 has the receiver of IPv6's choose.
+TEST_P(UdpSocketTest, ChecksumZeroIsTaken) {
+  const int on = 1;
+  const int level = GetParam() ? IPPROTO_UDP : SOL_SOCKET;
+  const int name = GetParam() ? UDP_NO_CHECK6_TX : SO_NO_CHECK;
+  ASSERT_EQ(setsockopt(sender_.get(), level, name, &on, sizeof(on)), 0);
+  send(std::vector<std::byte>(100), 0);
+  std::array<std::byte, 200> bytes;
+  pollfd readable{receiver_.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&readable, 1, 1'000), 1);
+  EXPECT_EQ(recv(receiver_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT), 100);
 }
 
 TEST_P(UdpSocketTest, ASenderReceivesNothing) {
