@@ -3,12 +3,19 @@
 from harness import table_rows
 from world import KernelTest, every_way, spread
 
+# READs and atomics outstanding: each side of perftest asks its device for what the other's could do at most, which is
+# more with Soft-RoCE (128) than Tulle, or a common adapter, has.
+OUTSTANDING = 16
+
 
 class Perftest(KernelTest):
     def perftest(self, program, serves, family, *options, size=4096, iterations=200, **keywords):
+        if "read" in program or "atomic" in program:
+            options = ("-o", OUTSTANDING, *options)
         argv = [program, "-F", "-n", iterations, *(["-s", size] if size else []), *options]
         server, client = self.across(argv, serves, family, gid_option="-x", **keywords)
-        self.assertTrue(table_rows(client.stdout), client.describe())
+        # In the peer perftest may fail to find out the clock's rate, when the machine is busy: its times are "inf" then.
+        self.assertTrue(table_rows(client.stdout) or " inf " in client.stdout, client.describe())
         return client
 
 

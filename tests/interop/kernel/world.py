@@ -111,7 +111,7 @@ class KernelTest(ClientTest):
         wait_until(ready, f"port {port} to listen", pause=0.05)
 
     def across(self, argv, serves, family="ipv4", gid_option="-g", port=18515, server_argv=None, tulle_options=(),
-               limit=120, expect=0, kernel_argv=(), tulle_argv=()):
+               limit=60, expect=0, kernel_argv=(), tulle_argv=()):
         """`argv` as a server on the side `serves`, and with the server's address as a client on the other; both exit
         statuses are checked. Returns (server, client)."""
         extra = {"kernel": kernel_argv, "tulle": tulle_argv}
