@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Runs real programs over Tulle, and writes down which work: docs/compatibility.md.
+
+    compat.py                    all of them, and writes the document
+    compat.py NAME ...           a suite (ucx), or some of its tests (ucx.one_host.rc); the document stays
+    compat.py --list             the suites
+    compat.py --json             prints one JSON object a line: suite, test, outcome, reason
+
+The outcomes: pass, skip (with the reason why it does not apply), fail, error, crash, hang. The exit status is 1 when any
+is neither pass nor skip.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
+
+import document  # noqa: E402
+import frame  # noqa: E402
+from run import become_root_of_a_namespace  # noqa: E402
+
+SUITES = ("perftest", "ucx", "openmpi", "mpich", "loader", "qperf", "libfabric", "fio", "rdmacm", "qemu", "rdma_core")
+
+
+def available():
+    return [name for name in SUITES if (HERE / f"{name}.py").exists()]
+
+
+def selection(names):
+    """{suite: names of tests, none for all}."""
+    chosen = {}
+    for name in names:
+        suite, _, rest = name.partition(".")
+        if suite not in available():
+            sys.exit(f"compat: no suite {suite}; there are: {', '.join(available())}")
+        chosen.setdefault(suite, []).extend([rest] if rest else [])
+    return chosen or {suite: [] for suite in available()}
+
+
+def tell(result, as_json):
+    if as_json:
+        print(json.dumps(dataclasses.asdict(result)), flush=True)
+    elif sys.stdout.isatty() or result.outcome in frame.BAD:
+        print(f"{result.outcome:6} {result.suite} {result.test}  {result.reason}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a suite, or SUITE.TEST")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument("--list", action="store_true", help="name the suites and end")
+    parser.add_argument("-v", "--verbose", action="store_true", help="what failing programs printed, on standard error")
+    parser.add_argument("--output", type=pathlib.Path, help="where the document goes (docs/compatibility.md)")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(available()))
+        return 0
+    chosen = selection(arguments.names)
+    become_root_of_a_namespace()
+    told = []
+    for name, tests in chosen.items():
+        suite = importlib.import_module(name)
+        began = time.monotonic()
+        results = []
+        for result in frame.results(suite, tests, arguments.verbose):
+            tell(result, arguments.json)
+            results.append(result)
+        if not results:
+            sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
+        told.append((suite, results))
+        print(f"{name}: {document.counts(results)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    output = arguments.output or (None if arguments.names else ROOT / "docs" / "compatibility.md")
+    if output:
+        output.write_text(document.write(told))
+    return 1 if any(result.outcome in frame.BAD for _, results in told for result in results) else 0
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What the suites of real programs have in common: cases, their outcomes, where they run.
+
+A suite is a module with
+
+    NAME        what people call the program
+    PACKAGES    Debian's packages that it comes from; the first one's version is told
+    WHAT        one line: what is run
+    cases()     its cases, or
+    results(names)  outcomes right away, where a runner of its own makes them
+
+Each case runs in network namespaces and process groups of its own, which end with it (tests/clients/harness.py).
+"""
+
+import collections
+import dataclasses
+import subprocess
+import sys
+import typing
+import unittest
+
+import harness
+
+# In the order in which they are told. `skip` says in its reason why a test does not apply.
+OUTCOMES = ("pass", "skip", "fail", "error", "crash", "hang")
+BAD = frozenset(OUTCOMES) - {"pass", "skip"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    suite: str
+    test: str
+    outcome: str
+    reason: str = ""
+
+
+class Stage(harness.ClientTest):
+    """Where one case runs: the harness's tools, with everything that it started ended afterwards."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+
+    def id(self):
+        return self.case.name
+
+    def runTest(self):
+        self.case.run(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    run: typing.Callable[[Stage], None]  # raises AssertionError, or unittest.SkipTest
+
+
+Place = collections.namedtuple("Place", "server client host prefix")
+
+
+def one_host(stage):
+    return Place(stage.net, stage.net, "127.0.0.1", [])
+
+
+def two_hosts(stage):
+    first, second = stage.joined_namespaces()
+    return Place(first, second, "10.0.0.1", [])
+
+
+def ordinary_user(stage):
+    """On one host, without root and without capabilities."""
+    from unprivileged_test import as_ordinary_user
+
+    prefix = as_ordinary_user()
+    if stage.start(*prefix, "test", "-x", harness.TULLE).wait() != 0:
+        raise unittest.SkipTest(f"an ordinary user cannot reach {harness.TULLE}")
+    return Place(stage.net, stage.net, "127.0.0.1", prefix)
+
+
+PLACES = {"one_host": one_host, "two_hosts": two_hosts, "ordinary_user": ordinary_user}
+
+
+def first_line(text):
+    """Of a failure: the line for people, without what the programs printed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else ""
+
+
+def run_case(suite, case, verbose=False):
+    result = unittest.TestResult()
+    Stage(case).run(result)
+    if result.skipped:
+        return Result(suite, case.name, "skip", result.skipped[0][1])
+    if not result.failures and not result.errors:
+        return Result(suite, case.name, "pass")
+    (_, trace), = (result.failures + result.errors)[:1]
+    if verbose:
+        print(trace, file=sys.stderr)
+    said = trace.split("AssertionError: ", 1)[-1] if "AssertionError: " in trace else trace.strip().splitlines()[-1]
+    outcome = "fail" if result.failures else "error"
+    if "still running after" in said:
+        outcome = "hang"
+    return Result(suite, case.name, outcome, first_line(said))
+
+
+def version(package):
+    """Debian's version of an installed package, or None."""
+    asked = subprocess.run(["dpkg-query", "-W", "-f=${Version}", package], capture_output=True, text=True, check=False)
+    return asked.stdout if asked.returncode == 0 and asked.stdout else None
+
+
+def results(suite, names, verbose=False):
+    """The suite's outcomes, one by one, of all cases or of those whose names start with one of `names`."""
+    missing = [package for package in suite.PACKAGES if version(package) is None]
+    if missing:
+        yield Result(suite.NAME, "all", "skip", f"not installed: {' '.join(missing)}")
+        return
+    if hasattr(suite, "results"):
+        yield from suite.results(names)
+        return
+    for case in suite.cases():
+        if not names or any(case.name == name or case.name.startswith(name + ".") for name in names):
+            yield run_case(suite.NAME, case, verbose)

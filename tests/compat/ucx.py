@@ -1,0 +1,80 @@
+"""UCX: ucx_perftest over its RC and UD verbs transports, and what ucx_info tells of the device."""
+
+import re
+
+import frame
+from frame import Case
+
+NAME = "UCX"
+PACKAGES = ["ucx-utils"]
+WHAT = ("`ucx_info -d`; every test of `ucx_perftest`, UCP's over `rc_verbs` and `ud_verbs` (tag, stream, active messages, "
+        "put, get, atomics) and UCT's over the transports themselves, 8 bytes to 4 MiB")
+
+PORT = 13337
+# UCX's names of a transport with what it needs to set up its connections: rc_v is rc_verbs, with UD for that alone.
+UCP_TRANSPORTS = {"rc": "rc_v,self", "ud": "ud_v,self"}
+UCP_TESTS = ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "stream_lat", "stream_bw", "ucp_put_lat",
+             "ucp_put_bw", "ucp_get", "ucp_am_lat", "ucp_am_bw")
+UCP_ATOMICS = ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")
+# What each transport has a message of its own for.
+UCT_TESTS = {
+    "rc_verbs": ("am_lat", "am_bw", "put_lat", "put_bw", "get", "add_lat", "fadd", "cswap"),
+    "ud_verbs": ("am_lat", "am_bw"),
+}
+LARGE_BYTES = 4 << 20
+
+
+def environment(transports):
+    return {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1"}
+
+
+def perftest(stage, place, test, transports, *options, iterations=1000, limit=None):
+    """A pair of ucx_perftest; the client must report a rate."""
+    argv = ["ucx_perftest", "-t", test, "-n", str(iterations), "-w", "10", *map(str, options)]
+    _, client = stage.pair(argv, host=place.host, port=PORT, net=place.client, server_net=place.server,
+                           env=environment(transports), prefix=place.prefix, limit=limit)
+    final = re.search(r"^Final:\s+(.*)$", client.stdout, re.MULTILINE)
+    stage.assertTrue(final, f"no result\n{client.describe()}")
+    rate = float(final.group(1).split()[-1])
+    stage.assertGreater(rate, 0, client.describe())
+
+
+def ucp(place, transport, test, size, iterations):
+    def run(stage):
+        perftest(stage, frame.PLACES[place](stage), test, UCP_TRANSPORTS[transport], "-s", size, iterations=iterations)
+
+    return Case(f"{place}.{transport}.{test}.{size}", run)
+
+
+def uct(transport, test):
+    def run(stage):
+        layout = ["-D", "bcopy"] if test == "get" else []
+        size = "128" if test == "get" else "8"
+        perftest(stage, frame.one_host(stage), test, transport, "-d", "tulle0:1", "-x", transport, "-s", size, *layout)
+
+    return Case(f"one_host.{transport}.{test}", run)
+
+
+def info(stage):
+    """Both transports are offered, with what the device can do."""
+    process = stage.run_program(*stage.over_tulle(["ucx_info", "-d"]))
+    offered = dict(re.findall(r"#\s+Transport: (\w+)\n#\s+Device: (tulle0:1)\n", process.stdout))
+    stage.assertEqual({"rc_verbs": "tulle0:1", "ud_verbs": "tulle0:1"}, offered, process.describe())
+    for capability in ("put_zcopy", "get_zcopy", "am_short", "atomic_fadd", "atomic_cswap"):
+        stage.assertIn(capability, process.stdout)
+
+
+def cases():
+    yield Case("info", info)
+    for transport in UCP_TRANSPORTS:
+        for test in UCP_TESTS:
+            yield ucp("one_host", transport, test, 8, 1000)
+            yield ucp("one_host", transport, test, LARGE_BYTES, 10)
+            yield ucp("two_hosts", transport, test, 65536, 100)
+        for test in UCP_ATOMICS:
+            yield ucp("one_host", transport, test, 8, 1000)
+            yield ucp("two_hosts", transport, test, 8, 100)
+        yield ucp("ordinary_user", transport, "tag_lat", 8, 1000)
+    for transport, tests in UCT_TESTS.items():
+        for test in tests:
+            yield uct(transport, test)
