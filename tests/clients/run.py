@@ -16,6 +16,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = [HERE, HERE.parent / "interop"]
+COMPAT = HERE.parent / "compat"  # what tests of programs share with ./dev compat
 GROUPS = sorted(path.stem.removesuffix("_test") for folder in FOLDERS for path in folder.glob("*_test.py"))
 SKIPPED = 77  # what ctest takes for "all skipped"
 
@@ -44,7 +45,7 @@ def become_root_of_a_namespace():
 
 
 def main(names):
-    sys.path[:0] = map(str, FOLDERS)
+    sys.path[:0] = map(str, [*FOLDERS, COMPAT])
     loader = unittest.TestLoader()
     if not names:
         for group in GROUPS:
