@@ -1,0 +1,35 @@
+"""A client of our own that opens libibverbs at run time and asks for each function by its version (loader/late_binding.c)."""
+
+import pathlib
+import shutil
+import tempfile
+
+import frame
+from frame import Case
+
+NAME = "Late binding"
+PACKAGES = ["libibverbs-dev"]
+WHAT = ("a client as collective libraries write them: `dlopen`, `dlvsym` of each function's version, then WRITE with "
+        "immediate and a flushing READ on a queue pair of its own, every byte checked")
+
+SOURCE = pathlib.Path(__file__).resolve().parent / "loader" / "late_binding.c"
+
+
+def build(stage):
+    folder = tempfile.mkdtemp(prefix="tulle-loader-")
+    stage.addCleanup(shutil.rmtree, folder)
+    pathlib.Path(folder).chmod(0o755)
+    program = pathlib.Path(folder) / "late_binding"
+    stage.run_program("cc", "-std=gnu11", "-O2", "-o", program, SOURCE, "-pthread")
+    return program
+
+
+def move_data(stage, options=(), prefix=()):
+    process = stage.run_program(*prefix, *stage.over_tulle([build(stage)], options))
+    stage.assertRegex(process.stdout, r"^ok: \d+ messages", process.describe())
+
+
+def cases():
+    yield Case("one_host", move_data)
+    yield Case("packets", lambda stage: move_data(stage, ["--no-direct"]))
+    yield Case("ordinary_user", lambda stage: move_data(stage, prefix=frame.ordinary_user(stage).prefix))
