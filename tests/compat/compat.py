@@ -27,7 +27,8 @@ import document  # noqa: E402
 import frame  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
-SUITES = ("perftest", "ucx", "openmpi", "mpich", "loader", "qperf", "libfabric", "fio", "rdmacm", "qemu", "rdma_core")
+SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "late_binding", "libfabric", "fio", "qperf", "qemu",
+          "rdmacm_utils", "infiniband_diags", "rdma_core")
 
 
 def available():

@@ -5,8 +5,9 @@ A suite is a module with
     NAME        what people call the program
     PACKAGES    Debian's packages that it comes from; the first one's version is told
     WHAT        one line: what is run
-    cases()     its cases, or
-    results(names)  outcomes right away, where a runner of its own makes them
+    cases()     its cases, and any of
+    GROUPS      groups of tests/clients whose tests count as cases too
+    results(names)  outcomes right away instead, where a runner of its own makes them
 
 Each case runs in network namespaces and process groups of its own, which end with it (tests/clients/harness.py).
 """
@@ -19,6 +20,7 @@ import typing
 import unittest
 
 import harness
+from run import tests_in
 
 # In the order in which they are told. `skip` says in its reason why a test does not apply.
 OUTCOMES = ("pass", "skip", "fail", "error", "crash", "hang")
@@ -84,21 +86,31 @@ def first_line(text):
     return lines[0][:300] if lines else ""
 
 
-def run_case(suite, case, verbose=False):
+def run_test(suite, name, test, verbose=False):
     result = unittest.TestResult()
-    Stage(case).run(result)
+    test.run(result)
     if result.skipped:
-        return Result(suite, case.name, "skip", result.skipped[0][1])
+        return Result(suite, name, "skip", result.skipped[0][1])
     if not result.failures and not result.errors:
-        return Result(suite, case.name, "pass")
-    (_, trace), = (result.failures + result.errors)[:1]
+        return Result(suite, name, "pass")
+    trace = (result.failures + result.errors)[0][1]
     if verbose:
         print(trace, file=sys.stderr)
     said = trace.split("AssertionError: ", 1)[-1] if "AssertionError: " in trace else trace.strip().splitlines()[-1]
     outcome = "fail" if result.failures else "error"
     if "still running after" in said:
         outcome = "hang"
-    return Result(suite, case.name, outcome, first_line(said))
+    return Result(suite, name, outcome, first_line(said))
+
+
+def tests_of(suite):
+    """(name, test): the suite's cases and those of its groups."""
+    if hasattr(suite, "cases"):
+        for case in suite.cases():
+            yield case.name, Stage(case)
+    for group in getattr(suite, "GROUPS", ()):
+        for test in tests_in(unittest.defaultTestLoader.loadTestsFromName(f"{group}_test")):
+            yield test.id().replace("_test.", ".", 1), test
 
 
 def version(package):
@@ -116,6 +128,6 @@ def results(suite, names, verbose=False):
     if hasattr(suite, "results"):
         yield from suite.results(names)
         return
-    for case in suite.cases():
-        if not names or any(case.name == name or case.name.startswith(name + ".") for name in names):
-            yield run_case(suite.NAME, case, verbose)
+    for test_name, test in tests_of(suite):
+        if not names or any(test_name == name or test_name.startswith(name + ".") for name in names):
+            yield run_test(suite.NAME, test_name, test, verbose)

@@ -1,4 +1,4 @@
-"""MPI jobs over Tulle: a program of our own (mpi/collectives.c) that checks every byte, by each MPI's compiler and launcher.
+"""MPI jobs over Tulle: a program of our own (programs/collectives.c) that checks every byte, by each MPI's compiler and launcher.
 
 That the network carried it, and no shared memory, is seen twice: UCX tells which transports each rank chose, and without
 the device the same job cannot start.
@@ -12,7 +12,7 @@ import tempfile
 import frame
 from frame import Case
 
-SOURCE = pathlib.Path(__file__).resolve().parent / "mpi" / "collectives.c"
+SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "collectives.c"
 RANKS = 4
 LIMIT = 120
 TRANSPORTS = {"rc": ("rc_v,self", "rc_verbs"), "ud": ("ud_v,self", "ud_verbs")}

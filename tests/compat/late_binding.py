@@ -1,4 +1,4 @@
-"""A client of our own that opens libibverbs at run time and asks for each function by its version (loader/late_binding.c)."""
+"""A client of our own that opens libibverbs at run time and asks for each function by its version (programs/late_binding.c)."""
 
 import pathlib
 import shutil
@@ -12,11 +12,11 @@ PACKAGES = ["libibverbs-dev"]
 WHAT = ("a client as collective libraries write them: `dlopen`, `dlvsym` of each function's version, then WRITE with "
         "immediate and a flushing READ on a queue pair of its own, every byte checked")
 
-SOURCE = pathlib.Path(__file__).resolve().parent / "loader" / "late_binding.c"
+SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "late_binding.c"
 
 
 def build(stage):
-    folder = tempfile.mkdtemp(prefix="tulle-loader-")
+    folder = tempfile.mkdtemp(prefix="tulle-late-binding-")
     stage.addCleanup(shutil.rmtree, folder)
     pathlib.Path(folder).chmod(0o755)
     program = pathlib.Path(folder) / "late_binding"

@@ -1,0 +1,51 @@
+"""libfabric's verbs provider: fi_pingpong, with its data checked."""
+
+import frame
+from frame import Case
+
+NAME = "libfabric"
+PACKAGES = ["libfabric-bin"]
+WHAT = ("`fi_info -p verbs`; `fi_pingpong -c` over the verbs provider: connected endpoints (msg), reliable datagrams over "
+        "them (`ofi_rxm`) and datagrams (UD), all sizes up to 6 MiB")
+NOTES = """The provider leaves loopback interfaces aside; the tests have an interface with an address of its own, on one host and
+between two."""
+
+PORT = 47592
+ENDPOINTS = {
+    "msg": ["-p", "verbs", "-e", "msg"],
+    "rxm": ["-p", "verbs;ofi_rxm", "-e", "rdm"],
+    "dgram": ["-p", "verbs", "-e", "dgram"],
+}
+
+
+def place_for(stage, where):
+    """Always with a cable: the provider takes no loopback interface. On one host both are at one end of it."""
+    place = frame.two_hosts(stage)
+    return place if where == "two_hosts" else place._replace(client=place.server)
+
+
+def pingpong(stage, where, endpoint, *options):
+    place = place_for(stage, where)
+    argv = ["fi_pingpong", *ENDPOINTS[endpoint], "-I", "100", *options]
+    server = stage.start_server(argv, PORT, net=place.server, prefix=place.prefix)
+    client = stage.start(*place.prefix, *stage.over_tulle([*argv, place.host]), net=place.client)
+    stage.finish(server, client)
+    stage.assertRegex(client.stdout, r"(?m)^\d+\S*\s+100\b", client.describe())
+
+
+def info(stage):
+    """All three kinds of endpoints are offered."""
+    place = frame.two_hosts(stage)
+    process = stage.run_program(*stage.over_tulle(["fi_info", "-p", "verbs"]), net=place.server)
+    for kind in ("FI_EP_MSG", "FI_EP_DGRAM", "FI_EP_RDM"):
+        stage.assertIn(kind, process.stdout, process.describe())
+
+
+def cases():
+    yield Case("info", info)
+    for endpoint in ENDPOINTS:
+        for where in ("one_host", "two_hosts"):
+            for name, options in {"small": ["-S", "64", "-c"], "all_sizes": ["-S", "all", "-c"]}.items():
+                yield Case(f"{where}.{endpoint}.{name}",
+                           lambda stage, where=where, endpoint=endpoint, options=options: pingpong(
+                               stage, where, endpoint, *options))

@@ -1,0 +1,40 @@
+"""perftest: its own groups of tests (tests/clients/perftest_test.py), and connections that librdmacm sets up (-R)."""
+
+import frame
+import rdma_cm
+from frame import Case
+from harness import table_rows
+
+NAME = "perftest"
+PACKAGES = ["perftest"]
+WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC, UC and UD, 2 bytes to 8 MiB, each MTU, "
+        "polled and with events, shared receive queues, both ways; and with `-R`, connected by librdmacm")
+GROUPS = ["perftest"]
+
+CONNECTED = {
+    "write_bw": ["ib_write_bw"],
+    "write_lat": ["ib_write_lat"],
+    "read_bw": ["ib_read_bw"],
+    "read_lat": ["ib_read_lat"],
+    "send_bw": ["ib_send_bw"],
+    "send_lat": ["ib_send_lat"],
+    "send_bw_events": ["ib_send_bw", "-e"],
+    "send_bw_srq": ["ib_send_bw", "--use-srq", "-q", "2"],
+    "write_bw_four_queue_pairs": ["ib_write_bw", "-q", "4"],
+    "write_bw_both_ways": ["ib_write_bw", "-b"],
+    "atomic_bw": ["ib_atomic_bw"],
+    "send_bw_ud": ["ib_send_bw", "-c", "UD", "-s", "1024"],
+}
+
+
+def connected(stage, place, argv):
+    argv = [*argv, "-R", "-F", "-n", "100", "-p", "18515"]
+    _, client = rdma_cm.pair(stage, place, argv, [*argv, place.host])
+    stage.assertTrue(table_rows(client.stdout), client.describe())
+
+
+def cases():
+    for name, argv in CONNECTED.items():
+        for place in ("one_host", "two_hosts"):
+            yield Case(f"rdma_cm.{place}.{name}",
+                       lambda stage, place=place, argv=argv: connected(stage, frame.PLACES[place](stage), argv))

@@ -1,0 +1,42 @@
+"""qperf's RDMA tests."""
+
+import re
+
+import frame
+import harness
+from frame import Case
+
+NAME = "qperf"
+PACKAGES = ["qperf"]
+WHAT = "every RDMA test that it has, a second each, connected by librdmacm (`-cm1`)"
+NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on Ethernet does not have; its own manual asks for
+`-cm1` there. Its tests over UD and its verifying ones know no other way."""
+
+PORT = 19765
+CONNECTED = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw", "rc_rdma_write_lat",
+             "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap", "ver_rc_fetch_add")
+BY_LID = ("uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw", "uc_rdma_write_lat", "uc_rdma_write_poll_lat", "ud_bi_bw",
+          "ud_bw", "ud_lat")
+
+
+def measure(stage, place, test, *options):
+    server = stage.start_server(["qperf"], PORT, net=place.server, prefix=place.prefix)
+    client = stage.start(*place.prefix, *stage.over_tulle(["qperf", place.host, "-t", "1", *options, test]),
+                         net=place.client)
+    client.wait()
+    both = f"{client.describe()}\n{server.describe()}"
+    # Its exit status is 0 whatever happened.
+    stage.assertNotRegex(client.stderr + server.stderr, r"failed|error|timed out", both)
+    found = re.search(r"=\s+([\d.]+) (\S+)", client.stdout)
+    stage.assertTrue(found, both)
+    stage.assertGreater(float(found.group(1)), 0, both)
+    server.end()
+
+
+def cases():
+    for test in CONNECTED:
+        for place in ("one_host", "two_hosts"):
+            yield Case(f"{place}.{test}", lambda stage, place=place, test=test: measure(
+                stage, frame.PLACES[place](stage), test, "-cm1"))
+    for test in BY_LID:
+        yield Case(f"one_host.{test}", lambda stage, test=test: measure(stage, frame.one_host(stage), test, "-cm1"))

@@ -1,0 +1,25 @@
+"""rdma-core's own Python tests (pyverbs.py runs them)."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import frame
+
+NAME = "rdma-core's tests"
+PACKAGES = ["rdma-core", "python3-pyverbs"]
+WHAT = "its Python tests of the verbs and of librdmacm, as Debian ships them, each in a process of its own"
+RUNNER = pathlib.Path(__file__).resolve().parent / "pyverbs.py"
+
+
+def results(names):
+    runner = subprocess.Popen([sys.executable, RUNNER, *names], stdout=subprocess.PIPE, text=True)
+    try:
+        for line in runner.stdout:
+            said = json.loads(line)
+            yield frame.Result(NAME, said["test"], said["outcome"], said["reason"])
+    finally:
+        if runner.poll() is None:
+            runner.terminate()
+        runner.wait()
