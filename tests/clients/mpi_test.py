@@ -25,6 +25,9 @@ class Jobs:
     def test_ordinary_user(self):
         self.implementation.collectives(self, "rc", frame.ordinary_user(self).prefix)
 
+    def test_two_hosts(self):
+        self.implementation.two_hosts(self, "rc")
+
     def test_not_without_the_device(self):
         self.implementation.without_the_device(self)
 

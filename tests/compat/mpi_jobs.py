@@ -11,6 +11,7 @@ import tempfile
 
 import frame
 from frame import Case
+from harness import TULLE
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "collectives.c"
 RANKS = 4
@@ -18,11 +19,22 @@ LIMIT = 120
 TRANSPORTS = {"rc": ("rc_v,self", "rc_verbs"), "ud": ("ud_v,self", "ud_verbs")}
 
 
-class Mpi:
-    """One implementation: its compiler, launcher and what its launcher needs to be told."""
+# In place of a remote shell: [OPTIONS] HOST COMMAND..., the host being one end of a cable, with a name of its own.
+REMOTE_SHELL = """#!/bin/sh
+while [ "${{1#-}}" != "$1" ]; do shift; done
+case $1 in 10.0.0.1) net={first} name=first ;; *) net={second} name=second ;; esac
+shift
+exec nsenter --net=/proc/$net/ns/net unshare --uts sh -c "hostname $name; exec {tulle} run -- sh -c '$*'"
+"""
 
-    def __init__(self, compiler, launcher, options=(), env=None):
+
+class Mpi:
+    """One implementation: its compiler, launcher and what its launcher needs to be told; `remotely` takes a remote shell
+    and makes it what the launcher reaches the two ends of a cable by."""
+
+    def __init__(self, compiler, launcher, options=(), env=None, remotely=None):
         self.compiler, self.launcher, self.options, self.env = compiler, launcher, list(options), env or {}
+        self.remotely = remotely
 
     def build(self, stage):
         """The program, in a folder that an ordinary user may read and that goes with the stage."""
@@ -33,21 +45,35 @@ class Mpi:
         stage.run_program(self.compiler, "-std=gnu11", "-O1", "-o", program, SOURCE)
         return program
 
-    def job(self, program, transports, prefix=()):
+    def job(self, program, transports, options=()):
         """(arguments, environment)"""
         env = {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1", "UCX_LOG_LEVEL": "info", **self.env}
-        return [*prefix, self.launcher, "-n", str(RANKS), *self.options, program], env
+        return [self.launcher, "-n", str(RANKS), *self.options, *options, program], env
 
     def collectives(self, stage, transport, prefix=()):
-        wanted, name = TRANSPORTS[transport]
-        argv, env = self.job(self.build(stage), wanted, prefix)
-        # Before `tulle run`: the launcher hands its environment on to the ranks.
-        before = prefix and argv[:len(prefix)]
-        process = stage.run_program(*before, *stage.over_tulle(argv[len(prefix):]), env=env, limit=LIMIT)
-        stage.assertRegex(process.stdout, rf"(?m)^ok: {RANKS} ranks", process.describe())
+        argv, env = self.job(self.build(stage), TRANSPORTS[transport][0])
+        # The prefix goes first: the launcher hands on the environment that `tulle run` makes.
+        process = stage.run_program(*prefix, *stage.over_tulle(argv), env=env, limit=LIMIT)
+        self.check(stage, process, transport, networks=1)
+
+    def two_hosts(self, stage, transport):
+        place = frame.two_hosts(stage)
+        program = self.build(stage)
+        shell = program.parent / "remote_shell"
+        shell.write_text(REMOTE_SHELL.format(first=place.server.holder.pid, second=place.client.holder.pid, tulle=TULLE))
+        shell.chmod(0o755)
+        argv, env = self.job(program, TRANSPORTS[transport][0], self.remotely(str(shell)))
+        process = stage.run_program("unshare", "--uts", "sh", "-c", 'hostname first; exec "$@"', "sh",
+                                    *stage.over_tulle(argv), net=place.server, env=env, limit=LIMIT)
+        self.check(stage, process, transport, networks=2)
+
+    @staticmethod
+    def check(stage, process, transport, networks):
+        stage.assertRegex(process.stdout, rf"ok: {RANKS} ranks in {networks} networks", process.describe())
         chosen = re.findall(r"ep_cfg\[.*", process.stdout + process.stderr)
         used = set(re.findall(r"(\w+)/\w+", " ".join(chosen)))
-        stage.assertEqual({name}, used - {"self"}, f"the transports that UCX chose\n{process.describe()}")
+        stage.assertEqual({TRANSPORTS[transport][1]}, used - {"self"},
+                          f"not the transports that UCX was to choose\n{process.describe()}")
 
     def without_the_device(self, stage):
         argv, env = self.job(self.build(stage), TRANSPORTS["rc"][0])
@@ -61,6 +87,8 @@ class Mpi:
                        lambda stage, transport=transport: self.collectives(stage, transport))
             yield Case(f"{transport}.ordinary_user", lambda stage, transport=transport: self.collectives(
                 stage, transport, frame.ordinary_user(stage).prefix))
+            yield Case(f"{transport}.two_hosts",
+                       lambda stage, transport=transport: self.two_hosts(stage, transport))
         yield Case("not_without_the_device", self.without_the_device)
 
 
@@ -68,7 +96,10 @@ OPEN_MPI = Mpi(
     "mpicc.openmpi", "mpirun.openmpi",
     ["--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "^openib",
      "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"],
-    {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    lambda shell: ["--host", "10.0.0.1:2,10.0.0.2:2", "--mca", "plm_rsh_agent", shell])
 
 # NOLOCAL: all messages go to the network below, none through MPICH's own shared memory.
-MPICH = Mpi("mpicc.mpich", "mpirun.mpich", env={"MPIR_CVAR_NOLOCAL": "1"})
+MPICH = Mpi(
+    "mpicc.mpich", "mpirun.mpich", env={"MPIR_CVAR_NOLOCAL": "1"},
+    remotely=lambda shell: ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", "10.0.0.1,10.0.0.2", "-ppn", "2"])

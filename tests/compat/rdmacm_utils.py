@@ -13,25 +13,40 @@ PACKAGES = ["rdmacm-utils"]
 WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, `cmtime`, "
         "`mckey`, on one host and between two network namespaces")
 
-PORT = "7471"
-PAIRS = {
-    # name: (server's arguments, client's), the server's address last in the client's
-    "rping": (["rping", "-s", "-C", "20", "-V", "-a", "0.0.0.0"], ["rping", "-c", "-C", "20", "-V", "-a"]),
-    "rping_sizes": (["rping", "-s", "-C", "20", "-V", "-S", "65536", "-a", "0.0.0.0"],
-                    ["rping", "-c", "-C", "20", "-V", "-S", "65536", "-a"]),
-    "ucmatose": (["ucmatose", "-c", "4", "-C", "20", "-S", "4096"], ["ucmatose", "-c", "4", "-C", "20", "-S", "4096", "-s"]),
-    "udaddy": (["udaddy", "-c", "2", "-C", "10"], ["udaddy", "-c", "2", "-C", "10", "-s"]),
-    "udpong": (["udpong"], ["udpong", "-S", "1000", "-C", "100", "-s"]),
-    "rstream": (["rstream", "-S", "65536", "-C", "50"], ["rstream", "-S", "65536", "-C", "50", "-s"]),
-    "rstream_blocking": (["rstream", "-T", "b", "-S", "65536", "-C", "50"], ["rstream", "-T", "b", "-S", "65536", "-C", "50", "-s"]),
-    "rstream_async": (["rstream", "-T", "a", "-S", "65536", "-C", "50"], ["rstream", "-T", "a", "-S", "65536", "-C", "50", "-s"]),
-    "rstream_verified": (["rstream", "-T", "v", "-S", "65536", "-C", "50"], ["rstream", "-T", "v", "-S", "65536", "-C", "50", "-s"]),
-    "riostream": (["riostream", "-S", "65536", "-C", "50"], ["riostream", "-S", "65536", "-C", "50", "-s"]),
-    "riostream_verified": (["riostream", "-T", "v", "-S", "65536", "-C", "50"], ["riostream", "-T", "v", "-S", "65536", "-C", "50", "-s"]),
-    "rdma_client": (["rdma_server", "-p", PORT], ["rdma_client", "-p", PORT, "-s"]),
-    "rdma_xclient": (["rdma_xserver", "-p", PORT, "-c", "r"], ["rdma_xclient", "-p", PORT, "-c", "r", "-s"]),
-    "cmtime": (["cmtime", "-c", "20"], ["cmtime", "-c", "20", "-s"]),
+STREAM = ["-S", "65536", "-C", "50"]
+PAIRS = {  # both sides' arguments; the client's go on with -s and the server's address
+    "ucmatose": ["ucmatose", "-c", "4", "-C", "20", "-S", "4096"],
+    "ucmatose_migrates": ["ucmatose", "-c", "2", "-C", "20", "-m"],
+    "udaddy": ["udaddy", "-c", "2", "-C", "10"],
+    "udpong": ["udpong", "-S", "1000", "-C", "100"],
+    "rstream": ["rstream", *STREAM],
+    "rstream_blocking": ["rstream", "-T", "b", *STREAM],
+    "rstream_async": ["rstream", "-T", "a", *STREAM],
+    "rstream_verified": ["rstream", "-T", "v", *STREAM],
+    "rstream_resolved": ["rstream", "-T", "r", *STREAM],
+    "riostream": ["riostream", *STREAM],
+    "riostream_verified": ["riostream", "-T", "v", *STREAM],
+    "rdma_client": ["rdma_client"],
+    "rdma_xclient": ["rdma_xclient", "-c", "r"],
+    "rdma_xclient_xrc": ["rdma_xclient", "-c", "x"],
+    "cmtime": ["cmtime", "-c", "20"],
 }
+# The two whose server is another program.
+SERVERS = {"rdma_client": "rdma_server", "rdma_xclient": "rdma_xserver"}
+PINGS = {
+    "rping": ["rping", "-C", "20", "-V"],
+    "rping_large": ["rping", "-C", "20", "-V", "-S", "65536"],
+    "rping_own_queue_pair": ["rping", "-C", "20", "-V", "-q"],
+}
+
+
+def pair(stage, place, argv):
+    server = SERVERS.get(argv[0], argv[0])
+    rdma_cm.pair(stage, place, [server, *argv[1:]], [*argv, "-s", place.host])
+
+
+def ping(stage, place, argv):
+    rdma_cm.pair(stage, place, [*argv, "-s", "-a", "0.0.0.0"], [*argv, "-c", "-a", place.host])
 
 
 def copy(stage, place):
@@ -60,14 +75,13 @@ def multicast(stage, place):
 
 
 def cases():
-    for where in ("one_host", "two_hosts"):
+    for where in ("one_host", "two_hosts", "ordinary_user"):
         place = frame.PLACES[where]
-        for name, (server, client) in PAIRS.items():
-            yield Case(f"{where}.{name}", lambda stage, place=place, server=server, client=client: run(
-                stage, place(stage), server, client))
+        for name, argv in PINGS.items():
+            yield Case(f"{where}.{name}", lambda stage, place=place, argv=argv: ping(stage, place(stage), argv))
+        if where == "ordinary_user":
+            continue
+        for name, argv in PAIRS.items():
+            yield Case(f"{where}.{name}", lambda stage, place=place, argv=argv: pair(stage, place(stage), argv))
         yield Case(f"{where}.rcopy", lambda stage, place=place: copy(stage, place(stage)))
         yield Case(f"{where}.mckey", lambda stage, place=place: multicast(stage, place(stage)))
-
-
-def run(stage, place, server, client):
-    rdma_cm.pair(stage, place, server, [*client, place.host])

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int rank, ranks;
 
@@ -114,6 +116,23 @@ static void one_sided(size_t words) {
   MPI_Win_free(&window);
 }
 
+// Among how many network namespaces the ranks are spread; rank 0 is told.
+static int networks(void) {
+  enum { name_bytes = 64 };
+  char mine[name_bytes] = {0};
+  if (readlink("/proc/self/ns/net", mine, sizeof mine - 1) < 0) MPI_Abort(MPI_COMM_WORLD, 2);
+  char* all = allocate((size_t)ranks * name_bytes);
+  MPI_Gather(mine, name_bytes, MPI_CHAR, all, name_bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+  int distinct = 0;
+  for (int i = 0; rank == 0 && i < ranks; ++i) {
+    int j = 0;
+    while (strcmp(all + i * name_bytes, all + j * name_bytes) != 0) ++j;
+    distinct += i == j;
+  }
+  free(all);
+  return distinct;
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -127,7 +146,8 @@ int main(int argc, char** argv) {
     one_sided(sizes[i]);
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  if (rank == 0) printf("ok: %d ranks, %zu sizes\n", ranks, count);
+  const int spread = networks();
+  if (rank == 0) printf("ok: %d ranks in %d networks, %zu sizes\n", ranks, spread, count);
   MPI_Finalize();
   return 0;
 }
