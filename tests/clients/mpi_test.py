@@ -17,13 +17,13 @@ class Jobs:
             self.skipTest(f"not installed: {' '.join(missing)}")
 
     def test_reliable_connections(self):
-        self.implementation.collectives(self, "rc")
+        self.implementation.on_one_host(self, "rc")
 
     def test_datagrams(self):
-        self.implementation.collectives(self, "ud")
+        self.implementation.on_one_host(self, "ud")
 
     def test_ordinary_user(self):
-        self.implementation.collectives(self, "rc", frame.ordinary_user(self).prefix)
+        self.implementation.on_one_host(self, "rc", frame.ordinary_user(self).prefix)
 
     def test_two_hosts(self):
         self.implementation.two_hosts(self, "rc")

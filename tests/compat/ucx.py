@@ -28,11 +28,11 @@ def environment(transports):
     return {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1"}
 
 
-def perftest(stage, place, test, transports, *options, iterations=1000, limit=None):
+def perftest(stage, place, test, transports, *options, iterations=1000, run_options=()):
     """A pair of ucx_perftest; the client must report a rate."""
     argv = ["ucx_perftest", "-t", test, "-n", str(iterations), "-w", "10", *map(str, options)]
     _, client = stage.pair(argv, host=place.host, port=PORT, net=place.client, server_net=place.server,
-                           env=environment(transports), prefix=place.prefix, limit=limit)
+                           env=environment(transports), prefix=place.prefix, options=run_options)
     final = re.search(r"^Final:\s+(.*)$", client.stdout, re.MULTILINE)
     stage.assertTrue(final, f"no result\n{client.describe()}")
     rate = float(final.group(1).split()[-1])
@@ -55,6 +55,14 @@ def uct(transport, test):
     return Case(f"one_host.{transport}.{test}", run)
 
 
+def faults(transport, test):
+    def run(stage):
+        perftest(stage, frame.two_hosts(stage), test, UCP_TRANSPORTS[transport], "-s", 4096, iterations=300,
+                 run_options=["--faults", "drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.01,seed=3"])
+
+    return Case(f"faults.{transport}.{test}", run)
+
+
 def info(stage):
     """Both transports are offered, with what the device can do."""
     process = stage.run_program(*stage.over_tulle(["ucx_info", "-d"]))
@@ -75,6 +83,8 @@ def cases():
             yield ucp("one_host", transport, test, 8, 1000)
             yield ucp("two_hosts", transport, test, 8, 100)
         yield ucp("ordinary_user", transport, "tag_lat", 8, 1000)
+        for test in ("tag_bw", "stream_bw", "ucp_put_bw", "ucp_get"):
+            yield faults(transport, test)
     for transport, tests in UCT_TESTS.items():
         for test in tests:
             yield uct(transport, test)

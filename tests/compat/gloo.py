@@ -1,0 +1,41 @@
+"""Gloo's ibverbs transport, by a program of our own (programs/gloo_collectives.cc)."""
+
+import pathlib
+import shutil
+import tempfile
+
+import frame
+from frame import Case
+from harness import LIMIT
+
+NAME = "Gloo"
+PACKAGES = ["libgloo-dev"]
+WHAT = ("its `ibverbs` transport with 4 ranks, by a program of our own: all-reduce (ring, chunked ring, halving and "
+        "doubling), broadcast and barrier, 8 bytes to 2 MB, every word checked")
+
+SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "gloo_collectives.cc"
+RANKS = 4
+
+
+def collectives(stage, place, options=()):
+    """Ranks take turns between the place's two ends."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tulle-gloo-"))
+    stage.addCleanup(shutil.rmtree, folder)
+    folder.chmod(0o777)  # the ranks leave each other files here, an ordinary user's too
+    program = folder / "gloo_collectives"
+    stage.run_program("c++", "-std=c++17", "-O1", "-o", program, SOURCE, "-lgloo", limit=3 * LIMIT)
+    meeting = folder / "meeting"
+    meeting.mkdir()
+    meeting.chmod(0o777)
+    ranks = [stage.start(*place.prefix, *stage.over_tulle([program, meeting, rank, RANKS], options),
+                         net=(place.server, place.client)[rank % 2]) for rank in range(RANKS)]
+    for process in ranks:
+        stage.assertEqual(0, process.wait(), "\n".join(rank.describe() for rank in ranks))
+    stage.assertIn(f"ok: {RANKS} ranks", ranks[0].stdout)
+
+
+def cases():
+    yield Case("one_host", lambda stage: collectives(stage, frame.one_host(stage)))
+    yield Case("packets", lambda stage: collectives(stage, frame.one_host(stage), ["--no-direct"]))
+    yield Case("two_hosts", lambda stage: collectives(stage, frame.two_hosts(stage)))
+    yield Case("ordinary_user", lambda stage: collectives(stage, frame.ordinary_user(stage)))
