@@ -6,8 +6,8 @@
     compat.py --list             the suites
     compat.py --json             prints one JSON object a line: suite, test, outcome, reason
 
-The outcomes: pass, skip (with the reason why it does not apply), fail, error, crash, hang. The exit status is 1 when any
-is neither pass nor skip.
+The outcomes: pass, skip (with the reason why it does not apply), fail, error, crash, hang. The exit status is 1 when
+any is neither pass nor skip.
 """
 
 import argparse
@@ -27,8 +27,8 @@ import document  # noqa: E402
 import frame  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
-SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio", "qperf", "iser", "qemu",
-          "rdmacm_utils", "infiniband_diags", "rdma_core")
+SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio", "iser",
+          "qemu", "qperf", "rdmacm_utils", "infiniband_diags", "rdma_core")
 
 
 def available():

@@ -44,7 +44,8 @@ def write(told):
     """The whole page, from [(suite, results)]."""
     text = HEAD
     for suite, results in told:
-        text += f"| {suite.NAME} | {frame.version(suite.PACKAGES[0]) or '–'} | {cell(suite.WHAT)} | {counts(results)} |\n"
+        version = frame.version(suite.PACKAGES[0]) or "–"
+        text += f"| {suite.NAME} | {version} | {cell(suite.WHAT)} | {counts(results)} |\n"
     for suite, results in told:
         notes = getattr(suite, "NOTES", "")
         rest = [result for result in results if result.outcome != "pass"]

@@ -8,8 +8,8 @@ from frame import Case
 
 NAME = "fio"
 PACKAGES = ["fio"]
-WHAT = ("`ioengine=rdma` with each verb: write, read, send and recv, 64 KiB blocks, 16 at a time; with send, the receiver "
-        "verifies each block's checksum")
+WHAT = ("`ioengine=rdma` with each verb: write, read, send and recv, 64 KiB blocks, 16 at a time; with send, the "
+        "receiver verifies each block's checksum")
 
 PORT = 8888
 SIZE_MIB = 64

@@ -14,6 +14,7 @@ Each case runs in network namespaces and process groups of its own, which end wi
 
 import collections
 import dataclasses
+import re
 import subprocess
 import sys
 import typing
@@ -80,10 +81,16 @@ def ordinary_user(stage):
 PLACES = {"one_host": one_host, "two_hosts": two_hosts, "ordinary_user": ordinary_user}
 
 
-def first_line(text):
-    """Of a failure: the line for people, without what the programs printed."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else ""
+def headline(said):
+    """Of a failure, for people: what was wrong, and the last that a program said of it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    if re.match(r"Tuples differ|-?\d+ [!=]= -?\d+", first) or " : $ " in first:
+        first = ""  # of use only beside the programs' output
+    status = re.search(r"\[(exit status -?\d+|running)\]", said)
+    complaint = [block.split("\n") for block in re.findall(r"stderr:\n((?:    .*\n?)+)", said)]
+    last = next((line.strip() for block in complaint for line in reversed(block) if line.strip()), "")
+    return ": ".join(part for part in (first or status and status.group(1), last) if part)[:300]
 
 
 def run_test(suite, name, test, verbose=False):
@@ -100,7 +107,7 @@ def run_test(suite, name, test, verbose=False):
     outcome = "fail" if result.failures else "error"
     if "still running after" in said:
         outcome = "hang"
-    return Result(suite, name, outcome, first_line(said))
+    return Result(suite, name, outcome, headline(said))
 
 
 def tests_of(suite):

@@ -1,4 +1,4 @@
-"""A client of our own that opens libibverbs at run time and asks for each function by its version (programs/late_binding.c)."""
+"""A client of our own that opens libibverbs at run time and asks for each function by its version."""
 
 import pathlib
 import shutil

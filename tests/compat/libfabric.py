@@ -5,10 +5,10 @@ from frame import Case
 
 NAME = "libfabric"
 PACKAGES = ["libfabric-bin"]
-WHAT = ("`fi_info -p verbs`; `fi_pingpong -c` over the verbs provider: connected endpoints (msg), reliable datagrams over "
-        "them (`ofi_rxm`) and datagrams (UD), all sizes up to 6 MiB")
-NOTES = """The provider leaves loopback interfaces aside; the tests have an interface with an address of its own, on one host and
-between two."""
+WHAT = ("`fi_info -p verbs`; `fi_pingpong -c` over the verbs provider: connected endpoints (msg), reliable datagrams "
+        "over them (`ofi_rxm`) and datagrams (UD), all sizes up to 6 MiB")
+NOTES = """The provider leaves loopback interfaces aside; the tests have an interface with an address of its own, on one
+host and between two."""
 
 PORT = 47592
 ENDPOINTS = {

@@ -1,7 +1,7 @@
 """MPI jobs over Tulle: programs of our own (programs/) that check every byte, by each MPI's compiler and launcher.
 
-That the network carried it, and no shared memory, is seen twice: UCX tells which transports each rank chose, and without
-the device the same job cannot start.
+That the network carried it, and no shared memory, is seen twice: UCX tells which transports each rank chose, and
+without the device the same job cannot start.
 """
 
 import pathlib
@@ -30,8 +30,8 @@ exec nsenter --net=/proc/$net/ns/net unshare --uts sh -c "hostname $name; exec {
 
 
 class Mpi:
-    """One implementation: its compiler, launcher and what its launcher needs to be told; `remotely` takes a remote shell
-    and makes it what the launcher reaches the two ends of a cable by."""
+    """One implementation: its compiler, launcher and what its launcher needs to be told; `remotely` makes a remote shell
+    into the options by which the launcher reaches the two ends of a cable."""
 
     def __init__(self, compiler, launcher, options=(), env=None, remotely=None, source=SOURCE):
         self.compiler, self.launcher, self.options, self.env = compiler, launcher, list(options), env or {}
@@ -61,7 +61,8 @@ class Mpi:
         place = frame.two_hosts(stage)
         program = self.build(stage)
         shell = program.parent / "remote_shell"
-        shell.write_text(REMOTE_SHELL.format(first=place.server.holder.pid, second=place.client.holder.pid, tulle=TULLE))
+        first, second = place.server.holder.pid, place.client.holder.pid
+        shell.write_text(REMOTE_SHELL.format(first=first, second=second, tulle=TULLE))
         shell.chmod(0o755)
         argv, env = self.job(program, TRANSPORTS[transport][0], self.remotely(str(shell)))
         process = stage.run_program("unshare", "--uts", "sh", "-c", 'hostname first; exec "$@"', "sh",

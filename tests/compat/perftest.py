@@ -7,8 +7,8 @@ from harness import table_rows
 
 NAME = "perftest"
 PACKAGES = ["perftest"]
-WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC, UC and UD, 2 bytes to 8 MiB, each MTU, "
-        "polled and with events, shared receive queues, both ways; and with `-R`, connected by librdmacm")
+WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC, UC and UD, 2 bytes to 8 MiB, each "
+        "MTU, polled and with events, shared receive queues, both ways; and with `-R`, connected by librdmacm")
 GROUPS = ["perftest"]
 
 CONNECTED = {

@@ -12,8 +12,8 @@ from frame import Case
 
 NAME = "QEMU"
 PACKAGES = ["qemu-system-x86"]
-WHAT = ("`migrate rdma:` of a running guest of 64 MiB (TCG) that keeps changing 16 MiB and checks every word; afterwards "
-        "both sides' memory is compared, and the guest goes on at its new place")
+WHAT = ("`migrate rdma:` of a running guest of 64 MiB (TCG) that keeps changing 16 MiB and checks every word; "
+        "afterwards both sides' memory is compared, and the guest goes on at its new place")
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "guest.S"
 PORT = 4444
@@ -27,7 +27,8 @@ def build(stage, folder):
     guest = folder / "guest.o"
     disk = folder / "guest.img"
     stage.run_program("as", "--32", "-o", guest, SOURCE)
-    stage.run_program("ld", "-m", "elf_i386", "--oformat", "binary", "-Ttext", "0x7c00", "-e", "_start", "-o", disk, guest)
+    stage.run_program("ld", "-m", "elf_i386", "--oformat", "binary", "-Ttext", "0x7c00", "-e", "_start", "-o", disk,
+                      guest)
     return disk
 
 
@@ -120,5 +121,6 @@ def migrate(stage, place, pinned):
 def cases():
     for place in ("one_host", "two_hosts"):
         for pinned in (False, True):
-            yield Case(f"{place}.{'pinned' if pinned else 'by_chunk'}", lambda stage, place=place, pinned=pinned: migrate(
+            name = f"{place}.{'pinned' if pinned else 'by_chunk'}"
+            yield Case(name, lambda stage, place=place, pinned=pinned: migrate(
                 stage, frame.PLACES[place](stage), pinned))

@@ -9,12 +9,13 @@ from frame import Case
 NAME = "qperf"
 PACKAGES = ["qperf"]
 WHAT = "every RDMA test that it has, a second each, connected by librdmacm (`-cm1`)"
-NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on Ethernet does not have; its own manual asks for
-`-cm1` there. Its tests over UD and its verifying ones know no other way."""
+NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on Ethernet does not have; its own manual asks
+for `-cm1` there. Its tests over UD and its verifying ones know no other way."""
 
 PORT = 19765
-CONNECTED = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw", "rc_rdma_write_lat",
-             "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap", "ver_rc_fetch_add")
+CONNECTED = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw",
+             "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap",
+             "ver_rc_fetch_add")
 BY_LID = ("uc_bi_bw", "uc_bw", "uc_lat", "uc_rdma_write_bw", "uc_rdma_write_lat", "uc_rdma_write_poll_lat", "ud_bi_bw",
           "ud_bw", "ud_lat")
 

@@ -4,7 +4,7 @@ import re
 import time
 
 # What the programs print when nobody listens yet.
-REFUSED = re.compile(r"reject|RDMA_CM_EVENT_(REJECTED|UNREACHABLE)|refused|unexpected (cm )?event|error: -?(8|111)\b", re.I)
+REFUSED = re.compile(r"reject|unreachable|refused|unexpected (cm )?event|error: -?(8|111)\b", re.I)
 PATIENCE_S = 20
 
 

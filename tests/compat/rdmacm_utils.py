@@ -11,8 +11,8 @@ from frame import Case
 
 NAME = "rdmacm-utils"
 PACKAGES = ["rdmacm-utils"]
-WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, `cmtime`, "
-        "`mckey`; iperf3 with rsockets preloaded; on one host and between two network namespaces")
+WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, "
+        "`cmtime`, `mckey`; iperf3 with rsockets preloaded; on one host and between two network namespaces")
 
 STREAM = ["-S", "65536", "-C", "50"]
 PAIRS = {  # both sides' arguments; the client's go on with -s and the server's address
