@@ -22,17 +22,32 @@ UCT_TESTS = {
     "ud_verbs": ("am_lat", "am_bw"),
 }
 LARGE_BYTES = 4 << 20
+# How UCX goes about its work, in other ways than by itself: (test, size, environment, options).
+WAYS = {
+    "device_fadd": ("ucp_fadd", 8, {"UCX_ATOMIC_MODE": "device"}, []),
+    "device_cswap": ("ucp_cswap", 8, {"UCX_ATOMIC_MODE": "device"}, []),
+    "rendezvous_get": ("tag_bw", 300000, {"UCX_RNDV_SCHEME": "get_zcopy"}, []),
+    "rendezvous_put": ("tag_bw", 300000, {"UCX_RNDV_SCHEME": "put_zcopy"}, []),
+    "rendezvous_messages": ("tag_bw", 300000, {"UCX_RNDV_SCHEME": "am"}, []),
+    "newer_protocols": ("tag_bw", 300000, {"UCX_PROTO_ENABLE": "y"}, []),
+    "two_paths": ("tag_bw", 300000, {"UCX_IB_NUM_PATHS": "2"}, []),
+    "one_read_at_a_time": ("ucp_get", 300000, {"UCX_RC_MAX_RD_ATOMIC": "1"}, []),
+    "short_queues": ("tag_bw", 300000, {"UCX_RC_VERBS_TX_MAX_WR": "16", "UCX_RC_VERBS_RX_QUEUE_LEN": "64"}, []),
+    "keepalive": ("tag_lat", 4096, {"UCX_KEEPALIVE_INTERVAL": "10ms"}, []),
+    "threads": ("tag_bw", 4096, {}, ["-T", "2"]),
+    "signals": ("tag_lat", 4096, {}, ["-A", "signal"]),
+}
 
 
 def environment(transports):
     return {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1"}
 
 
-def perftest(stage, place, test, transports, *options, iterations=1000, run_options=()):
+def perftest(stage, place, test, transports, *options, iterations=1000, run_options=(), env=None):
     """A pair of ucx_perftest; the client must report a rate."""
     argv = ["ucx_perftest", "-t", test, "-n", str(iterations), "-w", "10", *map(str, options)]
     _, client = stage.pair(argv, host=place.host, port=PORT, net=place.client, server_net=place.server,
-                           env=environment(transports), prefix=place.prefix, options=run_options)
+                           env={**environment(transports), **(env or {})}, prefix=place.prefix, options=run_options)
     final = re.search(r"^Final:\s+(.*)$", client.stdout, re.MULTILINE)
     stage.assertTrue(final, f"no result\n{client.describe()}")
     rate = float(final.group(1).split()[-1])
@@ -63,6 +78,12 @@ def faults(transport, test):
     return Case(f"faults.{transport}.{test}", run)
 
 
+def way(name):
+    test, size, env, options = WAYS[name]
+    return Case(f"ways.{name}", lambda stage: perftest(
+        stage, frame.one_host(stage), test, UCP_TRANSPORTS["rc"], "-s", size, *options, iterations=200, env=env))
+
+
 def info(stage):
     """Both transports are offered, with what the device can do."""
     process = stage.run_program(*stage.over_tulle(["ucx_info", "-d"]))
@@ -88,3 +109,5 @@ def cases():
     for transport, tests in UCT_TESTS.items():
         for test in tests:
             yield uct(transport, test)
+    for name in WAYS:
+        yield way(name)
