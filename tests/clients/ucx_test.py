@@ -11,10 +11,10 @@ class Ucx(ClientTest):
         if frame.version(ucx.PACKAGES[0]) is None:
             self.skipTest(f"not installed: {ucx.PACKAGES[0]}")
 
-    def each(self, place, transport, *tests, size=8):
+    def each(self, place, transport, *tests, size=8, iterations=100):
         for test in tests:
             with self.subTest(transport=transport, test=test):
-                ucx.perftest(self, place, test, ucx.UCP_TRANSPORTS[transport], "-s", size, iterations=100)
+                ucx.perftest(self, place, test, ucx.UCP_TRANSPORTS[transport], "-s", size, iterations=iterations)
 
     def test_info(self):
         ucx.info(self)
@@ -28,7 +28,7 @@ class Ucx(ClientTest):
 
     def test_large_messages(self):
         for transport in ucx.UCP_TRANSPORTS:
-            self.each(frame.one_host(self), transport, "tag_bw", "ucp_get", size=4 << 20)
+            self.each(frame.one_host(self), transport, "tag_bw", "ucp_get", size=4 << 20, iterations=10)
 
     def test_two_hosts(self):
         place = frame.two_hosts(self)
