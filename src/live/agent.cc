@@ -169,6 +169,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   Result<void> result = open_port();
   bool is_ready = false;
   while (result && !stopped_ && !(idle_exit && is_idle_too_long())) {
+    start_connections();
     if (!is_ready && !is_recovering()) {
       is_ready = true;
       ready();
@@ -189,7 +190,6 @@ Result<void> AgentCore::turn() {
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
-  start_connections();
   if (connections_) progress_connections();
   const auto now = Clock::now();
   if (is_recovering() && now >= retry_port_at_) {

@@ -65,9 +65,11 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
 }
 
 void AgentCore::greet(Session& session) {
-  if (is_recovering()) {
+  const bool is_early = session.hello.purpose == Purpose::connect && !connections_;
+  if (is_recovering() || is_early) {
+    const bool is_told = session.state == State::held;
     session.state = State::held;
-    static_cast<void>(send_message(session.connection.get(), encode(Wait{})));
+    if (!is_told) static_cast<void>(send_message(session.connection.get(), encode(Wait{})));
     return;
   }
   switch (session.hello.purpose) {
@@ -247,7 +249,6 @@ Session* AgentCore::capture_session() {
 }
 
 void AgentCore::open_channel(Session& session) {
-  if (!connections_) return refuse(session, "the agent has just begun; try again");
   auto events = connections_->open_channel(session.peer.pid, session.hello.device,
                                            session.hello.interfaces, session.channel);
   if (!events) return refuse(session, events.error().message);

@@ -59,7 +59,7 @@ class ConnectionService {
   int socket() const { return port_.socket(); }
   CaptureTap& tap() { return port_.tap(); }
   // Nothing is left to be done for anybody.
-  bool is_quiet() const { return manager_.connection_count() == 0; }
+  bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
  private:
   using Manager = management::cm::Manager;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -77,7 +78,13 @@ bool remove_stale_path(const std::string& address) {
 
 Result<ReceivedMessage> receive(int socket, int flags) {
   ReceivedMessage message;
-  message.bytes.resize(message_bytes_max);
+  // A look first: room for the largest message would cost more than most messages.
+  ssize_t bytes;
+  do {
+    bytes = recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0) return system_error("cannot receive from the agent's socket");
+  message.bytes.resize(std::min(static_cast<std::size_t>(bytes), message_bytes_max));
   alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))];
   iovec piece{message.bytes.data(), message.bytes.size()};
   msghdr header{};

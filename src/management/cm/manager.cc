@@ -241,7 +241,7 @@ void Manager::advance(Time now) {
   while (!timers_.empty() && timers_.begin()->first <= now) {
     Connection* connection = find(ConnectionId{timers_.begin()->second});
     TULLE_CHECK(connection != nullptr);
-    if (connection->state == State::time_wait || connection->state == State::answered) {
+    if (is_over(*connection)) {
       tell(*connection, Event::Kind::time_wait_over);
       erase(*connection);
     } else if (connection->retries_left == 0) {
@@ -301,7 +301,7 @@ Manager::Connection* Manager::find(std::uint32_t local_id, std::uint32_t remote_
 }
 
 Manager::Connection* Manager::create(const Route& route, State state) {
-  if (connections_.size() >= settings_.connections_max) return nullptr;
+  if (connections_.size() >= settings_.connections_max && !evict()) return nullptr;
   ConnectionId id;
   do {
     id = ConnectionId{next_id_++ ^ id_mask_};
@@ -312,6 +312,30 @@ Manager::Connection* Manager::create(const Route& route, State state) {
   connection.route = route;
   connection.retries_left = settings_.retries_max;
   return &connection;
+}
+
+// Room for a new one: the record of one that nobody wants to hear of any more, if one is found among
+// those that are due soonest.
+bool Manager::evict() {
+  constexpr int looks_max = 64;
+  auto at = timers_.begin();
+  for (int i = 0; i < looks_max && at != timers_.end(); ++i, ++at) {
+    Connection* connection = find(ConnectionId{at->second});
+    if (!connection->is_released || !is_over(*connection)) continue;
+    erase(*connection);
+    return true;
+  }
+  return false;
+}
+
+bool Manager::is_over(const Connection& connection) {
+  return connection.state == State::time_wait || connection.state == State::answered;
+}
+
+std::size_t Manager::unfinished_count() const {
+  const auto count = std::count_if(connections_.begin(), connections_.end(),
+                                   [](const auto& entry) { return !is_over(entry.second); });
+  return static_cast<std::size_t>(count);
 }
 
 void Manager::erase(Connection& connection) {
@@ -362,12 +386,14 @@ void Manager::enter_time_wait(Connection& connection, Time now, Time span) {
   set_deadline(connection, now + span);
 }
 
-// Longer than the other side waits before it repeats itself: then it gets the same again.
+// For as long as the other side may repeat itself: then it gets the same again, rather than looking
+// like a new one to a program.
 void Manager::reject_and_wait(Connection& connection, Time now, Subject subject, Reason reason,
                               std::span<const std::byte> private_data) {
   send_reject(connection, subject, reason, private_data);
   connection.is_released = true;
-  enter_time_wait(connection, now, connection.interval * 2);
+  const Time interval = connection.interval + exponential_time(connection.packet_lifetime) * 2;
+  enter_time_wait(connection, now, interval * (settings_.retries_max + 1));
 }
 
 Event* Manager::tell(const Connection& connection, Event::Kind kind) {

@@ -82,6 +82,8 @@ class Manager {
   std::optional<Event> pull_event();
 
   std::size_t connection_count() const { return connections_.size(); }
+  // Without those that only remember what was said.
+  std::size_t unfinished_count() const;
   std::size_t index_size() const { return by_remote_id_.size() + by_remote_qp_.size(); }
   const Counters& counters() const { return counters_; }
 
@@ -129,6 +131,8 @@ class Manager {
   Connection* find_owned(ConnectionId id);
   Connection* find(std::uint32_t local_id, std::uint32_t remote_id);
   Connection* create(const Route& route, State state);
+  bool evict();
+  static bool is_over(const Connection& connection);
   void erase(Connection& connection);
   RemoteKey remote_key(const Connection& connection) const;
   RemoteKey remote_qp_key(const Connection& connection) const;

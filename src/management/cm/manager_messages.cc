@@ -221,9 +221,9 @@ void Manager::handle(const Received& received,
   set_deadline(*connection, received.now + exponential_time(patience) + connection->interval);
 }
 
-// By both numbers, where the sender knew both; else by what it was about.
+// By both numbers, where both sides knew both. Who gave up before it heard of us knows our number
+// alone, or we its: then its GUID helps.
 Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, const Route& route) {
-  const auto subject = wire::cm::Reject::Message::of(message.message);
   if (message.remote_id == 0) {
     be64 guid;
     std::memcpy(&guid, message.info.data(), sizeof(guid));
@@ -231,9 +231,7 @@ Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, con
     return found == by_remote_id_.end() ? nullptr : find(found->second);
   }
   Connection* connection = find(ConnectionId{message.remote_id});
-  if (connection == nullptr) return nullptr;
-  const bool is_of_request = subject == static_cast<unsigned>(Subject::request);
-  if (connection->remote_id == 0) return is_of_request ? connection : nullptr;
+  if (connection == nullptr || connection->remote_id == 0) return connection;
   return connection->remote_id == message.local_id ? connection : nullptr;
 }
 
@@ -266,7 +264,7 @@ void Manager::handle(const Received& received, const wire::cm::Reject& message) 
   if (connection->is_active) return erase(*connection);
   // A late copy of the request must not look like a new one.
   connection->has_kept = false;
-  enter_time_wait(*connection, received.now, connection->interval * 2);
+  enter_time_wait(*connection, received.now, time_wait_of(*connection));
 }
 
 void Manager::handle(const Received& received, const wire::cm::Reply& message) {
