@@ -393,7 +393,9 @@ void Manager::reject_and_wait(Connection& connection, Time now, Subject subject,
   send_reject(connection, subject, reason, private_data);
   connection.is_released = true;
   const Time interval = connection.interval + exponential_time(connection.packet_lifetime) * 2;
-  enter_time_wait(connection, now, interval * (settings_.retries_max + 1));
+  const Time patience =
+      connection.has_asked_patience ? exponential_time(settings_.service_timeout) : Time::zero();
+  enter_time_wait(connection, now, interval * (settings_.retries_max + 1) + patience);
 }
 
 Event* Manager::tell(const Connection& connection, Event::Kind kind) {
@@ -489,7 +491,8 @@ void Manager::send_disconnect_reply(Connection& connection, Time now,
   enter_time_wait(connection, now, time_wait_of(connection));
 }
 
-void Manager::send_mra(const Connection& connection, Subject subject) {
+void Manager::send_mra(Connection& connection, Subject subject) {
+  connection.has_asked_patience = true;
   using Message = wire::cm::MessageReceiptAcknowledgement;
   Message message;
   message.local_id = connection.id.value;

@@ -117,7 +117,8 @@ class Manager {
     QpNumber remote_qp;
     std::uint64_t service_id = 0;
     bool has_kept = false;
-    Time interval;  // between repetitions
+    bool has_asked_patience = false;  // sent an MRA
+    Time interval;                    // between repetitions
     Time deadline = Time::never();
     std::array<std::byte, wire::mad_bytes> kept{};
   };
@@ -159,7 +160,7 @@ class Manager {
                                std::span<const std::byte> private_data);
   void send_disconnect_reply(Connection& connection, Time now,
                              std::span<const std::byte> private_data);
-  void send_mra(const Connection& connection, wire::cm::Subject subject);
+  void send_mra(Connection& connection, wire::cm::Subject subject);
 
   // manager_messages.cc: one for each message
   struct Received {
@@ -177,7 +178,7 @@ class Manager {
   void handle(const Received& received, const wire::cm::ServiceIdRequest& message);
   void handle(const Received& received, const wire::cm::ServiceIdReply& message);
   void handle(const Received& received, const wire::cm::LoadAlternatePath& message);
-  void handle_again(const Connection& connection);
+  void handle_again(Connection& connection);
   Connection* find_rejected(const wire::cm::Reject& message, const Route& route);
   std::optional<wire::cm::Reason> objection_to(const wire::cm::Request& message) const;
   bool break_stale(const RemoteKey& remote_qp, Time now);

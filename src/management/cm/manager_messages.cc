@@ -128,7 +128,7 @@ bool Manager::handle(Time now, const Route& route, std::span<const std::byte> pa
 }
 
 // A REQ or SIDR_REQ that we have had already: the same answer, or a request for patience.
-void Manager::handle_again(const Connection& connection) {
+void Manager::handle_again(Connection& connection) {
   ++counters_.duplicates;
   switch (connection.state) {
     case State::request_received:

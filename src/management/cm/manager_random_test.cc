@@ -228,7 +228,10 @@ void check(World& world) {
 TEST(ManagerRandomTest, BothSidesKnowHowItEnds) {
   const char* only = std::getenv("TULLE_SEED");
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t count = only != nullptr ? 1 : 400;
+  const char* many = std::getenv("TULLE_SEEDS");
+  const std::uint64_t count = many != nullptr   ? std::strtoull(many, nullptr, 10)
+                              : only != nullptr ? 1
+                                                : 400;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(testing::Message() << "TULLE_SEED=" << seed);
     Random random(seed * 7919);
