@@ -80,17 +80,18 @@ Result<void> ConnectionChannel::connect_to_agent() {
     return {};
   }
   const std::lock_guard lock(endpoints_mutex_);
+  events_taken_ = 0;
   replace_events(events.get());
   quiet_end_.reset();  // wakes who waits on the old one
   return {};
 }
 
-int ConnectionChannel::ask(const ConnectionCommand& command, ConnectionReply& reply) {
+int ConnectionChannel::ask(ConnectionCommand& command, ConnectionReply& reply) {
   const std::lock_guard lock(command_mutex_);
   return ask_locked(command, reply);
 }
 
-int ConnectionChannel::ask_locked(const ConnectionCommand& command, ConnectionReply& reply) {
+int ConnectionChannel::ask_locked(ConnectionCommand& command, ConnectionReply& reply) {
   if (command.operation != Operation::create && command.operation != Operation::give_back) {
     const std::lock_guard lock(endpoints_mutex_);
     const auto known = endpoints_.find(command.endpoint);
@@ -98,6 +99,7 @@ int ConnectionChannel::ask_locked(const ConnectionCommand& command, ConnectionRe
     if (known->second.is_lost) return ENODEV;
   }
   if (!commands_) return ENODEV;
+  command.events_taken = events_taken_;
   if (!send_message(commands_.get(), encode(command)) || !await_reply(commands_.get(), reply)) {
     commands_.reset();  // a late answer must not be taken for the next one's
     return ENODEV;
@@ -106,8 +108,9 @@ int ConnectionChannel::ask_locked(const ConnectionCommand& command, ConnectionRe
 }
 
 int ConnectionChannel::simple(Operation operation, EndpointId endpoint) {
+  ConnectionCommand command = command_of(operation, endpoint);
   ConnectionReply reply;
-  return ask(command_of(operation, endpoint), reply);
+  return ask(command, reply);
 }
 
 int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, EndpointId& endpoint) {
@@ -170,8 +173,9 @@ int ConnectionChannel::resolve_route(EndpointId endpoint, int timeout_millisecon
 }
 
 int ConnectionChannel::query(EndpointId endpoint, EndpointStatus& status) {
+  ConnectionCommand command = command_of(Operation::query, endpoint);
   ConnectionReply reply;
-  const int error = ask(command_of(Operation::query, endpoint), reply);
+  const int error = ask(command, reply);
   if (error == 0) status = std::move(reply.status);
   return error;
 }
@@ -290,10 +294,9 @@ int ConnectionChannel::migrate(EndpointId endpoint, ConnectionChannel& to) {
   if (&to == this) return 0;
   const std::scoped_lock lock(command_mutex_, to.command_mutex_);
   ConnectionReply reply;
-  if (const int error = ask_locked(command_of(Operation::hold, endpoint), reply); error != 0) {
-    return error;
-  }
-  ConnectionCommand command = command_of(Operation::give_back, endpoint);
+  ConnectionCommand command = command_of(Operation::hold, endpoint);
+  if (const int error = ask_locked(command, reply); error != 0) return error;
+  command.operation = Operation::give_back;
   std::vector<ConnectionEvent> events = take_back();
   while (events.size() > events_at_a_time) {
     command.number = 1;
@@ -326,6 +329,7 @@ std::vector<ConnectionEvent> ConnectionChannel::take_back() {
     const ssize_t received = recv(events_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received <= 0) return events;
+    ++events_taken_;
     ConnectionEvent event;
     if (decode({bytes, static_cast<std::size_t>(received)}, event)) {
       events.push_back(std::move(event));
@@ -343,6 +347,7 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
       if (lose_agent(generation, event)) return 0;
       continue;
     }
+    ++events_taken_;
     if (!decode({bytes, static_cast<std::size_t>(received)}, event)) continue;
     if (deliver(event)) return 0;
   }

@@ -91,8 +91,8 @@ class ConnectionChannel {
 
   Result<void> connect_to_agent();
   // The agent's answer; its errno, or ENODEV where there is no agent any more.
-  int ask(const ConnectionCommand& command, ConnectionReply& reply);
-  int ask_locked(const ConnectionCommand& command, ConnectionReply& reply);
+  int ask(ConnectionCommand& command, ConnectionReply& reply);
+  int ask_locked(ConnectionCommand& command, ConnectionReply& reply);
   int simple(ConnectionOperation operation, EndpointId endpoint);
   std::vector<ConnectionEvent> take_back();
   bool deliver(const ConnectionEvent& event);
@@ -104,6 +104,7 @@ class ConnectionChannel {
   UniqueFd commands_;
   std::uint32_t number_ = 0;
   UniqueFd events_;
+  std::atomic<std::uint32_t> events_taken_ = 0;
   UniqueFd quiet_end_;                         // of what took the place of a dead agent's
   std::atomic<std::uint32_t> generation_ = 0;  // of events_
 

@@ -332,7 +332,6 @@ int ConnectionService::accept(Endpoint& endpoint, const ConnectionCommand& comma
   reply.target_ack_delay = local_ack_delay;
   reply.private_data = cm::PrivateData(parameters.private_data);
   if (!manager_.accept(now(), endpoint.connection, reply)) return EINVAL;
-  answered_by_program(endpoint);
   endpoint.state = State::answered;
   return 0;
 }
@@ -348,7 +347,6 @@ int ConnectionService::answer_service(Endpoint& endpoint, const ConnectionParame
   answer.qkey = Qkey{endpoint.qkey};
   answer.private_data = cm::PrivateData(parameters.private_data);
   if (!manager_.answer_service(now(), endpoint.connection, answer)) return EINVAL;
-  answered_by_program(endpoint);
   forget_connection(endpoint);
   endpoint.state = State::connected;
   return 0;
@@ -379,7 +377,6 @@ int ConnectionService::reject(Endpoint& endpoint, std::uint32_t reason,
     is_done = manager_.reject(now(), endpoint.connection, code, private_data);
   }
   if (!is_done) return EINVAL;
-  answered_by_program(endpoint);
   forget_connection(endpoint);
   endpoint.state = State::closed;
   return 0;

@@ -1,5 +1,8 @@
 // What the connection manager tells, as librdmacm's events.
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -97,7 +100,6 @@ void ConnectionService::handle(const cm::Event& event) {
       endpoint.state = State::connected;
       return tell(endpoint, ConnectionEventType::established);
     case Kind::rejected: {
-      answered_by_program(endpoint);
       forget_connection(endpoint);
       endpoint.state = State::closed;
       ConnectionEvent out;
@@ -163,7 +165,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
     local = local_address(*device, own);
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
-  if (listener->requests >= listener->requests_max) {
+  if (!has_room(*listener)) {
     return refuse(Reason::no_resources, ServiceStatus::no_qp);
   }
   ++listener->requests;
@@ -242,11 +244,22 @@ void ConnectionService::handle_service_answer(Endpoint& endpoint, const cm::Even
   tell(endpoint, std::move(out));
 }
 
-// Its listener has room for one more.
-void ConnectionService::answered_by_program(Endpoint& endpoint) {
-  if (endpoint.listener == EndpointId{}) return;
-  Endpoint* listener = find(std::exchange(endpoint.listener, EndpointId{}));
-  if (listener != nullptr && listener->requests > 0) --listener->requests;
+// As Linux counts a backlog: of requests that the program has not taken. What it said last may be
+// old news, so where there seem to be too many, they are counted again.
+bool ConnectionService::has_room(Endpoint& listener) {
+  if (listener.requests < listener.requests_max) return true;
+  Channel& channel = channels_.at(listener.channel);
+  int unread_bytes = 0;
+  if (ioctl(channel.events.get(), SIOCOUTQ, &unread_bytes) == 0 && unread_bytes == 0) {
+    note_taken(channel, channel.events_sent);
+  }
+  std::size_t requests = 0;
+  for (const auto& [number, id] : channel.requests_sent) requests += id == listener.id;
+  for (const ConnectionEvent& event : channel.waiting) {
+    requests += event.type == ConnectionEventType::connect_request && event.listener == listener.id;
+  }
+  listener.requests = static_cast<std::uint32_t>(requests);
+  return listener.requests < listener.requests_max;
 }
 
 void ConnectionService::forget_connection(Endpoint& endpoint) {

@@ -51,7 +51,7 @@ void fields(Archive& archive, ChannelOpened& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, ConnectionCommand& c) {
-  archive(c.operation, c.endpoint);
+  archive(c.operation, c.endpoint, c.events_taken);
   switch (c.operation) {
     case ConnectionOperation::create:
       return archive(c.port_space, c.qp_type);

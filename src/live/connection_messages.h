@@ -202,6 +202,7 @@ struct ConnectionCommand {
   static constexpr auto kind = MessageKind::connection_command;
   ConnectionOperation operation{};
   EndpointId endpoint;
+  std::uint32_t events_taken = 0;  // of the channel's socket, ever: how far the program has read
   PortSpace port_space{};
   ConnectionQpType qp_type{};
   SocketAddress source;

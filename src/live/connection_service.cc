@@ -80,6 +80,7 @@ ConnectionReply ConnectionService::execute(ChannelNumber number, ConnectionComma
   reply.operation = command.operation;
   reply.endpoint = command.endpoint;
   Channel& channel = channels_.at(number);
+  note_taken(channel, command.events_taken);
   if (command.operation == ConnectionOperation::create) {
     const bool is_known =
         command.port_space == PortSpace::tcp || command.port_space == PortSpace::udp ||
@@ -157,7 +158,6 @@ void ConnectionService::destroy(Endpoint& endpoint) {
     manager_.release(now(), endpoint.connection);
     forget_connection(endpoint);
   }
-  answered_by_program(endpoint);
   if (endpoint.listened_service != 0) manager_.stop_listening(endpoint.listened_service);
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
     ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
@@ -197,11 +197,20 @@ void ConnectionService::send_waiting(Channel& channel) {
       channel.is_blocked = true;
       return;
     }
+    ++channel.events_sent;
     const bool is_request = event.type == ConnectionEventType::connect_request;
+    if (is_request) channel.requests_sent.emplace_back(channel.events_sent, event.listener);
     if (Endpoint* counted = find(is_request ? event.listener : event.endpoint)) {
       ++counted->events_sent;
     }
     channel.waiting.pop_front();
+  }
+}
+
+void ConnectionService::note_taken(Channel& channel, std::uint32_t events_taken) {
+  auto& sent = channel.requests_sent;
+  while (!sent.empty() && static_cast<std::int32_t>(events_taken - sent.front().first) >= 0) {
+    sent.pop_front();
   }
 }
 

@@ -71,6 +71,10 @@ class ConnectionService {
     std::string interfaces;
     UniqueFd events;
     std::deque<ConnectionEvent> waiting;
+    std::uint32_t events_sent = 0;  // to the socket, ever
+    // Requests on the socket that the program has not taken, as far as is known: which of
+    // `events_sent` each is, and its listener.
+    std::deque<std::pair<std::uint32_t, EndpointId>> requests_sent;
     std::vector<ConnectionEvent> given_back;
     bool is_held = false;
     bool is_blocked = false;  // the socket is full, and the agent's loop was asked to watch it
@@ -123,7 +127,7 @@ class ConnectionService {
     std::uint32_t qkey = 0;
     EndpointId listener;
     std::uint32_t requests_max = 0;  // listening: the backlog
-    std::uint32_t requests = 0;      // that no program has answered
+    std::uint32_t requests = 0;      // that the program has not taken, or more than those
     std::uint32_t events_sent = 0;   // to the channel's socket
     std::vector<SocketAddress> groups;
   };
@@ -135,6 +139,7 @@ class ConnectionService {
   void tell(Endpoint& endpoint, ConnectionEvent event);
   void tell(Endpoint& endpoint, ConnectionEventType type, int status = 0);
   void send_waiting(Channel& channel);
+  void note_taken(Channel& channel, std::uint32_t events_taken);
   void send_outgoing();
   void give_back(Channel& channel, Channel& to, EndpointId moved,
                  std::vector<ConnectionEvent> events);
@@ -172,7 +177,7 @@ class ConnectionService {
   void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
   void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);
   ConnectionPath path_of(const Endpoint& endpoint) const;
-  void answered_by_program(Endpoint& endpoint);
+  bool has_room(Endpoint& listener);
   void forget_connection(Endpoint& endpoint);
 
   ManagementPort port_;
