@@ -120,12 +120,10 @@ int Stream::write_mapped(const std::byte* from, std::size_t count, std::int64_t 
     std::byte* copy = send_buffer_.data() + send_head_;
     std::memcpy(copy, from + bytes, length);
     --sends_free_;
-    if (length > inline_bytes_) {
-      send_free_bytes_ -= static_cast<std::uint32_t>(length);
-      send_head_ = static_cast<std::uint32_t>((send_head_ + length) % settings_.send_buffer_bytes);
-    }
-    error = post_write({copy, length}, MessageType::direct, static_cast<std::uint32_t>(length),
-                       map->target.address + into, map->target.key, false);
+    const auto ring_bytes = static_cast<std::uint32_t>(length);
+    take_ring(ring_bytes);
+    error = post_write({copy, length}, MessageType::direct, ring_bytes, map->target.address + into,
+                       map->target.key, false, ring_bytes);
     if (error != 0) end(State::broken, error);
     bytes += length;
   }

@@ -105,7 +105,9 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int await_room(Lock& lock, int call_flags);
   int post(ibv_send_wr& request);
   int post_write(std::span<const std::byte> bytes, MessageType type, std::uint32_t value,
-                 std::uint64_t address, std::uint32_t key, bool with_immediate);
+                 std::uint64_t address, std::uint32_t key, bool with_immediate,
+                 std::uint32_t ring_bytes = 0);
+  void take_ring(std::uint32_t bytes);  // from its head
   int post_control(Control control);
   int send_piece(std::span<const iovec> from, std::size_t offset, std::size_t left,
                  std::size_t piece_max, std::size_t& sent);

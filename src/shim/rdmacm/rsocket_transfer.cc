@@ -93,13 +93,13 @@ int Stream::post(ibv_send_wr& request) {
 
 // `bytes` lie in the send buffer, or are copied as they are posted if they fit inline.
 int Stream::post_write(std::span<const std::byte> bytes, MessageType type, std::uint32_t value,
-                       std::uint64_t address, std::uint32_t key, bool with_immediate) {
+                       std::uint64_t address, std::uint32_t key, bool with_immediate,
+                       std::uint32_t ring_bytes) {
   const bool is_inline = bytes.size() <= inline_bytes_;
   ibv_sge piece = {reinterpret_cast<std::uint64_t>(bytes.data()),
                    static_cast<std::uint32_t>(bytes.size()), send_buffer_.region()->lkey};
-  const bool is_of_ring = type == MessageType::data || type == MessageType::direct;
   ibv_send_wr request = {};
-  request.wr_id = to_work_id(type, value, is_inline || !is_of_ring ? 0 : piece.length);
+  request.wr_id = to_work_id(type, value, ring_bytes);
   request.sg_list = &piece;
   request.num_sge = bytes.empty() ? 0 : 1;
   request.opcode = with_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
@@ -277,12 +277,18 @@ int Stream::await_room(Lock& lock, int call_flags) {
   return state_ == State::broken && error_ != 0 ? error_ : ECONNRESET;
 }
 
+void Stream::take_ring(std::uint32_t bytes) {
+  send_free_bytes_ -= bytes;
+  send_head_ = (send_head_ + bytes) % settings_.send_buffer_bytes;
+}
+
 int Stream::send_piece(std::span<const iovec> from, std::size_t offset, std::size_t left,
                        std::size_t piece_max, std::size_t& sent) {
   TargetEntry& entry = target();
   std::size_t count = std::min({left, piece_max, std::size_t{entry.bytes}});
   std::array<std::byte, inline_max> small;
   std::span<const std::byte> bytes;
+  std::uint32_t ring_bytes = 0;
   if (count <= std::min<std::size_t>(inline_bytes_, small.size())) {
     gather(from, offset, count, small.data());
     bytes = {small.data(), count};
@@ -291,6 +297,8 @@ int Stream::send_piece(std::span<const iovec> from, std::size_t offset, std::siz
     count = std::min({count, to_end, std::size_t{send_free_bytes_}});
     gather(from, offset, count, send_buffer_.data() + send_head_);
     bytes = {send_buffer_.data() + send_head_, count};
+    ring_bytes = static_cast<std::uint32_t>(count);
+    take_ring(ring_bytes);
   }
   const auto length = static_cast<std::uint32_t>(count);
   const std::uint64_t address = entry.address;
@@ -302,12 +310,8 @@ int Stream::send_piece(std::span<const iovec> from, std::size_t offset, std::siz
   if (is_full) target_index_ = (target_index_ + 1) % target_entries;
   ++messages_sent_;
   --sends_free_;
-  if (count > inline_bytes_) {
-    send_free_bytes_ -= length;
-    send_head_ = (send_head_ + length) % settings_.send_buffer_bytes;
-  }
   sent = count;
-  return post_write(bytes, MessageType::data, length, address, key, true);
+  return post_write(bytes, MessageType::data, length, address, key, true, ring_bytes);
 }
 
 int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to, socklen_t,
@@ -397,7 +401,8 @@ short Stream::ready(short events) {
   int out = 0;
   if (has_data() || !readable_) out |= events & POLLIN;
   if (writable_ && can_send()) out |= events & POLLOUT;
-  if (state_ == State::disconnected) out |= POLLHUP;
+  // Once all is read: programs give up at once where they see it.
+  if (state_ == State::disconnected && !has_data()) out |= POLLHUP;
   if (state_ == State::broken) out |= POLLERR;
   return static_cast<short>(out);
 }
