@@ -172,9 +172,9 @@ class Adapter {
   verbs::XrcDomain* create_xrc_domain();
   verbs::VerbsStatus destroy(verbs::XrcDomain* domain);
   verbs::SharedReceiveQueue* create_xrc_srq(verbs::ProtectionDomain& pd, verbs::XrcDomain& domain,
-                                            verbs::CompletionQueue& cq,
-                                            std::uint32_t work_requests, std::uint32_t sges,
-                                            void* cookie, verbs::VerbsStatus& status);
+                                            verbs::CompletionQueue& cq, std::uint32_t work_requests,
+                                            std::uint32_t sges, void* cookie,
+                                            verbs::VerbsStatus& status);
 
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
                                   verbs::VerbsStatus& status);

@@ -290,8 +290,8 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
   }
   if (init.type == QpType::xrc_initiator) [[unlikely]] {
     const bool in_range = request.xrc_srq != 0 && request.xrc_srq <= Psn::mask;
-    const bool is_local = request.opcode == SendOpcode::bind_window ||
-                          request.opcode == SendOpcode::local_invalidate;
+    const bool is_local =
+        request.opcode == SendOpcode::bind_window || request.opcode == SendOpcode::local_invalidate;
     if (!in_range && !is_local) return VerbsStatus::invalid_argument;
   }
   const bool reads = request.opcode == SendOpcode::read;

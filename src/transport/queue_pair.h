@@ -79,7 +79,7 @@ struct Environment {
     bool asleep = false;  // its application waits for it, and did not just call
   };
   GrowingRing<WaitingSocket> waiting_sockets;
-  std::span<const Gid> gids;         // the port's, by index
+  std::span<const Gid> gids;  // the port's, by index
   IdMap<verbs::SharedReceiveQueue> xrc_srqs;
   std::unique_ptr<srd::Device> srd;  // null: no queue pair needs it
 
@@ -216,7 +216,7 @@ class QueuePair {
                              Payload payload);
   // Binds a window or invalidates a key, as the request says: success, or why it fails.
   [[nodiscard]] verbs::CompletionStatus execute_local(const SendWqe& wqe);
-  void sent_all();  // the send queue has drained, in SQD
+  void sent_all();        // the send queue has drained, in SQD
   void forget_inbound();  // XRC: the message in progress, with its receive request
   srd::Engine& srd() { return std::get<srd::Engine>(engine_); }
 

@@ -106,9 +106,7 @@ constexpr std::array<Step, 9> ladder = {{
 }};
 
 // What goes over TCP is set up with the attributes that a reliable connection is.
-QpType column_of(QpType type) {
-  return is_over_tcp(type) || is_xrc(type) ? QpType::rc : type;
-}
+QpType column_of(QpType type) { return is_over_tcp(type) || is_xrc(type) ? QpType::rc : type; }
 
 // What an initiator, which answers nothing, and a target, which asks nothing, have no use for. Linux
 // takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask), so

@@ -117,7 +117,7 @@ struct SendRequest {
   // Host order. atomic_write: the 8 bytes as they lie in memory, where it has neither SGEs nor inline
   // data.
   std::uint64_t compare_add = 0;
-  std::uint64_t swap = 0;            // host order
+  std::uint64_t swap = 0;  // host order
 
   // UD (IBTA 11.4.1.1): where to. The handle is the one that create_ah gave.
   class AddressHandle* address_handle = nullptr;

@@ -66,7 +66,7 @@ class Device::Impl {
         bytes.insert(bytes.end(), datagram.pieces[i].begin(), datagram.pieces[i].end());
       }
       bytes.insert(bytes.end(), frame.tail.data(), frame.tail.data() + frame.tail_bytes);
-      if (datagram.ip.destination == datagram.ip.source) {
+      if (datagram.ip.destination == datagram.ip.source || datagram.ip.destination.is_multicast()) {
         (void)adapter.handle_datagram(now(), datagram.ip, true, bytes);
       }
     }

@@ -48,7 +48,6 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   struct ibv_counters counters = {context};
   struct ibv_flow flow = {.context = context};
   struct ibv_flow_action action = {context};
-  struct ibv_xrcd xrcd = {context};
   struct ibv_wq wq = {.context = context};
   struct ibv_rwq_ind_table table = {.context = context};
   CHECK(ibv_read_counters(&counters, NULL, 0, 0) == EOPNOTSUPP);
@@ -71,11 +70,8 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   REFUSES_WITH_NULL(ibv_create_wq(context, NULL));
   CHECK(ibv_destroy_flow(&flow) == EOPNOTSUPP);
   REFUSES_WITH_NULL(ibv_create_flow(qp, NULL));
-  REFUSES_WITH_NULL(ibv_open_qp(context, NULL));
   uint32_t number = 0;
-  CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
-  REFUSES_WITH_NULL(ibv_open_xrcd(context, NULL));
-  CHECK(ibv_close_xrcd(&xrcd) == EOPNOTSUPP);
+  CHECK(ibv_get_srq_num(srq, &number) == EINVAL); /* of no domain */
 
   /* Slots that serve, given nothing. */
   CHECK(vctx->query_port(context, 1, NULL, 0) != 0);
@@ -92,6 +88,10 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   CHECK(vctx->dealloc_td(NULL) == EINVAL);
   CHECK(vctx->query_rt_values(context, NULL) == EINVAL);
   CHECK(vctx->create_srq_ex(context, NULL) == NULL);
+  CHECK(vctx->open_qp(context, NULL) == NULL);
+  CHECK(vctx->open_xrcd(context, NULL) == NULL);
+  CHECK(vctx->close_xrcd(NULL) == EINVAL);
+  CHECK(vctx->get_srq_num(NULL, NULL) == EINVAL);
   CHECK(context->ops.alloc_mw(NULL, IBV_MW_TYPE_1) == NULL);
   CHECK(context->ops.bind_mw(qp, NULL, NULL) != 0);
   CHECK(context->ops.dealloc_mw(NULL) != 0);
@@ -158,10 +158,10 @@ static void queue_pair_slots(struct ibv_qp_ex* qp) {
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_send_imm(qp, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_send_inv(qp, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_send_tso(qp, NULL, 0, 0));
-  REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_set_xrc_srqn(qp, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_atomic_write(qp, 0, 0, &word));
   /* Setters without a builder, and a queue pair that may not send yet. */
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_ud_addr(qp, NULL, 0, 0));
+  REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_xrc_srqn(qp, 1));
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_inline_data(qp, NULL, 0));
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_inline_data_list(qp, 0, NULL));
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_sge(qp, 0, 0, 0));
@@ -261,8 +261,10 @@ static void functions_given_nothing(struct ibv_context* context, struct ibv_pd* 
   CHECK(ibv_init_ah_from_wc(context, 1, NULL, NULL, NULL) == -1);
   CHECK(ibv_create_ah_from_wc(NULL, NULL, NULL, 1) == NULL);
   CHECK(ibv_destroy_ah(NULL) != 0);
-  CHECK(ibv_attach_mcast(qp, &gid, 0) == EOPNOTSUPP);
-  CHECK(ibv_detach_mcast(qp, &gid, 0) == EOPNOTSUPP);
+  CHECK(ibv_attach_mcast(qp, &gid, 0) == EINVAL);
+  CHECK(ibv_detach_mcast(qp, &gid, 0) == EINVAL);
+  CHECK(ibv_attach_mcast(NULL, NULL, 0) == EINVAL);
+  CHECK(ibv_detach_mcast(NULL, NULL, 0) == EINVAL);
   CHECK(ibv_resolve_eth_l2_from_gid(context, NULL, NULL, NULL) == -1);
   CHECK(ibv_fork_init() == 0);
   CHECK(ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);

@@ -462,7 +462,8 @@ void Promises::check_mishap(const End& end) {
                       (lossy() && end.first_status == CompletionStatus::retry_exceeded_error);
     promise(!by_request || !end.is_culprit() || told, end.name() + ": what should fail did not");
     if (end.is_victim() && found_by_responder(mishap)) {
-      promise(end.receiver().state() == QpState::error, end.name() + ": the responder did not fail");
+      promise(end.receiver().state() == QpState::error,
+              end.name() + ": the responder did not fail");
       access = mishap <= Mishap::wrong_region_access ? 1 : 0;
       request = mishap == Mishap::wrong_qp_access ? 1 : 0;
       promise(access + request + end.failures_as_planned == 1,

@@ -37,7 +37,8 @@ constexpr const char* usage =
     "prints every packet, "
     "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
     "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP, "
-    "--streams plays TCP's sockets, --extended has some reliable connections be extended ones (XRC) and "
+    "--streams plays TCP's sockets, --extended has some reliable connections be extended ones "
+    "(XRC) and "
     "some WRITEs atomic.\n";
 
 bool read_arguments(int count, char** values, Arguments& out) {
@@ -125,7 +126,7 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
     std::printf("seed %" PRIu64 ": %s\n%s  again with: ./dev sim-check --seed %" PRIu64
                 "%s --verbose\n",
                 seed, broken.what(), describe(plan).c_str(), seed,
-                arguments.selective ? " --selective-repeat"
+                arguments.selective  ? " --selective-repeat"
                 : arguments.iwarp    ? " --iwarp"
                 : arguments.extended ? " --extended"
                                      : "");

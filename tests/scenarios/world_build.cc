@@ -426,7 +426,8 @@ void World::destroy_all() {
     ok(at.destroy(pool->block.region), "destroying a memory region");
   }
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].domain != nullptr) ok(adapter(i).destroy(nodes_[i].domain), "destroying a domain");
+    if (nodes_[i].domain != nullptr)
+      ok(adapter(i).destroy(nodes_[i].domain), "destroying a domain");
     for (auto* cq : nodes_[i].cqs) ok(adapter(i).destroy(cq), "destroying a completion queue");
     promise(adapter(i).destroy(nodes_[i].pd) == VerbsStatus::busy, "a domain in use was destroyed");
     ok(adapter(i).destroy(nodes_[i].memory_of_words.region), "destroying a memory region");

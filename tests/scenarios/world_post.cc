@@ -285,9 +285,8 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
 bool World::can_post_receive(const ReceivePool& pool) const {
   if (tearing_down_ || pool.posts >= pool.posts_max) return false;
   const End* owner = owner_of_pool_[pool.number];
-  return owner == nullptr ||
-         (owner->receiver().state() != QpState::error &&
-          owner->receiver().state() != QpState::reset);
+  return owner == nullptr || (owner->receiver().state() != QpState::error &&
+                              owner->receiver().state() != QpState::reset);
 }
 
 void World::post_receive(ReceivePool& pool, std::uint32_t number) {
@@ -325,7 +324,7 @@ void World::post_receive(ReceivePool& pool, std::uint32_t number) {
   pool.order.push_back(buffer.wr_id);
   const verbs::ReceiveRequest request{buffer.wr_id, sges};
   const auto status = pool.srq == nullptr ? adapter(pool.node).post_receive(*owner->qp, request)
-                                       : adapter(pool.node).post_receive(*pool.srq, request);
+                                          : adapter(pool.node).post_receive(*pool.srq, request);
   promise(status == VerbsStatus::ok, "a receive was refused");
 }
 

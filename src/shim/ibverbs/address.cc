@@ -165,7 +165,6 @@ int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::
   return fail_with_minus_one(EOPNOTSUPP);
 }
 
-
 }  // extern "C"
 
 }  // namespace tulle::shim

@@ -15,9 +15,9 @@ using verbs::VerbsStatus;
 
 // In the order of verbs::CompletionOpcode.
 constexpr std::array<ibv_wc_opcode, 10> opcodes = {
-    IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ,
-    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_ATOMIC_WRITE,  IBV_WC_BIND_MW,
-    IBV_WC_LOCAL_INV, IBV_WC_RECV,       IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_SEND,      IBV_WC_RDMA_WRITE,         IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
+    IBV_WC_FETCH_ADD, IBV_WC_ATOMIC_WRITE,       IBV_WC_BIND_MW,   IBV_WC_LOCAL_INV,
+    IBV_WC_RECV,      IBV_WC_RECV_RDMA_WITH_IMM,
 };
 static_assert(static_cast<std::size_t>(CompletionOpcode::receive_write_with_immediate) + 1 ==
               opcodes.size());

@@ -154,8 +154,8 @@ void release_domain(Context& context, Xrcd& xrcd) {
 }
 
 ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
-  constexpr std::uint32_t needed = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-                                   IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  constexpr std::uint32_t needed =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
   if ((attributes.comp_mask & ~needed) != 0) return fail(EOPNOTSUPP);
   if (attributes.comp_mask != needed || attributes.pd == nullptr || attributes.xrcd == nullptr ||
       attributes.cq == nullptr || attributes.pd->context != ibv ||

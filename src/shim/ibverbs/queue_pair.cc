@@ -280,10 +280,10 @@ constexpr std::uint64_t ud_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEN
 constexpr std::uint64_t uc_operations = ud_operations | IBV_QP_EX_WITH_RDMA_WRITE |
                                         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                         IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-constexpr std::uint64_t rc_operations =
-    uc_operations | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
-    IBV_QP_EX_WITH_ATOMIC_WRITE;
+constexpr std::uint64_t rc_operations = uc_operations | IBV_QP_EX_WITH_RDMA_READ |
+                                        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                        IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 std::uint64_t operations_of(ibv_qp_type type) {
   if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND) return rc_operations;
@@ -294,9 +294,9 @@ std::uint64_t operations_of(ibv_qp_type type) {
 ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
   const bool is_target = attributes->qp_type == IBV_QPT_XRC_RECV;
-  const std::uint32_t offered =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-      (is_target ? IBV_QP_INIT_ATTR_XRCD : 0);
+  const std::uint32_t offered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+                                (is_target ? IBV_QP_INIT_ATTR_XRCD : 0);
   const std::uint32_t mask = attributes->comp_mask;
   if ((mask & ~offered) != 0) return fail(EOPNOTSUPP);
   const std::uint32_t needed = is_target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;

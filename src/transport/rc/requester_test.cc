@@ -386,6 +386,63 @@ TEST(RcRequester, AnAckThatJumpsOverAReadImpliesItsLoss) {
   EXPECT_EQ(shape(host.pull()), (Shape{{Operation::read_request, 1}, {Operation::send_only, 2}}));
 }
 
+TEST(RcRequester, AtomicWritesCarryEightBytesAndTakeAnEmptyAnswer) {
+  for (const bool has_value : {true, false}) {
+    Host host;
+    host.connect();
+    verbs::SendRequest request;
+    request.opcode = SendOpcode::atomic_write;
+    request.remote_address = testing::iova + 64;
+    request.rkey = RemoteKey{5};
+    const auto value = bytes_of(8);
+    const verbs::Sge sge = host.sge(0, 8);
+    std::vector<std::byte> expected(host.memory.begin(), host.memory.begin() + 8);
+    if (has_value) {
+      std::memcpy(&request.compare_add, value.data(), 8);
+      expected = value;
+    } else {
+      request.sges = {&sge, 1};
+    }
+    request.flags = verbs::SendFlag::signaled;
+    Host::must(host.qp->post_send(request));
+    for (int i = 0; i < 2; ++i) {  // and again when no answer comes
+      const auto pulled = host.pull();
+      ASSERT_EQ(pulled.size(), 1u);
+      EXPECT_EQ(pulled[0].packet.opcode,
+                wire::opcode(wire::TransportClass::rc, Operation::atomic_write));
+      EXPECT_EQ(pulled[0].packet.virtual_address, testing::iova + 64);
+      EXPECT_EQ(pulled[0].packet.dma_length, 8u);
+      EXPECT_EQ(pulled[0].packet.psn, first_psn);
+      EXPECT_TRUE(pulled[0].packet.ack_request);
+      EXPECT_EQ(pulled[0].payload, expected);
+      host.pass(ack_time);
+    }
+    host.pull();
+    host.deliver(answer(Operation::read_response_only, 0));
+    EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success}}));
+  }
+}
+
+TEST(RcRequester, BadAtomicWrites) {
+  const auto status_of = [](std::uint64_t offset, std::uint32_t bytes, std::uint32_t answered) {
+    Host host;
+    host.connect();
+    verbs::SendRequest request;
+    request.opcode = SendOpcode::atomic_write;
+    request.rkey = host.region.rkey();
+    request.remote_address = testing::iova + offset;
+    host.post(request, bytes);
+    host.pull();
+    host.deliver(answer(Operation::read_response_only, 0), bytes_of(answered));
+    return done(host).at(0).second;
+  };
+  EXPECT_EQ(status_of(0, 8, 0), CompletionStatus::success);
+  EXPECT_EQ(status_of(4, 8, 0), CompletionStatus::local_qp_operation_error);
+  EXPECT_EQ(status_of(0, 4, 0), CompletionStatus::local_qp_operation_error);
+  EXPECT_EQ(status_of(0, 16, 0), CompletionStatus::local_qp_operation_error);
+  EXPECT_EQ(status_of(0, 8, 8), CompletionStatus::bad_response_error);
+}
+
 TEST(RcRequester, AtomicsCarryTheirOperands) {
   Host host;
   host.connect();

@@ -389,9 +389,9 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   out.packet.msn = job.msn;
   out.packet.syndrome = acknowledgement(qp);
   if (job.is_atomic) {
-    out.packet.opcode = wire::opcode(wire::TransportClass::rc,
-                                     job.is_write ? wire::Operation::read_response_only
-                                                  : wire::Operation::atomic_acknowledge);
+    out.packet.opcode =
+        wire::opcode(wire::TransportClass::rc, job.is_write ? wire::Operation::read_response_only
+                                                            : wire::Operation::atomic_acknowledge);
     out.packet.original = job.original;
     job.sent = 1;
   } else if (!emit_read(qp, job, out)) {

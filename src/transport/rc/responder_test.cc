@@ -527,6 +527,57 @@ TEST(RcResponder, AtomicsAreAligned) {
   }
 }
 
+TEST(RcResponder, AtomicWritesPastExpectedFuture) {
+  Host host;
+  host.connect();
+  const auto value = bytes_of(8, 50), other = bytes_of(8, 90);
+  auto write = remote(host, Operation::atomic_write, 0, 16, 8);
+  for (int i = 0; i < 3; ++i) {
+    host.deliver(write, i == 0 ? value : other);  // what comes again is not written again
+    const auto pulled = host.pull();
+    ASSERT_EQ(pulled.size(), 1u);
+    EXPECT_EQ(pulled[0].packet.opcode,
+              wire::opcode(wire::TransportClass::rc, Operation::read_response_only));
+    EXPECT_TRUE(pulled[0].payload.empty());
+    EXPECT_EQ(pulled[0].packet.psn, first_psn);
+    EXPECT_EQ(pulled[0].packet.msn, 1u);
+    EXPECT_TRUE(std::equal(value.begin(), value.end(), host.memory.begin() + 16));
+  }
+  EXPECT_EQ(host.memory[24], Host::pattern(24));
+  host.deliver(remote(host, Operation::atomic_write, 2, 16, 8), other);
+  EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::psn_sequence_error, 1)})) << "of the future";
+  EXPECT_TRUE(std::equal(value.begin(), value.end(), host.memory.begin() + 16));
+}
+
+TEST(RcResponder, MalformedAtomicWrites) {
+  struct Case {
+    std::uint64_t offset;
+    std::uint32_t dma_length, payload;
+  };
+  for (const Case& bad : {Case{17, 8, 8}, Case{16, 4, 8}, Case{16, 8, 4}, Case{16, 8, 0},
+                          Case{16, 16, 16}, Case{20, 8, 8}}) {
+    Host host;
+    host.connect();
+    host.deliver(remote(host, Operation::atomic_write, 0, bad.offset, bad.dma_length),
+                 bytes_of(bad.payload));
+    EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::invalid_request, 0)}));
+    EXPECT_EQ(host.memory[bad.offset], Host::pattern(bad.offset));
+  }
+  for (const bool by_key : {true, false}) {
+    Options options;
+    if (!by_key) options.access = verbs::AccessFlags(Access::remote_read) | Access::remote_atomic;
+    Host host(options);
+    host.connect();
+    auto write = remote(host, Operation::atomic_write, 0, 16, 8);
+    if (by_key) write.rkey = RemoteKey{write.rkey.value + 1};
+    host.deliver(write, bytes_of(8));
+    EXPECT_EQ(
+        answers(host),
+        (Answers{nak(0, by_key ? NakCode::remote_access_error : NakCode::invalid_request, 0)}));
+    EXPECT_EQ(host.memory[16], Host::pattern(16));
+  }
+}
+
 // --- windows ---
 
 TEST(RcResponder, SendWithInvalidate) {
