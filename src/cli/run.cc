@@ -59,7 +59,7 @@ void show_devices() {
   auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces +
                               " " + network_namespace());
   if (!base) return fail(base.error().message), void();
-  auto root = shim::make_tree(*base, *devices);
+  auto root = shim::make_tree(*base, *devices, {.agent = settings.agent});
   if (!root) return fail(root.error().message), void();
   set("TULLE_SYSFS", *root);
 }

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -11,7 +13,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "live/message_socket.h"
+#include "live/protocol.h"
 #include "shim/paths/tree.h"
 
 namespace tulle::shim {
@@ -125,6 +130,91 @@ TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {
   ASSERT_FALSE(made);
   EXPECT_NE(made.error().message.find("/proc/none"), std::string::npos);
   EXPECT_NE(made.error().error_number, 0);
+}
+
+// --- counters: a file's content is asked for when it is opened ---
+
+// Answers one question as an agent does, which first says that it takes a while.
+class Agent {
+ public:
+  explicit Agent(const std::string& path) : listener_(live::listen_at(path)) {
+    TULLE_CHECK(static_cast<bool>(listener_));
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Agent() { thread_.join(); }
+
+ private:
+  void serve() {
+    pollfd waiting{listener_->get(), POLLIN, 0};
+    if (poll(&waiting, 1, 5'000) <= 0) return;
+    const live::UniqueFd connection(accept4(listener_->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    auto message = live::await_message(connection.get(), 5'000);
+    live::Hello hello;
+    if (!message || !decode(message->bytes, hello) || hello.purpose != live::Purpose::status)
+      return;
+    live::AgentStatus status;
+    status.version = "a version of some length";
+    status.counters[live::counter_index("bytes_sent")] = 4'000'000'000'007;
+    status.counters[live::counter_index("received_truncated")] = 1;
+    status.counters[live::counter_index("received_unknown_opcode")] = 20;
+    status.counters[live::counter_index("received_bad_version")] = 300;
+    status.counters[live::counter_index("received_bad_icrc")] = 4'000;
+    static_cast<void>(live::send_message(connection.get(), live::encode(live::Wait{})));
+    static_cast<void>(live::send_message(connection.get(), live::encode(status)));
+  }
+
+  Result<live::UniqueFd> listener_;
+  std::thread thread_;
+};
+
+constexpr char counters_folder[] = "/sys/class/infiniband/tulle0/ports/1/counters";
+
+class Counters : public Paths {
+ protected:
+  void SetUp() override {
+    Paths::SetUp();
+    address = (base / "agent of spaces").string();
+    auto made = make_tree(base.string(), {&device, 1}, {.agent = address});
+    ASSERT_TRUE(made) << made.error().message;
+  }
+  std::string file(const std::string& name) const { return counters_folder + ("/" + name); }
+
+  std::string address;
+};
+
+TEST_F(Counters, have_the_value_of_the_moment) {
+  const Agent agent(address);
+  EXPECT_EQ(output("cat " + file("port_xmit_data")), "1000000000001");
+}
+
+TEST_F(Counters, add_up_what_is_counted_apart) {
+  const Agent agent(address);
+  EXPECT_EQ(output("cat " + file("port_rcv_errors")), "4321");
+}
+
+TEST_F(Counters, are_found_from_a_folder_too) {
+  const Agent agent(address);
+  EXPECT_EQ(output("sh -c 'cd " + std::string(counters_folder) + " && cat port_rcv_errors'"),
+            "4321");
+}
+
+TEST_F(Counters, are_nothing_where_there_is_no_agent) {
+  EXPECT_EQ(output("cat " + file("port_xmit_data")), "0");
+}
+
+TEST_F(Counters, are_as_long_as_attributes) {
+  EXPECT_EQ(output("stat -c %s " + file("port_xmit_data")), "4096");
+}
+
+// A program's own file of that length stays what it is, even if it begins like one of ours.
+TEST_F(Counters, other_files_are_left_alone) {
+  for (const std::string& text :
+       {std::string(4'096, 'x'), "tulle counter\n" + std::string(4'082, '9'),
+        "tulle counter\n18 4 1\n" + std::string(4'075, '\n')}) {
+    ASSERT_EQ(text.size(), 4'096u);
+    std::ofstream(base / "own") << text;
+    EXPECT_EQ(output("sh -c 'cd " + base.string() + " && cat own | wc -c'"), "4096");
+  }
 }
 
 }  // namespace

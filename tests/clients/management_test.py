@@ -84,14 +84,47 @@ class Counters(ToolTest):
         self.assertGreaterEqual(self.fields()["PortXmitPkts"], seen)
 
     def test_errors(self):
-        """Damaged packets are the port's receive errors."""
+        """Damaged packets are the port's receive errors.
+
+        Either side may fail at the end: the other one leaves without asking whether its last answer has come.
+        """
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "300", "-s", "4096"],
-                  options=["--no-direct", "--faults", "corrupt=0.01"], port=18622)
+                  options=["--no-direct", "--faults", "corrupt=0.01"], port=18622, expect=None)
         found = self.fields()
         self.assertGreater(found["PortRcvErrors"], 0)
         counted = self.status()["agent"]["counters"]
         kinds = ("received_truncated", "received_unknown_opcode", "received_bad_version", "received_bad_icrc")
         self.assertEqual(sum(counted[kind] for kind in kinds), found["PortRcvErrors"])
+
+
+class Files(ToolTest):
+    """A kernel's files of counters, which have their values of the moment, however they are reached."""
+
+    FOLDER = "/sys/class/infiniband/tulle0/ports/1"
+
+    def read(self, command):
+        return self.run_program(*self.over_tulle(["sh", "-c", command])).stdout.split()
+
+    def test_are_live(self):
+        read = f"cat {self.FOLDER}/counters/port_xmit_packets; cd {self.FOLDER}/counters; cat port_xmit_packets"
+        self.assertEqual(["0", "0"], self.read(read))
+        self.ping_pong()
+        counted = self.fields("-x")
+        self.assertGreaterEqual(counted["PortXmitPkts"], 10_000)
+        self.assertEqual([str(counted["PortXmitPkts"])] * 2, self.read(read))
+        for file, field in (("port_rcv_packets", "PortRcvPkts"), ("port_xmit_data", "PortXmitData"),
+                            ("port_rcv_data", "PortRcvData")):
+            self.assertEqual([str(counted[field])], self.read(f"cat {self.FOLDER}/counters/{file}"))
+
+    def test_all_are_numbers(self):
+        lines = self.read(f"grep -r . {self.FOLDER}/counters {self.FOLDER}/hw_counters")
+        self.assertGreater(len(lines), 20)
+        for line in lines:
+            self.assertRegex(line, r"/[a-zA-Z0-9_]+:\d+$")
+
+    def test_python(self):
+        code = f"print(open('{self.FOLDER}/counters/port_xmit_data').read())"
+        self.assertEqual(["0"], self.run_program(*self.over_tulle([PYTHON, "-c", code])).stdout.split())
 
 
 class Refusals(ToolTest):

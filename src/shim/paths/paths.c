@@ -5,8 +5,9 @@
 
    Only names are changed: a path below one of the prefixes gets the root in front. Descriptors,
    directory streams and relative paths that a program derives from there are the tree's own and
-   need nothing. Three things differ from plain files. Nodes of the device directory are links to
+   need nothing. Four things differ from plain files. Nodes of the device directory are links to
    /dev/null, so that they are character devices that anyone may open, and must not look like links.
+   Counters have their value at the moment they are opened (counters.c).
    Names that come back (realpath, glob) lose the root again. And programs that walk from a
    descriptor of "/" give the path without its slash.
 
@@ -30,6 +31,8 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "counters.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -74,6 +77,7 @@ static void* find(_Atomic(void*)* known, const char* name) {
 /* --- which paths, and where to --- */
 
 struct root {
+  dev_t device;
   size_t length;
   char path[PATH_MAX];
 };
@@ -90,13 +94,17 @@ static const struct root* tree_root(void) {
     const size_t length = value != NULL ? strlen(value) : 0;
     struct root* named = NULL;
     /* Room for the longest name below it. */
-    if (length > 0 && length < PATH_MAX / 2 && value[0] == '/') named = malloc(sizeof(*named));
+    if (length > 0 && length < PATH_MAX / 2 && value[0] == '/') named = calloc(1, sizeof(*named));
     if (named != NULL) {
       memcpy(named->path, value, length + 1);
       named->length = length;
       while (named->length > 0 && named->path[named->length - 1] == '/') {
         named->path[--named->length] = '\0';
       }
+      struct stat its;
+      const int saved = errno;
+      if (REAL(stat)(named->path, &its) == 0) named->device = its.st_dev;
+      errno = saved;
       root = named;
     }
     /* Two threads may come here at once; both read the same. */
@@ -179,6 +187,16 @@ static dev_t node_number(const struct place* place) {
   const char* name = strrchr(place->path, '/') + 1;
   if (strncmp(name, "uverbs", 6) != 0) return 0;
   return makedev(231, 192 + (unsigned)atoi(name + 6));
+}
+
+/* Whether what is opened there may be a counter: below our prefixes, or found from a folder. */
+static bool may_count(const struct place* place, const char* path) {
+  return place->ours || (path != NULL && path[0] != '/' && tree_root() != NULL);
+}
+
+static int opened(const struct place* place, const char* path, int file) {
+  if (file < 0 || !may_count(place, path)) return file;
+  return tulle_counter_instead_of(file, tree_root()->device);
 }
 
 #define LOOK(path) \
@@ -293,7 +311,8 @@ static bool needs_mode(int flags) {
   EXPORTED int name(const char* path, int flags, ...) { \
     TAKE_MODE(flags)                                    \
     LOOK(path);                                         \
-    return REAL(name)(at.path, flags, mode);            \
+    const int file = REAL(name)(at.path, flags, mode);  \
+    return opened(&at, path, file);                     \
   }
 OPEN_FUNCTION(open)
 OPEN_FUNCTION(open64)
@@ -303,7 +322,8 @@ OPEN_FUNCTION(__open64)
 #define OPEN2_FUNCTION(name)                       \
   EXPORTED int name(const char* path, int flags) { \
     LOOK(path);                                    \
-    return REAL(name)(at.path, flags);             \
+    const int file = REAL(name)(at.path, flags);   \
+    return opened(&at, path, file);                \
   }
 OPEN2_FUNCTION(__open_2)
 OPEN2_FUNCTION(__open64_2)
@@ -312,7 +332,8 @@ OPEN2_FUNCTION(__open64_2)
   EXPORTED int name(int folder, const char* path, int flags, ...) { \
     TAKE_MODE(flags)                                                \
     LOOK_AT(folder, path);                                          \
-    return REAL(name)(folder, at.path, flags, mode);                \
+    const int file = REAL(name)(folder, at.path, flags, mode);      \
+    return opened(&at, path, file);                                 \
   }
 OPENAT_FUNCTION(openat)
 OPENAT_FUNCTION(openat64)
@@ -320,15 +341,34 @@ OPENAT_FUNCTION(openat64)
 #define OPENAT2_FUNCTION(name)                                 \
   EXPORTED int name(int folder, const char* path, int flags) { \
     LOOK_AT(folder, path);                                     \
-    return REAL(name)(folder, at.path, flags);                 \
+    const int file = REAL(name)(folder, at.path, flags);       \
+    return opened(&at, path, file);                            \
   }
 OPENAT2_FUNCTION(__openat_2)
 OPENAT2_FUNCTION(__openat64_2)
 
+static FILE* counter_instead_of(FILE* file, const char* mode) {
+  if (file == NULL || strchr(mode, 'r') == NULL) return file;
+  const int copy = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
+  const int instead = tulle_counter_instead_of(copy, tree_root()->device);
+  if (instead == copy) {
+    if (copy >= 0) close(copy);
+    return file;
+  }
+  FILE* value = fdopen(instead, "r");
+  if (value == NULL) {
+    close(instead);
+    return file;
+  }
+  fclose(file);
+  return value;
+}
+
 #define FOPEN_FUNCTION(name)                                                  \
   EXPORTED FILE* name(const char* restrict path, const char* restrict mode) { \
     LOOK(path);                                                               \
-    return REAL(name)(at.path, mode);                                         \
+    FILE* file = REAL(name)(at.path, mode);                                   \
+    return may_count(&at, path) ? counter_instead_of(file, mode) : file;      \
   }
 FOPEN_FUNCTION(fopen)
 FOPEN_FUNCTION(fopen64)

@@ -4,13 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
+#include "live/protocol.h"
 #include "shim/identity.h"
 
 namespace tulle::shim {
@@ -121,6 +125,82 @@ void write_gids(Writer& tree, const fs::path& port, const std::vector<live::GidE
   }
 }
 
+// Files of a port's counters, by the names that a kernel gives those of IBTA 16.1.3.5 and 16.1.4.11
+// (include/rdma/ib_pma.h), in `counters`; and in `hw_counters` some of what Linux's drivers count there
+// (mlx5's names). Of a file without names nothing is ever counted.
+struct CounterFile {
+  const char* path;
+  unsigned divisor;                     // data is counted in words of four bytes
+  std::vector<std::string_view> names;  // of live's counters, added up
+};
+
+const std::vector<CounterFile>& counter_files() {
+  static const auto* files = new std::vector<CounterFile>{
+      {"counters/port_xmit_data", 4, {"bytes_sent"}},
+      {"counters/port_rcv_data", 4, {"bytes_received"}},
+      {"counters/port_xmit_packets", 1, {"packets_sent"}},
+      {"counters/port_rcv_packets", 1, {"packets_received"}},
+      {"counters/port_rcv_errors",
+       1,
+       {"received_truncated", "received_unknown_opcode", "received_bad_version",
+        "received_bad_icrc"}},
+      {"counters/port_xmit_discards", 1, {"send_errors"}},
+      {"counters/symbol_error", 1, {}},
+      {"counters/link_error_recovery", 1, {}},
+      {"counters/link_downed", 1, {}},
+      {"counters/port_rcv_remote_physical_errors", 1, {}},
+      {"counters/port_rcv_switch_relay_errors", 1, {}},
+      {"counters/port_xmit_constraint_errors", 1, {}},
+      {"counters/port_rcv_constraint_errors", 1, {}},
+      {"counters/local_link_integrity_errors", 1, {}},
+      {"counters/excessive_buffer_overrun_errors", 1, {}},
+      {"counters/VL15_dropped", 1, {}},
+      {"hw_counters/duplicate_request", 1, {"duplicate_requests"}},
+      {"hw_counters/implied_nak_seq_err", 1, {"implied_naks"}},
+      {"hw_counters/local_ack_timeout_err", 1, {"ack_timeouts"}},
+      {"hw_counters/packet_seq_err", 1, {"sequence_naks_received"}},
+      {"hw_counters/rnr_nak_retry_err", 1, {"rnr_naks_received"}},
+      {"hw_counters/rp_cnp_handled", 1, {"congestion_notifications"}},
+      {"hw_counters/rx_icrc_encapsulated", 1, {"received_bad_icrc"}},
+  };
+  return *files;
+}
+
+std::string hexadecimal(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    char digits[4];
+    std::snprintf(digits, sizeof digits, "%02x", std::to_integer<unsigned>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+// How the preloaded library finds out a counter's value (counters.c). An AgentStatus ends in the
+// counters.
+std::string recipe(const CounterFile& file, const std::string& agent) {
+  live::Hello hello;
+  hello.purpose = live::Purpose::status;
+  std::string text = "tulle counter\n" +
+                     std::to_string(static_cast<unsigned>(live::AgentStatus::kind)) + " " +
+                     std::to_string(file.divisor);
+  for (const std::string_view name : file.names) {
+    const auto found = std::find(live::counter_names.begin(), live::counter_names.end(), name);
+    TULLE_CHECK(found != live::counter_names.end());
+    text += " " + std::to_string(live::counter_names.end() - found);
+  }
+  text += "\n" + hexadecimal(live::encode(hello)) + "\n" + agent + "\n";
+  constexpr std::size_t attribute_bytes = 4'096;  // as long as a kernel says that attributes are
+  text.resize(attribute_bytes - 1, '\n');
+  return text;
+}
+
+void write_counters(Writer& tree, const fs::path& port, const std::string& agent) {
+  for (const CounterFile& file : counter_files()) {
+    tree.file(port / file.path, file.names.empty() ? "0" : recipe(file, agent));
+  }
+}
+
 void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& device) {
   tree.file(port / "state", device.port_active ? "4: ACTIVE" : "1: DOWN");
   tree.file(port / "phys_state", device.port_active ? "5: LinkUp" : "3: Disabled");
@@ -149,7 +229,8 @@ void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& 
   }
 }
 
-void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t index) {
+void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t index,
+                  const TreeOptions& options) {
   const fs::path folder = fs::path("sys/class/infiniband") / device.name;
   tree.file(folder / "node_type", "1: CA");
   tree.file(folder / "node_guid", guid_text(device.node_guid));
@@ -160,6 +241,7 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.file(folder / "board_id", board_id);
   tree.file(folder / "hw_rev", hexadecimal(hardware_version, 1));
   write_port(tree, folder / "ports/1", device);
+  if (!options.agent.empty()) write_counters(tree, folder / "ports/1", options.agent);
   write_parent(tree, folder / "device", device);
 
   const std::string node = "uverbs" + std::to_string(index);
@@ -210,7 +292,7 @@ Result<std::string> make_tree(const std::string& base, std::span<const live::Dev
   tree.folder("sys/class/infiniband");
   tree.folder("dev/infiniband");
   tree.file("sys/class/infiniband_verbs/abi_version", "6");
-  for (std::size_t i = 0; i < devices.size(); ++i) write_device(tree, devices[i], i);
+  for (std::size_t i = 0; i < devices.size(); ++i) write_device(tree, devices[i], i, options);
   if (options.connection_manager) {
     tree.file("sys/class/misc/rdma_cm/abi_version", "4");
     tree.link("dev/infiniband/rdma_cm", "/dev/null");

@@ -15,6 +15,8 @@ struct TreeOptions {
   // The node of the connection manager: for programs whose librdmacm is the drop-in one. The
   // system's would take it for a kernel's.
   bool connection_manager = false;
+  // Of the agent that counts, as TULLE_AGENT has it; empty: no counters are shown.
+  std::string agent = {};
 };
 
 // Makes the tree below `base` (made if there is none), and returns its root: the value for

@@ -1,0 +1,167 @@
+/* A counter's file in the tree is a recipe: whom to ask, what to send, and which numbers of the answer
+   to add up. tree.cc writes it and knows what agents say; here is only how it is done:
+
+     tulle counter
+     KIND DIVISOR INDEX...        of the answer: its kind; 64-bit numbers, counted from its end
+     BYTES                        to send, in hexadecimal
+     ADDRESS                      of the agent: @name or a path
+
+   Recipes are as long as a kernel's attribute is said to be, which tells them from most files. */
+
+#define _GNU_SOURCE
+#include "counters.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { recipe_bytes = 4096, indices_max = 8, request_bytes_max = 256, answer_bytes_max = 4096 };
+/* An agent asks the processes to say where they are, which takes it some 30 ms. */
+enum { answer_milliseconds = 2000, messages_max = 4 };
+
+struct recipe {
+  unsigned kind, divisor;
+  unsigned indices[indices_max];
+  unsigned index_count;
+  size_t request_bytes;
+  unsigned char request[request_bytes_max];
+  struct sockaddr_un address;
+  socklen_t address_bytes;
+};
+
+static const char mark[] = "tulle counter\n";
+
+static char* next_line(char** rest) { return strsep(rest, "\n"); }
+
+static bool parse_numbers(char* line, struct recipe* out) {
+  char* end;
+  out->kind = (unsigned)strtoul(line, &end, 10);
+  out->divisor = (unsigned)strtoul(end, &end, 10);
+  while (*end == ' ' && out->index_count < indices_max) {
+    out->indices[out->index_count++] = (unsigned)strtoul(end, &end, 10);
+  }
+  return out->divisor > 0 && *end == '\0';
+}
+
+static bool parse_request(const char* line, struct recipe* out) {
+  const size_t digits = strlen(line);
+  if (digits % 2 != 0 || digits / 2 > sizeof out->request) return false;
+  for (size_t i = 0; i < digits; i += 2) {
+    const char pair[] = {line[i], line[i + 1], '\0'};
+    char* end;
+    out->request[out->request_bytes++] = (unsigned char)strtoul(pair, &end, 16);
+    if (*end != '\0') return false;
+  }
+  return digits > 0;
+}
+
+static bool parse_address(const char* line, struct recipe* out) {
+  const size_t length = strlen(line);
+  if (length < 2 || length >= sizeof out->address.sun_path) return false;
+  out->address.sun_family = AF_UNIX;
+  memcpy(out->address.sun_path, line, length + 1);
+  const bool is_abstract = line[0] == '@';
+  if (is_abstract) out->address.sun_path[0] = '\0';
+  out->address_bytes =
+      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (is_abstract ? 0 : 1));
+  return true;
+}
+
+static bool may_be_recipe(int file, dev_t device) {
+  struct stat its;
+  return fstat(file, &its) == 0 && its.st_dev == device && S_ISREG(its.st_mode) &&
+         its.st_size == recipe_bytes;
+}
+
+/* False: it is none. Neither this nor what asks is part of the function that every opening of a file
+   may call, in a thread whose stack may be small. */
+__attribute__((noinline)) static bool read_recipe(int file, struct recipe* out) {
+  char text[recipe_bytes + 1];
+  const ssize_t read = pread(file, text, recipe_bytes, 0);
+  if (read != recipe_bytes || memcmp(text, mark, sizeof mark - 1) != 0) return false;
+  text[recipe_bytes] = '\0';
+  char* rest = text + sizeof mark - 1;
+  memset(out, 0, sizeof *out);
+  char* numbers = next_line(&rest);
+  char* request = rest != NULL ? next_line(&rest) : NULL;
+  char* address = rest != NULL ? next_line(&rest) : NULL;
+  return address != NULL && parse_numbers(numbers, out) && parse_request(request, out) &&
+         parse_address(address, out);
+}
+
+static bool is_of_kind(const unsigned char* message, ssize_t bytes, unsigned kind) {
+  uint16_t its;
+  if (bytes < 8) return false;
+  memcpy(&its, message + 6, sizeof its); /* live/message_codec.h: magic 4, version 2, kind 2 */
+  return its == kind;
+}
+
+/* The bytes of the answer, or -1. */
+static ssize_t ask(const struct recipe* recipe, unsigned char* answer) {
+  const int agent = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (agent < 0) return -1;
+  ssize_t bytes = -1;
+  if (connect(agent, (const struct sockaddr*)&recipe->address, recipe->address_bytes) == 0 &&
+      send(agent, recipe->request, recipe->request_bytes, MSG_NOSIGNAL) ==
+          (ssize_t)recipe->request_bytes) {
+    /* It may first say that it takes a while. */
+    for (int i = 0; i < messages_max; ++i) {
+      struct pollfd entry = {agent, POLLIN, 0};
+      const int ready = poll(&entry, 1, answer_milliseconds);
+      if (ready < 0 && errno == EINTR) continue;
+      const ssize_t length = ready > 0 ? recv(agent, answer, answer_bytes_max, 0) : -1;
+      if (length <= 0) break;
+      if (!is_of_kind(answer, length, recipe->kind)) continue;
+      bytes = length;
+      break;
+    }
+  }
+  close(agent);
+  return bytes;
+}
+
+/* Nothing has been counted where there is no agent. */
+__attribute__((noinline)) static uint64_t value_of(const struct recipe* recipe) {
+  unsigned char answer[answer_bytes_max];
+  const ssize_t bytes = ask(recipe, answer);
+  uint64_t sum = 0;
+  for (unsigned i = 0; i < recipe->index_count; ++i) {
+    const size_t back = sizeof(uint64_t) * recipe->indices[i];
+    uint64_t number;
+    if (bytes < 0 || back == 0 || back > (size_t)bytes) continue;
+    memcpy(&number, answer + (size_t)bytes - back, sizeof number);
+    sum += number;
+  }
+  return sum / recipe->divisor;
+}
+
+__attribute__((noinline)) static int counter_instead_of(int file) {
+  struct recipe recipe;
+  if (!read_recipe(file, &recipe)) return file;
+  const int flags = fcntl(file, F_GETFD);
+  const int value = memfd_create("tulle-counter", (flags & FD_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
+  if (value < 0) return file;
+  dprintf(value, "%llu\n", (unsigned long long)value_of(&recipe));
+  lseek(value, 0, SEEK_SET);
+  close(file);
+  return value;
+}
+
+int tulle_counter_instead_of(int file, dev_t device) {
+  if (file < 0) return file;
+  const int saved = errno;
+  const int instead = may_be_recipe(file, device) ? counter_instead_of(file) : file;
+  errno = saved;
+  return instead;
+}
