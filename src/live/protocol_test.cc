@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/random.h"
 
 namespace tulle::live {
@@ -49,6 +51,23 @@ TEST(Protocol, OpenedRoundTrips) {
   EXPECT_EQ(back.first_qp, 0xA0000u);
   EXPECT_EQ(back.qp_count, 16'384u);
   EXPECT_EQ(back.port, 4791);
+}
+
+// The counters of files are read from its end (shim/paths/counters.c).
+TEST(Protocol, AgentStatusEndsInItsCounters) {
+  AgentStatus status;
+  status.version = "1.2.3";
+  status.slots = 127;
+  for (std::size_t i = 0; i < counter_count; ++i) status.counters[i] = i * i + 1;
+  const std::vector<std::byte> bytes = encode(status);
+  AgentStatus back;
+  ASSERT_TRUE(decode(bytes, back));
+  EXPECT_EQ(back.slots, status.slots);
+  EXPECT_EQ(back.counters, status.counters);
+  decltype(status.counters) last;
+  ASSERT_GT(bytes.size(), sizeof last);
+  std::memcpy(last.data(), bytes.data() + bytes.size() - sizeof last, sizeof last);
+  EXPECT_EQ(last, status.counters);
 }
 
 TEST(Protocol, StatusRoundTrips) {
