@@ -11,8 +11,9 @@
 
 namespace tulle::management {
 
-using Request = std::span<const std::byte, wire::mad_bytes>;
-using Answer = std::span<std::byte, wire::mad_bytes>;
+using wire::mad_bytes;
+using Request = std::span<const std::byte, mad_bytes>;
+using Answer = std::span<std::byte, mad_bytes>;
 
 // IBTA 13.4.5, table 105: methods that all classes share.
 inline constexpr std::uint8_t method_get = 0x01;

@@ -20,17 +20,14 @@
 #include <optional>
 
 #include "live/agent_client.h"
-#include "management/performance/agent.h"
-#include "management/subnet/agent.h"
+#include "management/port_agents.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
-#include "wire/pma.h"
-#include "wire/smp.h"
 
 namespace tulle::shim::umad {
 namespace {
 
-using Mad = std::array<std::byte, wire::mad_bytes>;
+using Mad = std::array<std::byte, management::mad_bytes>;
 
 constexpr int class_versions = 8;                 // of which a kernel keeps track
 constexpr int classes = 0x82;                     // IBTA 13.4.4: up to 0x81
@@ -139,32 +136,18 @@ management::subnet::Identity identity(const live::DeviceInfo& device) {
 
 // False: nobody answers it.
 bool answer(const live::DeviceInfo& device, const Mad& request, Mad& out) {
-  const wire::MadHeader header = management::header_of(request);
-  switch (header.management_class) {
-    case wire::performance_class: {
-      const bool counts = management::performance::needs_counters(request);
-      return management::performance::answer(
-          request, counts ? counters() : management::performance::Counters{}, out);
-    }
-    case wire::subnet_class:
-    case wire::subnet_directed_class:
-      return management::subnet::answer(request, identity(device), out);
-    default:
-      // IBTA 13.4.5: whoever asks for a class that nobody here serves is told so.
-      if (!management::asks(header)) return false;
-      management::begin_answer(request, management::Status::attribute_not_supported, 0, out);
-      return true;
-  }
+  const bool counts = management::needs_counters(request);
+  return management::answer(request, identity(device),
+                            counts ? counters() : management::performance::Counters{}, out);
 }
 
 // 0, or why it cannot be sent. What has no GRH names a LID; a RoCE port has none (0), and Linux
 // refuses to send by one.
 int check_destination(const live::DeviceInfo& device, const Envelope& envelope) {
   const ib_mad_addr_t& to = envelope.header().addr;
-  const wire::MadHeader header = management::header_of(envelope.mad);
-  if (header.management_class == wire::subnet_directed_class) {
-    return management::subnet::stays_here(envelope.mad) ? 0 : EPROTONOSUPPORT;
-  }
+  const management::Way way = management::way_of(envelope.mad);
+  if (way == management::Way::directed_on) return EPROTONOSUPPORT;
+  if (way == management::Way::directed_here) return 0;
   if (to.grh_present == 0) {
     const std::uint16_t lid = be16toh(to.lid);
     return lid == 0 || lid == permissive_lid ? 0 : EINVAL;
@@ -291,7 +274,8 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
     copy.own_end.reset(fcntl(port->own_end.get(), F_DUPFD_CLOEXEC, 0));
   }
   // Longer ones are of transactions of many packets, of which no class here has any.
-  if (length < static_cast<int>(least_sent_bytes) || length > static_cast<int>(wire::mad_bytes)) {
+  if (length < static_cast<int>(least_sent_bytes) ||
+      length > static_cast<int>(management::mad_bytes)) {
     errno = EINVAL;
     return -EIO;
   }
@@ -309,7 +293,7 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
 
 int umad_recv(int portid, void* umad, int* length, int timeout_ms) {
   const bool makes_sense =
-      umad != nullptr && length != nullptr && *length >= static_cast<int>(wire::mad_bytes);
+      umad != nullptr && length != nullptr && *length >= static_cast<int>(management::mad_bytes);
   if (!makes_sense || !is_open(portid)) return fail(EINVAL);
   if (timeout_ms != 0) {
     if (const int error = wait_for(portid, timeout_ms); error != 0) return fail(error);
@@ -319,7 +303,7 @@ int umad_recv(int portid, void* umad, int* length, int timeout_ms) {
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return fail(EWOULDBLOCK);
   if (size != static_cast<ssize_t>(sizeof envelope)) return fail(EIO);
   std::memcpy(umad, &envelope, sizeof envelope);
-  *length = static_cast<int>(wire::mad_bytes);
+  *length = static_cast<int>(management::mad_bytes);
   return static_cast<int>(envelope.header().agent_id);
 }
 
