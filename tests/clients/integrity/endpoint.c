@@ -43,6 +43,8 @@ static uint8_t* aligned_memory(size_t bytes) {
 void endpoint_open(struct endpoint* e, const struct options* options) {
   *e = (struct endpoint){.options = options, .is_server = options->server == NULL};
   e->context = open_device(options->device);
+  e->is_soft_roce =
+      options->soft_roce && strncmp(ibv_get_device_name(e->context->device), "rxe", 3) == 0;
   if (ibv_query_port(e->context, 1, &e->port) != 0) die("ibv_query_port: %s", strerror(errno));
   if (e->port.state != IBV_PORT_ACTIVE) die("the port is not active");
   e->mtu = mtu_of(options, e->port.active_mtu);

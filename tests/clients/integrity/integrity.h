@@ -20,9 +20,10 @@ struct options {
   int mtu; /* path MTU in bytes; 0: the port's */
   const char* mode;
   uint64_t seed;
-  int rounds;  /* of the mix, and in the streams a factor */
-  bool events; /* wait for completion events instead of polling */
-  bool lossy;  /* the network loses: unreliable messages may be missing, never wrong */
+  int rounds;     /* of the mix, and in the streams a factor */
+  bool events;    /* wait for completion events instead of polling */
+  bool lossy;     /* the network loses: unreliable messages may be missing, never wrong */
+  bool soft_roce; /* one of the two devices is the Linux kernel's Soft-RoCE (rxe, as of 6.1) */
 };
 
 /* Ends the process with status 1 and a line that says what is wrong. */
@@ -81,6 +82,7 @@ struct address { /* what one side tells the other */
 struct endpoint {
   const struct options* options;
   bool is_server;
+  bool is_soft_roce; /* only where the options speak of it */
   struct ibv_context* context;
   struct ibv_port_attr port;
   enum ibv_mtu mtu;

@@ -17,7 +17,8 @@ static const char usage[] =
     "  -n COUNT  rounds of the mix (20)\n"
     "  -s SEED   of the plan; the server's counts (1)\n"
     "  -e        wait for completion events\n"
-    "  -l        the network may lose: unreliable messages may be missing\n";
+    "  -l        the network may lose: unreliable messages may be missing\n"
+    "  -k        one of the two is Linux's Soft-RoCE: what it does otherwise is left out\n";
 
 static bool is_server;
 
@@ -41,7 +42,7 @@ double now_seconds(void) {
 static struct options parse(int argc, char** argv) {
   struct options options = {.port = "18600", .mode = "all", .seed = 1, .rounds = 20};
   int option;
-  while ((option = getopt(argc, argv, "p:d:g:m:M:n:s:el")) != -1) {
+  while ((option = getopt(argc, argv, "p:d:g:m:M:n:s:elk")) != -1) {
     switch (option) {
       case 'p':
         options.port = optarg;
@@ -66,6 +67,9 @@ static struct options parse(int argc, char** argv) {
         break;
       case 'e':
         options.events = true;
+        break;
+      case 'k':
+        options.soft_roce = true;
         break;
       case 'l':
         options.lossy = true;

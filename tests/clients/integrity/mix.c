@@ -88,11 +88,14 @@ static void prepare(struct endpoint* e, struct link* links, const struct operati
 
 static void post(struct endpoint* e, struct link* links, const struct operation* o, unsigned i) {
   struct ibv_sge sge = {(uintptr_t)source_slot(e, i) + GUARD, o->length, e->region->lkey};
+  /* Its fence counts READs and atomics that were sent. What must be sent again waits for those that
+     are behind it, and for itself, without end. */
+  const bool fenced = o->fence && !e->is_soft_roce;
   struct ibv_send_wr wr = {.wr_id = i,
                            .opcode = opcodes[o->verb],
                            .sg_list = &sge,
                            .num_sge = o->length > 0 ? 1 : 0,
-                           .send_flags = IBV_SEND_SIGNALED | (o->fence ? IBV_SEND_FENCE : 0),
+                           .send_flags = IBV_SEND_SIGNALED | (fenced ? IBV_SEND_FENCE : 0),
                            .imm_data = htonl(i)};
   if (is_atomic(o)) {
     wr.wr.atomic.remote_addr = remote_slot(e, i) + GUARD;

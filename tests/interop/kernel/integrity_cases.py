@@ -7,8 +7,8 @@ PORT = 18600
 
 
 class Integrity(KernelTest):
-    def integrity(self, serves, family, *options, **keywords):
-        processes = self.across([INTEGRITY, *options], serves, family, port=PORT, **{"limit": 300, **keywords})
+    def integrity(self, serves, family, *options):
+        processes = self.across([INTEGRITY, "-k", *options], serves, family, port=PORT, limit=100)
         for process in processes:
             self.assertRegex(process.stdout, r"(?m)^ok: \d+ operations", process.describe())
 

@@ -13,7 +13,7 @@ RETRY_EXCEEDED = 12  # IBV_WC_RETRY_EXC_ERR
 
 class Loss(KernelTest):
     def integrity(self, serves, family, *options):
-        processes = self.across([INTEGRITY, "-l", *options], serves, family, port=PORT, limit=400)
+        processes = self.across([INTEGRITY, "-k", "-l", *options], serves, family, port=PORT, limit=150)
         for process in processes:
             self.assertRegex(process.stdout, r"(?m)^ok: \d+ operations", process.describe())
 
