@@ -1,5 +1,7 @@
 """libfabric's verbs provider: fi_pingpong, with its data checked."""
 
+import tempfile
+
 import frame
 from frame import Case
 
@@ -8,7 +10,8 @@ PACKAGES = ["libfabric-bin"]
 WHAT = ("`fi_info -p verbs`; `fi_pingpong -c` over the verbs provider: connected endpoints (msg), reliable datagrams "
         "over them (`ofi_rxm`) and datagrams (UD), all sizes up to 6 MiB")
 NOTES = """The provider leaves loopback interfaces aside; the tests have an interface with an address of its own, on one
-host and between two."""
+host and between two. Its server listens on the address that `localhost` has, whatever `fi_pingpong` is told, so that
+between two hosts `/etc/hosts` names the interface's."""
 
 PORT = 47592
 ENDPOINTS = {
@@ -24,13 +27,23 @@ def place_for(stage, where):
     return place if where == "two_hosts" else place._replace(client=place.server)
 
 
+def named(stage, address):
+    """A prefix that makes `localhost` that address: the provider's server listens on what it resolves to."""
+    hosts = tempfile.NamedTemporaryFile("w", prefix="tulle-hosts-")
+    stage.addCleanup(hosts.close)
+    hosts.write(f"{address} localhost\n")
+    hosts.flush()
+    return ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts.name} /etc/hosts && exec "$@"', "sh"]
+
+
 def pingpong(stage, where, endpoint, *options):
     place = place_for(stage, where)
-    argv = ["fi_pingpong", *ENDPOINTS[endpoint], "-I", "100", *options]
-    server = stage.start_server(argv, PORT, net=place.server, prefix=place.prefix)
-    client = stage.start(*place.prefix, *stage.over_tulle([*argv, place.host]), net=place.client)
+    argv = ["fi_pingpong", *ENDPOINTS[endpoint], "-I", "20", *options]
+    server = stage.start_server(argv, PORT, net=place.server, prefix=named(stage, place.host))
+    own_address = place.host if where == "one_host" else "10.0.0.2"
+    client = stage.start(*named(stage, own_address), *stage.over_tulle([*argv, place.host]), net=place.client)
     stage.finish(server, client)
-    stage.assertRegex(client.stdout, r"(?m)^\d+\S*\s+100\b", client.describe())
+    stage.assertRegex(client.stdout, r"(?m)^\d+\S*\s+20\b", client.describe())
 
 
 def info(stage):
