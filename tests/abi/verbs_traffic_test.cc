@@ -266,7 +266,7 @@ TEST_F(Verbs, BuildersSendDatagrams) {
 TEST_F(Verbs, ExtendedPollingReadsEveryField) {
   ibv_cq_init_attr_ex init = {};
   init.cqe = 16;
-  init.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  init.wc_flags = IBV_WC_EX_WITH_CVLAN;
   EXPECT_EQ(ibv_create_cq_ex(context, &init), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   init.wc_flags = IBV_WC_STANDARD_FLAGS;

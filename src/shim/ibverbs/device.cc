@@ -87,6 +87,8 @@ Context* make_context(Device& device) {
     return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
   }
   auto context = std::make_unique<Context>();
+  context->live = std::move(*opened);
+  context->events = std::move(*events);
   refuse_all(*context);
   serve_queries(*context);
   serve_memory(*context);
@@ -99,8 +101,6 @@ Context* make_context(Device& device) {
   serve_receives(*context);
   serve_work(*context);
   serve_extended_connections(*context);
-  context->live = std::move(*opened);
-  context->events = std::move(*events);
   context->sz = sizeof(verbs_context);
   ibv_context& base = context->context;
   base.device = &device;

@@ -104,8 +104,7 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
   if ((flags & ~offered) != 0 || !to_access(flags, access)) return fail(EOPNOTSUPP);
   const Dm& dm = Dm::of(ibv_dm);
   const std::size_t size = dm.memory->length;
-  if ((flags & IBV_ACCESS_ZERO_BASED) == 0 || length == 0 || offset > size ||
-      length > size - offset) {
+  if ((flags & IBV_ACCESS_ZERO_BASED) == 0 || offset > size || length > size - offset) {
     return fail(EINVAL);
   }
   Context& context = Context::of(ibv_pd->context);

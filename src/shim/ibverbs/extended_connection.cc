@@ -164,7 +164,8 @@ ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
   }
   Context& context = Context::of(ibv);
   Xrcd& xrcd = Xrcd::of(attributes.xrcd);
-  auto srq = std::make_unique<Srq>();
+  auto srq = make_object<Srq>(Pd::of(attributes.pd).allocator);
+  if (srq == nullptr) return fail(ENOMEM);
   const auto guard = context.lock();
   VerbsStatus status{};
   srq->queue = context.adapter().create_xrc_srq(

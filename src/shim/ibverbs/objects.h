@@ -130,15 +130,15 @@ using ObjectPtr = std::unique_ptr<T, FreeObject<T>>;
 // the program's code.
 template <typename T>
 ObjectPtr<T> make_object(const std::shared_ptr<Allocator>& allocator) {
-  if (allocator == nullptr) return ObjectPtr<T>(new T);
+  if (allocator == nullptr) return ObjectPtr<T>(new T());
   constexpr std::size_t cache_line_bytes = 64;
   constexpr std::size_t alignment = std::max(alignof(T), cache_line_bytes);
   const ibv_parent_domain_init_attr& calls = allocator->calls;
   void* memory = calls.alloc(allocator->domain, calls.pd_context, sizeof(T), alignment,
                              static_cast<std::uint64_t>(T::resource));
   if (memory == nullptr) return nullptr;
-  if (memory == IBV_ALLOCATOR_USE_DEFAULT) return ObjectPtr<T>(new T);
-  ObjectPtr<T> object(new (memory) T);
+  if (memory == IBV_ALLOCATOR_USE_DEFAULT) return ObjectPtr<T>(new T());
+  ObjectPtr<T> object(new (memory) T());  // zeros, as the C structs are
   object->allocator = allocator;
   return object;
 }
@@ -302,9 +302,9 @@ void serve_queue_pairs(Context& context);    // queue_pair.cc
 void serve_receives(Context& context);       // shared_receive.cc
 void serve_work(Context& context);           // work.cc
 void serve_extended_connections(Context& context);
-void serve_clock(Context& context);          // clock.cc
-void serve_polling(Cq& cq);                  // completion_ex.cc
-void serve_builders(Qp& qp);                 // work_ex.cc
+void serve_clock(Context& context);  // clock.cc
+void serve_polling(Cq& cq);          // completion_ex.cc
+void serve_builders(Qp& qp);         // work_ex.cc
 
 // events.cc
 void handle_event(const device::Event& event);  // the live device's sink
@@ -351,7 +351,7 @@ bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
 
 // shared_receive.cc. The device's lock is held; the queue is there.
-ibv_srq* publish(std::unique_ptr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+ibv_srq* publish(ObjectPtr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes);
 
 // queue_pair.cc. The device's lock is held.

@@ -221,7 +221,7 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
 }
 
 // The device's lock is held; what it is made of is there.
-Qp* publish(std::unique_ptr<Qp> qp, Context& context, ibv_qp_type type, void* qp_context) {
+Qp* publish(ObjectPtr<Qp> qp, Context& context, ibv_qp_type type, void* qp_context) {
   ibv_qp& base = qp->qp_base;
   base.context = &context.context;
   base.qp_context = qp_context;
@@ -319,7 +319,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
 }  // namespace
 
 Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
-  auto qp = std::make_unique<Qp>();
+  auto qp = make_object<Qp>(nullptr);
   refuse_all(*qp);
   serve_builders(*qp);
   qp->pair = &pair;

@@ -28,7 +28,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 
 }  // namespace
 
-ibv_srq* publish(std::unique_ptr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+ibv_srq* publish(ObjectPtr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes) {
   attributes.max_wr = srq->queue->queue.capacity();
   attributes.max_sge = srq->queue->queue.sges_per_request();
