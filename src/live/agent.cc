@@ -98,6 +98,11 @@ int fail(const std::string& reason) {
   return 1;
 }
 
+void add(std::array<std::uint64_t, counter_count>& to,
+         const std::array<std::uint64_t, counter_count>& more) {
+  for (std::size_t i = 0; i < counter_count; ++i) to[i] += more[i];
+}
+
 }  // namespace
 
 int run_agent(const AgentOptions& options) {
@@ -308,7 +313,18 @@ void AgentCore::close_finished() {
     if (!is_finished(session) || session->hello.purpose == Purpose::status) continue;
     idle_since_ = Clock::now();
   }
+  for (const auto& session : sessions_) {
+    if (is_finished(session)) add(departed_, session->counters.read());
+  }
+  departed_[queue_pairs_counter] = 0;
   std::erase_if(sessions_, is_finished);
+}
+
+// Of all processes that there are, and were.
+std::array<std::uint64_t, counter_count> AgentCore::counters() const {
+  auto sum = departed_;
+  for (const auto& session : sessions_) add(sum, session->counters.read());
+  return sum;
 }
 
 bool AgentCore::is_idle_too_long() const {

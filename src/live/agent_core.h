@@ -66,6 +66,7 @@ class AgentCore {
   void handle(Session& session);
   void close_finished();
   bool is_idle_too_long() const;
+  std::array<std::uint64_t, counter_count> counters() const;
   void refuse_all(const std::string& reason);
 
   void start_connections();

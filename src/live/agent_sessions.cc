@@ -25,11 +25,6 @@ void assign(std::array<char, n>& to, const std::string& from) {
   std::copy_n(from.data(), std::min(from.size(), n - 1), to.data());
 }
 
-void add(std::array<std::uint64_t, counter_count>& to,
-         const std::array<std::uint64_t, counter_count>& more) {
-  for (std::size_t i = 0; i < counter_count; ++i) to[i] += more[i];
-}
-
 bool same_file(int a, int b) {
   struct stat first {
   }, second{};
@@ -202,10 +197,7 @@ void AgentCore::answer_status(Session& session) {
   agent.slots = slots - 1;
   agent.uptime_seconds = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count());
-  agent.counters = departed_;
-  for (const auto& process : sessions_) {
-    if (process->state == State::process) add(agent.counters, process->counters.read());
-  }
+  agent.counters = counters();
   static_cast<void>(send_message(connection, encode(agent)));
   for (std::uint32_t slot = agent_slot + 1; slot < slots; ++slot) {
     if (const Session* owner = owner_of(slot)) {
@@ -302,11 +294,7 @@ void AgentCore::join_capture(Session& capture, Session& process) {
 }
 
 void AgentCore::end(Session& session) {
-  if (session.state == State::process) {
-    group_->close_gate(session.slot);
-    add(departed_, session.counters.read());
-    departed_[queue_pairs_counter] = 0;
-  }
+  if (session.state == State::process) group_->close_gate(session.slot);
   if (session.state == State::channel) connections_->close_channel(session.channel);
   if (session.state == State::capture) {
     if (connections_) connections_->tap().close();
