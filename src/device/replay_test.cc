@@ -639,8 +639,9 @@ INSTANTIATE_TEST_SUITE_P(All, RecordedConversations, ::testing::ValuesIn(scenari
                                   (info.param.side == Side::client ? "_client" : "_server");
                          });
 
-// The kernel sends none; a notification point does (IBTA A17.9.3), at most one in its interval. Of the
-// six marked packets the second, fourth and fifth come within a millisecond of one that was told.
+// The kernel sends none; a notification point does (IBTA A17.9.3), at most one in its interval. Of
+// the six marked packets the second, fourth and fifth come within a millisecond of one that was
+// told.
 TEST(RecordedConversation, with_marks_is_answered_with_notifications_where_they_are_on) {
   Scenario scenario{.file = "roce_ecn_ce", .side = Side::server};
   Replay replay(scenario, Receives::shared, Time::milliseconds(1));

@@ -1,8 +1,9 @@
 #pragma once
 
-// For tests: an adapter in the place of one of two Linux kernels whose conversation was recorded. It
-// is told what the kernel was told, its application asks for what the kernel's asked, and what it
-// says is compared with what the kernel said: the whole UDP payload, byte for byte, ICRC included.
+// For tests: an adapter in the place of one of two Linux kernels whose conversation was recorded.
+// It is told what the kernel was told, its application asks for what the kernel's asked, and what
+// it says is compared with what the kernel said: the whole UDP payload, byte for byte, ICRC
+// included.
 //
 // Not compared, since an implementation chooses them; the recording's are put in before the ICRC is
 // computed:
@@ -11,11 +12,12 @@
 // - BTH's MigReq (IBTA 9.2.2: says "migrated" where there is no automatic path migration; this
 //   kernel's rdma_rxe leaves it 0),
 // - a FETCH & ADD's compare operand, which it does not use (IBTA 9.3.5; rdma_rxe leaves anything),
-// - the credits of an acknowledgement, only where the queue pair has a receive queue of its own: the
-//   kernel never gives any (31), as IBTA 9.7.7.2.3 wants it for shared receive queues.
-// - when something is sent again after a time-out: within IBTA's limits (9.7.6.1.3), which is checked.
-// Keys are an adapter's to choose: those that the kernel was told are replaced by ours, and the ICRC
-// computed anew.
+// - the credits of an acknowledgement, only where the queue pair has a receive queue of its own:
+//   the kernel never gives any (31), as IBTA 9.7.7.2.3 wants it for shared receive queues,
+// - when something is sent again after a time-out: within IBTA's limits (9.7.6.1.3), which is
+//   checked.
+// Keys are an adapter's to choose: those that the kernel was told are replaced by ours, and the
+// ICRC computed anew.
 
 #include <gtest/gtest.h>
 

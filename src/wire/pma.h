@@ -1,7 +1,7 @@
 #pragma once
 
-// Performance management datagrams (IBTA 16.1), of class 0x04: the common header, 40 reserved bytes,
-// and an attribute.
+// Performance management datagrams (IBTA 16.1), of class 0x04: the common header, 40 reserved
+// bytes, and an attribute.
 
 #include <array>
 #include <cstddef>

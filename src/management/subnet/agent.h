@@ -1,7 +1,7 @@
 #pragma once
 
-// What a RoCE port answers of subnet management (IBTA 14.2): who it is, to those on its own host. It
-// has no QP0, no LID and no subnet manager (IBTA A16.2.1), so nothing can be set and nobody else
+// What a RoCE port answers of subnet management (IBTA 14.2): who it is, to those on its own host.
+// It has no QP0, no LID and no subnet manager (IBTA A16.2.1), so nothing can be set and nobody else
 // asks.
 
 #include <cstdint>

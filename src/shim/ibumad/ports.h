@@ -12,7 +12,8 @@
 
 namespace tulle::shim::umad {
 
-// The devices of this host; none, and a line to the standard error, where the agent cannot be asked.
+// The devices of this host; none, and a line to the standard error, where the agent cannot be
+// asked.
 std::vector<live::DeviceInfo> devices();
 // The device of that name, or the first for null; null: there is none. `all` keeps it.
 const live::DeviceInfo* find_device(const std::vector<live::DeviceInfo>& all, const char* name);

@@ -1,5 +1,5 @@
-/* A counter's file in the tree is a recipe: whom to ask, what to send, and which numbers of the answer
-   to add up. tree.cc writes it and knows what agents say; here is only how it is done:
+/* A counter's file in the tree is a recipe: whom to ask, what to send, and which numbers of the
+   answer to add up. tree.cc writes it and knows what agents say; here is only how it is done:
 
      tulle counter
      KIND DIVISOR INDEX...        of the answer: its kind; 64-bit numbers, counted from its end
@@ -84,8 +84,8 @@ static bool may_be_recipe(int file, dev_t device) {
          its.st_size == recipe_bytes;
 }
 
-/* False: it is none. Neither this nor what asks is part of the function that every opening of a file
-   may call, in a thread whose stack may be small. */
+/* False: it is none. Neither this nor what asks is part of the function that every opening of a
+   file may call, in a thread whose stack may be small. */
 __attribute__((noinline)) static bool read_recipe(int file, struct recipe* out) {
   char text[recipe_bytes + 1];
   const ssize_t read = pread(file, text, recipe_bytes, 0);

@@ -126,8 +126,8 @@ void write_gids(Writer& tree, const fs::path& port, const std::vector<live::GidE
 }
 
 // Files of a port's counters, by the names that a kernel gives those of IBTA 16.1.3.5 and 16.1.4.11
-// (include/rdma/ib_pma.h), in `counters`; and in `hw_counters` some of what Linux's drivers count there
-// (mlx5's names). Of a file without names nothing is ever counted.
+// (include/rdma/ib_pma.h), in `counters`; and in `hw_counters` some of what Linux's drivers count
+// there (mlx5's names). Of a file without names nothing is ever counted.
 struct CounterFile {
   const char* path;
   unsigned divisor;                     // data is counted in words of four bytes
