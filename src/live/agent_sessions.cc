@@ -260,7 +260,8 @@ void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
 
 // What the agent itself says and hears: connections being made, not the data of any process.
 void AgentCore::capture_connections(Session& capture) {
-  if (!connections_) return;
+  const uid_t who = capture.peer.uid;
+  if (!connections_ || (who != 0 && who != geteuid())) return;  // another user's connections
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();

@@ -170,7 +170,6 @@ void ConnectionService::handle_request(const cm::Event& event) {
   }
   ++listener->requests;
   const EndpointId listener_id = listener->id;
-  const std::uint8_t traffic_class = listener->traffic_class;
   const std::uint8_t own_ack_timeout = listener->ack_timeout;
   const ConnectionQpType type = request.service == cm::Service::uc ? ConnectionQpType::uc
                                 : request.service == cm::Service::xrc
@@ -178,7 +177,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
                                     : ConnectionQpType::rc;
   Endpoint& endpoint = create(channel, space, is_question ? ConnectionQpType::ud : type);
   endpoint.listener = listener_id;
-  endpoint.traffic_class = traffic_class;
+  endpoint.traffic_class = request.route.traffic_class;
   endpoint.ack_timeout = own_ack_timeout;
   use_device(endpoint, *device, *local);
   endpoint.is_passive = true;

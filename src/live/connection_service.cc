@@ -106,7 +106,9 @@ ConnectionReply ConnectionService::execute(ChannelNumber number, ConnectionComma
 void ConnectionService::progress() {
   const Time at = now();
   has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
-    const management::cm::Route route{ip.destination, ip.source, ip.traffic_class};
+    // Without the bits in which the network marks congestion.
+    const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
+    const management::cm::Route route{ip.destination, ip.source, traffic_class};
     manager_.handle(at, route, payload);
   });
   manager_.advance(at);
