@@ -247,8 +247,9 @@ void AgentCore::open_channel(Session& session) {
   session.state = State::channel;
   const int fd = events->get();
   if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), {&fd, 1})) {
-    end(session);
+    return end(session);
   }
+  if (Session* capture = capture_session()) capture_connections(*capture);
 }
 
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
@@ -258,10 +259,12 @@ void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   if (!send_message(session.connection.get(), encode(reply))) end(session);
 }
 
-// What the agent itself says and hears: connections being made, not the data of any process.
+// What the agent itself says and hears: connections being made, not the data of any process. Only
+// once there is somebody to make them.
 void AgentCore::capture_connections(Session& capture) {
   const uid_t who = capture.peer.uid;
-  if (!connections_ || (who != 0 && who != geteuid())) return;  // another user's connections
+  if (who != 0 && who != geteuid()) return;  // another user's connections
+  if (connections_->tap().is_open()) return;
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
@@ -276,10 +279,11 @@ void AgentCore::start_capture(Session& session) {
   }
   session.state = State::capture;
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
-  capture_connections(session);
   for (auto& process : sessions_) {
     if (process->state == State::process) join_capture(session, *process);
   }
+  const auto is_channel = [](const auto& other) { return other->state == State::channel; };
+  if (std::any_of(sessions_.begin(), sessions_.end(), is_channel)) capture_connections(session);
 }
 
 void AgentCore::join_capture(Session& capture, Session& process) {

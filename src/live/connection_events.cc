@@ -49,6 +49,11 @@ bool read_hello(const cm::Request& request, Asked& asked) {
   return true;
 }
 
+ConnectionQpType type_of(cm::Service service) {
+  if (service == cm::Service::uc) return ConnectionQpType::uc;
+  return service == cm::Service::xrc ? ConnectionQpType::xrc_receive : ConnectionQpType::rc;
+}
+
 std::vector<std::byte> vector_of(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
@@ -171,11 +176,8 @@ void ConnectionService::handle_request(const cm::Event& event) {
   ++listener->requests;
   const EndpointId listener_id = listener->id;
   const std::uint8_t own_ack_timeout = listener->ack_timeout;
-  const ConnectionQpType type = request.service == cm::Service::uc ? ConnectionQpType::uc
-                                : request.service == cm::Service::xrc
-                                    ? ConnectionQpType::xrc_receive
-                                    : ConnectionQpType::rc;
-  Endpoint& endpoint = create(channel, space, is_question ? ConnectionQpType::ud : type);
+  Endpoint& endpoint =
+      create(channel, space, is_question ? ConnectionQpType::ud : type_of(request.service));
   endpoint.listener = listener_id;
   endpoint.traffic_class = request.route.traffic_class;
   endpoint.ack_timeout = own_ack_timeout;

@@ -314,8 +314,8 @@ Manager::Connection* Manager::create(const Route& route, State state) {
   return &connection;
 }
 
-// Room for a new one: the record of one that nobody wants to hear of any more, if one is found among
-// those that are due soonest.
+// Room for a new one: the record of one that nobody wants to hear of any more, if there is such a
+// one among those that are due soonest.
 bool Manager::evict() {
   constexpr int looks_max = 64;
   auto at = timers_.begin();
