@@ -13,6 +13,8 @@
 #include <fstream>
 #include <thread>
 
+#include "live/agent_client.h"
+#include "live/capture_ring.h"
 #include "live/test_network_test.h"
 
 namespace tulle::live {
@@ -437,6 +439,29 @@ TEST_F(ConnectionChannelTest, AStaleConnectionIsBroken) {
   }
   EXPECT_TRUE(is_rejected);
   EXPECT_TRUE(is_disconnected);
+}
+
+TEST_F(ConnectionChannelTest, CapturesShowWhatIsSaid) {
+  Hello hello;
+  hello.purpose = Purpose::capture;
+  auto capture = ask_agent(read_settings(), hello, IfAbsent::fail);
+  ASSERT_TRUE(capture) << capture.error().message;
+  Program client;
+  auto message = await_message(capture->connection.get(), 2'000);
+  CaptureSource source;
+  ASSERT_TRUE(message && decode(message->bytes, source) && message->fds.size() == 1);
+  EXPECT_EQ(source.pid, agent->pid());
+  auto ring = CaptureRing::map(std::move(message->fds[0]));
+  ASSERT_TRUE(ring);
+  const EndpointId id = client.create();
+  client.resolve(id, ipv4("127.0.0.1", 7471));
+  ASSERT_EQ(client.channel->connect(id, rc, {}), 0);
+  EXPECT_EQ(client.next().type, Type::rejected);
+  std::size_t frames[2] = {};
+  CapturedFrame frame;
+  for (std::vector<std::byte> bytes; ring->read(frame, bytes);) ++frames[frame.outbound];
+  EXPECT_EQ(frames[0], 2u);  // a request and a rejection, each sent and received here
+  EXPECT_EQ(frames[1], 2u);
 }
 
 std::size_t descriptors_of(pid_t pid) {
