@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "live/device_impl.h"
+#include "live/kernel_socket.h"
 #include "live/protocol.h"
 
 namespace tulle::live {
@@ -187,7 +188,7 @@ void Device::Impl::handle_loss_of_agent() {
   // An agent of another user's took the group of sockets with it: our place in what is left of it
   // is no longer the one that our numbers name. To hold on to it would only keep the port from the
   // next agent.
-  const UniqueFd nowhere(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const UniqueFd nowhere = kernel_socket(AF_INET, SOCK_DGRAM);
   dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
 }
 

@@ -1,4 +1,5 @@
 #include "live/udp_socket.h"
+#include "live/kernel_socket.h"
 
 #include <fmt/format.h>
 #include <linux/filter.h>
@@ -149,12 +150,12 @@ void read_control(const cmsghdr* control, ReceivedHeaders& out) {
 
 Result<UniqueFd> bind_udp(std::uint16_t port, PortUse use) {
   bool ipv6 = true;
-  UniqueFd fd(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  UniqueFd fd = kernel_socket(AF_INET6, SOCK_DGRAM);
   if (fd && !set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0)) fd.reset();
   for (;;) {
     if (!fd) {
       ipv6 = false;
-      fd.reset(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      fd = kernel_socket(AF_INET, SOCK_DGRAM);
       if (!fd) return system_error("cannot make a socket", port);
     }
     if (use == PortUse::shared && !set(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1)) {

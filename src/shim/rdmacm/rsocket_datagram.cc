@@ -4,12 +4,13 @@
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "live/kernel_socket.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -21,11 +22,6 @@ constexpr std::uint32_t qp_number_mask = 0xFF'FFFF;
 
 const sockaddr* as_address(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
-}
-
-// By the system call itself: a library that is preloaded may turn the C library's into rsocket.
-int plain_socket(int domain) {
-  return static_cast<int>(syscall(SYS_socket, domain, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
 
 std::size_t length_of(std::span<const iovec> vectors) {
@@ -93,7 +89,7 @@ int create_datagram(int domain, std::shared_ptr<Socket>& out) {
 }
 
 int Datagram::open(int domain) {
-  udp_ = plain_socket(domain);
+  udp_ = live::kernel_socket(domain, SOCK_DGRAM).release();
   if (udp_ < 0) return errno;
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   news_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -156,7 +152,7 @@ int Datagram::local_address(const sockaddr* destination, live::SocketAddress& ou
   out = from_c(as_address(found));
   if (!out.is_wildcard()) return 0;
   const std::uint16_t port = out.port;
-  const int probe = plain_socket(destination->sa_family);
+  const int probe = live::kernel_socket(destination->sa_family, SOCK_DGRAM).release();
   if (probe < 0) return errno;
   bytes = sizeof found;
   const bool known = ::connect(probe, destination, rdmacm::length_of(destination)) == 0 &&
