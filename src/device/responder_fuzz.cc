@@ -73,7 +73,12 @@ class Target {
                                        access, status);
     srq_ = adapter_.create_srq(*pd_, 64, 2, nullptr, status);
     window_ = adapter_.create_window(*pd_, verbs::WindowType::type2, status);
-    for (const QpType type : {QpType::rc, QpType::rc, QpType::uc, QpType::ud, QpType::srd}) {
+    domain_ = adapter_.create_xrc_domain();
+    for (auto& srq : xrc_srqs_) {
+      srq = adapter_.create_xrc_srq(*pd_, *domain_, *cq_, 16, 2, nullptr, status);
+    }
+    for (const QpType type : {QpType::rc, QpType::rc, QpType::uc, QpType::ud, QpType::srd,
+                              QpType::xrc_initiator, QpType::xrc_target}) {
       open(type);
     }
     verbs::AddressVector to;
@@ -109,8 +114,12 @@ class Target {
   void open(QpType type) {
     transport::QueuePairInit init;
     init.type = type;
-    init.pd = pd_;
-    init.send_cq = init.receive_cq = cq_;
+    if (type == QpType::xrc_target) {
+      init.xrc_domain = domain_;
+    } else {
+      init.pd = pd_;
+      init.send_cq = init.receive_cq = cq_;
+    }
     if (qps_.size() == 1) init.srq = srq_;
     init.send_work_requests = init.receive_work_requests = 16;
     init.send_sges = init.receive_sges = 2;
@@ -132,12 +141,13 @@ class Target {
       mask = QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |
              QpAttribute::destination_qp | QpAttribute::rq_psn;
     }
-    if (type == QpType::rc) {
+    const bool is_rc = type == QpType::rc || verbs::is_xrc(type);
+    if (is_rc) {
       mask |= QpAttributeMask(QpAttribute::max_dest_rd_atomic) | QpAttribute::min_rnr_timer;
     }
     step(*qp, a, QpState::rtr, mask);
     mask = QpAttribute::sq_psn;
-    if (type == QpType::rc) {
+    if (is_rc) {
       mask |= QpAttributeMask(QpAttribute::timeout) | QpAttribute::retry_count |
               QpAttribute::rnr_retry | QpAttribute::max_rd_atomic;
     }
@@ -171,9 +181,10 @@ class Target {
 
   void deliver(Script& script) {
     transport::QueuePair& qp = *qps_[script.byte() % qps_.size()];
-    constexpr std::array classes = {wire::TransportClass::rc, wire::TransportClass::rc,
-                                    wire::TransportClass::uc, wire::TransportClass::ud,
-                                    wire::TransportClass::srd};
+    constexpr std::array classes = {wire::TransportClass::rc,  wire::TransportClass::rc,
+                                    wire::TransportClass::uc,  wire::TransportClass::ud,
+                                    wire::TransportClass::srd, wire::TransportClass::xrc,
+                                    wire::TransportClass::xrc};
     wire::Packet packet;
     const std::uint8_t operation = script.byte();
     const auto place =
@@ -201,6 +212,7 @@ class Target {
     packet.syndrome = wire::Syndrome::decoded(script.byte());
     packet.source_qp = QpNumber(9);
     if (own == wire::TransportClass::srd) fill_srd(script, packet);
+    if (own == wire::TransportClass::xrc) packet.xrc_srq = xrc_srq(script);
     const std::uint8_t size = script.byte();
     std::uint32_t bytes = size < 64 ? packet.dma_length % (mtu + 1) : size < 192 ? mtu : size;
     const wire::OpcodeInfo& info = wire::info(packet.opcode);
@@ -209,6 +221,17 @@ class Target {
     packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
     hand_over(packet, bytes, (flags & 4) != 0);
     check();
+  }
+
+  // One of those that there are, which seldom goes away.
+  std::uint32_t xrc_srq(Script& script) {
+    const std::uint8_t choice = script.byte();
+    verbs::SharedReceiveQueue*& srq = xrc_srqs_[choice % 2u];
+    if (choice >= 252 && srq != nullptr) {
+      TULLE_CHECK(adapter_.destroy(srq) == VerbsStatus::ok);
+      srq = nullptr;
+    }
+    return srq != nullptr && choice < 240 ? srq->number : choice;
   }
 
   // Contexts and answers near those that there are.
@@ -258,6 +281,7 @@ class Target {
     request.window_access = AccessFlags(Access::remote_write) | Access::remote_read;
     request.window_rkey = RemoteKey{window_->key + 1};
     request.invalidate_rkey = window_->rkey();
+    request.xrc_srq = 1u + script.byte();
     (void)adapter_.post_send(qp, now_, request);
   }
 
@@ -267,6 +291,8 @@ class Target {
     const verbs::ReceiveRequest request{which, {&sge, 1}};
     if (which % 4 == 1) {
       (void)adapter_.post_receive(*srq_, request);
+    } else if (which % 4 == 2 && xrc_srqs_[which / 4 % 2u] != nullptr) {
+      (void)adapter_.post_receive(*xrc_srqs_[which / 4 % 2u], request);
     } else {
       (void)adapter_.post_receive(*qps_[which % qps_.size()], request);
     }
@@ -312,9 +338,11 @@ class Target {
   verbs::MemoryRegion* region_ = nullptr;
   verbs::MemoryWindow* window_ = nullptr;
   verbs::SharedReceiveQueue* srq_ = nullptr;
+  verbs::XrcDomain* domain_ = nullptr;
+  std::array<verbs::SharedReceiveQueue*, 2> xrc_srqs_{};
   verbs::AddressHandle* handle_ = nullptr;
   std::vector<transport::QueuePair*> qps_;
-  std::array<std::uint32_t, 5> psns_{};
+  std::array<std::uint32_t, 7> psns_{};
   Datagram outgoing_;
   Time now_;
 };

@@ -174,7 +174,7 @@ ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
   if (srq->queue == nullptr) return fail(to_errno(status));
   srq->xrcd = &xrcd;
   ++xrcd.users;
-  return publish(std::move(srq), context, *attributes.pd, attributes.srq_context, attributes.attr);
+  return publish(*srq.release(), context, *attributes.pd, attributes.srq_context, attributes.attr);
 }
 
 }  // namespace tulle::shim

@@ -351,7 +351,7 @@ bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
 
 // shared_receive.cc. The device's lock is held; the queue is there.
-ibv_srq* publish(ObjectPtr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes);
 
 // queue_pair.cc. The device's lock is held.

@@ -221,18 +221,18 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
 }
 
 // The device's lock is held; what it is made of is there.
-Qp* publish(ObjectPtr<Qp> qp, Context& context, ibv_qp_type type, void* qp_context) {
-  ibv_qp& base = qp->qp_base;
+Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
+  ibv_qp& base = qp.qp_base;
   base.context = &context.context;
   base.qp_context = qp_context;
   base.handle = context.next_handle++;
-  base.qp_num = qp->pair->number.value;
-  base.state = from_state(qp->pair->state());
+  base.qp_num = qp.pair->number.value;
+  base.state = from_state(qp.pair->state());
   base.qp_type = type;
   pthread_mutex_init(&base.mutex, nullptr);
   pthread_cond_init(&base.cond, nullptr);
-  context.qps.insert(qp.get());
-  return qp.release();
+  context.qps.insert(&qp);
+  return &qp;
 }
 
 Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
@@ -258,7 +258,7 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   base.send_cq = attributes.send_cq;
   base.recv_cq = attributes.recv_cq;
   base.srq = attributes.srq;
-  return publish(std::move(qp), context, attributes.qp_type, attributes.qp_context);
+  return publish(*qp.release(), context, attributes.qp_type, attributes.qp_context);
 }
 
 Qp* create_target(ibv_context* ibv, const ibv_qp_init_attr_ex& attributes) {
@@ -327,7 +327,7 @@ Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
   qp->next_handle = static_cast<Qp*>(pair.init.cookie);
   pair.init.cookie = qp.get();
   ++xrcd.users;
-  return publish(std::move(qp), Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
+  return publish(*qp.release(), Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
 }
 
 void release(Context& context, Qp& qp) {

@@ -28,18 +28,18 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 
 }  // namespace
 
-ibv_srq* publish(ObjectPtr<Srq> srq, Context& context, ibv_pd& pd, void* srq_context,
+ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes) {
-  attributes.max_wr = srq->queue->queue.capacity();
-  attributes.max_sge = srq->queue->queue.sges_per_request();
-  srq->context = &context.context;
-  srq->srq_context = srq_context;
-  srq->pd = &pd;
-  srq->handle = context.next_handle++;
-  pthread_mutex_init(&srq->mutex, nullptr);
-  pthread_cond_init(&srq->cond, nullptr);
-  context.srqs.insert(srq.get());
-  return srq.release();
+  attributes.max_wr = srq.queue->queue.capacity();
+  attributes.max_sge = srq.queue->queue.sges_per_request();
+  srq.context = &context.context;
+  srq.srq_context = srq_context;
+  srq.pd = &pd;
+  srq.handle = context.next_handle++;
+  pthread_mutex_init(&srq.mutex, nullptr);
+  pthread_cond_init(&srq.cond, nullptr);
+  context.srqs.insert(&srq);
+  return &srq;
 }
 
 void serve_receives(Context& context) { context.create_srq_ex = create_srq_ex; }
@@ -57,7 +57,7 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
   srq->queue = context.adapter().create_srq(*pd.pd, attributes->attr.max_wr,
                                             attributes->attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
-  return publish(std::move(srq), context, pd, attributes->srq_context, attributes->attr);
+  return publish(*srq.release(), context, pd, attributes->srq_context, attributes->attr);
 }
 
 int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
