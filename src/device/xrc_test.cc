@@ -282,6 +282,41 @@ TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
   EXPECT_EQ(sent(), CompletionStatus::remote_access_error);
 }
 
+// A READ that waits to be answered is of the queue that it named, whichever came after it.
+TEST_F(Xrc, AReadIsOfItsOwnQueue) {
+  VerbsStatus status{};
+  verbs::ProtectionDomain* other_pd = server.adapter.create_pd(status);
+  auto* other = server.create_srq(*other_pd, *server.cq, *server.domain);
+  server.post_receive(*other, 2, 100, server.memory_of(*other_pd)->lkey());
+  post(SendOpcode::read, 2 * mtu, srq->number);
+  post(SendOpcode::send, 10, other->number);
+  std::vector<wire::Packet> seen;
+  ASSERT_TRUE(carry(client, server, seen));
+  ASSERT_TRUE(carry(client, server, seen));
+  EXPECT_EQ(target->init.srq, other);
+  exchange();
+  EXPECT_EQ(sent(), CompletionStatus::success);
+  EXPECT_EQ(sent(), CompletionStatus::success);
+}
+
+// A request that comes again when its queue is gone is acknowledged, without credits.
+TEST_F(Xrc, ARepeatForAQueueThatIsGone) {
+  server.post_receive(*srq, 7, 100, server.region->lkey());
+  post(SendOpcode::send, 10, srq->number);
+  Datagram request;
+  ASSERT_TRUE(client.adapter.pull_datagram(now, request));
+  const std::vector<std::byte> payload(10);
+  for (int i = 0; i < 2; ++i) {
+    server.adapter.handle_packet(now, request.packet, {payload.data(), 10}, request.ip);
+    Datagram answer;
+    ASSERT_TRUE(server.adapter.pull_datagram(now, answer));
+    EXPECT_EQ(answer.packet.syndrome.kind, wire::AckKind::ack);
+    EXPECT_EQ(answer.packet.syndrome.value, transport::rc::no_credits_code);
+    if (i == 0) must(server.adapter.destroy(srq));
+  }
+  EXPECT_EQ(target->state(), QpState::rts);
+}
+
 TEST_F(Xrc, AQueueThatGoesAwayInTheMiddleOfAMessage) {
   server.post_receive(*srq, 7, 1'000, server.region->lkey());
   post(SendOpcode::send, 3 * mtu, srq->number);
