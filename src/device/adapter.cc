@@ -10,6 +10,13 @@
 #include "wire/pkey.h"
 
 namespace tulle::device {
+namespace {
+
+// In place of a queue pair's number, which has 24 bits: the timer of completion queues whose events
+// wait.
+constexpr QpNumber held_events{0xFFFF'FFFF};
+
+}  // namespace
 
 using transport::QueuePair;
 using verbs::VerbsStatus;
@@ -20,6 +27,11 @@ using wire::ecn_mask;
 
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
+  // Without a clock: a timer that is due at once is the first to learn the time.
+  completion_events_.tell = [](void* timers) {
+    static_cast<TimerQueue*>(timers)->add(Time(), held_events);
+  };
+  completion_events_.tell_context = &hot_.timers;
   environment_.congestion = configuration.congestion;
   environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
   environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
@@ -334,6 +346,10 @@ void Adapter::handle_deadline(Time now) {
     const TimerQueue::Entry entry = hot_.timers.pop();
     QueuePair* qp = find_qp(entry.qp);
     // A number that was given again, or an entry that an earlier one has replaced.
+    if (qp == nullptr && entry.qp == held_events) {
+      const Time next = completion_events_.raise_due(now);
+      if (next != Time::never()) hot_.timers.add(next, held_events);
+    }
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
     qp->timer_armed_at = Time::never();
     if (qp->next_deadline() <= now) {

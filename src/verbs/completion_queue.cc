@@ -30,6 +30,27 @@ void CompletionEvents::remove(CompletionQueue& cq) {
   cq.event_waits_ = false;
 }
 
+void CompletionEvents::hold(CompletionQueue& cq) {
+  held.push_back(&cq);
+  if (tell != nullptr) tell(tell_context);
+}
+
+Time CompletionEvents::raise_due(Time now) {
+  Time next = Time::never();
+  for (std::size_t i = 0; i < held.size();) {
+    CompletionQueue& cq = *held[i];
+    CompletionQueue::Moderation& moderation = *cq.moderation_;
+    if (moderation.due == Time::never()) moderation.due = now + moderation.period;
+    if (moderation.due <= now) {
+      cq.raise();  // which takes it out
+      continue;
+    }
+    next = std::min(next, moderation.due);
+    ++i;
+  }
+  return next;
+}
+
 bool CompletionQueue::push(const Completion& completion) {
   if (ring_.full() || overrun_) {
     overrun_ = true;
@@ -41,10 +62,31 @@ bool CompletionQueue::push(const Completion& completion) {
   // IBTA 11.4.2.2: a completion in error counts as solicited.
   const bool solicited = completion.solicited || completion.status != CompletionStatus::success;
   if (armed_ == Armed::any || (armed_ == Armed::solicited && solicited)) {
-    armed_ = Armed::no;
-    events_.add(*this);
+    if (moderation_ != nullptr) [[unlikely]] {
+      if (++moderation_->waiting == 1) events_.hold(*this);
+      if (moderation_->waiting < moderation_->count) return true;
+    }
+    raise();
   }
   return true;
+}
+
+void CompletionQueue::raise() {
+  armed_ = Armed::no;
+  if (moderation_ != nullptr && moderation_->waiting > 0) {
+    std::erase(events_.held, this);
+    moderation_->waiting = 0;
+    moderation_->due = Time::never();
+  }
+  events_.add(*this);
+}
+
+void CompletionQueue::moderate(std::uint32_t count, Time period) {
+  if (moderation_ != nullptr && moderation_->waiting > 0) raise();
+  moderation_.reset();
+  if (count > 1 && period > Time()) {
+    moderation_ = std::make_unique<Moderation>(Moderation{count, period});
+  }
 }
 
 std::uint32_t CompletionQueue::poll(std::span<Completion> out) {

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/ring.h"
+#include "base/time.h"
 #include "verbs/types.h"
 
 namespace tulle::verbs {
@@ -20,6 +22,15 @@ struct CompletionEvents {
   void add(CompletionQueue& cq);
   CompletionQueue* take();
   void remove(CompletionQueue& cq);
+
+  // Queues whose event waits for more completions, or for the end of a period (moderate()). Who
+  // keeps time is told when one begins to wait, and calls raise_due: then, and when it says.
+  std::vector<CompletionQueue*> held;
+  void (*tell)(void* context) = nullptr;
+  void* tell_context = nullptr;
+  void hold(CompletionQueue& cq);
+  // Raises what is due; when to call again.
+  Time raise_due(Time now);
 };
 
 // What completions are stamped by, where somebody asks for stamps: the driver's.
@@ -34,7 +45,10 @@ class CompletionQueue {
  public:
   CompletionQueue(std::uint32_t entries, CompletionEvents& events, void* cookie)
       : cookie(cookie), ring_(entries), events_(events) {}
-  ~CompletionQueue() { events_.remove(*this); }
+  ~CompletionQueue() {
+    events_.remove(*this);
+    std::erase(events_.held, this);
+  }
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
@@ -52,6 +66,10 @@ class CompletionQueue {
   [[nodiscard]] bool resize(std::uint32_t entries);
   // Drops the completions of a queue pair that goes away.
   void forget(QpNumber qp);
+
+  // An event waits until `count` completions have come since the queue was armed, or `period` has
+  // passed since the first of them; 1 and no period: not at all.
+  void moderate(std::uint32_t count, Time period);
 
   // From now on each completion is stamped when it is queued. While the queue is empty.
   void keep_times(const CompletionClock& clock);
@@ -72,8 +90,18 @@ class CompletionQueue {
     std::uint64_t of_last = 0;
   };
 
+  struct Moderation {
+    std::uint32_t count = 0;
+    Time period;
+    std::uint32_t waiting = 0;  // completions; none: the event is not held
+    Time due = Time::never();   // never: not yet looked at
+  };
+
+  void raise();
+
   Ring<Completion> ring_;
   std::unique_ptr<Times> times_;
+  std::unique_ptr<Moderation> moderation_;
   CompletionEvents& events_;
   CompletionQueue* next_event_ = nullptr;
   bool event_waits_ = false;

@@ -169,5 +169,68 @@ TEST(CompletionQueue, StampsAreKeptInStep) {
   EXPECT_EQ(cq.nanoseconds_of_last(), 4u) << "still the last's";
 }
 
+constexpr Time period = Time::microseconds(10);
+
+class Moderated : public testing::Test {
+ protected:
+  Moderated() {
+    events.tell = [](void* count) { ++*static_cast<int*>(count); };
+    events.tell_context = &told;
+    cq.moderate(3, period);
+    cq.arm(false);
+  }
+  CompletionEvents events;
+  int told = 0;
+  CompletionQueue cq{16, events, nullptr};
+};
+
+TEST_F(Moderated, EventWaitsForTheCount) {
+  cq.push(completion(1));
+  cq.push(completion(2));
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(events.take(), nullptr);
+  cq.push(completion(3));
+  EXPECT_EQ(events.take(), &cq);
+  EXPECT_TRUE(events.held.empty());
+  for (int i = 0; i < 5; ++i) cq.push(completion(4));
+  EXPECT_EQ(events.take(), nullptr) << "one arming, one event";
+  EXPECT_EQ(events.raise_due(Time::seconds(1)), Time::never());
+}
+
+TEST_F(Moderated, EventWaitsNoLongerThanThePeriod) {
+  cq.push(completion(1));
+  const Time start = Time::seconds(1);
+  EXPECT_EQ(events.raise_due(start), start + period) << "it counts from when it is first seen";
+  cq.push(completion(2));
+  EXPECT_EQ(events.raise_due(start + Time::microseconds(9)), start + period);
+  EXPECT_EQ(events.take(), nullptr);
+  EXPECT_EQ(events.raise_due(start + period), Time::never());
+  EXPECT_EQ(events.take(), &cq);
+  cq.arm(false);
+  cq.push(completion(3));
+  EXPECT_EQ(events.take(), nullptr) << "and the next waits again";
+  EXPECT_EQ(told, 2);
+}
+
+TEST_F(Moderated, QueueThatGoesAwayIsForgotten) {
+  {
+    CompletionQueue other(4, events, nullptr);
+    other.moderate(2, period);
+    other.arm(false);
+    other.push(completion(1));
+    EXPECT_EQ(events.held.size(), 1u);
+  }
+  EXPECT_TRUE(events.held.empty());
+}
+
+TEST_F(Moderated, NoLongerModeratedIsRaisedAtOnce) {
+  cq.push(completion(1));
+  cq.moderate(0, Time());
+  EXPECT_EQ(events.take(), &cq);
+  cq.arm(false);
+  cq.push(completion(2));
+  EXPECT_EQ(events.take(), &cq);
+}
+
 }  // namespace
 }  // namespace tulle::verbs

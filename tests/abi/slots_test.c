@@ -58,7 +58,9 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   CHECK(ibv_destroy_flow_action(&action) == EOPNOTSUPP);
   REFUSES_WITH_NULL(ibv_create_flow_action_esp(context, NULL));
   CHECK(ibv_modify_qp_rate_limit(qp, NULL) == EOPNOTSUPP);
-  CHECK(ibv_modify_cq(cq, NULL) == EOPNOTSUPP);
+  CHECK(ibv_modify_cq(cq, NULL) == EINVAL);
+  struct ibv_modify_cq_attr unknown_change = {.attr_mask = 2};
+  CHECK(ibv_modify_cq(cq, &unknown_change) == EINVAL);
   struct ibv_ops_wr operation = {0};
   struct ibv_ops_wr* bad_operation = NULL;
   CHECK(ibv_post_srq_ops(srq, &operation, &bad_operation) == EOPNOTSUPP);

@@ -117,6 +117,45 @@ TEST_F(Verbs, EventsWakeAndAreAcknowledged) {
   ASSERT_NE(cq, nullptr);
 }
 
+TEST_F(Verbs, ModeratedEventsWait) {
+  ibv_device_attr_ex attributes = {};
+  ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
+  EXPECT_GE(attributes.cq_mod_caps.max_cq_count, 2);
+  create_pair(IBV_QPT_RC);
+  ibv_modify_cq_attr change = {IBV_CQ_ATTR_MODERATE, {3, 20'000}};
+  ASSERT_EQ(ibv_modify_cq(cq, &change), 0);
+  const auto write = [&] {
+    ibv_sge sge = piece(0, 8);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+    wr.wr.rdma = {at(4096), mr->rkey};
+    ASSERT_EQ(post(a, wr), 0);
+  };
+  const auto take_event = [&] {
+    ibv_cq* event_cq = nullptr;
+    void* event_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel, &event_cq, &event_context), 0);
+    ibv_ack_cq_events(event_cq, 1);
+  };
+  pollfd readable = {channel->fd, POLLIN, 0};
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  for (int i = 0; i < 2; ++i) write();
+  EXPECT_EQ(::poll(&readable, 1, 0), 0);
+  write();
+  EXPECT_EQ(::poll(&readable, 1, 0), 1);
+  take_event();
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  write();
+  ibv_wc wc;
+  while (ibv_poll_cq(cq, 1, &wc) == 1) {
+  }  // who polls in vain has this device look at its clock
+  EXPECT_EQ(::poll(&readable, 1, 0), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  while (ibv_poll_cq(cq, 1, &wc) == 1) {
+  }
+  EXPECT_EQ(::poll(&readable, 1, 0), 1);
+  take_event();
+}
+
 TEST_F(Verbs, EventsThatNobodyTookAreForgotten) {
   create_pair(IBV_QPT_RC);
   ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);

@@ -267,6 +267,22 @@ TEST_F(Domains, HaveAllocatorsOfTheirOwn) {
   EXPECT_EQ(ibv_dealloc_pd(domain), 0);
 }
 
+TEST_F(Domains, GoWithTheirContext) {
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  ibv_context* brief = ibv_open_device(devices[0]);
+  ibv_free_device_list(devices);
+  ibv_td_init_attr none = {};
+  for (int i = 0; i < 4; ++i) {
+    ibv_parent_domain_init_attr attributes = {};
+    attributes.pd = ibv_alloc_pd(brief);
+    attributes.td = ibv_alloc_td(brief, &none);
+    ibv_pd* domain = ibv_alloc_parent_domain(brief, &attributes);
+    ASSERT_NE(domain, nullptr);
+    ASSERT_NE(ibv_reg_mr(domain, memory.data(), 64, all_access), nullptr);
+  }
+  EXPECT_EQ(ibv_close_device(brief), 0);
+}
+
 // --- the clock ---
 
 TEST_F(Verbs, CompletionsAreStamped) {

@@ -139,9 +139,24 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
   return cq;
 }
 
+int modify_cq(ibv_cq* ibv, ibv_modify_cq_attr* attributes) {
+  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  if ((attributes->attr_mask & ~static_cast<std::uint32_t>(IBV_CQ_ATTR_MODERATE)) != 0) {
+    return EINVAL;
+  }
+  if ((attributes->attr_mask & IBV_CQ_ATTR_MODERATE) == 0) return 0;
+  Context& context = Context::of(ibv->context);
+  const auto guard = context.lock();
+  Cq::of(ibv).queue->moderate(attributes->moderate.cq_count,
+                              Time::microseconds(attributes->moderate.cq_period));
+  context.live->transmit();  // hands out an event that waits no longer
+  return 0;
+}
+
 }  // namespace
 
 void serve_completions(Context& context) {
+  context.modify_cq = modify_cq;
   context.create_cq_ex = create_cq_ex;
   context.context.ops.poll_cq = poll_cq;
   context.context.ops.req_notify_cq = request_notification;

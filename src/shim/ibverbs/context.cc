@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -99,6 +100,8 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   attributes.odp_caps.per_transport_caps.ud_odp_caps = paging_of_ud;
   attributes.completion_timestamp_mask = ~std::uint64_t{0};
   attributes.hca_core_clock = clock_kilohertz;
+  attributes.cq_mod_caps.max_cq_count = UINT16_MAX;
+  attributes.cq_mod_caps.max_cq_period = UINT16_MAX;
   attributes.max_dm_size = device_memory_bytes_max;
   // Programs built against an older API ask for less, against a newer one for more.
   std::memset(out, 0, out_bytes);
@@ -171,7 +174,10 @@ void destroy_all(Context& context) {
     for (auto* object : objects) drop(context, *object), delete object;
   };
   drop_each(context.mrs);
-  drop_each(context.pds);
+  const auto is_parent = [](const Pd* pd) { return pd->base != nullptr; };
+  std::vector<Pd*> pds(context.pds.begin(), context.pds.end());
+  std::partition(pds.begin(), pds.end(), is_parent);
+  drop_each(pds);
 }
 
 void free_all(Context& context) {
