@@ -1,6 +1,7 @@
-// Objects that several contexts of a process share, by the command descriptor of the first: contexts,
-// protection domains, regions and device memory are imported by their handles. A descriptor that
-// came from another process is refused: keys and queues are of one process, as its memory is.
+// Objects that several contexts of a process share, by the command descriptor of the first:
+// contexts, protection domains, regions and device memory are imported by their handles. A
+// descriptor that came from another process is refused: keys and queues are of one process, as its
+// memory is.
 
 #include <sys/mman.h>
 #include <sys/stat.h>
