@@ -125,6 +125,12 @@ static void to_init(const struct link* link) {
   modify(link->qp, &init, mask, "INIT");
 }
 
+/* Soft-RoCE takes 7 for no end, and needs that where a network loses: a NAK for what is missing
+   counts like a timeout, however far a message has come since. */
+static uint8_t retry_count(const struct options* options) {
+  return options->soft_roce && !options->lossy ? 6 : 7;
+}
+
 static void to_ready(const struct endpoint* e, const struct link* link, uint32_t our_psn,
                      uint32_t their_psn) {
   struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
@@ -137,7 +143,7 @@ static void to_ready(const struct endpoint* e, const struct link* link, uint32_t
   struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
                              .sq_psn = our_psn,
                              .timeout = 14,
-                             .retry_cnt = 7,
+                             .retry_cnt = retry_count(e->options),
                              .rnr_retry = 6,
                              .max_rd_atomic = 8};
   int receive_mask = IBV_QP_STATE, send_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;

@@ -156,5 +156,6 @@ void run_mix(struct endpoint* endpoint);    /* many at once, on several queue pa
 void run_streams(
     struct endpoint* endpoint); /* unreliable messages: none wrong, and unless lossy none missing */
 void run_refusals(struct endpoint* endpoint);    /* what must fail, with its completion status */
+void run_windows(struct endpoint* endpoint);     /* memory windows of either type */
 void run_until_error(struct endpoint* endpoint); /* the client writes until its peer is gone */
 void run_idle(struct endpoint* endpoint);        /* connected, doing nothing, until ended */

@@ -13,7 +13,8 @@ static const char usage[] =
     "  -d NAME   device (the first)\n"
     "  -g INDEX  GID index (0)\n"
     "  -m BYTES  path MTU (the port's)\n"
-    "  -M MODE   all, single, mix, streams, refusals, until-error or idle (all)\n"
+    "  -M MODE   all, single, mix, streams, refusals, windows, until-error or\n"
+    "            idle (all)\n"
     "  -n COUNT  rounds of the mix (20)\n"
     "  -s SEED   of the plan; the server's counts (1)\n"
     "  -e        wait for completion events\n"
@@ -90,11 +91,9 @@ int main(int argc, char** argv) {
     const char* mode;
     void (*run)(struct endpoint*);
     bool in_all;
-  } parts[] = {{"single", run_single, true},
-               {"mix", run_mix, true},
-               {"streams", run_streams, true},
-               {"refusals", run_refusals, true},
-               {"until-error", run_until_error, false},
+  } parts[] = {{"single", run_single, true},   {"mix", run_mix, true},
+               {"streams", run_streams, true}, {"refusals", run_refusals, true},
+               {"windows", run_windows, true}, {"until-error", run_until_error, false},
                {"idle", run_idle, false}};
 
   side_channel_open(&options);

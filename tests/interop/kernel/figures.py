@@ -41,7 +41,7 @@ def tulle_side(world):
     def start(argv):
         return Process([TULLE, "run", "--", *argv], net=world.net)
 
-    return Side(ADDRESS["tulle"], world.gid["tulle", "ipv4"], start, listens)
+    return Side(ADDRESS["ipv4"]["tulle"], world.gid["tulle", "ipv4"], start, listens)
 
 
 def kernel_side(peer, gid):

@@ -33,6 +33,11 @@ class Plain(Integrity):
         self.integrity(serves, family, "-M", "refusals")
 
     @every_way("ipv4")
+    def windows(self, serves, family):
+        """Memory windows of either type, and SENDs that invalidate."""
+        self.integrity(serves, family, "-M", "windows")
+
+    @every_way("ipv4")
     def smallest_mtu(self, serves, family):
         self.integrity(serves, family, "-M", "mix", "-m", 256, "-s", 2)
 

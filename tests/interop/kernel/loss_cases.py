@@ -94,7 +94,7 @@ class Cut(Loss):
     @every_way("ipv4", "ipv6")
     def retries_exhausted(self, serves, family):
         """The cable is cut while a client writes and reads without end."""
-        argv = [INTEGRITY, "-M", "until-error"]
+        argv = [INTEGRITY, "-k", "-M", "until-error"]
         gid = self.world.gid
         server = self.launch(serves, [*argv, "-g", str(gid[serves, family])])
         self.await_port(serves, server, PORT)

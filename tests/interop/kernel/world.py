@@ -12,7 +12,8 @@ from peer import KernelPeer
 
 HERE = pathlib.Path(__file__).resolve().parent
 TULLE_HOST, KERNEL_HOST = 1, 2
-ADDRESS = {"tulle": f"10.0.0.{TULLE_HOST}", "kernel": f"10.0.0.{KERNEL_HOST}"}
+ADDRESS = {"ipv4": {"tulle": f"10.0.0.{TULLE_HOST}", "kernel": f"10.0.0.{KERNEL_HOST}"},
+           "ipv6": {"tulle": f"fd00::{TULLE_HOST}", "kernel": f"fd00::{KERNEL_HOST}"}}
 TULLE_GID = {"ipv4": 0, "ipv6": 1}
 KERNEL_GID = {"ipv4": f"0000:0000:0000:0000:0000:ffff:0a00:{KERNEL_HOST:04x}",
               "ipv6": f"fd00:0000:0000:0000:0000:0000:0000:{KERNEL_HOST:04x}"}
@@ -93,8 +94,8 @@ class KernelTest(ClientTest):
         self.net, self.peer = self.world.net, self.world.peer
         self.addCleanup(self.peer.end_programs)
 
-    def address_of(self, side):
-        return ADDRESS[side]
+    def address_of(self, side, family="ipv4"):
+        return ADDRESS[family][side]
 
     def launch(self, side, argv, options=(), env=None):
         """A program over Tulle here, or over Soft-RoCE there."""
