@@ -14,7 +14,6 @@ import pathlib
 import select
 import signal
 import subprocess
-import sys
 import tty
 
 PORT_STATE_LISTEN = "0A"

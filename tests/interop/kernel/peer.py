@@ -12,8 +12,8 @@ import json
 import os
 import pathlib
 import select
-import signal
 import shutil
+import signal
 import socket
 import struct
 import subprocess

@@ -11,6 +11,7 @@ Prints a line for each case, what failed in full behind them, and at the end "N 
 import os
 import pathlib
 import re
+import signal
 import sys
 import time
 import unittest
@@ -77,6 +78,7 @@ def main(names):
         return 0
     if os.geteuid() != 0:
         sys.exit("run.py: needs root, for network namespaces and taps")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     result = OneLineEach()
     suite.run(result)
     wrong = result.failures + result.errors

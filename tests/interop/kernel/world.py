@@ -1,10 +1,9 @@
 """A namespace with Tulle in it, a Linux kernel with Soft-RoCE at the other end of a cable, and pairs of programs, one
 on each side."""
 
-import os
+import atexit
 import pathlib
 import socket
-import time
 
 import harness
 from harness import CLONE_NEWNET, ClientTest, Namespace, Process, wait_until
@@ -36,6 +35,7 @@ class World:
 
     def __init__(self, mtu=1500, faults=None, seed=1):
         self.net, self.peer, self.relay, self.tap = Namespace(), None, None, "wire0"
+        atexit.register(self.close)  # a run that is interrupted ends without its classes' cleanups
         try:
             self._connect(mtu, faults, seed)
         except BaseException:
@@ -73,6 +73,7 @@ class World:
             run("/usr/bin/python3", "-c", MEET, host)
 
     def close(self):
+        atexit.unregister(self.close)
         if self.peer is not None:
             self.peer.close()
         if self.relay is not None:
