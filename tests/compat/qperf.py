@@ -1,6 +1,7 @@
 """qperf's RDMA tests."""
 
 import re
+import unittest
 
 import frame
 import harness
@@ -10,7 +11,7 @@ NAME = "qperf"
 PACKAGES = ["qperf"]
 WHAT = "every RDMA test that it has, a second each, connected by librdmacm (`-cm1`)"
 NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on Ethernet does not have; its own manual asks
-for `-cm1` there. Its tests over UD and its verifying ones know no other way."""
+for `-cm1` there. Its tests over UC and UD name it so all the same."""
 
 PORT = 19765
 CONNECTED = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw",
@@ -34,10 +35,20 @@ def measure(stage, place, test, *options):
     server.end()
 
 
+def by_lid(stage, test):
+    """Works only where a LID is enough to reach a peer; what it says elsewhere is its own limit."""
+    try:
+        measure(stage, frame.one_host(stage), test, "-cm1")
+    except AssertionError as error:
+        if re.search("failed to modify QP to RTR|failed to create address handle", str(error)):
+            raise unittest.SkipTest("qperf names its peer by a LID alone, which a port on Ethernet does not have") from None
+        raise
+
+
 def cases():
     for test in CONNECTED:
         for place in ("one_host", "two_hosts"):
             yield Case(f"{place}.{test}", lambda stage, place=place, test=test: measure(
                 stage, frame.PLACES[place](stage), test, "-cm1"))
     for test in BY_LID:
-        yield Case(f"one_host.{test}", lambda stage, test=test: measure(stage, frame.one_host(stage), test, "-cm1"))
+        yield Case(f"one_host.{test}", lambda stage, test=test: by_lid(stage, test))
