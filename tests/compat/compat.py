@@ -27,7 +27,7 @@ import document  # noqa: E402
 import frame  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
-SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio", "iser",
+SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio",
           "qemu", "qperf", "rdmacm_utils", "infiniband_diags", "rdma_core")
 
 

@@ -1,6 +1,5 @@
 """The examples of librdmacm."""
 
-import json
 import pathlib
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ from frame import Case
 NAME = "rdmacm-utils"
 PACKAGES = ["rdmacm-utils"]
 WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, "
-        "`cmtime`, `mckey`; iperf3 with rsockets preloaded; on one host and between two network namespaces")
+        "`cmtime`, `mckey`, on one host and between two network namespaces")
 
 STREAM = ["-S", "65536", "-C", "50"]
 PAIRS = {  # both sides' arguments; the client's go on with -s and the server's address
@@ -32,7 +31,6 @@ PAIRS = {  # both sides' arguments; the client's go on with -s and the server's 
     "rdma_xclient_xrc": ["rdma_xclient", "-c", "x"],
     "cmtime": ["cmtime", "-c", "20"],
 }
-PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 # The two whose server is another program.
 SERVERS = {"rdma_client": "rdma_server", "rdma_xclient": "rdma_xserver"}
 PINGS = {
@@ -76,15 +74,6 @@ def multicast(stage, place):
     stage.finish(receiver, sender)
 
 
-def preloaded(stage, place):
-    """iperf3 with librspreload.so, which answers its socket calls with rsockets."""
-    # Below `tulle run`, whose own sockets stay what they are.
-    program = ["sh", "-c", f'export LD_PRELOAD="{PRELOAD}:$LD_PRELOAD"; exec iperf3 "$@"', "iperf3"]
-    _, client = rdma_cm.pair(stage, place, [*program, "-s", "-1"], [*program, "-t", "1", "-J", "-c", place.host])
-    said = json.loads(client.stdout)
-    stage.assertGreater(said["end"]["sum_received"]["bytes"], 0, client.describe())
-
-
 def cases():
     for where in ("one_host", "two_hosts", "ordinary_user"):
         place = frame.PLACES[where]
@@ -95,5 +84,4 @@ def cases():
         for name, argv in PAIRS.items():
             yield Case(f"{where}.{name}", lambda stage, place=place, argv=argv: pair(stage, place(stage), argv))
         yield Case(f"{where}.rcopy", lambda stage, place=place: copy(stage, place(stage)))
-        yield Case(f"{where}.rsockets_preloaded", lambda stage, place=place: preloaded(stage, place(stage)))
         yield Case(f"{where}.mckey", lambda stage, place=place: multicast(stage, place(stage)))
