@@ -98,6 +98,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   attributes.odp_caps.per_transport_caps.rc_odp_caps = paging_of_rc;
   attributes.odp_caps.per_transport_caps.uc_odp_caps = paging_of_uc;
   attributes.odp_caps.per_transport_caps.ud_odp_caps = paging_of_ud;
+  attributes.xrc_odp_caps = paging_of_rc;
   attributes.completion_timestamp_mask = ~std::uint64_t{0};
   attributes.hca_core_clock = clock_kilohertz;
   attributes.cq_mod_caps.max_cq_count = UINT16_MAX;
