@@ -101,7 +101,8 @@ int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& out) {
 
 extern "C" {
 
-// Returns 0, -1 with errno for arguments that mean nothing, or what getaddrinfo() says (gai_strerror).
+// Returns 0, -1 with errno for arguments that mean nothing, or what getaddrinfo() says, which
+// gai_strerror() puts into words.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** out) {
   if (out == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {

@@ -170,7 +170,7 @@ int create_qp(Id& id, ibv_qp_init_attr_ex& attributes) {
     destroy_queues(id);
     return error;
   }
-  id.pd = qp->pd;
+  if (qp->pd != nullptr) id.pd = qp->pd;  // an XRC target has none
   id.qp = qp;
   return 0;
 }
@@ -188,7 +188,9 @@ int create_srq(Id& id, ibv_srq_init_attr_ex& attributes) {
       attributes.xrcd = id.device->xrcd;
     }
     if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes.cq == nullptr) {
-      if (const int error = create_queues(id, 0, attributes.attr.max_wr); error != 0) return error;
+      // The target's queue pair may have made one already.
+      const std::uint32_t entries = id.recv_cq == nullptr ? attributes.attr.max_wr : 0;
+      if (const int error = create_queues(id, 0, entries); error != 0) return error;
       attributes.cq = id.recv_cq;
     }
     attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
