@@ -20,9 +20,11 @@ def connect(stage, server, argv, net=None, env=None, limit=None):
         time.sleep(0.1)
 
 
-def pair(stage, place, server_argv, client_argv, env=None, limit=None):
-    """(server, client), both ended well; both run over Tulle."""
+def pair(stage, place, server_argv, client_argv, env=None, limit=None, head_start_s=0.0):
+    """(server, client), both ended well; both run over Tulle. `head_start_s` is for clients that do not end when they
+    are refused."""
     server = stage.start(*place.prefix, *stage.over_tulle(server_argv), net=place.server, env=env)
+    time.sleep(head_start_s)
     client = connect(stage, server, [*place.prefix, *stage.over_tulle(client_argv)], net=place.client, env=env,
                      limit=limit)
     stage.finish(server, client, limit=limit)
