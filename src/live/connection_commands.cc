@@ -457,7 +457,7 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
     a.path = path_of(endpoint);
     a.path_mtu_bytes = mtu_bytes(endpoint.path_mtu);
     a.destination_qp = endpoint.remote_qp.value;
-    a.rq_psn = endpoint.remote_psn.value();
+    a.rq_psn = endpoint.psn.value();
     a.max_dest_rd_atomic = endpoint.responder_resources;
     return 0;
   }
@@ -465,7 +465,7 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
   if (is_reliable) {
     a.mask |= bit::timeout | bit::retry_count | bit::rnr_retry | bit::max_rd_atomic;
   }
-  a.sq_psn = endpoint.psn.value();
+  a.sq_psn = endpoint.remote_psn.value();
   a.timeout = endpoint.ack_timeout != 0
                   ? endpoint.ack_timeout
                   : ack_timeout(endpoint.packet_lifetime, endpoint.target_ack_delay);

@@ -111,6 +111,8 @@ class ConnectionService {
     bool is_ipv6_only = false;
     std::uint8_t traffic_class = 0;
     std::uint8_t ack_timeout = 0;  // RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set
+    // A REQ and a REP tell the other side where it shall begin to send (IBTA 12.6.5): what we tell
+    // is where we begin to receive.
     Psn psn;
     // Of the connection, as this side's queue pair needs them.
     management::cm::ConnectionId connection;
