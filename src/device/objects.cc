@@ -304,6 +304,10 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
       init.send_work_requests = init.send_sges = init.inline_bytes = 0;
     }
   }
+  // A request's slot has room for its SGEs or its inline bytes: what the former take the latter may
+  // too. Programs of rdma_xclient's kind count on 16 bytes without asking.
+  init.inline_bytes =
+      std::max(init.inline_bytes, static_cast<std::uint32_t>(init.send_sges * sizeof(verbs::Sge)));
   const QpNumber number = unused_qp_number(asked.number_hint);
   if (init.type == verbs::QpType::srd && environment_.srd == nullptr) {
     transport::srd::Settings settings;

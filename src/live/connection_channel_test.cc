@@ -12,10 +12,14 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
 
 #include "live/agent_client.h"
 #include "live/capture_ring.h"
 #include "live/test_network_test.h"
+#include "wire/cm.h"
+#include "wire/ip_udp.h"
+#include "wire/mad.h"
 
 namespace tulle::live {
 namespace {
@@ -462,6 +466,55 @@ TEST_F(ConnectionChannelTest, CapturesShowWhatIsSaid) {
   for (std::vector<std::byte> bytes; ring->read(frame, bytes);) ++frames[frame.outbound];
   EXPECT_EQ(frames[0], 2u);  // a request and a rejection, each sent and received here
   EXPECT_EQ(frames[1], 2u);
+}
+
+// What a captured frame ends with, before the ICRC: a MAD's message behind its header; of another
+// kind: none.
+template <typename Message>
+std::optional<Message> message_in(std::span<const std::byte> frame) {
+  constexpr std::size_t mad_bytes = 256;
+  if (frame.size() < mad_bytes + wire::icrc_bytes) return std::nullopt;
+  const auto mad = frame.last(mad_bytes + wire::icrc_bytes);
+  wire::MadHeader header;
+  std::memcpy(&header, mad.data(), sizeof(header));
+  if (header.attribute_id != static_cast<std::uint16_t>(Message::attribute)) return std::nullopt;
+  Message message;
+  std::memcpy(&message, mad.data() + sizeof(header), sizeof(message));
+  return message;
+}
+
+// IBTA 12.6.5: so Linux takes it too, and two of ours alone would not notice.
+TEST_F(ConnectionChannelTest, AStartingPsnIsWhereTheOtherSideBeginsToSend) {
+  Hello hello;
+  hello.purpose = Purpose::capture;
+  auto capture = ask_agent(read_settings(), hello, IfAbsent::fail);
+  ASSERT_TRUE(capture) << capture.error().message;
+  Program client, server;
+  auto message = await_message(capture->connection.get(), 2'000);
+  ASSERT_TRUE(message && message->fds.size() == 1);
+  auto ring = CaptureRing::map(std::move(message->fds[0]));
+  ASSERT_TRUE(ring);
+  SocketAddress at;
+  server.listen(ipv4("127.0.0.1", 0), at);
+  const Pair pair = connect(client, server, at);
+
+  std::optional<std::uint32_t> asked, answered;
+  CapturedFrame frame;
+  for (std::vector<std::byte> bytes; ring->read(frame, bytes);) {
+    if (const auto request = message_in<wire::cm::Request>(bytes)) asked = request->starting_psn;
+    if (const auto reply = message_in<wire::cm::Reply>(bytes)) answered = reply->starting_psn;
+  }
+  ASSERT_TRUE(asked && answered);
+  EXPECT_NE(*asked, *answered);
+  for (const auto& [program, id, own, others] :
+       {std::tuple{&client, pair.client, *asked, *answered},
+        {&server, pair.server, *answered, *asked}}) {
+    QpAttributes receiving, sending;
+    EXPECT_EQ(program->channel->qp_attributes(id, QpTarget::ready_to_receive, receiving), 0);
+    EXPECT_EQ(program->channel->qp_attributes(id, QpTarget::ready_to_send, sending), 0);
+    EXPECT_EQ(receiving.rq_psn, own);
+    EXPECT_EQ(sending.sq_psn, others);
+  }
 }
 
 std::size_t descriptors_of(pid_t pid) {

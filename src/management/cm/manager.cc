@@ -333,8 +333,9 @@ bool Manager::is_over(const Connection& connection) {
 }
 
 std::size_t Manager::unfinished_count() const {
-  const auto count = std::count_if(connections_.begin(), connections_.end(),
-                                   [](const auto& entry) { return !is_over(entry.second); });
+  const auto count = std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
+    return !is_over(entry.second) && !entry.second.deadline.is_never();
+  });
   return static_cast<std::size_t>(count);
 }
 
