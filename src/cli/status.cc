@@ -65,6 +65,10 @@ void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
   fmt::print("Agent: process {}, user {}, up {}, at {}, UDP port {}, Tulle {}\n", agent.pid,
              user_name(agent.uid), time_text(agent.uptime_seconds), agent.address, agent.port,
              agent.version);
+  if (agent.listeners > 0) {
+    fmt::print("Connection manager: {} listener{}\n", agent.listeners,
+               agent.listeners == 1 ? "" : "s");
+  }
   if (processes.empty()) {
     fmt::print("No process uses a device.\n");
     return;
@@ -110,6 +114,7 @@ void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                         {"address", agent.address},
                         {"port", agent.port},
                         {"slots", agent.slots},
+                        {"listeners", agent.listeners},
                         {"version", agent.version},
                         {"counters", named(agent.counters)}}},
                       {"processes", list}};

@@ -195,6 +195,7 @@ void AgentCore::answer_status(Session& session) {
   agent.uid = geteuid();
   agent.port = settings_.port;
   agent.slots = slots - 1;
+  if (connections_) agent.listeners = connections_->listener_count();
   agent.uptime_seconds = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count());
   agent.counters = counters();

@@ -154,6 +154,11 @@ ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpa
 }
 
 // Its connection ends, its listener's children that no program has seen too.
+std::uint32_t ConnectionService::listener_count() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      endpoints_, [](const auto& entry) { return entry.second.listened_service != 0; }));
+}
+
 void ConnectionService::destroy(Endpoint& endpoint) {
   Channel& channel = channels_.at(endpoint.channel);
   if (endpoint.connection != management::cm::ConnectionId{}) {

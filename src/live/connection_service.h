@@ -58,6 +58,7 @@ class ConnectionService {
 
   int socket() const { return port_.socket(); }
   CaptureTap& tap() { return port_.tap(); }
+  std::uint32_t listener_count() const;
   // Nothing is left to be done for anybody.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 

@@ -44,7 +44,7 @@ void fields(Archive&, Accepted&) {}
 template <typename Archive>
 void fields(Archive& archive, AgentStatus& message) {
   archive(message.version, message.address, message.pid, message.uid, message.uptime_seconds,
-          message.port, message.slots, message.counters);
+          message.port, message.slots, message.listeners, message.counters);
 }
 template <typename Archive>
 void fields(Archive& archive, ProcessStatus& message) {

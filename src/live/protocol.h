@@ -27,7 +27,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -101,6 +101,7 @@ struct AgentStatus {
   std::uint64_t uptime_seconds = 0;
   std::uint16_t port = 0;
   std::uint32_t slots = 0;
+  std::uint32_t listeners = 0;  // of the connection manager
   // Of all processes together since the agent began, also of those that have gone; of queue pairs,
   // those that there are.
   std::array<std::uint64_t, counter_names.size()> counters{};

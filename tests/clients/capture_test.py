@@ -17,7 +17,7 @@ RC = {0x00: "SEND First", 0x01: "SEND Middle", 0x02: "SEND Last", 0x03: "SEND La
       0x09: "RDMA WRITE Last with Immediate", 0x0A: "RDMA WRITE Only", 0x0B: "RDMA WRITE Only with Immediate",
       0x0C: "RDMA READ Request", 0x0D: "RDMA READ response First", 0x0E: "RDMA READ response Middle",
       0x0F: "RDMA READ response Last", 0x10: "RDMA READ response Only", 0x11: "Acknowledge",
-      0x12: "ATOMIC Acknowledge", 0x13: "CmpSwap", 0x14: "FetchAdd"}
+      0x12: "ATOMIC Acknowledge", 0x13: "CmpSwap", 0x14: "FetchAdd", 0x17: "SEND Only Invalidate"}
 UC = {0x20 + code: RC[code] for code in range(0x0C)}
 UD = {0x64: "SEND Only", 0x65: "SEND Only with Immediate"}
 
