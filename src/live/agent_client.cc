@@ -102,6 +102,10 @@ Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent 
                error.error_number};
 }
 
+Error unexpected_answer() {
+  return {"the Tulle agent answered with something else than it was asked for", EPROTO};
+}
+
 Result<std::array<std::uint64_t, counter_count>> host_counters() {
   Hello hello;
   hello.purpose = Purpose::status;
@@ -111,7 +115,7 @@ Result<std::array<std::uint64_t, counter_count>> host_counters() {
   if (!answer && answer.error().error_number == ECONNREFUSED) return status.counters;
   if (!answer) return answer.error();
   if (!decode(answer->message.bytes, status)) {
-    return Error{"the Tulle agent answered with something else than it was asked for", EPROTO};
+    return unexpected_answer();
   }
   return status.counters;
 }

@@ -26,6 +26,8 @@ struct Answer {
 // Says hello and waits for the first answer, which is no refusal.
 Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent);
 
+Error unexpected_answer();  // to what was asked
+
 // What has been counted on this host since its agent began, by all processes together; nothing
 // where there is no agent. Takes some 30 ms, in which processes bring their counters up to date.
 Result<std::array<std::uint64_t, counter_count>> host_counters();

@@ -291,7 +291,12 @@ int ConnectionService::connect(Endpoint& endpoint, const ConnectionCommand& comm
   request.ack_timeout = ack_timeout(endpoint.packet_lifetime, 0);
   request.hop_limit = hop_limit;
   request.private_data = with_hello(endpoint.source, endpoint.destination, parameters.private_data);
-  endpoint.connection = manager_.connect(now(), request);
+  return begin_connecting(endpoint, manager_.connect(now(), request));
+}
+
+// None: the manager has too many.
+int ConnectionService::begin_connecting(Endpoint& endpoint, cm::ConnectionId connection) {
+  endpoint.connection = connection;
   if (endpoint.connection == cm::ConnectionId{}) return ENOMEM;
   by_connection_[endpoint.connection.value] = endpoint.id;
   endpoint.state = State::connecting;
@@ -306,11 +311,7 @@ int ConnectionService::ask_service(Endpoint& endpoint, const ConnectionParameter
                                                 endpoint.destination.port);
   question.private_data =
       with_hello(endpoint.source, endpoint.destination, parameters.private_data);
-  endpoint.connection = manager_.ask_service(now(), question);
-  if (endpoint.connection == cm::ConnectionId{}) return ENOMEM;
-  by_connection_[endpoint.connection.value] = endpoint.id;
-  endpoint.state = State::connecting;
-  return 0;
+  return begin_connecting(endpoint, manager_.ask_service(now(), question));
 }
 
 int ConnectionService::accept(Endpoint& endpoint, const ConnectionCommand& command) {

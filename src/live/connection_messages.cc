@@ -7,10 +7,6 @@
 namespace tulle::live {
 
 template <typename Archive>
-void fields(Archive& archive, Gid& gid) {
-  archive(gid.bytes);
-}
-template <typename Archive>
 void fields(Archive& archive, EndpointId& id) {
   archive(id.value);
 }

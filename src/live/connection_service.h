@@ -157,6 +157,7 @@ class ConnectionService {
                       const SocketAddress& destination);
   int resolve_route(Endpoint& endpoint);
   int connect(Endpoint& endpoint, const ConnectionCommand& command);
+  int begin_connecting(Endpoint& endpoint, management::cm::ConnectionId connection);
   int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
   int accept(Endpoint& endpoint, const ConnectionCommand& command);
   int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);

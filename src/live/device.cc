@@ -64,10 +64,6 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
   return std::get<fabric::FaultSettings>(parsed);
 }
 
-Error unexpected_answer() {
-  return {"the Tulle agent answered with something else than it was asked for", EPROTO};
-}
-
 }  // namespace
 
 Result<std::vector<DeviceInfo>> devices() {

@@ -7,6 +7,11 @@
 
 namespace tulle::live {
 
+template <typename Archive>
+void fields(Archive& archive, Gid& gid) {
+  archive(gid.bytes);
+}
+
 template <typename Message>
 std::vector<std::byte> encoded(Message& message) {
   MessageWriter writer(

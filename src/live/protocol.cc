@@ -5,10 +5,6 @@
 namespace tulle::live {
 
 template <typename Archive>
-void fields(Archive& archive, Gid& gid) {
-  archive(gid.bytes);
-}
-template <typename Archive>
 void fields(Archive& archive, GidEntry& entry) {
   archive(entry.gid, entry.interface_index, entry.interface);
 }

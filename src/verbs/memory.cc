@@ -42,6 +42,13 @@ const MemoryRegion* KeyTable::find_region(LocalKey key) const {
   return static_cast<const MemoryRegion*>(holder);
 }
 
+inline KeyTable::Grant KeyTable::reach(const MemoryRegion& region, std::uint64_t address,
+                                       std::uint64_t bytes, bool write) const {
+  if ((region.access & special_memory).any()) [[unlikely]]
+    return special(region, address, bytes, write);
+  return {Verdict::ok, region.at(address)};
+}
+
 KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
                                 std::uint64_t bytes, bool write) const {
   const KeyHolder* holder = find(key.value);
@@ -49,9 +56,7 @@ KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::u
   const auto& region = static_cast<const MemoryRegion&>(*holder);
   if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
   if (write && !region.access.has(verbs::Access::local_write)) return {};
-  if ((region.access & special_memory).any()) [[unlikely]]
-    return special(region, address, bytes, write);
-  return {Verdict::ok, region.at(address)};
+  return reach(region, address, bytes, write);
 }
 
 KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t address,
@@ -78,9 +83,7 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
     const auto& region = static_cast<const MemoryRegion&>(*holder);
     if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
     if (!region.access.has_all(needed)) return {};
-    if ((region.access & special_memory).any()) [[unlikely]]
-      return special(region, address, bytes, (needed & remote_writes).any());
-    return {Verdict::ok, region.at(address)};
+    return reach(region, address, bytes, (needed & remote_writes).any());
   }
   const auto& window = static_cast<const MemoryWindow&>(*holder);
   if (window.region == nullptr || window.pd != &pd || !window.access.has_all(needed)) return {};
@@ -93,9 +96,7 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   }
   const std::uint64_t in_region = address - start + window.address;
   if (!window.region->valid || !window.region->covers(in_region, bytes)) return {};
-  if ((window.region->access & special_memory).any()) [[unlikely]]
-    return special(*window.region, in_region, bytes, (needed & remote_writes).any());
-  return {Verdict::ok, window.region->at(in_region)};
+  return reach(*window.region, in_region, bytes, (needed & remote_writes).any());
 }
 
 KeyTable::Refusal KeyTable::why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,

@@ -151,6 +151,9 @@ class KeyTable {
 
  private:
   KeyHolder* find(std::uint32_t key) const;
+  // What access that has been allowed is given.
+  Grant reach(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
+              bool write) const;
   Grant special(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
                 bool write) const;
   void rename(MemoryWindow& window, RemoteKey key);

@@ -18,12 +18,6 @@ constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: what an address made from a GRH gets
 
-Gid to_gid(const std::uint8_t* raw) {
-  Gid gid;
-  std::memcpy(gid.bytes.data(), raw, gid.bytes.size());
-  return gid;
-}
-
 struct Sender {
   Gid source;
   Gid destination;  // this side's
@@ -67,6 +61,12 @@ bool read_grh(const ibv_grh& grh, Sender& out) {
 }
 
 }  // namespace
+
+Gid to_gid(const std::uint8_t* raw) {
+  Gid gid;
+  std::memcpy(gid.bytes.data(), raw, gid.bytes.size());
+  return gid;
+}
 
 // False: RoCE has no addresses but global ones.
 bool to_address_vector(const ibv_ah_attr& from, verbs::AddressVector& to) {

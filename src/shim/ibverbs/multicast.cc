@@ -1,7 +1,6 @@
 // Multicast groups: attaching a queue pair, and detaching it.
 
 #include <algorithm>
-#include <cstring>
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -25,8 +24,7 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   if (ibv == nullptr || gid == nullptr) return EINVAL;
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
-  Gid group;
-  std::memcpy(group.bytes.data(), gid->raw, group.bytes.size());
+  const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
   device::Adapter& adapter = context.adapter();
   if (qp.pair->type() != verbs::QpType::ud || !group.is_multicast()) return EINVAL;
@@ -45,8 +43,7 @@ int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   if (ibv == nullptr || gid == nullptr) return EINVAL;
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
-  Gid group;
-  std::memcpy(group.bytes.data(), gid->raw, group.bytes.size());
+  const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().detach(*qp.pair, group);
   if (status != VerbsStatus::ok) return to_errno(status);

@@ -367,6 +367,7 @@ ibv_srq* create_xrc_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
 void release_domain(Context& context, Xrcd& xrcd);  // the device's lock is held
 
 // address.cc
+Gid to_gid(const std::uint8_t* raw);  // of its 16 bytes
 bool to_address_vector(const ibv_ah_attr& attributes, verbs::AddressVector& out);
 void from_address_vector(const verbs::AddressVector& vector, ibv_ah_attr& out);
 

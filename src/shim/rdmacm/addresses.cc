@@ -73,6 +73,16 @@ __be16 port_of(const sockaddr_storage& address) {
 
 }  // namespace
 
+void fill_address(ibv_ah_attr& to, const live::ConnectionPath& path, std::uint8_t port) {
+  to.is_global = 1;
+  to.port_num = port;
+  std::memcpy(to.grh.dgid.raw, path.destination.bytes.data(), sizeof to.grh.dgid.raw);
+  to.grh.sgid_index = path.gid_index;
+  to.grh.flow_label = path.flow_label;
+  to.grh.hop_limit = path.hop_limit;
+  to.grh.traffic_class = path.traffic_class;
+}
+
 socklen_t length_of(const sockaddr* address) {
   if (address == nullptr) return 0;
   if (address->sa_family == AF_INET) return sizeof(sockaddr_in);

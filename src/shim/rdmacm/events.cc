@@ -38,14 +38,7 @@ void fill_datagram(const live::ConnectionEvent& from, std::uint8_t port, Event& 
   copy_private_data(from, to, out.private_data, out.private_data_len);
   out.qp_num = from.parameters.qp_number;
   out.qkey = from.parameters.qkey;
-  out.ah_attr.is_global = 1;
-  out.ah_attr.port_num = port;
-  std::memcpy(out.ah_attr.grh.dgid.raw, from.path.destination.bytes.data(),
-              sizeof out.ah_attr.grh.dgid.raw);
-  out.ah_attr.grh.sgid_index = from.path.gid_index;
-  out.ah_attr.grh.flow_label = from.path.flow_label;
-  out.ah_attr.grh.hop_limit = from.path.hop_limit;
-  out.ah_attr.grh.traffic_class = from.path.traffic_class;
+  fill_address(out.ah_attr, from.path, port);
 }
 
 // The error event that a failure here turns an event into.

@@ -127,6 +127,9 @@ int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mas
 int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth);
 int to_error(Id& id);
 
+// addresses.cc. How packets go along a path of the connection manager's.
+void fill_address(ibv_ah_attr& to, const live::ConnectionPath& path, std::uint8_t port);
+
 // How the C API answers: 0, or -1 with errno.
 inline int answer(int error) {
   if (error == 0) return 0;

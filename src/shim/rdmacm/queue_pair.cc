@@ -46,14 +46,7 @@ void fill(const live::QpAttributes& from, ibv_qp_attr& to) {
   to.timeout = from.timeout;
   to.retry_cnt = from.retry_count;
   to.rnr_retry = from.rnr_retry;
-  to.ah_attr.is_global = 1;
-  to.ah_attr.port_num = from.port_number;
-  std::memcpy(to.ah_attr.grh.dgid.raw, from.path.destination.bytes.data(),
-              sizeof to.ah_attr.grh.dgid.raw);
-  to.ah_attr.grh.sgid_index = from.path.gid_index;
-  to.ah_attr.grh.flow_label = from.path.flow_label;
-  to.ah_attr.grh.hop_limit = from.path.hop_limit;
-  to.ah_attr.grh.traffic_class = from.path.traffic_class;
+  fill_address(to.ah_attr, from.path, from.port_number);
 }
 
 // Unconnected: straight to where it sends and receives.
