@@ -195,6 +195,15 @@ def join(first, second, mtu=1500):
         wait_until(lambda: "tentative" not in net.run("ip", "-6", "address", "show", "dev", "veth0"), "IPv6 addresses")
 
 
+def tests_in(suite):
+    """Every single test of a unittest.TestSuite."""
+    for entry in suite:
+        if isinstance(entry, unittest.TestSuite):
+            yield from tests_in(entry)
+        else:
+            yield entry
+
+
 def wait_until(condition, what, limit=None, pause=0.01):
     """The condition's value, once it is true."""
     limit = LIMIT if limit is None else limit

@@ -14,6 +14,8 @@ import pathlib
 import sys
 import unittest
 
+import harness
+
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = [HERE, HERE.parent / "interop"]
 COMPAT = HERE.parent / "compat"  # what tests of programs share with ./dev compat
@@ -26,14 +28,6 @@ def expand(name):
     if group not in GROUPS:
         sys.exit(f"run.py: no group {group}; there are: {', '.join(GROUPS)}")
     return f"{group}_test" + (f".{rest}" if rest else "")
-
-
-def tests_in(suite):
-    for entry in suite:
-        if isinstance(entry, unittest.TestSuite):
-            yield from tests_in(entry)
-        else:
-            yield entry
 
 
 def become_root_of_a_namespace():
@@ -49,7 +43,7 @@ def main(names):
     loader = unittest.TestLoader()
     if not names:
         for group in GROUPS:
-            for test in tests_in(loader.loadTestsFromName(f"{group}_test")):
+            for test in harness.tests_in(loader.loadTestsFromName(f"{group}_test")):
                 print(test.id().replace("_test.", ".", 1))
         return 0
     become_root_of_a_namespace()

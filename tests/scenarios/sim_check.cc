@@ -1,9 +1,10 @@
 // Random scenarios in virtual time, each from a seed. See `--help`.
 
+#include <CLI/CLI.hpp>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <map>
 #include <string>
 
 #include "tests/scenarios/broken.h"
@@ -14,77 +15,50 @@
 namespace tulle::scenarios {
 namespace {
 
+// What is played. All but srd and streams play the same plans.
+enum class Transport { rc, selective_repeat, iwarp, extended, srd, streams };
+
+const std::map<std::string, Transport> transports = {
+    {"rc", Transport::rc},       {"selective-repeat", Transport::selective_repeat},
+    {"iwarp", Transport::iwarp}, {"xrc", Transport::extended},
+    {"srd", Transport::srd},     {"streams", Transport::streams},
+};
+
 struct Arguments {
   std::uint64_t first = 1;
   std::uint64_t seeds = 1'000;
   bool verbose = false;
   bool trace = false;
-  bool selective = false;
-  bool srd = false;
-  bool iwarp = false;
-  bool streams = false;
-  bool extended = false;
+  Transport transport = Transport::rc;
 };
 
-constexpr const char* usage =
-    "sim_check [--seeds N] [--first S] [--seed S]\n"
-    "          [--selective-repeat | --srd | --iwarp | --streams | --extended] "
-    "[--verbose] "
-    "[--trace]\n"
-    "Plays N random scenarios (1000) from seed S (1) on, or just the one of --seed: adapters in "
-    "virtual time under\n"
-    "loss, duplication, reordering, damage and delay, held to what the verbs promise. --trace "
-    "prints every packet, "
-    "--selective-repeat has reliable connections recover so instead of by go-back-N, --srd plays "
-    "the scalable reliable datagram's, --iwarp has reliable connections be iWARP's, over TCP, "
-    "--streams plays TCP's sockets, --extended has some reliable connections be extended ones "
-    "(XRC) and "
-    "some WRITEs atomic.\n";
-
-bool read_arguments(int count, char** values, Arguments& out) {
-  for (int i = 1; i < count; ++i) {
-    const std::string name = values[i];
-    if (name == "--verbose" || name == "--trace") {
-      out.verbose = true;
-      out.trace = out.trace || name == "--trace";
-      continue;
-    }
-    if (name == "--selective-repeat") {
-      out.selective = true;
-      continue;
-    }
-    if (name == "--srd") {
-      out.srd = true;
-      continue;
-    }
-    if (name == "--iwarp") {
-      out.iwarp = true;
-      continue;
-    }
-    if (name == "--extended") {
-      out.extended = true;
-      continue;
-    }
-    if (name == "--streams") {
-      out.streams = true;
-      continue;
-    }
-    if (i + 1 == count) return false;
-    char* end = nullptr;
-    const std::uint64_t number = std::strtoull(values[++i], &end, 10);
-    if (*end != '\0' || end == values[i]) return false;
-    if (name == "--seeds") {
-      out.seeds = number;
-    } else if (name == "--first") {
-      out.first = number;
-    } else if (name == "--seed") {
-      out.first = number;
-      out.seeds = 1;
-    } else {
-      return false;
-    }
+const std::string& name_of(Transport wanted) {
+  for (const auto& [name, transport] : transports) {
+    if (transport == wanted) return name;
   }
-  return true;
+  std::abort();
+}
+
+void declare(CLI::App& app, Arguments& arguments) {
+  app.add_option("--seeds", arguments.seeds, "how many scenarios (1000)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--first", arguments.first, "the first one's seed (1)");
+  app.add_option_function<std::uint64_t>(
+      "--seed",
+      [&arguments](std::uint64_t seed) {
+        arguments.first = seed;
+        arguments.seeds = 1;
+      },
+      "play this one alone");
+  app.add_option("--transport", arguments.transport,
+                 "rc: reliable, unreliable connections and datagrams; selective-repeat: reliable "
+                 "connections recover so and not by go-back-N; iwarp: they are iWARP's, over TCP; "
+                 "xrc: some are extended ones, and some WRITEs atomic; srd: scalable reliable "
+                 "datagrams alone; streams: TCP's sockets alone")
+      ->transform(CLI::CheckedTransformer(transports))
+      ->option_text("NAME [rc]");
+  app.add_flag("--verbose", arguments.verbose, "print every plan and its outcome");
+  app.add_flag("--trace", arguments.trace, "print every packet too");
 }
 
 void add(const Outcome& outcome, Outcome& total, bool verbose) {
@@ -102,9 +76,7 @@ bool play_stream(std::uint64_t seed, const Arguments& arguments, Outcome& total)
     add(play_streams(seed), total, arguments.verbose);
     return true;
   } catch (const Broken& broken) {
-    std::printf("seed %" PRIu64 ": %s\n  again with: ./dev sim-check --seed %" PRIu64
-                " --streams --verbose\n",
-                seed, broken.what(), seed);
+    std::printf("seed %" PRIu64 ": %s\n", seed, broken.what());
     return false;
   }
 }
@@ -112,9 +84,9 @@ bool play_stream(std::uint64_t seed, const Arguments& arguments, Outcome& total)
 bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   const bool verbose = arguments.verbose;
   Plan plan = draw_plan(seed);
-  if (arguments.selective) repeat_selectively(plan);
-  if (arguments.iwarp) go_over_iwarp(plan);
-  if (arguments.extended) extend(plan);
+  if (arguments.transport == Transport::selective_repeat) repeat_selectively(plan);
+  if (arguments.transport == Transport::iwarp) go_over_iwarp(plan);
+  if (arguments.transport == Transport::extended) extend(plan);
   if (verbose) std::fputs(describe(plan).c_str(), stdout);
   try {
     World world(plan);
@@ -123,13 +95,7 @@ bool play(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
     add(outcome, total, verbose);
     return true;
   } catch (const Broken& broken) {
-    std::printf("seed %" PRIu64 ": %s\n%s  again with: ./dev sim-check --seed %" PRIu64
-                "%s --verbose\n",
-                seed, broken.what(), describe(plan).c_str(), seed,
-                arguments.selective  ? " --selective-repeat"
-                : arguments.iwarp    ? " --iwarp"
-                : arguments.extended ? " --extended"
-                                     : "");
+    std::printf("seed %" PRIu64 ": %s\n%s", seed, broken.what(), describe(plan).c_str());
     return false;
   }
 }
@@ -153,9 +119,18 @@ bool play_srd(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
   } catch (const Broken& broken) {
     std::printf("seed %" PRIu64 ": %s\n", seed, broken.what());
     world.describe();
-    std::printf("  again with: ./dev sim-check --srd --seed %" PRIu64 " --verbose\n", seed);
     return false;
   }
+}
+
+bool play_one(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
+  const auto one = arguments.transport == Transport::srd       ? play_srd
+                   : arguments.transport == Transport::streams ? play_stream
+                                                               : play;
+  if (one(seed, arguments, total)) return true;
+  std::printf("  again with: ./dev sim-check --transport %s --seed %" PRIu64 " --verbose\n",
+              name_of(arguments.transport).c_str(), seed);
+  return false;
 }
 
 }  // namespace
@@ -164,16 +139,18 @@ bool play_srd(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
 int main(int count, char** values) {
   using namespace tulle::scenarios;
   Arguments arguments;
-  if (!read_arguments(count, values, arguments)) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  CLI::App app(
+      "Plays random scenarios in virtual time, each from a seed: adapters under loss, duplication, "
+      "reordering, damage and delay, held to what the verbs promise.",
+      "sim_check");
+  declare(app, arguments);
+  CLI11_PARSE(app, count, values);
+  arguments.verbose = arguments.verbose || arguments.trace;
   std::uint64_t failed = 0;
   Outcome total;
   for (std::uint64_t i = 0; i < arguments.seeds; ++i) {
     const std::uint64_t seed = arguments.first + i;
-    const auto one = arguments.srd ? play_srd : arguments.streams ? play_stream : play;
-    failed += one(seed, arguments, total) ? 0 : 1;
+    failed += play_one(seed, arguments, total) ? 0 : 1;
     std::fflush(stdout);
   }
   std::printf("%" PRIu64 " events, %" PRIu64 " completions, %" PRIu64 " packets sent again\n",

@@ -8,6 +8,7 @@
 Prints a line for each case, what failed in full behind them, and at the end "N passed, N failed".
 """
 
+import argparse
 import os
 import pathlib
 import re
@@ -18,6 +19,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "clients")]
+import harness  # noqa: E402  (of tests/clients)
+
 GROUPS = sorted(path.stem.removesuffix("_cases") for path in HERE.glob("*_cases.py"))
 
 
@@ -61,19 +64,18 @@ def expand(name):
     return f"{group}_cases" + (f".{rest}" if rest else "")
 
 
-def tests_in(suite):
-    for entry in suite:
-        if isinstance(entry, unittest.TestSuite):
-            yield from tests_in(entry)
-        else:
-            yield entry
+def read_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="GROUP, GROUP.CLASS or GROUP.CLASS.TEST; else all")
+    parser.add_argument("--list", action="store_true", help="list what there is")
+    return parser.parse_args()
 
 
-def main(names):
-    suite = unittest.TestLoader().loadTestsFromNames([expand(n) for n in names if n != "--list"] or
+def main(arguments):
+    suite = unittest.TestLoader().loadTestsFromNames([expand(n) for n in arguments.names] or
                                                      [f"{group}_cases" for group in GROUPS])
-    if "--list" in names:
-        for test in tests_in(suite):
+    if arguments.list:
+        for test in harness.tests_in(suite):
             print(test.id().replace("_cases.", ".", 1).replace(".test_", "."))
         return 0
     if os.geteuid() != 0:
@@ -90,4 +92,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(read_arguments()))
