@@ -21,7 +21,6 @@ import typing
 import unittest
 
 import harness
-from run import tests_in
 
 # In the order in which they are told. `skip` says in its reason why a test does not apply.
 OUTCOMES = ("pass", "skip", "fail", "error", "crash", "hang")
@@ -116,7 +115,7 @@ def tests_of(suite):
         for case in suite.cases():
             yield case.name, Stage(case)
     for group in getattr(suite, "GROUPS", ()):
-        for test in tests_in(unittest.defaultTestLoader.loadTestsFromName(f"{group}_test")):
+        for test in harness.tests_in(unittest.defaultTestLoader.loadTestsFromName(f"{group}_test")):
             yield test.id().replace("_test.", ".", 1), test
 
 
