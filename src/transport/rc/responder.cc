@@ -17,7 +17,7 @@ using wire::NakCode;
 
 void Responder::start(QueuePair& qp) {
   reset();
-  expected_ = qp.attributes().rq_psn;
+  answers_end_ = expected_ = qp.attributes().rq_psn;
   const std::uint32_t depth = qp.attributes().max_dest_rd_atomic;
   // One of slack: a duplicate may wait beside a full set of new requests.
   jobs_ = Ring<Job>(depth + 1);
@@ -198,7 +198,9 @@ void Responder::remember_atomic(const wire::Packet& packet, std::uint64_t origin
 
 void Responder::executed(QueuePair&, const wire::Packet& packet, std::uint32_t psns) {
   expected_ = packet.psn + psns;
-  if (wire::info(packet.opcode).ends_message()) msn_ = (msn_ + 1) & Psn::mask;
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  if (info.ends_message()) msn_ = (msn_ + 1) & Psn::mask;
+  if (info.kind != Kind::send && info.kind != Kind::write) answers_end_ = expected_;
 }
 
 // IBTA 9.7.5.2, table 49: what each error is answered with, and what it does to this side.
@@ -282,7 +284,12 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
       // A NAK that waits says more: it acknowledges all before it too. One that was sent may be
       // lost, and the requester may not be allowed to send as far as the
       // gap before it hears of these.
-      if (!ack_pending_) answer(acknowledgement(qp), expected_ - 1);
+      // Behind the latest READ or atomic all can be acknowledged at once. Before it only the packet
+      // itself: an acknowledgement with a READ's PSN asks for the READ again (IBTA 9.7.5.1.3), but
+      // Linux's rxe takes it for the READ's completion, without data.
+      if (!ack_pending_) {
+        answer(acknowledgement(qp), packet.psn.before(answers_end_) ? packet.psn : expected_ - 1);
+      }
       break;
     default:
       break;

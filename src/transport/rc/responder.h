@@ -95,6 +95,7 @@ class Responder {
   bool emit_selective_acknowledge(QueuePair& qp, OutgoingPacket& out);
 
   Psn expected_;
+  Psn answers_end_;        // behind the latest READ or atomic
   std::uint32_t msn_ = 0;  // completed messages (IBTA 9.7.5.1.4)
   bool nak_sent_ =
       false;  // one NAK for a gap; silence until the packet asked for comes (IBTA 9.7.5.2.2)

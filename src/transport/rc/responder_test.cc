@@ -110,6 +110,22 @@ TEST(RcResponder, DuplicatesAreAcknowledgedWhileAGapIsOpen) {
   EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
 }
 
+// rxe, Linux's requester, completes a READ upon an acknowledgement with its PSN, without its data.
+TEST(RcResponder, DuplicatesOfBeforeAReadDoNotAcknowledgeTheRead) {
+  Host host;
+  host.connect();
+  for (int i = 0; i < 3; ++i) host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  host.deliver(remote(host, Operation::read_request, 1, 0, 2 * mtu));
+  host.deliver(request(Operation::send_only, 3), bytes_of(10));
+  host.deliver(request(Operation::send_only, 4), bytes_of(10));
+  answers(host);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{ack(0, 4, 0)}));
+  host.deliver(request(Operation::send_only, 3), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{ack(4, 4, 0)})) << "behind the READ all at once";
+}
+
 TEST(RcResponder, LongSend) {
   Host host;
   host.connect();

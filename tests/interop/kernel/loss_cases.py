@@ -70,6 +70,16 @@ class Doubles(Loss):
 
 
 @spread
+class LateDuplicates(Loss):
+    """What comes again behind a READ whose answer is lost must not be taken for that answer."""
+    FAULTS, SEED = "drop=1,double=15,delay=3", 6
+
+    @every_way("ipv4")
+    def mix(self, serves, family):
+        self.integrity(serves, family, "-M", "mix", "-n", 40)
+
+
+@spread
 class Reorders(Loss):
     FAULTS, SEED = "swap=5,delay=2", 4
 
