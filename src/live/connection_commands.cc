@@ -201,7 +201,7 @@ int ConnectionService::listen(Channel& channel, Endpoint& endpoint, std::uint32_
   if (error != 0) return error;
   endpoint.listened_service =
       wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space), endpoint.source.port);
-  manager_.listen(endpoint.listened_service);
+  manager_.listen(now(), endpoint.listened_service);
   endpoint.state = State::listening;
   return 0;
 }
@@ -544,7 +544,7 @@ int ConnectionService::destroy(Channel& channel, Endpoint& endpoint, std::uint32
                                bool& is_held) {
   is_held = endpoint.events_sent > events_taken;
   channel.is_held |= is_held;
-  destroy(endpoint);
+  destroy(endpoint, true);
   return 0;
 }
 

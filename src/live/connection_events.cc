@@ -171,7 +171,10 @@ void ConnectionService::handle_request(const cm::Event& event) {
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
   if (!has_room(*listener)) {
-    return refuse(Reason::no_resources, ServiceStatus::no_qp);
+    // Linux has neither said a word to a REQ that finds the backlog full, so that it comes again
+    // after a while (ucma.c, and ENOMEM in cm.c), nor a good one to a question.
+    if (!is_question) manager_.pass_over(event.id);
+    return is_question ? refuse({}, ServiceStatus::rejected) : void();
   }
   ++listener->requests;
   const EndpointId listener_id = listener->id;

@@ -69,7 +69,7 @@ void ConnectionService::close_channel(ChannelNumber number) {
   const auto found = channels_.find(number);
   if (found == channels_.end()) return;
   while (!found->second.endpoints.empty()) {
-    destroy(*find(found->second.endpoints.back()));
+    destroy(*find(found->second.endpoints.back()), false);
   }
   channels_.erase(found);
   progress();
@@ -153,19 +153,23 @@ ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpa
   return endpoint;
 }
 
-// Its connection ends, its listener's children that no program has seen too.
 std::uint32_t ConnectionService::listener_count() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(
       endpoints_, [](const auto& entry) { return entry.second.listened_service != 0; }));
 }
 
-void ConnectionService::destroy(Endpoint& endpoint) {
+// Its connection ends, its listener's children that no program has seen too. `may_return`: its
+// program lives, and may listen there again.
+void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   Channel& channel = channels_.at(endpoint.channel);
   if (endpoint.connection != management::cm::ConnectionId{}) {
     manager_.release(now(), endpoint.connection);
     forget_connection(endpoint);
   }
-  if (endpoint.listened_service != 0) manager_.stop_listening(endpoint.listened_service);
+  if (endpoint.listened_service != 0) {
+    manager_.stop_listening(endpoint.listened_service);
+    if (may_return) expect_return(endpoint.source.port);
+  }
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
     ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
   }
@@ -179,7 +183,15 @@ void ConnectionService::destroy(Endpoint& endpoint) {
     return (is_request ? event.listener : event.endpoint) == id;
   });
   for (const EndpointId orphan : orphans) {
-    if (Endpoint* child = find(orphan)) destroy(*child);
+    if (Endpoint* child = find(orphan)) destroy(*child, false);
+  }
+}
+
+// In whichever space: perftest agrees in TCP's on a test in UDP's, at the same port.
+void ConnectionService::expect_return(std::uint16_t port) {
+  for (const PortSpace space : {PortSpace::tcp, PortSpace::udp}) {
+    manager_.expect_listener(now(),
+                             wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
   }
 }
 
@@ -247,7 +259,7 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
     Endpoint* counted = find(counted_with);
     if (counted == nullptr) {
       Endpoint* child = is_request ? find(event.endpoint) : nullptr;
-      if (child != nullptr) destroy(*child);
+      if (child != nullptr) destroy(*child, false);
       continue;
     }
     --counted->events_sent;

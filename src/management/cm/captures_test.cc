@@ -152,9 +152,9 @@ class Replay {
     server_ = mad.route.remote;
     const auto message = mad_of<wire::cm::Request>(mad.bytes).message;
     service_ = message.service_id;
-    b_.listen(service_);
+    b_.listen(now_, service_);
     Manager reader{{}};
-    reader.listen(service_);
+    reader.listen(now_, service_);
     reader.handle(now_, {server_, client_, 0}, mad.bytes);
     Request request = event_of(reader, Kind::request).request;
     request.route = mad.route;
@@ -190,7 +190,7 @@ class Replay {
     client_ = mad.route.local;
     server_ = mad.route.remote;
     service_ = message.service_id;
-    b_.listen(service_);
+    b_.listen(now_, service_);
     ServiceQuestion question;
     question.route = mad.route;
     question.service_id = service_;

@@ -80,14 +80,6 @@ Manager::Manager(const Settings& settings) : settings_(settings), random_(settin
   id_mask_ = static_cast<std::uint32_t>(random_.next());
 }
 
-void Manager::listen(std::uint64_t service_id) { ++services_[service_id]; }
-
-void Manager::stop_listening(std::uint64_t service_id) {
-  const auto found = services_.find(service_id);
-  TULLE_CHECK(found != services_.end());
-  if (--found->second == 0) services_.erase(found);
-}
-
 ConnectionId Manager::connect(Time now, const Request& request) {
   Connection* connection = create(request.route, State::request_sent);
   if (connection == nullptr) return {};
@@ -204,6 +196,13 @@ bool Manager::answer_service(Time now, ConnectionId id, const ServiceAnswer& ans
   return true;
 }
 
+bool Manager::pass_over(ConnectionId id) {
+  Connection* connection = find_owned(id);
+  if (connection == nullptr || connection->state != State::request_received) return false;
+  erase(*connection);
+  return true;
+}
+
 void Manager::release(Time now, ConnectionId id) {
   Connection* connection = find_owned(id);
   if (connection == nullptr) return;
@@ -238,6 +237,7 @@ void Manager::release(Time now, ConnectionId id) {
 }
 
 void Manager::advance(Time now) {
+  refuse_overdue(now);
   while (!timers_.empty() && timers_.begin()->first <= now) {
     Connection* connection = find(ConnectionId{timers_.begin()->second});
     TULLE_CHECK(connection != nullptr);
@@ -336,7 +336,7 @@ std::size_t Manager::unfinished_count() const {
   const auto count = std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
     return !is_over(entry.second) && !entry.second.deadline.is_never();
   });
-  return static_cast<std::size_t>(count);
+  return static_cast<std::size_t>(count) + held_.size();
 }
 
 void Manager::erase(Connection& connection) {

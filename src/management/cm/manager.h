@@ -23,6 +23,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/random.h"
@@ -49,12 +50,23 @@ class Manager {
     // How long a slow program may take, as we tell the other side (68 s; cma.c says the same).
     std::uint8_t service_timeout = 24;
     std::size_t connections_max = 65'536;
+    // Some servers agree with their client over a first connection, take the listener down, and put
+    // up the next (perftest's -R, one second later in part). The client, told so over the first
+    // connection, asks at the same time; over a network it is as a rule a moment later, on one host
+    // as often too early. For how long a listener is expected that went, and for how long a request
+    // waits for it: long enough for a server that waits for its turn on a busy machine, and little
+    // of the 4.3 s for which the other side waits.
+    Time return_window = Time::seconds(5);
+    Time return_patience = Time::seconds(1);
+    std::size_t held_max = 64;  // requests that wait, and services that are expected
   };
   explicit Manager(const Settings& settings);
 
   // Services: requests for others are refused without a word to anybody. May be nested.
-  void listen(std::uint64_t service_id);
+  void listen(Time now, std::uint64_t service_id);
   void stop_listening(std::uint64_t service_id);
+  // A request that comes within `return_window` waits for listen(), for `return_patience`.
+  void expect_listener(Time now, std::uint64_t service_id);
 
   // Commands: false where the connection is in no state for it. Private data that is too long is a
   // bug of the caller's.
@@ -69,13 +81,15 @@ class Manager {
   bool disconnect(Time now, ConnectionId id, std::span<const std::byte> private_data);
   ConnectionId ask_service(Time now, const ServiceQuestion& question);
   bool answer_service(Time now, ConnectionId id, const ServiceAnswer& answer);
+  // After request: as if it had not come. The other side asks again, as a new one.
+  bool pass_over(ConnectionId id);
   // Its owner wants to hear nothing of it any more.
   void release(Time now, ConnectionId id);
 
   // What came to QP1: the payload of a UD SEND. False: no message of the connection manager's.
   bool handle(Time now, const Route& route, std::span<const std::byte> payload);
   void advance(Time now);
-  Time next_deadline() const { return timers_.empty() ? Time::never() : timers_.begin()->first; }
+  Time next_deadline() const;
 
   const Outgoing* next_outgoing() const { return outgoing_.empty() ? nullptr : &outgoing_.front(); }
   void pop_outgoing() { outgoing_.pop_front(); }
@@ -168,7 +182,10 @@ class Manager {
     Time now;
     const Route& route;
     std::uint64_t transaction_id = 0;
+    std::span<const std::byte> mad;
   };
+  void dispatch(const Received& received, std::uint16_t attribute,
+                std::span<const std::byte> message);
   void handle(const Received& received, const wire::cm::Request& message);
   void handle(const Received& received, const wire::cm::MessageReceiptAcknowledgement& message);
   void handle(const Received& received, const wire::cm::Reject& message);
@@ -184,6 +201,19 @@ class Manager {
   std::optional<wire::cm::Reason> objection_to(const wire::cm::Request& message) const;
   bool break_stale(const RemoteKey& remote_qp, Time now);
 
+  // manager_services.cc: requests that wait for a listener
+  struct Held {
+    Time deadline;
+    std::uint64_t service_id = 0;
+    RemoteKey from;
+    Route route;
+    std::array<std::byte, wire::mad_bytes> mad{};
+  };
+  bool hold(const Received& received, std::uint64_t service_id, const RemoteKey& from);
+  void drop_held(const RemoteKey& from);
+  void handle_held(Time now, const Held& held);
+  void refuse_overdue(Time now);
+
   Settings settings_;
   Random random_;
   std::uint32_t next_id_ = 0;
@@ -192,6 +222,8 @@ class Manager {
   std::map<RemoteKey, ConnectionId> by_remote_id_;  // REQs and SIDR_REQs that came
   std::map<RemoteKey, ConnectionId> by_remote_qp_;  // while connected
   std::map<std::uint64_t, unsigned> services_;
+  std::map<std::uint64_t, Time> expected_;  // services that may return, and until when
+  std::vector<Held> held_;
   std::set<std::pair<Time, std::uint32_t>> timers_;
   std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -41,7 +42,7 @@ class Run {
     settings.ca_guid = 1;
     settings.connections_max = 16;
     manager_ = std::make_unique<Manager>(settings);
-    manager_->listen(service);
+    manager_->listen(now_, service);
   }
 
   void go() {
@@ -69,7 +70,7 @@ class Run {
   ConnectionId any() { return ids_.empty() ? ConnectionId{} : ids_[script_.byte() % ids_.size()]; }
 
   void step() {
-    switch (script_.byte() % 12) {
+    switch (script_.byte() % 14) {
       case 0: {
         Request request;
         request.route = route;
@@ -109,8 +110,22 @@ class Run {
       case 9:
         now_ += Time::milliseconds(1) * (std::int64_t{1} << (script_.byte() % 20));
         return manager_->advance(now_);
+      case 10:
+        return listen_or_not();
+      case 11:
+        manager_->pass_over(any());
+        return;
       default:
         return receive();
+    }
+  }
+
+  void listen_or_not() {
+    if (std::exchange(is_listening_, !is_listening_)) {
+      manager_->stop_listening(service);
+      if (script_.byte() % 4 != 0) manager_->expect_listener(now_, service);
+    } else {
+      manager_->listen(now_, service);
     }
   }
 
@@ -143,6 +158,7 @@ class Run {
   std::unique_ptr<Manager> manager_;
   Time now_ = Time::seconds(1);
   std::vector<ConnectionId> ids_;
+  bool is_listening_ = true;
 };
 
 }  // namespace

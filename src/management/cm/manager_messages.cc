@@ -84,9 +84,14 @@ bool Manager::handle(Time now, const Route& route, std::span<const std::byte> pa
     ++counters_.malformed;
     return true;
   }
-  const Received received{now, route, header.transaction_id};
+  dispatch({now, route, header.transaction_id, payload}, header.attribute_id, rest);
+  return true;
+}
+
+void Manager::dispatch(const Received& received, std::uint16_t attribute,
+                       std::span<const std::byte> rest) {
   using wire::cm::Attribute;
-  switch (static_cast<Attribute>(std::uint16_t{header.attribute_id})) {
+  switch (static_cast<Attribute>(attribute)) {
     case Attribute::request:
       handle(received, wire::take<wire::cm::Request>(rest));
       break;
@@ -124,7 +129,6 @@ bool Manager::handle(Time now, const Route& route, std::span<const std::byte> pa
       ++counters_.malformed;
       break;
   }
-  return true;
 }
 
 // A REQ or SIDR_REQ that we have had already: the same answer, or a request for patience.
@@ -175,6 +179,7 @@ void Manager::handle(const Received& received, const wire::cm::Request& message)
   if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
     return handle_again(*find(known->second));
   }
+  if (hold(received, message.service_id, key)) return;
   const auto refuse_it = [&](Reason reason) {
     refuse(received.route, received.transaction_id, 0, message.local_id, Subject::request, reason);
   };
@@ -227,7 +232,9 @@ Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, con
   if (message.remote_id == 0) {
     be64 guid;
     std::memcpy(&guid, message.info.data(), sizeof(guid));
-    const auto found = by_remote_id_.find(RemoteKey{route.remote, guid, message.local_id, false});
+    const RemoteKey key{route.remote, guid, message.local_id, false};
+    drop_held(key);
+    const auto found = by_remote_id_.find(key);
     return found == by_remote_id_.end() ? nullptr : find(found->second);
   }
   Connection* connection = find(ConnectionId{message.remote_id});
@@ -395,6 +402,7 @@ void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest&
   if (const auto known = by_remote_id_.find(key); known != by_remote_id_.end()) {
     return handle_again(*find(known->second));
   }
+  if (hold(received, message.service_id, key)) return;
   const bool is_offered = services_.contains(message.service_id);
   Connection* connection = is_offered ? create(received.route, State::question_received) : nullptr;
   if (connection == nullptr) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -48,7 +49,7 @@ class World {
       settings.seed = seed + i;
       settings.retries_max = 15;
       managers_.emplace_back(settings);
-      managers_[i].listen(service);
+      managers_[i].listen(Time::zero(), service);
     }
   }
 
@@ -56,6 +57,10 @@ class World {
     for (int i = 0; i < connections; ++i) {
       at(Time::milliseconds(static_cast<std::int64_t>(random_.below(20'000))),
          [this, i] { connect(static_cast<std::uint32_t>(i)); });
+    }
+    // Now and then a server takes its listener down, and as a rule puts it up again.
+    for (unsigned i = 0; i < 2; ++i) {
+      for (int times = 0; times < 5; ++times) at(soon() * 700, [this, i] { pause(i); });
     }
     while (step()) {
     }
@@ -154,6 +159,16 @@ class World {
     }
   }
 
+  void pause(unsigned i) {
+    if (!std::exchange(is_listening_[i], false)) return;
+    managers_[i].stop_listening(service);
+    managers_[i].expect_listener(now_, service);
+    at(random_.chance(0.2) ? Time::seconds(2) : soon() * 10, [this, i] {
+      is_listening_[i] = true;
+      managers_[i].listen(now_, service);
+    });
+  }
+
   // Now and then a program thinks for longer than the other side waits.
   Time slowly() { return random_.chance(0.1) ? Time::seconds(12) : soon(); }
 
@@ -189,6 +204,7 @@ class World {
   Weather weather_;
   Time now_ = Time::seconds(1);
   std::vector<Manager> managers_;
+  bool is_listening_[2] = {true, true};
   std::multimap<Time, std::function<void()>> due_;
   std::map<std::uint32_t, Known> known_[2];
 };

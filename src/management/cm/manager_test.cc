@@ -43,7 +43,7 @@ Message message_of(const Outgoing& out) {
 // Two managers, and a test that carries what they say.
 class ManagerTest : public testing::Test {
  protected:
-  ManagerTest() : a(settings(0xA)), b(settings(0xB)) { b.listen(service); }
+  ManagerTest() : a(settings(0xA)), b(settings(0xB)) { b.listen(now, service); }
 
   static Manager::Settings settings(std::uint64_t guid) {
     Manager::Settings settings;
@@ -298,7 +298,7 @@ TEST_F(ManagerTest, NobodyOffersTheService) {
 }
 
 TEST_F(ManagerTest, AServiceThatIsOfferedNoMore) {
-  b.listen(service);
+  b.listen(now, service);
   b.stop_listening(service);  // it was offered twice
   asked = a.connect(now, request());
   exchange();
@@ -486,11 +486,29 @@ TEST_F(ManagerTest, AQueuePairThatForgotItsConnection) {
   event_of(b, Kind::request);
 }
 
+TEST_F(ManagerTest, ARequestThatIsPassedOverComesAgain) {
+  asked = a.connect(now, request());
+  exchange();
+  const ConnectionId first = event_of(b, Kind::request).id;
+  ASSERT_TRUE(b.pass_over(first));
+  EXPECT_FALSE(b.pass_over(first));
+  EXPECT_EQ(b.connection_count(), 0u);
+  EXPECT_EQ(b.index_size(), 0u);
+  exchange();
+  expect_silence();
+  advance_by(a.next_deadline() - now);
+  exchange();
+  EXPECT_TRUE(b.accept(now, event_of(b, Kind::request).id, reply()));
+  exchange();
+  event_of(a, Kind::reply);
+  EXPECT_FALSE(a.pass_over(asked));
+}
+
 TEST_F(ManagerTest, TooManyConnections) {
   Manager::Settings few = settings(0xC);
   few.connections_max = 1;
   Manager c(few);
-  c.listen(service);
+  c.listen(now, service);
   a.connect(now, request(1));
   a.connect(now, request(2));
   for (const Outgoing& out : take(a)) deliver(c, out);

@@ -128,6 +128,7 @@ struct Counters {
   std::uint64_t duplicates = 0;  // answered again or passed over
   std::uint64_t malformed = 0;
   std::uint64_t unknown = 0;  // of no connection of ours
+  std::uint64_t held = 0;     // requests that waited for a listener
 };
 
 }  // namespace tulle::management::cm
