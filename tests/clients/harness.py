@@ -317,9 +317,9 @@ class ClientTest(unittest.TestCase):
         if expect is not None:
             self.assertEqual((expect, expect), (server_status, client_status), both())
 
-    def status(self, net=None):
+    def status(self, net=None, prefix=()):
         """`tulle status --json`, parsed."""
-        process = self.run_program(TULLE, "status", "--json", net=net, limit=20)
+        process = self.run_program(*prefix, TULLE, "status", "--json", net=net, limit=20)
         return json.loads(process.stdout)
 
 

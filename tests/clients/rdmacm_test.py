@@ -3,47 +3,24 @@
 import os
 import pathlib
 import re
+import signal
 import tempfile
+import time
 
+import rdma_cm
 from harness import BUILD, ClientTest, wait_until
 
 CONNECTIONS = BUILD / "bin" / "connections"
 RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
-
-
-def has_port(process):
-    """Whether udpong's UDP port is taken where the process is."""
-    table = pathlib.Path(f"/proc/{process.pid}/net/udp").read_text()
-    return f":{7174:04X} " in table
+UDPONG_PORT = 7174
 
 
 class Rdmacm(ClientTest):
-    def listeners(self, net=None):
-        """How many the connection manager has."""
-        agent = self.status(net)["agent"]
-        return agent["listeners"] if agent else 0
+    def listener(self, *argv, **keywords):
+        return rdma_cm.start_server(self, argv, **keywords)
 
-    def listener(self, *argv, is_ready=None, **keywords):
-        """A server over Tulle; back once it listens."""
-        before = self.listeners(keywords.get("net"))
-        process = self.start(*self.over_tulle(argv), **keywords)
-
-        def ready():
-            self.assertTrue(process.running, process.describe())
-            return is_ready(process) if is_ready else self.listeners(keywords.get("net")) > before
-
-        wait_until(ready, f"{argv[0]} to listen", pause=0.03)
-        return process
-
-    def both(self, server_argv, client_argv, server_ends=True, expect=0, is_ready=None, **keywords):
-        server = self.listener(*server_argv, is_ready=is_ready, **keywords)
-        client = self.start(*self.over_tulle(client_argv), **keywords)
-        if server_ends:
-            self.finish(server, client, limit=60, expect=expect)
-        else:
-            self.assertEqual(expect, client.wait(60), f"{server.describe()}\n{client.describe()}")
-            server.end()
-        return server, client
+    def both(self, server_argv, client_argv, **keywords):
+        return rdma_cm.pair(self, server_argv, client_argv, **keywords)
 
 
 class Utilities(Rdmacm):
@@ -91,11 +68,45 @@ class Utilities(Rdmacm):
         self.assertNotEqual(0, process.popen.returncode)
         self.assertIn("REJECTED", process.stdout + process.stderr)
 
+    def test_one_server_of_many_clients(self):
+        server = self.listener("rping", "-s", "-P", "-q", "-a", "127.0.0.1")
+        argv = self.over_tulle(["rping", "-c", "-q", "-a", "127.0.0.1", "-C", "20", "-V"])
+        for client in [self.start(*argv) for _ in range(5)]:
+            self.assertEqual(0, client.wait(), f"{client.describe()}\n{server.describe()}")
+        self.assertTrue(server.running, server.describe())
+
+    def test_many_connections_at_once(self):
+        argv = ["ucmatose", "-c", "100", "-C", "2"]
+        server, client = self.both(argv, [*argv, "-s", "127.0.0.1"])
+        for process in (server, client):
+            self.assertIn("return status 0", process.stdout, process.describe())
+
+    def test_multicast(self):
+        """Of each family a receiver, and a sender on the same host and on another; they wait for three seconds."""
+        first, second = self.joined_namespaces()
+        pairs = []
+        for sender_net, last in ((first, 1), (second, 2)):
+            for group, prefix in ((f"239.1.2.{last}", "10.0.0."), (f"ff0e::{last}", "fd00::")):
+                argv = ["stdbuf", "-oL", "mckey", "-c", "1", "-C", "10", "-m", group, "-b"]
+                receiver = self.start(*self.over_tulle([*argv, f"{prefix}1"]), net=first)
+                wait_until(lambda: "joined" in receiver.stdout or not receiver.running, "mckey to join")
+                sender = self.start(*self.over_tulle([*argv, f"{prefix}{last}", "-s"]), net=sender_net)
+                pairs.append((receiver, sender))
+        for receiver, sender in pairs:
+            self.finish(receiver, sender)
+            self.assertIn("data transfers complete", receiver.stdout, receiver.describe())
+
+    def test_shared_receive_queue_over_xrc(self):
+        server, client = self.both(["rdma_xserver", "-c", "x"], ["rdma_xclient", "-c", "x", "-s", "127.0.0.1"])
+        self.assertIn("rdma_xserver: end 0", server.stdout, server.describe())
+        self.assertIn("rdma_xclient: end 0", client.stdout, client.describe())
+
     def test_two_hosts(self):
         first, second = self.joined_namespaces()
-        server = self.listener("rping", "-s", "-a", "10.0.0.1", "-C", "10", "-V", net=first)
-        client = self.start(*self.over_tulle(["rping", "-c", "-a", "10.0.0.1", "-C", "10", "-V"]), net=second)
-        self.finish(server, client, limit=60)
+        for address in ("10.0.0.1", "fd00::1"):
+            with self.subTest(address=address):
+                argv = ["rping", "-a", address, "-C", "10", "-V"]
+                self.both([*argv, "-s"], [*argv, "-c"], server_net=first, client_net=second)
 
 
 class Perftest(Rdmacm):
@@ -135,6 +146,29 @@ class Lifetime(Rdmacm):
         server.wait(30)
         self.assertIn("DISCONNECT", server.stdout + server.stderr)
 
+    def test_a_killed_listener(self):
+        """Its peer that is connected is told; who asks while it dies, or later, is refused at once."""
+        first, second = self.joined_namespaces()
+        for host, server_net, client_net in (("127.0.0.1", None, None), ("10.0.0.1", first, second)):
+            with self.subTest(host=host):
+                server = self.listener("rping", "-s", "-P", "-a", host, net=server_net)
+                client = self.over_tulle(["stdbuf", "-oL", "rping", "-c", "-a", host, "-d"])
+                connected = self.start(*client, net=client_net)
+                wait_until(lambda: "ESTABLISHED" in connected.stdout, "the connection")
+                # It takes the request and answers no more.
+                server.signal(signal.SIGSTOP)
+                connecting = self.start(*client, net=client_net)
+                wait_until(lambda: "ROUTE_RESOLVED" in connecting.stdout, "the second to connect")
+                server.end()
+                self.assertNotEqual(0, connected.wait(10), connected.describe())
+                self.assertIn("DISCONNECTED", connected.stdout + connected.stderr, connected.describe())
+                began = time.monotonic()
+                late = self.start(*client, net=client_net)
+                for process in (connecting, late):
+                    self.assertNotEqual(0, process.wait(10), process.describe())
+                    self.assertIn("REJECTED", process.stdout + process.stderr, process.describe())
+                self.assertLess(time.monotonic() - began, 10)
+
 
 class Rsockets(Rdmacm):
     def stream(self, program, *options):
@@ -167,7 +201,8 @@ class Rsockets(Rdmacm):
         for options in ((), ("-T", "e"), ("-T", "a")):
             with self.subTest(options=options):
                 argv = ["udpong", "-S", "500", "-C", "100", *options]
-                self.both([*argv, "-b", "127.0.0.1"], [*argv, "-s", "127.0.0.1"], server_ends=False, is_ready=has_port)
+                self.both([*argv, "-b", "127.0.0.1"], [*argv, "-s", "127.0.0.1"], server_ends=False,
+                          is_ready=rdma_cm.binds(UDPONG_PORT))
 
 
 class Preloaded(Rdmacm):

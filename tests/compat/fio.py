@@ -13,7 +13,6 @@ WHAT = ("`ioengine=rdma` with each verb: write, read, send and recv, 64 KiB bloc
 
 PORT = 8888
 SIZE_MIB = 64
-HEAD_START_S = 3.0  # fio's client waits for ever when it is refused
 BLOCK_BYTES = 65536
 VERBS = ("write", "read", "send")
 
@@ -31,7 +30,7 @@ def transfer(stage, place, verb, verify=False):
     server = job("--rw=read", "--iodepth=16", *checked)
     client = job(f"--hostname={place.host}", f"--verb={verb}", "--rw=write",
                  f"--iodepth={1 if verb == 'send' else 16}", "--iodepth_batch_complete=1", *sender)
-    _, ended = rdma_cm.pair(stage, place, server, client, head_start_s=HEAD_START_S)
+    _, ended = rdma_cm.pair(stage, server, client, place.server, place.client, prefix=place.prefix)
     said = json.loads(ended.stdout[ended.stdout.index("{"):])["jobs"][0]
     moved = said["write"]["io_bytes"]
     stage.assertEqual(SIZE_MIB << 20, moved, ended.describe())

@@ -29,7 +29,7 @@ CONNECTED = {
 
 def connected(stage, place, argv):
     argv = [*argv, "-R", "-F", "-n", "100", "-p", "18515"]
-    _, client = rdma_cm.pair(stage, place, argv, [*argv, place.host])
+    _, client = rdma_cm.pair(stage, argv, [*argv, place.host], place.server, place.client, prefix=place.prefix)
     stage.assertTrue(table_rows(client.stdout), client.describe())
 
 

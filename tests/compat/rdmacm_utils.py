@@ -7,18 +7,23 @@ import tempfile
 import frame
 import rdma_cm
 from frame import Case
+from harness import wait_until
 
 NAME = "rdmacm-utils"
 PACKAGES = ["rdmacm-utils"]
 WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, "
-        "`cmtime`, `mckey`, on one host and between two network namespaces")
+        "`cmtime`, `mckey`, on one host and between two network namespaces, over IPv4 and IPv6")
+NOTES = """`rdma_xserver` listens at IPv4 addresses alone, whatever it is told. The servers of `cmtime`, `udpong`, `rcopy` and
+`rping -P` serve for ever, and are ended here."""
 
 STREAM = ["-S", "65536", "-C", "50"]
-PAIRS = {  # both sides' arguments; the client's go on with -s and the server's address
-    "ucmatose": ["ucmatose", "-c", "4", "-C", "20", "-S", "4096"],
+# Both sides' arguments; the server's go on with -b and its address, the client's with -s and the same.
+PAIRS = {
+    "ucmatose": ["ucmatose", "-c", "100", "-C", "5", "-S", "4096"],
     "ucmatose_migrates": ["ucmatose", "-c", "2", "-C", "20", "-m"],
-    "udaddy": ["udaddy", "-c", "2", "-C", "10"],
+    "udaddy": ["udaddy", "-c", "10", "-C", "10"],
     "udpong": ["udpong", "-S", "1000", "-C", "100"],
+    "udpong_echo": ["udpong", "-S", "1000", "-C", "100", "-T", "e"],
     "rstream": ["rstream", *STREAM],
     "rstream_blocking": ["rstream", "-T", "b", *STREAM],
     "rstream_async": ["rstream", "-T", "a", *STREAM],
@@ -29,59 +34,94 @@ PAIRS = {  # both sides' arguments; the client's go on with -s and the server's 
     "rdma_client": ["rdma_client"],
     "rdma_xclient": ["rdma_xclient", "-c", "r"],
     "rdma_xclient_xrc": ["rdma_xclient", "-c", "x"],
-    "cmtime": ["cmtime", "-c", "20"],
+    "cmtime": ["cmtime", "-c", "100"],
 }
-# The two whose server is another program.
-SERVERS = {"rdma_client": "rdma_server", "rdma_xclient": "rdma_xserver"}
+# Those whose server is another program, and what it takes for its address.
+SERVERS = {"rdma_client": ["rdma_server", "-s"], "rdma_xclient": ["rdma_xserver", None]}
+FOR_EVER = {"udpong", "cmtime", "rcopy"}
+UDPONG_PORT = 7174
 PINGS = {
     "rping": ["rping", "-C", "20", "-V"],
     "rping_large": ["rping", "-C", "20", "-V", "-S", "65536"],
     "rping_own_queue_pair": ["rping", "-C", "20", "-V", "-q"],
 }
+CLIENTS = 10  # of a server that serves many
+GROUPS_OF = {"IPv4": "239.1.2.3", "IPv6": "ff0e::123"}
 
 
 def pair(stage, place, argv):
-    server = SERVERS.get(argv[0], argv[0])
-    rdma_cm.pair(stage, place, [server, *argv[1:]], [*argv, "-s", place.host])
+    program, *options = argv
+    server, at = SERVERS.get(program, [program, "-b"])
+    address = [at, place.host] if at else []
+    is_ready = rdma_cm.binds(UDPONG_PORT) if program == "udpong" else None
+    rdma_cm.pair(stage, [server, *options, *address], [*argv, "-s", place.host], place.server, place.client,
+                 prefix=place.prefix, is_ready=is_ready, server_ends=program not in FOR_EVER)
 
 
 def ping(stage, place, argv):
-    rdma_cm.pair(stage, place, [*argv, "-s", "-a", "0.0.0.0"], [*argv, "-c", "-a", place.host])
+    rdma_cm.pair(stage, [*argv, "-s", "-a", place.host], [*argv, "-c", "-a", place.host], place.server, place.client,
+                 prefix=place.prefix)
+
+
+def pings_at_once(stage, place):
+    """rping -P: one server, many clients at the same time, and more after them."""
+    server = rdma_cm.start_server(stage, ["rping", "-s", "-P", "-a", place.host], place.server, prefix=place.prefix)
+    for _ in range(2):
+        clients = [stage.start(*place.prefix, *stage.over_tulle(["rping", "-c", "-C", "20", "-V", "-a", place.host]),
+                               net=place.client) for _ in range(CLIENTS)]
+        for client in clients:
+            stage.assertEqual(0, client.wait(), f"{client.describe()}\n{server.describe()}")
+    stage.assertTrue(server.running, server.describe())
 
 
 def copy(stage, place):
-    """rcopy: a file, compared afterwards. Its server serves for ever."""
+    """rcopy: a file, compared afterwards."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tulle-rcopy-"))
     stage.addCleanup(shutil.rmtree, folder)
     source, target = folder / "source", folder / "target"
     source.write_bytes(bytes(range(251)) * 40000)
-    server = stage.start(*stage.over_tulle(["rcopy"]), net=place.server)
-    client = rdma_cm.connect(stage, server, stage.over_tulle(["rcopy", source, f"{place.host}:{target}"]),
-                             net=place.client)
-    both = f"{client.describe()}\n{server.describe()}"
-    stage.assertEqual(0, client.wait(), both)
-    stage.assertEqual(source.read_bytes(), target.read_bytes(), both)
-    server.end()
+    rdma_cm.pair(stage, ["rcopy"], ["rcopy", source, f"{place.host}:{target}"], place.server, place.client,
+                 server_ends=False)
+    stage.assertEqual(source.read_bytes(), target.read_bytes())
 
 
-def multicast(stage, place):
-    """mckey: one joins a group and receives, the other sends to it."""
-    receiver = stage.start(*stage.over_tulle(["mckey", "-m", "239.1.2.3", "-c", "1", "-C", "10", "-b", place.host]),
-                           net=place.server)
-    sender_address = "10.0.0.2" if place.server is not place.client else place.host
-    sender = rdma_cm.connect(stage, receiver, stage.over_tulle(
-        ["mckey", "-m", "239.1.2.3", "-s", "-c", "1", "-C", "10", "-b", sender_address]), net=place.client)
+def multicast(stage, place, group, sender_address):
+    """mckey: one joins a group and receives, the other sends to it. It sends three seconds after it has joined."""
+    argv = ["stdbuf", "-oL", "mckey", "-m", group, "-c", "1", "-C", "10"]
+    receiver = stage.start(*stage.over_tulle([*argv, "-b", place.host]), net=place.server)
+    wait_until(lambda: "joined" in receiver.stdout or not receiver.running, "mckey to join")
+    sender = stage.start(*stage.over_tulle([*argv, "-s", "-b", sender_address]), net=place.client)
     stage.finish(receiver, sender)
+
+
+def hosts(stage, where, family, has_routes):
+    """(place, the client's own address); loopback has no routes to groups of IPv6."""
+    if where == "one_host" and has_routes:
+        place = frame.two_hosts(stage)
+        place = place._replace(client=place.server)
+        return (place, place.host) if family == "IPv4" else (place._replace(host="fd00::1"), "fd00::1")
+    place = frame.PLACES[where](stage)
+    if family == "IPv4":
+        return place, "10.0.0.2" if where == "two_hosts" else place.host
+    server, client = ("fd00::1", "fd00::2") if where == "two_hosts" else ("::1", "::1")
+    return place._replace(host=server), client
 
 
 def cases():
     for where in ("one_host", "two_hosts", "ordinary_user"):
-        place = frame.PLACES[where]
-        for name, argv in PINGS.items():
-            yield Case(f"{where}.{name}", lambda stage, place=place, argv=argv: ping(stage, place(stage), argv))
-        if where == "ordinary_user":
-            continue
-        for name, argv in PAIRS.items():
-            yield Case(f"{where}.{name}", lambda stage, place=place, argv=argv: pair(stage, place(stage), argv))
-        yield Case(f"{where}.rcopy", lambda stage, place=place: copy(stage, place(stage)))
-        yield Case(f"{where}.mckey", lambda stage, place=place: multicast(stage, place(stage)))
+        for family in ("IPv4", "IPv6"):
+            def case(name, run, where=where, family=family):
+                has_routes = name == "mckey"
+                return Case(f"{where}.{family}.{name}", lambda stage: run(stage, *hosts(stage, where, family, has_routes)))
+
+            for name, argv in PINGS.items():
+                yield case(name, lambda stage, place, _, argv=argv: ping(stage, place, argv))
+            if where == "ordinary_user":
+                continue
+            yield case("rping_persistent", lambda stage, place, _: pings_at_once(stage, place))
+            for name, argv in PAIRS.items():
+                if family == "IPv4" or argv[0] != "rdma_xclient":
+                    yield case(name, lambda stage, place, _, argv=argv: pair(stage, place, argv))
+            if family == "IPv4":  # rcopy takes what follows the first colon for the file
+                yield case("rcopy", lambda stage, place, _: copy(stage, place))
+            yield case("mckey", lambda stage, place, own, group=GROUPS_OF[family]: multicast(stage, place, group, own))
