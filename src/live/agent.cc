@@ -328,9 +328,10 @@ std::array<std::uint64_t, counter_count> AgentCore::counters() const {
 }
 
 bool AgentCore::is_idle_too_long() const {
-  if (connections_ && !connections_->is_quiet()) return false;
-  return sessions_.empty() && !is_recovering() &&
-         Clock::now() - idle_since_ >= std::chrono::seconds(settings_.idle_exit_seconds);
+  if (!sessions_.empty() || is_recovering()) return false;
+  const auto idle = Clock::now() - idle_since_;
+  return idle >= std::chrono::seconds(settings_.idle_exit_seconds) &&
+         (!connections_ || connections_->is_quiet());
 }
 
 void AgentCore::refuse_all(const std::string& reason) {

@@ -40,6 +40,7 @@ template <typename Archive>
 void fields(Archive& archive, ConnectionEvent& event) {
   archive(event.type, event.endpoint, event.listener, event.status, event.is_datagram,
           event.parameters, event.path);
+  if (tells_status(event.type)) archive(event.known);
 }
 template <typename Archive>
 void fields(Archive& archive, ChannelOpened& message) {

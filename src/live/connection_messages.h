@@ -167,7 +167,15 @@ struct ConnectionEvent {
   bool is_datagram = false;  // of UD: `path` holds, and `parameters.qkey`
   ConnectionParameters parameters;
   ConnectionPath path;
+  EndpointStatus known;  // where `tells_status`: so that nobody has to ask for it
 };
+
+// Whether the endpoint's status is with events of that type.
+constexpr bool tells_status(ConnectionEventType type) {
+  return type == ConnectionEventType::address_resolved ||
+         type == ConnectionEventType::route_resolved ||
+         type == ConnectionEventType::connect_request;
+}
 
 struct ChannelOpened {
   static constexpr auto kind = MessageKind::channel_opened;

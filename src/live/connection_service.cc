@@ -205,6 +205,7 @@ void ConnectionService::tell(Endpoint& endpoint, ConnectionEventType type, int s
 
 void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
   Channel& channel = channels_.at(endpoint.channel);
+  if (tells_status(event.type)) event.known = status_of(endpoint);
   channel.waiting.push_back(std::move(event));
   send_waiting(channel);
 }

@@ -98,7 +98,11 @@ live::SocketAddress from_c(const sockaddr* address) {
 
 int query(Id& id) {
   live::EndpointStatus status;
-  if (const int error = id.agent().query(id.endpoint, status); error != 0) return error;
+  const int error = id.agent().query(id.endpoint, status);
+  return error != 0 ? error : fill(id, status);
+}
+
+int fill(Id& id, const live::EndpointStatus& status) {
   status.source.copy_to(id.route.addr.src_storage);
   status.destination.copy_to(id.route.addr.dst_storage);
   if (!status.has_device) return 0;

@@ -74,7 +74,7 @@ void finish_joining(Id& id, Event& event) {
 // False: an event that the program does not get to see.
 bool process_request(Id& listener, const live::ConnectionEvent& from, Event& event) {
   Id* id = nullptr;
-  if (adopt_id(listener, from.endpoint, id) != 0) return false;
+  if (adopt_id(listener, from, id) != 0) return false;
   id->initiator_depth = from.parameters.initiator_depth;
   id->responder_resources = from.parameters.responder_resources;
   event.listen_id = &listener;
@@ -87,10 +87,14 @@ bool process_request(Id& listener, const live::ConnectionEvent& from, Event& eve
 bool process(Id& id, const live::ConnectionEvent& from, Event& event) {
   switch (from.type) {
     case ConnectionEventType::address_resolved:
-      if (const int error = query(id); error != 0) fail(event, RDMA_CM_EVENT_ADDR_ERROR, error);
+      if (const int error = fill(id, from.known); error != 0) {
+        fail(event, RDMA_CM_EVENT_ADDR_ERROR, error);
+      }
       return true;
     case ConnectionEventType::route_resolved:
-      if (const int error = query(id); error != 0) fail(event, RDMA_CM_EVENT_ROUTE_ERROR, error);
+      if (const int error = fill(id, from.known); error != 0) {
+        fail(event, RDMA_CM_EVENT_ROUTE_ERROR, error);
+      }
       return true;
     case ConnectionEventType::connect_request:
       return process_request(id, from, event);

@@ -113,19 +113,19 @@ int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_s
   return 0;
 }
 
-int adopt_id(Id& listener, live::EndpointId endpoint, Id*& out) {
+int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out) {
   std::unique_ptr<Id> id;
   int error = allocate(listener.channel, listener.context, listener.ps, listener.qp_type, id);
   if (error != 0) {
     std::uint32_t ignored = 0;
-    listener.agent().destroy(endpoint, ignored);
+    listener.agent().destroy(request.endpoint, ignored);
     return error;
   }
-  id->endpoint = endpoint;
+  id->endpoint = request.endpoint;
   add(*id);
   out = id.release();
   if (listener.synchronous) error = migrate_id(*out, nullptr);
-  if (error == 0) error = query(*out);
+  if (error == 0) error = fill(*out, request.known);
   if (error != 0) destroy_id(*out);
   return error;
 }

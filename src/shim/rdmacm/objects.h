@@ -103,7 +103,7 @@ int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_s
               ibv_qp_type type, Id*& out);
 // An id for a connection that was asked for at a listener; a synchronous listener's gets a channel
 // of its own.
-int adopt_id(Id& listener, live::EndpointId endpoint, Id*& out);
+int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out);
 int destroy_id(Id& id);
 int migrate_id(Id& id, rdma_event_channel* channel);  // null: to one of its own
 // Finds an id, and counts an event that was taken of it; null: it is gone. An event of a group also
@@ -115,7 +115,8 @@ void acknowledge(Id& id, Multicast* group);
 // Bytes of an address that rdma_cm knows; 0 for any other, or none.
 socklen_t length_of(const sockaddr* address);
 live::SocketAddress from_c(const sockaddr* address);  // of none: family 0
-// Fills what the C struct says of addresses, device and path.
+// Fills what the C struct says of addresses, device and path: as the agent has told, or is asked.
+int fill(Id& id, const live::EndpointStatus& status);
 int query(Id& id);
 
 // events.cc
