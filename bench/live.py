@@ -54,6 +54,9 @@ def measurements(here, cable):
     if cable is not None:
         yield "write_1mib_cable", "GB/s", lambda: cable.bandwidth("ib_write_bw", MIB, 1000), "tcp_iperf3", cable.iperf3
         yield "write_latency_8b_cable", "us", lambda: cable.latency("ib_write_lat", 8, 10000), None, None
+    yield "cm_connections", "1/s", lambda: here.connection_rate(2000), None, None
+    yield ("cm_connect", "us", lambda: here.cmtime(1)["connect"],
+           "tcp_connect", lambda: program("socket_pingpong", "--connect", "--iterations", "2000")["mean_us"])
     yield "idle_cpu", "%", idle_cpu_percent, None, None
     yield "idle_queue_pair", "bytes", lambda: program("queue_pairs", "1000", over_tulle=True)["bytes"], None, None
     yield ("queue_pair_setup", "us", lambda: program("queue_pairs", "1000", over_tulle=True)["setup_us"],

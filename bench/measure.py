@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -57,6 +58,38 @@ class Place:
             for process in (client, server):
                 if process is not None:
                     process.close()
+
+    def cmtime(self, connections, port=7471):
+        """{step: microseconds} of that many connections at once, all of a step before the next."""
+        command = [harness.TULLE, "run", *self.options, "--", "cmtime", "-c", str(connections), "-p", str(port)]
+        server = harness.Process([*command, "-b", self.host], net=self.server_net)
+        client = None
+        try:
+            harness.wait_until(lambda: self._listeners() or not server.running, "cmtime to listen", 20, pause=0.1)
+            client = harness.Process([*command, "-s", self.host], net=self.client_net)
+            output = _finish(client)
+            if re.search("error|fail", output):
+                raise Failed(client.describe())
+            return {step: 1000 * float(total) for step, total in re.findall(r"(?m)^(\w+(?: \w+)?) *: *([\d.]+)", output)}
+        finally:
+            for process in (client, server):
+                if process is not None:
+                    process.close()
+
+    def _listeners(self):
+        """How many the connection manager has."""
+        status = harness.Process([harness.TULLE, "status", "--json"], net=self.server_net)
+        try:
+            agent = json.loads(_finish(status))["agent"]
+            return agent["listeners"] if agent else 0
+        finally:
+            status.close()
+
+    def connection_rate(self, connections):
+        """Queue pairs connected a second, from nothing to the last that is established"""
+        steps = self.cmtime(connections)
+        until = ("create id", "resolve addr", "resolve route", "create qp", "connect")
+        return connections / sum(steps[step] for step in until) * 1e6
 
     def perftest(self, program, *options, port=18515):
         rows = harness.table_rows(self.over_tulle([program, "-F", *map(str, options)], port))
