@@ -137,10 +137,12 @@ device::Adapter& Device::adapter() { return impl_->adapter(); }
 Time Device::now() const { return impl_->now(); }
 void Device::transmit() { impl_->transmit(); }
 void Device::progress() { impl_->progress(); }
-void Device::polled_in_vain(std::unique_lock<std::mutex> held) {
-  const bool yield = impl_->vain_polls_are_many();
+bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
+  if (!impl_->vain_polls_are_many()) return false;
   held.unlock();
-  if (yield) sched_yield();
+  sched_yield();
+  held = impl_->lock();
+  return true;
 }
 void Device::hand_over() { impl_->hand_over(); }
 int Device::join(const Gid& group) { return impl_->join(group); }

@@ -59,10 +59,12 @@ class Device {
   // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out
   // events. While callers poll, the device's thread stays out of their way.
   void progress();
-  // A caller polled and found nothing: gives the lock back and, where that has happened often in a
-  // row, the processor to whoever else wants it. On a machine with more pollers than cores the peer
-  // may be the one that waits for it.
-  void polled_in_vain(std::unique_lock<std::mutex> held);
+  // A caller polled and found nothing. Where that has happened often in a row, gives the lock and
+  // the processor to whoever else wants them, takes the lock back, and returns true: look again. On
+  // a machine with more pollers than cores the peer may be the one that waits for a processor, and
+  // "nothing" would be old news by then: the program may go on to an event that came after the
+  // completion, such as the end of its connection.
+  [[nodiscard]] bool let_others_run(std::unique_lock<std::mutex>& held);
   // A caller is about to sleep, or armed a completion queue:
   // the device's thread takes over at once.
   void hand_over();

@@ -65,11 +65,10 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
     for (std::uint32_t i = 0; i < count; ++i) translate(context.polled[i], out[done + i]);
     done += count;
     if (count > 0) continue;
-    if (done > 0 || progressed) break;
+    if (done > 0 || (progressed && !context.live->let_others_run(guard))) break;
     context.live->progress();
     progressed = true;
   }
-  if (done == 0) context.live->polled_in_vain(std::move(guard));
   return static_cast<int>(done);
 }
 

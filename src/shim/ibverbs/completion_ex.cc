@@ -12,14 +12,12 @@ int take(Cq& cq, bool make_progress) {
   Context& context = Context::of(cq.context);
   auto guard = context.lock_for_work();
   std::uint32_t count = cq.queue->poll({&cq.current, 1});
-  if (count == 0 && make_progress) {
+  while (count == 0 && make_progress) {
     context.live->progress();
     count = cq.queue->poll({&cq.current, 1});
+    if (count == 0 && !context.live->let_others_run(guard)) break;
   }
-  if (count == 0) {
-    if (make_progress) context.live->polled_in_vain(std::move(guard));
-    return ENOENT;
-  }
+  if (count == 0) return ENOENT;
   cq.wr_id = cq.current.wr_id;
   cq.status = to_wc_status(cq.current.status);
   return 0;
