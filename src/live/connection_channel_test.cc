@@ -428,6 +428,29 @@ TEST_F(ConnectionChannelTest, WhoFindsTheBacklogFullComesAgain) {
   EXPECT_FALSE(client.is_readable());
 }
 
+TEST_F(ConnectionChannelTest, WhoAsksBetweenBindingAndListeningWaits) {
+  Program client, server;
+  SocketAddress at;
+  const EndpointId listener = server.create();
+  ASSERT_EQ(server.channel->bind(listener, ipv4("127.0.0.1", 0), at), 0);
+  const EndpointId id = client.create();
+  client.resolve(id, at);
+  ASSERT_EQ(client.channel->connect(id, rc, parameters("early", 1)), 0);
+  EXPECT_FALSE(client.is_readable(50));
+  ASSERT_EQ(server.channel->listen(listener, 0), 0);
+  EXPECT_EQ(front(server.next(), 5), "early");
+}
+
+TEST_F(ConnectionChannelTest, WhoAsksABoundPortThatNobodyListensAtIsRefused) {
+  Program client, server;
+  SocketAddress at;
+  ASSERT_EQ(server.channel->bind(server.create(), ipv4("127.0.0.1", 0), at), 0);
+  const EndpointId id = client.create();
+  client.resolve(id, at);
+  ASSERT_EQ(client.channel->connect(id, rc, parameters("", 1)), 0);
+  EXPECT_EQ(client.next().type, Type::rejected);
+}
+
 TEST_F(ConnectionChannelTest, AStaleConnectionIsBroken) {
   Program client, server;
   SocketAddress at;

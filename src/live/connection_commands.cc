@@ -108,6 +108,7 @@ int ConnectionService::execute_on(Channel& channel, Endpoint& endpoint, Connecti
     case ConnectionOperation::bind: {
       const int error = bind(channel, endpoint, command.source);
       reply.source = endpoint.source;
+      if (error == 0) expect_listener(endpoint.space, endpoint.source.port);
       return error;
     }
     case ConnectionOperation::listen:

@@ -189,10 +189,14 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
 
 // In whichever space: perftest agrees in TCP's on a test in UDP's, at the same port.
 void ConnectionService::expect_return(std::uint16_t port) {
-  for (const PortSpace space : {PortSpace::tcp, PortSpace::udp}) {
-    manager_.expect_listener(now(),
-                             wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
-  }
+  expect_listener(PortSpace::tcp, port);
+  expect_listener(PortSpace::udp, port);
+}
+
+// Some servers tell their port as soon as they are bound to it, and listen a moment later (qperf
+// 0.4.11): its client is not refused meanwhile.
+void ConnectionService::expect_listener(PortSpace space, std::uint16_t port) {
+  manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
 }
 
 void ConnectionService::tell(Endpoint& endpoint, ConnectionEventType type, int status) {

@@ -140,6 +140,7 @@ class ConnectionService {
   Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
   void destroy(Endpoint& endpoint, bool may_return);
   void expect_return(std::uint16_t port);
+  void expect_listener(PortSpace space, std::uint16_t port);
   void tell(Endpoint& endpoint, ConnectionEvent event);
   void tell(Endpoint& endpoint, ConnectionEventType type, int status = 0);
   void send_waiting(Channel& channel);
