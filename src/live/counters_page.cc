@@ -78,6 +78,8 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       driver.send_delays,
       driver.send_errors,
       driver.receive_calls,
+      driver.direct_transfers,
+      driver.direct_bytes,
       driver.faults_dropped,
       driver.faults_duplicated,
       driver.faults_corrupted,

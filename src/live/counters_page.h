@@ -18,9 +18,11 @@ namespace tulle::live {
 // What the driver itself counts, besides the adapter.
 struct DriverCounters {
   std::uint64_t send_calls = 0;
-  std::uint64_t send_delays = 0;    // the socket was full; the datagrams waited
-  std::uint64_t send_errors = 0;    // datagrams that the kernel refused
-  std::uint64_t receive_calls = 0;  // that brought datagrams
+  std::uint64_t send_delays = 0;       // the socket was full; the datagrams waited
+  std::uint64_t send_errors = 0;       // datagrams that the kernel refused
+  std::uint64_t receive_calls = 0;     // that brought datagrams
+  std::uint64_t direct_transfers = 0;  // WRITEs and READs that went past the network, on one host
+  std::uint64_t direct_bytes = 0;
   std::uint64_t faults_dropped = 0;
   std::uint64_t faults_duplicated = 0;
   std::uint64_t faults_corrupted = 0;
@@ -56,6 +58,8 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "send_delays",
     "send_errors",
     "receive_calls",
+    "direct_transfers",
+    "direct_bytes",
     "faults_dropped",
     "faults_duplicated",
     "faults_corrupted",

@@ -145,6 +145,7 @@ bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
   return true;
 }
 void Device::hand_over() { impl_->hand_over(); }
+void Device::publish() { impl_->publish(now()); }
 int Device::join(const Gid& group) { return impl_->join(group); }
 void Device::leave(const Gid& group) { impl_->leave(group); }
 

@@ -68,6 +68,8 @@ class Device {
   // A caller is about to sleep, or armed a completion queue:
   // the device's thread takes over at once.
   void hand_over();
+  // The counters are to be true now: a process may end without another word.
+  void publish();
   // What is sent to a multicast group on the device's interfaces comes here too, or no longer. 0, or
   // the errno: EADDRNOTAVAIL where no interface has an address of the group's family, ENOBUFS where
   // the host allows no more (net.ipv4.igmp_max_memberships).

@@ -266,6 +266,11 @@ void Device::Impl::wake() {
 }
 
 void Device::Impl::publish(Time at) {
+  if (forked_) return;  // the page is the parent's
+  if (direct_path_) {
+    counters_.direct_transfers = direct_path_->moved().transfers;
+    counters_.direct_bytes = direct_path_->moved().bytes;
+  }
   page_.publish(*adapter_, counters_);
   published_ = at;
 }

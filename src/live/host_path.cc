@@ -235,6 +235,8 @@ bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
     done = covered && allowed && copy(connection, transfer, key->address + offset);
   }
   visitor.store(0, std::memory_order_release);
+  moved_.transfers += done ? 1 : 0;
+  moved_.bytes += done ? transfer.length : 0;
   return done;
 }
 

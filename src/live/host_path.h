@@ -44,6 +44,13 @@ class HostPath final : public transport::DirectPath {
   bool execute(const transport::QueuePair& qp, std::uint32_t token,
                const Transfer& transfer) override;
 
+  // What this side has moved, ever.
+  struct Moved {
+    std::uint64_t transfers = 0;
+    std::uint64_t bytes = 0;
+  };
+  const Moved& moved() const { return moved_; }
+
  private:
   // A peer that was found to be reachable.
   struct Connection {
@@ -67,6 +74,7 @@ class HostPath final : public transport::DirectPath {
   PeerTable* table_ = nullptr;
   std::uint64_t proof_ = 0;
   bool open_ = true;
+  Moved moved_;
   std::vector<Connection> connections_;  // by token - 1
 };
 

@@ -153,6 +153,9 @@ TEST_F(HostPathTest, WritesAndReadsWithoutPackets) {
   EXPECT_EQ(a_.post(verbs::SendOpcode::read, b_.address() + 4000, b_.region->rkey(), 2), 0);
   EXPECT_EQ(a_.completions(), 1);
   EXPECT_EQ(a_.buffer[0], std::byte{42});
+  EXPECT_EQ(a_.path->moved().transfers, 2u);
+  EXPECT_EQ(a_.path->moved().bytes, 1003u);
+  EXPECT_EQ(b_.path->moved().transfers, 0u);
 }
 
 TEST_F(HostPathTest, LeavesToPacketsWhatIsNotAllowed) {

@@ -27,7 +27,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 2;
+inline constexpr std::uint16_t protocol_version = 3;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes

@@ -139,9 +139,13 @@ class Namespace:
             self.holder = Process(["sleep", "infinity"], unshare_net=True)
         except (OSError, subprocess.SubprocessError) as error:
             raise Unavailable(f"no network namespaces here: {error}") from None
-        self.fd = os.open(f"/proc/{self.holder.pid}/ns/net", os.O_RDONLY)
-        self.inode = os.fstat(self.fd).st_ino
-        self.run("ip", "link", "set", "lo", "up")
+        try:
+            self.fd = os.open(f"/proc/{self.holder.pid}/ns/net", os.O_RDONLY)
+            self.inode = os.fstat(self.fd).st_ino
+            self.run("ip", "link", "set", "lo", "up")
+        except BaseException:
+            self.holder.close()
+            raise
 
     def run(self, *argv, limit=None):
         """A helper program in here that must succeed; its standard output."""
@@ -240,6 +244,17 @@ class ClientTest(unittest.TestCase):
     """One namespace (self.net) a test, and everything that is started in it ended with it."""
 
     maxDiff = None
+    prefix = ()
+
+    def run(self, result=None):
+        self.namespaces = []
+        try:
+            return super().run(result)
+        except BaseException:  # interrupted: unittest goes without its cleanups then
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self.doCleanups()
+            signal.signal(signal.SIGINT, before)
+            raise
 
     def setUp(self):
         if not TULLE.exists():
@@ -252,6 +267,7 @@ class ClientTest(unittest.TestCase):
         except Unavailable as reason:
             self.skipTest(str(reason))
         self.addCleanup(net.close)
+        self.namespaces.append(net)
         return net
 
     def joined_namespaces(self, mtu=1500):
@@ -317,8 +333,9 @@ class ClientTest(unittest.TestCase):
         if expect is not None:
             self.assertEqual((expect, expect), (server_status, client_status), both())
 
-    def status(self, net=None, prefix=()):
-        """`tulle status --json`, parsed."""
+    def status(self, net=None, prefix=None):
+        """`tulle status --json`, parsed. With a prefix the programs, and so the agent, are another user's."""
+        prefix = self.prefix if prefix is None else prefix
         process = self.run_program(*prefix, TULLE, "status", "--json", net=net, limit=20)
         return json.loads(process.stdout)
 

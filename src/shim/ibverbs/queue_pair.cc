@@ -398,6 +398,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
     release(context, qp);
     context.qps.erase(&qp);
     events = qp.asynchronous_events;
+    context.live->publish();
   }
   events -= static_cast<std::uint32_t>(context.events->forget(&qp));
   wait_for_acknowledgements(ibv->mutex, ibv->cond, ibv->events_completed, events);
