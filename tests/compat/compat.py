@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -28,7 +29,9 @@ import frame  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
 SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio",
-          "qemu", "qperf", "rdmacm_utils", "infiniband_diags", "rdma_core")
+          "qemu", "qperf", "rdmacm_utils", "iperf3", "infiniband_diags", "rdma_core")
+
+INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
 
 
 def available():
@@ -53,6 +56,27 @@ def tell(result, as_json):
         print(f"{result.outcome:6} {result.suite} {result.test}  {result.reason}", flush=True)
 
 
+def end_at_a_signal(number, _):
+    raise KeyboardInterrupt
+
+
+def run(chosen, arguments):
+    """[(suite, its results)]"""
+    told = []
+    for name, tests in chosen.items():
+        suite = importlib.import_module(name)
+        began = time.monotonic()
+        results = []
+        for result in frame.results(suite, tests, arguments.verbose):
+            tell(dataclasses.replace(result, suite=name), arguments.json)  # as its name is given to us
+            results.append(result)
+        if not results:
+            sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
+        told.append((suite, results))
+        print(f"{name}: {document.counts(results)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return told
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a suite, or SUITE.TEST")
@@ -66,18 +90,12 @@ def main():
         return 0
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
-    told = []
-    for name, tests in chosen.items():
-        suite = importlib.import_module(name)
-        began = time.monotonic()
-        results = []
-        for result in frame.results(suite, tests, arguments.verbose):
-            tell(result, arguments.json)
-            results.append(result)
-        if not results:
-            sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
-        told.append((suite, results))
-        print(f"{name}: {document.counts(results)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, end_at_a_signal)
+    try:
+        told = run(chosen, arguments)
+    except KeyboardInterrupt:
+        print("compat: interrupted; the programs, agents and namespaces that it started have ended", file=sys.stderr)
+        return INTERRUPTED
     output = arguments.output or (None if arguments.names else ROOT / "docs" / "compatibility.md")
     if output:
         output.write_text(document.write(told))

@@ -47,12 +47,23 @@ class Stage(harness.ClientTest):
 
     def runTest(self):
         self.case.run(self)
+        if self.case.bytes_min > 0:
+            self.check_traffic()
+
+    def check_traffic(self):
+        """A program that went another way, TCP or shared memory of its own, left no trace in the device's counters. Its
+        namespaces, and so the agents, are the case's own: they began at 0."""
+        agents = [self.status(net)["agent"] for net in self.namespaces]
+        counters = [agent["counters"] for agent in agents if agent is not None]
+        moved = sum(counted["bytes_sent"] + counted["direct_bytes"] for counted in counters)
+        self.assertGreaterEqual(moved, self.case.bytes_min, "the program moved less than that through the device")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     name: str
     run: typing.Callable[[Stage], None]  # raises AssertionError, or unittest.SkipTest
+    bytes_min: int = 0  # that the devices must have carried at the end; 0 where no data is moved
 
 
 Place = collections.namedtuple("Place", "server client host prefix")
@@ -74,6 +85,7 @@ def ordinary_user(stage):
     prefix = as_ordinary_user()
     if stage.start(*prefix, "test", "-x", harness.TULLE).wait() != 0:
         raise unittest.SkipTest(f"an ordinary user cannot reach {harness.TULLE}")
+    stage.prefix = prefix
     return Place(stage.net, stage.net, "127.0.0.1", prefix)
 
 

@@ -14,6 +14,7 @@ host and between two. Its server listens on the address that `localhost` has, wh
 between two hosts `/etc/hosts` names the interface's."""
 
 PORT = 47592
+ITERATIONS = 20
 ENDPOINTS = {
     "msg": ["-p", "verbs", "-e", "msg"],
     "rxm": ["-p", "verbs;ofi_rxm", "-e", "rdm"],
@@ -38,12 +39,12 @@ def named(stage, address):
 
 def pingpong(stage, where, endpoint, *options):
     place = place_for(stage, where)
-    argv = ["fi_pingpong", *ENDPOINTS[endpoint], "-I", "20", *options]
+    argv = ["fi_pingpong", *ENDPOINTS[endpoint], "-I", str(ITERATIONS), *options]
     server = stage.start_server(argv, PORT, net=place.server, prefix=named(stage, place.host))
     own_address = place.host if where == "one_host" else "10.0.0.2"
     client = stage.start(*named(stage, own_address), *stage.over_tulle([*argv, place.host]), net=place.client)
     stage.finish(server, client)
-    stage.assertRegex(client.stdout, r"(?m)^\d+\S*\s+20\b", client.describe())
+    stage.assertRegex(client.stdout, rf"(?m)^\d+\S*\s+{ITERATIONS}\b", client.describe())
 
 
 def info(stage):
@@ -58,7 +59,10 @@ def cases():
     yield Case("info", info)
     for endpoint in ENDPOINTS:
         for where in ("one_host", "two_hosts"):
-            for name, options in {"small": ["-S", "64", "-c"], "all_sizes": ["-S", "all", "-c"]}.items():
+            # Datagrams end at the MTU, 1024 bytes here.
+            largest = 1024 if endpoint == "dgram" else 6 << 20
+            for name, size, bytes_once in (("small", "64", 64), ("all_sizes", "all", largest)):
                 yield Case(f"{where}.{endpoint}.{name}",
-                           lambda stage, where=where, endpoint=endpoint, options=options: pingpong(
-                               stage, where, endpoint, *options))
+                           lambda stage, where=where, endpoint=endpoint, size=size: pingpong(
+                               stage, where, endpoint, "-S", size, "-c"),
+                           bytes_min=2 * ITERATIONS * bytes_once)

@@ -11,6 +11,8 @@ WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC
         "MTU, polled and with events, shared receive queues, both ways; and with `-R`, connected by librdmacm")
 GROUPS = ["perftest"]
 
+ITERATIONS = 100
+SMALLEST_BYTES = 2  # the latency tests' messages
 CONNECTED = {
     "write_bw": ["ib_write_bw"],
     "write_lat": ["ib_write_lat"],
@@ -28,7 +30,7 @@ CONNECTED = {
 
 
 def connected(stage, place, argv):
-    argv = [*argv, "-R", "-F", "-n", "100", "-p", "18515"]
+    argv = [*argv, "-R", "-F", "-n", str(ITERATIONS), "-p", "18515"]
     _, client = rdma_cm.pair(stage, argv, [*argv, place.host], place.server, place.client, prefix=place.prefix)
     stage.assertTrue(table_rows(client.stdout), client.describe())
 
@@ -37,4 +39,5 @@ def cases():
     for name, argv in CONNECTED.items():
         for place in ("one_host", "two_hosts"):
             yield Case(f"rdma_cm.{place}.{name}",
-                       lambda stage, place=place, argv=argv: connected(stage, frame.PLACES[place](stage), argv))
+                       lambda stage, place=place, argv=argv: connected(stage, frame.PLACES[place](stage), argv),
+                       bytes_min=ITERATIONS * SMALLEST_BYTES)

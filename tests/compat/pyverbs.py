@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -157,6 +158,7 @@ def main():
         parser.error(f"{SOURCE} is missing; install the package rdma-core")
     if os.geteuid() != 0 and os.spawnlp(os.P_WAIT, "unshare", "unshare", "--map-root-user", "--net", "true") == 0:
         os.execvp("unshare", ["unshare", "--map-root-user", sys.executable, *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of what ends its processes
     counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="tulle-pyverbs-") as scratch:
         folder = str(unpack(SOURCE, pathlib.Path(scratch)))

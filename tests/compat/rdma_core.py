@@ -14,7 +14,8 @@ RUNNER = pathlib.Path(__file__).resolve().parent / "pyverbs.py"
 
 
 def results(names):
-    runner = subprocess.Popen([sys.executable, RUNNER, *names], stdout=subprocess.PIPE, text=True)
+    runner = subprocess.Popen([sys.executable, RUNNER, *names], stdout=subprocess.PIPE, text=True,
+                              start_new_session=True)  # Ctrl-C is ours, and ends it with SIGTERM
     try:
         for line in runner.stdout:
             said = json.loads(line)

@@ -22,6 +22,7 @@ UCT_TESTS = {
     "ud_verbs": ("am_lat", "am_bw"),
 }
 LARGE_BYTES = 4 << 20
+ITERATIONS = 1000
 # How UCX goes about its work, in other ways than by itself: (test, size, environment, options).
 WAYS = {
     "device_fadd": ("ucp_fadd", 8, {"UCX_ATOMIC_MODE": "device"}, []),
@@ -43,7 +44,7 @@ def environment(transports):
     return {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1"}
 
 
-def perftest(stage, place, test, transports, *options, iterations=1000, run_options=(), env=None):
+def perftest(stage, place, test, transports, *options, iterations=ITERATIONS, run_options=(), env=None):
     """A pair of ucx_perftest; the client must report a result."""
     argv = ["ucx_perftest", "-t", test, "-n", str(iterations), "-w", "10", *map(str, options)]
     _, client = stage.pair(argv, host=place.host, port=PORT, net=place.client, server_net=place.server,
@@ -60,16 +61,16 @@ def ucp(place, transport, test, size, iterations):
     def run(stage):
         perftest(stage, frame.PLACES[place](stage), test, UCP_TRANSPORTS[transport], "-s", size, iterations=iterations)
 
-    return Case(f"{place}.{transport}.{test}.{size}", run)
+    return Case(f"{place}.{transport}.{test}.{size}", run, bytes_min=size * iterations)
 
 
 def uct(transport, test):
     def run(stage):
         layout = ["-D", "bcopy"] if test == "get" else []
-        size = "128" if test == "get" else "8"
         perftest(stage, frame.one_host(stage), test, transport, "-d", "tulle0:1", "-x", transport, "-s", size, *layout)
 
-    return Case(f"one_host.{transport}.{test}", run)
+    size = 128 if test == "get" else 8
+    return Case(f"one_host.{transport}.{test}", run, bytes_min=size * ITERATIONS)
 
 
 def faults(transport, test):
@@ -77,13 +78,14 @@ def faults(transport, test):
         perftest(stage, frame.two_hosts(stage), test, UCP_TRANSPORTS[transport], "-s", 4096, iterations=300,
                  run_options=["--faults", "drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.01,seed=3"])
 
-    return Case(f"faults.{transport}.{test}", run)
+    return Case(f"faults.{transport}.{test}", run, bytes_min=300 * 4096)
 
 
 def way(name):
     test, size, env, options = WAYS[name]
     return Case(f"ways.{name}", lambda stage: perftest(
-        stage, frame.one_host(stage), test, UCP_TRANSPORTS["rc"], "-s", size, *options, iterations=200, env=env))
+        stage, frame.one_host(stage), test, UCP_TRANSPORTS["rc"], "-s", size, *options, iterations=200, env=env),
+        bytes_min=200 * size)
 
 
 def info(stage):
