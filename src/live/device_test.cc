@@ -262,6 +262,23 @@ std::uint64_t switches_of_device_threads() {
   return sum;
 }
 
+// What came while others ran is found by a second look, with the lock as it was.
+TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
+  End end("tulle0");
+  auto held = end.device->lock();
+  int times = 0;
+  for (int i = 0; i < 1'024; ++i) {
+    end.device->progress();
+    const bool others_ran = end.device->let_others_run(held);
+    ASSERT_TRUE(held.owns_lock());
+    times += others_ran ? 1 : 0;
+    if (i < 100) {
+      EXPECT_FALSE(others_ran) << i;
+    }
+  }
+  EXPECT_EQ(times, 8);
+}
+
 TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {
   End one("tulle0");
   End two("tulle1");
