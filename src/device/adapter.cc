@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/multicast.h"
+#include "device/raw_packets.h"
 #include "transport/srd/device.h"
 #include "transport/tcp/stream.h"
 #include "wire/pkey.h"
@@ -308,6 +309,8 @@ void Adapter::schedule(QueuePair& qp) {
   if (qp.scheduled || !qp.has_work()) return;
   if (qp.type() == verbs::QpType::srd && !qp.is_carrier()) [[unlikely]]
     return attend_srd();
+  if (qp.type() == verbs::QpType::raw_packet) [[unlikely]]
+    return raw_packets_->make_ready(qp);
   const std::uint32_t level = qp.attributes().address.service_level % levels;
   const std::uint32_t index = qp.has_answers() ? level : levels + level;
   ReadyList& list = hot_.ready[index];

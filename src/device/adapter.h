@@ -32,6 +32,8 @@
 
 namespace tulle::device {
 
+class RawPackets;
+
 // What the device offers; the shim reports exactly these.
 struct Limits {
   std::uint32_t queue_pairs = 16'384;
@@ -196,6 +198,9 @@ class Adapter {
   void detach_all(const transport::QueuePair& qp);
   bool has_group(const Gid& group) const;
   bool is_attached(const transport::QueuePair& qp) const;
+
+  // Raw packet queue pairs (device/raw_packets.h), whose frames the driver hands in and pulls there.
+  RawPackets& raw_packets();
 
   // Work. Nothing is sent by these calls: the driver pulls.
   verbs::VerbsStatus post_send(transport::QueuePair& qp, Time now,
@@ -362,6 +367,7 @@ class Adapter {
   // By group: those attached to it. Null: there has been none.
   struct MulticastGroups;
   std::unique_ptr<MulticastGroups> multicast_;
+  std::unique_ptr<RawPackets> raw_packets_;  // null: there has been no such queue pair
   // Those of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;
 };

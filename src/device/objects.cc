@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "device/adapter.h"
+#include "device/raw_packets.h"
 #include "transport/srd/device.h"
 #include "transport/xrc/xrc.h"
 
@@ -304,6 +305,9 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
       init.send_work_requests = init.send_sges = init.inline_bytes = 0;
     }
   }
+  if (init.type == verbs::QpType::receive_work_queue) {
+    init.send_work_requests = init.send_sges = init.inline_bytes = 0;
+  }
   // A request's slot has room for its SGEs or its inline bytes: what the former take the latter may
   // too. Programs of rdma_xclient's kind count on 16 bytes without asking.
   init.inline_bytes =
@@ -316,6 +320,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
     settings.line_bits_per_second = configuration_.line_bits_per_second;
     environment_.srd = std::make_unique<transport::srd::Device>(environment_, settings);
   }
+  if (verbs::is_raw(init.type)) raw_packets();
   QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
   if (init.type == verbs::QpType::xrc_target) {
@@ -391,8 +396,17 @@ void Adapter::attend_srd() {
   }
 }
 
+RawPackets& Adapter::raw_packets() {
+  if (raw_packets_ == nullptr) raw_packets_ = std::make_unique<RawPackets>();
+  return *raw_packets_;
+}
+
 VerbsStatus Adapter::destroy(QueuePair* qp) {
   if (is_attached(*qp)) return VerbsStatus::busy;
+  if (verbs::is_raw(qp->type())) {
+    if (raw_packets_->is_used(*qp)) return VerbsStatus::busy;
+    raw_packets_->forget(*qp);
+  }
   if (qp->type() == verbs::QpType::srd) {
     qp->srd().forget(*qp);
     attend_srd();

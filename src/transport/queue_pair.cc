@@ -69,7 +69,10 @@ bool supports(QpType type, SendOpcode opcode) {
     case QpType::xrc_initiator:
       return true;
     case QpType::xrc_target:
+    case QpType::receive_work_queue:
       return false;
+    case QpType::raw_packet:
+      return opcode == SendOpcode::send;
     case QpType::uc:
       return opcode == SendOpcode::send || opcode == SendOpcode::send_with_immediate ||
              opcode == SendOpcode::write || opcode == SendOpcode::write_with_immediate ||
@@ -121,6 +124,7 @@ QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& en
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
   if (init.type == QpType::srd) engine_.emplace<srd::Engine>();
   if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
+  if (verbs::is_raw(init.type)) engine_.emplace<raw::Engine>();
 }
 
 // --- control ---
@@ -352,6 +356,7 @@ void QueuePair::reset() {
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
   if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->reset(*this);
   if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
+  if (verbs::is_raw(init.type)) raw().reset();
   send_queue.clear();
   receive_queue.clear();
   if (init.type == QpType::xrc_target) {
@@ -509,6 +514,7 @@ bool QueuePair::has_work() const {
 bool QueuePair::congestion_experienced(Time now) {
   const Time interval = environment.congestion.notification_interval;
   if (interval.is_never() || verbs::is_datagram(type()) || now < may_notify_at_) return false;
+  if (verbs::is_raw(type())) return false;
   may_notify_at_ = now + interval;
   return true;
 }

@@ -19,6 +19,7 @@
 #include "transport/counters.h"
 #include "transport/direct_path.h"
 #include "transport/packet_io.h"
+#include "transport/raw/engine.h"
 #include "transport/rc/engine.h"
 #include "transport/recovery.h"
 #include "transport/send_queue.h"
@@ -219,6 +220,7 @@ class QueuePair {
   void sent_all();        // the send queue has drained, in SQD
   void forget_inbound();  // XRC: the message in progress, with its receive request
   srd::Engine& srd() { return std::get<srd::Engine>(engine_); }
+  raw::Engine& raw() { return std::get<raw::Engine>(engine_); }
 
   // Makes it one by which an adapter sends what its SRD queue pairs have for one service level.
   void carry(srd::Carrier& carrier, std::uint8_t service_level);
@@ -262,7 +264,7 @@ class QueuePair {
   congestion::Pacing pacing_;
   Time may_notify_at_;
   std::variant<rc::Engine, uc::Engine, ud::Engine, srd::Engine, std::unique_ptr<tcp::Stream>,
-               std::unique_ptr<iwarp::Connection>>
+               std::unique_ptr<iwarp::Connection>, raw::Engine>
       engine_;
 };
 

@@ -19,13 +19,14 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD, and SRD, whose ladder is UD's with rnr_retry beside (Linux,
-// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Steps to reset and to error are allowed
+// One row a step; columns RC, UC, UD, SRD, whose ladder is UD's with rnr_retry beside (Linux,
+// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table), and raw packets, which have a port and
+// nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to reset and to error are allowed
 // from everywhere, with nothing else. XRC's two halves have RC's, without what is the other half's.
 struct Step {
   QpState from;
   QpState to;
-  std::array<Requirements, 4> by_type;
+  std::array<Requirements, 5> by_type;
 };
 
 constexpr std::array<Step, 9> ladder = {{
@@ -34,13 +35,15 @@ constexpr std::array<Step, 9> ladder = {{
      {{{set({A::pkey_index, A::port, A::access_flags}), {}},
        {set({A::pkey_index, A::port, A::access_flags}), {}},
        {set({A::pkey_index, A::port, A::qkey}), {}},
-       {set({A::pkey_index, A::port, A::qkey}), {}}}}},
+       {set({A::pkey_index, A::port, A::qkey}), {}},
+       {set({A::port}), {}}}}},
     {QpState::init,
      QpState::init,
      {{{{}, set({A::pkey_index, A::port, A::access_flags})},
        {{}, set({A::pkey_index, A::port, A::access_flags})},
        {{}, set({A::pkey_index, A::port, A::qkey})},
-       {{}, set({A::pkey_index, A::port, A::qkey})}}}},
+       {{}, set({A::pkey_index, A::port, A::qkey})},
+       {{}, {}}}}},
     {QpState::init,
      QpState::rtr,
      {{{set({A::address_vector, A::path_mtu, A::destination_qp, A::rq_psn, A::max_dest_rd_atomic,
@@ -49,7 +52,8 @@ constexpr std::array<Step, 9> ladder = {{
        {set({A::address_vector, A::path_mtu, A::destination_qp, A::rq_psn}),
         set({A::alternate_path, A::access_flags, A::pkey_index})},
        {{}, set({A::pkey_index, A::qkey})},
-       {{}, set({A::pkey_index, A::qkey})}}}},
+       {{}, set({A::pkey_index, A::qkey})},
+       {{}, {}}}}},
     {QpState::rtr,
      QpState::rts,
      {{{set({A::timeout, A::retry_count, A::rnr_retry, A::sq_psn, A::max_rd_atomic}),
@@ -58,7 +62,8 @@ constexpr std::array<Step, 9> ladder = {{
        {set({A::sq_psn}), set({A::current_state, A::alternate_path, A::access_flags,
                                A::path_migration_state, A::rate_limit})},
        {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit})},
-       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit, A::rnr_retry})}}}},
+       {set({A::sq_psn}), set({A::current_state, A::qkey, A::rate_limit, A::rnr_retry})},
+       {{}, set({A::rate_limit})}}}},
     {QpState::rts,
      QpState::rts,
      {{{{},
@@ -68,13 +73,15 @@ constexpr std::array<Step, 9> ladder = {{
         set({A::current_state, A::access_flags, A::alternate_path, A::path_migration_state,
              A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})},
-       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
+       {{}, set({A::rate_limit})}}}},
     {QpState::rts,
      QpState::sqd,
      {{{{}, set({A::sqd_async_notify})},
        {{}, set({A::sqd_async_notify})},
        {{}, set({A::sqd_async_notify})},
-       {{}, set({A::sqd_async_notify})}}}},
+       {{}, set({A::sqd_async_notify})},
+       {{}, {}}}}},
     {QpState::sqd,
      QpState::rts,
      {{{{},
@@ -84,7 +91,8 @@ constexpr std::array<Step, 9> ladder = {{
         set({A::current_state, A::alternate_path, A::access_flags, A::path_migration_state,
              A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})},
-       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
+       {{}, {}}}}},
     {QpState::sqd,
      QpState::sqd,
      {{{{},
@@ -95,18 +103,24 @@ constexpr std::array<Step, 9> ladder = {{
         set({A::address_vector, A::alternate_path, A::access_flags, A::pkey_index,
              A::path_migration_state})},
        {{}, set({A::pkey_index, A::qkey})},
-       {{}, set({A::pkey_index, A::qkey})}}}},
+       {{}, set({A::pkey_index, A::qkey})},
+       {{}, {}}}}},
     // RC has no send-queue-error state (IBTA 10.3.1.6), so the step never applies to it.
     {QpState::sqe,
      QpState::rts,
      {{{{}, {}},
        {{}, set({A::current_state, A::access_flags, A::rate_limit})},
        {{}, set({A::current_state, A::qkey, A::rate_limit})},
-       {{}, set({A::current_state, A::qkey, A::rate_limit})}}}},
+       {{}, set({A::current_state, A::qkey, A::rate_limit})},
+       {{}, {}}}}},
 }};
 
 // What goes over TCP is set up with the attributes that a reliable connection is.
-QpType column_of(QpType type) { return is_over_tcp(type) || is_xrc(type) ? QpType::rc : type; }
+std::size_t column_of(QpType type) {
+  constexpr std::size_t raw_column = 4;
+  if (is_raw(type)) return raw_column;
+  return static_cast<std::size_t>(is_over_tcp(type) || is_xrc(type) ? QpType::rc : type);
+}
 
 // What an initiator, which answers nothing, and a target, which asks nothing, have no use for. Linux
 // takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask), so
@@ -128,9 +142,9 @@ LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask 
   }
   for (const Step& step : ladder) {
     if (step.from != from || step.to != to) continue;
-    const QpType column = column_of(type);
-    if (from == QpState::sqe && column == QpType::rc) break;
-    const Requirements& row = step.by_type[static_cast<std::size_t>(column)];
+    const std::size_t column = column_of(type);
+    if (from == QpState::sqe && column == 0) break;
+    const Requirements& row = step.by_type[column];
     const QpAttributeMask ignored = ignored_by(type);
     if (!given.has_all(row.required.without(ignored))) return LadderVerdict::attribute_missing;
     if (given.without(row.required | row.optional | ignored).any()) {

@@ -16,8 +16,23 @@ namespace tulle::verbs {
 // reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`, which
 // is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes, so that
 // simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended reliable
-// connection (IBTA annex A14) is two queue pairs, one that sends and one that receives.
-enum class QpType : std::uint8_t { rc, uc, ud, srd, stream, iwarp, xrc_initiator, xrc_target };
+// connection (IBTA annex A14) is two queue pairs, one that sends and one that receives. Raw packets
+// are Ethernet frames; a receive work queue takes them for a queue pair that spreads them over several.
+enum class QpType : std::uint8_t {
+  rc,
+  uc,
+  ud,
+  srd,
+  stream,
+  iwarp,
+  xrc_initiator,
+  xrc_target,
+  raw_packet,
+  receive_work_queue,
+};
+constexpr bool is_raw(QpType type) {
+  return type == QpType::raw_packet || type == QpType::receive_work_queue;
+}
 constexpr bool is_xrc(QpType type) {
   return type == QpType::xrc_initiator || type == QpType::xrc_target;
 }
