@@ -13,6 +13,10 @@
 #include "base/result.h"
 #include "device/adapter.h"
 
+namespace tulle::device {
+struct FlowRule;
+}
+
 namespace tulle::live {
 
 struct GidEntry {
@@ -75,6 +79,15 @@ class Device {
   // the host allows no more (net.ipv4.igmp_max_memberships).
   [[nodiscard]] int join(const Gid& group);
   void leave(const Gid& group);
+
+  // Raw packets go by the interface of the first GID. 0: this process may have them; else EPERM, or
+  // EOPNOTSUPP where that interface has no Ethernet frames.
+  [[nodiscard]] int may_use_packets() const;
+  // Before the first raw packet queue pair is made. 0, or the errno.
+  [[nodiscard]] int open_packets();
+  // Before a flow is made, and when it has gone. 0, or the errno.
+  [[nodiscard]] int watch(const device::FlowRule& rule);
+  void unwatch(const device::FlowRule& rule);
 
   class Impl;
   Impl& impl() { return *impl_; }

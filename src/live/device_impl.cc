@@ -186,6 +186,51 @@ void Device::Impl::leave(const Gid& group) {
   if (!forked_) leave_group(socket_.get(), info_, group);
 }
 
+int Device::Impl::may_use_packets() const {
+  return info_.gids.empty() ? EOPNOTSUPP : PacketPort::probe(info_.gids[0].interface);
+}
+
+int Device::Impl::open_packets() {
+  if (forked_) return EPERM;
+  if (packets_ != nullptr) return 0;
+  if (const int error = may_use_packets(); error != 0) return error;
+  auto port = PacketPort::open(info_.gids[0].interface);
+  if (!port) return port.error().error_number;
+  packets_ = std::move(*port);
+  adapter_->raw_packets().set_frame_bytes_max(packets_->frame_bytes_max());
+  return 0;
+}
+
+int Device::Impl::watch(const device::FlowRule& rule) {
+  if (forked_) return EPERM;
+  if (packets_ == nullptr) return EINVAL;
+  const bool is_first = packets_->receiving_socket() < 0;
+  if (const int error = packets_->watch(rule); error != 0) return error;
+  if (is_first) watch_packets(true);
+  return 0;
+}
+
+// The socket leaves epoll when it is closed.
+void Device::Impl::unwatch(const device::FlowRule& rule) {
+  if (!forked_) packets_->unwatch(rule);
+}
+
+void Device::Impl::watch_packets(bool added) {
+  epoll_event event{};
+  const bool looks = !leased_ && !packets_->is_waiting();
+  event.events = looks ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.fd = packets_->receiving_socket();
+  epoll_ctl(epoll_.get(), added ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, event.data.fd, &event);
+}
+
+void Device::Impl::send_packets(Time at) {
+  const PacketPort::Sent sent = packets_->transmit(adapter_->raw_packets());
+  if (sent == PacketPort::Sent::all) return;
+  // A queue that is full says nothing when it has room again.
+  if (sent == PacketPort::Sent::queue_is_full) return wake_at(at + Time::milliseconds(1));
+  watch_until_writable(packets_->sending_socket());
+}
+
 int Device::Impl::move_data(Time at) {
   int calls = 0;
   while (calls < receive_calls_max) {
@@ -200,6 +245,8 @@ int Device::Impl::move_data(Time at) {
 void Device::Impl::send(Time at) {
   deferred_ = false;
   transmitter_.transmit(*adapter_, at);
+  if (packets_ != nullptr) [[unlikely]]
+    send_packets(at);
   deliver_events();
 }
 
@@ -210,7 +257,20 @@ int Device::Impl::receive(Time at) {
     adapter_->handle_datagram(at, ip, false, bytes);
   });
   if (count > 0) ++counters_.receive_calls;
+  if (packets_ != nullptr) [[unlikely]]
+    return std::max(count, receive_packets(at));
   return count;
+}
+
+// As many as a call of the receiver's, where there may be more.
+int Device::Impl::receive_packets(Time at) {
+  const bool waited = packets_->is_waiting();
+  const int count = packets_->receive(at, adapter_->raw_packets());
+  if (count > 0) ++counters_.receive_calls;
+  // Who waits for a receive request is not woken by more frames, but looks again.
+  if (!leased_ && waited != packets_->is_waiting()) watch_packets(false);
+  if (packets_->is_waiting()) wake_at(at + Time::milliseconds(1));
+  return count < PacketPort::frames_max ? std::min(count, 1) : Receiver::messages_max;
 }
 
 void Device::Impl::deliver_events() {
@@ -234,6 +294,7 @@ void Device::Impl::watch_socket(bool readable) {
   event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
   event.data.fd = socket_.get();
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
+  if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
 }
 
 // A sender's socket: once, until it is writable. (The slot's own socket sends only where no other
@@ -241,6 +302,10 @@ void Device::Impl::watch_socket(bool readable) {
 void Device::Impl::watch_blocked_socket() {
   const int fd = transmitter_.blocked_socket();
   if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
+  watch_until_writable(fd);
+}
+
+void Device::Impl::watch_until_writable(int fd) {
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
   event.data.fd = fd;

@@ -34,6 +34,7 @@
 #include "live/counters_page.h"
 #include "live/device.h"
 #include "live/host_path.h"
+#include "live/packet_port.h"
 #include "live/receiver.h"
 #include "live/settings.h"
 #include "live/transmitter.h"
@@ -74,6 +75,10 @@ class Device::Impl {
   }
   int join(const Gid& group);
   void leave(const Gid& group);
+  int may_use_packets() const;
+  int open_packets();
+  int watch(const device::FlowRule& rule);
+  void unwatch(const device::FlowRule& rule);
   bool vain_polls_are_many() const {
     return vain_polls_ > 0 && vain_polls_ % vain_polls_before_yield == 0;
   }
@@ -105,6 +110,10 @@ class Device::Impl {
   void settle(Time at);
   void watch_socket(bool readable);
   void watch_blocked_socket();
+  void watch_packets(bool added);
+  void send_packets(Time at);
+  int receive_packets(Time at);
+  void watch_until_writable(int fd);
   void wake_at(Time when);
   void wake();
   void update_direct_path();
@@ -121,6 +130,7 @@ class Device::Impl {
   std::unique_ptr<device::Adapter> adapter_;
   Receiver receiver_;
   Transmitter transmitter_;
+  std::unique_ptr<PacketPort> packets_;  // null: there has been no raw packet queue pair
   bool has_faults_;
   std::int64_t epoch_nanoseconds_;  // of Time: picoseconds since boot would overflow after 106 days
 
