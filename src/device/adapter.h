@@ -199,7 +199,7 @@ class Adapter {
   bool has_group(const Gid& group) const;
   bool is_attached(const transport::QueuePair& qp) const;
 
-  // Raw packet queue pairs (device/raw_packets.h), whose frames the driver hands in and pulls there.
+  // Raw packet queue pairs (device/raw_packets.h): there the driver hands frames in, and pulls them.
   RawPackets& raw_packets();
 
   // Work. Nothing is sent by these calls: the driver pulls.

@@ -3,8 +3,8 @@
 // Raw packet queue pairs: which of them a frame from the wire goes to, and whose frame goes to the
 // wire next. An adapter has this once the first of them is made.
 //
-// Steering is Linux's and its NICs' (ibv_create_flow(3)): rules of one kind look at the headers; the
-// lowest priority number that matches wins, and all the queue pairs that have such a rule get a copy.
+// Steering is Linux's and its NICs' (ibv_create_flow(3)): rules look at the headers; the lowest
+// priority number that matches wins, and all the queue pairs that have such a rule get a copy.
 // What no rule takes goes to those with a default rule, and sniffers get everything beside.
 
 #include <array>
@@ -70,8 +70,8 @@ class RawPackets {
   bool is_used(const transport::QueuePair& qp) const;
   void forget(transport::QueuePair& qp);
 
-  // For the driver. A frame from the wire. Where a queue has no receive request for it, it is dropped
-  // there; or it goes nowhere and the answer is false, and the driver gives it again a little later.
+  // For the driver. A frame from the wire. Where a queue has no receive request for it, it is lost
+  // there; or it goes nowhere and the answer is false: the driver gives it again a little later.
   // For a queue where that did not help, nobody waits again before it has received something.
   enum class IfNoRoom : std::uint8_t { wait, drop };
   [[nodiscard]] bool handle_frame(std::span<const std::byte> frame, IfNoRoom if_no_room);

@@ -68,7 +68,7 @@ bool is_all_ones(const wire::MacAddress& mask) {
 
 int PacketPort::probe(const std::string& interface) {
   const UniqueFd socket = kernel_socket(AF_PACKET, SOCK_RAW);
-  if (!socket) return errno == EACCES ? EPERM : errno;
+  if (!socket) return errno == EAFNOSUPPORT ? EOPNOTSUPP : EPERM;
   Link link;
   return describe(socket.get(), interface, link);
 }

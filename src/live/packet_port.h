@@ -13,8 +13,8 @@
 // A program that is not running posts no receive requests. Frames then wait for a while in the
 // socket's buffer, as in a NIC's, and those of the process's other queues behind them.
 //
-// Frames that come from this very kernel, as over veth and loopback, may lack what a wire would have
-// brought: a checksum that is left to the hardware is filled in here; a batch of segments that was
+// Frames that come from this very kernel, as over veth and loopback, may lack what a wire would
+// have brought: a checksum that is left to the hardware is filled in here; a batch of segments that was
 // never cut up is longer than any frame, and dropped. VLAN tags, which the kernel keeps beside the
 // frame, are put back.
 
@@ -85,7 +85,7 @@ class PacketPort {
     alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(tpacket_auxdata))];
   };
 
-  // What mlx5 gives a queue without requests before it drops (drivers/infiniband/hw/mlx5: delay drop).
+  // What mlx5 gives a queue without requests (mlx5_ib.h: MLX5_MAX_DELAY_DROP_TIMEOUT_MS).
   static constexpr Time waiting_time_max = Time::milliseconds(100);
 
   PacketPort() = default;

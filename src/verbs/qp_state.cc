@@ -20,9 +20,10 @@ struct Requirements {
 };
 
 // One row a step; columns RC, UC, UD, SRD, whose ladder is UD's with rnr_retry beside (Linux,
-// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table), and raw packets, which have a port and
-// nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to reset and to error are allowed
-// from everywhere, with nothing else. XRC's two halves have RC's, without what is the other half's.
+// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table), and raw packets, which have a port
+// and nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to reset and to
+// error are allowed from everywhere, with nothing else. XRC's two halves have RC's, without what is
+// the other half's.
 struct Step {
   QpState from;
   QpState to;

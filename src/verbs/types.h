@@ -17,7 +17,7 @@ namespace tulle::verbs {
 // is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes, so that
 // simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended reliable
 // connection (IBTA annex A14) is two queue pairs, one that sends and one that receives. Raw packets
-// are Ethernet frames; a receive work queue takes them for a queue pair that spreads them over several.
+// are Ethernet frames; a receive work queue takes them for a queue pair that spreads them over many.
 enum class QpType : std::uint8_t {
   rc,
   uc,

@@ -45,6 +45,8 @@ constexpr std::uint32_t paging_of_ud =
 constexpr std::uint32_t paging_of_uc = paging_of_ud | IBV_ODP_SUPPORT_WRITE;
 constexpr std::uint32_t paging_of_rc = paging_of_uc | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
 
+bool may_use_packets(Context& context) { return context.live->may_use_packets() == 0; }
+
 void fill(Context& context, ibv_device_attr& out) {
   const device::Limits& limits = context.adapter().configuration().limits;
   out = {};
@@ -59,6 +61,10 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_qp = static_cast<int>(limits.queue_pairs);
   out.max_qp_wr = static_cast<int>(limits.work_requests);
   out.device_cap_flags = capabilities;
+  if (may_use_packets(context)) {
+    out.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
+    out.max_raw_ethy_qp = out.max_qp;
+  }
   out.max_sge = static_cast<int>(limits.sges);
   out.max_sge_rd = static_cast<int>(limits.sges);
   out.max_cq = static_cast<int>(limits.completion_queues);
@@ -80,6 +86,15 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_pkeys = 1;
   out.local_ca_ack_delay = local_ack_delay;
   out.phys_port_cnt = 1;
+}
+
+void fill_spreading(ibv_device_attr_ex& out) {
+  out.rss_caps.supported_qpts = 1u << IBV_QPT_RAW_PACKET;
+  out.rss_caps.max_rwq_indirection_tables = device::RawPackets::tables_max;
+  out.rss_caps.max_rwq_indirection_table_size = device::RawPackets::table_entries_max;
+  out.rss_caps.rx_hash_fields_mask = hash_fields_offered();
+  out.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+  out.max_wq_type_rq = static_cast<std::uint32_t>(out.orig_attr.max_qp);
 }
 
 int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
@@ -104,6 +119,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   attributes.cq_mod_caps.max_cq_count = UINT16_MAX;
   attributes.cq_mod_caps.max_cq_period = UINT16_MAX;
   attributes.max_dm_size = device_memory_bytes_max;
+  if (attributes.orig_attr.max_raw_ethy_qp > 0) fill_spreading(attributes);
   // Programs built against an older API ask for less, against a newer one for more.
   std::memset(out, 0, out_bytes);
   std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
@@ -161,10 +177,13 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
 void destroy_all(Context& context) {
   device::Adapter& adapter = context.adapter();
   // In the order in which nothing refers any more to what goes.
+  for (Flow* flow : context.flows) release(context, *flow);
   for (Qp* qp : context.qps) {
     detach_all(context, *qp);
     release(context, *qp);
   }
+  for (IndirectionTable* table : context.tables) release(context, *table);
+  for (Wq* wq : context.wqs) (void)to_errno(adapter.destroy(wq->pair));
   for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
   for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));
   for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
@@ -195,7 +214,10 @@ void free_all(Context& context) {
       }
     }
   };
+  free_each(context.flows);
   leave_each(context.qps);
+  free_each(context.tables);
+  free_each(context.wqs);
   free_each(context.mws);
   free_each(context.ahs);
   leave_each(context.srqs);

@@ -101,6 +101,8 @@ Context* make_context(Device& device) {
   serve_receives(*context);
   serve_work(*context);
   serve_extended_connections(*context);
+  serve_work_queues(*context);
+  serve_flows(*context);
   context->sz = sizeof(verbs_context);
   ibv_context& base = context->context;
   base.device = &device;

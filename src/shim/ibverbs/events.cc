@@ -12,7 +12,7 @@
 namespace tulle::shim {
 namespace {
 
-enum class Element : std::uint8_t { cq, qp, srq, port };
+enum class Element : std::uint8_t { cq, qp, srq, wq, port };
 
 struct EventName {
   verbs::EventType type;
@@ -45,6 +45,7 @@ constexpr bool in_order() {
 static_assert(in_order());
 
 Element element_of(ibv_event_type type) {
+  if (type == IBV_EVENT_WQ_FATAL) return Element::wq;
   const auto* found = std::find_if(event_names.begin(), event_names.end(),
                                    [type](const EventName& name) { return name.c_api == type; });
   return found != event_names.end() ? found->element : Element::port;
@@ -73,6 +74,11 @@ void raise_asynchronous(const device::Event& event) {
       return raise(cq->context, cq, name.c_api);
     }
     case Element::qp: {
+      if (event.qp->type() == verbs::QpType::receive_work_queue) {
+        auto* wq = static_cast<Wq*>(event.qp->init.cookie);
+        ++wq->asynchronous_events;
+        return raise(wq->context, wq, IBV_EVENT_WQ_FATAL);
+      }
       for (auto* qp = static_cast<Qp*>(event.qp->init.cookie); qp != nullptr;
            qp = qp->next_handle) {
         ++qp->asynchronous_events;
@@ -85,6 +91,7 @@ void raise_asynchronous(const device::Event& event) {
       ++srq->asynchronous_events;
       return raise(srq->context, srq, name.c_api);
     }
+    case Element::wq:
     case Element::port:
       break;
   }
@@ -199,6 +206,9 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
     case Element::srq:
       event->element.srq = static_cast<Srq*>(item.object);
       break;
+    case Element::wq:
+      event->element.wq = static_cast<Wq*>(item.object);
+      break;
     case Element::port:
       event->element.port_num = 1;
       break;
@@ -220,6 +230,10 @@ void ibv_ack_async_event(ibv_async_event* event) {
     case Element::srq: {
       ibv_srq& srq = *event->element.srq;
       return acknowledge(srq.mutex, srq.cond, srq.events_completed, 1);
+    }
+    case Element::wq: {
+      ibv_wq& wq = *event->element.wq;
+      return acknowledge(wq.mutex, wq.cond, wq.events_completed, 1);
     }
     case Element::port:
       return;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "device/adapter.h"
+#include "device/raw_packets.h"
 #include "live/device.h"
 #include "live/event_channel.h"
 #include "verbs/types.h"
@@ -61,6 +62,9 @@ struct Cq;
 struct Srq;
 struct Qp;
 struct Xrcd;
+struct Wq;
+struct IndirectionTable;
+struct Flow;
 
 struct CommandFile;
 
@@ -86,6 +90,9 @@ struct Context : verbs_context {
   std::unordered_set<Srq*> srqs;
   std::unordered_set<Qp*> qps;
   std::unordered_set<Xrcd*> xrcds;
+  std::unordered_set<Wq*> wqs;
+  std::unordered_set<IndirectionTable*> tables;
+  std::unordered_set<Flow*> flows;
 
   static Context& of(ibv_context* context) {
     return static_cast<Context&>(*verbs_get_ctx(context));
@@ -274,6 +281,7 @@ struct Qp : ibv_qp_ex {
   std::vector<Gid> groups;  // multicast: those that it is attached to
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
+  bool spreads = false;                  // over receive work queues
   std::uint64_t allowed_operations = 0;  // those flags
   std::mutex building;
   StagedWork staged;
@@ -281,6 +289,25 @@ struct Qp : ibv_qp_ex {
   static Qp& of(ibv_qp_ex* qp) { return static_cast<Qp&>(*qp); }
   static Qp& of(ibv_qp* qp) { return of(reinterpret_cast<ibv_qp_ex*>(qp)); }
   ibv_qp* as_qp() { return &qp_base; }
+};
+
+struct Wq : ibv_wq {
+  transport::QueuePair* pair = nullptr;  // of verbs::QpType::receive_work_queue
+  std::uint32_t asynchronous_events = 0;
+  static Wq& of(ibv_wq* wq) { return static_cast<Wq&>(*wq); }
+};
+
+struct IndirectionTable : ibv_rwq_ind_table {
+  device::IndirectionTable* table = nullptr;
+  static IndirectionTable& of(ibv_rwq_ind_table* table) {
+    return static_cast<IndirectionTable&>(*table);
+  }
+};
+
+struct Flow : ibv_flow {
+  device::Flow* flow = nullptr;
+  device::FlowRule rule;
+  static Flow& of(ibv_flow* flow) { return static_cast<Flow&>(*flow); }
 };
 
 // --- what the files of this room offer each other ---
@@ -302,9 +329,11 @@ void serve_queue_pairs(Context& context);    // queue_pair.cc
 void serve_receives(Context& context);       // shared_receive.cc
 void serve_work(Context& context);           // work.cc
 void serve_extended_connections(Context& context);
-void serve_clock(Context& context);  // clock.cc
-void serve_polling(Cq& cq);          // completion_ex.cc
-void serve_builders(Qp& qp);         // work_ex.cc
+void serve_clock(Context& context);        // clock.cc
+void serve_work_queues(Context& context);  // work_queue.cc
+void serve_flows(Context& context);        // flow.cc
+void serve_polling(Cq& cq);                // completion_ex.cc
+void serve_builders(Qp& qp);               // work_ex.cc
 
 // events.cc
 void handle_event(const device::Event& event);  // the live device's sink
@@ -349,6 +378,7 @@ std::uint8_t to_service_level(const verbs::Completion& completion);
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
+int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 // shared_receive.cc. The device's lock is held; the queue is there.
 ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
@@ -357,6 +387,16 @@ ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
 // queue_pair.cc. The device's lock is held.
 Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context);
 void release(Context& context, Qp& qp);  // the last handle takes the queue pair along
+bool has_flows(Context& context, const Qp& qp);
+Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context);
+
+// work_queue.cc
+std::uint64_t hash_fields_offered();
+Qp* create_spreading(const ibv_qp_init_attr_ex& attributes);  // null: errno says why
+void release(Context& context, IndirectionTable& table);      // the device's lock is held
+
+// flow.cc. The device's lock is held.
+void release(Context& context, Flow& flow);
 
 // multicast.cc. The device's lock is held.
 void detach_all(Context& context, Qp& qp);

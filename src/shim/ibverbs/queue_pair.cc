@@ -105,6 +105,8 @@ int to_type(ibv_qp_type from, QpType& to) {
       to = QpType::xrc_target;
       return 0;
     case IBV_QPT_RAW_PACKET:
+      to = QpType::raw_packet;
+      return 0;
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
   }
@@ -220,21 +222,6 @@ transport::QueuePairInit to_init(const ibv_pd& pd, const ibv_qp_init_attr& from,
   return init;
 }
 
-// The device's lock is held; what it is made of is there.
-Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
-  ibv_qp& base = qp.qp_base;
-  base.context = &context.context;
-  base.qp_context = qp_context;
-  base.handle = context.next_handle++;
-  base.qp_num = qp.pair->number.value;
-  base.state = from_state(qp.pair->state());
-  base.qp_type = type;
-  pthread_mutex_init(&base.mutex, nullptr);
-  pthread_cond_init(&base.cond, nullptr);
-  context.qps.insert(&qp);
-  return &qp;
-}
-
 Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   if (pd == nullptr) return fail(EINVAL);
   QpType type{};
@@ -249,6 +236,9 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   transport::QueuePairInit init = to_init(*pd, attributes, type);
   init.cookie = qp.get();
   const auto guard = context.lock();
+  if (type == QpType::raw_packet) {
+    if (const int error = context.live->open_packets(); error != 0) return fail(error);
+  }
   VerbsStatus status{};
   qp->pair = context.adapter().create_qp(init, status);
   if (qp->pair == nullptr) return fail(to_errno(status));
@@ -288,17 +278,26 @@ constexpr std::uint64_t rc_operations = uc_operations | IBV_QP_EX_WITH_RDMA_READ
 std::uint64_t operations_of(ibv_qp_type type) {
   if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND) return rc_operations;
   if (type == IBV_QPT_XRC_RECV) return 0;
+  if (type == IBV_QPT_RAW_PACKET) return IBV_QP_EX_WITH_SEND;
   return type == IBV_QPT_UC ? uc_operations : ud_operations;
+}
+
+// What may be asked for beside the attributes that all have. Who spreads what it receives sends
+// nothing.
+std::uint32_t offered_to(const ibv_qp_init_attr_ex& attributes, bool spreads) {
+  std::uint32_t offered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  if (attributes.qp_type == IBV_QPT_XRC_RECV) offered |= IBV_QP_INIT_ATTR_XRCD;
+  if (!spreads) return offered | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (attributes.qp_type != IBV_QPT_RAW_PACKET) return offered;
+  return offered | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
 }
 
 ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   if (ibv == nullptr || attributes == nullptr) return fail(EINVAL);
   const bool is_target = attributes->qp_type == IBV_QPT_XRC_RECV;
-  const std::uint32_t offered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                                IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-                                (is_target ? IBV_QP_INIT_ATTR_XRCD : 0);
   const std::uint32_t mask = attributes->comp_mask;
-  if ((mask & ~offered) != 0) return fail(EOPNOTSUPP);
+  const bool spreads = (mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
+  if ((mask & ~offered_to(*attributes, spreads)) != 0) return fail(EOPNOTSUPP);
   const std::uint32_t needed = is_target ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
   if ((mask & needed) == 0) return fail(EINVAL);
   if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0) {
@@ -308,8 +307,14 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   const std::uint64_t operations = extended ? attributes->send_ops_flags : 0;
   if ((operations & ~operations_of(attributes->qp_type)) != 0) return fail(EOPNOTSUPP);
   // The extended struct begins with the fields of the other.
-  Qp* qp = is_target ? create_target(ibv, *attributes)
-                     : create(attributes->pd, reinterpret_cast<ibv_qp_init_attr&>(*attributes));
+  Qp* qp = nullptr;
+  if (spreads) {
+    qp = create_spreading(*attributes);
+  } else if (is_target) {
+    qp = create_target(ibv, *attributes);
+  } else {
+    qp = create(attributes->pd, reinterpret_cast<ibv_qp_init_attr&>(*attributes));
+  }
   if (qp == nullptr) return nullptr;
   qp->extended = extended;
   qp->allowed_operations = operations;
@@ -317,6 +322,21 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
 }
 
 }  // namespace
+
+// What it is made of is there.
+Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
+  ibv_qp& base = qp.qp_base;
+  base.context = &context.context;
+  base.qp_context = qp_context;
+  base.handle = context.next_handle++;
+  base.qp_num = qp.pair->number.value;
+  base.state = from_state(qp.pair->state());
+  base.qp_type = type;
+  pthread_mutex_init(&base.mutex, nullptr);
+  pthread_cond_init(&base.cond, nullptr);
+  context.qps.insert(&qp);
+  return &qp;
+}
 
 Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
   auto qp = make_object<Qp>(nullptr);
@@ -328,6 +348,10 @@ Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
   pair.init.cookie = qp.get();
   ++xrcd.users;
   return publish(*qp.release(), Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
+}
+
+bool has_flows(Context& context, const Qp& qp) {
+  return verbs::is_raw(qp.pair->type()) && context.adapter().raw_packets().is_used(*qp.pair);
 }
 
 void release(Context& context, Qp& qp) {
@@ -366,6 +390,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   QueuePairAttributes values;
   if (!to_mask(mask, to_change) || !to_attributes(*attributes, mask, values)) return EINVAL;
   Qp& qp = Qp::of(ibv);
+  if (qp.spreads) return EOPNOTSUPP;  // it has no states
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status =
@@ -379,6 +404,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
 int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
   if (ibv == nullptr || attributes == nullptr) return EINVAL;
   Qp& qp = Qp::of(ibv);
+  if (qp.spreads) return EOPNOTSUPP;
   const auto guard = Context::of(ibv->context).lock();
   fill(qp, *attributes);
   if (init != nullptr) fill(qp, *init);
@@ -394,7 +420,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   {
     const auto guard = context.lock();
     // As Linux has it: first everything is detached.
-    if (!qp.groups.empty()) return EBUSY;
+    if (!qp.groups.empty() || has_flows(context, qp)) return EBUSY;
     release(context, qp);
     context.qps.erase(&qp);
     events = qp.asynchronous_events;

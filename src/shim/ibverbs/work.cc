@@ -171,6 +171,11 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
+int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  if (wq == nullptr) return EINVAL;
+  return post_receives(Context::of(wq->context), *Wq::of(wq).pair, wr, bad);
+}
+
 void serve_work(Context& context) {
   context.context.ops.post_send = post_send;
   context.context.ops.post_recv = post_recv;
