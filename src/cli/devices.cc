@@ -14,6 +14,10 @@ void print_json(const std::vector<live::DeviceInfo>& devices) {
   for (const live::DeviceInfo& device : devices) {
     auto gids = nlohmann::ordered_json::array();
     for (const live::GidEntry& entry : device.gids) {
+      if (!entry.in_use()) {
+        gids.push_back(nullptr);  // a place in the list is an index
+        continue;
+      }
       gids.push_back({{"gid", text_of(entry.gid)}, {"interface", entry.interface}});
     }
     list.push_back({{"name", device.name},
@@ -31,6 +35,7 @@ void print_text(const std::vector<live::DeviceInfo>& devices) {
                guid_text(device.node_guid), device.mtu_bytes,
                device.port_active ? "active" : "down");
     for (std::size_t i = 0; i < device.gids.size(); ++i) {
+      if (!device.gids[i].in_use()) continue;
       fmt::print("  GID {:<2} {:<39}  {}\n", i, text_of(device.gids[i].gid),
                  device.gids[i].interface);
     }

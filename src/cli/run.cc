@@ -59,7 +59,8 @@ void show_devices() {
   auto base = shim::tree_base(settings.agent + " " + settings.device + " " + settings.interfaces +
                               " " + network_namespace());
   if (!base) return fail(base.error().message), void();
-  auto root = shim::make_tree(*base, *devices, {.agent = settings.agent});
+  auto root = shim::make_tree(*base, *devices,
+                              {.agent = settings.agent, .interfaces = settings.interfaces});
   if (!root) return fail(root.error().message), void();
   set("TULLE_SYSFS", *root);
 }

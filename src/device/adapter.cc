@@ -55,8 +55,28 @@ Adapter::Adapter(const Configuration& configuration)
 Adapter::~Adapter() = default;
 
 void Adapter::set_gids(std::span<const Gid> gids) {
-  hot_.gids.assign(gids.begin(), gids.begin() + std::min<std::size_t>(gids.size(), 256));
+  const std::vector<Gid> before = std::exchange(hot_.gids, {});
+  hot_.gids.assign(gids.begin(), gids.begin() + std::min(gids.size(), gids_max));
+  withdrawn_gids_.reset();
+  const auto in_use = gids_in_use();
+  for (std::size_t i = 0; i < std::min(before.size(), hot_.gids.size()); ++i) {
+    if (hot_.gids[i] != Gid{} || before[i] == Gid{} || !in_use[i]) continue;
+    hot_.gids[i] = before[i];
+    withdrawn_gids_.set(i);
+  }
   environment_.gids = hot_.gids;
+}
+
+// By queue pairs that have a way to their peer, and by address handles.
+std::bitset<Adapter::gids_max> Adapter::gids_in_use() const {
+  std::bitset<gids_max> used;
+  hot_.qps_by_number.for_each([&](const QueuePair* qp) {
+    const verbs::AddressVector& to = qp->attributes().address;
+    if (to.destination != Gid{}) used.set(to.source_gid_index);
+  });
+  handles_.for_each(
+      [&](const verbs::AddressHandle& handle) { used.set(handle.to.source_gid_index); });
+  return used;
 }
 
 void Adapter::set_pkeys(std::span<const Pkey> pkeys) {

@@ -6,6 +6,7 @@
 // every call.
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -120,9 +121,18 @@ class Adapter {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256.
+  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256. Zeros stand
+  // for no address: what was there before is withdrawn. It is not for new work then, but whoever
+  // has it goes on sending by it, and never by another that takes its place.
+  static constexpr std::size_t gids_max = 256;
   void set_gids(std::span<const Gid> gids);
+  // Those withdrawn too, as long as a queue pair or an address handle has them.
   std::span<const Gid> gids() const { return hot_.gids; }
+  bool has_gid(std::size_t index) const {
+    return index < hot_.gids.size() && hot_.gids[index] != Gid{} && !withdrawn_gids_[index];
+  }
+  // As of the last set_gids.
+  const std::bitset<gids_max>& withdrawn_gids() const { return withdrawn_gids_; }
   // The port's partition keys, by P_Key index (IBTA 10.9.2); at least one. Before queue pairs are
   // made. Unless called: the default partition's, of a full member.
   void set_pkeys(std::span<const Pkey> pkeys);
@@ -325,6 +335,7 @@ class Adapter {
   void remove_xrc(verbs::SharedReceiveQueue& srq);
   void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
+  std::bitset<gids_max> gids_in_use() const;
 
   // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an
   // answer come before those that only have requests.
@@ -362,6 +373,7 @@ class Adapter {
   Owned<transport::QueuePair> qps_;
   // By service level: those by which SRD's packets leave, each made when it is first needed.
   std::array<transport::QueuePair*, levels> srd_carriers_{};
+  std::bitset<gids_max> withdrawn_gids_;
   std::uint32_t next_qp_offset_ = 0;
   std::uint32_t next_xrc_srq_ = 0;
   // By group: those attached to it. Null: there has been none.

@@ -243,7 +243,7 @@ void Adapter::remove_xrc(verbs::SharedReceiveQueue& srq) {
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
                                          const verbs::AddressVector& to, VerbsStatus& status) {
-  if (to.source_gid_index >= hot_.gids.size() || to.port != 1) {
+  if (!has_gid(to.source_gid_index) || to.port != 1) {
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
@@ -337,7 +337,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
 VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const {
   if (mask.has(QpAttribute::address_vector) &&
-      (attributes.address.source_gid_index >= hot_.gids.size() || attributes.address.port != 1)) {
+      (!has_gid(attributes.address.source_gid_index) || attributes.address.port != 1)) {
     return VerbsStatus::invalid_argument;
   }
   if (mask.has(QpAttribute::path_mtu) &&

@@ -16,6 +16,10 @@ class Owned {
   }
   void destroy(T* object) { objects_.erase(object); }
   std::size_t size() const { return objects_.size(); }
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [raw, object] : objects_) visit(*raw);
+  }
 
  private:
   std::unordered_map<T*, std::unique_ptr<T>> objects_;

@@ -29,6 +29,7 @@ using namespace std::chrono_literals;
 constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 ms
 constexpr auto port_retry_time = 20ms;
 constexpr auto hello_time = 5s;
+constexpr auto tell_retry_time = 100ms;
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -135,7 +136,10 @@ int run_agent(const AgentOptions& options) {
   return 0;
 }
 
-AgentCore::AgentCore(const Settings& settings) : settings_(settings) {
+AgentCore::AgentCore(const Settings& settings)
+    : settings_(settings), devices_([this](const KnownDevices::Key& key, std::size_t index) {
+        return is_held(key, index);
+      }) {
   // Not always the same first slot, so that numbers of an earlier run are not given again at once.
   next_slot_ +=
       static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
@@ -170,6 +174,7 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
   listener_ = std::move(listener);
   watch(signals_.get(), nullptr);
   watch(listener_.get(), nullptr);
+  if (devices_.watch_fd() >= 0) watch(devices_.watch_fd(), nullptr);
 
   Result<void> result = open_port();
   bool is_ready = false;
@@ -195,6 +200,7 @@ Result<void> AgentCore::turn() {
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
+  if (devices_.watch_fd() >= 0) devices_.refresh();
   if (connections_) progress_connections();
   const auto now = Clock::now();
   if (is_recovering() && now >= retry_port_at_) {
@@ -206,6 +212,7 @@ Result<void> AgentCore::turn() {
     if (session->state == Session::State::held && !is_recovering()) greet(*session);
   }
   close_finished();
+  tell_changes();
   return {};
 }
 
@@ -218,7 +225,7 @@ void AgentCore::start_connections() {
   auto device = describe_device(settings_.device, {});
   const std::uint64_t guid = device ? device->node_guid : 0;
   connections_ = std::make_unique<ConnectionService>(group_->socket(agent_slot), group_->port(),
-                                                     std::move(lock), guid);
+                                                     std::move(lock), guid, devices_);
   watch(connections_->socket(), nullptr);
 }
 
@@ -244,6 +251,7 @@ int AgentCore::milliseconds_to_wait() const {
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
   }
   if (is_recovering()) wake = retry_port_at_;
+  if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
   if (sessions_.empty()) {
     wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
   }
@@ -310,7 +318,9 @@ void AgentCore::close_finished() {
   const auto is_finished = [](const auto& s) { return s->state == Session::State::closing; };
   for (const auto& session : sessions_) {
     // Looking does not keep an agent alive.
-    if (!is_finished(session) || session->hello.purpose == Purpose::status) continue;
+    const Purpose purpose = session->hello.purpose;
+    const bool only_looks = purpose == Purpose::status || purpose == Purpose::attribute;
+    if (!is_finished(session) || only_looks) continue;
     idle_since_ = Clock::now();
   }
   for (const auto& session : sessions_) {
@@ -318,6 +328,7 @@ void AgentCore::close_finished() {
   }
   departed_[queue_pairs_counter] = 0;
   std::erase_if(sessions_, is_finished);
+  devices_.forget([this](const KnownDevices::Key& key) { return is_used(key); });
 }
 
 // Of all processes that there are, and were.

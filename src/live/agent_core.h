@@ -3,6 +3,7 @@
 // The agent's parts: sessions, one a connection, and what each is served.
 
 #include <array>
+#include <bitset>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "live/connection_service.h"
 #include "live/counters_page.h"
+#include "live/known_devices.h"
 #include "live/message_socket.h"
 #include "live/protocol.h"
 #include "live/settings.h"
@@ -40,7 +42,12 @@ struct Session {
   std::uint32_t slot = agent_slot;  // process
   CountersPage counters;
   ConnectionService::ChannelNumber channel = 0;
-  UniqueFd table;         // process: what it exposes to its peers on this host
+  UniqueFd table;  // process: what it exposes to its peers on this host
+  // process: the version of its device that it was told, and that it has taken note of, and the
+  // addresses gone by then that it still uses
+  std::uint32_t version_told = 0;
+  std::uint32_t version_noted = 0;
+  std::bitset<gids_max> gids_held;
   Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
 };
 
@@ -77,9 +84,14 @@ class AgentCore {
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
   void list(Session& session);
+  void answer_attribute(Session& session);
   void open(Session& session);
   void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds);
   void find_peer(Session& session);
+  void note_held(Session& session, const GidsHeld& held);
+  void tell_changes();
+  bool is_held(const KnownDevices::Key& key, std::size_t index) const;
+  bool is_used(const KnownDevices::Key& key) const;
   void ask_for_status(Session& session);
   void answer_status(Session& session);
   void start_capture(Session& session);
@@ -104,6 +116,8 @@ class AgentCore {
   UniqueFd epoll_;
   UniqueFd signals_;
   bool stopped_ = false;
+  KnownDevices devices_;
+  bool has_untold_ = false;  // a process whose connection was full: devices changed
   std::unique_ptr<ConnectionService> connections_;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;

@@ -26,11 +26,20 @@ Result<ReceivedMessage> AgentLink::receive() {
   return message;
 }
 
-bool AgentLink::reconnect() {
+void AgentLink::tell_held(std::uint32_t version, const std::bitset<gids_max>& held) {
+  GidsHeld message;
+  message.version = version;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i]) message.indices[i / 64] |= std::uint64_t{1} << i % 64;
+  }
+  if (connection_) static_cast<void>(send_message(connection_.get(), encode(message)));
+}
+
+bool AgentLink::reconnect(const DeviceInfo& device) {
   auto connection = connect_to_agent(settings_);
   if (!connection) return false;
   const std::array<int, 2> fds = {rights_.vault.get(), rights_.counters.get()};
-  const Rejoin rejoin{rights_.slot, program_name(), rights_.device};
+  const Rejoin rejoin{rights_.slot, program_name(), settings_.interfaces, device};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
   expose(-1);

@@ -3,9 +3,10 @@
 // A process's connection to the agent, once it has a slot: the agent may ask something of it, may
 // die, and a new one may appear. Used by the device's thread alone.
 
+#include <bitset>
 #include <cstdint>
-#include <string>
 
+#include "live/gid_table.h"
 #include "live/message_socket.h"
 #include "live/settings.h"
 #include "live/unique_fd.h"
@@ -16,7 +17,6 @@ class AgentLink {
  public:
   struct Rights {
     std::uint32_t slot = 0;
-    std::string device;
     UniqueFd lock;   // says to any agent that the slot is in use
     UniqueFd vault;  // keeps all sockets of the host open; none where the agent is another user's
     UniqueFd counters;
@@ -36,9 +36,11 @@ class AgentLink {
   // The next message; the error_number is EAGAIN where there is none. Where the agent is gone,
   // ECONNRESET, and the connection is closed.
   Result<ReceivedMessage> receive();
+  // Which of a changed device's addresses that went away are still in use.
+  void tell_held(std::uint32_t version, const std::bitset<gids_max>& held);
   // Connects to a new agent if there is one, and hands it what it must know. Only tries: call again
   // later.
-  bool reconnect();
+  bool reconnect(const DeviceInfo& device);
 
  private:
   Settings settings_;

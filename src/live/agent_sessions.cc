@@ -9,7 +9,7 @@
 
 #include "live/agent_core.h"
 #include "live/capture_ring.h"
-#include "live/interfaces.h"
+#include "live/port_attributes.h"
 
 namespace tulle::live {
 namespace {
@@ -43,6 +43,10 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
                                        getpid(), TULLE_VERSION, protocol_version, header->version));
   }
   Expose expose;
+  GidsHeld held;
+  if (session.state == State::process && decode(message.bytes, held)) {
+    return note_held(session, held);
+  }
   if (session.state == State::process && decode(message.bytes, expose) && !message.fds.empty()) {
     session.table = std::move(message.fds[0]);
     return;
@@ -80,6 +84,8 @@ void AgentCore::greet(Session& session) {
       return find_peer(session);
     case Purpose::connect:
       return open_channel(session);
+    case Purpose::attribute:
+      return answer_attribute(session);
   }
   refuse(session, "this purpose is unknown");
 }
@@ -90,14 +96,23 @@ void AgentCore::refuse(Session& session, const std::string& reason) {
 }
 
 void AgentCore::list(Session& session) {
-  auto device = describe_device(session.hello.device, session.hello.interfaces);
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
   if (!device) return refuse(session, device.error().message);
-  static_cast<void>(send_message(session.connection.get(), encode(Devices{{*device}})));
+  static_cast<void>(send_message(session.connection.get(), encode(Devices{{(*device)->info}})));
+  session.state = State::closing;
+}
+
+void AgentCore::answer_attribute(Session& session) {
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  if (!device) return refuse(session, device.error().message);
+  const auto text = port_attribute((*device)->info, session.hello.file);
+  const Attribute attribute{text.has_value(), text.value_or("")};
+  static_cast<void>(send_message(session.connection.get(), encode(attribute)));
   session.state = State::closing;
 }
 
 void AgentCore::open(Session& session) {
-  auto device = describe_device(session.hello.device, session.hello.interfaces);
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
   if (!device) return refuse(session, device.error().message);
   auto counters = CountersPage::create();
   if (!counters) return refuse(session, counters.error().message);
@@ -105,9 +120,10 @@ void AgentCore::open(Session& session) {
   if (!lock) return refuse(session, lock.error().message);
   session.counters = std::move(*counters);
   session.state = State::process;
+  session.version_told = session.version_noted = (*device)->version;
 
   const SlotRecord& record = group_->record(session.slot);
-  Opened opened{*device, session.slot, record.first_qp, qps_per_process, group_->port()};
+  Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
   std::vector<int> fds = {group_->socket(session.slot), session.counters.fd(), lock->get()};
   // The vault is all sockets: not for another user's process.
   if (session.peer.uid == geteuid()) fds.push_back(group_->vault());
@@ -159,10 +175,54 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.counters = std::move(*counters);
   session.slot = rejoin.slot;
   session.hello.command = rejoin.command;
-  session.hello.device = rejoin.device;
-  session.state = State::process;
+  session.hello.device = rejoin.device.name;
+  session.hello.interfaces = rejoin.interfaces;
+  session.state = State::process;  // and what it has noted of its device is not known
+  devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
   if (Session* capture = capture_session()) join_capture(*capture, session);
+}
+
+void AgentCore::note_held(Session& session, const GidsHeld& held) {
+  session.version_noted = held.version;
+  for (std::size_t i = 0; i < gids_max; ++i) {
+    session.gids_held[i] = (held.indices[i / 64] >> i % 64 & 1) != 0;
+  }
+}
+
+// By a process, unless it has said that it is not, or by an endpoint of the connection manager.
+bool AgentCore::is_held(const KnownDevices::Key& key, std::size_t index) const {
+  if (connections_ && connections_->is_held(key, index)) return true;
+  const std::uint32_t version = devices_.known(key)->version;
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    const bool has_it = session->state == State::process && session->hello.device == key.name &&
+                        session->hello.interfaces == key.interfaces;
+    return has_it && (session->version_noted != version || session->gids_held[index]);
+  });
+}
+
+bool AgentCore::is_used(const KnownDevices::Key& key) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    const bool is_lasting = session->state == State::process || session->state == State::channel;
+    return is_lasting && session->hello.device == key.name &&
+           session->hello.interfaces == key.interfaces;
+  });
+}
+
+// To all processes that have not been told of the latest changes.
+void AgentCore::tell_changes() {
+  has_untold_ = false;
+  for (auto& session : sessions_) {
+    if (session->state != State::process) continue;
+    const auto* device = devices_.known({session->hello.device, session->hello.interfaces});
+    if (device == nullptr || device->version == session->version_told) continue;
+    const DeviceChanged changed{device->version, device->info};
+    if (send_message(session->connection.get(), encode(changed))) {
+      session->version_told = changed.version;
+    } else {
+      has_untold_ = true;
+    }
+  }
 }
 
 // Only between processes of one user: the table is as good as their memory.
@@ -257,6 +317,7 @@ void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   ConnectionCommand command;
   if (!decode(bytes, command)) return end(session);  // no program of this version's
   const ConnectionReply reply = connections_->execute(session.channel, std::move(command));
+  tell_changes();  // before a reply names a GID index that is new
   if (!send_message(session.connection.get(), encode(reply))) end(session);
 }
 

@@ -54,6 +54,7 @@ std::optional<LocalAddress> local_address(const DeviceInfo& device, const Socket
   bool alias_is_of_family = false;
   for (std::size_t i = 0; i < device.gids.size() && i < 256; ++i) {
     const GidEntry& entry = device.gids[i];
+    if (!entry.in_use()) continue;
     const LocalAddress found{entry.gid, static_cast<std::uint8_t>(i), entry.interface_index};
     const bool is_other_link = address.scope_id != 0 && address.scope_id != entry.interface_index;
     if (entry.gid == wanted && !is_other_link) return found;

@@ -9,14 +9,10 @@
 #include <cstring>
 #include <random>
 
-#include "live/interfaces.h"
 #include "live/message_socket.h"
 
 namespace tulle::live {
 namespace {
-
-// How long what is known of the interfaces is believed.
-constexpr Time device_lifetime = Time::milliseconds(100);
 
 std::uint64_t random_seed() {
   std::random_device source;
@@ -33,11 +29,12 @@ management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
 }  // namespace
 
 ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
-                                     std::uint64_t node_guid)
+                                     std::uint64_t node_guid, KnownDevices& devices)
     : port_(socket, port),
       slot_lock_(std::move(slot_lock)),
       random_(random_seed()),
-      manager_(manager_settings(node_guid)) {
+      manager_(manager_settings(node_guid)),
+      devices_(devices) {
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
@@ -122,13 +119,7 @@ void ConnectionService::send_outgoing() {
     ip.source = out->route.local;
     ip.destination = out->route.remote;
     ip.traffic_class = out->route.traffic_class;
-    std::uint32_t interface_index = 0;
-    for (const auto& [key, known] : devices_) {
-      for (const GidEntry& entry : known.second.gids) {
-        if (entry.gid == ip.source) interface_index = entry.interface_index;
-      }
-    }
-    port_.send(ip, interface_index, out->bytes);
+    port_.send(ip, devices_.interface_of(ip.source), out->bytes);
     manager_.pop_outgoing();
   }
 }
@@ -277,12 +268,18 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
 }
 
 Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
-  const auto key = std::pair(channel.device, channel.interfaces);
-  const auto known = devices_.find(key);
-  if (known != devices_.end() && now() < known->second.first) return known->second.second;
-  auto device = describe_device(channel.device, channel.interfaces);
-  if (device) devices_[key] = {now() + device_lifetime, *device};
-  return device;
+  auto device = devices_.find({channel.device, channel.interfaces});
+  if (!device) return device.error();
+  return (*device)->info;
+}
+
+bool ConnectionService::is_held(const KnownDevices::Key& key, std::size_t gid_index) const {
+  return std::ranges::any_of(endpoints_, [&](const auto& entry) {
+    const Endpoint& endpoint = entry.second;
+    if (!endpoint.has_device || endpoint.local.gid_index != gid_index) return false;
+    const Channel& channel = channels_.at(endpoint.channel);
+    return channel.device == key.name && channel.interfaces == key.interfaces;
+  });
 }
 
 }  // namespace tulle::live

@@ -22,6 +22,7 @@
 #include "base/result.h"
 #include "live/connection_addresses.h"
 #include "live/connection_messages.h"
+#include "live/known_devices.h"
 #include "live/management_port.h"
 #include "live/unique_fd.h"
 #include "management/cm/manager.h"
@@ -33,8 +34,9 @@ class ConnectionService {
   using ChannelNumber = std::uint32_t;
 
   // `socket` is of the agent's slot, whose lock is `slot_lock`; `node_guid` names this host to
-  // others.
-  ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid);
+  // others; `devices` outlives this.
+  ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
+                    KnownDevices& devices);
 
   // A new channel of that process, over the device and interfaces that it asks for. The other end
   // of its events is for the program.
@@ -59,6 +61,8 @@ class ConnectionService {
   int socket() const { return port_.socket(); }
   CaptureTap& tap() { return port_.tap(); }
   std::uint32_t listener_count() const;
+  // Whether an endpoint has the address that is or was at that index of the device's table.
+  bool is_held(const KnownDevices::Key& key, std::size_t gid_index) const;
   // Nothing is left to be done for anybody.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
@@ -196,7 +200,7 @@ class ConnectionService {
   std::unordered_map<std::uint32_t, Endpoint> endpoints_;
   std::uint32_t next_endpoint_ = 0;
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
-  std::map<std::pair<std::string, std::string>, std::pair<Time, DeviceInfo>> devices_;
+  KnownDevices& devices_;
   bool has_more_ = false;
 };
 

@@ -102,7 +102,6 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
 
   AgentLink::Rights rights;
   rights.slot = opened.slot;
-  rights.device = name;
   rights.lock = std::move(fds[2]);
   if (fds.size() > 3) rights.vault = std::move(fds[3]);
   rights.counters.reset(dup(fds[1].get()));

@@ -23,6 +23,10 @@ struct GidEntry {
   Gid gid;
   std::uint32_t interface_index = 0;
   std::string interface;
+
+  // False: a hole, which an address that went away has left.
+  bool in_use() const { return gid != Gid{}; }
+  bool operator==(const GidEntry&) const = default;
 };
 
 // A device as the agent describes it.
@@ -31,7 +35,7 @@ struct DeviceInfo {
   std::uint64_t node_guid = 0;     // host order
   std::uint32_t mtu_bytes = 1024;  // active path MTU: what fits the interface
   bool port_active = true;
-  std::vector<GidEntry> gids;  // by GID index: IPv4 first
+  std::vector<GidEntry> gids;  // by GID index: IPv4 first, then what came later (live/gid_table.h)
 };
 
 // The devices of this host, from the agent (which is started if there is none). The error is one
@@ -41,13 +45,15 @@ Result<std::vector<DeviceInfo>> devices();
 class Device {
  public:
   // Called with the device's lock held, by whichever thread made progress,
-  // for each event of the adapter.
+  // for each event of the adapter and of its port.
   using EventSink = void (*)(const device::Event& event);
 
   // The process's device of that name: opened by the first caller, closed with the last reference.
   static Result<std::shared_ptr<Device>> open(const std::string& name, EventSink sink);
   ~Device();
 
+  // The addresses, and whether the port is active, change while the device is open: read them with
+  // the lock held.
   const DeviceInfo& info() const;
 
   // Every call below, and every use of the adapter and its objects, is made with this lock held.

@@ -70,6 +70,10 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       epoch_nanoseconds_(monotonic_nanoseconds()),
       agent_(std::move(grant.agent)) {
   socket_ = std::move(grant.socket);
+  set_gids();
+}
+
+void Device::Impl::set_gids() {
   std::vector<Gid> gids;
   for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
   adapter_->set_gids(gids);

@@ -22,6 +22,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -98,6 +99,9 @@ class Device::Impl {
   void handle_timer();
   void handle_agent();
   void handle_loss_of_agent();
+  void handle_change(const DeviceInfo& changed, std::uint32_t version);
+  void set_gids();
+  void look_after_gids();
   void let_others_in();
   void end_lease(Time at);
 
@@ -149,6 +153,11 @@ class Device::Impl {
   UniqueFd timer_;
 
   AgentLink agent_;
+  // Of the device's thread: the version of the device that the agent told last; and of addresses
+  // that went away, those that were still in use when it was told so, or looked at last.
+  std::uint32_t version_ = 0;
+  std::bitset<gids_max> gids_held_;
+  Time gids_looked_at_;
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::atomic<bool> stopping_{false};

@@ -24,6 +24,8 @@ namespace {
 constexpr int batches_in_row_max = 64;
 constexpr int yields_max = 100;
 constexpr int reconnect_milliseconds = 200;
+// How often it is looked whether an address that went away is still in use.
+constexpr Time gids_interval = Time::milliseconds(100);
 // A caller that polls does so far more often than this.
 constexpr Time nobody_polls = Time::microseconds(10);
 constexpr Time long_lease = Time::milliseconds(20);
@@ -87,8 +89,11 @@ void Device::Impl::run() {
   while (!stopping_) {
     epoll_event events[8];
     const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
-    const int count = epoll_wait(epoll_.get(), events, 8, is_alone ? reconnect_milliseconds : -1);
-    if (is_alone && agent_.reconnect()) {
+    int timeout = is_alone ? reconnect_milliseconds : -1;
+    if (gids_held_.any()) timeout = static_cast<int>(gids_interval.to_nanoseconds() / 1'000'000);
+    const int count = epoll_wait(epoll_.get(), events, 8, timeout);
+    if (gids_held_.any()) look_after_gids();
+    if (is_alone && agent_.reconnect(info_)) {
       epoll_event event{};
       event.events = EPOLLIN;
       event.data.fd = agent_.socket();
@@ -166,18 +171,53 @@ void Device::Impl::handle_agent() {
     const auto header = peek_header(message->bytes);
     if (!header || header->version != protocol_version) continue;
     StartCapture start;
+    DeviceChanged changed;
     const auto held = lock();
     if (header->kind == static_cast<std::uint16_t>(MessageKind::publish)) {
       publish(now());
     } else if (header->kind == static_cast<std::uint16_t>(MessageKind::stop_capture)) {
       tap_.close();
       update_direct_path();
+    } else if (decode(message->bytes, changed)) {
+      handle_change(changed.device, changed.version);
     } else if (decode(message->bytes, start) && !message->fds.empty()) {
       auto ring = CaptureRing::map(std::move(message->fds[0]));
       if (ring) tap_.open(std::move(*ring), start.snap_length);
       update_direct_path();
     }
   }
+}
+
+// With the lock held.
+void Device::Impl::handle_change(const DeviceInfo& changed, std::uint32_t version) {
+  using verbs::EventType;
+  const auto tell = [this](EventType type) {
+    device::Event event;
+    event.kind = device::Event::Kind::asynchronous;
+    event.type = type;
+    sink_(event);
+  };
+  const bool has_turned = changed.port_active != info_.port_active;
+  const bool has_other_gids = changed.gids != info_.gids;
+  info_.port_active = changed.port_active;
+  info_.gids = changed.gids;
+  set_gids();
+  if (has_turned) tell(info_.port_active ? EventType::port_active : EventType::port_error);
+  if (has_other_gids) tell(EventType::gid_change);
+  version_ = version;
+  gids_held_ = adapter_->withdrawn_gids();
+  agent_.tell_held(version_, gids_held_);
+}
+
+void Device::Impl::look_after_gids() {
+  const auto held = lock();
+  const Time at = now();
+  if (at < gids_looked_at_ + gids_interval) return;
+  gids_looked_at_ = at;
+  set_gids();
+  if (adapter_->withdrawn_gids() == gids_held_) return;
+  gids_held_ = adapter_->withdrawn_gids();
+  agent_.tell_held(version_, gids_held_);
 }
 
 void Device::Impl::handle_loss_of_agent() {
@@ -190,6 +230,10 @@ void Device::Impl::handle_loss_of_agent() {
   // next agent.
   const UniqueFd nowhere = kernel_socket(AF_INET, SOCK_DGRAM);
   dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
+  device::Event event;
+  event.kind = device::Event::Kind::asynchronous;
+  event.type = verbs::EventType::device_fatal;
+  sink_(event);
 }
 
 }  // namespace tulle::live

@@ -111,6 +111,16 @@ std::vector<Interface> usable(const std::vector<Interface>& all, bool loopback) 
   return chosen;
 }
 
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= names.size();) {
+    const std::size_t end = std::min(names.find(',', at), names.size());
+    parts.push_back(names.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const std::string& names) {
   if (names.empty()) {
     std::vector<Interface> chosen = usable(all, false);
@@ -124,9 +134,7 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
     return chosen;
   }
   std::vector<Interface> chosen;
-  for (std::size_t at = 0; at <= names.size();) {
-    const std::size_t end = std::min(names.find(',', at), names.size());
-    const std::string name = names.substr(at, end - at);
+  for (const std::string& name : split(names)) {
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const Interface& i) { return i.name == name; });
     if (found == all.end()) {
@@ -141,9 +149,40 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
                    ENETDOWN};
     }
     chosen.push_back(*found);
-    at = end + 1;
   }
   return chosen;
+}
+
+// Those of a device that is in use.
+std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo& device,
+                            const std::string& names) {
+  const std::vector<std::string> given = split(names);
+  std::vector<Interface> kept;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(kept), [&](const Interface& i) {
+    if (!names.empty()) return std::find(given.begin(), given.end(), i.name) != given.end();
+    const bool has = std::any_of(device.gids.begin(), device.gids.end(), [&](const GidEntry& e) {
+      return e.in_use() && e.interface_index == i.index;
+    });
+    return has || (i.up && !i.gids.empty() && !i.loopback);
+  });
+  return kept;
+}
+
+// What changes about a device while it is in use.
+void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces) {
+  device.port_active = false;
+  device.gids.clear();
+  std::uint32_t mtu_bytes = UINT32_MAX;
+  for (const Interface& interface : interfaces) {
+    mtu_bytes = std::min(mtu_bytes, interface.mtu_bytes);
+    device.port_active |= interface.up && interface.running;
+    for (const Gid& gid : interface.gids) {
+      device.gids.push_back({gid, interface.index, interface.name});
+    }
+  }
+  if (!interfaces.empty()) device.mtu_bytes = path_mtu_bytes(mtu_bytes);
+  std::stable_sort(device.gids.begin(), device.gids.end(),
+                   [](const auto& a, const auto& b) { return rank(a.gid) < rank(b.gid); });
 }
 
 std::string first_line(const char* path) {
@@ -197,18 +236,14 @@ Result<DeviceInfo> describe_device(const std::string& name, const std::string& i
   DeviceInfo device;
   device.name = name;
   device.node_guid = node_guid(*chosen);
-  device.port_active = false;
-  std::uint32_t mtu_bytes = UINT32_MAX;
-  for (const Interface& interface : *chosen) {
-    mtu_bytes = std::min(mtu_bytes, interface.mtu_bytes);
-    device.port_active |= interface.running;
-    for (const Gid& gid : interface.gids) {
-      device.gids.push_back({gid, interface.index, interface.name});
-    }
-  }
-  device.mtu_bytes = path_mtu_bytes(mtu_bytes);
-  std::stable_sort(device.gids.begin(), device.gids.end(),
-                   [](const auto& a, const auto& b) { return rank(a.gid) < rank(b.gid); });
+  describe_port(device, *chosen);
+  return device;
+}
+
+DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces) {
+  DeviceInfo device = before;
+  auto all = list_interfaces();
+  if (all) describe_port(device, keep(*all, before, interfaces));
   return device;
 }
 

@@ -17,4 +17,8 @@ std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes);
 // all that are up and have an address, save loopback; over loopback where there is no other.
 Result<DeviceInfo> describe_device(const std::string& name, const std::string& interfaces);
 
+// What there is now of a device that is in use: the interfaces that it has, up or down, and where
+// none were given, those that have come up since. All addresses; which index each has is not said.
+DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces);
+
 }  // namespace tulle::live

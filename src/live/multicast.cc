@@ -28,6 +28,7 @@ bool change_ipv6(int socket, int option, const Gid& group, std::uint32_t interfa
 std::set<std::uint32_t> interfaces_of(const DeviceInfo& device, const Gid& group) {
   std::set<std::uint32_t> found;
   for (const GidEntry& entry : device.gids) {
+    if (!entry.in_use()) continue;
     if (entry.gid.is_ipv4_mapped() == group.is_ipv4_mapped()) found.insert(entry.interface_index);
   }
   return found;

@@ -21,7 +21,7 @@ void fields(Archive&, Wait&) {}
 template <typename Archive>
 void fields(Archive& archive, Hello& message) {
   archive(message.purpose, message.command, message.device, message.interfaces, message.ring_bytes,
-          message.snap_length, message.slot);
+          message.snap_length, message.slot, message.file);
 }
 template <typename Archive>
 void fields(Archive& archive, Devices& message) {
@@ -33,7 +33,7 @@ void fields(Archive& archive, Opened& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, Rejoin& message) {
-  archive(message.slot, message.command, message.device);
+  archive(message.slot, message.command, message.interfaces, message.device);
 }
 template <typename Archive>
 void fields(Archive&, Accepted&) {}
@@ -61,6 +61,18 @@ void fields(Archive& archive, CaptureSource& message) {
 }
 template <typename Archive>
 void fields(Archive&, Publish&) {}
+template <typename Archive>
+void fields(Archive& archive, DeviceChanged& message) {
+  archive(message.version, message.device);
+}
+template <typename Archive>
+void fields(Archive& archive, GidsHeld& message) {
+  archive(message.version, message.indices);
+}
+template <typename Archive>
+void fields(Archive& archive, Attribute& message) {
+  archive(message.is_readable, message.text);
+}
 template <typename Archive>
 void fields(Archive&, Expose&) {}
 template <typename Archive>
@@ -90,6 +102,9 @@ std::vector<std::byte> encode(StartCapture message) { return encoded(message); }
 std::vector<std::byte> encode(StopCapture message) { return encoded(message); }
 std::vector<std::byte> encode(CaptureSource message) { return encoded(message); }
 std::vector<std::byte> encode(Publish message) { return encoded(message); }
+std::vector<std::byte> encode(DeviceChanged message) { return encoded(message); }
+std::vector<std::byte> encode(GidsHeld message) { return encoded(message); }
+std::vector<std::byte> encode(Attribute message) { return encoded(message); }
 std::vector<std::byte> encode(Expose message) { return encoded(message); }
 std::vector<std::byte> encode(PeerProcess message) { return encoded(message); }
 
@@ -108,6 +123,13 @@ bool decode(std::span<const std::byte> bytes, StartCapture& message) {
   return decoded(bytes, message);
 }
 bool decode(std::span<const std::byte> bytes, CaptureSource& message) {
+  return decoded(bytes, message);
+}
+bool decode(std::span<const std::byte> bytes, DeviceChanged& message) {
+  return decoded(bytes, message);
+}
+bool decode(std::span<const std::byte> bytes, GidsHeld& message) { return decoded(bytes, message); }
+bool decode(std::span<const std::byte> bytes, Attribute& message) {
   return decoded(bytes, message);
 }
 bool decode(std::span<const std::byte> bytes, Expose& message) { return decoded(bytes, message); }

@@ -9,9 +9,10 @@
 //   find_peer   Hello → PeerProcess with {table}                      for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
+//   attribute   Hello → Attribute
 //   connect     Hello → ChannelOpened with {events}, then commands (live/connection_messages.h)
-//   from a process, once it has its slot: Expose with {table}
-//   to a process, at any time: StartCapture with {ring}, StopCapture, Publish
+//   from a process, once it has its slot: Expose with {table}, and after a DeviceChanged, GidsHeld
+//   to a process, at any time: StartCapture with {ring}, StopCapture, Publish, DeviceChanged
 //   Refused instead of any answer; Wait before one that takes long
 
 #include <array>
@@ -50,9 +51,12 @@ enum class MessageKind : std::uint16_t {
   connection_command = 18,
   connection_reply = 19,
   connection_event = 20,
+  device_changed = 21,
+  gids_held = 22,
+  attribute = 23,
 };
 
-enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect };
+enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };
 
 struct Refused {
   static constexpr auto kind = MessageKind::refused;
@@ -70,6 +74,7 @@ struct Hello {
   std::uint32_t ring_bytes = 0;  // capture: of each process's ring
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;  // find_peer
+  std::string file;        // attribute: as in live/port_attributes.h
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;
@@ -87,7 +92,8 @@ struct Rejoin {
   static constexpr auto kind = MessageKind::rejoin;
   std::uint32_t slot = 0;
   std::string command;
-  std::string device;
+  std::string interfaces;  // as in Hello
+  DeviceInfo device;       // as the process knows it
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;
@@ -137,6 +143,25 @@ struct CaptureSource {
 struct Publish {
   static constexpr auto kind = MessageKind::publish;
 };
+// An interface went up or down, or an address came or went.
+struct DeviceChanged {
+  static constexpr auto kind = MessageKind::device_changed;
+  std::uint32_t version = 0;  // of the device's description
+  DeviceInfo device;
+};
+// A line of a kernel's file; not readable: a kernel fails to read it (EINVAL).
+struct Attribute {
+  static constexpr auto kind = MessageKind::attribute;
+  bool is_readable = false;
+  std::string text;
+};
+// The process has taken note of that version. A hole of the table must stay one while queue pairs
+// or address handles of the process have the address that was there.
+struct GidsHeld {
+  static constexpr auto kind = MessageKind::gids_held;
+  std::uint32_t version = 0;
+  std::array<std::uint64_t, 4> indices{};  // bit n % 64 of word n / 64: GID index n
+};
 
 struct Expose {
   static constexpr auto kind = MessageKind::expose;
@@ -160,6 +185,9 @@ std::vector<std::byte> encode(StartCapture message);
 std::vector<std::byte> encode(StopCapture message);
 std::vector<std::byte> encode(CaptureSource message);
 std::vector<std::byte> encode(Publish message);
+std::vector<std::byte> encode(DeviceChanged message);
+std::vector<std::byte> encode(GidsHeld message);
+std::vector<std::byte> encode(Attribute message);
 std::vector<std::byte> encode(Expose message);
 std::vector<std::byte> encode(PeerProcess message);
 
@@ -176,6 +204,9 @@ bool decode(std::span<const std::byte> bytes, AgentStatus& message);
 bool decode(std::span<const std::byte> bytes, ProcessStatus& message);
 bool decode(std::span<const std::byte> bytes, StartCapture& message);
 bool decode(std::span<const std::byte> bytes, CaptureSource& message);
+bool decode(std::span<const std::byte> bytes, DeviceChanged& message);
+bool decode(std::span<const std::byte> bytes, GidsHeld& message);
+bool decode(std::span<const std::byte> bytes, Attribute& message);
 bool decode(std::span<const std::byte> bytes, Expose& message);
 bool decode(std::span<const std::byte> bytes, PeerProcess& message);
 

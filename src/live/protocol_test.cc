@@ -27,6 +27,7 @@ TEST(Protocol, HelloRoundTrips) {
   hello.ring_bytes = 1 << 20;
   hello.snap_length = 128;
   hello.slot = 77;
+  hello.file = "gids/3";
   Hello back;
   ASSERT_TRUE(decode(encode(hello), back));
   EXPECT_EQ(back.purpose, hello.purpose);
@@ -36,6 +37,7 @@ TEST(Protocol, HelloRoundTrips) {
   EXPECT_EQ(back.ring_bytes, hello.ring_bytes);
   EXPECT_EQ(back.snap_length, hello.snap_length);
   EXPECT_EQ(back.slot, hello.slot);
+  EXPECT_EQ(back.file, hello.file);
 }
 
 TEST(Protocol, OpenedRoundTrips) {
@@ -53,7 +55,35 @@ TEST(Protocol, OpenedRoundTrips) {
   EXPECT_EQ(back.port, 4791);
 }
 
-// The counters of files are read from its end (shim/paths/counters.c).
+TEST(Protocol, WhatIsToldOfAChangeRoundTrips) {
+  DeviceInfo device = some_device();
+  device.port_active = false;
+  DeviceChanged changed;
+  ASSERT_TRUE(decode(encode(DeviceChanged{9, device}), changed));
+  EXPECT_EQ(changed.version, 9u);
+  EXPECT_FALSE(changed.device.port_active);
+  EXPECT_EQ(changed.device.gids, device.gids);
+  GidsHeld held;
+  ASSERT_TRUE(decode(encode(GidsHeld{9, {1, 2, 3, ~std::uint64_t{0}}}), held));
+  EXPECT_EQ(held.version, 9u);
+  EXPECT_EQ(held.indices, (std::array<std::uint64_t, 4>{1, 2, 3, ~std::uint64_t{0}}));
+  Rejoin rejoin;
+  ASSERT_TRUE(decode(encode(Rejoin{5, "x", "eth0", device}), rejoin));
+  EXPECT_EQ(rejoin.interfaces, "eth0");
+  EXPECT_EQ(rejoin.device.gids, device.gids);
+}
+
+// Files' texts are read from it (shim/paths/recipes.c): a byte, a length, the text.
+TEST(Protocol, AnAttributeIsAFlagAndAText) {
+  const std::vector<std::byte> bytes = encode(Attribute{true, "4: ACTIVE"});
+  ASSERT_EQ(bytes.size(), sizeof(MessageHeader) + 1 + 4 + 9);
+  EXPECT_EQ(bytes[8], std::byte{1});
+  EXPECT_EQ(bytes[9], std::byte{9});
+  EXPECT_EQ(std::memcmp(bytes.data() + 13, "4: ACTIVE", 9), 0);
+  EXPECT_EQ(encode(Attribute{})[8], std::byte{0});
+}
+
+// The counters of files are read from its end (shim/paths/recipes.c).
 TEST(Protocol, AgentStatusEndsInItsCounters) {
   AgentStatus status;
   status.version = "1.2.3";

@@ -206,6 +206,56 @@ TEST_F(Counters, are_as_long_as_attributes) {
   EXPECT_EQ(output("stat -c %s " + file("port_xmit_data")), "4096");
 }
 
+constexpr char port_folder[] = "/sys/class/infiniband/tulle0/ports/1/";
+
+// Stands for an agent that is asked for an attribute once.
+class Attributes : public Counters {
+ protected:
+  void TearDown() override {
+    if (thread.joinable()) thread.join();
+    Counters::TearDown();
+  }
+  void answer(live::Attribute attribute) {
+    auto listening = live::listen_at(address);
+    ASSERT_TRUE(listening) << listening.error().message;
+    thread = std::thread([this, attribute, listener = std::move(*listening)] {
+      const live::UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      auto message = live::await_message(connection.get(), 5'000);
+      if (!message || !decode(message->bytes, hello)) return;
+      static_cast<void>(live::send_message(connection.get(), live::encode(live::Wait{})));
+      static_cast<void>(live::send_message(connection.get(), live::encode(attribute)));
+    });
+  }
+
+  std::thread thread;
+  live::Hello hello;
+};
+
+TEST_F(Attributes, are_those_of_the_moment) {
+  answer({true, "1: DOWN"});
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "state"), "1: DOWN");
+  thread.join();
+  EXPECT_EQ(hello.purpose, live::Purpose::attribute);
+  EXPECT_EQ(hello.device, "tulle0");
+  EXPECT_EQ(hello.file, "state");
+}
+
+TEST_F(Attributes, that_are_not_readable_fail_as_a_kernels) {
+  answer({false, ""});
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "gid_attrs/types/0"),
+            "cat: -: Invalid argument");
+  EXPECT_NE(status, 0);
+}
+
+TEST_F(Attributes, are_as_they_were_where_there_is_no_agent) {
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "state"), "4: ACTIVE");
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "gids/0"),
+            "0000:0000:0000:0000:0000:ffff:7f00:0001");
+  EXPECT_EQ(output("cat " + std::string(port_folder) + "gid_attrs/ndevs/0"), "lo");
+  (void)output("cat " + std::string(port_folder) + "gid_attrs/ndevs/1");
+  EXPECT_NE(status, 0);
+}
+
 // A program's own file of that length stays what it is, even if it begins like one of ours.
 TEST_F(Counters, other_files_are_left_alone) {
   for (const std::string& text :

@@ -154,7 +154,7 @@ int check_destination(const live::DeviceInfo& device, const Envelope& envelope) 
   }
   const bool is_own =
       std::any_of(device.gids.begin(), device.gids.end(), [&to](const live::GidEntry& entry) {
-        return std::memcmp(entry.gid.bytes.data(), to.gid, sizeof to.gid) == 0;
+        return entry.in_use() && std::memcmp(entry.gid.bytes.data(), to.gid, sizeof to.gid) == 0;
       });
   return is_own ? 0 : EHOSTUNREACH;
 }

@@ -24,8 +24,10 @@ void set_text(char (&to)[n], const std::string& text) {
 
 std::uint64_t half_of_first_gid(const live::DeviceInfo& device, std::size_t offset) {
   std::uint64_t half = 0;
-  if (device.gids.empty()) return half;
-  for (std::size_t i = 0; i < 8; ++i) half = half << 8 | device.gids[0].gid.bytes[offset + i];
+  const auto first = std::find_if(device.gids.begin(), device.gids.end(),
+                                  [](const live::GidEntry& entry) { return entry.in_use(); });
+  if (first == device.gids.end()) return half;
+  for (std::size_t i = 0; i < 8; ++i) half = half << 8 | first->gid.bytes[offset + i];
   return half;
 }
 

@@ -142,11 +142,15 @@ int ibv_init_ah_from_wc(ibv_context* ibv, std::uint8_t port, ibv_wc* wc, ibv_grh
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
   const auto gids = context.adapter().gids();
-  const auto own = std::find(gids.begin(), gids.end(), sender.destination);
-  if (own == gids.end()) return fail_with_minus_one(ENOENT);
+  std::size_t own = 0;
+  while (own < gids.size() &&
+         !(gids[own] == sender.destination && context.adapter().has_gid(own))) {
+    ++own;
+  }
+  if (own == gids.size()) return fail_with_minus_one(ENOENT);
   out->is_global = 1;
   std::memcpy(out->grh.dgid.raw, sender.source.bytes.data(), sizeof out->grh.dgid.raw);
-  out->grh.sgid_index = static_cast<std::uint8_t>(own - gids.begin());
+  out->grh.sgid_index = static_cast<std::uint8_t>(own);
   out->grh.flow_label = sender.flow_label;
   out->grh.traffic_class = sender.traffic_class;
   out->grh.hop_limit = reply_hop_limit;

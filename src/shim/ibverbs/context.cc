@@ -162,8 +162,8 @@ int query_port_slot(ibv_context* context, std::uint8_t port, _compat_ibv_port_at
 
 // The device's lock is held. False: the index names no entry in use.
 bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
+  if (!context.adapter().has_gid(index)) return false;
   const auto gids = context.adapter().gids();
-  if (index >= gids.size()) return false;
   out = {};
   std::memcpy(out.gid.raw, gids[index].bytes.data(), sizeof out.gid.raw);
   out.gid_index = index;
@@ -302,14 +302,16 @@ ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size
   if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return -EOPNOTSUPP;
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
-  const std::size_t count = context.adapter().gids().size();
-  if (count > capacity) return -EINVAL;
+  const std::size_t length = context.adapter().gids().size();
+  std::size_t count = 0;
   auto* at = reinterpret_cast<std::byte*>(entries);
-  for (std::uint32_t i = 0; i < count; ++i, at += entry_bytes) {
+  for (std::uint32_t i = 0; i < length; ++i) {
     ibv_gid_entry entry;
-    if (!find_gid(context, i, entry)) return -EINVAL;
+    if (!find_gid(context, i, entry)) continue;
+    if (++count > capacity) return -EINVAL;
     std::memset(at, 0, entry_bytes);
     std::memcpy(at, &entry, sizeof entry);
+    at += entry_bytes;
   }
   return static_cast<ssize_t>(count);
 }
@@ -319,9 +321,10 @@ int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int*
   if (ibv == nullptr || type == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
-  const std::size_t in_use = context.adapter().gids().size();
-  if (index >= gid_table_length(in_use)) return fail_with_minus_one(EINVAL);
-  *type = index < in_use ? 1 : 0;
+  if (index >= gid_table_length(context.adapter().gids().size())) {
+    return fail_with_minus_one(EINVAL);
+  }
+  *type = context.adapter().has_gid(index) ? 1 : 0;
   return 0;
 }
 

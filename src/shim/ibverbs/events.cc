@@ -210,7 +210,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
       event->element.wq = static_cast<Wq*>(item.object);
       break;
     case Element::port:
-      event->element.port_num = 1;
+      if (event->event_type != IBV_EVENT_DEVICE_FATAL) event->element.port_num = 1;
       break;
   }
   return 0;

@@ -7,7 +7,7 @@
    directory streams and relative paths that a program derives from there are the tree's own and
    need nothing. Four things differ from plain files. Nodes of the device directory are links to
    /dev/null, so that they are character devices that anyone may open, and must not look like links.
-   Counters have their value at the moment they are opened (counters.c).
+   Counters, addresses and states are those of the moment they are opened (recipes.c).
    Names that come back (realpath, glob) lose the root again. And programs that walk from a
    descriptor of "/" give the path without its slash.
 
@@ -32,7 +32,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "counters.h"
+#include "recipes.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -189,14 +189,14 @@ static dev_t node_number(const struct place* place) {
   return makedev(231, 192 + (unsigned)atoi(name + 6));
 }
 
-/* Whether what is opened there may be a counter: below our prefixes, or found from a folder. */
-static bool may_count(const struct place* place, const char* path) {
+/* Whether what is opened there may be a recipe: below our prefixes, or found from a folder. */
+static bool may_be_recipe(const struct place* place, const char* path) {
   return place->ours || (path != NULL && path[0] != '/' && tree_root() != NULL);
 }
 
 static int opened(const struct place* place, const char* path, int file) {
-  if (file < 0 || !may_count(place, path)) return file;
-  return tulle_counter_instead_of(file, tree_root()->device);
+  if (file < 0 || !may_be_recipe(place, path)) return file;
+  return tulle_text_instead_of(file, tree_root()->device);
 }
 
 #define LOOK(path) \
@@ -347,10 +347,10 @@ OPENAT_FUNCTION(openat64)
 OPENAT2_FUNCTION(__openat_2)
 OPENAT2_FUNCTION(__openat64_2)
 
-static FILE* counter_instead_of(FILE* file, const char* mode) {
+static FILE* text_instead_of(FILE* file, const char* mode) {
   if (file == NULL || strchr(mode, 'r') == NULL) return file;
   const int copy = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
-  const int instead = tulle_counter_instead_of(copy, tree_root()->device);
+  const int instead = tulle_text_instead_of(copy, tree_root()->device);
   if (instead == copy) {
     if (copy >= 0) close(copy);
     return file;
@@ -368,7 +368,7 @@ static FILE* counter_instead_of(FILE* file, const char* mode) {
   EXPORTED FILE* name(const char* restrict path, const char* restrict mode) { \
     LOOK(path);                                                               \
     FILE* file = REAL(name)(at.path, mode);                                   \
-    return may_count(&at, path) ? counter_instead_of(file, mode) : file;      \
+    return may_be_recipe(&at, path) ? text_instead_of(file, mode) : file;   \
   }
 FOPEN_FUNCTION(fopen)
 FOPEN_FUNCTION(fopen64)

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "live/port_attributes.h"
 #include "live/protocol.h"
 #include "shim/identity.h"
 
@@ -91,38 +92,10 @@ std::string guid_text(std::uint64_t guid) {
   return text;
 }
 
-std::string gid_text(const Gid& gid) {
-  std::string text;
-  for (std::size_t i = 0; i < gid.bytes.size(); i += 2) {
-    char group[8];
-    std::snprintf(group, sizeof group, "%s%02x%02x", i > 0 ? ":" : "", gid.bytes[i],
-                  gid.bytes[i + 1]);
-    text += group;
-  }
-  return text;
-}
-
 std::string hexadecimal(std::uint32_t value, int digits) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%0*x", digits, value);
   return text;
-}
-
-void write_gids(Writer& tree, const fs::path& port, const std::vector<live::GidEntry>& gids) {
-  const std::size_t length = gid_table_length(gids.size());
-  for (std::size_t i = 0; i < length; ++i) {
-    const std::string index = std::to_string(i);
-    const bool in_use = i < gids.size();
-    tree.file(port / "gids" / index, gid_text(in_use ? gids[i].gid : Gid{}));
-    // A kernel fails to read these of an entry that is not in use.
-    if (in_use) {
-      tree.file(port / "gid_attrs/types" / index, "RoCE v2");
-      tree.file(port / "gid_attrs/ndevs" / index, gids[i].interface);
-    } else {
-      tree.remove(port / "gid_attrs/types" / index);
-      tree.remove(port / "gid_attrs/ndevs" / index);
-    }
-  }
 }
 
 // Files of a port's counters, by the names that a kernel gives those of IBTA 16.1.3.5 and 16.1.4.11
@@ -176,9 +149,18 @@ std::string hexadecimal(std::span<const std::byte> bytes) {
   return text;
 }
 
-// How the preloaded library finds out a counter's value (counters.c). An AgentStatus ends in the
-// counters.
-std::string recipe(const CounterFile& file, const std::string& agent) {
+// What the preloaded library has to do for a file's text (recipes.c).
+constexpr std::size_t recipe_bytes = 4'096;       // as long as a kernel says that attributes are
+constexpr std::size_t request_bytes_max = 1'536;  // in a recipe
+
+std::string padded(std::string recipe) {
+  TULLE_CHECK(recipe.size() < recipe_bytes);
+  recipe.resize(recipe_bytes - 1, '\n');
+  return recipe;
+}
+
+// How to find out a counter's value. An AgentStatus ends in the counters.
+std::string counter_recipe(const CounterFile& file, const std::string& agent) {
   live::Hello hello;
   hello.purpose = live::Purpose::status;
   std::string text = "tulle counter\n" +
@@ -190,20 +172,45 @@ std::string recipe(const CounterFile& file, const std::string& agent) {
     text += " " + std::to_string(live::counter_names.end() - found);
   }
   text += "\n" + hexadecimal(live::encode(hello)) + "\n" + agent + "\n";
-  constexpr std::size_t attribute_bytes = 4'096;  // as long as a kernel says that attributes are
-  text.resize(attribute_bytes - 1, '\n');
-  return text;
+  return padded(text);
+}
+
+// What changes while the device is in use: the agent knows the text, or says that there is none.
+// Without an agent it is as it was when the tree was made; an empty line there: there is none.
+void write_changing(Writer& tree, const fs::path& port, const std::string& file,
+                    const live::DeviceInfo& device, const TreeOptions& options) {
+  const std::optional<std::string> now = live::port_attribute(device, file);
+  live::Hello hello;
+  hello.purpose = live::Purpose::attribute;
+  hello.device = device.name;
+  hello.interfaces = options.interfaces;
+  hello.file = file;
+  const std::vector<std::byte> request = live::encode(hello);
+  if (options.agent.empty() || request.size() > request_bytes_max) {
+    if (now) return tree.file(port / file, *now);
+    return tree.remove(port / file);
+  }
+  const std::string kind = std::to_string(static_cast<unsigned>(live::Attribute::kind));
+  tree.file(port / file, padded("tulle attribute\n" + kind + "\n" + hexadecimal(request) + "\n" +
+                                options.agent + "\n" + now.value_or("") + "\n"));
 }
 
 void write_counters(Writer& tree, const fs::path& port, const std::string& agent) {
   for (const CounterFile& file : counter_files()) {
-    tree.file(port / file.path, file.names.empty() ? "0" : recipe(file, agent));
+    tree.file(port / file.path, file.names.empty() ? "0" : counter_recipe(file, agent));
   }
 }
 
-void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& device) {
-  tree.file(port / "state", device.port_active ? "4: ACTIVE" : "1: DOWN");
-  tree.file(port / "phys_state", device.port_active ? "5: LinkUp" : "3: Disabled");
+void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& device,
+                const TreeOptions& options) {
+  write_changing(tree, port, "state", device, options);
+  write_changing(tree, port, "phys_state", device, options);
+  for (std::size_t i = 0; i < gid_table_length(device.gids.size()); ++i) {
+    const std::string index = std::to_string(i);
+    for (const char* folder : {"gids/", "gid_attrs/types/", "gid_attrs/ndevs/"}) {
+      write_changing(tree, port, folder + index, device, options);
+    }
+  }
   tree.file(port / "rate", link_rate);
   tree.file(port / "link_layer", "Ethernet");
   tree.file(port / "lid", "0x0");
@@ -212,7 +219,6 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
   tree.file(port / "sm_sl", "0");
   tree.file(port / "cap_mask", hexadecimal(port_capabilities, 8));
   tree.file(port / "pkeys/0", "0xffff");
-  write_gids(tree, port, device.gids);
 }
 
 // What a bus shows of the device below its class. Its driver's folder lies where the preloaded
@@ -225,6 +231,7 @@ void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& 
   tree.link(parent / "driver", std::string("../../../../bus/tulle/drivers/") + driver_name);
   tree.folder(parent / "net");
   for (const live::GidEntry& entry : device.gids) {
+    if (!entry.in_use()) continue;
     tree.link(parent / "net" / entry.interface, "/sys/class/net/" + entry.interface);
   }
 }
@@ -240,7 +247,7 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.file(folder / "hca_type", board_id);
   tree.file(folder / "board_id", board_id);
   tree.file(folder / "hw_rev", hexadecimal(hardware_version, 1));
-  write_port(tree, folder / "ports/1", device);
+  write_port(tree, folder / "ports/1", device, options);
   if (!options.agent.empty()) write_counters(tree, folder / "ports/1", options.agent);
   write_parent(tree, folder / "device", device);
 

@@ -15,8 +15,10 @@ struct TreeOptions {
   // The node of the connection manager: for programs whose librdmacm is the drop-in one. The
   // system's would take it for a kernel's.
   bool connection_manager = false;
-  // Of the agent that counts, as TULLE_AGENT has it; empty: no counters are shown.
+  // The agent that counts and watches the interfaces, as TULLE_AGENT has it; empty: no counters are
+  // shown, and addresses and states are those of now.
   std::string agent = {};
+  std::string interfaces = {};  // as TULLE_INTERFACE has them
 };
 
 // Makes the tree below `base` (made if there is none), and returns its root: the value for

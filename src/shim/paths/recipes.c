@@ -1,15 +1,22 @@
-/* A counter's file in the tree is a recipe: whom to ask, what to send, and which numbers of the
-   answer to add up. tree.cc writes it and knows what agents say; here is only how it is done:
+/* The file of a counter, or of an attribute that changes, is a recipe in the tree: whom to ask, what
+   to send, and what to make of the answer. tree.cc writes it and knows what agents say; here is only
+   how it is done:
 
      tulle counter
      KIND DIVISOR INDEX...        of the answer: its kind; 64-bit numbers, counted from its end
      BYTES                        to send, in hexadecimal
      ADDRESS                      of the agent: @name or a path
 
+     tulle attribute
+     KIND                         of the answer, which holds whether there is a text, and the text
+     BYTES
+     ADDRESS
+     TEXT                         where there is no agent; none: a kernel fails to read it
+
    Recipes are as long as a kernel's attribute is said to be, which tells them from most files. */
 
 #define _GNU_SOURCE
-#include "counters.h"
+#include "recipes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,17 +27,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { recipe_bytes = 4096, indices_max = 8, request_bytes_max = 256, answer_bytes_max = 4096 };
+enum { recipe_bytes = 4096, indices_max = 8, request_bytes_max = 1536, answer_bytes_max = 4096 };
+enum { attribute_bytes_max = 256 };
 /* An agent asks the processes to say where they are, which takes it some 30 ms. */
 enum { answer_milliseconds = 2000, messages_max = 4 };
 
 struct recipe {
+  bool is_counter;
+  char text[attribute_bytes_max];
   unsigned kind, divisor;
   unsigned indices[indices_max];
   unsigned index_count;
@@ -40,13 +51,16 @@ struct recipe {
   socklen_t address_bytes;
 };
 
-static const char mark[] = "tulle counter\n";
+static const char counter_mark[] = "tulle counter";
+static const char attribute_mark[] = "tulle attribute";
+static const char marks_begin[] = "tulle ";
 
 static char* next_line(char** rest) { return strsep(rest, "\n"); }
 
 static bool parse_numbers(char* line, struct recipe* out) {
   char* end;
   out->kind = (unsigned)strtoul(line, &end, 10);
+  if (!out->is_counter) return out->kind > 0 && *end == '\0';
   out->divisor = (unsigned)strtoul(end, &end, 10);
   while (*end == ' ' && out->index_count < indices_max) {
     out->indices[out->index_count++] = (unsigned)strtoul(end, &end, 10);
@@ -89,15 +103,21 @@ static bool may_be_recipe(int file, dev_t device) {
 __attribute__((noinline)) static bool read_recipe(int file, struct recipe* out) {
   char text[recipe_bytes + 1];
   const ssize_t read = pread(file, text, recipe_bytes, 0);
-  if (read != recipe_bytes || memcmp(text, mark, sizeof mark - 1) != 0) return false;
+  const bool is_ours =
+      read == recipe_bytes && memcmp(text, marks_begin, sizeof marks_begin - 1) == 0;
+  if (!is_ours) return false;
   text[recipe_bytes] = '\0';
-  char* rest = text + sizeof mark - 1;
+  char* rest = text;
   memset(out, 0, sizeof *out);
-  char* numbers = next_line(&rest);
+  const char* mark = next_line(&rest);
+  char* numbers = rest != NULL ? next_line(&rest) : NULL;
   char* request = rest != NULL ? next_line(&rest) : NULL;
   char* address = rest != NULL ? next_line(&rest) : NULL;
-  return address != NULL && parse_numbers(numbers, out) && parse_request(request, out) &&
-         parse_address(address, out);
+  const char* attribute = rest != NULL ? next_line(&rest) : NULL;
+  out->is_counter = strcmp(mark, counter_mark) == 0;
+  if (attribute == NULL || (!out->is_counter && strcmp(mark, attribute_mark) != 0)) return false;
+  if (!out->is_counter) snprintf(out->text, sizeof out->text, "%s", attribute);
+  return parse_numbers(numbers, out) && parse_request(request, out) && parse_address(address, out);
 }
 
 static bool is_of_kind(const unsigned char* message, ssize_t bytes, unsigned kind) {
@@ -146,22 +166,51 @@ __attribute__((noinline)) static uint64_t value_of(const struct recipe* recipe) 
   return sum / recipe->divisor;
 }
 
-__attribute__((noinline)) static int counter_instead_of(int file) {
-  struct recipe recipe;
-  if (!read_recipe(file, &recipe)) return file;
-  const int flags = fcntl(file, F_GETFD);
-  const int value = memfd_create("tulle-counter", (flags & FD_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
-  if (value < 0) return file;
-  dprintf(value, "%llu\n", (unsigned long long)value_of(&recipe));
-  lseek(value, 0, SEEK_SET);
-  close(file);
-  return value;
+/* As it was when the tree was made, where there is no agent. */
+__attribute__((noinline)) static void ask_for_text(struct recipe* recipe) {
+  unsigned char answer[answer_bytes_max];
+  const ssize_t bytes = ask(recipe, answer);
+  /* live/message_codec.h: the header, a byte that says whether there is a text, its length. */
+  enum { flag_at = 8, length_at = 9, text_at = 13 };
+  uint32_t length;
+  if (bytes < text_at) return;
+  memcpy(&length, answer + length_at, sizeof length);
+  if (length > (size_t)bytes - text_at || length >= sizeof recipe->text) return;
+  if (answer[flag_at] == 0) length = 0;
+  memcpy(recipe->text, answer + text_at, length);
+  recipe->text[length] = '\0';
 }
 
-int tulle_counter_instead_of(int file, dev_t device) {
+static int text_file(const struct recipe* recipe, bool closes_on_exec) {
+  /* What cannot be read fails so on a kernel, and so does any such descriptor: EINVAL. */
+  if (!recipe->is_counter && recipe->text[0] == '\0') {
+    return epoll_create1(closes_on_exec ? EPOLL_CLOEXEC : 0);
+  }
+  const int file = memfd_create("tulle-attribute", closes_on_exec ? MFD_CLOEXEC : 0);
+  if (file < 0) return file;
+  if (recipe->is_counter) {
+    dprintf(file, "%llu\n", (unsigned long long)value_of(recipe));
+  } else {
+    dprintf(file, "%s\n", recipe->text);
+  }
+  lseek(file, 0, SEEK_SET);
+  return file;
+}
+
+__attribute__((noinline)) static int text_instead_of(int file) {
+  struct recipe recipe;
+  if (!read_recipe(file, &recipe)) return file;
+  if (!recipe.is_counter) ask_for_text(&recipe);
+  const int text = text_file(&recipe, (fcntl(file, F_GETFD) & FD_CLOEXEC) != 0);
+  if (text < 0) return file;
+  close(file);
+  return text;
+}
+
+int tulle_text_instead_of(int file, dev_t device) {
   if (file < 0) return file;
   const int saved = errno;
-  const int instead = may_be_recipe(file, device) ? counter_instead_of(file) : file;
+  const int instead = may_be_recipe(file, device) ? text_instead_of(file) : file;
   errno = saved;
   return instead;
 }
