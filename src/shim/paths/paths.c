@@ -368,7 +368,7 @@ static FILE* text_instead_of(FILE* file, const char* mode) {
   EXPORTED FILE* name(const char* restrict path, const char* restrict mode) { \
     LOOK(path);                                                               \
     FILE* file = REAL(name)(at.path, mode);                                   \
-    return may_be_recipe(&at, path) ? text_instead_of(file, mode) : file;   \
+    return may_be_recipe(&at, path) ? text_instead_of(file, mode) : file;     \
   }
 FOPEN_FUNCTION(fopen)
 FOPEN_FUNCTION(fopen64)
