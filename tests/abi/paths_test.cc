@@ -103,6 +103,7 @@ TEST_F(Paths, TreeIsMadeAgainInPlace) {
   EXPECT_EQ(read(port + "cap_mask"), "0x04000000");
   EXPECT_EQ(read("sys/class/infiniband/tulle0/fw_ver"), "tulle-0.1.0");
   EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs0/dev"), "231:192");
+  EXPECT_TRUE(fs::is_symlink(root + "/sys/class/infiniband/tulle0/device/net/lo"));
   device.gids.clear();
   device.port_active = false;
   auto again = make_tree(base.string(), {&device, 1}, {.connection_manager = true});
@@ -110,6 +111,7 @@ TEST_F(Paths, TreeIsMadeAgainInPlace) {
   EXPECT_EQ(*again, root);
   EXPECT_EQ(read(port + "gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000");
   EXPECT_FALSE(fs::exists(root + "/" + port + "gid_attrs/types/0"));
+  EXPECT_FALSE(fs::is_symlink(root + "/sys/class/infiniband/tulle0/device/net/lo"));
   EXPECT_EQ(read(port + "state"), "1: DOWN");
   EXPECT_TRUE(fs::is_character_file(root + "/dev/infiniband/rdma_cm"));
 }

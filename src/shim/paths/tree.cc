@@ -58,6 +58,14 @@ class Writer {
     replace(fresh, path);
   }
 
+  // Of what an earlier tree had there: another network namespace may have had the same number.
+  void empty_folder(const fs::path& path) {
+    folder(path);
+    std::error_code code;
+    for (const auto& entry : fs::directory_iterator(root_ / path, code))
+      unlink(entry.path().c_str());
+  }
+
   void remove(const fs::path& path) { unlink((root_ / path).c_str()); }
 
  private:
@@ -229,7 +237,7 @@ void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& 
   tree.file(parent / "device", hexadecimal(vendor_part_id, 4));
   tree.folder(fs::path("sys/bus/tulle/drivers") / driver_name);
   tree.link(parent / "driver", std::string("../../../../bus/tulle/drivers/") + driver_name);
-  tree.folder(parent / "net");
+  tree.empty_folder(parent / "net");
   for (const live::GidEntry& entry : device.gids) {
     if (!entry.in_use()) continue;
     tree.link(parent / "net" / entry.interface, "/sys/class/net/" + entry.interface);
