@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "live/message_socket.h"
+#include "live/message/socket.h"
+#include "live/port/udp_socket.h"
 #include "live/test_network_test.h"
-#include "live/udp_socket.h"
 
 namespace tulle::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
-#include "live/agent_client.h"
+#include "live/agent/client.h"
 
 namespace tulle::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "live/agent.h"
+#include "live/agent/agent.h"
 
 namespace tulle::cli {
 namespace {

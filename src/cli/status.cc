@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
-#include "live/agent_client.h"
+#include "live/agent/client.h"
 
 namespace tulle::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "fabric/faults.h"
-#include "live/agent_client.h"
+#include "live/agent/client.h"
 #include "live/device_impl.h"
 
 namespace tulle::live {

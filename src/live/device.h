@@ -35,7 +35,8 @@ struct DeviceInfo {
   std::uint64_t node_guid = 0;     // host order
   std::uint32_t mtu_bytes = 1024;  // active path MTU: what fits the interface
   bool port_active = true;
-  std::vector<GidEntry> gids;  // by GID index: IPv4 first, then what came later (live/gid_table.h)
+  std::vector<GidEntry>
+      gids;  // by GID index: IPv4 first, then what came later (live/agent/gid_table.h)
 };
 
 // The devices of this host, from the agent (which is started if there is none). The error is one

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <new>
 
-#include "live/agent_client.h"
-#include "live/multicast.h"
+#include "live/agent/client.h"
+#include "live/port/multicast.h"
 
 namespace tulle::live {
 namespace {

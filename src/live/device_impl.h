@@ -30,15 +30,15 @@
 #include <thread>
 
 #include "device/adapter.h"
-#include "live/agent_link.h"
-#include "live/capture_tap.h"
+#include "live/agent/link.h"
 #include "live/counters_page.h"
 #include "live/device.h"
 #include "live/host_path.h"
-#include "live/packet_port.h"
-#include "live/receiver.h"
+#include "live/port/capture_tap.h"
+#include "live/port/packet_port.h"
+#include "live/port/receiver.h"
+#include "live/port/transmitter.h"
 #include "live/settings.h"
-#include "live/transmitter.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "live/agent_client.h"
-#include "live/capture_ring.h"
+#include "live/agent/client.h"
+#include "live/port/capture_ring.h"
 #include "live/test_network_test.h"
 
 namespace tulle::live {

@@ -15,8 +15,8 @@
 #include <system_error>
 
 #include "live/device_impl.h"
-#include "live/kernel_socket.h"
-#include "live/protocol.h"
+#include "live/message/protocol.h"
+#include "live/port/kernel_socket.h"
 
 namespace tulle::live {
 namespace {

@@ -20,7 +20,7 @@
 #include <cstring>
 #include <string>
 
-#include "live/agent.h"
+#include "live/agent/agent.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {

@@ -15,8 +15,8 @@
 #include <fstream>
 #include <thread>
 
-#include "live/message_socket.h"
-#include "live/protocol.h"
+#include "live/message/protocol.h"
+#include "live/message/socket.h"
 #include "shim/paths/tree.h"
 
 namespace tulle::shim {

@@ -123,7 +123,7 @@ __attribute__((noinline)) static bool read_recipe(int file, struct recipe* out) 
 static bool is_of_kind(const unsigned char* message, ssize_t bytes, unsigned kind) {
   uint16_t its;
   if (bytes < 8) return false;
-  memcpy(&its, message + 6, sizeof its); /* live/message_codec.h: magic 4, version 2, kind 2 */
+  memcpy(&its, message + 6, sizeof its); /* live/message/codec.h: magic 4, version 2, kind 2 */
   return its == kind;
 }
 
@@ -170,7 +170,7 @@ __attribute__((noinline)) static uint64_t value_of(const struct recipe* recipe) 
 __attribute__((noinline)) static void ask_for_text(struct recipe* recipe) {
   unsigned char answer[answer_bytes_max];
   const ssize_t bytes = ask(recipe, answer);
-  /* live/message_codec.h: the header, a byte that says whether there is a text, its length. */
+  /* live/message/codec.h: the header, a byte that says whether there is a text, its length. */
   enum { flag_at = 8, length_at = 9, text_at = 13 };
   uint32_t length;
   if (bytes < text_at) return;

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "live/port_attributes.h"
-#include "live/protocol.h"
+#include "live/agent/port_attributes.h"
+#include "live/message/protocol.h"
 #include "shim/identity.h"
 
 namespace tulle::shim {

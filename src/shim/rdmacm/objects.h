@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "live/connection_channel.h"
+#include "live/connection/channel.h"
 
 namespace tulle::shim::rdmacm {
 

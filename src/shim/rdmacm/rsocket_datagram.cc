@@ -10,7 +10,7 @@
 #include <array>
 #include <cstring>
 
-#include "live/kernel_socket.h"
+#include "live/port/kernel_socket.h"
 
 namespace tulle::shim::rdmacm {
 namespace {

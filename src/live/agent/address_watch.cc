@@ -1,0 +1,39 @@
+#include "live/agent/address_watch.h"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+#include "live/port/kernel_socket.h"
+
+namespace tulle::live {
+
+AddressWatch::AddressWatch() {
+  UniqueFd fd = kernel_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK);
+  if (!fd) return;
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name));
+  if (bound == 0) fd_ = std::move(fd);
+}
+
+// What exactly has happened is not read: whoever hears of a change looks at all there is. So it is
+// no loss where more was told than the socket holds (netlink(7), ENOBUFS).
+bool AddressWatch::take_changes() {
+  if (!fd_) return true;
+  bool has_changed = false;
+  std::array<std::byte, 8'192> message;
+  for (;;) {
+    const ssize_t bytes = recv(fd_.get(), message.data(), message.size(), MSG_DONTWAIT);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno != ENOBUFS) return has_changed;
+    has_changed = true;
+  }
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,353 @@
+#include "live/agent/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "live/agent/core.h"
+#include "live/agent/interfaces.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 ms
+constexpr auto port_retry_time = 20ms;
+constexpr auto hello_time = 5s;
+constexpr auto tell_retry_time = 100ms;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+void say_ready() {
+  std::puts("ready");
+  std::fflush(stdout);
+}
+
+void send_output_to(const std::string& log) {
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  UniqueFd out;
+  if (!log.empty()) out.reset(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const int target = out ? out.get() : null.get();
+  dup2(null.get(), STDIN_FILENO);
+  dup2(target, STDOUT_FILENO);
+  dup2(target, STDERR_FILENO);
+}
+
+Settings& detached_settings() {
+  static Settings settings;
+  return settings;
+}
+
+void say_ready_and_fall_silent() {
+  say_ready();
+  send_output_to(detached_settings().agent_log);
+}
+
+// The usual two forks: no terminal, no parent that must wait, no leader of a session. Only standard
+// output and error, which the starter reads, stay open: a pipe of the starter's that we kept open
+// would never end.
+void detach() {
+  close_range(3, ~0u, 0);
+  if (fork() != 0) _exit(0);
+  setsid();
+  if (fork() != 0) _exit(0);
+  if (chdir("/") != 0) _exit(1);
+  umask(022);
+}
+
+// Each slot is an open file, and so is each client.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Who has just bound the address may not listen yet.
+void wait_until_it_listens(const std::string& address) {
+  constexpr int looks_max = 100;
+  for (int i = 0; i < looks_max; ++i) {
+    const auto connection = connect_to(address);
+    if (connection || connection.error().error_number != ECONNREFUSED) return;
+    usleep(10'000);
+  }
+}
+
+int fail(const std::string& reason) {
+  std::fprintf(stderr, "tulle agent: %s\n", reason.c_str());
+  return 1;
+}
+
+void add(std::array<std::uint64_t, counter_count>& to,
+         const std::array<std::uint64_t, counter_count>& more) {
+  for (std::size_t i = 0; i < counter_count; ++i) to[i] += more[i];
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options) {
+  if (options.on_demand) detach();
+  raise_file_limit();
+  detached_settings() = options.settings;
+
+  auto listener = listen_at(options.settings.agent);
+  if (!listener && listener.error().error_number == EADDRINUSE) {
+    // Another program's agent was faster, which is as good.
+    if (options.on_demand) {
+      wait_until_it_listens(options.settings.agent);
+      say_ready();
+      return 0;
+    }
+    return fail(fmt::format("an agent is running already at {}", options.settings.agent));
+  }
+  if (!listener) return fail(listener.error().message);
+
+  AgentCore core(options.settings);
+  if (options.foreground) {
+    std::printf("tulle agent: at %s, UDP port %u\n", options.settings.agent.c_str(),
+                unsigned{options.settings.port});
+    std::fflush(stdout);
+  }
+  const auto ready = options.on_demand ? say_ready_and_fall_silent : say_ready;
+  const auto served = core.serve(std::move(*listener), options.idle_exit, ready);
+  if (options.settings.agent[0] != '@') unlink(options.settings.agent.c_str());
+  if (!served) return fail(served.error().message);
+  return 0;
+}
+
+AgentCore::AgentCore(const Settings& settings)
+    : settings_(settings), devices_([this](const KnownDevices::Key& key, std::size_t index) {
+        return is_held(key, index);
+      }) {
+  // Not always the same first slot, so that numbers of an earlier run are not given again at once.
+  next_slot_ +=
+      static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
+}
+
+Result<void> AgentCore::open_port() {
+  auto group = SocketGroup::create(settings_.port);
+  if (group) {
+    group_.emplace(std::move(*group));
+    recovering_until_.reset();
+    return {};
+  }
+  if (group.error().error_number != EADDRINUSE) return group.error();
+  const auto now = Clock::now();
+  if (!recovering_until_) recovering_until_ = now + recovery_time;
+  if (now >= *recovering_until_) {
+    return Error{fmt::format("UDP port {} is in use by another program (`ss -ulpn sport = {}` may "
+                             "tell which)",
+                             settings_.port, settings_.port),
+                 EADDRINUSE};
+  }
+  retry_port_at_ = now + port_retry_time;
+  return {};
+}
+
+Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()) {
+  const sigset_t signals = stop_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signals_.reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  listener_ = std::move(listener);
+  watch(signals_.get(), nullptr);
+  watch(listener_.get(), nullptr);
+  if (devices_.watch_fd() >= 0) watch(devices_.watch_fd(), nullptr);
+
+  Result<void> result = open_port();
+  bool is_ready = false;
+  while (result && !stopped_ && !(idle_exit && is_idle_too_long())) {
+    start_connections();
+    if (!is_ready && !is_recovering()) {
+      is_ready = true;
+      ready();
+    }
+    result = turn();
+  }
+  // Who connected while we were leaving finds the connection closed, and starts the next agent.
+  if (!result) refuse_all(result.error().message);
+  return result;
+}
+
+Result<void> AgentCore::turn() {
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, milliseconds_to_wait());
+  accept_all();
+  signalfd_siginfo info;
+  if (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopped_ = true;
+  for (int i = 0; i < count; ++i) {
+    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
+  }
+  if (devices_.watch_fd() >= 0) devices_.refresh();
+  if (connections_) progress_connections();
+  const auto now = Clock::now();
+  if (is_recovering() && now >= retry_port_at_) {
+    if (auto opened = open_port(); !opened) return opened;
+  }
+  for (auto& session : sessions_) {
+    if (session->state == Session::State::status && now >= session->due) answer_status(*session);
+    if (session->state == Session::State::greeting && now >= session->due) end(*session);
+    if (session->state == Session::State::held && !is_recovering()) greet(*session);
+  }
+  close_finished();
+  tell_changes();
+  return {};
+}
+
+// The agent's own slot: what comes to QP0 and QP1. An agent that has just been killed may hold it
+// for a moment more.
+void AgentCore::start_connections() {
+  if (connections_ || !group_) return;
+  UniqueFd lock = group_->lock(agent_slot);
+  if (!lock) return;
+  auto device = describe_device(settings_.device, {});
+  const std::uint64_t guid = device ? device->node_guid : 0;
+  connections_ = std::make_unique<ConnectionService>(group_->socket(agent_slot), group_->port(),
+                                                     std::move(lock), guid, devices_);
+  watch(connections_->socket(), nullptr);
+}
+
+void AgentCore::progress_connections() {
+  for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
+  connections_->progress();
+  for (const auto& [socket, channel] : connections_->take_blocked()) {
+    blocked_channels_.push_back(channel);
+    epoll_event event{};
+    event.events = EPOLLOUT | EPOLLONESHOT;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event) != 0) {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event);
+    }
+  }
+}
+
+int AgentCore::milliseconds_to_wait() const {
+  auto wake = Clock::time_point::max();
+  if (group_ && !connections_) wake = Clock::now() + port_retry_time;
+  if (connections_ && connections_->has_more()) return 0;
+  if (connections_ && !connections_->next_deadline().is_never()) {
+    const Time left = connections_->next_deadline() - connections_->now();
+    wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
+  }
+  if (is_recovering()) wake = retry_port_at_;
+  if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
+  if (sessions_.empty()) {
+    wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));
+  }
+  for (const auto& session : sessions_) {
+    const bool is_timed =
+        session->state == Session::State::greeting || session->state == Session::State::status;
+    if (is_timed) wake = std::min(wake, session->due);
+  }
+  if (wake == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+void AgentCore::accept_all() {
+  for (;;) {
+    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);  // it stays readable
+    if (!connection) return;
+    auto peer = peer_of(connection.get());
+    if (!peer) continue;
+    auto session = std::make_unique<Session>();
+    session->peer = *peer;
+    session->due = Clock::now() + hello_time;
+    session->connection = std::move(connection);
+    if (peer->pid > 0) {
+      session->process.reset(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
+    }
+    watch(session->connection.get(), session.get());
+    if (session->process) watch(session->process.get(), session.get());
+    const uid_t own = geteuid();
+    if (own != 0 && peer->uid != own && peer->uid != 0) {
+      refuse(*session,
+             fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
+    }
+    sessions_.push_back(std::move(session));
+  }
+}
+
+void AgentCore::watch(int fd, Session* session) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = session;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void AgentCore::handle(Session& session) {
+  constexpr int messages_in_a_turn = 16;
+  for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
+    auto message = receive_message(session.connection.get());
+    if (message) {
+      handle_message(session, std::move(*message));
+      continue;
+    }
+    const bool is_closed = message.error().error_number != EAGAIN;
+    // Readable once the process is dead, whether or not its parent has waited for it.
+    pollfd dead{session.process.get(), POLLIN, 0};
+    const bool is_dead = session.process && poll(&dead, 1, 0) > 0;
+    if (is_closed || is_dead) end(session);
+    return;
+  }
+}
+
+void AgentCore::close_finished() {
+  const auto is_finished = [](const auto& s) { return s->state == Session::State::closing; };
+  for (const auto& session : sessions_) {
+    // Looking does not keep an agent alive.
+    const Purpose purpose = session->hello.purpose;
+    const bool only_looks = purpose == Purpose::status || purpose == Purpose::attribute;
+    if (!is_finished(session) || only_looks) continue;
+    idle_since_ = Clock::now();
+  }
+  for (const auto& session : sessions_) {
+    if (is_finished(session)) add(departed_, session->counters.read());
+  }
+  departed_[queue_pairs_counter] = 0;
+  std::erase_if(sessions_, is_finished);
+  devices_.forget([this](const KnownDevices::Key& key) { return is_used(key); });
+}
+
+// Of all processes that there are, and were.
+std::array<std::uint64_t, counter_count> AgentCore::counters() const {
+  auto sum = departed_;
+  for (const auto& session : sessions_) add(sum, session->counters.read());
+  return sum;
+}
+
+bool AgentCore::is_idle_too_long() const {
+  if (!sessions_.empty() || is_recovering()) return false;
+  const auto idle = Clock::now() - idle_since_;
+  return idle >= std::chrono::seconds(settings_.idle_exit_seconds) &&
+         (!connections_ || connections_->is_quiet());
+}
+
+void AgentCore::refuse_all(const std::string& reason) {
+  accept_all();
+  for (auto& session : sessions_) refuse(*session, reason);
+}
+
+}  // namespace tulle::live

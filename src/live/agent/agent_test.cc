@@ -1,0 +1,284 @@
+// The agent and its processes, over real sockets of a private network namespace.
+
+#include "live/agent/agent.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "live/agent/client.h"
+#include "live/port/socket_group.h"
+#include "live/port/udp_socket.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+struct Status {
+  AgentStatus agent;
+  std::vector<ProcessStatus> processes;
+};
+
+Status status_now() {
+  Status status;
+  Hello hello;
+  hello.purpose = Purpose::status;
+  auto answer = ask_agent(read_settings(), hello, IfAbsent::fail);
+  if (!answer) {
+    ADD_FAILURE() << answer.error().message;
+    return status;
+  }
+  EXPECT_TRUE(decode(answer->message.bytes, status.agent));
+  for (;;) {
+    auto message = await_message(answer->connection.get(), 2'000);
+    ProcessStatus process;
+    if (!message || !decode(message->bytes, process)) break;
+    status.processes.push_back(process);
+  }
+  return status;
+}
+
+std::string error_of_devices() {
+  auto list = devices();
+  return list ? "" : list.error().message;
+}
+
+void ignore_event(const device::Event&) {}
+
+std::shared_ptr<Device> open_device(const char* name) {
+  auto device = Device::open(name, ignore_event);
+  if (device) return *device;
+  ADD_FAILURE() << device.error().message;
+  return nullptr;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = Clock::now() + 5s;
+  while (Clock::now() < deadline) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(20ms);
+  }
+  return false;
+}
+
+class AgentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    setenv("TULLE_EXECUTABLE", "/bin/false", 1);  // no agent but the test's own
+  }
+  void TearDown() override { unsetenv("TULLE_EXECUTABLE"); }
+  std::uint16_t port() { return read_settings().port; }
+};
+
+TEST_F(AgentTest, DescribesTheLoopbackDevice) {
+  TestAgent agent;
+  auto list = devices();
+  ASSERT_TRUE(list) << list.error().message;
+  ASSERT_EQ(list->size(), 1u);
+  const DeviceInfo& device = list->front();
+  EXPECT_EQ(device.name, "tulle0");
+  EXPECT_EQ(device.mtu_bytes, 4096u);
+  EXPECT_TRUE(device.port_active);
+  EXPECT_NE(device.node_guid, 0u);
+  ASSERT_GE(device.gids.size(), 1u);
+  EXPECT_EQ(device.gids[0].gid, Gid::from_ipv4(0x7F00'0001));
+  EXPECT_EQ(device.gids[0].interface, "lo");
+}
+
+TEST_F(AgentTest, NamesComeFromTheProgram) {
+  TestAgent agent;
+  setenv("TULLE_DEVICE", "mlx5_0", 1);
+  auto list = devices();
+  unsetenv("TULLE_DEVICE");
+  ASSERT_TRUE(list);
+  EXPECT_EQ(list->front().name, "mlx5_0");
+}
+
+TEST_F(AgentTest, AnUnknownInterfaceIsRefused) {
+  TestAgent agent;
+  setenv("TULLE_INTERFACE", "nosuch0", 1);
+  const std::string error = error_of_devices();
+  unsetenv("TULLE_INTERFACE");
+  EXPECT_NE(error.find("no network interface \"nosuch0\""), std::string::npos) << error;
+}
+
+TEST_F(AgentTest, NoAgentAndNoneToStart) {
+  const std::string error = error_of_devices();
+  EXPECT_NE(error.find("did not start"), std::string::npos) << error;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+}
+
+TEST_F(AgentTest, EachDeviceHasItsOwnSlotAndNumbers) {
+  TestAgent agent;
+  const auto one = open_device("one");
+  const auto two = open_device("two");
+  ASSERT_TRUE(one && two);
+  const Status status = status_now();
+  EXPECT_EQ(status.agent.pid, agent.pid());
+  ASSERT_EQ(status.processes.size(), 2u);
+  EXPECT_NE(status.processes[0].slot, status.processes[1].slot);
+  for (const ProcessStatus& process : status.processes) {
+    EXPECT_NE(process.slot, agent_slot);
+    EXPECT_EQ(process.pid, getpid());
+    EXPECT_TRUE(process.connected);
+    EXPECT_EQ(slot_of(QpNumber(process.first_qp)), process.slot);
+    EXPECT_EQ(slot_of(QpNumber(process.first_qp + process.qp_count - 1)), process.slot);
+  }
+}
+
+TEST_F(AgentTest, OpenTwiceIsOneDevice) {
+  TestAgent agent;
+  const auto one = open_device("tulle0");
+  EXPECT_EQ(one, open_device("tulle0"));
+  EXPECT_EQ(status_now().processes.size(), 1u);
+}
+
+TEST_F(AgentTest, AClosedDeviceFreesItsSlot) {
+  TestAgent agent;
+  open_device("tulle0").reset();
+  EXPECT_TRUE(eventually([] { return status_now().processes.empty(); }));
+}
+
+TEST_F(AgentTest, ProcessesOutliveTheirAgentAndTheNextOneFindsThem) {
+  TestAgent agent;
+  const auto one = open_device("one");
+  const auto two = open_device("two");
+  ASSERT_TRUE(one && two);
+  const Status before = status_now();
+  agent.stop(SIGKILL);
+  std::this_thread::sleep_for(50ms);
+  agent.start();
+  ASSERT_TRUE(eventually([] {
+    const Status status = status_now();
+    return status.processes.size() == 2 && status.processes[0].connected &&
+           status.processes[1].connected;
+  }));
+  const Status after = status_now();
+  EXPECT_NE(after.agent.pid, before.agent.pid);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(after.processes[i].slot, before.processes[i].slot);
+    EXPECT_EQ(after.processes[i].first_qp, before.processes[i].first_qp);
+    EXPECT_EQ(after.processes[i].device, before.processes[i].device);
+  }
+  // A newcomer takes a slot of the same group.
+  const auto three = open_device("three");
+  ASSERT_TRUE(three);
+  EXPECT_EQ(status_now().processes.size(), 3u);
+}
+
+TEST_F(AgentTest, APortThatAnotherProgramHasIsNamed) {
+  auto foreign = bind_udp(port(), PortUse::exclusive);
+  ASSERT_TRUE(foreign) << foreign.error().message;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    AgentOptions options;
+    options.settings = read_settings();
+    _exit(run_agent(options));
+  }
+  // While the agent waits for survivors, a client is kept waiting, and then told.
+  std::string error;
+  EXPECT_TRUE(eventually([&] {
+    error = error_of_devices();
+    return error.find("in use") != std::string::npos;
+  })) << error;
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST_F(AgentTest, APortThatIsFreeAMomentLaterIsTaken) {
+  auto bound = bind_udp(port(), PortUse::exclusive);
+  ASSERT_TRUE(bound) << bound.error().message;
+  const pid_t leaving = fork();
+  if (leaving == 0) {
+    std::this_thread::sleep_for(200ms);
+    _exit(0);
+  }
+  bound->reset();
+  TestAgent agent;  // back when it is ready
+  EXPECT_TRUE(devices());
+  waitpid(leaving, nullptr, 0);
+}
+
+TEST_F(AgentTest, SomethingElseOnTheSocketIsDamage) {
+  auto listener = listen_at(read_settings().agent);
+  ASSERT_TRUE(listener);
+  const std::string hanging = error_of_devices();
+  EXPECT_NE(hanging.find("damaged agent socket"), std::string::npos) << hanging;
+  EXPECT_NE(hanging.find("does not answer"), std::string::npos) << hanging;
+}
+
+TEST_F(AgentTest, RubbishIsRefused) {
+  TestAgent agent;
+  auto connection = connect_to_agent(read_settings());
+  ASSERT_TRUE(connection);
+  const std::string rubbish = "GET / HTTP/1.1";
+  ASSERT_TRUE(send_message(connection->get(), std::as_bytes(std::span(rubbish))));
+  auto answer = await_message(connection->get(), 2'000);
+  ASSERT_TRUE(answer);
+  Refused refused;
+  EXPECT_TRUE(decode(answer->bytes, refused));
+  EXPECT_TRUE(devices());  // others are not disturbed
+}
+
+TEST_F(AgentTest, AnotherVersionIsTold) {
+  TestAgent agent;
+  auto connection = connect_to_agent(read_settings());
+  ASSERT_TRUE(connection);
+  std::vector<std::byte> hello = encode(Hello{});
+  const std::uint16_t version = protocol_version + 1;
+  std::memcpy(hello.data() + offsetof(MessageHeader, version), &version, sizeof(version));
+  ASSERT_TRUE(send_message(connection->get(), hello));
+  auto answer = await_message(connection->get(), 2'000);
+  ASSERT_TRUE(answer);
+  Refused refused;
+  ASSERT_TRUE(decode(answer->bytes, refused));
+  EXPECT_NE(refused.reason.find("another version"), std::string::npos) << refused.reason;
+}
+
+TEST_F(AgentTest, LeavesWhenIdle) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    AgentOptions options;
+    options.settings = read_settings();
+    options.settings.idle_exit_seconds = 1;
+    _exit(run_agent(options));
+  }
+  int status = 0;
+  EXPECT_TRUE(eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; }));
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(AgentTest, AForkedChildHasNoDeviceButMayOpenItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a child of a process with threads";
+#endif
+  TestAgent agent;
+  const auto device = open_device("tulle0");
+  ASSERT_TRUE(device);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    {
+      const auto lock = device->lock();
+      device->progress();
+    }
+    auto own = Device::open("tulle0", ignore_event);
+    const bool is_new = own && *own != device;
+    _exit(is_new && status_now().processes.size() == 2 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(eventually([] { return status_now().processes.size() == 1; }));
+}
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,128 @@
+#pragma once
+
+// The agent's parts: sessions, one a connection, and what each is served.
+
+#include <array>
+#include <bitset>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "live/agent/known_devices.h"
+#include "live/connection/service.h"
+#include "live/counters_page.h"
+#include "live/message/protocol.h"
+#include "live/message/socket.h"
+#include "live/port/socket_group.h"
+#include "live/settings.h"
+
+namespace tulle::live {
+
+using Clock = std::chrono::steady_clock;
+
+struct Session {
+  enum class State : std::uint8_t {
+    greeting,  // nothing said yet
+    held,      // said hello while the agent was waiting for survivors
+    process,   // owns a slot
+    status,    // is answered a moment after the processes were asked to publish
+    capture,
+    channel,  // for connections
+    closing,
+  };
+  State state = State::greeting;
+  UniqueFd connection;
+  UniqueFd process;  // pidfd: a forked child may keep the connection open
+  Peer peer;
+  Hello hello;
+  std::uint32_t slot = agent_slot;  // process
+  CountersPage counters;
+  ConnectionService::ChannelNumber channel = 0;
+  UniqueFd table;  // process: what it exposes to its peers on this host
+  // process: the version of its device that it was told, and that it has taken note of, and the
+  // addresses gone by then that it still uses
+  std::uint32_t version_told = 0;
+  std::uint32_t version_noted = 0;
+  std::bitset<gids_max> gids_held;
+  Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
+};
+
+class AgentCore {
+ public:
+  explicit AgentCore(const Settings& settings);
+
+  // Binds the port. Where it is taken, the agent recovers: it waits for a process that survived an
+  // earlier agent to bring the vault, and tries again now and then, for an agent that is leaving,
+  // or was killed, lets go of its address a moment before its port.
+  Result<void> open_port();
+  bool is_recovering() const { return recovering_until_.has_value(); }
+
+  // Serves until idle (if idle_exit), stopped, or failed.
+  Result<void> serve(UniqueFd listener, bool idle_exit, void (*ready)());
+
+ private:
+  // agent.cc: the loop
+  Result<void> turn();
+  int milliseconds_to_wait() const;
+  void accept_all();
+  void watch(int fd, Session* session);
+  void handle(Session& session);
+  void close_finished();
+  bool is_idle_too_long() const;
+  std::array<std::uint64_t, counter_count> counters() const;
+  void refuse_all(const std::string& reason);
+
+  void start_connections();
+  void progress_connections();
+
+  // sessions.cc: what is said
+  void handle_message(Session& session, ReceivedMessage message);
+  void greet(Session& session);
+  void refuse(Session& session, const std::string& reason);
+  void list(Session& session);
+  void answer_attribute(Session& session);
+  void open(Session& session);
+  void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds);
+  void find_peer(Session& session);
+  void note_held(Session& session, const GidsHeld& held);
+  void tell_changes();
+  bool is_held(const KnownDevices::Key& key, std::size_t index) const;
+  bool is_used(const KnownDevices::Key& key) const;
+  void ask_for_status(Session& session);
+  void answer_status(Session& session);
+  void start_capture(Session& session);
+  void join_capture(Session& capture, Session& process);
+  void open_channel(Session& session);
+  void execute(Session& session, std::span<const std::byte> bytes);
+  void capture_connections(Session& capture);
+  void end(Session& session);
+  Result<UniqueFd> take_slot(Session& session);
+  ProcessStatus status_of(const Session& session);
+  Session* capture_session();
+  Session* owner_of(std::uint32_t slot);
+
+  Settings settings_;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point idle_since_ = Clock::now();
+  std::optional<Clock::time_point> recovering_until_;
+  Clock::time_point retry_port_at_;
+  std::optional<SocketGroup> group_;
+  std::uint32_t next_slot_ = agent_slot + 1;
+  UniqueFd listener_;
+  UniqueFd epoll_;
+  UniqueFd signals_;
+  bool stopped_ = false;
+  KnownDevices devices_;
+  bool has_untold_ = false;  // a process whose connection was full: devices changed
+  std::unique_ptr<ConnectionService> connections_;
+  std::vector<ConnectionService::ChannelNumber> blocked_channels_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::array<std::uint64_t, counter_count>
+      departed_{};  // what processes that have gone had counted
+};
+
+}  // namespace tulle::live

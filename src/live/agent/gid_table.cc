@@ -1,0 +1,51 @@
+#include "live/agent/gid_table.h"
+
+#include <algorithm>
+
+namespace tulle::live {
+namespace {
+
+bool contains(std::span<const GidEntry> entries, const GidEntry& wanted) {
+  return std::ranges::find(entries, wanted) != entries.end();
+}
+
+}  // namespace
+
+GidTable::GidTable(std::vector<GidEntry> entries) : entries_(std::move(entries)) {
+  if (entries_.size() > gids_max) entries_.resize(gids_max);
+  former_ = entries_;
+}
+
+bool GidTable::update(std::span<const GidEntry> present, const IsHeld& is_held) {
+  std::vector<std::size_t> gone;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].in_use() && !contains(present, entries_[i])) gone.push_back(i);
+  }
+  bool has_changed = !gone.empty();
+  // New ones first: who refers to what goes away now has not been asked yet.
+  for (const GidEntry& entry : present) {
+    if (contains(entries_, entry)) continue;
+    const std::size_t place = place_for(entry, is_held);
+    if (place == gids_max) continue;
+    if (place == entries_.size()) {
+      entries_.emplace_back();
+      former_.emplace_back();
+    }
+    entries_[place] = former_[place] = entry;
+    has_changed = true;
+  }
+  for (const std::size_t index : gone) entries_[index] = {};
+  return has_changed;
+}
+
+std::size_t GidTable::place_for(const GidEntry& entry, const IsHeld& is_held) const {
+  std::size_t first = entries_.size();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].in_use()) continue;
+    if (former_[i] == entry) return i;
+    if (first == entries_.size() && !is_held(i)) first = i;
+  }
+  return first;
+}
+
+}  // namespace tulle::live

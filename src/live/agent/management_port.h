@@ -1,0 +1,56 @@
+#pragma once
+
+// QP1 over the agent's socket of the UDP port: management datagrams as UD SENDs (IBTA 13.5.4).
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "live/port/capture_tap.h"
+#include "live/port/receiver.h"
+#include "live/unique_fd.h"
+#include "wire/ip_udp.h"
+#include "wire/mad.h"
+
+namespace tulle::live {
+
+class ManagementPort {
+ public:
+  // `socket` is the agent's slot of the group, which outlives this.
+  ManagementPort(int socket, std::uint16_t port);
+
+  int socket() const { return socket_; }
+  CaptureTap& tap() { return tap_; }
+
+  // Takes what has come, never blocks. `handle` gets each good management datagram as (const
+  // wire::IpUdp&, payload). False: there may be more.
+  template <typename Handle>
+  bool receive(Handle handle) {
+    constexpr int calls_in_a_turn = 8;
+    for (int i = 0; i < calls_in_a_turn; ++i) {
+      const int count = receiver_.receive([&](const wire::IpUdp& ip, auto datagram) {
+        if (const auto payload = accept(ip, datagram)) handle(ip, *payload);
+      });
+      if (count < Receiver::messages_max) return true;
+    }
+    return false;
+  }
+  // To the other end's QP1. What the kernel does not take is lost, as on any network. IBTA lets a
+  // manager send again.
+  void send(const wire::IpUdp& ip, std::uint32_t interface_index,
+            std::span<const std::byte> payload);
+
+ private:
+  std::optional<std::span<const std::byte>> accept(const wire::IpUdp& ip,
+                                                   std::span<const std::byte> datagram);
+
+  int socket_;
+  std::uint16_t port_;
+  bool is_ipv6_;
+  UniqueFd sender_;
+  Receiver receiver_;
+  CaptureTap tap_;
+  std::uint32_t psn_ = 0;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,376 @@
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "live/agent/core.h"
+#include "live/agent/port_attributes.h"
+#include "live/port/capture_ring.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+using State = Session::State;
+
+constexpr auto publish_time = 30ms;  // processes have this long to bring their counters up to date
+
+template <std::size_t n>
+void assign(std::array<char, n>& to, const std::string& from) {
+  to = {};
+  std::copy_n(from.data(), std::min(from.size(), n - 1), to.data());
+}
+
+bool same_file(int a, int b) {
+  struct stat first {
+  }, second{};
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+}  // namespace
+
+void AgentCore::handle_message(Session& session, ReceivedMessage message) {
+  const auto header = peek_header(message.bytes);
+  if (!header) return refuse(session, "this is no message of Tulle's");
+  if (header->version != protocol_version) {
+    return refuse(session, fmt::format("the running agent (process {}) is of another version of "
+                                       "Tulle ({}, protocol {}, not {}); stop it, and try again",
+                                       getpid(), TULLE_VERSION, protocol_version, header->version));
+  }
+  Expose expose;
+  GidsHeld held;
+  if (session.state == State::process && decode(message.bytes, held)) {
+    return note_held(session, held);
+  }
+  if (session.state == State::process && decode(message.bytes, expose) && !message.fds.empty()) {
+    session.table = std::move(message.fds[0]);
+    return;
+  }
+  if (session.state == State::channel) return execute(session, message.bytes);
+  if (session.state != State::greeting) return;  // nothing more is to be said by a client
+  Rejoin rejoin_message;
+  if (decode(message.bytes, session.hello)) {
+    greet(session);
+  } else if (decode(message.bytes, rejoin_message)) {
+    rejoin(session, rejoin_message, std::move(message.fds));
+  } else {
+    refuse(session, "this message is not the first of a conversation");
+  }
+}
+
+void AgentCore::greet(Session& session) {
+  const bool is_early = session.hello.purpose == Purpose::connect && !connections_;
+  if (is_recovering() || is_early) {
+    const bool is_told = session.state == State::held;
+    session.state = State::held;
+    if (!is_told) static_cast<void>(send_message(session.connection.get(), encode(Wait{})));
+    return;
+  }
+  switch (session.hello.purpose) {
+    case Purpose::list:
+      return list(session);
+    case Purpose::open:
+      return open(session);
+    case Purpose::status:
+      return ask_for_status(session);
+    case Purpose::capture:
+      return start_capture(session);
+    case Purpose::find_peer:
+      return find_peer(session);
+    case Purpose::connect:
+      return open_channel(session);
+    case Purpose::attribute:
+      return answer_attribute(session);
+  }
+  refuse(session, "this purpose is unknown");
+}
+
+void AgentCore::refuse(Session& session, const std::string& reason) {
+  static_cast<void>(send_message(session.connection.get(), encode(Refused{reason})));
+  session.state = State::closing;
+}
+
+void AgentCore::list(Session& session) {
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  if (!device) return refuse(session, device.error().message);
+  static_cast<void>(send_message(session.connection.get(), encode(Devices{{(*device)->info}})));
+  session.state = State::closing;
+}
+
+void AgentCore::answer_attribute(Session& session) {
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  if (!device) return refuse(session, device.error().message);
+  const auto text = port_attribute((*device)->info, session.hello.file);
+  const Attribute attribute{text.has_value(), text.value_or("")};
+  static_cast<void>(send_message(session.connection.get(), encode(attribute)));
+  session.state = State::closing;
+}
+
+void AgentCore::open(Session& session) {
+  auto device = devices_.find({session.hello.device, session.hello.interfaces});
+  if (!device) return refuse(session, device.error().message);
+  auto counters = CountersPage::create();
+  if (!counters) return refuse(session, counters.error().message);
+  auto lock = take_slot(session);
+  if (!lock) return refuse(session, lock.error().message);
+  session.counters = std::move(*counters);
+  session.state = State::process;
+  session.version_told = session.version_noted = (*device)->version;
+
+  const SlotRecord& record = group_->record(session.slot);
+  Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
+  std::vector<int> fds = {group_->socket(session.slot), session.counters.fd(), lock->get()};
+  // The vault is all sockets: not for another user's process.
+  if (session.peer.uid == geteuid()) fds.push_back(group_->vault());
+  if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
+  if (Session* capture = capture_session()) join_capture(*capture, session);
+}
+
+Result<UniqueFd> AgentCore::take_slot(Session& session) {
+  for (std::uint32_t i = 0; i < slots - 1; ++i) {
+    const std::uint32_t slot = next_slot_;
+    next_slot_ = next_slot_ + 1 == slots ? agent_slot + 1 : next_slot_ + 1;
+    UniqueFd lock = group_->lock(slot);
+    if (!lock) continue;
+    SlotRecord& record = group_->record(slot);
+    record.turn = (record.turn + 1) % (qps_per_slot / qps_per_process);
+    record.first_qp = slot * qps_per_slot + record.turn * qps_per_process;
+    record.pid = session.peer.pid;
+    record.uid = session.peer.uid;
+    assign(record.command, session.hello.command);
+    assign(record.device, session.hello.device);
+    session.slot = slot;
+    return lock;
+  }
+  return Error{fmt::format("all {} places for processes of this host are taken", slots - 1),
+               EUSERS};
+}
+
+void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds) {
+  const bool is_ours = session.peer.uid == geteuid() && fds.size() == 2 &&
+                       rejoin.slot > agent_slot && rejoin.slot < slots;
+  if (!is_ours) return refuse(session, "only a process of the agent's own user rejoins");
+  if (is_recovering()) {
+    auto group = SocketGroup::recover(std::move(fds[0]));
+    if (!group) return refuse(session, group.error().message);
+    if (group->port() != settings_.port) return refuse(session, "those sockets' port is another");
+    group_.emplace(std::move(*group));
+    recovering_until_.reset();
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      if (!group_->is_locked(slot)) group_->close_gate(slot);
+    }
+  } else if (!same_file(fds[0].get(), group_->vault())) {
+    return refuse(session, "those sockets are not of this agent's group");
+  }
+  const bool is_taken = owner_of(rejoin.slot) != nullptr;
+  auto counters = CountersPage::map(std::move(fds[1]));
+  if (is_taken || !group_->is_locked(rejoin.slot) || !counters) {
+    return refuse(session, "that slot is not the process's");
+  }
+  session.counters = std::move(*counters);
+  session.slot = rejoin.slot;
+  session.hello.command = rejoin.command;
+  session.hello.device = rejoin.device.name;
+  session.hello.interfaces = rejoin.interfaces;
+  session.state = State::process;  // and what it has noted of its device is not known
+  devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
+  static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
+  if (Session* capture = capture_session()) join_capture(*capture, session);
+}
+
+void AgentCore::note_held(Session& session, const GidsHeld& held) {
+  session.version_noted = held.version;
+  for (std::size_t i = 0; i < gids_max; ++i) {
+    session.gids_held[i] = (held.indices[i / 64] >> i % 64 & 1) != 0;
+  }
+}
+
+// By a process, unless it has said that it is not, or by an endpoint of the connection manager.
+bool AgentCore::is_held(const KnownDevices::Key& key, std::size_t index) const {
+  if (connections_ && connections_->is_held(key, index)) return true;
+  const std::uint32_t version = devices_.known(key)->version;
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    const bool has_it = session->state == State::process && session->hello.device == key.name &&
+                        session->hello.interfaces == key.interfaces;
+    return has_it && (session->version_noted != version || session->gids_held[index]);
+  });
+}
+
+bool AgentCore::is_used(const KnownDevices::Key& key) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    const bool is_lasting = session->state == State::process || session->state == State::channel;
+    return is_lasting && session->hello.device == key.name &&
+           session->hello.interfaces == key.interfaces;
+  });
+}
+
+// To all processes that have not been told of the latest changes.
+void AgentCore::tell_changes() {
+  has_untold_ = false;
+  for (auto& session : sessions_) {
+    if (session->state != State::process) continue;
+    const auto* device = devices_.known({session->hello.device, session->hello.interfaces});
+    if (device == nullptr || device->version == session->version_told) continue;
+    const DeviceChanged changed{device->version, device->info};
+    if (send_message(session->connection.get(), encode(changed))) {
+      session->version_told = changed.version;
+    } else {
+      has_untold_ = true;
+    }
+  }
+}
+
+// Only between processes of one user: the table is as good as their memory.
+void AgentCore::find_peer(Session& session) {
+  const Session* owner = owner_of(session.hello.slot);
+  if (owner == nullptr || !owner->table || owner->peer.uid != session.peer.uid) {
+    return refuse(session, "there is no such process of yours on this host");
+  }
+  const int table = owner->table.get();
+  static_cast<void>(
+      send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), {&table, 1}));
+  session.state = State::closing;
+}
+
+void AgentCore::ask_for_status(Session& session) {
+  session.state = State::status;
+  session.due = Clock::now() + publish_time;
+  for (auto& process : sessions_) {
+    if (process->state != State::process) continue;
+    static_cast<void>(send_message(process->connection.get(), encode(Publish{})));
+  }
+}
+
+void AgentCore::answer_status(Session& session) {
+  const int connection = session.connection.get();
+  AgentStatus agent;
+  agent.version = TULLE_VERSION;
+  agent.address = settings_.agent;
+  agent.pid = getpid();
+  agent.uid = geteuid();
+  agent.port = settings_.port;
+  agent.slots = slots - 1;
+  if (connections_) agent.listeners = connections_->listener_count();
+  agent.uptime_seconds = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count());
+  agent.counters = counters();
+  static_cast<void>(send_message(connection, encode(agent)));
+  for (std::uint32_t slot = agent_slot + 1; slot < slots; ++slot) {
+    if (const Session* owner = owner_of(slot)) {
+      static_cast<void>(send_message(connection, encode(status_of(*owner))));
+    } else if (group_->is_locked(slot)) {
+      Session absent;
+      absent.slot = slot;
+      static_cast<void>(send_message(connection, encode(status_of(absent))));
+    }
+  }
+  static_cast<void>(send_message(connection, encode(End{})));
+  session.state = State::closing;
+}
+
+ProcessStatus AgentCore::status_of(const Session& session) {
+  const SlotRecord& record = group_->record(session.slot);
+  ProcessStatus status;
+  status.pid = record.pid;
+  status.uid = record.uid;
+  status.command = std::string(record.command.data(), strnlen(record.command.data(), 31));
+  status.device = std::string(record.device.data(), strnlen(record.device.data(), 31));
+  status.slot = session.slot;
+  status.first_qp = record.first_qp;
+  status.qp_count = qps_per_process;
+  status.connected = session.state == State::process;
+  status.counters = session.counters.read();
+  return status;
+}
+
+Session* AgentCore::owner_of(std::uint32_t slot) {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+    return other->state == State::process && other->slot == slot;
+  });
+  return found == sessions_.end() ? nullptr : found->get();
+}
+
+Session* AgentCore::capture_session() {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [](const auto& other) { return other->state == State::capture; });
+  return found == sessions_.end() ? nullptr : found->get();
+}
+
+void AgentCore::open_channel(Session& session) {
+  auto events = connections_->open_channel(session.peer.pid, session.hello.device,
+                                           session.hello.interfaces, session.channel);
+  if (!events) return refuse(session, events.error().message);
+  session.state = State::channel;
+  const int fd = events->get();
+  if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), {&fd, 1})) {
+    return end(session);
+  }
+  if (Session* capture = capture_session()) capture_connections(*capture);
+}
+
+void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
+  ConnectionCommand command;
+  if (!decode(bytes, command)) return end(session);  // no program of this version's
+  const ConnectionReply reply = connections_->execute(session.channel, std::move(command));
+  tell_changes();  // before a reply names a GID index that is new
+  if (!send_message(session.connection.get(), encode(reply))) end(session);
+}
+
+// What the agent itself says and hears: connections being made, not the data of any process. Only
+// once there is somebody to make them.
+void AgentCore::capture_connections(Session& capture) {
+  const uid_t who = capture.peer.uid;
+  if (who != 0 && who != geteuid()) return;  // another user's connections
+  if (connections_->tap().is_open()) return;
+  auto ring = CaptureRing::create(capture.hello.ring_bytes);
+  if (!ring) return;
+  const int fd = ring->fd();
+  const CaptureSource source{getpid(), "agent", settings_.device};
+  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  connections_->tap().open(std::move(*ring), capture.hello.snap_length);
+}
+
+void AgentCore::start_capture(Session& session) {
+  if (const Session* other = capture_session()) {
+    return refuse(session, fmt::format("process {} is capturing already", other->peer.pid));
+  }
+  session.state = State::capture;
+  static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
+  for (auto& process : sessions_) {
+    if (process->state == State::process) join_capture(session, *process);
+  }
+  const auto is_channel = [](const auto& other) { return other->state == State::channel; };
+  if (std::any_of(sessions_.begin(), sessions_.end(), is_channel)) capture_connections(session);
+}
+
+void AgentCore::join_capture(Session& capture, Session& process) {
+  const uid_t who = capture.peer.uid;
+  if (who != 0 && who != process.peer.uid) return;  // another user's traffic
+  auto ring = CaptureRing::create(capture.hello.ring_bytes);
+  if (!ring) return;
+  const int fd = ring->fd();
+  const CaptureSource source{process.peer.pid, process.hello.command, process.hello.device};
+  const StartCapture start{capture.hello.snap_length};
+  if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  static_cast<void>(send_message(process.connection.get(), encode(start), {&fd, 1}));
+}
+
+void AgentCore::end(Session& session) {
+  if (session.state == State::process) group_->close_gate(session.slot);
+  if (session.state == State::channel) connections_->close_channel(session.channel);
+  if (session.state == State::capture) {
+    if (connections_) connections_->tap().close();
+    for (auto& process : sessions_) {
+      if (process->state != State::process) continue;
+      static_cast<void>(send_message(process->connection.get(), encode(StopCapture{})));
+    }
+  }
+  session.state = State::closing;
+}
+
+}  // namespace tulle::live

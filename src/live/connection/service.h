@@ -1,0 +1,207 @@
+#pragma once
+
+// The agent's connection manager: serves ConnectionChannels with management::cm over QP1. It knows
+// what librdmacm calls ids, addresses and port spaces; how messages are repeated and what they look
+// like is management's.
+//
+// A channel is two sockets (live/connection/messages.h). Commands are answered at once. Events go
+// to the other socket, and wait here while that is full.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "live/agent/known_devices.h"
+#include "live/agent/management_port.h"
+#include "live/connection/addresses.h"
+#include "live/connection/messages.h"
+#include "live/unique_fd.h"
+#include "management/cm/manager.h"
+
+namespace tulle::live {
+
+class ConnectionService {
+ public:
+  using ChannelNumber = std::uint32_t;
+
+  // `socket` is of the agent's slot, whose lock is `slot_lock`; `node_guid` names this host to
+  // others; `devices` outlives this.
+  ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
+                    KnownDevices& devices);
+
+  // A new channel of that process, over the device and interfaces that it asks for. The other end
+  // of its events is for the program.
+  Result<UniqueFd> open_channel(pid_t pid, const std::string& device, const std::string& interfaces,
+                                ChannelNumber& number);
+  ConnectionReply execute(ChannelNumber channel, ConnectionCommand command);
+  // Its endpoints are destroyed: peers are told.
+  void close_channel(ChannelNumber channel);
+
+  // What came to QP1, what is due, what is to be sent and told. Call it whenever the socket is
+  // readable, after commands, and at the deadline.
+  void progress();
+  // Never: Time::never().
+  Time next_deadline() const { return manager_.next_deadline(); }
+  Time now() const;
+  // Whether datagrams wait that the last progress() left.
+  bool has_more() const { return has_more_; }
+  // Channels whose program does not read: call flush when their socket is writable.
+  std::vector<std::pair<int, ChannelNumber>> take_blocked();
+  void flush(ChannelNumber channel);
+
+  int socket() const { return port_.socket(); }
+  CaptureTap& tap() { return port_.tap(); }
+  std::uint32_t listener_count() const;
+  // Whether an endpoint has the address that is or was at that index of the device's table.
+  bool is_held(const KnownDevices::Key& key, std::size_t gid_index) const;
+  // Nothing is left to be done for anybody.
+  bool is_quiet() const { return manager_.unfinished_count() == 0; }
+
+ private:
+  using Manager = management::cm::Manager;
+
+  struct Channel {
+    ChannelNumber number = 0;
+    pid_t pid = 0;
+    std::string device;
+    std::string interfaces;
+    UniqueFd events;
+    std::deque<ConnectionEvent> waiting;
+    std::uint32_t events_sent = 0;  // to the socket, ever
+    // Requests on the socket that the program has not taken, as far as is known: which of
+    // `events_sent` each is, and its listener.
+    std::deque<std::pair<std::uint32_t, EndpointId>> requests_sent;
+    std::vector<ConnectionEvent> given_back;
+    bool is_held = false;
+    bool is_blocked = false;  // the socket is full, and the agent's loop was asked to watch it
+    std::vector<EndpointId> endpoints;
+  };
+  enum class State : std::uint8_t {
+    idle,
+    bound,
+    listening,
+    address_resolved,
+    route_resolved,
+    connecting,  // asked, and not answered
+    requested,   // was asked, and has not answered
+    answered,    // accepted, or was accepted: not yet established
+    connected,
+    disconnected,
+    closed,  // rejected, unreachable, or over
+  };
+  struct Endpoint {
+    EndpointId id;
+    ChannelNumber channel = 0;
+    PortSpace space{};
+    ConnectionQpType qp_type{};
+    State state = State::idle;
+    SocketAddress source;
+    SocketAddress destination;
+    bool has_device = false;
+    std::string device;  // its name
+    std::uint64_t listened_service = 0;
+    LocalAddress local;
+    Gid remote;
+    std::uint16_t mtu_bytes = 0;
+    bool may_share = false;
+    bool is_ipv6_only = false;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t ack_timeout = 0;  // RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set
+    // A REQ and a REP tell the other side where it shall begin to send (IBTA 12.6.5): what we tell
+    // is where we begin to receive.
+    Psn psn;
+    // Of the connection, as this side's queue pair needs them.
+    management::cm::ConnectionId connection;
+    bool is_passive = false;
+    QpNumber remote_qp;
+    Psn remote_psn;
+    std::uint8_t path_mtu = 0;
+    std::uint8_t packet_lifetime = 0;
+    std::uint8_t target_ack_delay = 0;
+    std::uint8_t responder_resources = 0;
+    std::uint8_t initiator_depth = 0;
+    std::uint8_t retry_count = 0;
+    std::uint8_t rnr_retry = 0;
+    std::uint32_t qkey = 0;
+    EndpointId listener;
+    std::uint32_t requests_max = 0;  // listening: the backlog
+    std::uint32_t requests = 0;      // that the program has not taken, or more than those
+    std::uint32_t events_sent = 0;   // to the channel's socket
+    std::vector<SocketAddress> groups;
+  };
+
+  // service.cc
+  Endpoint* find(EndpointId id);
+  Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
+  void destroy(Endpoint& endpoint, bool may_return);
+  void expect_return(std::uint16_t port);
+  void expect_listener(PortSpace space, std::uint16_t port);
+  void tell(Endpoint& endpoint, ConnectionEvent event);
+  void tell(Endpoint& endpoint, ConnectionEventType type, int status = 0);
+  void send_waiting(Channel& channel);
+  void note_taken(Channel& channel, std::uint32_t events_taken);
+  void send_outgoing();
+  void give_back(Channel& channel, Channel& to, EndpointId moved,
+                 std::vector<ConnectionEvent> events);
+  Result<DeviceInfo> describe(const Channel& channel);
+
+  // commands.cc: each returns an errno
+  int execute_on(Channel& channel, Endpoint& endpoint, ConnectionCommand& command,
+                 ConnectionReply& reply);
+  int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
+  int listen(Channel& channel, Endpoint& endpoint, std::uint32_t backlog);
+  int resolve_address(Channel& channel, Endpoint& endpoint, const SocketAddress& source,
+                      const SocketAddress& destination);
+  int resolve_route(Endpoint& endpoint);
+  int connect(Endpoint& endpoint, const ConnectionCommand& command);
+  int begin_connecting(Endpoint& endpoint, management::cm::ConnectionId connection);
+  int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
+  int accept(Endpoint& endpoint, const ConnectionCommand& command);
+  int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);
+  int establish(Endpoint& endpoint);
+  int reject(Endpoint& endpoint, std::uint32_t reason, std::span<const std::byte> private_data);
+  int disconnect(Endpoint& endpoint);
+  int set_option(Endpoint& endpoint, std::uint32_t level, std::uint32_t option,
+                 std::span<const std::byte> bytes);
+  int qp_attributes(const Endpoint& endpoint, QpTarget target, QpAttributes& attributes) const;
+  int join(Endpoint& endpoint, const SocketAddress& group);
+  int leave(Endpoint& endpoint, const SocketAddress& group);
+  int migrate(Channel& from, Endpoint& endpoint, ConnectionCommand& command);
+  int destroy(Channel& channel, Endpoint& endpoint, std::uint32_t events_taken, bool& is_held);
+  EndpointStatus status_of(const Endpoint& endpoint) const;
+  void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);
+
+  // events.cc: what management tells
+  void handle_events();
+  void handle(const management::cm::Event& event);
+  void handle_request(const management::cm::Event& event);
+  void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
+  void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);
+  ConnectionPath path_of(const Endpoint& endpoint) const;
+  bool has_room(Endpoint& listener);
+  void forget_connection(Endpoint& endpoint);
+
+  ManagementPort port_;
+  UniqueFd slot_lock_;
+  Random random_;
+  Manager manager_;
+  PortTable ports_;
+  std::map<ChannelNumber, Channel> channels_;
+  ChannelNumber next_channel_ = 1;
+  std::unordered_map<std::uint32_t, Endpoint> endpoints_;
+  std::uint32_t next_endpoint_ = 0;
+  std::unordered_map<std::uint32_t, EndpointId> by_connection_;
+  KnownDevices& devices_;
+  bool has_more_ = false;
+};
+
+}  // namespace tulle::live

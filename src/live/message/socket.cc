@@ -1,0 +1,197 @@
+#include "live/message/socket.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#include "live/message/codec.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t fds_max = 253;  // Linux's SCM_MAX_FD
+constexpr int backlog = 128;
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t bytes = 0;
+};
+
+Result<Address> parse(const std::string& text) {
+  Address address;
+  address.name.sun_family = AF_UNIX;
+  if (text.size() < 2 || text.size() >= sizeof(address.name.sun_path)) {
+    return Error{fmt::format("the agent's address \"{}\" is neither @name nor a path of less than "
+                             "{} bytes",
+                             text, sizeof(address.name.sun_path)),
+                 EINVAL};
+  }
+  std::memcpy(address.name.sun_path, text.data(), text.size());
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
+  if (text[0] == '@') {
+    address.name.sun_path[0] = '\0';
+  } else {
+    ++address.bytes;  // the terminating zero
+  }
+  return address;
+}
+
+UniqueFd new_socket() {
+  return UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+Error system_error(const char* what) {
+  const int number = errno;
+  return {fmt::format("{}: {}", what, std::strerror(number)), number};
+}
+
+// Agents that start at one path take turns: the second would find the first bound but not yet
+// listening, take it for one that is gone, and remove its path.
+UniqueFd take_turn(const std::string& address) {
+  if (address[0] == '@') return {};
+  const std::size_t slash = address.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : address.substr(0, slash + 1);
+  UniqueFd turn(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (turn) flock(turn.get(), LOCK_EX);
+  return turn;
+}
+
+// A path that nobody listens at any more is in the way of the next agent.
+bool remove_stale_path(const std::string& address) {
+  if (address[0] == '@') return false;
+  struct stat status {};
+  if (lstat(address.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
+  const auto connection = connect_to(address);
+  if (connection || connection.error().error_number != ECONNREFUSED) return false;
+  return unlink(address.c_str()) == 0;
+}
+
+Result<ReceivedMessage> receive(int socket, int flags) {
+  ReceivedMessage message;
+  // A look first: room for the largest message would cost more than most messages.
+  ssize_t bytes;
+  do {
+    bytes = recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0) return system_error("cannot receive from the agent's socket");
+  message.bytes.resize(std::min(static_cast<std::size_t>(bytes), message_bytes_max));
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))];
+  iovec piece{message.bytes.data(), message.bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  ssize_t received;
+  do {
+    received = recvmsg(socket, &header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return system_error("cannot receive from the agent's socket");
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+      message.fds.emplace_back(fd);
+    }
+  }
+  if (received == 0) return Error{"the other end has closed the connection", ECONNRESET};
+  message.bytes.resize(static_cast<std::size_t>(received));
+  if ((header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
+    return Error{"a message of the agent's was cut short: too many open files?", EMFILE};
+  }
+  return message;
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_at(const std::string& text) {
+  auto address = parse(text);
+  if (!address) return address.error();
+  UniqueFd fd = new_socket();
+  if (!fd) return system_error("cannot make a socket");
+  const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
+  const UniqueFd turn = take_turn(text);
+  int failed = bind(fd.get(), name, address->bytes);
+  if (failed != 0 && errno == EADDRINUSE && remove_stale_path(text)) {
+    failed = bind(fd.get(), name, address->bytes);
+  }
+  if (failed != 0) return system_error(("cannot listen at " + text).c_str());
+  if (text[0] != '@') chmod(text.c_str(), geteuid() == 0 ? 0666 : 0600);
+  if (listen(fd.get(), backlog) != 0) return system_error("cannot listen");
+  return fd;
+}
+
+Result<UniqueFd> connect_to(const std::string& text) {
+  auto address = parse(text);
+  if (!address) return address.error();
+  UniqueFd fd = new_socket();
+  if (!fd) return system_error("cannot make a socket");
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address->name), address->bytes) != 0) {
+    return system_error(("cannot connect to " + text).c_str());
+  }
+  return fd;
+}
+
+Result<Peer> peer_of(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return system_error("cannot tell who is at the other end");
+  }
+  return Peer{credentials.pid, credentials.uid};
+}
+
+Result<void> send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
+  TULLE_CHECK(fds.size() <= fds_max);
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(fds_max * sizeof(int))] = {};
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return system_error("cannot send to the agent's socket");
+  return {};
+}
+
+Result<ReceivedMessage> receive_message(int socket) { return receive(socket, 0); }
+Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PEEK); }
+
+Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_milliseconds);
+  for (;;) {
+    auto message = receive_message(socket);
+    if (message || message.error().error_number != EAGAIN) return message;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return Error{"no answer in time", ETIMEDOUT};
+    pollfd readable{socket, POLLIN, 0};
+    poll(&readable, 1, static_cast<int>(left));
+  }
+}
+
+}  // namespace tulle::live
