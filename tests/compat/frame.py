@@ -6,7 +6,7 @@ A suite is a module with
     PACKAGES    Debian's packages that it comes from; the first one's version is told
     WHAT        one line: what is run
     cases()     its cases, and any of
-    GROUPS      groups of tests/clients whose tests count as cases too
+    GROUPS      groups of tests/clients whose tests count as cases too, or of a group one class ("raw.Perftest")
     results(names)  outcomes right away instead, where a runner of its own makes them
 
 Each case runs in network namespaces and process groups of its own, which end with it (tests/clients/harness.py).
@@ -127,7 +127,9 @@ def tests_of(suite):
         for case in suite.cases():
             yield case.name, Stage(case)
     for group in getattr(suite, "GROUPS", ()):
-        for test in harness.tests_in(unittest.defaultTestLoader.loadTestsFromName(f"{group}_test")):
+        module, _, owner = group.partition(".")
+        name = f"{module}_test" + (f".{owner}" if owner else "")
+        for test in harness.tests_in(unittest.defaultTestLoader.loadTestsFromName(name)):
             yield test.id().replace("_test.", ".", 1), test
 
 

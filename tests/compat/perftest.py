@@ -1,4 +1,4 @@
-"""perftest: its own groups of tests (tests/clients/perftest_test.py), and connections that librdmacm sets up (-R)."""
+"""perftest: groups of tests/clients (perftest, raw), and connections that librdmacm sets up (-R)."""
 
 import frame
 import rdma_cm
@@ -8,8 +8,9 @@ from harness import table_rows
 NAME = "perftest"
 PACKAGES = ["perftest"]
 WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC, UC and UD, 2 bytes to 8 MiB, each "
-        "MTU, polled and with events, shared receive queues, both ways; and with `-R`, connected by librdmacm")
-GROUPS = ["perftest"]
+        "MTU, polled and with events, shared receive queues, both ways; with `-R`, connected by librdmacm; and `raw_ethernet_bw` "
+        "and `lat`, as root")
+GROUPS = ["perftest", "raw.Perftest"]
 
 ITERATIONS = 100
 SMALLEST_BYTES = 2  # the latency tests' messages
