@@ -69,9 +69,15 @@ class Utilities(Rdmacm):
         self.assertIn("REJECTED", process.stdout + process.stderr)
 
     def test_one_server_of_many_clients(self):
+        """They begin one after the other: this rping forgets a request that another follows at once."""
         server = self.listener("rping", "-s", "-P", "-q", "-a", "127.0.0.1")
-        argv = self.over_tulle(["rping", "-c", "-q", "-a", "127.0.0.1", "-C", "20", "-V"])
-        for client in [self.start(*argv) for _ in range(5)]:
+        argv = self.over_tulle(["rping", "-c", "-q", "-v", "-V", "-C", "500", "-a", "127.0.0.1"])
+        clients = []
+        for _ in range(5):
+            client = self.start(*argv)
+            wait_until(lambda client=client: "ping data" in client.stdout or not client.running, "the first ping")
+            clients.append(client)
+        for client in clients:
             self.assertEqual(0, client.wait(), f"{client.describe()}\n{server.describe()}")
         self.assertTrue(server.running, server.describe())
 

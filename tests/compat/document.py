@@ -7,7 +7,8 @@ import frame
 HEAD = """# Compatibility
 
 What runs over Tulle today, from Debian 12's packages as they are. `./dev compat` ran the programs and wrote this page;
-every word of a reason below is a test's own.
+every word of a reason below is a test's own. What did not pass stands below with its reason, and at the end
+[every test](#every-test).
 
 | program | version | what was run | outcome |
 | --- | --- | --- | --- |
@@ -40,6 +41,14 @@ def details(results):
             yield f"| {outcome} | {named} | {cell(reason) or 'none given'} |\n"
 
 
+def every_test(told):
+    yield "\n## Every test\n"
+    for suite, results in told:
+        yield f"\n### {suite.NAME}: all\n\n| test | outcome |\n| --- | --- |\n"
+        for result in results:
+            yield f"| `{result.test}` | {result.outcome} |\n"
+
+
 def write(told):
     """The whole page, from [(suite, results)]."""
     text = HEAD
@@ -56,4 +65,4 @@ def write(told):
             text += f"\n{notes.strip()}\n"
         if rest:
             text += "\n" + "".join(details(rest))
-    return text
+    return text + "".join(every_test(told))

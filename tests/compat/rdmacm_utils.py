@@ -64,13 +64,16 @@ def ping(stage, place, argv):
 
 
 def pings_at_once(stage, place):
-    """rping -P: one server, many clients at the same time, and more after them."""
+    """rping -P: one server and many clients at the same time. They begin one after the other: this rping forgets a
+    request that another follows at once (mended in rdma-core's 6f8e0056e)."""
     server = rdma_cm.start_server(stage, ["rping", "-s", "-P", "-a", place.host], place.server, prefix=place.prefix)
-    for _ in range(2):
-        clients = [stage.start(*place.prefix, *stage.over_tulle(["rping", "-c", "-C", "20", "-V", "-a", place.host]),
-                               net=place.client) for _ in range(CLIENTS)]
-        for client in clients:
-            stage.assertEqual(0, client.wait(), f"{client.describe()}\n{server.describe()}")
+    clients = []
+    for _ in range(CLIENTS):
+        argv = ["rping", "-c", "-v", "-V", "-C", "500", "-a", place.host]
+        clients.append(stage.start(*place.prefix, *stage.over_tulle(argv), net=place.client))
+        wait_until(lambda client=clients[-1]: "ping data" in client.stdout or not client.running, "the first ping")
+    for client in clients:
+        stage.assertEqual(0, client.wait(), f"{client.describe()}\n{server.describe()}")
     stage.assertTrue(server.running, server.describe())
 
 
