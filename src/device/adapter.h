@@ -28,6 +28,7 @@
 #include "verbs/memory.h"
 #include "verbs/protection_domain.h"
 #include "verbs/receive_queue.h"
+#include "verbs/tag_list.h"
 #include "verbs/types.h"
 #include "verbs/xrc_domain.h"
 
@@ -48,6 +49,11 @@ struct Limits {
   std::uint32_t shared_receive_queues = 16'384;
   std::uint32_t read_atomic_depth = 16;
   std::uint64_t region_bytes = 1ull << 46;
+  // Of a shared receive queue of tag matching. Operations are done at once, so that none is ever
+  // outstanding: the number is what programs may ask for.
+  std::uint32_t tags = verbs::TagList::entries_max;
+  std::uint32_t tag_sges = verbs::TagList::sges_per_entry;
+  std::uint32_t tag_operations = 1'024;
 };
 
 struct Configuration {
@@ -187,6 +193,15 @@ class Adapter {
                                             verbs::CompletionQueue& cq, std::uint32_t work_requests,
                                             std::uint32_t sges, void* cookie,
                                             verbs::VerbsStatus& status);
+
+  // Tag matching (transport/tag_matching.h): for reliable connections, whose messages all complete to
+  // `cq`. Operations complete there too.
+  verbs::SharedReceiveQueue* create_tag_srq(verbs::ProtectionDomain& pd, verbs::CompletionQueue& cq,
+                                            std::uint32_t work_requests, std::uint32_t sges,
+                                            std::uint32_t tags, void* cookie,
+                                            verbs::VerbsStatus& status);
+  // Sets the handle of one that adds. That a tag to be removed is no longer there its completion says.
+  verbs::VerbsStatus operate(verbs::SharedReceiveQueue& srq, verbs::TagOperation& operation);
 
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
                                   verbs::VerbsStatus& status);

@@ -192,6 +192,7 @@ VerbsStatus Adapter::destroy(verbs::SharedReceiveQueue* srq) {
   if (srq->users > 0) return VerbsStatus::busy;
   environment_.events.erase_if([srq](const auto& event) { return event.srq == srq; });
   if (srq->xrc_domain != nullptr) remove_xrc(*srq);
+  if (srq->cq != nullptr) --srq->cq->users;
   --srq->pd->users;
   srqs_.destroy(srq);
   return VerbsStatus::ok;
@@ -238,7 +239,6 @@ void Adapter::remove_xrc(verbs::SharedReceiveQueue& srq) {
     if (qp->type() == verbs::QpType::xrc_target) transport::xrc::forget(*qp, srq);
   });
   --srq.xrc_domain->users;
-  --srq.cq->users;
 }
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
@@ -274,6 +274,8 @@ VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
   if (init.srq != nullptr && !shares) {
     return VerbsStatus::invalid_argument;
   }
+  const bool has_tags = init.srq != nullptr && init.srq->tags != nullptr;
+  if (has_tags && init.type != verbs::QpType::rc) return VerbsStatus::invalid_argument;
   const bool fits = init.send_work_requests <= limits.work_requests &&
                     init.receive_work_requests <= limits.work_requests &&
                     init.send_sges <= limits.sges && init.receive_sges <= limits.sges &&
@@ -305,6 +307,7 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
       init.send_work_requests = init.send_sges = init.inline_bytes = 0;
     }
   }
+  if (init.srq != nullptr && init.srq->tags != nullptr) init.receive_cq = init.srq->cq;
   if (init.type == verbs::QpType::receive_work_queue) {
     init.send_work_requests = init.send_sges = init.inline_bytes = 0;
   }

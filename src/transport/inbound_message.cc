@@ -1,8 +1,10 @@
 #include "transport/inbound_message.h"
 
 #include <cstring>
+#include <utility>
 
 #include "transport/queue_pair.h"
+#include "transport/tag_matching.h"
 
 namespace tulle::transport {
 
@@ -74,13 +76,25 @@ RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::Opc
 RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeInfo& info,
                                              Payload payload) {
   if (needs_receive(info) && !has_receive_) {
-    if (!qp.take_receive(receive_)) return RequestVerdict::no_receive;
-    has_receive_ = true;
+    const auto verdict = take_receive(qp, info, payload);
+    if (verdict != RequestVerdict::ok) return verdict;
   }
   if (info.kind != Kind::send) return RequestVerdict::ok;
   const std::uint64_t so_far = info.starts_message() ? 0 : received_;
-  return so_far + payload.bytes <= receive_.length() ? RequestVerdict::ok
-                                                     : RequestVerdict::receive_too_short;
+  std::uint64_t room = receive_.length();
+  if (tagging_ != Tagging::none) [[unlikely]]
+    room = qp.tag_matching->room(tagging_, receive_);
+  return so_far + payload.bytes <= room ? RequestVerdict::ok : RequestVerdict::receive_too_short;
+}
+
+RequestVerdict InboundMessage::take_receive(QueuePair& qp, const wire::OpcodeInfo& info,
+                                            Payload payload) {
+  if (qp.tag_matching != nullptr && info.kind == Kind::send) [[unlikely]] {
+    has_receive_ = qp.tag_matching->take(qp, payload, receive_, tagging_);
+  } else {
+    has_receive_ = qp.take_receive(receive_);
+  }
+  return has_receive_ ? RequestVerdict::ok : RequestVerdict::no_receive;
 }
 
 // IBTA 9.7.4.1.5: the key of a WRITE covers the whole message, and is checked again with each
@@ -109,9 +123,7 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
     }
   }
   if (kind_ == Kind::send) {
-    if (!qp.scatter(receive_.sges.data(), receive_.sge_count, received_, payload)) {
-      return RequestVerdict::local_protection;
-    }
+    if (!place(qp, payload)) return RequestVerdict::local_protection;
   } else if (payload.bytes > 0) {
     const auto access = qp.environment.keys.remote(
         write_key_, *qp.init.pd, qp.number, write_address_, payload.bytes, Access::remote_write);
@@ -132,6 +144,16 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
   return RequestVerdict::ok;
 }
 
+// The next bytes of a SEND.
+bool InboundMessage::place(QueuePair& qp, Payload payload) {
+  std::uint64_t offset = received_;
+  if (tagging_ != Tagging::none) [[unlikely]] {
+    if (tagging_ == Tagging::rendezvous) return true;  // its data is to be read
+    if (tagging_ == Tagging::eager) offset = TagMatching::skip_header(received_, payload);
+  }
+  return qp.scatter(receive_.sges.data(), receive_.sge_count, offset, payload);
+}
+
 void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,
                               const wire::OpcodeInfo& info) {
   const bool is_send = kind_ == Kind::send;
@@ -148,6 +170,10 @@ void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,
   completion.invalidated_rkey = packet.invalidate_rkey;
   completion.solicited = packet.solicited_event;
   has_receive_ = false;
+  if (tagging_ != Tagging::none) [[unlikely]] {
+    return qp.tag_matching->received(qp, std::exchange(tagging_, Tagging::none), receive_,
+                                     completion);
+  }
   qp.complete_receive(completion);
 }
 

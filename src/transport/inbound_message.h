@@ -25,6 +25,15 @@ enum class RequestVerdict : std::uint8_t {
   invalid_invalidate,       // SEND with invalidate of a key that cannot be invalidated
 };
 
+// What a SEND is to a shared receive queue of tag matching.
+enum class Tagging : std::uint8_t {
+  none,        // the queue is not of that kind
+  no_tag,      // it has no tag to be matched
+  unexpected,  // no tagged request waits for its tag
+  eager,       // it is for a tagged request, and brings the data
+  rendezvous,  // it is for a tagged request, and says where the data is
+};
+
 class InboundMessage {
  public:
   bool in_progress() const { return kind_ != wire::Kind::none; }
@@ -45,7 +54,10 @@ class InboundMessage {
   // the same one anew with go-back-0.
   void abandon() { kind_ = wire::Kind::none; }
   // The queue pair failed: the receive request, if one was taken, is no longer held.
-  void forget_receive() { has_receive_ = false; }
+  void forget_receive() {
+    has_receive_ = false;
+    tagging_ = Tagging::none;
+  }
   void reset() { *this = {}; }
 
  private:
@@ -54,12 +66,15 @@ class InboundMessage {
   RequestVerdict check_length(const QueuePair& qp, const wire::OpcodeInfo& info,
                               const wire::Packet& packet, Payload payload) const;
   RequestVerdict check_receive(QueuePair& qp, const wire::OpcodeInfo& info, Payload payload);
+  RequestVerdict take_receive(QueuePair& qp, const wire::OpcodeInfo& info, Payload payload);
+  bool place(QueuePair& qp, Payload payload);
   RequestVerdict check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
                            const wire::Packet& packet) const;
   void complete(QueuePair& qp, const wire::Packet& packet, const wire::OpcodeInfo& info);
 
   wire::Kind kind_ = wire::Kind::none;
   bool has_receive_ = false;
+  Tagging tagging_ = Tagging::none;  // of the message that holds the receive request
   std::uint64_t received_ = 0;       // bytes of the message so far
   std::uint64_t write_address_ = 0;  // where its next byte goes
   std::uint32_t write_remaining_ = 0;

@@ -8,6 +8,7 @@
 #include "transport/iwarp/connection.h"
 #include "transport/srd/carrier.h"
 #include "transport/srd/device.h"
+#include "transport/tag_matching.h"
 #include "transport/tcp/stream.h"
 #include "transport/xrc/xrc.h"
 #include "verbs/address_handle.h"
@@ -97,6 +98,18 @@ wire::TransportClass class_of(QpType type) {
   return type == QpType::rc ? wire::TransportClass::rc : wire::TransportClass::xrc;
 }
 
+bool has_tags(const QueuePairInit& init) {
+  return init.srq != nullptr && init.srq->tags != nullptr;
+}
+
+// With room for what the device itself sends.
+SendQueue send_queue_for(const QueuePairInit& init) {
+  if (!has_tags(init)) [[likely]] {
+    return {init.send_work_requests, init.send_sges, init.inline_bytes};
+  }
+  return TagMatching::send_queue_for(init);
+}
+
 bool is_response(wire::Kind kind) {
   return kind == wire::Kind::acknowledge || kind == wire::Kind::read_response ||
          kind == wire::Kind::atomic_acknowledge || kind == wire::Kind::selective_acknowledge;
@@ -117,8 +130,9 @@ QueuePair::QueuePair(QpNumber number, const QueuePairInit& init, Environment& en
     : number(number),
       init(init),
       environment(environment),
-      send_queue(init.send_work_requests, init.send_sges, init.inline_bytes),
+      send_queue(send_queue_for(init)),
       receive_queue(init.srq != nullptr ? 0 : init.receive_work_requests, init.receive_sges) {
+  if (has_tags(init)) tag_matching = std::make_unique<TagMatching>();
   if (init.type == QpType::uc) engine_.emplace<uc::Engine>();
   if (init.type == QpType::ud) engine_.emplace<ud::Engine>();
   if (init.type == QpType::stream) engine_.emplace<std::unique_ptr<tcp::Stream>>();
@@ -302,6 +316,9 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
   if (request.flags.has(verbs::SendFlag::inline_data) && reads) {
     return VerbsStatus::invalid_argument;
   }
+  if (tag_matching != nullptr && tag_matching->is_full_for_application(*this)) [[unlikely]] {
+    return VerbsStatus::out_of_memory;
+  }
   const VerbsStatus status = send_queue.post(request);
   // IBTA 10.3.1.7: what is posted to a queue pair in error completes as flushed.
   if (status == VerbsStatus::ok &&
@@ -358,6 +375,7 @@ void QueuePair::reset() {
   if (init.type == QpType::iwarp) engine_.emplace<std::unique_ptr<iwarp::Connection>>();
   if (verbs::is_raw(init.type)) raw().reset();
   send_queue.clear();
+  if (tag_matching != nullptr) tag_matching->reset();
   receive_queue.clear();
   if (init.type == QpType::xrc_target) {
     if (init.srq != nullptr) xrc::forget(*this, *init.srq);
@@ -551,8 +569,11 @@ void QueuePair::emit_notification(OutgoingPacket& out) const {
 // the peer's window waits for it.
 bool QueuePair::pull_reliable(Time now, rc::Engine& rc, OutgoingPacket& out) {
   constexpr std::uint32_t requests_before_acknowledgement = 16;
-  const std::uint32_t requests_before_answer =
+  std::uint32_t requests_before_answer =
       rc.responder.has_jobs() ? 1 : requests_before_acknowledgement;
+  // A sender is to see its request complete before it is told that the data has been read.
+  if (tag_matching != nullptr && !rc.responder.has_jobs()) [[unlikely]]
+    requests_before_answer = 0;
   if (requests_in_row_ < requests_before_answer && pull_request(now, rc, out)) {
     ++requests_in_row_;
     return true;
@@ -610,6 +631,9 @@ void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& comple
 }
 
 void QueuePair::complete(const SendWqe& wqe, CompletionStatus status, std::uint32_t bytes) {
+  if (wqe.flags.has(verbs::SendFlag::of_device)) [[unlikely]] {
+    return tag_matching->sent(*this, wqe, status);
+  }
   const bool wanted = init.signal_all || wqe.flags.has(verbs::SendFlag::signaled);
   if (status == CompletionStatus::success && !wanted) return;
   verbs::Completion completion;
@@ -625,6 +649,11 @@ void QueuePair::complete(const SendWqe& wqe, CompletionStatus status, std::uint3
 void QueuePair::complete_receive(verbs::Completion completion) {
   completion.qp = number;
   completion.qp_cookie = init.cookie;
+  push(*init.receive_cq, completion);
+}
+
+void QueuePair::complete_tagged(verbs::Completion completion) {
+  completion.qp = number;
   push(*init.receive_cq, completion);
 }
 
@@ -668,6 +697,7 @@ void QueuePair::enter_error() {
   if (auto* srd = std::get_if<srd::Engine>(&engine_)) srd->forget(*this);
   if (iwarp::Connection* connected = iwarp()) connected->engine().reset_sending();
   flush_sends();
+  if (tag_matching != nullptr) tag_matching->flush(*this);
   flush_receives();
   const bool shares = init.srq != nullptr && init.type != QpType::xrc_target;
   if (first && shares) raise(verbs::EventType::last_wqe_reached);

@@ -43,6 +43,7 @@ class Device;
 namespace tulle::transport {
 
 class QueuePair;
+class TagMatching;
 namespace tcp {
 class Stream;
 }
@@ -196,9 +197,11 @@ class QueuePair {
   // For the engines.
   SendQueue send_queue;
   verbs::ReceiveQueue receive_queue;
+  std::unique_ptr<TagMatching> tag_matching;  // null: its shared receive queue, if any, has no tags
   // Completes a send request: always when it failed, else if it asked for it.
   void complete(const SendWqe& wqe, verbs::CompletionStatus status, std::uint32_t bytes = 0);
   void complete_receive(verbs::Completion completion);
+  void complete_tagged(verbs::Completion completion);  // with its tag
   void raise(verbs::EventType type);
   // The queue pair failed: error state, and everything queued is flushed (IBTA 10.3.1.7).
   void enter_error();

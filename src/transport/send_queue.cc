@@ -13,10 +13,6 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// IBTA 9.7.7.1.2: 2^31 bytes at most; half of it keeps every message within a quarter of the PSN
-// space at MTU 256.
-constexpr std::uint64_t message_bytes_max = 1ull << 30;
-
 bool carries_data(SendOpcode opcode) {
   return opcode != SendOpcode::local_invalidate && opcode != SendOpcode::bind_window;
 }

@@ -10,6 +10,10 @@
 
 namespace tulle::transport {
 
+// IBTA 9.7.7.1.2: 2^31 bytes at most; half of it keeps every message within a quarter of the PSN
+// space at MTU 256.
+inline constexpr std::uint64_t message_bytes_max = 1ull << 30;
+
 // A send work request while it is queued or in flight.
 struct SendWqe {
   std::uint64_t wr_id = 0;

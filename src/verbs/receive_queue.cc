@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "verbs/tag_list.h"
+
 namespace tulle::verbs {
 
 VerbsStatus ReceiveQueue::post(const ReceiveRequest& request) {
@@ -55,5 +57,10 @@ bool ReceiveQueue::resize(std::uint32_t work_requests) {
   *this = std::move(larger);
   return true;
 }
+
+SharedReceiveQueue::SharedReceiveQueue(ProtectionDomain& pd, std::uint32_t work_requests,
+                                       std::uint32_t sges, void* cookie)
+    : pd(&pd), cookie(cookie), queue(work_requests, sges) {}
+SharedReceiveQueue::~SharedReceiveQueue() = default;
 
 }  // namespace tulle::verbs

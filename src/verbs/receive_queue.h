@@ -68,12 +68,14 @@ class ReceiveQueue {
   std::unique_ptr<Sge[]> sges_;
 };
 
+class TagList;
+
 // IBTA 10.2.9.
 class SharedReceiveQueue {
  public:
   SharedReceiveQueue(ProtectionDomain& pd, std::uint32_t work_requests, std::uint32_t sges,
-                     void* cookie)
-      : pd(&pd), cookie(cookie), queue(work_requests, sges) {}
+                     void* cookie);
+  ~SharedReceiveQueue();
 
   ProtectionDomain* pd;
   void* cookie;
@@ -82,10 +84,12 @@ class SharedReceiveQueue {
       0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
   std::uint32_t users = 0;
 
-  // Of an XRC domain: requests name it, and what it receives completes here. Null and 0: it is not.
+  // Of an XRC domain: requests name it. Null and 0: it is not.
   XrcDomain* xrc_domain = nullptr;
+  // Of an XRC domain or of tag matching: what it receives completes here. Else null.
   CompletionQueue* cq = nullptr;
-  std::uint32_t number = 0;  // 24 bits
+  std::uint32_t number = 0;       // 24 bits
+  std::unique_ptr<TagList> tags;  // null: it is not one of tag matching
 };
 
 }  // namespace tulle::verbs

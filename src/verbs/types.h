@@ -106,7 +106,14 @@ enum class SendOpcode : std::uint8_t {
 };
 inline constexpr std::size_t send_opcodes = 11;
 
-enum class SendFlag : std::uint32_t { signaled = 1, fence = 2, solicited = 4, inline_data = 8 };
+enum class SendFlag : std::uint32_t {
+  signaled = 1,
+  fence = 2,
+  solicited = 4,
+  inline_data = 8,
+  // The device's own, not the application's: its completion is not shown.
+  of_device = 16,
+};
 using SendFlags = Flags<SendFlag>;
 
 // A piece of local memory: [address, address + length) within the region that lkey names.
@@ -171,6 +178,7 @@ enum class CompletionStatus : std::uint8_t {
   remote_operation_error,
   retry_exceeded_error,
   rnr_retry_exceeded_error,
+  tag_error,  // a tag to be removed that is not in the list (any more)
 };
 
 enum class CompletionOpcode : std::uint8_t {
@@ -184,6 +192,21 @@ enum class CompletionOpcode : std::uint8_t {
   local_invalidate,
   receive,
   receive_write_with_immediate,
+  // Of a shared receive queue of tag matching: its list's operations, and messages with and without
+  // a tag.
+  tag_add,
+  tag_remove,
+  tag_synchronize,
+  tag_receive,
+  no_tag_receive,
+};
+
+// Of completions of tag matching.
+enum class TagFlag : std::uint8_t {
+  matched = 1,     // the message found a tagged request
+  data_valid = 2,  // whose memory now holds it
+  behind = 4,      // the application has not dealt with all unexpected messages
+  has_tag = 8,     // `tag` and `tag_context` are the message's
 };
 
 struct Completion {
@@ -195,14 +218,22 @@ struct Completion {
   bool has_grh = false;
   bool ipv4 = false;       // UD over RoCE v2: which header the GRH's place holds (IBTA A17.4.5.1)
   bool solicited = false;  // drives the event; not shown to the application
+  std::uint8_t tag_flags = 0;
   std::uint32_t byte_length = 0;
   std::uint32_t immediate = 0;  // as on the wire, in memory order
   RemoteKey invalidated_rkey;
   QpNumber qp;
-  QpNumber source_qp;  // UD
-  std::uint32_t vendor_error = 0;
-  void* qp_cookie = nullptr;  // the QP's, for APIs that want the QP object
+  QpNumber source_qp;             // UD
+  std::uint32_t tag_context = 0;  // TagFlag::has_tag: the header's user data
+  union {
+    void* qp_cookie = nullptr;  // the QP's, for APIs that want the QP object
+    std::uint64_t tag;          // TagFlag::has_tag
+  };
+
+  bool has(TagFlag flag) const { return (tag_flags & static_cast<std::uint8_t>(flag)) != 0; }
+  void set(TagFlag flag) { tag_flags |= static_cast<std::uint8_t>(flag); }
 };
+static_assert(sizeof(Completion) == 48);
 
 // Asynchronous events (IBTA 11.6.3).
 enum class EventType : std::uint8_t {

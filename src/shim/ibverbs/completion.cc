@@ -14,29 +14,32 @@ using verbs::CompletionStatus;
 using verbs::VerbsStatus;
 
 // In the order of verbs::CompletionOpcode.
-constexpr std::array<ibv_wc_opcode, 10> opcodes = {
-    IBV_WC_SEND,      IBV_WC_RDMA_WRITE,         IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
-    IBV_WC_FETCH_ADD, IBV_WC_ATOMIC_WRITE,       IBV_WC_BIND_MW,   IBV_WC_LOCAL_INV,
+constexpr std::array<ibv_wc_opcode, 15> opcodes = {
+    IBV_WC_SEND,      IBV_WC_RDMA_WRITE,
+    IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
+    IBV_WC_FETCH_ADD, IBV_WC_ATOMIC_WRITE,
+    IBV_WC_BIND_MW,   IBV_WC_LOCAL_INV,
     IBV_WC_RECV,      IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_TM_ADD,    IBV_WC_TM_DEL,
+    IBV_WC_TM_SYNC,   IBV_WC_TM_RECV,
+    IBV_WC_TM_NO_TAG,
 };
-static_assert(static_cast<std::size_t>(CompletionOpcode::receive_write_with_immediate) + 1 ==
-              opcodes.size());
+static_assert(static_cast<std::size_t>(CompletionOpcode::no_tag_receive) + 1 == opcodes.size());
 
 // In the order of verbs::CompletionStatus.
-constexpr std::array<ibv_wc_status, 14> statuses = {
+constexpr std::array<ibv_wc_status, 15> statuses = {
     IBV_WC_SUCCESS,        IBV_WC_LOC_LEN_ERR,       IBV_WC_LOC_QP_OP_ERR,  IBV_WC_LOC_EEC_OP_ERR,
     IBV_WC_LOC_PROT_ERR,   IBV_WC_WR_FLUSH_ERR,      IBV_WC_MW_BIND_ERR,    IBV_WC_BAD_RESP_ERR,
     IBV_WC_LOC_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,   IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
-    IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_TM_ERR,
 };
-static_assert(static_cast<std::size_t>(CompletionStatus::rnr_retry_exceeded_error) + 1 ==
-              statuses.size());
+static_assert(static_cast<std::size_t>(CompletionStatus::tag_error) + 1 == statuses.size());
 
 void translate(const verbs::Completion& from, ibv_wc& to) {
   to.wr_id = from.wr_id;
   to.status = to_wc_status(from.status);
   to.opcode = to_wc_opcode(from.opcode);
-  to.vendor_err = from.vendor_error;
+  to.vendor_err = 0;
   to.byte_len = from.byte_length;
   if (from.has_invalidate) {
     to.invalidated_rkey = from.invalidated_rkey.value;
@@ -109,8 +112,9 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
 
 constexpr std::uint64_t times =
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-// What completions do not carry is not offered: VLANs, flow tags, tag matching.
-constexpr std::uint64_t offered_fields = IBV_WC_STANDARD_FLAGS | times;
+// What completions do not carry is not offered: VLANs, flow tags.
+constexpr std::uint64_t offered_fields =
+    IBV_WC_STANDARD_FLAGS | times | std::uint64_t{IBV_WC_EX_WITH_TM_INFO};
 constexpr std::uint32_t known_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
@@ -134,6 +138,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
                   attributes->comp_vector, domain != nullptr ? domain->allocator : nullptr);
   if (cq == nullptr) return nullptr;
   if ((attributes->wc_flags & times) != 0) serve_times(*cq);
+  if ((attributes->wc_flags & IBV_WC_EX_WITH_TM_INFO) != 0) serve_tags(*cq);
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   return cq;
 }
@@ -174,6 +179,11 @@ unsigned to_wc_flags(const verbs::Completion& completion) {
   if (completion.has_grh) flags |= IBV_WC_GRH;
   if (completion.has_immediate) flags |= IBV_WC_WITH_IMM;
   if (completion.has_invalidate) flags |= IBV_WC_WITH_INV;
+  if (completion.tag_flags == 0) [[likely]]
+    return flags;
+  if (completion.has(verbs::TagFlag::matched)) flags |= IBV_WC_TM_MATCH;
+  if (completion.has(verbs::TagFlag::data_valid)) flags |= IBV_WC_TM_DATA_VALID;
+  if (completion.has(verbs::TagFlag::behind)) flags |= IBV_WC_TM_SYNC_REQ;
   return flags;
 }
 

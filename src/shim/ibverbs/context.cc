@@ -119,6 +119,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   attributes.cq_mod_caps.max_cq_count = UINT16_MAX;
   attributes.cq_mod_caps.max_cq_period = UINT16_MAX;
   attributes.max_dm_size = device_memory_bytes_max;
+  fill_tag_capabilities(context, attributes.tm_caps);
   if (attributes.orig_attr.max_raw_ethy_qp > 0) fill_spreading(attributes);
   // Programs built against an older API ask for less, against a newer one for more.
   std::memset(out, 0, out_bytes);

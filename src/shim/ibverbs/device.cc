@@ -103,6 +103,7 @@ Context* make_context(Device& device) {
   serve_extended_connections(*context);
   serve_work_queues(*context);
   serve_flows(*context);
+  serve_tags(*context);
   context->sz = sizeof(verbs_context);
   ibv_context& base = context->context;
   base.device = &device;

@@ -332,6 +332,7 @@ void serve_extended_connections(Context& context);
 void serve_clock(Context& context);        // clock.cc
 void serve_work_queues(Context& context);  // work_queue.cc
 void serve_flows(Context& context);        // flow.cc
+void serve_tags(Context& context);         // tag_matching.cc
 void serve_polling(Cq& cq);                // completion_ex.cc
 void serve_builders(Qp& qp);               // work_ex.cc
 
@@ -378,6 +379,9 @@ std::uint8_t to_service_level(const verbs::Completion& completion);
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
+// Into the context's scratch. False: there is no list where it counts, or it is too long.
+[[nodiscard]] bool to_sges(const ibv_sge* list, int count, Context& context,
+                           std::span<const verbs::Sge>& out);
 int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 // shared_receive.cc. The device's lock is held; the queue is there.
@@ -405,6 +409,11 @@ void detach_all(Context& context, Qp& qp);
 verbs::XrcDomain& domain_of(const Xrcd& xrcd);
 ibv_srq* create_xrc_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
 void release_domain(Context& context, Xrcd& xrcd);  // the device's lock is held
+
+// tag_matching.cc
+ibv_srq* create_tag_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
+void fill_tag_capabilities(Context& context, ibv_tm_caps& out);
+void serve_tags(Cq& cq);
 
 // address.cc
 Gid to_gid(const std::uint8_t* raw);  // of its 16 bytes

@@ -15,6 +15,10 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
       attributes->srq_type == IBV_SRQT_XRC) {
     return create_xrc_srq(context, *attributes);
   }
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+      attributes->srq_type == IBV_SRQT_TM) {
+    return create_tag_srq(context, *attributes);
+  }
   constexpr std::uint32_t offered = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
   const bool has_type = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
   if ((attributes->comp_mask & ~offered) != 0 ||

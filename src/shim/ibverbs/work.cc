@@ -171,6 +171,12 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
+bool to_sges(const ibv_sge* list, int count, Context& context, std::span<const verbs::Sge>& out) {
+  if (!fits(list, count)) return false;
+  out = to_sges(list, count, context);
+  return true;
+}
+
 int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (wq == nullptr) return EINVAL;
   return post_receives(Context::of(wq->context), *Wq::of(wq).pair, wr, bad);
