@@ -20,7 +20,7 @@ class Tags : public Verbs {
     Verbs::SetUp();
     ibv_cq_init_attr_ex wanted = {};
     wanted.cqe = 64;
-    wanted.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO;
+    wanted.wc_flags = IBV_WC_STANDARD_FLAGS | std::uint64_t{IBV_WC_EX_WITH_TM_INFO};
     tags_cq = ibv_create_cq_ex(context, &wanted);
     ASSERT_NE(tags_cq, nullptr);
     ibv_srq_init_attr_ex attributes = srq_attributes();
@@ -233,7 +233,7 @@ TEST_F(Tags, WhatIsRefused) {
     change(wr);
     EXPECT_EQ(operate(wr), EINVAL);
   };
-  refuse([](auto& wr) { wr.opcode = static_cast<ibv_ops_wr_opcode>(9); });
+  refuse([](auto& wr) { wr.opcode = static_cast<ibv_ops_wr_opcode>(3); });
   refuse([](auto& wr) { wr.flags = 1 << 9; });
   refuse([](auto& wr) { wr.tm.add.num_sge = -1; });
   refuse([](auto& wr) { wr.tm.add.num_sge = 5; });
