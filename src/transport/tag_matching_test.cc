@@ -58,9 +58,9 @@ class TagMatchingTest : public ::testing::Test {
     header.operation = static_cast<std::uint8_t>(operation);
     header.context = context;
     header.tag = tag;
-    Bytes out(sizeof header);
+    Bytes out(sizeof header + more.size());
     std::memcpy(out.data(), &header, sizeof header);
-    out.insert(out.end(), more.begin(), more.end());
+    std::copy(more.begin(), more.end(), out.begin() + sizeof header);
     return out;
   }
   static Bytes where(std::uint64_t address, std::uint32_t key, std::uint32_t length) {
