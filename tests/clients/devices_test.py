@@ -16,7 +16,7 @@ def fields(output):
         if name.startswith("GID["):
             found["GID"].append(value.strip())
         else:
-            found[name] = value.strip()
+            found.setdefault(name, value.strip())  # the first: tm_caps has a max_sge of its own
     return found
 
 

@@ -43,11 +43,6 @@ void refuse(Slots&... slots) {
   ((slots = &Refusal<Slots>::call), ...);
 }
 
-int refuse_srq_operations(ibv_srq*, ibv_ops_wr* operation, ibv_ops_wr** bad) {
-  if (bad != nullptr) *bad = operation;
-  return EOPNOTSUPP;
-}
-
 // Builders have no way to say no; ibv_wr_complete says it for them.
 template <typename... Arguments>
 void refuse_builder(ibv_qp_ex* qp, Arguments...) {
@@ -82,8 +77,7 @@ void refuse_all(Context& context) {
          c.destroy_rwq_ind_table, c.create_rwq_ind_table, c.destroy_wq, c.modify_wq, c.create_wq,
          c.query_rt_values, c.create_cq_ex, c.query_device_ex, c.ibv_destroy_flow,
          c.ABI_placeholder2, c.ibv_create_flow, c.ABI_placeholder1, c.open_qp, c.create_qp_ex,
-         c.get_srq_num, c.create_srq_ex, c.open_xrcd, c.close_xrcd);
-  c.post_srq_ops = refuse_srq_operations;
+         c.get_srq_num, c.create_srq_ex, c.open_xrcd, c.close_xrcd, c.post_srq_ops);
 }
 
 void refuse_all(Cq& cq) {
