@@ -194,13 +194,14 @@ class Adapter {
                                             std::uint32_t sges, void* cookie,
                                             verbs::VerbsStatus& status);
 
-  // Tag matching (transport/tag_matching.h): for reliable connections, whose messages all complete to
-  // `cq`. Operations complete there too.
+  // Tag matching (transport/tag_matching.h): for reliable connections, whose messages all complete
+  // to `cq`. Operations complete there too.
   verbs::SharedReceiveQueue* create_tag_srq(verbs::ProtectionDomain& pd, verbs::CompletionQueue& cq,
                                             std::uint32_t work_requests, std::uint32_t sges,
                                             std::uint32_t tags, void* cookie,
                                             verbs::VerbsStatus& status);
-  // Sets the handle of one that adds. That a tag to be removed is no longer there its completion says.
+  // Sets the handle of one that adds. A tag to be removed that is no longer there: its completion
+  // says so.
   verbs::VerbsStatus operate(verbs::SharedReceiveQueue& srq, verbs::TagOperation& operation);
 
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,

@@ -46,8 +46,8 @@ class TagList {
   std::uint32_t size() const { return size_; }
 
   // Behind all others. out_of_memory: the list is full; invalid_argument: too many SGEs. An entry
-  // that is added while the application is behind in dealing with unexpected messages is not matched
-  // before it has caught up: one of those may be for it.
+  // that is added while the application is behind in dealing with unexpected messages is not
+  // matched before it has caught up: one of those may be for it.
   VerbsStatus add(const TaggedRequest& request, std::uint32_t& handle);
   // False: it is not in the list, or no longer.
   [[nodiscard]] bool remove(std::uint32_t handle);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t exact = ~std::uint64_t{0};
 constexpr unsigned whole = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID;
 
-// a sends to b, whose shared receive queue is one of tag matching with a completion queue of its own.
+// a sends to b, whose shared receive queue is one of tag matching, with its own completion queue.
 class Tags : public Verbs {
  protected:
   void SetUp() override {
