@@ -15,7 +15,7 @@ class Perftest(KernelTest):
         argv = [program, "-F", "-n", iterations, *(["-s", size] if size else []), *options]
         server, client = self.across(argv, serves, family, gid_option="-x", **keywords)
         # In the peer perftest may fail to find out the clock's rate, when the machine is busy: its times are "inf" then.
-        self.assertTrue(table_rows(client.stdout) or " inf " in client.stdout, client.describe())
+        self.assertTrue(table_rows(client.stdout), client.describe())
         return client
 
 
