@@ -5,22 +5,15 @@
 
 #include "wire/ipv4.h"
 #include "wire/ipv6.h"
+#include "wire/ipv6_extension.h"
 #include "wire/tcp.h"
+#include "wire/tunnels.h"
 #include "wire/udp.h"
 
 namespace tulle::device {
 namespace {
 
 using Bytes = std::span<const std::byte>;
-
-// IANA, Assigned Internet Protocol Numbers.
-constexpr std::uint8_t protocol_gre = 47;
-constexpr std::uint8_t protocol_esp = 50;
-constexpr std::uint8_t hop_by_hop = 0;
-constexpr std::uint8_t routing = 43;
-constexpr std::uint8_t fragment = 44;
-constexpr std::uint8_t destination_options = 60;
-constexpr std::uint16_t vxlan_port = 4789;  // RFC 7348 §5
 
 // The first header of what is left, which may be too short.
 template <typename Header>
@@ -35,31 +28,6 @@ struct Ports {
   be16 destination;
 };
 
-// RFC 7348 §5: flags, of which one says that the identifier is valid, and 24 bits of identifier.
-struct Vxlan {
-  std::uint8_t flags = 0;
-  std::array<std::uint8_t, 3> reserved{};
-  be24 identifier;
-  std::uint8_t last = 0;
-};
-static_assert(wire::is_wire_format<Vxlan, 8>);
-
-// RFC 2784 §2.1 and RFC 2890 §2.
-struct Gre {
-  static constexpr std::uint16_t has_checksum = 0x8000;
-  static constexpr std::uint16_t has_key = 0x2000;
-  be16 flags;
-  be16 protocol;
-};
-static_assert(wire::is_wire_format<Gre, 4>);
-
-// RFC 4303 §2.
-struct Esp {
-  be32 security_index;
-  be32 sequence;
-};
-static_assert(wire::is_wire_format<Esp, 8>);
-
 void read_ports(Bytes left, FlowHeader header, std::size_t header_bytes, FlowFields& fields) {
   if (left.size() < header_bytes) return;
   Ports ports;
@@ -71,21 +39,21 @@ void read_ports(Bytes left, FlowHeader header, std::size_t header_bytes, FlowFie
 
 void read_vxlan(Bytes left, FlowFields& fields) {
   constexpr std::uint8_t identifier_is_valid = 0x08;
-  Vxlan vxlan;
+  wire::Vxlan vxlan;
   if (!step(left, vxlan) || (vxlan.flags & identifier_is_valid) == 0) return;
   fields.add(FlowHeader::vxlan);
   fields.tunnel = std::uint32_t{vxlan.identifier};
 }
 
 void read_gre(Bytes left, FlowFields& fields) {
-  Gre gre;
+  wire::Gre gre;
   if (!step(left, gre)) return;
   fields.add(FlowHeader::gre);
   fields.tunnel_flags = gre.flags;
   fields.tunnel_protocol = gre.protocol;
   be32 word;
-  if ((gre.flags & Gre::has_checksum) != 0 && !step(left, word)) return;
-  if ((gre.flags & Gre::has_key) != 0 && step(left, word)) fields.tunnel = word;
+  if ((gre.flags & wire::Gre::has_checksum) != 0 && !step(left, word)) return;
+  if ((gre.flags & wire::Gre::has_key) != 0 && step(left, word)) fields.tunnel = word;
 }
 
 void read_transport(Bytes left, FlowFields& fields) {
@@ -94,14 +62,14 @@ void read_transport(Bytes left, FlowFields& fields) {
       return read_ports(left, FlowHeader::tcp, wire::tcp_header_bytes, fields);
     case wire::ip_protocol_udp:
       read_ports(left, FlowHeader::udp, sizeof(wire::Udp), fields);
-      if (fields.has(FlowHeader::udp) && fields.destination_port == vxlan_port) {
+      if (fields.has(FlowHeader::udp) && fields.destination_port == wire::vxlan_port) {
         read_vxlan(left.subspan(sizeof(wire::Udp)), fields);
       }
       return;
-    case protocol_gre:
+    case wire::ip_protocol_gre:
       return read_gre(left, fields);
-    case protocol_esp: {
-      Esp esp;
+    case wire::ip_protocol_esp: {
+      wire::Esp esp;
       if (!step(left, esp)) return;
       fields.add(FlowHeader::esp);
       fields.security_index = esp.security_index;
@@ -136,18 +104,12 @@ void read_ipv4(Bytes left, FlowFields& fields) {
 
 // False: a header is cut off, or what follows belongs to a fragment that is not the first.
 bool skip_extensions(Bytes& left, std::uint8_t& protocol) {
-  struct Extension {
-    std::uint8_t next = 0;
-    std::uint8_t length = 0;  // in words of 8 bytes behind the first; a fragment's is reserved
-    be16 offset;              // a fragment's: 13 bits, reserved 2, more 1
-    std::array<std::uint8_t, 4> rest{};
-  };
-  while (protocol == hop_by_hop || protocol == routing || protocol == fragment ||
-         protocol == destination_options) {
-    Extension extension;
+  while (wire::is_ipv6_extension(protocol)) {
+    wire::Ipv6Extension extension;
     if (!step(left, extension)) return false;
-    const bool is_later_fragment = protocol == fragment && extension.offset >> 3 != 0;
-    const std::size_t more = protocol == fragment ? 0 : std::size_t{extension.length} * 8;
+    const bool is_later_fragment = protocol == wire::ipv6_fragment && extension.offset >> 3 != 0;
+    const std::size_t more =
+        protocol == wire::ipv6_fragment ? 0 : std::size_t{extension.length} * 8;
     protocol = extension.next;
     if (is_later_fragment || left.size() < more) return false;
     left = left.subspan(more);
