@@ -43,6 +43,13 @@ void set(const Value& value, Field& to) {
   to = std::bit_cast<Field>(value);
 }
 
+// What is asked for, and which bits of it.
+template <typename Spec, typename ReadOne>
+void read_both(const Spec& spec, Reading& to, ReadOne read_one) {
+  read_one(spec.val, to.rule.match.value);
+  read_one(spec.mask, to.rule.match.mask);
+}
+
 int read(const ibv_flow_spec_eth& spec, Reading& to) {
   if (std::exchange(to.has_ethernet, true)) return EINVAL;
   if (spec.mask.vlan_tag != 0 && !to.require(FlowHeader::vlan, 0)) return EINVAL;
@@ -52,8 +59,7 @@ int read(const ibv_flow_spec_eth& spec, Reading& to) {
     set(from.ether_type, fields.ether_type);
     set(from.vlan_tag, fields.vlan);
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
@@ -79,8 +85,7 @@ int read(const ibv_flow_spec_ipv4_ext& spec, Reading& to) {
     fields.hop_limit = from.ttl;
     fields.fragment_flags = from.flags;
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
@@ -94,8 +99,7 @@ int read(const ibv_flow_spec_ipv6& spec, Reading& to) {
     fields.traffic_class = from.traffic_class;
     fields.hop_limit = from.hop_limit;
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
@@ -107,8 +111,7 @@ int read(const ibv_flow_spec_tcp_udp& spec, Reading& to) {
     set(from.src_port, fields.source_port);
     set(from.dst_port, fields.destination_port);
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
@@ -128,8 +131,7 @@ int read(const ibv_flow_spec_gre& spec, Reading& to) {
     set(from.protocol, fields.tunnel_protocol);
     set(from.key, fields.tunnel);
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
@@ -139,8 +141,7 @@ int read(const ibv_flow_spec_esp& spec, Reading& to) {
     set(from.spi, fields.security_index);
     set(from.seq, fields.security_sequence);
   };
-  read_one(spec.val, to.rule.match.value);
-  read_one(spec.mask, to.rule.match.mask);
+  read_both(spec, to, read_one);
   return 0;
 }
 
