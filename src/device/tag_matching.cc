@@ -1,6 +1,7 @@
 // Shared receive queues of tag matching, and what applications do to their lists.
 
 #include "device/adapter.h"
+#include "transport/completions.h"
 
 namespace tulle::device {
 
@@ -58,11 +59,7 @@ VerbsStatus Adapter::operate(verbs::SharedReceiveQueue& srq, TagOperation& opera
   completion.wr_id = operation.wr_id;
   completion.opcode = opcode_of(operation.kind);
   if (!tags.is_synchronized()) completion.set(verbs::TagFlag::behind);
-  ++environment_.completions;
-  if (!srq.cq->push(completion) && !srq.cq->overrun_told) {
-    srq.cq->overrun_told = true;
-    environment_.events.push({verbs::EventType::cq_error, nullptr, srq.cq, nullptr});
-  }
+  transport::push(environment_, *srq.cq, completion);
   return VerbsStatus::ok;
 }
 

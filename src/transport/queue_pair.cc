@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/completions.h"
 #include "transport/iwarp/connection.h"
 #include "transport/srd/carrier.h"
 #include "transport/srd/device.h"
@@ -617,13 +618,8 @@ void QueuePair::handle_deadline(Time now) {
 // --- for the engines ---
 
 void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& completion) {
-  ++environment.completions;
-  if (cq.push(completion)) return;
+  if (transport::push(environment, cq, completion)) return;
   // IBTA 10.2.6.2: the queue is in error, and so is every queue pair that completes to it.
-  if (!cq.overrun_told) {
-    cq.overrun_told = true;
-    environment.events.push({verbs::EventType::cq_error, nullptr, &cq, nullptr});
-  }
   if (!failing_ && attributes_.state != QpState::error) {
     raise(verbs::EventType::qp_fatal);
     enter_error();

@@ -1,0 +1,23 @@
+#pragma once
+
+// How a completion comes into its queue.
+
+#include "transport/queue_pair.h"
+#include "verbs/completion_queue.h"
+
+namespace tulle::transport {
+
+// False: the queue was full, which its owner is told once (IBTA 10.2.6.2).
+inline bool push(Environment& environment, verbs::CompletionQueue& cq,
+                 const verbs::Completion& completion) {
+  ++environment.completions;
+  if (cq.push(completion)) [[likely]]
+    return true;
+  if (!cq.overrun_told) {
+    cq.overrun_told = true;
+    environment.events.push({verbs::EventType::cq_error, nullptr, &cq, nullptr});
+  }
+  return false;
+}
+
+}  // namespace tulle::transport
