@@ -9,11 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "device/adapter.h"
 #include "live/device.h"
 
 namespace tulle::live {
 
-inline constexpr std::size_t gids_max = 256;  // an address vector's GID index has 8 bits
+inline constexpr std::size_t gids_max = device::Adapter::gids_max;
 
 class GidTable {
  public:

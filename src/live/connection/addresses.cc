@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "live/agent/gid_table.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -52,7 +53,7 @@ std::optional<LocalAddress> local_address(const DeviceInfo& device, const Socket
   const Gid wanted = address.gid();
   std::optional<LocalAddress> alias;
   bool alias_is_of_family = false;
-  for (std::size_t i = 0; i < device.gids.size() && i < 256; ++i) {
+  for (std::size_t i = 0; i < device.gids.size() && i < gids_max; ++i) {
     const GidEntry& entry = device.gids[i];
     if (!entry.in_use()) continue;
     const LocalAddress found{entry.gid, static_cast<std::uint8_t>(i), entry.interface_index};
