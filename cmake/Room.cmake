@@ -34,8 +34,9 @@ function(tulle_room name)
     tulle_warnings(tulle_${name})
   endif()
 
-  if(tests)
+  if(TULLE_TESTS AND tests)
     add_executable(${name}_test ${tests})
+    set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)  # tests name their helpers alike
     target_link_libraries(${name}_test PRIVATE tulle_${name} GTest::gtest GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE
       TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
@@ -52,7 +53,7 @@ function(tulle_room name)
     endforeach()
   endif()
 
-  if(benchmarks)
+  if(TULLE_TESTS AND benchmarks)
     add_executable(${name}_bench EXCLUDE_FROM_ALL ${benchmarks})
     target_link_libraries(${name}_bench PRIVATE
       tulle_${name} benchmark::benchmark benchmark::benchmark_main)
@@ -64,6 +65,10 @@ function(tulle_warnings target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
     -Werror=return-type -Werror=unused-result)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC 12 warns of std::string's own operator+ (GCC bug 105651).
+    target_compile_options(${target} PRIVATE -Wno-restrict)
+  endif()
   if(TULLE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

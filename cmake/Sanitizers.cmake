@@ -1,7 +1,7 @@
 # -DTULLE_SANITIZE=address,undefined | thread
 set(TULLE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 option(TULLE_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
-option(TULLE_WERROR "Treat warnings as errors" ON)
+option(TULLE_WERROR "Treat warnings as errors" OFF)
 
 if(TULLE_SANITIZE)
   add_compile_options(-fsanitize=${TULLE_SANITIZE} -fno-omit-frame-pointer

@@ -45,7 +45,7 @@ InfinibandVerdict check_link(std::span<const std::byte> bytes, const wire::Local
   return InfinibandVerdict::ok;
 }
 
-InfinibandVerdict verdict_of(wire::DecodeStatus status) {
+InfinibandVerdict infiniband_verdict_of(wire::DecodeStatus status) {
   switch (status) {
     case wire::DecodeStatus::ok:
       return InfinibandVerdict::ok;
@@ -109,7 +109,7 @@ InfinibandVerdict decode(std::span<const std::byte> bytes, wire::LocalRoute& rou
 
   const auto transport = covered.subspan(wire::lrh_bytes);
   const wire::Decoded headers = wire::decode(transport, packet);
-  if (headers.status != wire::DecodeStatus::ok) return verdict_of(headers.status);
+  if (headers.status != wire::DecodeStatus::ok) return infiniband_verdict_of(headers.status);
   const auto rest = transport.subspan(headers.header_bytes);
   if (rest.size() < packet.pad_count) return InfinibandVerdict::truncated;
   payload = rest.first(rest.size() - packet.pad_count);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kind_names = {"link-down", "link-flap",  "bit-errors",
                                                         "slow-host", "stuck-host", "switch-reboot"};
-enum class Kind { link_down, link_flap, bit_errors, slow_host, stuck_host, switch_reboot };
+enum class FaultKind { link_down, link_flap, bit_errors, slow_host, stuck_host, switch_reboot };
 
 constexpr std::int64_t times_max = 1'000;
 
@@ -24,23 +24,23 @@ class FaultReader {
       : table_(table), topology_(setup.topology), faults_(setup.network.faults) {}
 
   void read() {
-    const Kind kind = table_.choice("kind", kind_names, Kind::link_down);
+    const FaultKind kind = table_.choice("kind", kind_names, FaultKind::link_down);
     from_ = table_.time("at", Time::zero(), last_moment);
     switch (kind) {
-      case Kind::link_down:
+      case FaultKind::link_down:
         read_link_down();
         break;
-      case Kind::link_flap:
+      case FaultKind::link_flap:
         read_link_flap();
         break;
-      case Kind::bit_errors:
+      case FaultKind::bit_errors:
         read_bit_errors();
         break;
-      case Kind::slow_host:
-      case Kind::stuck_host:
-        read_host(kind == Kind::stuck_host);
+      case FaultKind::slow_host:
+      case FaultKind::stuck_host:
+        read_host(kind == FaultKind::stuck_host);
         break;
-      case Kind::switch_reboot:
+      case FaultKind::switch_reboot:
         read_switch_reboot();
         break;
     }
@@ -190,7 +190,7 @@ class FaultReader {
   Time from_;
 };
 
-void read_recovery(TableReader table, Setup& setup) {
+void read_route_recovery(TableReader table, Setup& setup) {
   fabric::RecoverySettings& recovery = setup.recovery;
   recovery.subnet_manager = setup.network.link_layer == sim::LinkLayer::infiniband;
   recovery.lmc = setup.network.lmc;
@@ -226,7 +226,7 @@ void check_end(TableReader& root, const Setup& setup) {
 
 void build_faults(TableReader& root, Setup& setup) {
   for (TableReader& table : root.tables("fault")) FaultReader(table, setup).read();
-  read_recovery(root.table("recovery"), setup);
+  read_route_recovery(root.table("recovery"), setup);
   if (setup.network.non_minimal.is_used() && !setup.network.faults.outages.empty()) {
     root.wrong("fault",
                "takes links down, for which there is no way around with routing.non_minimal: take "

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, 4> transport_names = {"rc", "tcp", "srd", "iwarp"};
 constexpr std::array<verbs::QpType, 4> transports = {verbs::QpType::rc, verbs::QpType::stream,
                                                      verbs::QpType::srd, verbs::QpType::iwarp};
-constexpr std::array<std::string_view, 2> control_names = {"cubic", "dctcp"};
+constexpr std::array<std::string_view, 2> tcp_control_names = {"cubic", "dctcp"};
 constexpr std::uint32_t header_bytes = wire::ipv4_header_bytes + wire::tcp_header_bytes;
 
 std::uint32_t buffer_bytes(TableReader& table, std::string_view key, std::uint32_t otherwise,
@@ -32,7 +32,7 @@ void read_tcp_table(TableReader table, Setup& setup) {
   transport::tcp::Settings& tcp = setup.network.host.tcp;
   const std::int64_t mtu = table.integer("mtu", 9'000, 576, 9'216);
   tcp.mss_bytes = static_cast<std::uint32_t>(mtu) - header_bytes;
-  tcp.congestion_control = table.choice("control", control_names, tcp.congestion_control);
+  tcp.congestion_control = table.choice("control", tcp_control_names, tcp.congestion_control);
   tcp.ecn = table.boolean("ecn", tcp.ecn);
   tcp.dctcp_gain = table.number("dctcp_gain", tcp.dctcp_gain, 0, 1);
   tcp.initial_window_segments =

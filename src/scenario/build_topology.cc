@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kinds = {
     "single-switch", "leaf-spine", "fat-tree", "rail-optimised", "dragonfly", "torus", "file"};
-enum class Kind { single_switch, leaf_spine, fat_tree, rail_optimised, dragonfly, torus, file };
+enum class TopologyKind { single_switch, leaf_spine, fat_tree, rail_optimised, dragonfly, torus, file };
 
 constexpr std::int64_t many = 1 << 20;
 
@@ -31,25 +31,25 @@ Result<fabric::Topology> from_file(TableReader& table, const std::string& folder
   return fabric::from_csv(*text, path);
 }
 
-Result<fabric::Topology> build(TableReader& table, Kind kind, const std::string& folder) {
-  if (kind == Kind::file) return from_file(table, folder);
+Result<fabric::Topology> build(TableReader& table, TopologyKind kind, const std::string& folder) {
+  if (kind == TopologyKind::file) return from_file(table, folder);
   const fabric::LinkSettings host_link = link(table, "link_", {});
   switch (kind) {
-    case Kind::single_switch:
+    case TopologyKind::single_switch:
       return fabric::single_switch({count(table, "hosts", 2), host_link});
-    case Kind::leaf_spine:
+    case TopologyKind::leaf_spine:
       return fabric::leaf_spine(
           {count(table, "leaves", 2), count(table, "spines", 2), count(table, "hosts_per_leaf", 2),
            count(table, "links_per_pair", 1), host_link, link(table, "uplink_", host_link)});
-    case Kind::fat_tree:
+    case TopologyKind::fat_tree:
       return fabric::fat_tree({count(table, "k", 4), count(table, "hosts_per_edge", 0), host_link,
                                link(table, "uplink_", host_link)});
-    case Kind::rail_optimised:
+    case TopologyKind::rail_optimised:
       return fabric::rail_optimised({count(table, "servers", 2), count(table, "rails", 8),
                                      count(table, "servers_per_group", 32),
                                      count(table, "spines", 2), host_link,
                                      link(table, "uplink_", host_link)});
-    case Kind::dragonfly:
+    case TopologyKind::dragonfly:
       return fabric::dragonfly(
           {count(table, "groups", 0), count(table, "routers_per_group", 4),
            count(table, "hosts_per_router", 2), count(table, "global_links", 2), host_link,
@@ -76,7 +76,7 @@ fabric::Topology build_topology(TableReader table, const std::string& folder) {
     table.findings().add(0, "topology", "is needed: a table that says what is plugged into what");
     return {};
   }
-  const Kind kind = table.choice("kind", kinds, Kind::single_switch);
+  const TopologyKind kind = table.choice("kind", kinds, TopologyKind::single_switch);
   auto topology = build(table, kind, folder);
   table.finish();
   if (topology) return std::move(*topology);

@@ -26,7 +26,7 @@ bool begins_block(std::string_view line) {
   return digits > 0 && line.substr(digits).starts_with(". ");
 }
 
-std::string escaped(std::string_view line) {
+std::string escaped_line(std::string_view line) {
   constexpr std::string_view special = "\\*`<>|~";
   std::string out;
   if (begins_block(line)) {
@@ -49,7 +49,7 @@ std::string as_markdown(const std::string& text) {
   std::istringstream in(text);
   std::string out;
   for (std::string line; std::getline(in, line);) {
-    out += (line.starts_with("    ") ? line : escaped(line)) + "\n";
+    out += (line.starts_with("    ") ? line : escaped_line(line)) + "\n";
   }
   return out;
 }
@@ -57,7 +57,7 @@ std::string as_markdown(const std::string& text) {
 std::string gallery_page(const Scenario& scenario, const std::vector<Outcome>& outcomes,
                          bool has_picture) {
   const std::string& name = scenario.name();
-  std::string text = fmt::format("# {}\n\n", escaped(scenario.title()));
+  std::string text = fmt::format("# {}\n\n", escaped_line(scenario.title()));
   if (has_picture) text += fmt::format("![{} by variant]({}.svg)\n\n", name, name);
   text += as_markdown(scenario.description());
   text += "\n" + markdown(telling_figures("variant", outcomes));
@@ -80,7 +80,7 @@ std::string gallery_index(const std::vector<GalleryEntry>& entries) {
                                         entry.name, entry.name, entry.name)
                           : "";
     text += fmt::format("| {} | [**{}**]({}.md): {} |\n", thumbnail, entry.name, entry.name,
-                        escaped(entry.title));
+                        escaped_line(entry.title));
   }
   return text;
 }

@@ -53,20 +53,20 @@ void mask_bth(std::span<std::byte> head) {
 // four bytes of a message read least significant byte first.
 namespace {
 
-constexpr std::uint32_t polynomial = 0xEDB8'8320;
+constexpr std::uint32_t icrc_polynomial = 0xEDB8'8320;
 constexpr std::uint32_t one = 0x8000'0000;
 
 constexpr std::uint32_t times_x(std::uint32_t a) {
-  return (a >> 1) ^ ((a & 1) != 0 ? polynomial : 0);
+  return (a >> 1) ^ ((a & 1) != 0 ? icrc_polynomial : 0);
 }
 constexpr std::uint32_t over_x(std::uint32_t a) {
-  return (a & one) != 0 ? ((a ^ polynomial) << 1 | 1) : a << 1;
+  return (a & one) != 0 ? ((a ^ icrc_polynomial) << 1 | 1) : a << 1;
 }
 static_assert(over_x(times_x(0x1234'5679)) == 0x1234'5679);
 static_assert(times_x(over_x(one)) == one);
 
 // For the four bits of highest degree, shifted out: what is left of them modulo P.
-constexpr std::array<std::uint32_t, 16> remainders = [] {
+constexpr std::array<std::uint32_t, 16> icrc_remainders = [] {
   std::array<std::uint32_t, 16> table{};
   for (std::uint32_t bits = 0; bits < table.size(); ++bits) {
     std::uint32_t remainder = bits;
@@ -88,7 +88,7 @@ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   }
   std::uint32_t product = multiples[b & 15];
   for (int shift = 4; shift < 32; shift += 4) {
-    product = (product >> 4) ^ remainders[product & 15] ^ multiples[b >> shift & 15];
+    product = (product >> 4) ^ icrc_remainders[product & 15] ^ multiples[b >> shift & 15];
   }
   return product;
 }

@@ -7,14 +7,14 @@ namespace {
 
 // 0x100B with the coefficient of x^0 in bit 15: bits are taken least significant first, as they
 // are sent.
-constexpr std::uint16_t polynomial = 0xD008;
+constexpr std::uint16_t vcrc_polynomial = 0xD008;
 
-constexpr std::array<std::uint16_t, 256> remainders = [] {
+constexpr std::array<std::uint16_t, 256> vcrc_remainders = [] {
   std::array<std::uint16_t, 256> table{};
   for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
     std::uint32_t remainder = byte;
     for (int bit = 0; bit < 8; ++bit) {
-      remainder = (remainder >> 1) ^ ((remainder & 1) != 0 ? polynomial : 0u);
+      remainder = (remainder >> 1) ^ ((remainder & 1) != 0 ? vcrc_polynomial : 0u);
     }
     table[byte] = static_cast<std::uint16_t>(remainder);
   }
@@ -26,7 +26,7 @@ constexpr std::array<std::uint16_t, 256> remainders = [] {
 void Vcrc::update(std::span<const std::byte> bytes) {
   for (const std::byte byte : bytes) {
     const auto index = (state_ ^ std::to_integer<std::uint32_t>(byte)) & 0xFF;
-    state_ = static_cast<std::uint16_t>((state_ >> 8) ^ remainders[index]);
+    state_ = static_cast<std::uint16_t>((state_ >> 8) ^ vcrc_remainders[index]);
   }
 }
 

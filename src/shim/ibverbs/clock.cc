@@ -9,7 +9,7 @@
 namespace tulle::shim {
 namespace {
 
-std::uint64_t read(clockid_t clock) {
+std::uint64_t nanoseconds_of(clockid_t clock) {
   timespec t{};
   clock_gettime(clock, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
@@ -18,7 +18,7 @@ std::uint64_t read(clockid_t clock) {
 
 class MonotonicClock : public verbs::CompletionClock {
  public:
-  std::uint64_t nanoseconds() const override { return read(CLOCK_MONOTONIC); }
+  std::uint64_t nanoseconds() const override { return nanoseconds_of(CLOCK_MONOTONIC); }
 };
 
 std::uint64_t read_time(ibv_cq_ex* cq) { return Cq::of(cq).queue->nanoseconds_of_last(); }
@@ -26,7 +26,7 @@ std::uint64_t read_time(ibv_cq_ex* cq) { return Cq::of(cq).queue->nanoseconds_of
 // How far the two clocks are apart is asked for now, so that the wall's time is what it is said to
 // be now, whatever has set it since.
 std::uint64_t read_wall_time(ibv_cq_ex* cq) {
-  return read_time(cq) + (read(CLOCK_REALTIME) - read(CLOCK_MONOTONIC));
+  return read_time(cq) + (nanoseconds_of(CLOCK_REALTIME) - nanoseconds_of(CLOCK_MONOTONIC));
 }
 
 // NICs give the count of ticks in the nanoseconds' place, whatever a tick is, and programs read it
@@ -38,7 +38,7 @@ int query_rt_values(ibv_context* ibv, ibv_values_ex* values) {
   }
   if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
     values->raw_clock.tv_sec = 0;
-    values->raw_clock.tv_nsec = static_cast<long>(read(CLOCK_MONOTONIC));
+    values->raw_clock.tv_nsec = static_cast<long>(nanoseconds_of(CLOCK_MONOTONIC));
   }
   return 0;
 }

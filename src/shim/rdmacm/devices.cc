@@ -10,13 +10,13 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-struct Registry {
+struct OpenDevices {
   std::mutex mutex;
   std::list<Device> devices;
 };
 // Never destroyed: other threads may use devices while the process ends.
-Registry& registry() {
-  static auto* instance = new Registry;
+OpenDevices& open_devices() {
+  static auto* instance = new OpenDevices;
   return *instance;
 }
 
@@ -31,7 +31,7 @@ int open(ibv_device* found, Device& out) {
 }
 
 // Opens what is there and not open yet. The registry's lock is held.
-int open_all(Registry& all) {
+int open_all(OpenDevices& all) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   if (list == nullptr) return errno != 0 ? errno : ENODEV;
@@ -46,7 +46,7 @@ int open_all(Registry& all) {
   return all.devices.empty() ? ENODEV : 0;
 }
 
-Device* find(Registry& all, const std::string& name) {
+Device* find(OpenDevices& all, const std::string& name) {
   for (Device& device : all.devices) {
     if (name == ibv_get_device_name(device.verbs->device)) return &device;
   }
@@ -64,7 +64,7 @@ std::uint8_t Device::responder_resources_max() const {
 }
 
 int find_device(const std::string& name, Device*& out) {
-  Registry& all = registry();
+  OpenDevices& all = open_devices();
   const std::lock_guard guard(all.mutex);
   out = find(all, name);
   if (out == nullptr) {
@@ -79,7 +79,7 @@ int find_device(const std::string& name, Device*& out) {
 }
 
 int open_xrc_domain(Device& device) {
-  const std::lock_guard guard(registry().mutex);
+  const std::lock_guard guard(open_devices().mutex);
   if (device.xrcd != nullptr) return 0;
   ibv_xrcd_init_attr attributes = {};
   attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -93,7 +93,7 @@ extern "C" {
 
 ibv_context** rdma_get_devices(int* count) {
   if (count != nullptr) *count = 0;
-  Registry& all = registry();
+  OpenDevices& all = open_devices();
   const std::lock_guard guard(all.mutex);
   if (const int error = open_all(all); error != 0) {
     errno = error;

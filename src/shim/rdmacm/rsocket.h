@@ -40,6 +40,15 @@ inline constexpr std::uint32_t queue_min = 16;
 // Less room than this is no reason to send.
 inline constexpr std::uint32_t send_low_water_bytes = 2048;
 
+// Marks a work request's identifier as a receive.
+inline constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
+
+inline std::size_t total_bytes(std::span<const iovec> vectors) {
+  std::size_t bytes = 0;
+  for (const iovec& each : vectors) bytes += each.iov_len;
+  return bytes;
+}
+
 // Every int is 0 or an errno.
 class Socket {
  public:

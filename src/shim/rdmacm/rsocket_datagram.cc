@@ -17,17 +17,10 @@ namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
 constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of what UD receives
-constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
 constexpr std::uint32_t qp_number_mask = 0xFF'FFFF;
 
 const sockaddr* as_address(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
-}
-
-std::size_t length_of(std::span<const iovec> vectors) {
-  std::size_t bytes = 0;
-  for (const iovec& each : vectors) bytes += each.iov_len;
-  return bytes;
 }
 
 std::vector<std::byte> key_of(const live::SocketAddress& address) {
@@ -137,7 +130,7 @@ int Datagram::bind(const sockaddr* address, socklen_t bytes) {
 }
 
 int Datagram::connect(const sockaddr* address, socklen_t bytes) {
-  if (address == nullptr || bytes < rdmacm::length_of(address)) return EINVAL;
+  if (address == nullptr || bytes < length_of(address)) return EINVAL;
   const Lock lock(mutex_);
   if (const int error = start(); error != 0) return error;
   if (::connect(udp_, address, bytes) != 0) return errno;
@@ -155,7 +148,7 @@ int Datagram::local_address(const sockaddr* destination, live::SocketAddress& ou
   const int probe = live::kernel_socket(destination->sa_family, SOCK_DGRAM).release();
   if (probe < 0) return errno;
   bytes = sizeof found;
-  const bool known = ::connect(probe, destination, rdmacm::length_of(destination)) == 0 &&
+  const bool known = ::connect(probe, destination, length_of(destination)) == 0 &&
                      getsockname(probe, reinterpret_cast<sockaddr*>(&found), &bytes) == 0;
   const int error = known ? 0 : errno;
   ::close(probe);
@@ -165,7 +158,7 @@ int Datagram::local_address(const sockaddr* destination, live::SocketAddress& ou
 }
 
 int Datagram::find_peer(const sockaddr* address, Peer*& out) {
-  if (rdmacm::length_of(address) == 0) return EAFNOSUPPORT;
+  if (length_of(address) == 0) return EAFNOSUPPORT;
   const live::SocketAddress wanted = from_c(address);
   const auto key = key_of(wanted);
   if (const auto found = peers_.find(key); found != peers_.end()) {
@@ -336,7 +329,7 @@ int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr* 
   if (peer == nullptr) return EDESTADDRREQ;
   const std::size_t header_max =
       peer->address.family == AF_INET ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
-  if (length_of(from) + header_max > peer->endpoint->datagram_max) return EMSGSIZE;
+  if (total_bytes(from) + header_max > peer->endpoint->datagram_max) return EMSGSIZE;
   if (peer->handle == nullptr) return send_over_udp(*peer, from, MessageType::data, bytes);
   const int error = await(lock, !never_blocks(call_flags),
                           [peer] { return !peer->endpoint->free_slots.empty(); });

@@ -15,8 +15,6 @@ namespace {
 
 // Work requests carry what completing them gives back: the message, and in the upper half the bytes
 // of the ring.
-constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
-
 constexpr std::uint64_t to_work_id(MessageType type, std::uint32_t value,
                                    std::uint32_t ring_bytes) {
   return std::uint64_t{ring_bytes} << 32 | to_message(type, value);
@@ -27,12 +25,6 @@ constexpr std::size_t first_piece_bytes = 2048;
 constexpr std::size_t last_piece_bytes = 64 << 10;
 // What is sent inline is gathered on the stack.
 constexpr std::size_t inline_max = 512;
-
-std::size_t length_of(std::span<const iovec> vectors) {
-  std::size_t bytes = 0;
-  for (const iovec& each : vectors) bytes += each.iov_len;
-  return bytes;
-}
 
 // Bytes [offset, offset + count) of the vectors, one after the other.
 void gather(std::span<const iovec> from, std::size_t offset, std::size_t count, std::byte* to) {
@@ -319,7 +311,7 @@ int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to
   if (to != nullptr) return EISCONN;
   Lock lock(mutex_);
   if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
-  const std::size_t total = length_of(from);
+  const std::size_t total = total_bytes(from);
   bytes = 0;
   std::size_t piece_max = first_piece_bytes;
   int error = send_maps(lock, call_flags);
@@ -337,7 +329,7 @@ int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to
 
 // Into the vectors behind their first `done` bytes; returns how many there are then.
 std::size_t Stream::receive_arrived(std::span<const iovec> into, std::size_t done, bool peek) {
-  const std::size_t room = length_of(into);
+  const std::size_t room = total_bytes(into);
   const std::size_t before = done;
   std::uint32_t offset = read_offset_;
   std::size_t at = 0;
@@ -369,7 +361,7 @@ int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storag
   Lock lock(mutex_);
   if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
   if (from != nullptr) *from = id_->route.addr.dst_storage;
-  const std::size_t room = length_of(into);
+  const std::size_t room = total_bytes(into);
   const bool peek = (call_flags & MSG_PEEK) != 0;
   const bool wants_all = (call_flags & MSG_WAITALL) != 0 && !peek;
   bytes = 0;

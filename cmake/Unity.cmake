@@ -1,0 +1,12 @@
+# -DTULLE_UNITY=ON compiles each room's sources in a few large pieces, which takes a fifth of the time: most of a piece's
+# compilation is reading the same headers. `./dev build` uses it. Sanitizers, fuzzers, `./dev build --debug` and clang-tidy
+# read each file alone, so that a header which it forgot to include is noticed.
+option(TULLE_UNITY "Compile each room's sources in a few large pieces" OFF)
+
+if(TULLE_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+  # A class that is declared in a header and defined in a .cc file may have members of that file's unnamed namespace. In
+  # one large piece the compiler takes the .cc file for another header, and warns.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
