@@ -274,8 +274,8 @@ struct Qp : ibv_qp_ex {
   static constexpr Resource resource = Resource::queue_pair;
   std::shared_ptr<Allocator> allocator;
   transport::QueuePair* pair = nullptr;
-  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each knows
-  // the next.
+  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each
+  // knows the next.
   Xrcd* xrcd = nullptr;
   Qp* next_handle = nullptr;
   std::vector<Gid> groups;  // multicast: those that it is attached to
