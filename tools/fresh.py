@@ -13,10 +13,12 @@ At the end it tells how long each part took and which packages the command insta
 """
 
 import argparse
+import fcntl
 import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("bookworm", "trixie")
 SPACE_MIB = 6000  # a root with every package for the tests and their build
 INSIDE = "/root/tulle"
+FOLDERS, PREFIX = "/var/tmp", "tulle-fresh-"
 ENVIRONMENT = {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -66,10 +69,24 @@ def as_root():
 
 
 class Fresh:
-    def __init__(self, release, folder):
+    """A minimal Debian in a folder. The folder's lock is held while its maker lives; `keep` gives it up for good."""
+
+    def __init__(self, folder, release=None):
         self.release = release
         self.folder = pathlib.Path(folder)
         self.root = self.folder / "root"
+        self._lock = open(self.folder / "lock", "w", encoding="ascii")
+
+    def lock(self):
+        """False if somebody else holds it."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def keep(self):
+        (self.folder / "lock").rename(self.folder / "kept")
 
     def make(self, mirror):
         """Makes the minimal Debian, with the clone in it."""
@@ -108,6 +125,18 @@ class Fresh:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def remove_what_was_left():
+    """Removes the roots of runs that were killed."""
+    for lock in pathlib.Path(FOLDERS).glob(f"{PREFIX}*/lock"):
+        try:
+            left = Fresh(lock.parent)
+        except OSError:
+            continue  # somebody else's
+        if left.lock():
+            print(f"fresh: removing {left.folder}, which a run that was killed has left", file=sys.stderr)
+            left.remove()
+
+
 def tell_packages(before, after):
     new = sorted(set(after) - set(before))
     size = sum(int(after[name] or 0) for name in new) / 1024
@@ -132,11 +161,17 @@ def main():
     words = arguments.command[1:] if arguments.command[0] == "--" else ["./dev", *arguments.command]
     if subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", "HEAD"]).returncode != 0:
         print("fresh: the clone has what is committed; this tree has changes that are not", file=sys.stderr)
-    folder = tempfile.mkdtemp(prefix="tulle-fresh-", dir="/var/tmp")
+    # The end by a signal is an end like any other: the folder goes.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGINT))
+    remove_what_was_left()
+    free = shutil.disk_usage(FOLDERS).free >> 20
+    if free < SPACE_MIB:
+        fail(f"{FOLDERS} has {free} MiB free, and a root with a build in it needs {SPACE_MIB}")
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS)
     os.chmod(folder, 0o755)  # users inside the root pass through it
-    if shutil.disk_usage(folder).free < SPACE_MIB << 20:
-        fail(f"{folder} has {shutil.disk_usage(folder).free >> 20} MiB free, and a root with a build needs {SPACE_MIB}")
-    fresh = Fresh(arguments.release, folder)
+    fresh = Fresh(folder, arguments.release)
+    fresh.lock()
     try:
         began = time.monotonic()
         fresh.make(arguments.mirror)
@@ -152,6 +187,7 @@ def main():
         return 130
     finally:
         if arguments.keep:
+            fresh.keep()
             print(f"fresh: the root is {fresh.root}")
         else:
             fresh.remove()
