@@ -118,7 +118,7 @@ typedef struct ibv_context* (*OpenFunction)(struct ibv_device*);
 typedef int (*CloseFunction)(struct ibv_context*);
 
 /* Answers of providers' functions about a device or context that is not theirs. Each is looked for
-   where its release has it. */
+   where its release has it. libmlx4 has no such function: its own do not look whose device it is. */
 static int ask_providers(struct ibv_device* device, struct ibv_context* context) {
   static const struct {
     const char* library;
@@ -126,8 +126,8 @@ static int ask_providers(struct ibv_device* device, struct ibv_context* context)
     int takes_context;
   } questions[] = {
       {"libmlx5.so.1", "mlx5dv_is_supported", 0}, {"libhns.so.1", "hnsdv_is_supported", 0},
-      {"libmlx5.so.1", "mlx5dv_query_device", 1}, {"libmlx4.so.1", "mlx4dv_query_device", 1},
-      {"libefa.so.1", "efadv_query_device", 1},   {"libhns.so.1", "hnsdv_query_device", 1},
+      {"libmlx5.so.1", "mlx5dv_query_device", 1}, {"libefa.so.1", "efadv_query_device", 1},
+      {"libhns.so.1", "hnsdv_query_device", 1},
   };
   int asked = 0;
   for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); ++i) {
