@@ -37,7 +37,7 @@
 namespace tulle::shim {
 
 // Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell
-// whether it is theirs: rdma-core 44 has there a pointer to the provider's operations and
+// whether it is theirs: rdma-core 44 to 65 have there a pointer to the provider's operations and
 // bookkeeping of its own. All of it must be readable, and `operations` must be no provider's.
 struct Device : ibv_device {
   const void* operations = nullptr;
@@ -271,6 +271,9 @@ struct StagedWork {
 };
 
 struct Qp : ibv_qp_ex {
+  // Where headers newer than those that this library was built with have their next builder, which
+  // programs call without looking at any size (wr_flush, behind rdma-core 44's last one).
+  void (*newer_builder)(ibv_qp_ex*) = nullptr;
   static constexpr Resource resource = Resource::queue_pair;
   std::shared_ptr<Allocator> allocator;
   transport::QueuePair* pair = nullptr;
