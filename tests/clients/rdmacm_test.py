@@ -10,6 +10,7 @@ import time
 import rdma_cm
 from harness import BUILD, ClientTest, wait_until
 
+HERE = pathlib.Path(__file__).resolve().parent
 CONNECTIONS = BUILD / "bin" / "connections"
 RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
 UDPONG_PORT = 7174
@@ -21,6 +22,11 @@ class Rdmacm(ClientTest):
 
     def both(self, server_argv, client_argv, **keywords):
         return rdma_cm.pair(self, server_argv, client_argv, **keywords)
+
+
+class Calls(ClientTest):
+    def test_calls(self):
+        self.run_program(*self.over_tulle(["/usr/bin/python3", HERE / "cm_calls.py"]))
 
 
 class Utilities(Rdmacm):

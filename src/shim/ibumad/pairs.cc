@@ -65,6 +65,8 @@ int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, uma
     errno = EINVAL;
     return -1;
   }
+  auto& out = *reinterpret_cast<Pair*>(pair);
+  out = {};
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, name);
   const std::uint32_t port = device != nullptr && portnum == 0 ? active_port(*device) : portnum;
@@ -72,7 +74,7 @@ int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, uma
     errno = ENODEV;
     return 1;
   }
-  fill(*reinterpret_cast<Pair*>(pair), *device, port);
+  fill(out, *device, port);
   return 0;
 }
 

@@ -1,0 +1,23 @@
+#pragma once
+
+// What a shared library offers to those that are linked to it, read from its file. Whoever starts
+// programs over Tulle can tell by it that the library whose place ours takes offers more than ours.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tulle::shim {
+
+// The functions and objects that an ELF file for this machine defines at version nodes, each as
+// "ibv_open_device@IBVERBS_1.1", sorted. Empty for everything else, damaged files among it: any
+// bytes may be given.
+std::vector<std::string> exports(std::span<const std::byte> elf);
+
+// What `theirs` exports and `ours` does not. Empty too where one of them cannot be read.
+std::vector<std::string> exports_missing(const std::filesystem::path& ours,
+                                         const std::filesystem::path& theirs);
+
+}  // namespace tulle::shim
