@@ -4,9 +4,12 @@
 readonly package_list=cmake/debian-packages.txt
 readonly newest_release=trixie
 
-distribution() { (. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-unknown}") || echo unknown; }
-release() { (. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}") || true; }
+os_release=/etc/os-release
 
+distribution() { (. "$os_release" 2>/dev/null && echo "${PRETTY_NAME:-this system}") || echo "this system"; }
+release() { (. "$os_release" 2>/dev/null && echo "${VERSION_CODENAME:-}") || true; }
+
+is_root() { [[ $EUID -eq 0 ]]; }
 is_known_release() { [[ $(release) == bookworm || $(release) == trixie ]]; }
 
 # wanted_packages PURPOSE...: one package a line, as apt-get takes it, for this machine's release.
@@ -35,8 +38,12 @@ missing_packages() {  # PURPOSE...
   done
 }
 
-# The first line of apt-get's complaint, without its own prefix.
-apt_complaint() { grep -m 1 -E '^(E|W|Err:)' "$1" | sed -E 's/^(E|W): //' || tail -1 "$1"; }
+# The first error that apt-get named in this file, on one line.
+apt_complaint() {
+  local line
+  line=$(grep -m 1 -E '^E: ' "$1" || tail -1 "$1")
+  echo "${line#E: }"
+}
 
 # install_packages PURPOSE...: installs what is missing, or says in one line what has to be done.
 install_packages() {
@@ -47,7 +54,7 @@ install_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
   [[ ${#missing[@]} -gt 0 ]] || return 0
-  if [[ $EUID -ne 0 ]]; then
+  if ! is_root; then
     # Pins are left out: the newest of this release is what they name.
     fail "packages are missing; run: sudo apt-get install --no-install-recommends ${missing[*]%%=*}"
   fi
@@ -57,12 +64,16 @@ install_packages() {
   export DEBIAN_FRONTEND=noninteractive
   local log install=(apt-get install --yes --quiet --no-install-recommends "${missing[@]}")
   log=$(mktemp)
+  trap "rm -f '$log'" EXIT
   # The package index may be missing or old; a first failure is answered with a fresh one.
   if ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || ! "${install[@]}" </dev/null >"$log" 2>&1; then
-    apt-get update --quiet -o APT::Update::Error-Mode=any </dev/null >"$log" 2>&1 ||
-      fail "apt-get cannot read its package mirrors: $(apt_complaint "$log"); packages are missing: ${missing[*]}"
-    "${install[@]}" </dev/null >"$log" 2>&1 ||
-      fail "apt-get cannot install the missing packages: $(apt_complaint "$log"); they are: ${missing[*]}"
+    if ! apt-get update --quiet -o APT::Update::Error-Mode=any </dev/null >"$log" 2>&1; then
+      fail "apt-get cannot read its package mirrors ($(apt_complaint "$log")); connect this machine, or install these" \
+        "by hand: ${missing[*]%%=*}"
+    fi
+    if ! "${install[@]}" </dev/null >"$log" 2>&1; then
+      fail "apt-get cannot install what is missing ($(apt_complaint "$log")); it is: ${missing[*]}"
+    fi
   fi
   rm -f "$log"
 }
@@ -80,8 +91,9 @@ check_tools() {
       fresh) command -v mmdebstrap >/dev/null || absent+=(mmdebstrap) ;;
     esac
   done
-  [[ ${#absent[@]} -eq 0 ]] || fail "$(distribution) has no apt-get, so install these yourself (Debian's names are in" \
-    "$package_list): $(printf '%s, ' "${absent[@]}" | sed 's/, $//')"
+  [[ ${#absent[@]} -eq 0 ]] ||
+    fail "$(distribution) has no apt-get; install these yourself ($package_list has Debian's names):" \
+      "$(printf '%s, ' "${absent[@]}" | sed 's/, $//')"
 }
 
 # need_space FOLDER MEBIBYTES WHAT

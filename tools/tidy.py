@@ -119,7 +119,7 @@ def check_with_clang_tidy(files):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev tidy", description="Check format, line lengths, layers and clang-tidy.")
+    parser = argparse.ArgumentParser(prog="./dev tidy", description="Check the sources.")
     parser.add_argument("--changed", nargs="?", const="", metavar="BASE", help="clang-tidy reads only what changed")
     arguments = parser.parse_args()
     files = sources()
