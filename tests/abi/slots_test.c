@@ -40,8 +40,10 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   struct verbs_context* vctx = verbs_get_ctx(context);
   /* The struct grows at its front: with newer headers than the library's it begins before the slots
      that there are, as its size says. */
-  CHECK(vctx != NULL && vctx->sz <= sizeof(struct verbs_context));
-  const size_t absent = sizeof(struct verbs_context) - vctx->sz;
+  CHECK(vctx != NULL && vctx->sz >= offsetof(struct verbs_context, sz) -
+                                        offsetof(struct verbs_context, query_port));
+  const size_t expected = sizeof(struct verbs_context);
+  const size_t absent = vctx->sz < expected ? expected - vctx->sz : 0;
   no_slot_is_null("ibv_context_ops", &context->ops, sizeof(context->ops));
   no_slot_is_null("verbs_context", (const char*)vctx + absent,
                   offsetof(struct verbs_context, priv) - absent);
