@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/commands.h"
+#include "cli/layout.h"
 #include "cli/simulate.h"
 #include "scenario/columns.h"
 #include "scenario/fabrics.h"

@@ -7,10 +7,13 @@
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/complete.h"
+#include "cli/help.h"
 #include "live/agent/agent.h"
 
 namespace tulle::cli {
@@ -25,17 +28,19 @@ constexpr char about[] =
 constexpr char examples[] =
     "Examples:\n"
     "  tulle run -- ibv_devinfo                      what programs see\n"
-    "  tulle run -- ib_write_bw                      a server; and elsewhere, its client:\n"
-    "  tulle run -- ib_write_bw 192.0.2.2\n"
+    "  tulle run -- ib_write_bw                      a server\n"
+    "  tulle run -- ib_write_bw 192.0.2.2            its client, elsewhere\n"
     "  tulle status                                  who uses the network here, and how it fares\n"
     "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
     "  tulle sim incast                              a cluster in virtual time\n"
     "  tulle compare --workload incast               the same traffic on several fabrics\n";
 constexpr char run_examples[] =
     "Examples:\n"
-    "  tulle run -- ibv_rc_pingpong\n"
+    "  tulle run -- ibv_rc_pingpong                  a server\n"
     "  tulle run --interface eth0 --device mlx5_0 -- ucx_info -d\n"
+    "                                                a device of that name, over eth0\n"
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
+    "                                                a client on a bad network\n"
     "\n"
     "The exit status is the program's; 127 where there is no such program, 126 where it cannot "
     "run.\n"
@@ -48,35 +53,41 @@ constexpr char capture_examples[] =
     "Examples:\n"
     "  tulle capture -o trace.pcapng                 until Ctrl-C\n"
     "  tulle capture -o trace.pcapng --duration 5 --direction out --snaplen 128\n"
+    "                                                five seconds of headers that go out\n"
     "  tulle capture -o - | tshark -r - -Y infiniband\n"
+    "                                                shown at once\n"
     "\n"
     "While a capture runs, processes of one host send each other packets too, where they would\n"
     "otherwise reach into each other's memory.\n";
 
 constexpr char sim_examples[] =
     "Examples:\n"
-    "  tulle sim --list\n"
+    "  tulle sim --list                              what scenarios there are\n"
     "  tulle sim incast                              a scenario that comes along\n"
     "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
-    "  tulle sim my.toml --variant spray\n"
+    "                                                the same with larger messages, as files\n"
+    "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
     "  tulle sim --gallery -o pages                  all of them, with pictures\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
+    "                                                flows and links from tables\n"
     "\n"
     "Results depend on the scenario and its seed alone.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"
-    "  tulle compare --list\n"
-    "  tulle compare --workload incast\n"
+    "  tulle compare --list                          what fabrics and workloads there are\n"
+    "  tulle compare --workload incast               all to one, on the usual fabrics\n"
     "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
+    "                                                a larger cluster\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
+    "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
+    "                                                a table's flows on every fabric\n"
     "\n"
     "The same flows on each fabric. The exit status is 1 where one did not finish them.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
-  auto* command = app.add_subcommand(
-      "run", "Run a program on the network: tulle run [OPTIONS] [--] COMMAND [ARGUMENTS...]");
+  auto* command = app.add_subcommand("run", "Run a program on the network");
   static RunOptions options;
   command->add_option("--device,-d", options.device, "What the program's device is called")
       ->type_name("NAME");
@@ -272,6 +283,13 @@ void add_compare(CLI::App& app, int& status) {
   });
 }
 
+// For shells (tulle.bash), not for people: it has no group, so no help shows it.
+void add_complete(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
+  auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
+  command->group("");
+  command->callback([&app, &status, &after_dashes] { status = complete(app, after_dashes); });
+}
+
 bool is_command(const CLI::App& app, const std::string& name) {
   const auto all = app.get_subcommands([](const CLI::App*) { return true; });
   return std::any_of(all.begin(), all.end(),
@@ -295,6 +313,7 @@ int tulle_main(std::vector<std::string> arguments) {
   CLI::App app(about, "tulle");
   app.set_version_flag("--version", std::string("tulle ") + TULLE_VERSION);
   app.require_subcommand(1);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(examples);
   int status = 0;
   // What follows the first "--" is a program's command line and none of ours.
@@ -310,6 +329,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_agent(app, status);
   add_sim(app, status);
   add_compare(app, status);
+  add_complete(app, status, after_dashes);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
     app.parse(arguments);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/layout.h"
 #include "fabric/faults.h"
 #include "live/device.h"
 #include "live/settings.h"
@@ -22,17 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr char verbs_library[] = "libibverbs.so.1";
 constexpr char paths_library[] = "libtulle-paths.so";
-
-// Where our drop-in libraries are, seen from this executable: installed, or in a build folder.
-fs::path library_folder() {
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* relative : {"../lib/tulle", "../lib64/tulle", "../lib/shim"}) {
-    fs::path folder = (here / relative).lexically_normal();
-    if (fs::exists(folder / verbs_library, error)) return folder;
-  }
-  return {};
-}
 
 void set(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -103,17 +93,15 @@ int run(const RunOptions& options) {
     return usage_status;
   }
   const fs::path folder = library_folder();
-  if (folder.empty()) {
-    return fail(
-        fmt::format("cannot find Tulle's {} in ../lib/tulle beside this executable; is "
-                    "the installation complete?",
-                    verbs_library));
+  std::error_code error;
+  if (!fs::exists(folder / verbs_library, error)) {
+    return fail(fmt::format("cannot find Tulle's {} from {}; is the installation complete?",
+                            verbs_library, executable().string()));
   }
   prepend("LD_LIBRARY_PATH", folder.string());
-  std::error_code error;
   const fs::path paths = folder / paths_library;
   if (fs::exists(paths, error)) prepend("LD_PRELOAD", paths.string());
-  set("TULLE_EXECUTABLE", fs::read_symlink("/proc/self/exe", error).string());
+  set("TULLE_EXECUTABLE", executable().string());
   set("TULLE_DEVICE", options.device);
   set("TULLE_INTERFACE", options.interfaces);
   set("TULLE_FAULTS", options.faults);

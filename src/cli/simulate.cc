@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <system_error>
 
+#include "cli/layout.h"
 #include "scenario/capture.h"
 #include "scenario/quantity.h"
 
@@ -72,17 +74,6 @@ Result<std::unique_ptr<scenario::Capture>> open_capture(const SimulateOptions& o
 
 }  // namespace
 
-fs::path scenario_folder() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  const fs::path prefix = self.parent_path().parent_path();
-  for (const fs::path& folder :
-       {prefix / "share" / "tulle" / "scenarios", prefix.parent_path() / "scenarios"}) {
-    if (fs::is_directory(folder, error)) return folder;
-  }
-  return {};
-}
-
 std::vector<std::string> shipped_scenarios() {
   std::vector<std::string> names;
   std::error_code error;
@@ -94,7 +85,9 @@ std::vector<std::string> shipped_scenarios() {
 }
 
 std::string find_scenario(const std::string& name) {
-  if (fs::exists(name) || name.find('/') != std::string::npos) return name;
+  // A folder of that name, such as the last run's results, hides no scenario.
+  const bool is_file = fs::exists(name) && !fs::is_directory(name);
+  if (is_file || name.find('/') != std::string::npos) return name;
   const fs::path known = scenario_folder() / (name + ".toml");
   return fs::exists(known) ? known.string() : name;
 }

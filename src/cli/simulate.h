@@ -2,7 +2,6 @@
 
 // What the commands that simulate have in common: where scenarios are, a line of progress, Ctrl-C.
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,9 +12,6 @@
 
 namespace tulle::cli {
 
-// Where the scenarios that come along are: beside the build, or where they were installed. Empty:
-// nowhere.
-std::filesystem::path scenario_folder();
 // Of each scenario that comes along, in the order of their names.
 std::vector<std::string> shipped_scenarios();
 // A path, or the name of a scenario that comes along.

@@ -1,0 +1,47 @@
+# What `cmake --install` installs, and where `tulle` looks for it: by paths from its own folder, so that an installation
+# may be moved as a whole. The build folder has the same layout, by symbolic links.
+include(GNUInstallDirs)
+
+# The drop-in libraries have the names of the system's, so they lie where only `tulle run` looks.
+set(TULLE_INSTALL_LIBRARIES ${CMAKE_INSTALL_LIBDIR}/tulle)
+set(TULLE_INSTALL_DATA ${CMAKE_INSTALL_DATADIR}/tulle)
+file(RELATIVE_PATH TULLE_LIBRARY_FOLDER
+  ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/tulle)
+file(RELATIVE_PATH TULLE_DATA_FOLDER
+  ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/tulle)
+
+# tulle_link_in_build(FOLDER TARGET): makes FOLDER, as `tulle` sees it from its own, lead to TARGET.
+function(tulle_link_in_build folder target)
+  if(NOT folder MATCHES "^\\.\\./[^.]")
+    message(FATAL_ERROR "Programs, libraries and data must be installed side by side, but ${folder} is not beside "
+      "${CMAKE_INSTALL_FULL_BINDIR}.")
+  endif()
+  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} NORMALIZE OUTPUT_VARIABLE link)
+  cmake_path(GET link PARENT_PATH parent)
+  file(RELATIVE_PATH target ${parent} ${target})
+  file(MAKE_DIRECTORY ${parent})
+  file(CREATE_LINK ${target} ${link} SYMBOLIC)
+endfunction()
+
+tulle_link_in_build(${TULLE_LIBRARY_FOLDER} ${CMAKE_BINARY_DIR}/lib/shim)
+tulle_link_in_build(${TULLE_DATA_FOLDER}/scenarios ${PROJECT_SOURCE_DIR}/scenarios)
+
+# tulle_install_library(TARGET [FOLDER]): a library for programs under `tulle run`, in FOLDER below the others. It finds
+# the others beside itself, never the system's.
+function(tulle_install_library target)
+  set(folder ${TULLE_INSTALL_LIBRARIES})
+  set(others $ORIGIN)
+  if(ARGC GREATER 1)
+    string(APPEND folder /${ARGV1})
+    set(others $ORIGIN/..)
+  endif()
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH ${others})
+  install(TARGETS ${target} LIBRARY DESTINATION ${folder} NAMELINK_SKIP)
+endfunction()
+
+# Scenarios, the fabrics and profiles that they name, and tables of flows and links.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/scenarios DESTINATION ${TULLE_INSTALL_DATA})
+
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN *.md PATTERN decisions EXCLUDE PATTERN gallery EXCLUDE PATTERN man EXCLUDE)

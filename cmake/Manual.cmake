@@ -1,0 +1,28 @@
+# The manual pages, one for `tulle` and one for each command: help2man makes them from the help texts, and docs/man adds
+# what those do not tell. A program that is built for a sanitizer is not made to write them.
+find_program(HELP2MAN help2man)
+if(NOT HELP2MAN)
+  message(STATUS "The manual pages need help2man, which is not installed: they are left out.")
+  return()
+elseif(TULLE_SANITIZE OR TULLE_FUZZ)
+  return()
+endif()
+
+set(TULLE_LIBRARY_PATH ${CMAKE_INSTALL_FULL_LIBDIR}/tulle)
+set(TULLE_DATA_PATH ${CMAKE_INSTALL_FULL_DATADIR}/tulle)
+set(pages)
+foreach(command "" run devices status capture agent sim compare)
+  string(JOIN "-" name tulle ${command})
+  set(page ${CMAKE_BINARY_DIR}/share/man/man1/${name}.1)
+  set(additions ${CMAKE_BINARY_DIR}/share/man/${name}.h2m)
+  configure_file(${PROJECT_SOURCE_DIR}/docs/man/${name}.h2m ${additions} @ONLY)
+  add_custom_command(OUTPUT ${page}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/share/man/man1
+    COMMAND ${HELP2MAN} --no-info --locale=C.UTF-8 --section=1 --manual=Tulle "--source=Tulle ${PROJECT_VERSION}"
+      --version-string=${PROJECT_VERSION} --include=${additions} --output=${page} "$<TARGET_FILE:tulle> ${command}"
+    DEPENDS tulle ${additions}
+    VERBATIM)
+  list(APPEND pages ${page})
+endforeach()
+add_custom_target(manual ALL DEPENDS ${pages})
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""What `cmake --install` installs, and that it works from wherever it lies."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
+COMMANDS = ("run", "devices", "status", "capture", "agent", "sim", "compare")
+LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-paths.so", "rsocket/librspreload.so")
+
+
+def cached(name):
+    """A variable of the build's CMake."""
+    found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return found and found[1]
+
+
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="tulle-install-")
+        folder = pathlib.Path(cls.temporary.name)
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", folder / "here"], check=True,
+                       stdout=subprocess.DEVNULL)
+        cls.prefix = folder / "moved elsewhere"
+        (folder / "here").rename(cls.prefix)
+        cls.libraries = cls.prefix / cached("CMAKE_INSTALL_LIBDIR") / "tulle"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def tulle(self, *arguments, **options):
+        # A network of its own, since `tulle run` starts an agent.
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+        done = subprocess.run([*unshare, self.prefix / "bin/tulle", *arguments], capture_output=True, text=True, timeout=120,
+                              **{"cwd": "/", **options})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_only_what_users_run(self):
+        installed = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if not path.is_dir()}
+        libraries = {str(self.libraries.relative_to(self.prefix) / name) for name in LIBRARIES}
+        others = {path for path in installed - libraries - {"bin/tulle"} if not path.startswith("share/")}
+        self.assertEqual(others, set())
+        self.assertLessEqual(libraries | {"bin/tulle"}, installed)
+        self.assertIn("share/bash-completion/completions/tulle", installed)
+
+    def test_the_scenarios_are_those_of_the_source(self):
+        def files(folder):
+            return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        self.assertEqual(files(self.prefix / "share/tulle/scenarios"), files(ROOT / "scenarios"))
+
+    def test_simulations_from_any_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "latency").mkdir()  # a folder is no scenario
+            self.assertIn("incast ", self.tulle("sim", "--list", cwd=folder))
+            self.assertIn("infiniband", self.tulle("sim", "latency", cwd=folder))
+            self.assertIn("roce-pfc", self.tulle("compare", "--list", cwd=folder))
+            self.assertIn("2/2", self.tulle("compare", "--workload", "permutation", "--hosts", "2", "--fabrics", "tcp",
+                                            cwd=folder))
+
+    def test_a_program_gets_these_libraries_and_no_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Neither the current folder nor the environment says where the libraries are.
+            decoys = pathlib.Path(folder) / "lib" / "tulle"
+            decoys.mkdir(parents=True)
+            (decoys / "libibverbs.so.1").touch()
+            environment = {**os.environ, "LD_LIBRARY_PATH": "/nowhere", "TULLE_LIBRARY_FOLDER": str(decoys),
+                           "TULLE_EXECUTABLE": "/bin/false", "TULLE_IDLE_EXIT": "1"}
+            said = self.tulle("run", "--", "sh", "-c", "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $TULLE_EXECUTABLE",
+                              cwd=folder, env=environment)
+        self.assertEqual(said.splitlines(), [f"{self.libraries}:/nowhere", f"{self.libraries}/libtulle-paths.so",
+                                             f"{self.prefix}/bin/tulle"])
+
+    def test_the_libraries_find_one_another_beside_themselves(self):
+        for library, other in (("librdmacm.so.1", "libibverbs.so.1"), ("rsocket/librspreload.so", "librdmacm.so.1")):
+            said = subprocess.run(["ldd", self.libraries / library], capture_output=True, text=True, check=True).stdout
+            found = re.search(rf"{re.escape(other)} => (.*) \(", said)
+            self.assertTrue(found, said)
+            self.assertEqual(os.path.realpath(found[1]), os.path.realpath(self.libraries / other))
+
+    @unittest.skipUnless(shutil.which("help2man") and not cached("TULLE_SANITIZE"), "help2man is not installed")
+    def test_each_command_has_a_manual_page(self):
+        said = subprocess.run([self.prefix / "bin/tulle", "--help"], capture_output=True, text=True, check=True).stdout
+        listed = re.findall(r"^  (\w+) ", said.split("Commands:")[1].split("Options:")[0], re.MULTILINE)
+        self.assertEqual(sorted(listed), sorted(COMMANDS))
+        pages = {path.name for path in (self.prefix / "share/man/man1").iterdir()}
+        self.assertEqual(pages, {"tulle.1", *(f"tulle-{command}.1" for command in COMMANDS)})
+
+
+if __name__ == "__main__":
+    unittest.main()
