@@ -156,7 +156,7 @@ enum class ConnectionEventType : std::uint8_t {
   multicast_error = 13,
   address_change = 14,
   timewait_exit = 15,
-  // Only by a program's own report.
+  // These come by a program's own report alone.
   address_information_resolved = 16,
   address_information_error = 17,
   user = 18,

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a shared library offers to those that are linked to it, read from its file. Whoever starts
-// programs over Tulle can tell by it that the library whose place ours takes offers more than ours.
+// Reads from a shared library's file what the library offers to programs that are linked to it. By
+// that, `tulle run` can tell that the library whose place ours takes offers more than ours.
 
 #include <cstddef>
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace tulle::shim {
 // bytes may be given.
 std::vector<std::string> exports(std::span<const std::byte> elf);
 
-// What `theirs` exports and `ours` does not. Empty too where one of them cannot be read.
+// Names what `theirs` exports and `ours` does not. It is empty too if one of them cannot be read.
 std::vector<std::string> exports_missing(const std::filesystem::path& ours,
                                          const std::filesystem::path& theirs);
 

@@ -1,7 +1,6 @@
-// Devices by who answers management at them: the subnet management interface (SMI) on QP0, and the
-// general services interface (GSI) on QP1. Newer adapters show the two as devices of their own; here
-// one device is both, as a kernel's RoCE device is for libibumad. Functions of rdma-core 53 and
-// later.
+// These functions of rdma-core 53 and later find the subnet management interface (SMI, on QP0) and
+// the general services interface (GSI, on QP1) that belong together. Some adapters show the two as
+// devices of their own. Here one device is both, as a kernel's RoCE device is for libibumad.
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +25,7 @@ struct Pair {
 };
 static_assert(sizeof(Pair) == 48);
 
-// `preferred` 0: the port is not active.
+// A preferred port of 0 says that the port is not active.
 void fill(Pair& pair, const live::DeviceInfo& device, std::uint32_t preferred) {
   pair = {};
   std::snprintf(pair.smi_name, sizeof pair.smi_name, "%s", device.name.c_str());
@@ -58,7 +57,8 @@ int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) {
   return static_cast<int>(count);
 }
 
-// The first device for a null name, its active port for port 0. 1: there is none.
+// A null name stands for the first device, and port 0 for its active port. Returns 1 if there is no
+// such device or port.
 int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, umad_ca_pair* pair,
                                      unsigned) {
   if (pair == nullptr) {

@@ -271,8 +271,8 @@ struct StagedWork {
 };
 
 struct Qp : ibv_qp_ex {
-  // Where headers newer than those that this library was built with have their next builder, which
-  // programs call without looking at any size (wr_flush, behind rdma-core 44's last one).
+  // Newer headers than those of this library's build have their next builder in this place, and
+  // programs call it without looking at any size: wr_flush follows rdma-core 44's last one.
   void (*newer_builder)(ibv_qp_ex*) = nullptr;
   static constexpr Resource resource = Resource::queue_pair;
   std::shared_ptr<Allocator> allocator;

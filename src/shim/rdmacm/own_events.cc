@@ -12,7 +12,7 @@ namespace {
 
 using live::ConnectionEventType;
 
-// 0 where the answer comes as an event: what was found, or that there is nothing by that name.
+// Returns 0 if the answer comes as an event, which tells of a result or of a name that nobody has.
 int resolve(Id& id, const char* node, const char* service, const rdma_addrinfo* hints) {
   rdma_addrinfo* found = nullptr;
   const int result = rdma_getaddrinfo(node, service, hints, &found);
@@ -57,7 +57,7 @@ int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service
   return answer(complete(id));
 }
 
-// What is found is the caller's to free. ENOENT: nothing was found, or it was taken before.
+// The caller frees the result. ENOENT: nothing was found, or the result was taken before.
 int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) {
   if (ibv == nullptr || out == nullptr) return answer(EINVAL);
   Id& id = Id::of(ibv);
