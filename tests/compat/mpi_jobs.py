@@ -20,9 +20,9 @@ LIMIT = 120
 LARGEST_BYTES = 1_200_000  # what collectives.c moves at once
 TRANSPORTS = {"rc": ("rc_v,self", "rc_verbs"), "ud": ("ud_v,self", "ud_verbs")}
 
-# The lines in which UCX says, at its level "info", what an endpoint goes over; each release has one of these forms.
-ENDPOINTS = {
-    "1.13": r"ep_cfg\[.*",
+# The line in which UCX says, at its level "info", what an endpoint goes over.
+ENDPOINT = {
+    "1.0": r"ep_cfg\[.*",
     "1.18": r"ucp_context_\d+ (?:self|intra-node|inter-node) cfg#.*",
 }
 
@@ -78,7 +78,7 @@ class Mpi:
     @staticmethod
     def check(stage, process, transport, where):
         stage.assertIn(f"ok: {RANKS} ranks {where}".rstrip(), process.stdout, process.describe())
-        chosen = re.findall("|".join(ENDPOINTS.values()), process.stdout + process.stderr)
+        chosen = re.findall(frame.form(ENDPOINT, "libucx0"), process.stdout + process.stderr)
         used = set(re.findall(r"(\w+)/\w+", " ".join(chosen)))
         stage.assertEqual({TRANSPORTS[transport][1]}, used - {"self"},
                           f"not the transports that UCX was to choose\n{process.describe()}")

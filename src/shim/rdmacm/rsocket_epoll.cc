@@ -168,18 +168,18 @@ int PollSet::wait(std::span<epoll_event> events, int timeout_milliseconds, int& 
   return error;
 }
 
-struct OpenSets {
+struct SetTable {
   std::mutex mutex;
   std::map<int, std::shared_ptr<PollSet>> sets;
 };
 // Never destroyed: other threads may wait while the process ends.
-OpenSets& open_sets() {
-  static auto* instance = new OpenSets;
+SetTable& set_table() {
+  static auto* instance = new SetTable;
   return *instance;
 }
 
 std::shared_ptr<PollSet> find_set(int fd) {
-  OpenSets& all = open_sets();
+  SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   const auto found = all.sets.find(fd);
   return found != all.sets.end() ? found->second : nullptr;
@@ -191,7 +191,7 @@ int error_of(int fd) { return fcntl(fd, F_GETFD) < 0 ? EBADF : EINVAL; }
 }  // namespace
 
 bool close_poll_set(int fd) {
-  OpenSets& all = open_sets();
+  SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   return all.sets.erase(fd) > 0;
 }
@@ -202,7 +202,7 @@ int repoll_create(int flags) {
   if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return answer(EINVAL);
   const int fd = eventfd(0, EFD_NONBLOCK | ((flags & EPOLL_CLOEXEC) != 0 ? EFD_CLOEXEC : 0));
   if (fd < 0) return -1;
-  OpenSets& all = open_sets();
+  SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   all.sets[fd] = std::make_shared<PollSet>(fd);
   return fd;
