@@ -84,8 +84,8 @@ static int load_provider(const char* path) {
   return check_origin(verbs);
 }
 
-/* Every provider that is installed: as plug-ins of libibverbs, which look for a vendor's device, and
-   as libraries for programs that use a vendor's extensions. */
+/* Every provider that is installed: as plug-ins of libibverbs, which look for a vendor's device,
+   and as libraries for programs that use a vendor's extensions. */
 static int providers(void) {
   static const char* const patterns[] = {"/usr/lib/*/libibverbs/lib*-rdmav*.so",
                                          "/usr/lib64/libibverbs/lib*-rdmav*.so"};
@@ -118,7 +118,8 @@ typedef struct ibv_context* (*OpenFunction)(struct ibv_device*);
 typedef int (*CloseFunction)(struct ibv_context*);
 
 /* Answers of providers' functions about a device or context that is not theirs. Each is looked for
-   where its release has it. libmlx4 has no such function: its own do not look whose device it is. */
+   where its release has it. libmlx4 has no such function: its own do not look whose device it is.
+ */
 static int ask_providers(struct ibv_device* device, struct ibv_context* context) {
   static const struct {
     const char* library;

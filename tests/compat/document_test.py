@@ -57,7 +57,8 @@ class Page(unittest.TestCase):
 
     def test_a_test_of_one_release_alone(self):
         page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}))
-        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n–: the release's packages do not have this test (1 in Old)", page)
+        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n"
+                      "–: the release's packages do not have this test (1 in Old)", page)
 
     def test_reasons(self):
         page = self.page(release("Old", {"a": skipped("x"), "b": skipped("x"), "c": passed()}),

@@ -5,8 +5,8 @@
 // whenever rdma-core changes what providers may rely on: 34 holds for releases 34 to 56, 57 for 57
 // and 58, 59 for 59 to 63, then 64 and 65. Here each node names the same function.
 //
-// The next node becomes the default here and a node in libibverbs.map; today's default becomes an old
-// node of TULLE_SINCE_65. The macros stand behind the definition, in the same file.
+// The next node becomes the default here and a node in libibverbs.map; today's default becomes an
+// old node of TULLE_SINCE_65. The macros stand behind the definition, in the same file.
 
 #define TULLE_DEFAULT_NODE(name) __asm__(".symver " #name ", " #name "@@@IBVERBS_PRIVATE_65");
 #define TULLE_OLD_NODE(name, number)                                               \

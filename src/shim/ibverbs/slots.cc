@@ -53,8 +53,8 @@ void refuse_as_builder(void (*&slot)(ibv_qp_ex*, Arguments...)) {
   slot = &refuse_builder<Arguments...>;
 }
 
-// Slots that only newer headers than the oldest declare. Programs built with newer headers than this
-// library see by verbs_context's size that it ends before them.
+// Slots that only newer headers than the oldest declare. Programs built with newer headers than
+// this library see by verbs_context's size that it ends before them.
 #define TULLE_REFUSE_IF_DECLARED(object, slot)              \
   [](auto& any) {                                           \
     if constexpr (requires { any.slot; }) refuse(any.slot); \
