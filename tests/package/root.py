@@ -1,4 +1,4 @@
-"""Minimal roots of Debian releases, to try things where nothing else is installed."""
+"""Makes minimal roots of Debian releases, where a command finds nothing but what it installs."""
 
 import pathlib
 import shutil
