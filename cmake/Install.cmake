@@ -1,5 +1,5 @@
-# What `cmake --install` installs, and where `tulle` looks for it: by paths from its own folder, so that an installation
-# may be moved as a whole. The build folder has the same layout, by symbolic links.
+# Defines what `cmake --install` installs. `tulle` finds it by paths from its own folder, so an installation may be moved
+# as a whole. Symbolic links give the build folder the same layout.
 include(GNUInstallDirs)
 
 # The drop-in libraries have the names of the system's, so they lie where only `tulle run` looks.
@@ -16,7 +16,8 @@ function(tulle_link_in_build folder target)
     message(FATAL_ERROR "Programs, libraries and data must be installed side by side, but ${folder} is not beside "
       "${CMAKE_INSTALL_FULL_BINDIR}.")
   endif()
-  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} NORMALIZE OUTPUT_VARIABLE link)
+  cmake_path(ABSOLUTE_PATH folder
+    BASE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} NORMALIZE OUTPUT_VARIABLE link)
   cmake_path(GET link PARENT_PATH parent)
   file(RELATIVE_PATH target ${parent} ${target})
   file(MAKE_DIRECTORY ${parent})
@@ -26,8 +27,8 @@ endfunction()
 tulle_link_in_build(${TULLE_LIBRARY_FOLDER} ${CMAKE_BINARY_DIR}/lib/shim)
 tulle_link_in_build(${TULLE_DATA_FOLDER}/scenarios ${PROJECT_SOURCE_DIR}/scenarios)
 
-# tulle_install_library(TARGET [FOLDER]): a library for programs under `tulle run`, in FOLDER below the others. It finds
-# the others beside itself, never the system's.
+# tulle_install_library(TARGET [FOLDER]): installs a library for programs under `tulle run`, in FOLDER below the others. It
+# finds the others beside itself, never the system's.
 function(tulle_install_library target)
   set(folder ${TULLE_INSTALL_LIBRARIES})
   set(others $ORIGIN)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bash's completion of tulle's command line, as bash itself does it."""
+"""Tests the completion of tulle's command line, driven as bash drives it."""
 
 import os
 import pathlib
@@ -13,8 +13,8 @@ TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
 SCRIPT = ROOT / "src" / "cli" / "tulle.bash"
 GENERAL = pathlib.Path("/usr/share/bash-completion/bash_completion")
 
-# COMP_WORDS and COMP_CWORD are what bash hands a completion function; COMPREPLY is what it takes from it. _command_offset
-# reads COMP_LINE and COMP_POINT too.
+# bash hands a completion function COMP_WORDS and COMP_CWORD, and takes COMPREPLY from it. _command_offset reads COMP_LINE
+# and COMP_POINT too. compopt works nowhere but in a completion that a key started.
 DRIVER = """
 general=$1 script=$2
 shift 2

@@ -55,11 +55,11 @@ Words split(const std::string& text, char separator) {
 
 struct Values {
   Words (*names)() = nullptr;
-  bool is_list = false;  // several may be given: one,other
+  bool is_list = false;  // several may be given, as in "one,other"
   const char* order = nullptr;
 };
 
-// The kinds of value, by the name that the help gives them.
+// Looks a kind of value up by the name that the help gives it.
 const Values* known_values(const std::string& name) {
   static const std::map<std::string, Values> all = {
       {"FILE", {nullptr, false, ":files"}},

@@ -1,6 +1,6 @@
 #pragma once
 
-// The help texts, in the form that GNU's programs have: help2man makes the manual pages of them.
+// The help texts have the form that GNU's programs give theirs, and that help2man reads.
 
 #include <CLI/CLI.hpp>
 #include <string>
@@ -14,11 +14,12 @@ class HelpFormatter : public CLI::FormatterBase {
                         CLI::AppFormatMode mode) const override;
 };
 
-// What stands for an option's value: "FILE", or "in|out|both". Empty if it takes none.
+// Returns the word that stands for an option's value, such as "FILE" or "in|out|both", or an empty
+// text if the option takes no value.
 std::string value_name(const CLI::Option& option);
 
-// A text as lines of `width` columns at most, but for words that are longer. All lines but the
-// first are indented; `column` is where the first begins.
+// Breaks a text into lines of at most `width` columns; a longer word keeps a line to itself. The
+// first line begins at `column`, the others at `indent`.
 std::string wrapped(const std::string& text, std::size_t column, std::size_t indent,
                     std::size_t width);
 

@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// cmake/Install.cmake says where the folder is, seen from the program's.
+// cmake/Install.cmake defines both relative paths, as seen from the program's folder.
 fs::path beside_executable(const char* relative) {
   const fs::path self = executable();
   if (self.empty()) return {};

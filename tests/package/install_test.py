@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` installs, and that it works from wherever it lies."""
+"""Tests that `cmake --install` installs what users run, and that it works from wherever it lies."""
 
 import os
 import pathlib
@@ -39,8 +39,8 @@ class Installed(unittest.TestCase):
     def tulle(self, *arguments, **options):
         # A network of its own, since `tulle run` starts an agent.
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
-        done = subprocess.run([*unshare, self.prefix / "bin/tulle", *arguments], capture_output=True, text=True, timeout=120,
-                              **{"cwd": "/", **options})
+        done = subprocess.run([*unshare, self.prefix / "bin/tulle", *arguments], capture_output=True, text=True,
+                              timeout=120, **{"cwd": "/", **options})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -74,8 +74,8 @@ class Installed(unittest.TestCase):
             (decoys / "libibverbs.so.1").touch()
             environment = {**os.environ, "LD_LIBRARY_PATH": "/nowhere", "TULLE_LIBRARY_FOLDER": str(decoys),
                            "TULLE_EXECUTABLE": "/bin/false", "TULLE_IDLE_EXIT": "1"}
-            said = self.tulle("run", "--", "sh", "-c", "echo $LD_LIBRARY_PATH; echo $LD_PRELOAD; echo $TULLE_EXECUTABLE",
-                              cwd=folder, env=environment)
+            show = 'printf "%s\\n" "$LD_LIBRARY_PATH" "$LD_PRELOAD" "$TULLE_EXECUTABLE"'
+            said = self.tulle("run", "--", "sh", "-c", show, cwd=folder, env=environment)
         self.assertEqual(said.splitlines(), [f"{self.libraries}:/nowhere", f"{self.libraries}/libtulle-paths.so",
                                              f"{self.prefix}/bin/tulle"])
 
