@@ -209,6 +209,21 @@ TEST_F(Newer, TheBuilderOfFlushRefuses) {
   EXPECT_EQ(post(a, wr), EOPNOTSUPP);
 }
 
+// rdma-core 56's own tests give these rights to each reliable queue pair.
+TEST_F(Newer, AQueuePairsRightsToFlushChangeNothing) {
+  ibv_qp* qp = create(IBV_QPT_RC);
+  ASSERT_NE(qp, nullptr);
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | 1 << 8 | 1 << 9;
+  constexpr int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  ASSERT_EQ(ibv_modify_qp(qp, &attributes, mask), 0);
+  ibv_qp_init_attr init = {};
+  ASSERT_EQ(ibv_query_qp(qp, &attributes, IBV_QP_ACCESS_FLAGS, &init), 0);
+  EXPECT_EQ(attributes.qp_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_READ));
+}
+
 TEST_F(Newer, AccessForFlushIsRefused) {
   for (const int flush : {1 << 8, 1 << 9}) {
     EXPECT_EQ((ibv_reg_mr)(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | flush),

@@ -15,8 +15,9 @@ NAME = "rdmacm-utils"
 PACKAGES = ["rdmacm-utils"]
 WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, "
         "`cmtime`, `mckey`, on one host and between two network namespaces, over IPv4 and IPv6")
-NOTES = """`rdma_xserver` listens at IPv4 addresses alone, whatever it is told. The servers of `cmtime`, `udpong`, `rcopy` and
-`rping -P` serve for ever, and are ended here."""
+NOTES = """`rdma_xserver` listens at IPv4 addresses alone, whatever it is told. The servers of `udpong`, `rcopy`, `rping -P` and
+of older releases' `cmtime` serve for ever, and are ended here. Both sides of a newer `cmtime` meet at a socket of IPv4
+alone."""
 
 STREAM = ["-S", "65536", "-C", "50"]
 # Both sides' arguments; the server's go on with -b and its address, the client's with -s and the same.

@@ -38,13 +38,11 @@ class MessageWriter {
   void operator()(Fields&... values) {
     (put(values), ...);
   }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
  private:
   void append(const void* data, std::size_t size) {
-    if (size == 0) return;
-    bytes_.resize(bytes_.size() + size);
-    std::memcpy(bytes_.data() + bytes_.size() - size, data, size);
+    bytes_.append(static_cast<const char*>(data), size);
   }
   template <typename T>
   void put(T& value) {
@@ -70,7 +68,7 @@ class MessageWriter {
     for (T& value : values) put(value);
   }
 
-  std::vector<std::byte> bytes_;
+  std::string bytes_;
 };
 
 // Reads what a stranger may have written: what is missing reads as zero, and `complete` is then
