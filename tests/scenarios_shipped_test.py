@@ -669,7 +669,8 @@ def keys_in_sources():
         reads = r"(\w+)\.(?:texts?|boolean|integers?|number|time|rate|bytes|tables?|choice(?:<[^>]*>)?)\( ?\"(\w+)\""
         found |= {key for reader, key in re.findall(reads, text) if reader != "profile"}
         found |= set(re.findall(r"\b(?:count|bytes|read_weights)\(table, \"(\w+)\"", text))
-        found |= set(re.findall(r"\b(?:count|size)\(\"(\w+)\"", text)) | set(re.findall(r"\bbuffer_bytes\(table, \"(\w+)\"", text))
+        found |= set(re.findall(r"\b(?:count|size)\(\"(\w+)\"", text))
+        found |= set(re.findall(r"\bbuffer_bytes\(table, \"(\w+)\"", text))
         found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
         for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
             found |= {prefix + "rate", prefix + "delay"}

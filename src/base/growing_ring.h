@@ -1,7 +1,7 @@
 #pragma once
 
-// A first-in first-out queue that doubles its memory when it is full: it settles at the most that it
-// ever held, so that a packet costs no allocation.
+// A first-in first-out queue that doubles its memory when it is full: it settles at the most that
+// it ever held, so that a packet costs no allocation.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
 // The executable as a user meets it, in a private network namespace: words, exit statuses, and the
 // agent's coming and going.
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -8,6 +9,8 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -118,6 +121,25 @@ TEST_F(CliTest, RunKeepsWhatIsPreloaded) {
   const Outcome preload = tulle("run -- sh -c 'echo $LD_PRELOAD'");
   unsetenv("LD_PRELOAD");
   EXPECT_TRUE(contains(preload.text, "libm.so.6")) << preload.text;
+}
+
+// Any library that has what ours lacks stands for the system's libibverbs of a later day.
+TEST_F(CliTest, RunWarnsOfALibraryThatIsNewer) {
+  Dl_info c_library;
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::getenv), &c_library), 0);
+  const std::string folder = testing::TempDir() + "newer." + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_symlink(c_library.dli_fname, folder + "/libibverbs.so.1");
+  setenv("TULLE_SYSTEM_LIBRARIES", folder.c_str(), 1);
+  const Outcome warned = tulle("run -- sh -c 'exit 7'");
+  std::filesystem::remove_all(folder);
+  const Outcome without = tulle("run -- sh -c 'exit 7'");
+  unsetenv("TULLE_SYSTEM_LIBRARIES");
+  EXPECT_EQ(warned.status, 7) << "the program runs all the same";
+  EXPECT_EQ(lines(warned.text), 1u) << warned.text;
+  EXPECT_EQ(warned.text.rfind("tulle: warning: the system's libc", 0), 0u) << warned.text;
+  EXPECT_TRUE(contains(warned.text, "@GLIBC_")) << warned.text;
+  EXPECT_EQ(without.text, "");
 }
 
 TEST_F(CliTest, RunSaysWhatCannotRun) {

@@ -91,7 +91,7 @@ TEST_F(GalleryTest, ThePageHasTheSummarysFigures) {
     }
   }
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(table[i + 1][0], summary[i]["variant"]);
+    EXPECT_EQ(table[i + 1][0], summary[i]["variant"].get<std::string>());
     EXPECT_EQ(table[i + 1][1], "5/5");
   }
   EXPECT_TRUE(contains(folder.read("g/README.md"), "[**bars**](bars.md): Four & \\<more\\> hosts"));

@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "fabric/faults.h"
 #include "live/device.h"
 #include "live/settings.h"
+#include "shim/exports/exports.h"
 #include "shim/paths/tree.h"
 
 namespace tulle::cli {
@@ -55,6 +57,33 @@ void show_devices() {
   set("TULLE_SYSFS", *root);
 }
 
+// The folder of the system's libraries: that of the C library in this process. A test may name
+// another one.
+fs::path system_folder() {
+  if (const char* given = std::getenv("TULLE_SYSTEM_LIBRARIES"); given != nullptr) return given;
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&std::getenv), &info) == 0) return {};
+  return fs::path(info.dli_fname).parent_path();
+}
+
+// Programs that were built for a newer rdma-core than this Tulle knows end before their first
+// instruction where they need what is new in it, with a message of the dynamic linker's that names
+// no cause. One line says which library is newer.
+void warn_of_newer_libraries(const fs::path& folder) {
+  for (const char* name : {verbs_library, "librdmacm.so.1", "libibumad.so.3"}) {
+    std::error_code error;
+    const fs::path system = fs::canonical(system_folder() / name, error);
+    if (error) continue;
+    const auto missing = shim::exports_missing(folder / name, system);
+    if (missing.empty()) continue;
+    fail(
+        fmt::format("warning: the system's {} is newer than this Tulle knows: programs that need "
+                    "{}{} do not start",
+                    system.filename().string(), missing.front(),
+                    missing.size() > 1 ? fmt::format(" (or {} more)", missing.size() - 1) : ""));
+  }
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
@@ -79,6 +108,7 @@ int run(const RunOptions& options) {
   set("TULLE_AGENT", options.agent);
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
+  warn_of_newer_libraries(folder);
   show_devices();
 
   std::vector<std::string> arguments = options.command;

@@ -127,9 +127,9 @@ class Adapter {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256. Zeros stand
-  // for no address: what was there before is withdrawn. It is not for new work then, but whoever
-  // has it goes on sending by it, and never by another that takes its place.
+  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256. Zeros
+  // stand for no address: what was there before is withdrawn. It is not for new work then, but
+  // whoever has it goes on sending by it, and never by another that takes its place.
   static constexpr std::size_t gids_max = 256;
   void set_gids(std::span<const Gid> gids);
   // Those withdrawn too, as long as a queue pair or an address handle has them.
@@ -216,16 +216,17 @@ class Adapter {
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
   transport::QueuePair* find_qp(QpNumber number);
 
-  // Multicast (IBTA 10.5): packets for a group come to all queue pairs that are attached to it. Only
-  // UD, and only a multicast GID; attaching again changes nothing. The driver sees to it that the
-  // port receives what is sent to the group. While it is attached, a queue pair is busy.
+  // Multicast (IBTA 10.5): packets for a group come to all queue pairs that are attached to it.
+  // Only UD, and only a multicast GID; attaching again changes nothing. The driver sees to it that
+  // the port receives what is sent to the group. While it is attached, a queue pair is busy.
   verbs::VerbsStatus attach(transport::QueuePair& qp, const Gid& group);
   verbs::VerbsStatus detach(transport::QueuePair& qp, const Gid& group);
   void detach_all(const transport::QueuePair& qp);
   bool has_group(const Gid& group) const;
   bool is_attached(const transport::QueuePair& qp) const;
 
-  // Raw packet queue pairs (device/raw_packets.h): there the driver hands frames in, and pulls them.
+  // Raw packet queue pairs (device/raw_packets.h): there the driver hands frames in, and pulls
+  // them.
   RawPackets& raw_packets();
 
   // Work. Nothing is sent by these calls: the driver pulls.
@@ -279,8 +280,8 @@ class Adapter {
     schedule(qp);
     watch_deadline(qp);
   }
-  // From now on sockets' reads and writes wait for the driver to have them happen; and the next that
-  // waits.
+  // From now on sockets' reads and writes wait for the driver to have them happen; and the next
+  // that waits.
   void let_sockets_wait() { environment_.sockets_wait = true; }
   std::optional<transport::Environment::WaitingSocket> take_waiting_socket();
   static void finish_frame(Datagram& datagram, std::uint16_t identification);

@@ -2,19 +2,19 @@
 
 // What a kernel's network stack costs a host: processor time between the wire and an adapter's
 // queue pairs, and between these and the application. A decorator, whatever the transport: with
-// streams it is kernel TCP, with reliable connections Soft-RoCE, with iWARP over TCP software iWARP;
-// an adapter that does all this itself has none.
+// streams it is kernel TCP, with reliable connections Soft-RoCE, with iWARP over TCP software
+// iWARP; an adapter that does all this itself has none.
 //
 // The host's cores are a resource. Each does one job after the other, the kernel's before the
 // application's (soft interrupts come before processes), and what a job is for happens at its end:
 //
-//   receive    up to 64 frames that the adapter had ready (NAPI), after the interrupt that announces
-//              them, which may wait (ethtool's rx-usecs and rx-frames). What one flow sent in a row
-//              climbs the stack as one packet (GRO).
-//   transmit   what a queue pair has to send, up to a chunk that the adapter or the driver cuts into
-//              frames (TSO, GSO); a packet each where neither does.
-//   socket     a system call of a stream's application: copies between its memory and the socket. An
-//              application that slept is woken first.
+//   receive    up to 64 frames that the adapter had ready (NAPI), after the interrupt that
+//              announces them, which may wait (ethtool's rx-usecs and rx-frames). What one flow
+//              sent in a row climbs the stack as one packet (GRO).
+//   transmit   what a queue pair has to send, up to a chunk that the adapter or the driver cuts
+//              into frames (TSO, GSO); a packet each where neither does.
+//   socket     a system call of a stream's application: copies between its memory and the socket.
+//              An application that slept is woken first.
 //
 // A connection's frames are received by one core (RSS), and its application runs on another one (or
 // the same, where there is one only). Who makes a queue pair ready to send sends on its own core.
@@ -56,8 +56,8 @@ struct HostStackSettings {
   Time interrupt_delay;
   std::uint32_t interrupt_frames = 0;
   Time wake_up;  // of a sleeping application: the scheduler's work
-  // A core that had nothing to do for `idle_after` begins a job so much later, which costs no time of
-  // it: it has to leave its idle state (the processor's C-states).
+  // A core that had nothing to do for `idle_after` begins a job so much later, which costs no time
+  // of it: it has to leave its idle state (the processor's C-states).
   Time idle_exit;
   Time idle_after;
   std::uint32_t receive_ring_frames = 1'024;     // of each core's queue

@@ -193,7 +193,8 @@ TEST(HostStack, EnoughFramesDoNotWaitForTheInterruptsTime) {
   EXPECT_GE(other.run(), Time{1'000 * us});
 }
 
-// The receiving application's core copies a byte in 100 ps, and everything else is nothing: 10 GB/s.
+// The receiving application's core copies a byte in 100 ps, and everything else is nothing: 10
+// GB/s.
 TEST(HostStack, TheBusiestCoreIsTheRate) {
   HostStackSettings settings;
   settings.cores = 2;

@@ -51,8 +51,8 @@ bool Adapter::is_attached(const QueuePair& qp) const {
 }
 
 // IBTA 9.6.1.3 and 10.5.2: a copy for each, which checks its Q_Key as ever. Also for the one that
-// sent it, when the port hears itself: so adapters do, and those who mind look who has sent it (Linux,
-// drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
+// sent it, when the port hears itself: so adapters do, and those who mind look who has sent it
+// (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
 void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
                                const wire::IpUdp& ip) {
   if (!has_group(ip.destination)) {

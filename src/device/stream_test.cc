@@ -1,4 +1,5 @@
-// Streams as queue pairs of an adapter: what is refused, and what becomes of requests when one ends.
+// Streams as queue pairs of an adapter: what is refused, and what becomes of requests when one
+// ends.
 
 #include <gtest/gtest.h>
 

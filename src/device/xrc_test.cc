@@ -1,5 +1,5 @@
-// Extended reliable connections between two adapters: which queue a request reaches, and what becomes
-// of those that name none.
+// Extended reliable connections between two adapters: which queue a request reaches, and what
+// becomes of those that name none.
 
 #include <gtest/gtest.h>
 

@@ -24,8 +24,8 @@ struct CongestionSettings {
   std::uint32_t packet_bytes = 512;  // shorter ones are not marked
   VictimMask victim_mask = VictimMask::hosts;
 
-  // The threshold as a queue's length. The annex has it fall evenly from 1 to 15 and leaves bytes to
-  // the switch; here it is so many sixteenths of a lane's buffer.
+  // The threshold as a queue's length. The annex has it fall evenly from 1 to 15 and leaves bytes
+  // to the switch; here it is so many sixteenths of a lane's buffer.
   std::uint32_t queue_bytes(std::uint32_t lane_buffer_bytes) const {
     return lane_buffer_bytes / 16 * (16u - threshold);
   }
@@ -53,7 +53,8 @@ class LaneCongestion {
   void lacks_credits() { sent_since_ = 0; }
 
   // Credits come in portions, and with each a victim too has some for a moment. It is one until it
-  // has sent as much in a row as its neighbour's lane holds: then something leaves that lane as fast.
+  // has sent as much in a row as its neighbour's lane holds: then something leaves that lane as
+  // fast.
   bool is_victim(std::uint32_t lane_buffer_bytes) const { return sent_since_ < lane_buffer_bytes; }
 
  private:

@@ -2,13 +2,13 @@
 
 // Congestion control by the port to a host, where more may come for the host than its link carries.
 // The switch sees all that is for it, and from whom, so that it need not wait for a sender to feel
-// its way: when the queue grows, those who contribute are told the rate that is theirs, the same for
-// all but those who want less (max-min). What others send over the same links is never slowed.
+// its way: when the queue grows, those who contribute are told the rate that is theirs, the same
+// for all but those who want less (max-min). What others send over the same links is never slowed.
 //
 // Slingshot's hardware does so by keeping account of what is on its way between each pair of
-// endpoints (De Sensi et al., SC 2020); how it sets rates is not published. Here it is arithmetic on
-// what came within a window. A message straight from the switch to the source is what IEEE P802.1Qdw
-// (source flow control) proposes, there with a time to stop for.
+// endpoints (De Sensi et al., SC 2020); how it sets rates is not published. Here it is arithmetic
+// on what came within a window. A message straight from the switch to the source is what IEEE
+// P802.1Qdw (source flow control) proposes, there with a time to stop for.
 
 #include <cstdint>
 #include <vector>

@@ -36,8 +36,8 @@ struct NonMinimalSettings {
   // Of a packet's paths, so many are compared.
   std::uint32_t minimal_candidates = 1;
   std::uint32_t candidates = 1;
-  // Added to a non-minimal path's product of bytes and hops: a queue that must stand before a packet
-  // makes a detour.
+  // Added to a non-minimal path's product of bytes and hops: a queue that must stand before a
+  // packet makes a detour.
   std::uint64_t bias_bytes = 0;
 
   bool is_used() const { return choice != Choice::none; }

@@ -72,7 +72,8 @@ PortSets::PortSets(const Topology& topology) {
 namespace {
 
 // Breadth first from a destination, against the edges: how far each node is, and by which of its
-// ports it comes one closer. `distance` is unreachable everywhere, and stays so where no edge leads.
+// ports it comes one closer. `distance` is unreachable everywhere, and stays so where no edge
+// leads.
 template <typename EdgesOf>
 void spread(std::uint32_t destination, EdgesOf edges_of, std::vector<std::uint32_t>& distance,
             std::vector<std::uint32_t>& queue, PortSets& ports) {

@@ -29,8 +29,8 @@ inline constexpr LaneRow default_lanes = [] {
   return row;
 }();
 
-// A switch's table. Pairs of ports with equal rows share one. IBTA's tables know a packet's level and
-// not the lane by which it came; one whose rows are by that lane instead is beyond IBTA, as is
+// A switch's table. Pairs of ports with equal rows share one. IBTA's tables know a packet's level
+// and not the lane by which it came; one whose rows are by that lane instead is beyond IBTA, as is
 // adaptive routing by paths that are not the shortest.
 class SlToVl {
  public:

@@ -81,9 +81,9 @@ class Device {
   void hand_over();
   // The counters are to be true now: a process may end without another word.
   void publish();
-  // What is sent to a multicast group on the device's interfaces comes here too, or no longer. 0, or
-  // the errno: EADDRNOTAVAIL where no interface has an address of the group's family, ENOBUFS where
-  // the host allows no more (net.ipv4.igmp_max_memberships).
+  // What is sent to a multicast group on the device's interfaces comes here too, or no longer. 0,
+  // or the errno: EADDRNOTAVAIL where no interface has an address of the group's family, ENOBUFS
+  // where the host allows no more (net.ipv4.igmp_max_memberships).
   [[nodiscard]] int join(const Gid& group);
   void leave(const Gid& group);
 

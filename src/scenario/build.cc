@@ -34,8 +34,8 @@ RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband,
   return RoutingKind::shortest;
 }
 
-// Two or three lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a torus a
-// packet's service level has to say what its path will be, so there must be one.
+// Two or three lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a
+// torus a packet's service level has to say what its path will be, so there must be one.
 void plan_lanes(TableReader& table, Setup& setup) {
   const fabric::Shape& shape = setup.topology.shape;
   const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;

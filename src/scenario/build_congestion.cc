@@ -1,6 +1,6 @@
 // InfiniBand's congestion control (IBTA annex A10): what a congestion control manager writes into
-// switches and adapters. Values are those of Mellanox OFED's manager, where it has one (User Manual,
-// rev. 2.3-1.0.1, 3.2.2.8.1, and 2.1-1.0.6, 8.9.4).
+// switches and adapters. Values are those of Mellanox OFED's manager, where it has one (User
+// Manual, rev. 2.3-1.0.1, 3.2.2.8.1, and 2.1-1.0.6, 8.9.4).
 
 #include <fmt/format.h>
 

@@ -8,7 +8,15 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kinds = {
     "single-switch", "leaf-spine", "fat-tree", "rail-optimised", "dragonfly", "torus", "file"};
-enum class TopologyKind { single_switch, leaf_spine, fat_tree, rail_optimised, dragonfly, torus, file };
+enum class TopologyKind {
+  single_switch,
+  leaf_spine,
+  fat_tree,
+  rail_optimised,
+  dragonfly,
+  torus,
+  file
+};
 
 constexpr std::int64_t many = 1 << 20;
 

@@ -1,6 +1,7 @@
 // A scenario and a seed give the same bytes, in one process, in another, and in any build: the
 // digests in tests/data/sim_digests.txt hold for -O0 as for -O3. Where a change is meant to change
-// results, TULLE_WRITE_DIGESTS=1 build/bin/scenario_test --gtest_filter='Determinism.*' writes them.
+// results, TULLE_WRITE_DIGESTS=1 build/bin/scenario_test --gtest_filter='Determinism.*' writes
+// them.
 
 #include <gtest/gtest.h>
 

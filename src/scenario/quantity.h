@@ -18,8 +18,9 @@ std::optional<std::int64_t> parse_rate(std::string_view text);
 // B; KB, MB, GB, TB in powers of 1000; KiB, MiB, GiB, TiB in powers of 1024.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 
-// Bounds that keep sums of them within what a Time holds, which is 106 days: the longest of delays and
-// intervals, the last moment of virtual time, and the highest rate. Topologies from tables have them too.
+// Bounds that keep sums of them within what a Time holds, which is 106 days: the longest of delays
+// and intervals, the last moment of virtual time, and the highest rate. Topologies from tables have
+// them too.
 inline constexpr Time delay_max = Time::seconds(1'000);
 inline constexpr Time last_moment = Time::seconds(9'000'000);
 inline constexpr std::int64_t rate_max = 1'000'000'000'000'000;

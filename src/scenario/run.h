@@ -154,7 +154,8 @@ class Run {
   // Every frame that leaves is shown to the capture, which must outlive the run; or to anyone.
   void show_to(Capture& capture);
   void show_to(std::function<void(const sim::Sending&)> told);
-  // All hosts and switches in the order of time, and not in turns: slower, and the same comes of it.
+  // All hosts and switches in the order of time, and not in turns: slower, and the same comes of
+  // it.
   void order_by_time() { network_.order_by_time(); }
   // Until all flows are done, nothing is left to happen, or it is to stop.
   void run(const OnProgress& on_progress);

@@ -235,9 +235,9 @@ TEST(Run, StopsAtATime) {
   EXPECT_NE(csv.find("2,0,1,5,,,,,not begun,\n"), std::string::npos);
 }
 
-// A bit a second: 24 packets of 4,096 bytes and one of 1,696, the first stored and forwarded, and an
-// acknowledgement over two links take ten days. A hundred times as much takes longer than virtual
-// time lasts.
+// A bit a second: 24 packets of 4,096 bytes and one of 1,696, the first stored and forwarded, and
+// an acknowledgement over two links take ten days. A hundred times as much takes longer than
+// virtual time lasts.
 TEST(Run, ASlowLinkEndsWithVirtualTime) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100000,0\n");
@@ -624,7 +624,8 @@ times = 50
   EXPECT_EQ(outcome_of(text, "", {loose}).notices, 0u) << "a queue that long there is not";
 }
 
-// Five switches in a ring, each host to the one two further on: the shortest ways are all clockwise.
+// Five switches in a ring, each host to the one two further on: the shortest ways are all
+// clockwise.
 constexpr char locked_ring[] = R"(stop_at = "1s"
 [topology]
 kind = "torus"

@@ -601,8 +601,8 @@ TEST(ScenarioErrors, Faults) {
       "s.toml:9: recovery.sweep_interval: must be more than zero"));
 }
 
-// Four leaves, two spines: without leaf 0 to spine 0 and leaf 1 to spine 1 the shortest ways between
-// these two leaves go down to another leaf and up again.
+// Four leaves, two spines: without leaf 0 to spine 0 and leaf 1 to spine 1 the shortest ways
+// between these two leaves go down to another leaf and up again.
 TEST(ScenarioErrors, RoutesAroundFaultsThatCanLockUp) {
   const std::string text = R"([topology]
 kind = "leaf-spine"

@@ -25,6 +25,7 @@ inline constexpr std::uint8_t link_width_1x = 1;  // IBTA 14.2.5.6, LinkWidthAct
 inline constexpr std::uint8_t link_speed_edr =
     32;  // LinkSpeedExtActive 2 as the C API numbers it: 25 Gb/s a lane
 inline constexpr char link_rate[] = "25 Gb/sec (1X EDR)";
+inline constexpr std::uint64_t link_speed_100_megabits = 250;
 
 inline constexpr std::uint8_t port_state_down = 1;  // IBTA 14.2.5.6, PortState
 inline constexpr std::uint8_t port_state_active = 4;

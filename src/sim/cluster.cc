@@ -170,8 +170,8 @@ void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
   std::span<const std::byte> bytes = flying.bytes;
   wire::Tcp tcp = flying.tcp;
   if (settings_.carriage == Carriage::datagrams) {
-    // RFC 9293 §3.1: what has a wrong checksum is dropped. It does not see every damage (some bits in
-    // words that add up); Ethernet's does.
+    // RFC 9293 §3.1: what has a wrong checksum is dropped. It does not see every damage (some bits
+    // in words that add up); Ethernet's does.
     if (wire::tcp_checksum(flying.ip, bytes) != 0 || flying.damaged) return;
     const wire::DecodedTcp decoded = wire::decode(bytes, tcp);
     if (!decoded.ok) return;

@@ -54,8 +54,8 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
-  // PFC: an adapter that has asked its neighbour to stop for so long asks no more, and loses what it
-  // has no room for. Zero: no such watchdog.
+  // PFC: an adapter that has asked its neighbour to stop for so long asks no more, and loses what
+  // it has no room for. Zero: no such watchdog.
   Time watchdog;
   transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
   transport::RecoverySettings recovery;

@@ -1,7 +1,7 @@
 // Congestion control by the ports to hosts: what their switches see and tell, and how it gets to
 // those who are told. A notice is short and goes before frames, hop by hop by the first of the
-// routes, and nothing holds it back, as with InfiniBand's management lane (IBTA 7.9: no flow control
-// on VL15); its memory in switches is not counted.
+// routes, and nothing holds it back, as with InfiniBand's management lane (IBTA 7.9: no flow
+// control on VL15); its memory in switches is not counted.
 
 #include "sim/network.h"
 

@@ -50,8 +50,8 @@ class InboundMessage {
   // Places the payload and, with the last packet, completes the message.
   [[nodiscard]] RequestVerdict accept(QueuePair& qp, const wire::Packet& packet, Payload payload);
 
-  // The message is dropped, its receive request kept: for the next one with UC (IBTA 9.8.2.2.1), for
-  // the same one anew with go-back-0.
+  // The message is dropped, its receive request kept: for the next one with UC (IBTA 9.8.2.2.1),
+  // for the same one anew with go-back-0.
   void abandon() { kind_ = wire::Kind::none; }
   // The queue pair failed: the receive request, if one was taken, is no longer held.
   void forget_receive() {

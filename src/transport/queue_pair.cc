@@ -538,9 +538,9 @@ bool QueuePair::congestion_experienced(Time now) {
   return true;
 }
 
-// IBTA annex A10: a reliable connection's responder says it in the next packet that it sends anyway.
-// Its requester, whose next packet may be late, an unreliable connection and a datagram's receiver
-// send one for it.
+// IBTA annex A10: a reliable connection's responder says it in the next packet that it sends
+// anyway. Its requester, whose next packet may be late, an unreliable connection and a datagram's
+// receiver send one for it.
 bool QueuePair::congestion_marked(const wire::Packet& packet, const wire::IpUdp& ip) {
   if (auto* ud = std::get_if<ud::Engine>(&engine_)) {
     ud->remember_marked(packet, ip);

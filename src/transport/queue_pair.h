@@ -73,8 +73,8 @@ struct Environment {
   std::unique_ptr<std::array<congestion::Injection, 16>> injections;
   const tcp::Settings* tcp = &tcp::default_settings;
   bool iwarp_crc = true;  // RFC 5044 4.4: what set-up has agreed upon
-  // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read), and
-  // those that wait.
+  // Whether sockets' writes and reads wait until somebody has them happen (Stream::write, read),
+  // and those that wait.
   bool sockets_wait = false;
   struct WaitingSocket {
     QpNumber qp;

@@ -20,8 +20,8 @@ enum class Recovery : std::uint8_t {
   go_back_0,
 };
 
-// The values are IRN's where it gives any (3.1 and 4.1; `few_packets` also in its authors' logic for
-// an FPGA, github.com/NetSys/irn-vivado-hls).
+// The values are IRN's where it gives any (3.1 and 4.1; `few_packets` also in its authors' logic
+// for an FPGA, github.com/NetSys/irn-vivado-hls).
 struct RecoverySettings {
   Recovery kind = Recovery::go_back_n;
   // Packets that a queue pair may have in flight (IRN 3.2, BDP-FC: a bandwidth-delay product), and

@@ -133,8 +133,8 @@ class KeyTable {
   Refusal why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
                      AccessFlags needed) const;
 
-  // Where in its region memory lies that remote() has granted, for who has to read it again when the
-  // key may have been taken away.
+  // Where in its region memory lies that remote() has granted, for who has to read it again when
+  // the key may have been taken away.
   struct Place {
     LocalKey key;
     std::uint64_t address = 0;

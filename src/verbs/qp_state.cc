@@ -123,9 +123,9 @@ std::size_t column_of(QpType type) {
   return static_cast<std::size_t>(is_over_tcp(type) || is_xrc(type) ? QpType::rc : type);
 }
 
-// What an initiator, which answers nothing, and a target, which asks nothing, have no use for. Linux
-// takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask), so
-// that programs treat both as they do RC's, and so do we.
+// What an initiator, which answers nothing, and a target, which asks nothing, have no use for.
+// Linux takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c:
+// modify_qp_mask), so that programs treat both as they do RC's, and so do we.
 constexpr QpAttributeMask not_initiators = set({A::max_dest_rd_atomic, A::min_rnr_timer});
 constexpr QpAttributeMask not_targets = set({A::retry_count, A::rnr_retry, A::max_rd_atomic});
 

@@ -13,11 +13,12 @@
 namespace tulle::verbs {
 
 // Beside IBTA's: `srd`, Amazon's scalable reliable datagram; `iwarp`, what verbs programs call a
-// reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`, which
-// is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes, so that
-// simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended reliable
-// connection (IBTA annex A14) is two queue pairs, one that sends and one that receives. Raw packets
-// are Ethernet frames; a receive work queue takes them for a queue pair that spreads them over many.
+// reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`,
+// which is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes,
+// so that simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended
+// reliable connection (IBTA annex A14) is two queue pairs, one that sends and one that receives.
+// Raw packets are Ethernet frames; a receive work queue takes them for a queue pair that spreads
+// them over many.
 enum class QpType : std::uint8_t {
   rc,
   uc,
@@ -136,8 +137,8 @@ struct SendRequest {
   RemoteKey rkey;                    // write, read, atomics
   std::uint32_t immediate = 0;       // the four bytes as they lie in the application's memory
   RemoteKey invalidate_rkey;         // send_with_invalidate, local_invalidate
-  // Host order. atomic_write: the 8 bytes as they lie in memory, where it has neither SGEs nor inline
-  // data.
+  // Host order. atomic_write: the 8 bytes as they lie in memory, where it has neither SGEs nor
+  // inline data.
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;  // host order
 

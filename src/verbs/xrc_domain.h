@@ -4,8 +4,8 @@
 
 namespace tulle::verbs {
 
-// What may receive for whom (IBTA A14): the shared receive queues that a target queue pair serves are
-// those of its domain.
+// What may receive for whom (IBTA A14): the shared receive queues that a target queue pair serves
+// are those of its domain.
 struct XrcDomain {
   std::uint32_t users = 0;  // objects that refer to it
 };

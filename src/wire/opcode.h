@@ -88,8 +88,8 @@ enum class Position : std::uint8_t { only, first, middle, last };
 inline constexpr Opcode infiniband_congestion_notification{0x80};
 inline constexpr Opcode congestion_notification{0x81};
 
-// The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers (9.2.1,
-// table 38: 0xC0 to 0xFF), so that a reliable connection that does not know it drops it.
+// The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers
+// (9.2.1, table 38: 0xC0 to 0xFF), so that a reliable connection that does not know it drops it.
 inline constexpr Opcode selective_acknowledge{0xD1};
 
 // The scalable reliable datagram is Tulle's own too, from the same range: 0xE0 and up, operations

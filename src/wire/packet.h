@@ -101,8 +101,8 @@ QpNumber peek_destination_qp(std::span<const std::byte> headers);
 // The same for their partition key.
 Pkey peek_pkey(std::span<const std::byte> headers);
 
-// Sets FECN (IBTA annex A10), as a switch does in a packet on its way: no checksum but the link's own
-// covers it. False: it was set before.
+// Sets FECN (IBTA annex A10), as a switch does in a packet on its way: no checksum but the link's
+// own covers it. False: it was set before.
 bool mark_fecn(std::span<std::byte> headers);
 
 // Writes BTH and extension headers into `out`, which is at least header_bytes(packet.opcode) long

@@ -127,7 +127,8 @@ inline constexpr TerminateCode no_matching_ready{Layer::mpa, 0, 0x07};
 // is about, as far as the error has any.
 //
 // Linux's siw (6.1, little-endian) writes the halves of the first byte, and the bits of the third,
-// in the wrong order: its layer 0, type 1 arrives as layer 1, type 0, and its flags as reserved bits.
+// in the wrong order: its layer 0, type 1 arrives as layer 1, type 0, and its flags as reserved
+// bits.
 struct Terminate {
   TerminateCode code;
   std::uint16_t reserved = 0;                  // 13 bits, as they came

@@ -1,7 +1,7 @@
 #pragma once
 
-// The headers of the scalable reliable datagram. Amazon has not published its own: these are Tulle's,
-// behind opcodes that IBTA leaves to manufacturers (9.2.1, table 38). See
+// The headers of the scalable reliable datagram. Amazon has not published its own: these are
+// Tulle's, behind opcodes that IBTA leaves to manufacturers (9.2.1, table 38). See
 // docs/decisions/009-scalable-reliable-datagram.md.
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct SrdQkeyEth {
 };
 static_assert(is_wire_format<SrdQkeyEth, 4>);
 
-// Where in its message a payload belongs, and how long that is: so that packets can be placed in any
-// order.
+// Where in its message a payload belongs, and how long that is: so that packets can be placed in
+// any order.
 struct SrdSegmentEth {
   be32 offset;
   be32 length;

@@ -1,9 +1,9 @@
 #pragma once
 
 // Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
-// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits for
-// it or where it is to be timed); with SRD one queue pair a host, by which it reaches all others. It
-// knows adapters alone, so that it runs wherever they do.
+// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits
+// for it or where it is to be timed); with SRD one queue pair a host, by which it reaches all
+// others. It knows adapters alone, so that it runs wherever they do.
 
 #include <cstdint>
 #include <functional>

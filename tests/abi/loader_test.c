@@ -3,14 +3,17 @@
      loader_test collectives            as a collectives library that is not linked to it:
                                         libibverbs.so first, then .so.1, its symbols by name and
                                         version
-     loader_test providers LIB …        programs that are linked to a provider's library need all
-                                        of its symbols
+     loader_test providers              programs that are linked to a provider's library, and
+                                        libibverbs itself, need all symbols that providers bind to
+     loader_test foreign                providers' own tests for "is this device mine"
 
    FOLDER in the environment says where the library must come from. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <glob.h>
 #include <link.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,43 +69,113 @@ static int collectives(void) {
   return failures != 0;
 }
 
-static int providers(int count, char** names) {
-  for (int i = 0; i < count; ++i) {
-    void* library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
-    if (library == NULL) {
-      printf("%s\n", dlerror());
-      return 1;
-    }
-    void* verbs = dlsym(library, "verbs_register_driver_34");
-    if (verbs == NULL || check_origin(verbs) != 0) return 1;
-  }
-  return 0;
-}
-
-/* A provider's own test for "is it mine": reads what lies behind the ibv_device. */
-static int foreign_device(void) {
-  void* provider = dlopen("libmlx5.so.1", RTLD_NOW);
-  void* verbs = dlopen("libibverbs.so.1", RTLD_NOW);
-  if (provider == NULL || verbs == NULL) {
+/* Loads a provider with all that it needs. What it binds to must come from the folder. */
+static int load_provider(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
     printf("%s\n", dlerror());
     return 1;
   }
-  void** (*list)(int*) = (void** (*)(int*))dlsym(verbs, "ibv_get_device_list");
-  _Bool (*is_mlx5)(void*) = (_Bool(*)(void*))dlsym(provider, "mlx5dv_is_supported");
-  int count = 0;
-  void** devices = list(&count);
-  if (devices == NULL || count != 1 || is_mlx5 == NULL || is_mlx5(devices[0])) {
-    printf("the device is taken for one of mlx5\n");
+  void* verbs = dlsym(library, "ibv_get_device_list");
+  if (verbs == NULL) {
+    printf("%s brings no libibverbs with it\n", path);
     return 1;
   }
-  void (*free_list)(void**) = (void (*)(void**))dlsym(verbs, "ibv_free_device_list");
+  return check_origin(verbs);
+}
+
+/* Every provider that is installed: as plug-ins of libibverbs, which look for a vendor's device,
+   and as libraries for programs that use a vendor's extensions. */
+static int providers(void) {
+  static const char* const patterns[] = {"/usr/lib/*/libibverbs/lib*-rdmav*.so",
+                                         "/usr/lib64/libibverbs/lib*-rdmav*.so"};
+  static const char* const libraries[] = {"libmlx5.so.1", "libmlx4.so.1", "libefa.so.1",
+                                          "libhns.so.1",  "libmana.so.1", "libionic.so.1"};
+  int failures = 0;
+  size_t found = 0;
+  for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); ++i) {
+    glob_t plugins;
+    if (glob(patterns[i], 0, NULL, &plugins) != 0) continue;
+    for (size_t j = 0; j < plugins.gl_pathc; ++j) failures += load_provider(plugins.gl_pathv[j]);
+    found += plugins.gl_pathc;
+    globfree(&plugins);
+  }
+  /* Which of these there are depends on the release: a library that the linker does not find is
+     told from one that it finds and cannot bind. */
+  for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); ++i) {
+    const char* said = dlopen(libraries[i], RTLD_NOW) == NULL ? dlerror() : NULL;
+    if (said != NULL && strstr(said, "cannot open shared object file") != NULL) continue;
+    failures += load_provider(libraries[i]);
+    ++found;
+  }
+  printf("%zu providers are installed, %d of them do not load\n", found, failures);
+  return found == 0 || failures != 0;
+}
+
+typedef struct ibv_device** (*ListFunction)(int*);
+typedef void (*FreeListFunction)(struct ibv_device**);
+typedef struct ibv_context* (*OpenFunction)(struct ibv_device*);
+typedef int (*CloseFunction)(struct ibv_context*);
+
+/* Answers of providers' functions about a device or context that is not theirs. Each is looked for
+   where its release has it. libmlx4 has no such function: its own do not look whose device it is.
+ */
+static int ask_providers(struct ibv_device* device, struct ibv_context* context) {
+  static const struct {
+    const char* library;
+    const char* function;
+    int takes_context;
+  } questions[] = {
+      {"libmlx5.so.1", "mlx5dv_is_supported", 0}, {"libhns.so.1", "hnsdv_is_supported", 0},
+      {"libmlx5.so.1", "mlx5dv_query_device", 1}, {"libefa.so.1", "efadv_query_device", 1},
+      {"libhns.so.1", "hnsdv_query_device", 1},
+  };
+  int asked = 0;
+  for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); ++i) {
+    void* library = dlopen(questions[i].library, RTLD_NOW);
+    void* function = library != NULL ? dlsym(library, questions[i].function) : NULL;
+    if (function == NULL) continue;
+    ++asked;
+    unsigned char attributes[1024] = {0};
+    const int is_taken = questions[i].takes_context
+                             ? ((int (*)(struct ibv_context*, void*, uint32_t))function)(
+                                   context, attributes, sizeof(attributes)) == 0
+                             : ((_Bool(*)(struct ibv_device*))function)(device);
+    if (is_taken) {
+      printf("%s takes the device for its own\n", questions[i].function);
+      return 1;
+    }
+  }
+  printf("%d functions of providers say that the device is not theirs\n", asked);
+  return asked == 0;
+}
+
+static int foreign_device(void) {
+  void* verbs = dlopen("libibverbs.so.1", RTLD_NOW);
+  if (verbs == NULL) {
+    printf("%s\n", dlerror());
+    return 1;
+  }
+  ListFunction list = (ListFunction)dlsym(verbs, "ibv_get_device_list");
+  OpenFunction open_device = (OpenFunction)dlsym(verbs, "ibv_open_device");
+  CloseFunction close_device = (CloseFunction)dlsym(verbs, "ibv_close_device");
+  FreeListFunction free_list = (FreeListFunction)dlsym(verbs, "ibv_free_device_list");
+  int count = 0;
+  struct ibv_device** devices = list(&count);
+  struct ibv_context* context = count == 1 ? open_device(devices[0]) : NULL;
+  if (context == NULL) {
+    printf("no device to ask about\n");
+    return 1;
+  }
+  const int failed = ask_providers(devices[0], context);
+  close_device(context);
   free_list(devices);
-  return 0;
+  return failed;
 }
 
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "collectives") == 0) return collectives();
-  if (argc > 2 && strcmp(argv[1], "providers") == 0) return providers(argc - 2, argv + 2);
+  if (argc == 2 && strcmp(argv[1], "providers") == 0) return providers();
   if (argc == 2 && strcmp(argv[1], "foreign") == 0) return foreign_device();
   return 2;
 }

@@ -12,10 +12,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "shim/rdmacm/newer.h"
 
 namespace tulle::shim {
 namespace {
@@ -54,6 +59,10 @@ TEST(Rdmacm, NullIsAnInvalidArgument) {
        {"reject_ece", [&] { return rdma_reject_ece(id, nullptr, 0); }},
        {"notify", [&] { return rdma_notify(id, IBV_EVENT_COMM_EST); }},
        {"disconnect", [&] { return rdma_disconnect(id); }},
+       {"resolve_addrinfo", [&] { return rdma_resolve_addrinfo(id, "::1", nullptr, nullptr); }},
+       {"query_addrinfo", [&] { return rdma_query_addrinfo(id, nullptr); }},
+       {"write_cm_event",
+        [&] { return rdma_write_cm_event(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, 0); }},
        {"join_multicast", [&] { return rdma_join_multicast(id, nullptr, nullptr); }},
        {"join_multicast_ex", [&] { return rdma_join_multicast_ex(id, nullptr, nullptr); }},
        {"leave_multicast", [&] { return rdma_leave_multicast(id, nullptr); }},
@@ -237,6 +246,101 @@ TEST_F(ForeignDescriptor, SelectOfAClosedOne) {
   errno = 0;
   EXPECT_EQ(rselect(closed + 1, &readable, nullptr, nullptr, &now), -1);
   EXPECT_EQ(errno, EBADF);
+}
+
+class PollSet : public ForeignDescriptor {
+ protected:
+  ~PollSet() override { EXPECT_EQ(rclose(set), 0); }
+  int control(int operation, int member, std::uint32_t events, std::uint64_t data = 0) const {
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = data;
+    return repoll_ctl(set, operation, member, &event);
+  }
+  int set = repoll_create(EPOLL_CLOEXEC);
+};
+
+TEST_F(PollSet, ReportsLevelsWithTheCallersData) {
+  ASSERT_GE(set, 0);
+  std::array<epoll_event, 4> events = {};
+  EXPECT_EQ(repoll_wait(set, events.data(), 4, 0), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, fd, EPOLLIN, 77), 0);
+  EXPECT_EQ(repoll_wait(set, events.data(), 4, 10), 0);
+  make_readable();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(repoll_wait(set, events.data(), 4, -1), 1);
+    EXPECT_EQ(events[0].events, std::uint32_t{EPOLLIN});
+    EXPECT_EQ(events[0].data.u64, 77u);
+  }
+  ASSERT_EQ(control(EPOLL_CTL_MOD, fd, EPOLLOUT, 78), 0);
+  ASSERT_EQ(repoll_wait(set, events.data(), 4, -1), 1);
+  EXPECT_EQ(events[0].events, std::uint32_t{EPOLLOUT});
+  EXPECT_EQ(events[0].data.u64, 78u);
+  ASSERT_EQ(control(EPOLL_CTL_DEL, fd, 0), 0);
+  EXPECT_EQ(repoll_wait(set, events.data(), 4, 0), 0);
+}
+
+TEST_F(PollSet, EveryMemberHasItsTurn) {
+  const int other = dup(fd);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, fd, EPOLLOUT, 1), 0);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, other, EPOLLOUT, 2), 0);
+  for (const std::uint64_t expected : {1u, 2u, 1u, 2u}) {
+    epoll_event event = {};
+    ASSERT_EQ(repoll_wait(set, &event, 1, -1), 1);
+    EXPECT_EQ(event.data.u64, expected);
+  }
+  close(other);
+  std::array<epoll_event, 4> events = {};
+  EXPECT_EQ(repoll_wait(set, events.data(), 4, -1), 1) << "a closed one is forgotten";
+  EXPECT_EQ(events[0].data.u64, 1u);
+}
+
+TEST_F(PollSet, AThreadThatWaitsSeesAChange) {
+  std::vector<std::thread> waiters;
+  std::array<int, 3> counts = {};
+  for (int& count : counts) {
+    waiters.emplace_back([this, &count] {
+      epoll_event event = {};
+      count = repoll_wait(set, &event, 1, 10'000);
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  make_readable();
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(control(EPOLL_CTL_ADD, fd, 0), 0);
+  ASSERT_EQ(control(EPOLL_CTL_MOD, fd, EPOLLIN), 0);
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(counts, (std::array<int, 3>{1, 1, 1}));
+}
+
+TEST_F(PollSet, WhatMeansNothingIsRefused) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  const int closed = dup(fd);
+  close(closed);
+  expect_refused(
+      {{"of a closed one", [&] { return repoll_ctl(closed, EPOLL_CTL_ADD, fd, &event); }},
+       {"a closed one", [&] { return repoll_ctl(set, EPOLL_CTL_ADD, closed, &event); }},
+       {"negative", [&] { return repoll_ctl(set, EPOLL_CTL_ADD, -1, &event); }},
+       {"wait of none", [&] { return repoll_wait(closed, &event, 1, 0); }}},
+      EBADF);
+  expect_refused({{"itself", [&] { return repoll_ctl(set, EPOLL_CTL_ADD, set, &event); }},
+                  {"of no set", [&] { return repoll_ctl(fd, EPOLL_CTL_ADD, fd, &event); }},
+                  {"no operation", [&] { return repoll_ctl(set, 9, fd, &event); }},
+                  {"one shot", [&] { return control(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLONESHOT); }},
+                  {"flags", [] { return repoll_create(1); }},
+                  {"room for none", [&] { return repoll_wait(set, &event, 0, 0); }},
+                  {"wait of no set", [&] { return repoll_wait(fd, &event, 1, 0); }}},
+                 EINVAL);
+  expect_refused({{"null", [&] { return repoll_ctl(set, EPOLL_CTL_ADD, fd, nullptr); }},
+                  {"null events", [&] { return repoll_wait(set, nullptr, 1, 0); }}},
+                 EFAULT);
+  expect_refused({{"change of none", [&] { return control(EPOLL_CTL_MOD, fd, EPOLLIN); }},
+                  {"removal of none", [&] { return control(EPOLL_CTL_DEL, fd, EPOLLIN); }}},
+                 ENOENT);
+  ASSERT_EQ(control(EPOLL_CTL_ADD, fd, EPOLLIN), 0);
+  expect_refused({{"twice", [&] { return control(EPOLL_CTL_ADD, fd, EPOLLIN); }}}, EEXIST);
 }
 
 }  // namespace

@@ -38,9 +38,15 @@ static void no_slot_is_null(const char* name, const void* table, size_t bytes) {
 static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct ibv_qp* qp,
                           struct ibv_cq* cq, struct ibv_srq* srq) {
   struct verbs_context* vctx = verbs_get_ctx(context);
-  CHECK(vctx != NULL && vctx->sz == sizeof(struct verbs_context));
+  /* The struct grows at its front: with newer headers than the library's it begins before the slots
+     that there are, as its size says. */
+  CHECK(vctx != NULL && vctx->sz >= offsetof(struct verbs_context, sz) -
+                                        offsetof(struct verbs_context, query_port));
+  const size_t expected = sizeof(struct verbs_context);
+  const size_t absent = vctx->sz < expected ? expected - vctx->sz : 0;
   no_slot_is_null("ibv_context_ops", &context->ops, sizeof(context->ops));
-  no_slot_is_null("verbs_context", vctx, offsetof(struct verbs_context, priv));
+  no_slot_is_null("verbs_context", (const char*)vctx + absent,
+                  offsetof(struct verbs_context, priv) - absent);
   no_slot_is_null("verbs_context", &vctx->query_device_ex,
                   offsetof(struct verbs_context, _ABI_placeholder3) -
                       offsetof(struct verbs_context, query_device_ex));

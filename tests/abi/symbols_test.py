@@ -1,7 +1,10 @@
 #!/usr/bin/python3
-"""Compares what a drop-in library exports with a list: every symbol at its version, and nothing else.
+"""Compares what a drop-in library exports with tables, one for each release of the library whose place it takes.
 
-symbols_test.py LIST LIBRARY
+symbols_test.py LIBRARY TABLE-RELEASE.symbols …
+
+Each table's symbols must be there at their version nodes, and nothing that no table has. Where a symbol's default
+version differs between releases, the newest release that has the symbol decides.
 """
 
 import re
@@ -45,20 +48,42 @@ def soname(library):
     return re.search(r"Library soname: \[(.+)\]", readelf("-d", library))[1]
 
 
+def release_of(path):
+    return int(re.search(r"-(\d+)\.symbols$", path)[1])
+
+
+def read_table(path):
+    with open(path, encoding="utf-8") as file:
+        return {line.strip() for line in file if line.strip() and not line.startswith("#")}
+
+
+def merge(tables):
+    """All tables as one. They come in the order of their releases, so that a later default takes an earlier's place."""
+    defaults = {}  # a symbol's name: its node
+    merged = set()
+    for table in tables:
+        for line in table:
+            symbol, is_default, node = line.partition("@@")
+            if is_default:
+                defaults[symbol] = node
+                merged.add(f"{symbol}@{node}")
+            else:
+                merged.add(line)
+    for symbol, node in defaults.items():
+        merged.remove(f"{symbol}@{node}")
+        merged.add(f"{symbol}@@{node}")
+    return merged
+
+
 def main():
-    list_path, library = sys.argv[1:]
-    with open(list_path, encoding="utf-8") as file:
-        lines = {line.strip() for line in file if line.strip() and not line.startswith("#")}
-    expected_soname = next(line.split()[1] for line in lines if line.startswith("soname "))
-    wanted = {line for line in lines if not line.startswith("soname ")}
-    found = exported(library) | version_nodes(library)
+    library, *paths = sys.argv[1:]
+    wanted = merge([read_table(path) for path in sorted(paths, key=release_of)])
+    found = exported(library) | version_nodes(library) | {f"soname {soname(library)}"}
     for line in sorted(wanted - found):
         print("missing:", line)
     for line in sorted(found - wanted):
         print("too much:", line)
-    if soname(library) != expected_soname:
-        print("soname:", soname(library))
-    return int(wanted != found or soname(library) != expected_soname)
+    return int(not paths or wanted != found)
 
 
 if __name__ == "__main__":

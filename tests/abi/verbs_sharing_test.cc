@@ -199,7 +199,7 @@ TEST_F(Domains, ThatMakeNoSenseAreRefused) {
   EXPECT_EQ(ibv_alloc_parent_domain(context, &attributes), nullptr);
   EXPECT_EQ(errno, EINVAL);
   attributes.pd = pd;
-  attributes.comp_mask = 4;
+  attributes.comp_mask = 8;
   EXPECT_EQ(ibv_alloc_parent_domain(context, &attributes), nullptr);
   EXPECT_EQ(errno, EINVAL);
   attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;

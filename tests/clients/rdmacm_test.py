@@ -7,9 +7,12 @@ import signal
 import tempfile
 import time
 
+import frame
 import rdma_cm
+import rdmacm_utils
 from harness import BUILD, ClientTest, wait_until
 
+HERE = pathlib.Path(__file__).resolve().parent
 CONNECTIONS = BUILD / "bin" / "connections"
 RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
 UDPONG_PORT = 7174
@@ -21,6 +24,11 @@ class Rdmacm(ClientTest):
 
     def both(self, server_argv, client_argv, **keywords):
         return rdma_cm.pair(self, server_argv, client_argv, **keywords)
+
+
+class Calls(ClientTest):
+    def test_calls(self):
+        self.run_program(*self.over_tulle(["/usr/bin/python3", HERE / "cm_calls.py"]))
 
 
 class Utilities(Rdmacm):
@@ -59,9 +67,7 @@ class Utilities(Rdmacm):
         self.assertIn("rdma_client: end 0", client.stdout)
 
     def test_cmtime(self):
-        _, client = self.both(["cmtime", "-b", "127.0.0.1", "-c", "100"],
-                              ["cmtime", "-s", "127.0.0.1", "-c", "100"], server_ends=False)
-        self.assertRegex(client.stdout, r"(?m)^disconnect\s*:")
+        rdmacm_utils.cmtime(self, frame.one_host(self))
 
     def test_nobody_listens(self):
         process = self.run_program(*self.over_tulle(["rping", "-c", "-a", "127.0.0.1"]), limit=30, expect=None)

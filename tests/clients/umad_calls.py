@@ -38,6 +38,11 @@ class Registration(ctypes.Structure):
                 ("method_mask", ctypes.c_uint64 * 2), ("oui", ctypes.c_uint32), ("rmpp_version", ctypes.c_uint8)]
 
 
+class Pair(ctypes.Structure):
+    _fields_ = [("smi_name", ctypes.c_char * 20), ("smi_port", ctypes.c_uint32), ("gsi_name", ctypes.c_char * 20),
+                ("gsi_port", ctypes.c_uint32)]
+
+
 class Node(ctypes.Structure):
     pass
 
@@ -162,6 +167,22 @@ class Devices(UmadTest):
             at = at.contents.next
         self.assertEqual([b"a", b"b", b"c", b"d"], names)
 
+    def test_pairs(self):
+        pairs = (Pair * 2)()
+        self.assertEqual(1, OURS.umad_get_smi_gsi_pairs(pairs, ctypes.c_size_t(2)))
+        self.assertEqual(0, OURS.umad_get_smi_gsi_pairs(pairs, ctypes.c_size_t(0)))
+        self.assertEqual(-1, OURS.umad_get_smi_gsi_pairs(None, ctypes.c_size_t(1)))
+        found = Pair()
+        for name in (None, b"tulle0"):
+            for port in (0, 1):
+                self.assertEqual(0, OURS.umad_get_smi_gsi_pair_by_ca_name(name, port, ctypes.byref(found), 1))
+                for each in (pairs[0], found):
+                    self.assertEqual((b"tulle0", 1, b"tulle0", 1),
+                                     (each.smi_name, each.smi_port, each.gsi_name, each.gsi_port))
+        self.assertEqual(1, OURS.umad_get_smi_gsi_pair_by_ca_name(b"other", 0, ctypes.byref(found), 0))
+        self.assertEqual(1, OURS.umad_get_smi_gsi_pair_by_ca_name(None, 2, ctypes.byref(found), 0))
+        self.assertEqual(-1, OURS.umad_get_smi_gsi_pair_by_ca_name(None, 1, None, 0))
+
     def test_no_subnet_manager(self):
         path = ctypes.create_string_buffer(64)
         self.refused(errno.EINVAL, OURS.umad_get_issm_path(None, 1, path, 64))
@@ -182,6 +203,13 @@ class Ports(UmadTest):
         self.refused(errno.EINVAL, OURS.umad_open_port(None, 2))
         for port in (-1, 0, 1, 4711):  # open or not, they are none of ours
             self.refused(errno.EINVAL, OURS.umad_close_port(port))
+
+    def test_open_for_subnet_management(self):
+        port = OURS.umad_open_smi_port(b"tulle0", 1)
+        self.assertGreaterEqual(port, 0)
+        self.assertEqual(0, OURS.umad_close_port(port))
+        self.refused(errno.ENODEV, OURS.umad_open_smi_port(b"other", 1))
+        self.refused(errno.EINVAL, OURS.umad_open_smi_port(None, 2))
 
     def test_agents(self):
         port = self.open()

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Runs real programs over Tulle, and writes down which work: docs/compatibility.md.
 
-    compat.py                    all of them, and writes the document
-    compat.py NAME ...           a suite (ucx), or some of its tests (ucx.one_host.rc); the document stays
-    compat.py --list             the suites
+    compat.py                    runs all of them, records the outcomes for this machine's release and makes the page
+    compat.py NAME ...           runs a suite (ucx), or some of its tests (ucx.one_host.rc); records nothing
+    compat.py --record NAME ...  runs these suites, and records them beside the release's others
+    compat.py --render           makes the page from the records alone
+    compat.py --list             lists the suites
     compat.py --json             prints one JSON object a line: suite, test, outcome, reason
+
+The records are docs/compatibility/CODENAME.json, one file a release; the page has a column for each.
 
 The outcomes: pass, skip (with the reason why it does not apply), fail, error, crash, hang. The exit status is 1 when
 any is neither pass nor skip.
@@ -26,11 +30,13 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import document  # noqa: E402
 import frame  # noqa: E402
+import records  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
 SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_binding", "libfabric", "fio",
           "qemu", "qperf", "rdmacm_utils", "iperf3", "infiniband_diags", "rdma_core")
 
+PAGE = ROOT / "docs" / "compatibility.md"
 INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
 
 
@@ -61,7 +67,7 @@ def end_at_a_signal(number, _):
 
 
 def run(chosen, arguments):
-    """[(suite, its results)]"""
+    """[(name, suite, its results)]"""
     told = []
     for name, tests in chosen.items():
         suite = importlib.import_module(name)
@@ -72,22 +78,35 @@ def run(chosen, arguments):
             results.append(result)
         if not results:
             sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
-        told.append((suite, results))
-        print(f"{name}: {document.counts(results)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        told.append((name, suite, results))
+        counted = document.counts(result.outcome for result in results)
+        print(f"{name}: {counted} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return told
+
+
+def page():
+    """The page, from the records of every release."""
+    suites = {name: importlib.import_module(name) for name in available()}
+    return document.write(suites, records.read_all())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a suite, or SUITE.TEST")
+    parser.add_argument("--record", action="store_true", help="record the named suites' outcomes too")
+    parser.add_argument("--render", action="store_true", help="make the page from the records and end")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
     parser.add_argument("--list", action="store_true", help="name the suites and end")
     parser.add_argument("-v", "--verbose", action="store_true", help="what failing programs printed, on standard error")
-    parser.add_argument("--output", type=pathlib.Path, help="where the document goes (docs/compatibility.md)")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(available()))
         return 0
+    if arguments.render:
+        PAGE.write_text(page())
+        return 0
+    if arguments.record and any("." in name for name in arguments.names):
+        parser.error("--record takes whole suites")
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
     signal.signal(signal.SIGTERM, end_at_a_signal)
@@ -96,10 +115,10 @@ def main():
     except KeyboardInterrupt:
         print("compat: interrupted; the programs, agents and namespaces that it started have ended", file=sys.stderr)
         return INTERRUPTED
-    output = arguments.output or (None if arguments.names else ROOT / "docs" / "compatibility.md")
-    if output:
-        output.write_text(document.write(told))
-    return 1 if any(result.outcome in frame.BAD for _, results in told for result in results) else 0
+    if arguments.record or not arguments.names:
+        records.update(told, available())
+        PAGE.write_text(page())
+    return 1 if any(result.outcome in frame.BAD for *_, results in told for result in results) else 0
 
 
 if __name__ == "__main__":

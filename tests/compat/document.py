@@ -1,22 +1,31 @@
-"""The outcomes as a page for people: docs/compatibility.md."""
+"""The outcomes as a page for people: docs/compatibility.md, made from every release's record (records.py)."""
 
 import collections
+import dataclasses
 
 import frame
 
+ABSENT = "–"
+
 HEAD = """# Compatibility
 
-What runs over Tulle today, from Debian 12's packages as they are. `./dev compat` ran the programs and wrote this page;
-every word of a reason below is a test's own. What did not pass stands below with its reason, and at the end
+This page lists what runs over Tulle today, from each release's packages as they are. `./dev compat` runs the programs
+that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and makes this page from all
+that is there. Every reason below is a test's own words. What did not pass stands below with its reason, and at the end
 [every test](#every-test).
-
-| program | version | what was run | outcome |
-| --- | --- | --- | --- |
 """
 
 
-def counts(results):
-    counted = collections.Counter(result.outcome for result in results)
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One test: per release its outcome and reason, or None where the release does not have it."""
+
+    test: str
+    cells: tuple
+
+
+def counts(outcomes):
+    counted = collections.Counter(outcomes)
     return ", ".join(f"{counted[outcome]} {outcome}" for outcome in frame.OUTCOMES if counted[outcome])
 
 
@@ -24,45 +33,112 @@ def cell(text):
     return " ".join(text.replace("|", "\\|").split())
 
 
-def by_reason(results):
-    """{reason: its tests}, in the order of their first."""
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def in_one_order(lists):
+    """The names of all lists. A name that an earlier list does not have follows the one that it follows in its own."""
+    merged = []
+    for names in lists:
+        at = 0
+        for name in names:
+            if name in merged:
+                at = merged.index(name) + 1
+            else:
+                merged.insert(at, name)
+                at += 1
+    return merged
+
+
+def rows_of(records):
+    """The rows of one suite, from each release's record of it (None where it did not run)."""
+    tests = [record["tests"] if record else {} for record in records]
+
+    def cell_of(each, name):
+        return (each[name]["outcome"], each[name].get("reason", "")) if name in each else None
+
+    return [Row(name, tuple(cell_of(each, name) for each in tests)) for name in in_one_order(tests)]
+
+
+def outcome_of(told):
+    return told[0] if told else ABSENT
+
+
+def summary_cell(suite, record):
+    if not record:
+        return "not run"
+    version = record["packages"].get(suite.PACKAGES[0]) or "not installed"
+    return f"{version}: {counts(test['outcome'] for test in record['tests'].values())}"
+
+
+def has_not_passed(row):
+    return any(told and told[0] != "pass" for told in row.cells)
+
+
+def reasons(row, names):
+    """Why the test did not pass. The releases are named where their reasons differ."""
+    given = {}
+    for name, told in zip(names, row.cells):
+        if told and told[0] != "pass":
+            given.setdefault(told[1] or "none given", []).append(name)
+    if len(given) == 1:
+        return next(iter(given))
+    return "; ".join(f"{', '.join(releases)}: {reason}" for reason, releases in given.items())
+
+
+def details(rows, names):
+    """Everything that did not pass. Tests that fared alike share a line."""
     groups = {}
-    for result in results:
-        groups.setdefault(result.reason, []).append(result.test)
-    return groups
+    for row in rows:
+        if has_not_passed(row):
+            groups.setdefault(row.cells, []).append(row)
+    lines = []
+    for cells, group in groups.items():
+        tests = ", ".join(f"`{row.test}`" for row in group)
+        lines.append([tests, *map(outcome_of, cells), cell(reasons(group[0], names))])
+    return table(["tests", *names, "reason"], lines)
 
 
-def details(results):
-    """Everything that did not pass, joined where the reason is one."""
-    yield "| outcome | tests | reason |\n| --- | --- | --- |\n"
-    for outcome in frame.OUTCOMES[1:]:
-        for reason, tests in by_reason([r for r in results if r.outcome == outcome]).items():
-            named = ", ".join(f"`{test}`" for test in tests)
-            yield f"| {outcome} | {named} | {cell(reason) or 'none given'} |\n"
+def footnote(rows, names):
+    """Says how many of the tests a release lacks, where one does."""
+    lacking = [sum(row.cells[i] is None for row in rows) for i in range(len(names))]
+    told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if count)
+    return f"\n{ABSENT}: the release's packages do not have this test ({told}).\n" if told else ""
 
 
-def every_test(told):
-    yield "\n## Every test\n"
-    for suite, results in told:
-        yield f"\n### {suite.NAME}: all\n\n| test | outcome |\n| --- | --- |\n"
-        for result in results:
-            yield f"| `{result.test}` | {result.outcome} |\n"
+def measured(records):
+    """The days on which the releases' suites ran."""
+    def days(record):
+        dates = sorted({suite["date"] for suite in record["suites"].values()})
+        return " to ".join(dict.fromkeys((dates[0], dates[-1])))
+
+    told = ", ".join(f"{days(record)} ({record['name']})" for record in records)
+    return f"\nThe suites ran on {told}.\n"
 
 
-def write(told):
-    """The whole page, from [(suite, results)]."""
-    text = HEAD
-    for suite, results in told:
-        version = frame.version(suite.PACKAGES[0]) or "–"
-        text += f"| {suite.NAME} | {version} | {cell(suite.WHAT)} | {counts(results)} |\n"
-    for suite, results in told:
+def write(suites, records):
+    """The whole page. `suites`: {name: module}; `records`: each release's."""
+    names = [record["name"] for record in records]
+    of = {key: [record["suites"].get(key) for record in records] for key in suites}
+    rows = {key: rows_of(told) for key, told in of.items()}
+    text = HEAD + "\n" + table(["program", *names, "what is run"], [
+        [suite.NAME, *(summary_cell(suite, told) for told in of[key]), cell(suite.WHAT)]
+        for key, suite in suites.items()])
+    text += measured(records)
+    for key, suite in suites.items():
         notes = getattr(suite, "NOTES", "")
-        rest = [result for result in results if result.outcome != "pass"]
-        if not notes and not rest:
-            continue
-        text += f"\n## {suite.NAME}\n"
+        has_details = any(map(has_not_passed, rows[key]))
+        if notes or has_details:
+            text += f"\n## {suite.NAME}\n"
         if notes:
             text += f"\n{notes.strip()}\n"
-        if rest:
-            text += "\n" + "".join(details(rest))
-    return text + "".join(every_test(told))
+        if has_details:
+            text += "\n" + details(rows[key], names)
+    text += "\n## Every test\n"
+    for key, suite in suites.items():
+        text += f"\n### {suite.NAME}: all\n\n"
+        text += table(["test", *names], [[f"`{row.test}`", *map(outcome_of, row.cells)] for row in rows[key]])
+        text += footnote(rows[key], names)
+    return text

@@ -139,6 +139,18 @@ def version(package):
     return asked.stdout if asked.returncode == 0 and asked.stdout else None
 
 
+def numbers(version):
+    """The numbers of a version without its epoch, for comparison."""
+    return [int(number) for number in re.findall(r"\d+", version.rpartition(":")[2])]
+
+
+def form(forms, package):
+    """What differs from one release of a package to another. `forms` has the first release of each form, in rising order;
+    the last that is not newer than the installed package holds."""
+    installed = numbers(version(package))
+    return [value for first, value in forms.items() if numbers(first) <= installed][-1]
+
+
 def results(suite, names, verbose=False):
     """The suite's outcomes, one by one, of all cases or of those whose names start with one of `names`."""
     missing = [package for package in suite.PACKAGES if version(package) is None]

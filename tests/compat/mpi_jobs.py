@@ -20,6 +20,11 @@ LIMIT = 120
 LARGEST_BYTES = 1_200_000  # what collectives.c moves at once
 TRANSPORTS = {"rc": ("rc_v,self", "rc_verbs"), "ud": ("ud_v,self", "ud_verbs")}
 
+# The line in which UCX says, at its level "info", what an endpoint goes over.
+ENDPOINT = {
+    "1.0": r"ep_cfg\[.*",
+    "1.18": r"ucp_context_\d+ (?:self|intra-node|inter-node) cfg#.*",
+}
 
 # In place of a remote shell: [OPTIONS] HOST COMMAND..., the host being one end of a cable, with a name of its own.
 REMOTE_SHELL = """#!/bin/sh
@@ -73,7 +78,7 @@ class Mpi:
     @staticmethod
     def check(stage, process, transport, where):
         stage.assertIn(f"ok: {RANKS} ranks {where}".rstrip(), process.stdout, process.describe())
-        chosen = re.findall(r"ep_cfg\[.*", process.stdout + process.stderr)
+        chosen = re.findall(frame.form(ENDPOINT, "libucx0"), process.stdout + process.stderr)
         used = set(re.findall(r"(\w+)/\w+", " ".join(chosen)))
         stage.assertEqual({TRANSPORTS[transport][1]}, used - {"self"},
                           f"not the transports that UCX was to choose\n{process.describe()}")
@@ -100,7 +105,7 @@ OPEN_MPI = Mpi(
     ["--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "^openib",
      "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"],
     {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
-    lambda shell: ["--host", "10.0.0.1:2,10.0.0.2:2", "--mca", "plm_rsh_agent", shell])
+    lambda shell: ["--host", "10.0.0.1:2,10.0.0.2:2", "--map-by", "ppr:2:node", "--mca", "plm_rsh_agent", shell])
 
 OPEN_SHMEM = Mpi("oshcc", "oshrun", ["--mca", "spml", "ucx", "-x", "SHMEM_SYMMETRIC_HEAP_SIZE=16M", *OPEN_MPI.options],
                  OPEN_MPI.env, source=PROGRAMS / "symmetric.c")

@@ -63,6 +63,14 @@ with open(answer, "w") as file:
     json.dump({"outcome": outcome, "reason": reason}, file)
 """
 
+# Newer tests ask iproute2's `rdma link show -j` for the interface below a port. That program asks the kernel, which knows
+# nothing of a device that lives in processes; this one answers in its place, from what Tulle says of the device.
+RDMA_LINK = """#!{python}
+import json, subprocess
+devices = json.loads(subprocess.run(["{tulle}", "devices", "--json"], check=True, capture_output=True).stdout)
+print(json.dumps([{{"ifname": device["name"], "port": 1, "netdev": device["gids"][0]["interface"]}} for device in devices]))
+"""
+
 LIST_ALL = """
 import sys
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests"]
@@ -96,6 +104,16 @@ def unpack(source, target):
     return target
 
 
+def add_rdma_link(folder):
+    """The environment in which `rdma` is the program above."""
+    programs = pathlib.Path(folder) / "bin"
+    programs.mkdir()
+    program = programs / "rdma"
+    program.write_text(RDMA_LINK.format(python=PYTHON, tulle=harness.TULLE))
+    program.chmod(0o755)
+    return {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+
 def namespace():
     """With lo, and one more interface that has addresses of both kinds."""
     net = harness.Namespace()
@@ -126,11 +144,12 @@ def chosen(name, patterns):
     return not patterns or any(name == each or name.startswith(each + ".") for each in patterns)
 
 
-def run_one(net, folder, name, limit, verbose):
+def run_one(net, folder, env, name, limit, verbose):
     answer = pathlib.Path(folder) / "answer.json"
     answer.unlink(missing_ok=True)
     process = harness.Process(
-        [harness.TULLE, "run", "--", PYTHON, "-c", RUN_ONE, folder, f"tests.{name}", answer], net=net, cwd=folder)
+        [harness.TULLE, "run", "--", PYTHON, "-c", RUN_ONE, folder, f"tests.{name}", answer], net=net, env=env,
+        cwd=folder)
     try:
         status = process.wait(limit)
     except AssertionError:
@@ -162,6 +181,7 @@ def main():
     counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="tulle-pyverbs-") as scratch:
         folder = str(unpack(SOURCE, pathlib.Path(scratch)))
+        env = add_rdma_link(folder)
         net = namespace()
         try:
             wanted = [name for name in names(net, folder) if chosen(name, arguments.names)]
@@ -171,7 +191,7 @@ def main():
                 if arguments.list:
                     print(name)
                     continue
-                outcome, reason = run_one(net, folder, name, arguments.limit, arguments.verbose)
+                outcome, reason = run_one(net, folder, env, name, arguments.limit, arguments.verbose)
                 counts[outcome] += 1
                 print(json.dumps({"suite": SUITE, "test": name, "outcome": outcome, "reason": reason}), flush=True)
         finally:

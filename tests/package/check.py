@@ -17,11 +17,13 @@ import sys
 import tempfile
 
 import yaml
-from root import Root
 
 TREE = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TREE / "tools"))
+
+from minimal_debian import RELEASES, System, make_archive  # noqa: E402
+
 PAGE = TREE / "docs" / "continuous-integration.md"
-RELEASES = ("bookworm", "trixie")
 INSTALL = "apt-get install --yes --quiet --no-install-recommends"
 # What apt, dpkg and programs that they call note down, and what a start of the machine clears.
 NOT_OURS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/log",
@@ -124,13 +126,14 @@ def follow(root, package, variables, steps):
 
 
 def check(release, folder, arguments):
-    cache = TREE / "build-roots"
     packages = arguments.output / release
     packages.mkdir(parents=True, exist_ok=True)
     steps = arguments.only or ("build", "use", "recipes")
 
+    make_archive(release, folder / "root.tar")
+
     def root(name):
-        return Root(release, folder / name, cache)
+        return System(folder / "root.tar", folder / name)
 
     if "build" in steps:
         with root("build") as built:

@@ -482,8 +482,8 @@ void write_atomically(ChannelPlan& channel, Random& random) {
   }
 }
 
-// A window of type 2 is bound to the queue pair that has bound it, an initiator, and no request comes
-// by one.
+// A window of type 2 is bound to the queue pair that has bound it, an initiator, and no request
+// comes by one.
 Work without_window(Work work) {
   switch (work) {
     case Work::send_with_invalidate:
@@ -500,8 +500,8 @@ Work without_window(Work work) {
   }
 }
 
-// What a queue receives is not flushed when a target is reset, and what it has taken of one is lost.
-// It gives no credits, so that over a perfect network the receives have to be there first.
+// What a queue receives is not flushed when a target is reset, and what it has taken of one is
+// lost. It gives no credits, so that over a perfect network the receives have to be there first.
 void extend(ChannelPlan& channel, bool perfect) {
   channel.type = QpType::xrc_initiator;
   if (channel.mishap == Mishap::reset_and_reconnect) channel.mishap = Mishap::none;

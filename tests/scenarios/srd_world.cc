@@ -680,8 +680,8 @@ void SrdWorld::check_memory(std::uint32_t number) const {
   }
 }
 
-// Where nothing is lost or late, little is sent twice: only what waited behind others for longer than
-// time-outs from an empty network allow for.
+// Where nothing is lost or late, little is sent twice: only what waited behind others for longer
+// than time-outs from an empty network allow for.
 void SrdWorld::check_at_rest() {
   for (std::uint32_t node = 0; node < node_count_; ++node) {
     outcome_.retransmitted += adapter(node).counters().transport.retransmitted_packets;

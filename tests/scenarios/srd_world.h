@@ -1,9 +1,10 @@
 #pragma once
 
-// Random scenarios of the scalable reliable datagram, each from a seed: queue pairs of several nodes
-// that send and write to each other under loss, duplication, reordering and damage, some with requests
-// that must fail, one of them perhaps ended, a node perhaps cut off. Held to what SRD promises, by a
-// checker that knows what was posted, what completed and what memory holds, and no more:
+// Random scenarios of the scalable reliable datagram, each from a seed: queue pairs of several
+// nodes that send and write to each other under loss, duplication, reordering and damage, some with
+// requests that must fail, one of them perhaps ended, a node perhaps cut off. Held to what SRD
+// promises, by a checker that knows what was posted, what completed and what memory holds, and no
+// more:
 //
 // - a request that succeeded has arrived, as it was sent, once;
 // - one that failed has arrived once or not at all, and had a reason to fail;

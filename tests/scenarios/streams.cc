@@ -28,7 +28,8 @@ void ok(VerbsStatus status, const char* what) {
   promise(status == VerbsStatus::ok, std::string(what) + " was refused");
 }
 
-// One end of a connection: what it writes, from one block of memory, and what it reads, into another.
+// One end of a connection: what it writes, from one block of memory, and what it reads, into
+// another.
 struct StreamEnd {
   std::uint32_t node = 0;
   StreamEnd* peer = nullptr;

@@ -248,6 +248,17 @@ int ConnectionChannel::join_multicast(EndpointId endpoint, const SocketAddress& 
   return ask(command, reply);
 }
 
+int ConnectionChannel::report(EndpointId endpoint, ConnectionEventType type, std::int32_t status,
+                              std::uint64_t argument) {
+  ConnectionCommand command = command_of(Operation::report, endpoint);
+  ConnectionEvent& event = command.events.emplace_back();
+  event.type = type;
+  event.status = status;
+  event.argument = argument;
+  ConnectionReply reply;
+  return ask(command, reply);
+}
+
 int ConnectionChannel::leave_multicast(EndpointId endpoint, const SocketAddress& group) {
   ConnectionCommand command = command_of(Operation::leave_multicast, endpoint);
   command.destination = group;

@@ -82,6 +82,10 @@ class ConnectionChannel {
   // 0xFFFFFF and the Q_Key, or by multicast_error.
   int join_multicast(EndpointId endpoint, const SocketAddress& group, std::uint32_t flags);
   int leave_multicast(EndpointId endpoint, const SocketAddress& group);
+  // Adds an event of the program's own: one of the last three types, with its status and argument.
+  // ENOBUFS: too many wait already.
+  int report(EndpointId endpoint, ConnectionEventType type, std::int32_t status,
+             std::uint64_t argument);
   // The endpoint is `to`'s after this, with the events of it that nobody took. Never call it from
   // two threads in opposite directions at once.
   int migrate(EndpointId endpoint, ConnectionChannel& to);

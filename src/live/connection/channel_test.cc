@@ -363,6 +363,37 @@ TEST_F(ConnectionChannelTest, DatagramsFindTheirQueuePair) {
   EXPECT_EQ(refused.status, 1);
 }
 
+TEST_F(ConnectionChannelTest, ProgramsReportEventsToThemselves) {
+  Program program, other;
+  const EndpointId id = program.create();
+  constexpr std::uint64_t argument = 0x0123'4567'89AB'CDEF;
+  ASSERT_EQ(program.channel->report(id, Type::user, -7, argument), 0);
+  ASSERT_EQ(program.channel->report(id, Type::address_information_error, -ENOENT, 0), 0);
+  const ConnectionEvent first = program.next();
+  EXPECT_EQ(first.type, Type::user);
+  EXPECT_EQ(first.endpoint, id);
+  EXPECT_EQ(first.status, -7);
+  EXPECT_EQ(first.argument, argument);
+  EXPECT_EQ(program.next().type, Type::address_information_error);
+  EXPECT_EQ(program.channel->report(id, Type::established, 0, 0), EINVAL);
+  EXPECT_EQ(program.channel->report({}, Type::user, 0, 0), EINVAL);
+  EXPECT_EQ(other.channel->report(id, Type::user, 0, 0), EINVAL);
+  // One that goes to another channel takes along what waits.
+  ASSERT_EQ(program.channel->report(id, Type::user, 0, argument), 0);
+  ASSERT_EQ(program.channel->migrate(id, *other.channel), 0);
+  EXPECT_EQ(other.next().argument, argument);
+}
+
+TEST_F(ConnectionChannelTest, ReportsThatNobodyTakesAreBounded) {
+  Program program;
+  const EndpointId id = program.create();
+  int error = 0;
+  for (int i = 0; i < 20'000 && error == 0; ++i) {
+    error = program.channel->report(id, Type::user, 0, 0);
+  }
+  EXPECT_EQ(error, ENOBUFS);
+}
+
 TEST_F(ConnectionChannelTest, GroupsHaveTheirAddressAsGid) {
   Program program;
   SocketAddress at;

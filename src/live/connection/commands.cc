@@ -23,6 +23,9 @@ constexpr std::uint32_t backlog_max = 1024;
 // What a process that is not running may add to an acknowledgement: what the device reports.
 constexpr std::uint8_t local_ack_delay = 15;
 
+// Beyond these a program that reports events and takes none would fill the agent's memory.
+constexpr std::size_t reports_waiting_max = 4096;
+
 // The front of a request's private data, which says who asks whom (IBTA A11).
 constexpr std::size_t hello_bytes = sizeof(wire::cm::IpHello);
 constexpr std::size_t request_data_max = sizeof(wire::cm::Request::private_data) - hello_bytes;
@@ -147,11 +150,28 @@ int ConnectionService::execute_on(Channel& channel, Endpoint& endpoint, Connecti
       return 0;
     case ConnectionOperation::migrate:
       return migrate(channel, endpoint, command);
+    case ConnectionOperation::report:
+      return report(channel, endpoint, command.events);
     case ConnectionOperation::create:
     case ConnectionOperation::give_back:
       break;
   }
   return ENOSYS;
+}
+
+// The program's word goes to itself alone, in the order in which its channel has events.
+int ConnectionService::report(Channel& channel, Endpoint& endpoint,
+                              std::vector<ConnectionEvent>& events) {
+  if (events.size() != 1) return EINVAL;
+  ConnectionEvent& event = events.front();
+  const bool may_be_reported = event.type == ConnectionEventType::address_information_resolved ||
+                               event.type == ConnectionEventType::address_information_error ||
+                               event.type == ConnectionEventType::user;
+  if (!may_be_reported) return EINVAL;
+  if (channel.waiting.size() >= reports_waiting_max) return ENOBUFS;
+  event.endpoint = endpoint.id;
+  tell(endpoint, std::move(event));
+  return 0;
 }
 
 void ConnectionService::use_device(Endpoint& endpoint, const DeviceInfo& device,

@@ -41,6 +41,7 @@ void fields(Archive& archive, ConnectionEvent& event) {
   archive(event.type, event.endpoint, event.listener, event.status, event.is_datagram,
           event.parameters, event.path);
   if (tells_status(event.type)) archive(event.known);
+  if (event.type == ConnectionEventType::user) archive(event.argument);
 }
 template <typename Archive>
 void fields(Archive& archive, ChannelOpened& message) {
@@ -75,6 +76,7 @@ void fields(Archive& archive, ConnectionCommand& c) {
       return archive(c.destination, c.number);
     case ConnectionOperation::give_back:
     case ConnectionOperation::migrate:
+    case ConnectionOperation::report:
       return archive(c.number, c.events);
     case ConnectionOperation::query:
     case ConnectionOperation::establish:

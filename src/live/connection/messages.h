@@ -156,15 +156,20 @@ enum class ConnectionEventType : std::uint8_t {
   multicast_error = 13,
   address_change = 14,
   timewait_exit = 15,
+  // These come by a program's own report alone.
+  address_information_resolved = 16,
+  address_information_error = 17,
+  user = 18,
 };
 
 struct ConnectionEvent {
   static constexpr auto kind = MessageKind::connection_event;
   ConnectionEventType type{};
   EndpointId endpoint;
-  EndpointId listener;       // connect_request: whose it is; `endpoint` is the new one
-  std::int32_t status = 0;   // 0, -errno, or the reason of a rejection (IBTA 12.6.7.2)
-  bool is_datagram = false;  // of UD: `path` holds, and `parameters.qkey`
+  EndpointId listener;         // connect_request: whose it is; `endpoint` is the new one
+  std::int32_t status = 0;     // 0, -errno, or the reason of a rejection (IBTA 12.6.7.2)
+  std::uint64_t argument = 0;  // user: what the program reported with it
+  bool is_datagram = false;    // of UD: `path` holds, and `parameters.qkey`
   ConnectionParameters parameters;
   ConnectionPath path;
   EndpointStatus known;  // where `tells_status`: so that nobody has to ask for it
@@ -203,6 +208,7 @@ enum class ConnectionOperation : std::uint8_t {
   hold,       // sends this channel no event until `give_back`
   give_back,  // events that the program had not taken; number 1: more of them follow
   migrate,
+  report,  // puts an event of the program's own behind those that wait
 };
 
 // Which of the fields travel is said beside fields() in messages.cc.

@@ -176,6 +176,7 @@ class ConnectionService {
   int join(Endpoint& endpoint, const SocketAddress& group);
   int leave(Endpoint& endpoint, const SocketAddress& group);
   int migrate(Channel& from, Endpoint& endpoint, ConnectionCommand& command);
+  int report(Channel& channel, Endpoint& endpoint, std::vector<ConnectionEvent>& events);
   int destroy(Channel& channel, Endpoint& endpoint, std::uint32_t events_taken, bool& is_held);
   EndpointStatus status_of(const Endpoint& endpoint) const;
   void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);

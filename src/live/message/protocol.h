@@ -28,7 +28,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 3;
+inline constexpr std::uint16_t protocol_version = 4;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes

@@ -14,9 +14,9 @@
 // socket's buffer, as in a NIC's, and those of the process's other queues behind them.
 //
 // Frames that come from this very kernel, as over veth and loopback, may lack what a wire would
-// have brought: a checksum that is left to the hardware is filled in here; a batch of segments that was
-// never cut up is longer than any frame, and dropped. VLAN tags, which the kernel keeps beside the
-// frame, are put back.
+// have brought: a checksum that is left to the hardware is filled in here; a batch of segments that
+// was never cut up is longer than any frame, and dropped. VLAN tags, which the kernel keeps beside
+// the frame, are put back.
 
 #include <linux/if_packet.h>
 #include <sys/socket.h>

@@ -96,8 +96,8 @@ class Manager {
   std::optional<Event> pull_event();
 
   std::size_t connection_count() const { return connections_.size(); }
-  // Those that still have something to say or to wait for by themselves: not those that only remember
-  // what was said, nor those that wait for their program.
+  // Those that still have something to say or to wait for by themselves: not those that only
+  // remember what was said, nor those that wait for their program.
   std::size_t unfinished_count() const;
   std::size_t index_size() const { return by_remote_id_.size() + by_remote_qp_.size(); }
   const Counters& counters() const { return counters_; }

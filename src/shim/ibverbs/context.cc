@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
+#include "shim/ibverbs/private_nodes.h"
 #include "shim/identity.h"
 
 namespace tulle::shim {
@@ -268,6 +270,12 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
 
+int ibv_query_port_speed(ibv_context* ibv, std::uint32_t port, std::uint64_t* out) {
+  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  *out = link_speed_100_megabits;
+  return 0;
+}
+
 int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) {
   if (ibv == nullptr || out == nullptr || port != only_port || index < 0) {
     return fail_with_minus_one(EINVAL);
@@ -328,6 +336,7 @@ int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int*
   *type = context.adapter().has_gid(index) ? 1 : 0;
   return 0;
 }
+TULLE_SINCE_34(ibv_query_gid_type)
 
 int ibv_query_pkey(ibv_context* ibv, std::uint8_t port, int index, __be16* out) {
   if (ibv == nullptr || out == nullptr || port != only_port || index != 0) {

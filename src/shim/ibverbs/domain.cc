@@ -2,6 +2,7 @@
 // thread at a time, which lets a driver leave out locks; here they are kept, and harm nobody.
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
@@ -33,8 +34,9 @@ int dealloc_td(ibv_td* ibv) {
 
 ibv_pd* alloc_parent_domain(ibv_context* ibv, ibv_parent_domain_init_attr* attributes) {
   if (ibv == nullptr || attributes == nullptr || attributes->pd == nullptr) return fail(EINVAL);
-  constexpr std::uint32_t known =
-      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  constexpr std::uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+                                  IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+                                  parent_domain_allows_unprotected_memory;
   if ((attributes->comp_mask & ~known) != 0) return fail(EINVAL);
   const bool foreign = attributes->pd->context != ibv ||
                        (attributes->td != nullptr && attributes->td->context != ibv);

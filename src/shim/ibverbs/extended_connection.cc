@@ -1,10 +1,10 @@
 // Extended reliable connections (XRC): domains, their shared receive queues, and opening a target
 // queue pair once more.
 //
-// Domains are shared by the contexts of one process that name the same file, as the C API has it. Not
-// between processes: each has an adapter of its own, which knows its own queue pairs only. Another
-// process that opens the file gets a domain of its own, and is told that there is no such queue pair
-// when it opens one of another process.
+// Domains are shared by the contexts of one process that name the same file, as the C API has it.
+// Not between processes: each has an adapter of its own, which knows its own queue pairs only.
+// Another process that opens the file gets a domain of its own, and is told that there is no such
+// queue pair when it opens one of another process.
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -37,7 +37,7 @@
 namespace tulle::shim {
 
 // Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell
-// whether it is theirs: rdma-core 44 has there a pointer to the provider's operations and
+// whether it is theirs: rdma-core 44 to 65 have there a pointer to the provider's operations and
 // bookkeeping of its own. All of it must be readable, and `operations` must be no provider's.
 struct Device : ibv_device {
   const void* operations = nullptr;
@@ -271,11 +271,14 @@ struct StagedWork {
 };
 
 struct Qp : ibv_qp_ex {
+  // Newer headers than those of this library's build have their next builder in this place, and
+  // programs call it without looking at any size: wr_flush follows rdma-core 44's last one.
+  void (*newer_builder)(ibv_qp_ex*) = nullptr;
   static constexpr Resource resource = Resource::queue_pair;
   std::shared_ptr<Allocator> allocator;
   transport::QueuePair* pair = nullptr;
-  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each knows
-  // the next.
+  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each
+  // knows the next.
   Xrcd* xrcd = nullptr;
   Qp* next_handle = nullptr;
   std::vector<Gid> groups;  // multicast: those that it is attached to

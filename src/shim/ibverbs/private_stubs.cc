@@ -4,15 +4,22 @@
 #include <infiniband/verbs.h>
 
 #include "shim/ibverbs/errors.h"
+#include "shim/ibverbs/private_nodes.h"
 
 namespace tulle::shim {
 
 extern "C" {
 
-// Called by each provider as it loads. The device is not looked for among the kernel's.
+// Called by each provider as it loads, by the name that carries its private node's number. The
+// device is not looked for among the kernel's.
 void verbs_register_driver_34(const void*) {}
+void verbs_register_driver_57(const void*) {}
+void verbs_register_driver_59(const void*) {}
+void verbs_register_driver_64(const void*) {}
+void verbs_register_driver_65(const void*) {}
 
 bool verbs_allow_disassociate_destroy = false;
+TULLE_SINCE_34(verbs_allow_disassociate_destroy)
 
 void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t, void*, std::uint32_t) {
   return fail(EOPNOTSUPP);
@@ -27,11 +34,32 @@ unsigned __ioctl_final_num_attrs(unsigned attributes, void*) { return attributes
 int ibv_read_ibdev_sysfs_file(char*, std::size_t, void*, const char*, ...) {
   return fail_with_minus_one(EOPNOTSUPP);
 }
+TULLE_SINCE_34(_verbs_init_and_alloc_context)
+TULLE_SINCE_34(verbs_open_device)
+TULLE_SINCE_34(verbs_uninit_context)
+TULLE_SINCE_34(verbs_set_ops)
+TULLE_SINCE_34(verbs_init_cq)
+TULLE_SINCE_34(__verbs_log)
+TULLE_SINCE_34(execute_ioctl)
+TULLE_SINCE_34(__ioctl_final_num_attrs)
+TULLE_SINCE_34(ibv_read_ibdev_sysfs_file)
+
+// Memory that confidential machines share with devices.
+void* ibv_dmabuf_heap_cc_shared_init() { return fail(EOPNOTSUPP); }
+void ibv_dmabuf_heap_destroy(void*) {}
+void* ibv_dmabuf_heap_alloc(void*, std::size_t, int*) { return fail(EOPNOTSUPP); }
+void ibv_dmabuf_heap_free(void*, std::size_t, int) {}
+TULLE_SINCE_64(ibv_dmabuf_heap_cc_shared_init)
+TULLE_SINCE_64(ibv_dmabuf_heap_destroy)
+TULLE_SINCE_64(ibv_dmabuf_heap_alloc)
+TULLE_SINCE_64(ibv_dmabuf_heap_free)
 
 // The commands to the kernel. Callers on every ABI that we build for drop their own arguments,
 // which are left out here.
-#define TULLE_REFUSE(command) \
-  int ibv_cmd_##command() { return EOPNOTSUPP; }
+#define TULLE_REFUSE_SINCE(release, command)     \
+  int ibv_cmd_##command() { return EOPNOTSUPP; } \
+  TULLE_SINCE_##release(ibv_cmd_##command)
+#define TULLE_REFUSE(command) TULLE_REFUSE_SINCE(34, command)
 
 TULLE_REFUSE(advise_mr)
 TULLE_REFUSE(alloc_dm)
@@ -43,6 +71,7 @@ TULLE_REFUSE(create_ah)
 TULLE_REFUSE(create_counters)
 TULLE_REFUSE(create_cq)
 TULLE_REFUSE(create_cq_ex)
+TULLE_REFUSE(create_cq_ex2)
 TULLE_REFUSE(create_flow)
 TULLE_REFUSE(create_flow_action_esp)
 TULLE_REFUSE(create_qp)
@@ -92,8 +121,24 @@ TULLE_REFUSE(reg_mr)
 TULLE_REFUSE(req_notify_cq)
 TULLE_REFUSE(rereg_mr)
 TULLE_REFUSE(resize_cq)
+TULLE_REFUSE_SINCE(59, alloc_dmah)
+TULLE_REFUSE_SINCE(59, free_dmah)
+TULLE_REFUSE_SINCE(59, reg_mr_ex)
+TULLE_REFUSE_SINCE(59, export_dmabuf_fd)
+TULLE_REFUSE_SINCE(59, query_port_speed)
+TULLE_REFUSE_SINCE(65, create_comp_cntr)
+TULLE_REFUSE_SINCE(65, destroy_comp_cntr)
+TULLE_REFUSE_SINCE(65, inc_comp_cntr)
+TULLE_REFUSE_SINCE(65, inc_err_comp_cntr)
+TULLE_REFUSE_SINCE(65, qp_attach_comp_cntr)
+TULLE_REFUSE_SINCE(65, query_comp_cntr_caps)
+TULLE_REFUSE_SINCE(65, read_comp_cntr)
+TULLE_REFUSE_SINCE(65, read_err_comp_cntr)
+TULLE_REFUSE_SINCE(65, set_comp_cntr)
+TULLE_REFUSE_SINCE(65, set_err_comp_cntr)
 
 #undef TULLE_REFUSE
+#undef TULLE_REFUSE_SINCE
 
 }  // extern "C"
 

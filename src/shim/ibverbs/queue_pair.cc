@@ -128,7 +128,8 @@ bool to_attributes(const ibv_qp_attr& from, int mask, QueuePairAttributes& to) {
   if ((mask & IBV_QP_CUR_STATE) != 0 && !to_state(from.cur_qp_state, to.current_state)) {
     return false;
   }
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && !to_access(from.qp_access_flags, to.access)) {
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 &&
+      !to_access(from.qp_access_flags & ~flush_access, to.access)) {
     return false;
   }
   if ((mask & IBV_QP_AV) != 0 && !to_address_vector(from.ah_attr, to.address)) return false;

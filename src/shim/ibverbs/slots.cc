@@ -53,6 +53,28 @@ void refuse_as_builder(void (*&slot)(ibv_qp_ex*, Arguments...)) {
   slot = &refuse_builder<Arguments...>;
 }
 
+// Slots that only newer headers than the oldest declare. Programs built with newer headers than
+// this library see by verbs_context's size that it ends before them.
+#define TULLE_REFUSE_IF_DECLARED(object, slot)              \
+  [](auto& any) {                                           \
+    if constexpr (requires { any.slot; }) refuse(any.slot); \
+  }(object)
+
+void refuse_newer(verbs_context& c) {
+  TULLE_REFUSE_IF_DECLARED(c, alloc_dmah);
+  TULLE_REFUSE_IF_DECLARED(c, dealloc_dmah);
+  TULLE_REFUSE_IF_DECLARED(c, reg_mr_ex);
+  TULLE_REFUSE_IF_DECLARED(c, dm_export_dmabuf_fd);
+  TULLE_REFUSE_IF_DECLARED(c, alloc_buf);
+  TULLE_REFUSE_IF_DECLARED(c, free_buf);
+}
+
+#undef TULLE_REFUSE_IF_DECLARED
+
+void refuse_flush(auto& qp) {
+  if constexpr (requires { qp.wr_flush; }) refuse_as_builder(qp.wr_flush);
+}
+
 void refuse_operations(ibv_context_ops& ops) {
   refuse(ops._compat_query_device, ops._compat_query_port, ops._compat_alloc_pd,
          ops._compat_dealloc_pd, ops._compat_reg_mr, ops._compat_rereg_mr, ops._compat_dereg_mr,
@@ -78,6 +100,7 @@ void refuse_all(Context& context) {
          c.query_rt_values, c.create_cq_ex, c.query_device_ex, c.ibv_destroy_flow,
          c.ABI_placeholder2, c.ibv_create_flow, c.ABI_placeholder1, c.open_qp, c.create_qp_ex,
          c.get_srq_num, c.create_srq_ex, c.open_xrcd, c.close_xrcd, c.post_srq_ops);
+  refuse_newer(c);
 }
 
 void refuse_all(Cq& cq) {
@@ -96,6 +119,8 @@ void refuse_all(Qp& qp) {
                   q.wr_send_inv, q.wr_send_tso, q.wr_set_ud_addr, q.wr_set_xrc_srqn,
                   q.wr_set_inline_data, q.wr_set_inline_data_list, q.wr_set_sge, q.wr_set_sge_list,
                   q.wr_atomic_write);
+  refuse_flush(q);
+  qp.newer_builder = [](ibv_qp_ex* refused) { refuse_builder(refused); };
   refuse(q.wr_start, q.wr_complete, q.wr_abort);
 }
 

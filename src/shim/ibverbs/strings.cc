@@ -5,12 +5,15 @@
 #include <array>
 #include <cstddef>
 
+#include "shim/ibverbs/newer.h"
+#include "shim/ibverbs/private_nodes.h"
+
 namespace tulle::shim {
 namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gb/s; none where rdma-core 44 gives none
+  int multiple;  // of 2.5 Gb/s; none where rdma-core gives none
   int megabits;  // of the lanes: FDR's 14 Gb/s are 14.0625
 };
 constexpr int none = -1;
@@ -48,7 +51,7 @@ constexpr std::array<const char*, 8> node_types = {nullptr,
 constexpr std::array<const char*, 6> port_states = {
     "no state change (NOP)", "down", "init", "armed", "active", "active defer"};
 
-constexpr std::array<const char*, 20> event_types = {"CQ error",
+constexpr std::array<const char*, 21> event_types = {"CQ error",
                                                      "local work queue catastrophic error",
                                                      "invalid request local work queue error",
                                                      "local access violation work queue error",
@@ -67,7 +70,8 @@ constexpr std::array<const char*, 20> event_types = {"CQ error",
                                                      "last WQE reached",
                                                      "client reregistration",
                                                      "GID table change",
-                                                     "WQ fatal"};
+                                                     "WQ fatal",
+                                                     "Device link speed change"};
 
 constexpr std::array<const char*, 24> completion_statuses = {"success",
                                                              "local length error",
@@ -94,6 +98,24 @@ constexpr std::array<const char*, 24> completion_statuses = {"success",
                                                              "TM error",
                                                              "TM software rendezvous"};
 
+// By the numbers of ibv_wr_opcode.
+constexpr std::array<const char*, 16> work_opcodes = {"rdma-write",
+                                                      "rdma-write-with-imm",
+                                                      "send",
+                                                      "send-with-imm",
+                                                      "rdma-read",
+                                                      "atomic-cmp-and-swp",
+                                                      "atomic-fetch-and-add",
+                                                      "local-inv",
+                                                      "bind-mw",
+                                                      "send-with-inv",
+                                                      "tso",
+                                                      "driver1",
+                                                      nullptr,
+                                                      nullptr,
+                                                      "flush",
+                                                      "atomic-write"};
+
 }  // namespace
 
 extern "C" {
@@ -102,6 +124,9 @@ const char* ibv_node_type_str(ibv_node_type type) { return name_of(node_types, t
 const char* ibv_port_state_str(ibv_port_state state) { return name_of(port_states, state); }
 const char* ibv_event_type_str(ibv_event_type type) { return name_of(event_types, type); }
 const char* ibv_wc_status_str(ibv_wc_status status) { return name_of(completion_statuses, status); }
+// Declared among the public functions of later releases, but exported at the private nodes.
+const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) { return name_of(work_opcodes, opcode); }
+TULLE_SINCE_34(ibv_wr_opcode_str)
 
 int ibv_rate_to_mult(ibv_rate rate) {
   for (const Rate& known : rates) {

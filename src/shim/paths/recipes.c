@@ -1,6 +1,6 @@
-/* The file of a counter, or of an attribute that changes, is a recipe in the tree: whom to ask, what
-   to send, and what to make of the answer. tree.cc writes it and knows what agents say; here is only
-   how it is done:
+/* The file of a counter, or of an attribute that changes, is a recipe in the tree: whom to ask,
+   what to send, and what to make of the answer. tree.cc writes it and knows what agents say; here
+   is only how it is done:
 
      tulle counter
      KIND DIVISOR INDEX...        of the answer: its kind; 64-bit numbers, counted from its end

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/rdmacm/newer.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -108,6 +109,7 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
   if (out == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
     return answer(EINVAL);
   }
+  if (hints != nullptr && (hints->ai_flags & by_subnet_administrator) != 0) return answer(ENOTSUP);
   auto* result = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   if (result == nullptr) return answer(ENOMEM);
   int error = node != nullptr || service != nullptr ? resolve(node, service, hints, *result)

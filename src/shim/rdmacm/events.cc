@@ -114,6 +114,14 @@ bool process(Id& id, const live::ConnectionEvent& from, Event& event) {
     case ConnectionEventType::multicast_error:
       event.param.ud.private_data = event.group->context;
       return true;
+    case ConnectionEventType::address_information_error:
+      forget_resolved(id);
+      return true;
+    case ConnectionEventType::user:
+      // rdma_cm_event's param.arg, which older headers do not declare.
+      static_assert(sizeof event.param >= sizeof from.argument);
+      std::memcpy(&event.param, &from.argument, sizeof from.argument);
+      return true;
     default:
       return true;
   }

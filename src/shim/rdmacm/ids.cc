@@ -42,6 +42,7 @@ void say_once(const Error& error) {
 
 void free_id(Id* id) {
   std::free(id->route.path_rec);
+  rdma_freeaddrinfo(id->resolved);
   if (id->synchronous) delete &Channel::of(id->channel);
   delete id;
 }

@@ -75,6 +75,9 @@ struct Id : rdma_cm_id {
   bool connect_failed = false;  // here, after the peer had accepted
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
+  // Of rdma_resolve_addrinfo, under the id's mutex: one is under way, or its result was not taken.
+  bool resolving = false;
+  rdma_addrinfo* resolved = nullptr;
 
   static Id& of(rdma_cm_id* id) { return static_cast<Id&>(*id); }
   live::ConnectionChannel& agent() const { return *Channel::of(channel).agent; }
@@ -122,6 +125,9 @@ int query(Id& id);
 // events.cc
 // For a synchronous id: waits for the event that ends its call.
 int complete(Id& id);
+
+// own_events.cc
+void forget_resolved(Id& id);
 
 // queue_pair.cc
 int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mask);

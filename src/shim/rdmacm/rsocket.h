@@ -113,6 +113,9 @@ void forget(int fd);
 // rsocket_poll.cc: something happened to a socket that only one thread saw.
 void wake_pollers();
 
+// rsocket_epoll.cc. False: the descriptor is no set's.
+bool close_poll_set(int fd);
+
 // Waits until a descriptor is readable: 0 or EINTR.
 int wait_readable(int fd);
 

@@ -124,7 +124,7 @@ int rshutdown(int fd, int how) {
 
 int rclose(int fd) {
   const auto socket = remove_socket(fd);
-  if (socket == nullptr) return answer(EBADF);
+  if (socket == nullptr) return close_poll_set(fd) ? 0 : answer(EBADF);
   socket->close();
   return 0;
 }

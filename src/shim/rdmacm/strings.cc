@@ -4,7 +4,7 @@ namespace tulle::shim::rdmacm {
 namespace {
 
 // In the order of rdma_cm_event_type.
-constexpr std::array<const char*, 16> event_names = {{
+constexpr std::array<const char*, 20> event_names = {{
     "RDMA_CM_EVENT_ADDR_RESOLVED",
     "RDMA_CM_EVENT_ADDR_ERROR",
     "RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -21,8 +21,12 @@ constexpr std::array<const char*, 16> event_names = {{
     "RDMA_CM_EVENT_MULTICAST_ERROR",
     "RDMA_CM_EVENT_ADDR_CHANGE",
     "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    "RDMA_CM_EVENT_ADDRINFO_ERROR",
+    "RDMA_CM_EVENT_USER",
+    "RDMA_CM_EVENT_INTERNAL",
 }};
-static_assert(event_names.size() == RDMA_CM_EVENT_TIMEWAIT_EXIT + 1);
+static_assert(event_names.size() == RDMA_CM_EVENT_TIMEWAIT_EXIT + 5);
 
 }  // namespace
 

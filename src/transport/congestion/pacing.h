@@ -22,8 +22,8 @@ class Pacing {
     if (settings.enabled) limits_->dcqcn.emplace(settings);
     if (limits_) limits_->endpoint = endpoint;
   }
-  // `shared` is the flow that the queue pair is one of; null: it is one by itself. Both must outlive
-  // the queue pair.
+  // `shared` is the flow that the queue pair is one of; null: it is one by itself. Both must
+  // outlive the queue pair.
   void start(const InfinibandSettings& settings, Injection* shared) {
     reset(settings.enabled);
     if (settings.enabled) limits_->table.emplace(Table{&settings, shared, {}});

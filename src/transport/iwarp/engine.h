@@ -88,7 +88,8 @@ class Engine {
   // own waits until that has been taken in, as its sender may think it done.
   void begin_taking() { taking_ = true; }
   void end_taking(QueuePair& qp);
-  // READs that were not answered: who sends nothing else hears of a peer that is gone by asking alone.
+  // READs that were not answered: who sends nothing else hears of a peer that is gone by asking
+  // alone.
   bool awaits_answers() const { return !reads_.empty(); }
   // Whether every request that has begun is done (IBTA 10.3.1.5, SQD).
   bool drained() const { return cursor_ == 0 && sending_ != Sending::request; }

@@ -135,7 +135,8 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
     }
     const Psn through = wqe.last_psn().after(psn) ? psn : wqe.last_psn();
     if (through != wqe.last_psn() && qp.environment.recovery.kind == Recovery::go_back_0) {
-      // A part counts for nothing; but the responder has begun the message, and may ask for it anew.
+      // A part counts for nothing; but the responder has begun the message, and may ask for it
+      // anew.
       rewound_ = false;
       arm_timer(now, qp);
       break;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What one adapter has sent to another and not yet seen answered: a slot for each packet number from
-// the first that is missing on, those in flight also in the order in which they were sent.
+// What one adapter has sent to another and not yet seen answered: a slot for each packet number
+// from the first that is missing on, those in flight also in the order in which they were sent.
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,8 @@ using Sequence = std::uint64_t;
 inline constexpr Sequence no_sequence = ~Sequence{0};
 
 inline Psn psn_of(Sequence sequence) { return Psn(static_cast<std::uint32_t>(sequence)); }
-// The number that a PSN stands for, of those near `base`; no_sequence: it would be before the first.
+// The number that a PSN stands for, of those near `base`; no_sequence: it would be before the
+// first.
 inline Sequence unwrapped(Psn psn, Sequence base) {
   const std::int64_t number = static_cast<std::int64_t>(base) + psn.distance_from(psn_of(base));
   return number < 0 ? no_sequence : static_cast<Sequence>(number);

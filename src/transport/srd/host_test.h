@@ -1,7 +1,7 @@
 #pragma once
 
-// A queue pair of SRD with memory, whose adapter talks to one peer: for tests that hand it a packet and
-// look at what it does.
+// A queue pair of SRD with memory, whose adapter talks to one peer: for tests that hand it a packet
+// and look at what it does.
 
 #include <memory>
 #include <optional>

@@ -95,9 +95,10 @@ wire::Syndrome Inbound::syndrome_of(Verdict verdict) {
 
 // --- what a packet brings ---
 
-// In the order in which they are looked at. EFA's device tells the sender of a queue pair that is not
-// there or in error, of a receive buffer that is too short, of a key that does not hold, and that no
-// receive request was posted (efa_io_comp_status in rdma-core's providers/efa/efa_io_defs.h).
+// In the order in which they are looked at. EFA's device tells the sender of a queue pair that is
+// not there or in error, of a receive buffer that is too short, of a key that does not hold, and
+// that no receive request was posted (efa_io_comp_status in rdma-core's
+// providers/efa/efa_io_defs.h).
 Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payload payload) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   if (info.kind == Kind::skip) {
@@ -122,7 +123,8 @@ Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payl
   }
 }
 
-// A receive request that is too short stays where it is: a stranger must not be able to use them up.
+// A receive request that is too short stays where it is: a stranger must not be able to use them
+// up.
 Inbound::Verdict Inbound::check_receive(QueuePair& qp, std::uint64_t bytes) {
   if (!qp.srd().has_receive(qp)) return Verdict::not_ready;
   return qp.srd().next_receive_length(qp) < bytes ? Verdict::bad_request : Verdict::accepted;

@@ -211,8 +211,8 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
   return message.qp->gather(wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
-// Each with an address of its own, so that it can be placed whenever it comes. The immediate value goes
-// by a packet of its own behind them, since there is no room for it beside the RETH.
+// Each with an address of its own, so that it can be placed whenever it comes. The immediate value
+// goes by a packet of its own behind them, since there is no room for it beside the RETH.
 bool Outbound::fill_write(const Message& message, std::uint32_t segment,
                           OutgoingPacket& out) const {
   const SendWqe& wqe = *message.wqe;
@@ -290,8 +290,9 @@ void Outbound::answered(Time now, Sequence sequence, Time round_trip) {
   progress(slot.message);
 }
 
-// EFA's devices try again by themselves when the receiver was not ready, as often as the queue pair's
-// rnr_retry says, 7 being without end (rdma-core, efadv_query_device; libfabric's efa provider).
+// EFA's devices try again by themselves when the receiver was not ready, as often as the queue
+// pair's rnr_retry says, 7 being without end (rdma-core, efadv_query_device; libfabric's efa
+// provider).
 void Outbound::refused(Time now, Sequence sequence, wire::Syndrome syndrome) {
   Slot& slot = flight_[sequence];
   if (slot.state != Slot::State::in_flight && slot.state != Slot::State::lost) return;

@@ -1,8 +1,8 @@
 #pragma once
 
 // What one adapter sends to another: the messages of all its queue pairs to that peer, cut into
-// packets that are numbered together, sprayed over paths, answered one by one and sent again where no
-// answer comes.
+// packets that are numbered together, sprayed over paths, answered one by one and sent again where
+// no answer comes.
 
 #include <cstdint>
 

@@ -7,8 +7,8 @@
 
 namespace tulle::transport::srd {
 
-// An adapter at the other end, by what its packets say: a GID, whose share of the queue pair numbers,
-// and the service level that packets to and from it have.
+// An adapter at the other end, by what its packets say: a GID, whose share of the queue pair
+// numbers, and the service level that packets to and from it have.
 struct PeerKey {
   Gid gid;
   std::uint32_t range = 0;  // the high bits of its queue pairs' numbers

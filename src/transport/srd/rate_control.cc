@@ -8,8 +8,8 @@ namespace tulle::transport::srd {
 namespace {
 
 constexpr double bits_ps_per_byte = 8e12;
-// In a round without congestion, so much of a packet more in flight; after some such rounds in a row
-// twice as much each time (as TIMELY's hyperactive increase: Mittal et al., SIGCOMM 2015, 4.3).
+// In a round without congestion, so much of a packet more in flight; after some such rounds in a
+// row twice as much each time (as TIMELY's hyperactive increase: Mittal et al., SIGCOMM 2015, 4.3).
 constexpr double additive_packets = 0.125;
 constexpr std::uint32_t rounds_before_hyper = 8;
 constexpr std::uint32_t doublings_max = 10;
@@ -17,7 +17,8 @@ constexpr std::uint32_t doublings_max = 10;
 constexpr double sharing_most = 4;
 // How much of the queue a decrease empties within a round trip.
 constexpr double drain = 0.5;
-// Losses count as congestion when so many of the packets of a round are lost: bit errors cost fewer.
+// Losses count as congestion when so many of the packets of a round are lost: bit errors cost
+// fewer.
 constexpr std::uint32_t lost_share = 8;
 constexpr std::uint32_t lost_least = 4;
 constexpr std::int64_t least_bits_per_second = 10'000'000;

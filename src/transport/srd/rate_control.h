@@ -1,10 +1,10 @@
 #pragma once
 
 // How fast one adapter sends to another, over all paths together: a rate and a bound on what is in
-// flight. The paper describes it so: the rate follows the one that acknowledgements come at; there is
-// congestion when round trips grow on most paths, or when what arrives is less than what is sent; what
-// is wrong with a single path is the business of the choice of paths. Its formulas are not published:
-// those here are ours (docs/decisions/009-scalable-reliable-datagram.md).
+// flight. The paper describes it so: the rate follows the one that acknowledgements come at; there
+// is congestion when round trips grow on most paths, or when what arrives is less than what is
+// sent; what is wrong with a single path is the business of the choice of paths. Its formulas are
+// not published: those here are ours (docs/decisions/009-scalable-reliable-datagram.md).
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// The scalable reliable datagram's settings, of one adapter. What the paper gives (Shalev et al., "A
-// Cloud-Optimized Transport Protocol for Elastic and Scalable HPC", IEEE Micro 40(6), 2020) and what is
-// chosen here, docs/decisions/009-scalable-reliable-datagram.md tells apart.
+// The scalable reliable datagram's settings, of one adapter. What the paper gives (Shalev et al.,
+// "A Cloud-Optimized Transport Protocol for Elastic and Scalable HPC", IEEE Micro 40(6), 2020) and
+// what is chosen here, docs/decisions/009-scalable-reliable-datagram.md tells apart.
 
 #include <cstdint>
 
@@ -16,7 +16,8 @@ inline constexpr std::uint32_t window_packets = 2'048;
 
 struct Settings {
   std::uint32_t paths = 64;  // at a time, between two adapters; 1 to paths_max
-  // The longest SEND, in bytes; 0: what fits into a packet, as EFA has it. WRITEs are cut up anyway.
+  // The longest SEND, in bytes; 0: what fits into a packet, as EFA has it. WRITEs are cut up
+  // anyway.
   std::uint32_t send_bytes_max = 0;
   // Adapters that share a GID differ in their queue pairs' numbers, above so many bits.
   unsigned queue_pair_bits = 24;

@@ -35,7 +35,8 @@ void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool 
   const bool listens = settings_.congestion_control == CongestionControl::dctcp || settings_.ecn;
   if (listens) {
     congestion_.observe(in_order, header.ece, end, sent_end_);
-    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, of what was sent since, and not beside a loss's.
+    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, of what was sent since, and not beside a
+    // loss's.
     if (header.ece && recovery_ == Recovery::none && acknowledged_ > cut_end_ &&
         (in_order > 0 || !has_payload)) {
       congestion_.marked();

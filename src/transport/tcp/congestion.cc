@@ -110,10 +110,11 @@ void Congestion::acknowledged(Time now, Time round_trip, std::uint64_t bytes, bo
   window_ += whole;
 }
 
-// HyStart's train of acknowledgements (Ha and Rhee, "Taming the elephants", Computer Networks 2011),
-// as Linux's tcp_cubic.c has it: those of one round that follow each other closely (2 ms), for longer
-// than half of the shortest round trip, from 16 segments on. Its other test, for a round trip that
-// grows, begins at 4 ms there (and in RFC 9406), which a data centre's queues do not reach.
+// HyStart's train of acknowledgements (Ha and Rhee, "Taming the elephants", Computer Networks
+// 2011), as Linux's tcp_cubic.c has it: those of one round that follow each other closely (2 ms),
+// for longer than half of the shortest round trip, from 16 segments on. Its other test, for a round
+// trip that grows, begins at 4 ms there (and in RFC 9406), which a data centre's queues do not
+// reach.
 void Congestion::watch_slow_start(Time now, Time least, std::uint64_t end, std::uint64_t sent_end) {
   constexpr std::uint64_t window_min_segments = 16;
   constexpr Time close = Time::milliseconds(2);

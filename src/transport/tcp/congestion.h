@@ -56,8 +56,8 @@ class Congestion {
   // New bytes were delivered, outside of recovery; `limited`: the window was what held the sender
   // back.
   void acknowledged(Time now, Time round_trip, std::uint64_t bytes, bool limited);
-  // CUBIC alone: of every acknowledgement, whether slow start has found the path's width. `end`: what
-  // is acknowledged, `sent_end`: what is sent; `least`: the shortest round trip.
+  // CUBIC alone: of every acknowledgement, whether slow start has found the path's width. `end`:
+  // what is acknowledged, `sent_end`: what is sent; `least`: the shortest round trip.
   void watch_slow_start(Time now, Time least, std::uint64_t end, std::uint64_t sent_end);
   // DCTCP alone: of every acknowledgement.
   void observe(std::uint64_t bytes, bool marked, std::uint64_t end, std::uint64_t sent_end);

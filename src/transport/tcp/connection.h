@@ -108,8 +108,8 @@ class Connection {
                          bool congestion_experienced);
   Time next_deadline() const;
   void handle_deadline(Time now);
-  // Whether the reader waits for something that the peer owes it: with Settings::keep_alive the peer
-  // is asked whether it is there when nothing has come for so long.
+  // Whether the reader waits for something that the peer owes it: with Settings::keep_alive the
+  // peer is asked whether it is there when nothing has come for so long.
   void expect(Time now, bool something);
   // Too many time-outs in a row: nobody answers.
   bool failed() const { return failed_; }

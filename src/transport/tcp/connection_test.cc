@@ -97,7 +97,8 @@ TEST(TcpConnection, ARepetitionThatIsLostIsSentAgain) {
   EXPECT_EQ(pair.a.counters.ack_timeouts, 0u);
 }
 
-// What is behind the last that arrived is found lost by what was sent again later: RACK goes by time.
+// What is behind the last that arrived is found lost by what was sent again later: RACK goes by
+// time.
 TEST(TcpConnection, ManyLossesInOneWindowWithItsTail) {
   Pair pair(settings());
   pair.a.connection.append(59 * mss);

@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests: two ends of a connection and a path between them, in virtual time. What the path does to
-// each segment, a test decides.
+// For tests: two ends of a connection and a path between them, in virtual time. What the path does
+// to each segment, a test decides.
 
 #include <cstdint>
 #include <functional>

@@ -92,8 +92,8 @@ bool Receiver::join_early() {
   return joined;
 }
 
-// RFC 8257 §3.2: ECE says of each acknowledgement whether what it acknowledges was marked. When that
-// changes, what came before is acknowledged at once.
+// RFC 8257 §3.2: ECE says of each acknowledgement whether what it acknowledges was marked. When
+// that changes, what came before is acknowledged at once.
 void Receiver::note_mark(bool marked) {
   if (marked == marked_) return;
   const std::uint64_t before = old_marks_.empty() ? told_ : old_marks_.back().end;

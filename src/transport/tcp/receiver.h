@@ -1,8 +1,8 @@
 #pragma once
 
 // The receiving half of a connection: what has come, in order and early, what is to be acknowledged
-// and when, how much room is left, and what the network marked (RFC 9293 §3.8.6, RFC 2018, RFC 3168,
-// RFC 8257 §3.2).
+// and when, how much room is left, and what the network marked (RFC 9293 §3.8.6, RFC 2018, RFC
+// 3168, RFC 8257 §3.2).
 
 #include <algorithm>
 #include <cstdint>

@@ -32,8 +32,8 @@ struct Settings {
   Time timeout_min = Time::milliseconds(200);
   Time timeout_initial = Time::seconds(1);
   Time timeout_max = Time::seconds(120);
-  // How long an acknowledgement of one segment may wait for a second. RFC 9293 §3.8.6.3 allows half a
-  // second; Linux's TCP_DELACK_MIN is 40 ms.
+  // How long an acknowledgement of one segment may wait for a second. RFC 9293 §3.8.6.3 allows half
+  // a second; Linux's TCP_DELACK_MIN is 40 ms.
   Time acknowledgement_delay = Time::milliseconds(40);
   // Of a new connection's segments so many are acknowledged at once (Linux's TCP_MAX_QUICKACKS).
   std::uint32_t quick_acknowledgements = 16;

@@ -1,10 +1,13 @@
 // Asynchronous events, for tests.
 //
-//   events watch [INDEX]     prints each event of the port, and then the port as calls and as files say it is; with INDEX it
-//                            holds that GID by an address handle until SIGUSR1
-//   events provoke NAME      makes a queue pair B of this process raise it, and prints what was raised, and for whom
+//   events watch [INDEX]     prints each event of the port, and then the port as calls and as files
+//                            say it is; with INDEX it holds that GID by an address handle until
+//                            SIGUSR1
+//   events provoke NAME      makes a queue pair B of this process raise it, and prints what was
+//                            raised, and for whom
 //
-// A port is one line: "asked" or "files", its state, and addresses by GID index with - for holes, up to the last.
+// A port is one line: "asked" or "files", its state, and addresses by GID index with - for holes,
+// up to the last.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,12 +22,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                         \
-  do {                                                                                           \
-    if (!(condition)) {                                                                          \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno));               \
-      exit(1);                                                                                   \
-    }                                                                                            \
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
+      exit(1);                                                                     \
+    }                                                                              \
   } while (0)
 
 enum { shown_max = 12, message_bytes = 64 };
@@ -41,7 +44,8 @@ static struct ibv_context* open_device(void) {
 
 // --- the port ---
 
-static void print_port(const char* how, bool is_active, char addresses[shown_max][INET6_ADDRSTRLEN]) {
+static void print_port(const char* how, bool is_active,
+                       char addresses[shown_max][INET6_ADDRSTRLEN]) {
   int count = shown_max;
   while (count > 0 && strcmp(addresses[count - 1], "-") == 0) --count;
   printf("%s %s", how, is_active ? "ACTIVE" : "DOWN");
@@ -188,8 +192,10 @@ static struct ibv_qp* create_qp(struct world* w, bool is_b) {
 }
 
 static void connect_to(struct world* w, struct ibv_qp* qp, const struct ibv_qp* peer, bool to_rts) {
-  struct ibv_qp_attr to = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-  CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  struct ibv_qp_attr to = {
+      .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+  CHECK(ibv_modify_qp(qp, &to,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
   to = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
                             .path_mtu = IBV_MTU_1024,
                             .dest_qp_num = peer->qp_num,
@@ -197,12 +203,15 @@ static void connect_to(struct world* w, struct ibv_qp* qp, const struct ibv_qp* 
                             .max_dest_rd_atomic = 1,
                             .min_rnr_timer = 12};
   CHECK(ibv_query_gid(w->context, 1, 0, &to.ah_attr.grh.dgid) == 0);
-  CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  CHECK(ibv_modify_qp(qp, &to,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
   if (!to_rts) return;
-  to = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  CHECK(ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                   IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  to = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+  CHECK(ibv_modify_qp(qp, &to,
+                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
 static void set_up(struct world* w, int own_cq_entries, bool shares, bool b_sends) {
@@ -211,7 +220,8 @@ static void set_up(struct world* w, int own_cq_entries, bool shares, bool b_send
   CHECK((w->pd = ibv_alloc_pd(w->context)) != NULL);
   CHECK((w->cq = ibv_create_cq(w->context, 64, NULL, NULL, 0)) != NULL);
   CHECK((w->own_cq = ibv_create_cq(w->context, own_cq_entries, NULL, NULL, 0)) != NULL);
-  CHECK((w->mr = ibv_reg_mr(w->pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL);
+  CHECK((w->mr = ibv_reg_mr(w->pd, memory, sizeof memory,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL);
   struct ibv_srq_init_attr init = {.attr = {8, 1, 0}};
   if (shares) CHECK((w->srq = ibv_create_srq(w->pd, &init)) != NULL);
   w->a = create_qp(w, false);
@@ -224,12 +234,14 @@ static void receive(struct world* w, uint32_t bytes, uint32_t key) {
   struct ibv_sge sge = {(uintptr_t)memory, bytes, key};
   struct ibv_recv_wr request = {.sg_list = &sge, .num_sge = 1};
   struct ibv_recv_wr* bad;
-  CHECK((w->srq != NULL ? ibv_post_srq_recv(w->srq, &request, &bad) : ibv_post_recv(w->b, &request, &bad)) == 0);
+  CHECK((w->srq != NULL ? ibv_post_srq_recv(w->srq, &request, &bad)
+                        : ibv_post_recv(w->b, &request, &bad)) == 0);
 }
 
 static void send_to_b(struct world* w, enum ibv_wr_opcode opcode, uint32_t rkey) {
   struct ibv_sge sge = {(uintptr_t)memory + 1024, message_bytes, w->mr->lkey};
-  struct ibv_send_wr request = {.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED};
+  struct ibv_send_wr request = {
+      .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED};
   request.wr.rdma.remote_addr = (uintptr_t)memory;
   request.wr.rdma.rkey = rkey;
   struct ibv_send_wr* bad;

@@ -1,10 +1,12 @@
 // A member of a multicast group, for tests: attaches queue pairs, sends, and tells what has come.
 //
-//   multicast_group GROUP [--attach N] [--send N] [--expect N] [--wait MS] [--gid INDEX] [--qkey KEY] [--hop-limit N]
+//   multicast_group GROUP [--attach N] [--send N] [--expect N] [--wait MS] [--gid INDEX]
+//                   [--qkey KEY] [--hop-limit N]
 //
-// GROUP is an IPv4 or IPv6 address. With --attach it prints "ready" when it is attached, and then waits until `expect`
-// messages have come, or for so long. Every message is printed: the queue pair's place, its bytes, the address that the
-// GRH says it was sent to. The exit status is 0 unless a call failed; the messages are the caller's to judge.
+// GROUP is an IPv4 or IPv6 address. With --attach it prints "ready" when it is attached, and then
+// waits until `expect` messages have come, or for so long. Every message is printed: the queue
+// pair's place, its bytes, the address that the GRH says it was sent to. The exit status is 0
+// unless a call failed; the messages are the caller's to judge.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,12 +21,12 @@ enum { pairs_max = 8, depth = 16, buffer_bytes = 128, grh_bytes = 40 };
 
 static uint8_t memory[pairs_max][depth][buffer_bytes];
 
-#define CHECK(condition)                                                                         \
-  do {                                                                                           \
-    if (!(condition)) {                                                                          \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno));               \
-      exit(1);                                                                                   \
-    }                                                                                            \
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
+      exit(1);                                                                     \
+    }                                                                              \
   } while (0)
 
 struct options {
@@ -45,22 +47,30 @@ static struct options parse(int count, char** values) {
   }
   for (int i = 2; i < count; i += 2) {
     const long value = strtol(values[i + 1], NULL, 0);
-    if (strcmp(values[i], "--attach") == 0) out.attach = (int)value;
-    else if (strcmp(values[i], "--send") == 0) out.send = (int)value;
-    else if (strcmp(values[i], "--expect") == 0) out.expect = (int)value;
-    else if (strcmp(values[i], "--wait") == 0) out.wait_ms = (int)value;
-    else if (strcmp(values[i], "--gid") == 0) out.gid = (int)value;
-    else if (strcmp(values[i], "--hop-limit") == 0) out.hop_limit = (int)value;
-    else if (strcmp(values[i], "--qkey") == 0) out.qkey = (uint32_t)value;
-    else CHECK(!"an option that is known");
+    if (strcmp(values[i], "--attach") == 0)
+      out.attach = (int)value;
+    else if (strcmp(values[i], "--send") == 0)
+      out.send = (int)value;
+    else if (strcmp(values[i], "--expect") == 0)
+      out.expect = (int)value;
+    else if (strcmp(values[i], "--wait") == 0)
+      out.wait_ms = (int)value;
+    else if (strcmp(values[i], "--gid") == 0)
+      out.gid = (int)value;
+    else if (strcmp(values[i], "--hop-limit") == 0)
+      out.hop_limit = (int)value;
+    else if (strcmp(values[i], "--qkey") == 0)
+      out.qkey = (uint32_t)value;
+    else
+      CHECK(!"an option that is known");
   }
   CHECK(out.attach <= pairs_max);
   return out;
 }
 
 static struct ibv_qp* open_pair(struct ibv_pd* pd, struct ibv_cq* cq, uint32_t qkey) {
-  struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD,
-                                  .cap = {depth, depth, 1, 1, 64}};
+  struct ibv_qp_init_attr init = {
+      .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD, .cap = {depth, depth, 1, 1, 64}};
   struct ibv_qp* qp = ibv_create_qp(pd, &init);
   CHECK(qp != NULL);
   struct ibv_qp_attr to = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey};
@@ -95,8 +105,11 @@ static void send_all(struct ibv_pd* pd, struct ibv_qp* qp, const struct ibv_mr* 
   for (int i = 0; i < options->send; ++i) {
     const int bytes = snprintf(text[i % 16], buffer_bytes, "message %d", i);
     struct ibv_sge sge = {(uintptr_t)text[i % 16], (uint32_t)bytes, mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-                             .send_flags = IBV_SEND_INLINE}, *bad = NULL;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_INLINE},
+                       *bad = NULL;
     wr.wr.ud.ah = ah;
     wr.wr.ud.remote_qpn = 0xFFFFFF;
     wr.wr.ud.remote_qkey = options->qkey;
@@ -130,7 +143,8 @@ int main(int count, char** values) {
     qps[i] = open_pair(pd, cq, options.qkey);
     for (int k = 0; k < depth; ++k) {
       struct ibv_sge sge = {(uintptr_t)memory[i][k], buffer_bytes, mr->lkey};
-      struct ibv_recv_wr wr = {.wr_id = (uint64_t)(i << 8 | k), .sg_list = &sge, .num_sge = 1}, *bad = NULL;
+      struct ibv_recv_wr wr = {.wr_id = (uint64_t)(i << 8 | k), .sg_list = &sge, .num_sge = 1},
+                         *bad = NULL;
       CHECK(ibv_post_recv(qps[i], &wr, &bad) == 0);
     }
     if (options.attach == 0) continue;

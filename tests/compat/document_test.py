@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""docs/compatibility.md is what its records say, and two releases stand side by side in it."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1] / "clients")]
+
+import compat  # noqa: E402
+import document  # noqa: E402
+import frame  # noqa: E402
+import records  # noqa: E402
+
+SUITE = types.SimpleNamespace(NAME="Ping", PACKAGES=["ping"], WHAT="pings | pongs")
+
+
+def release(name, tests, version="1"):
+    suite = {"date": "2026-01-02", "packages": {"ping": version}, "tests": tests}
+    return {"name": name, "codename": name.lower(), "suites": {"ping": suite}}
+
+
+def passed():
+    return {"outcome": "pass"}
+
+
+def skipped(reason):
+    return {"outcome": "skip", "reason": reason}
+
+
+class Committed(unittest.TestCase):
+    def test_the_page_equals_its_records(self):
+        self.assertEqual(compat.page(), compat.PAGE.read_text(), "make it anew: tests/compat/compat.py --render")
+
+    def test_records_are_whole(self):
+        for record in records.read_all():
+            self.assertEqual(record, records.read(records.path_of(record["codename"])))
+            self.assertEqual(records.text_of(record), records.path_of(record["codename"]).read_text())
+            for name, suite in record["suites"].items():
+                self.assertIn(name, compat.available())
+                for test, told in suite["tests"].items():
+                    self.assertIn(told["outcome"], frame.OUTCOMES, test)
+                    self.assertEqual(told["outcome"] != "pass", bool(told.get("reason")), f"{name}.{test}")
+
+
+class Page(unittest.TestCase):
+    def page(self, *releases):
+        return document.write({"ping": SUITE}, list(releases))
+
+    def test_a_column_a_release(self):
+        page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}, "2"))
+        self.assertIn("| program | Old | New | what is run |\n", page)
+        self.assertIn("| Ping | 1: 1 pass | 2: 2 pass | pings \\| pongs |\n", page)
+
+    def test_a_test_of_one_release_alone(self):
+        page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}))
+        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n"
+                      "–: the release's packages do not have this test (1 in Old)", page)
+
+    def test_reasons(self):
+        page = self.page(release("Old", {"a": skipped("x"), "b": skipped("x"), "c": passed()}),
+                         release("New", {"a": skipped("x"), "b": skipped("y"), "c": skipped("z")}))
+        self.assertIn("| `a` | skip | skip | x |\n", page)
+        self.assertIn("| `b` | skip | skip | Old: x; New: y |\n", page)
+        self.assertIn("| `c` | pass | skip | z |\n", page)
+
+    def test_a_suite_that_did_not_run(self):
+        other = release("New", {})
+        other["suites"] = {"pong": other["suites"]["ping"]}
+        self.assertIn("| Ping | 1: 1 pass | not run |", self.page(release("Old", {"a": passed()}), other))
+
+    def test_order(self):
+        self.assertEqual(list("abxcd"), document.in_one_order([list("abc"), list("abxcd")]))
+        self.assertEqual(list("nabc"), document.in_one_order([list("abc"), list("nc")]))
+
+
+class Update(unittest.TestCase):
+    def test_suites_that_did_not_run_stay(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        result = frame.Result("Ping", "a", "fail", f"cannot open {records.harness.BUILD}/bin/tulle")
+        records.update([("ping", SUITE, [result])], ["ping", "pong"], folder)
+        records.update([("pong", SUITE, [frame.Result("Pong", "b", "pass")])], ["ping", "pong"], folder)
+        (path,) = folder.iterdir()
+        suites = json.loads(path.read_text())["suites"]
+        self.assertEqual(["ping", "pong"], list(suites))
+        self.assertEqual({"a": {"outcome": "fail", "reason": "cannot open build/bin/tulle"}}, suites["ping"]["tests"])
+
+
+if __name__ == "__main__":
+    unittest.main()

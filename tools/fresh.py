@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""./dev fresh: runs ./dev on a machine that has nothing.
+
+    fresh.py [--release bookworm|trixie] demo            ./dev demo in a minimal Debian
+    fresh.py [--release bookworm|trixie] COMMAND...      ./dev COMMAND there; "-- COMMAND" runs COMMAND itself
+
+The repository's HEAD is cloned into a minimal Debian (minimal_debian.py), in a folder below /var/tmp. The command sees
+its own processes and its own devices, and the network of this machine, since apt needs it: UDP port 4791 must be free.
+
+At the end it tells how long each part took and which packages the command installed. The folder is removed, unless
+--keep is given; what a killed run left is removed by the next one. The exit status is the command's.
+"""
+
+import argparse
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import minimal_debian
+from minimal_debian import Failed, quoted
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SPACE_MIB = 6000  # a system with every package for the tests, and their build
+INSIDE = "/root/tulle"
+FOLDERS, PREFIX = pathlib.Path("/var/tmp"), "tulle-fresh-"
+
+
+class Workplace:
+    """A folder below FOLDERS. Its lock is held while its maker lives; without the lock file it is kept for good."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self._lock = open(self.folder / "lock", "r+" if (self.folder / "lock").exists() else "w", encoding="ascii")
+
+    def lock(self):
+        """False if somebody else holds it."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def keep(self):
+        (self.folder / "lock").unlink()
+
+    def remove(self):
+        minimal_debian.remove(self.folder)
+
+
+def remove_what_was_left():
+    for lock in FOLDERS.glob(f"{PREFIX}*/lock"):
+        try:
+            left = Workplace(lock.parent)
+        except OSError:
+            continue  # another user's
+        if left.lock():
+            print(f"fresh: removing {left.folder}, which a killed run left", file=sys.stderr)
+            left.remove()
+
+
+def make(folder, release, mirror):
+    """A minimal Debian with the clone in it"""
+    archive, clone = folder / "root.tar", folder / "clone"
+    minimal_debian.make_archive(release, archive, mirror)
+    system = minimal_debian.System(archive, folder / "root")
+    archive.unlink()
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
+    subprocess.run([*minimal_debian.as_root(), "cp", "-r", str(clone), f"{system.folder}{INSIDE}"], check=True)
+    shutil.rmtree(clone)
+    return system
+
+
+def tell_packages(before, after):
+    new = sorted(set(after) - set(before))
+    size = sum(after[name] for name in new) / 1024
+    print(f"fresh: {len(new)} packages were installed, {size:.0f} MiB: {' '.join(new) or 'none'}")
+
+
+def run(arguments, words, workplace):
+    began = time.monotonic()
+    system = make(workplace.folder, arguments.release, arguments.mirror)
+    before = system.packages()
+    made = time.monotonic()
+    print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {quoted(words)}", flush=True)
+    terminal = {"TERM": os.environ.get("TERM", "dumb")}
+    status = system.start(f"cd {INSIDE} && exec {quoted(words)}", environment=terminal).wait()
+    print(f"fresh: {quoted(words)} ended with status {status} after {time.monotonic() - made:.0f} s")
+    tell_packages(before, system.packages())
+    return status
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="./dev fresh", description="Run ./dev in a minimal Debian made for it.")
+    parser.add_argument("--release", choices=minimal_debian.RELEASES, default=minimal_debian.RELEASES[0],
+                        help="Debian's release (%(default)s)")
+    parser.add_argument("--mirror", help="take packages from this mirror instead of Debian's own")
+    parser.add_argument("--keep", action="store_true", help="leave the system there and say where it is")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
+                        help='a command of ./dev, or "-- COMMAND" for any other command')
+    arguments = parser.parse_args()
+    if arguments.command in ([], ["--"]):
+        parser.error("a command is missing: demo, test, compat, or another of ./dev; or -- COMMAND")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    words = arguments.command[1:] if arguments.command[0] == "--" else ["./dev", *arguments.command]
+    if subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", "HEAD"]).returncode != 0:
+        print("fresh: the clone has what is committed; this tree has changes that are not", file=sys.stderr)
+    # The end by a signal is an end like any other: the folder goes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.getsignal(signal.SIGINT))
+    remove_what_was_left()
+    free = shutil.disk_usage(FOLDERS).free >> 20
+    if free < SPACE_MIB:
+        sys.exit(f"fresh: {FOLDERS} has {free} MiB free, and a system with a build in it needs {SPACE_MIB}")
+    workplace = Workplace(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS))
+    workplace.lock()
+    os.chmod(workplace.folder, 0o755)  # users inside pass through it
+    try:
+        return run(arguments, words, workplace)
+    except Failed as failure:
+        sys.exit(f"fresh: {failure}")
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        if arguments.keep:
+            workplace.keep()
+            print(f"fresh: the system is {workplace.folder / 'root'}")
+        else:
+            workplace.remove()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

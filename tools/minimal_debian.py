@@ -1,0 +1,114 @@
+"""Minimal Debian systems in folders: essential packages and apt, nothing else. Things are tried there as on a machine
+where nothing was ever installed by hand.
+
+mmdebstrap makes an archive of a release in a quarter of a minute, and systems are unpacked from it. A command that
+enters a system is process 1 of a namespace of its own, so that it and all that it started end together, and the mounts
+with them. An ordinary user becomes root of a user namespace, for which /etc/subuid and /etc/subgid need a range.
+"""
+
+import os
+import pathlib
+import shlex
+import subprocess
+
+RELEASES = ("bookworm", "trixie")
+ENVIRONMENT = {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+               "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+
+# ENTER ROOT NETWORK HERE:THERE... -- COMMAND...: each folder HERE of this machine is seen as THERE inside.
+ENTER = r"""
+set -e
+root=$1 network=$2; shift 2
+mount --make-rprivate /
+if [ "$network" = loopback ]; then ip link set lo up; fi
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for device in null zero full random urandom tty net/tun; do
+  if [ -e "/dev/$device" ]; then
+    mkdir -p "$root/dev/net"; touch "$root/dev/$device"; mount --bind "/dev/$device" "$root/dev/$device"
+  fi
+done
+mkdir "$root/dev/shm" "$root/dev/pts"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
+ln -s pts/ptmx "$root/dev/ptmx"
+ln -s /proc/self/fd "$root/dev/fd"
+ln -s fd/0 "$root/dev/stdin"; ln -s fd/1 "$root/dev/stdout"; ln -s fd/2 "$root/dev/stderr"
+while [ "$1" != -- ]; do
+  mkdir -p "$root/${1#*:}"
+  mount --bind "${1%%:*}" "$root/${1#*:}"
+  shift
+done
+shift
+exec chroot "$root" "$@"
+"""
+
+
+class Failed(RuntimeError):
+    """What went wrong, for a person"""
+
+
+def as_root():
+    """The words in front of a command that has to run as root: none for root itself."""
+    return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
+
+
+def make_archive(release, path, mirror=None):
+    command = ["mmdebstrap", "--variant=minbase", "--format=tar", release, str(path), *([mirror] if mirror else [])]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        complaints = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
+        raise Failed(f"mmdebstrap could not make a system of {release}: {complaints[0] if complaints else 'no reason'}")
+
+
+class System:
+    """A minimal Debian in `folder`, unpacked from an archive. As a context it is removed in the end."""
+
+    def __init__(self, archive, folder):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True)
+        # Device files are this machine's (see ENTER), and a user namespace may not make any.
+        subprocess.run([*as_root(), "tar", "-C", self.folder, "--exclude=./dev/*", "-xpf", archive], check=True)
+        with open("/etc/resolv.conf", "rb") as here:
+            self.write("/etc/resolv.conf", here.read())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        remove(self.folder)
+
+    def write(self, path, content):
+        subprocess.run([*as_root(), "tee", f"{self.folder}{path}"], input=content, stdout=subprocess.DEVNULL, check=True)
+
+    def start(self, command, *, binds=None, loopback=False, environment=None, **popen):
+        """Starts that line of shell. `binds`: {folder here: where it is seen inside}. `loopback`: in a network of its
+        own that has nothing else."""
+        pairs = [f"{here}:{there}" for here, there in (binds or {}).items()]
+        unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *(["--net"] if loopback else [])]
+        words = [*as_root(), *unshare, "sh", "-c", ENTER, "sh", self.folder, "loopback" if loopback else "shared",
+                 *pairs, "--", "bash", "-c", command]
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, env=ENVIRONMENT | (environment or {}), **popen)
+
+    def run(self, command, **options):
+        """Runs it to its end, and returns what it wrote. An exit status other than 0 is an error, which tells that."""
+        process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+        output, _ = process.communicate()
+        if process.returncode != 0:
+            raise Failed(f"exit status {process.returncode} from: {command}\n{output}")
+        return output
+
+    def packages(self):
+        """{package: its size in KiB} of what is installed"""
+        lines = self.run("dpkg-query -W -f='${Package}\\t${Installed-Size}\\n'").splitlines()
+        return {name: int(size or 0) for name, size in (line.split("\t") for line in lines)}
+
+
+def remove(folder):
+    subprocess.run([*as_root(), "rm", "-rf", "--one-file-system", str(folder)], check=False)
+
+
+def quoted(words):
+    return shlex.join(map(str, words))

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""./dev tidy: how the sources look, and what clang-tidy finds in them.
+
+    tidy.py                 every source
+    tidy.py --changed       clang-tidy reads only what changed; everything else is checked whole
+    tidy.py --changed=BASE  likewise, since that commit
+
+Without BASE, what changed is what HEAD adds to origin's main branch; where HEAD is that branch, as in CI, it is what
+the last day of commits before HEAD brought. clang-tidy also reads files that are changed and not committed.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = "build-tidy"
+FORMATTER_MAJOR = 14  # the tree is formatted as this version of clang-format does it
+CODE_COLUMNS, OTHER_COLUMNS = 100, 130
+CODE, OTHER = (".h", ".cc", ".c"), (".py", ".sh", ".cmake")
+# clang-tidy takes some ten seconds a file. A change that is larger than this is read by ./dev tidy alone.
+CHANGED_MAX = 60
+
+
+def git(*arguments):
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def sources():
+    return sorted(str(path.relative_to(ROOT)) for folder in ("src", "tests", "bench")
+                  for path in (ROOT / folder).rglob("*") if path.suffix in CODE)
+
+
+def check_format(files):
+    version = subprocess.run(["clang-format", "--version"], capture_output=True, text=True, check=True).stdout
+    if f"version {FORMATTER_MAJOR}." not in version:
+        print(f"tidy: format not checked: it is clang-format {FORMATTER_MAJOR}'s, and here is {version.strip()}")
+        return True
+    if subprocess.run(["clang-format", "--dry-run", "--Werror", *files], cwd=ROOT).returncode == 0:
+        return True
+    print("tidy: format these with: ./dev format")
+    return False
+
+
+def check_line_lengths(files):
+    scripts = [str(path.relative_to(ROOT)) for folder in ("src", "tests", "bench", "tools", "cmake", "scenarios")
+               for path in sorted((ROOT / folder).rglob("*"))
+               if path.suffix in OTHER or path.name == "CMakeLists.txt"]
+    good = True
+    for name in [*files, *scripts, "dev", ".ci/run"]:
+        columns = CODE_COLUMNS if name.endswith(CODE) else OTHER_COLUMNS
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > columns:
+                print(f"{name}:{number}: the line has {len(line)} columns; {columns} are the most")
+                good = False
+    return good
+
+
+def base_of_change(given):
+    if given:
+        return given
+    head = git("rev-parse", "HEAD")
+    fork = git("merge-base", "HEAD", "origin/HEAD") or git("merge-base", "HEAD", "origin/main")
+    if fork and fork != head:
+        return fork
+    day_before = int(git("log", "-1", "--format=%ct") or 0) - 24 * 3600
+    return git("rev-list", "-1", f"--before={day_before}", "HEAD") or git("rev-list", "--max-parents=0", "HEAD")
+
+
+def changed(given):
+    base = base_of_change(given)
+    if base is None:
+        return None
+    names = git("diff", "--name-only", "--diff-filter=d", base)
+    return None if names is None else set(names.splitlines())
+
+
+def units(given_base, only_changed):
+    """The .cc files for clang-tidy, and a sentence about those that are left out."""
+    every = [name for name in sources() if name.endswith(".cc")]
+    if not only_changed:
+        return every, ""
+    names = changed(given_base)
+    if names is None:
+        return every, ""
+    chosen = [name for name in every if name in names]
+    if len(chosen) <= CHANGED_MAX:
+        return chosen, ""
+    # Every n-th file, so that no folder is left out alone.
+    step = -(-len(chosen) // CHANGED_MAX)
+    left = len(chosen) - len(chosen[::step])
+    return chosen[::step], f"tidy: {left} of {len(chosen)} changed files were not read; ./dev tidy reads them all"
+
+
+def clang_tidy(name):
+    done = subprocess.run(["clang-tidy", "--quiet", "-p", BUILD, name], cwd=ROOT, capture_output=True, text=True)
+    return name, done.returncode, done.stdout
+
+
+def check_with_clang_tidy(files):
+    good, began = True, time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for count, (name, status, output) in enumerate(pool.map(clang_tidy, files), 1):
+            if status != 0:
+                good = False
+                print(output or f"{name}: clang-tidy ended with status {status}", flush=True)
+            if sys.stderr.isatty():
+                print(f"\r  [{count}/{len(files)}] {name}\033[K", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    print(f"tidy: clang-tidy read {len(files)} files in {time.monotonic() - began:.0f} s")
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev tidy", description="Check the sources.")
+    parser.add_argument("--changed", nargs="?", const="", metavar="BASE", help="clang-tidy reads only what changed")
+    arguments = parser.parse_args()
+    files = sources()
+    chosen, left_out = units(arguments.changed, arguments.changed is not None)
+    layers = [sys.executable, "tests/layers_test.py", "Includes", "Links"]
+    checks = [check_format(files), check_line_lengths(files),
+              subprocess.run(layers, cwd=ROOT).returncode == 0, check_with_clang_tidy(chosen)]
+    if left_out:
+        print(left_out)
+    if not all(checks):
+        sys.exit("tidy: something is to be mended; see above")
+    print("tidy: nothing to mend")
+
+
+if __name__ == "__main__":
+    main()
