@@ -9,7 +9,8 @@ import types
 import unittest
 import unittest.mock
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1] / "clients")]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import compat  # noqa: E402
 import document  # noqa: E402
@@ -58,7 +59,8 @@ class Page(unittest.TestCase):
 
     def test_a_test_of_one_release_alone(self):
         page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}))
-        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n–: not among the release's tests (1 in Old)", page)
+        self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n"
+                      "–: not among the release's tests (1 in Old)", page)
 
     def test_reasons(self):
         page = self.page(release("Old", {"a": skipped("x"), "b": skipped("x"), "c": passed()}),
