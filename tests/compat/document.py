@@ -12,7 +12,7 @@ HEAD = """# Compatibility
 This page lists what runs over Tulle today, from each release's packages as they are. `./dev compat` runs the programs
 that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and makes this page from all
 that is there. Every reason below is a test's own words. What did not pass stands below with its reason, and at the end
-[every test](#every-test).
+[every test](#every-test). A dash (–) says that the release's packages do not have the test.
 """
 
 
@@ -105,7 +105,7 @@ def footnote(rows, names):
     """Says how many of the tests a release lacks, where one does."""
     lacking = [sum(row.cells[i] is None for row in rows) for i in range(len(names))]
     told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if count)
-    return f"\n{ABSENT}: the release's packages do not have this test ({told}).\n" if told else ""
+    return f"\n{ABSENT}: not among the release's tests ({told}).\n" if told else ""
 
 
 def measured(records):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/compatibility.md is what its records say, and two releases stand side by side in it."""
+"""docs/compatibility.md is what its records say, two releases stand side by side in it, and forms go by release."""
 
 import json
 import pathlib
@@ -7,8 +7,10 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parents[1] / "clients")]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import compat  # noqa: E402
 import document  # noqa: E402
@@ -58,7 +60,7 @@ class Page(unittest.TestCase):
     def test_a_test_of_one_release_alone(self):
         page = self.page(release("Old", {"a": passed()}), release("New", {"a": passed(), "b": passed()}))
         self.assertIn("| `a` | pass | pass |\n| `b` | – | pass |\n\n"
-                      "–: the release's packages do not have this test (1 in Old)", page)
+                      "–: not among the release's tests (1 in Old)", page)
 
     def test_reasons(self):
         page = self.page(release("Old", {"a": skipped("x"), "b": skipped("x"), "c": passed()}),
@@ -87,6 +89,15 @@ class Update(unittest.TestCase):
         suites = json.loads(path.read_text())["suites"]
         self.assertEqual(["ping", "pong"], list(suites))
         self.assertEqual({"a": {"outcome": "fail", "reason": "cannot open build/bin/tulle"}}, suites["ping"]["tests"])
+
+
+class Forms(unittest.TestCase):
+    def test_the_last_form_that_is_not_newer_holds(self):
+        forms = {"1.0": "old", "1.18": "new"}
+        for version, expected in (("1.9.3-1", "old"), ("1.17.9", "old"), ("1.18.1+ds-2+b1", "new"), ("2:1.2-3", "old"),
+                                  ("25.01.0", "new")):
+            with unittest.mock.patch.object(frame, "version", return_value=version):
+                self.assertEqual(expected, frame.form(forms, "any"), version)
 
 
 if __name__ == "__main__":

@@ -145,8 +145,8 @@ def numbers(version):
 
 
 def form(forms, package):
-    """What differs from one release of a package to another. `forms` has the first release of each form, in rising order;
-    the last that is not newer than the installed package holds."""
+    """Returns what differs from one release of a package to another. `forms` has each form under its first release, in
+    rising order. The last form that is not newer than the installed package holds."""
     installed = numbers(version(package))
     return [value for first, value in forms.items() if numbers(first) <= installed][-1]
 

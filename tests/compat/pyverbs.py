@@ -63,12 +63,13 @@ with open(answer, "w") as file:
     json.dump({"outcome": outcome, "reason": reason}, file)
 """
 
-# Newer tests ask iproute2's `rdma link show -j` for the interface below a port. That program asks the kernel, which knows
-# nothing of a device that lives in processes; this one answers in its place, from what Tulle says of the device.
+# Newer tests ask iproute2's `rdma link show -j` for the interface below a port. That program asks the kernel, which
+# knows nothing of a device that lives in processes. This one answers in its place, from what Tulle says of the device.
 RDMA_LINK = """#!{python}
 import json, subprocess
 devices = json.loads(subprocess.run(["{tulle}", "devices", "--json"], check=True, capture_output=True).stdout)
-print(json.dumps([{{"ifname": device["name"], "port": 1, "netdev": device["gids"][0]["interface"]}} for device in devices]))
+print(json.dumps([{{"ifname": device["name"], "port": 1, "netdev": device["gids"][0]["interface"]}}
+                  for device in devices]))
 """
 
 LIST_ALL = """
