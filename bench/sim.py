@@ -23,12 +23,12 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "sim"))
 
+import history  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
 BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 TULLE = BUILD / "bin" / "tulle"
 PEERS = ROOT / "bench" / "sim" / "peers.json"
-HISTORY = ROOT / "bench" / "history.jsonl"
 LIMIT_S = 900
 SEED = 1  # of the flows that the peers ran
 
@@ -128,34 +128,6 @@ def median_run(rows):
 # --- reporting -----------------------------------------------------------------------------------------------------
 
 
-def commit():
-    """Of the working tree; "-dirty" when a source differs from it."""
-    def git(*arguments):
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/history.jsonl")
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def machine():
-    model = None
-    try:
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return {"cpu": model, "cores": os.cpu_count()}
-
-
-def append_to_history(path, row):
-    with path.open("a") as history:
-        history.write(json.dumps({**row, "commit": commit(), "machine": machine()}) + "\n")
-
-
 HEADER = (f"{'':34}{'CPU s':>9}{'set-up s':>10}{'peak MB':>9}{'packet-hops/s':>15}"
           f"   completion us: min / median / p99 / max")
 
@@ -199,7 +171,7 @@ def main(arguments=None):
     parser.add_argument("--congestion-control", choices=CONGESTION_CONTROLS, default="none")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each; the one in the middle is reported (1)")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help=f"seconds that a run may take ({LIMIT_S})")
-    parser.add_argument("--history", type=pathlib.Path, default=HISTORY, help="the file to append to")
+    parser.add_argument("--history", type=pathlib.Path, default=history.FILE, help="the file to append to")
     parser.add_argument("--no-history", action="store_true", help="append nothing")
     parser.add_argument("--tulle", type=pathlib.Path, default=TULLE, help="the executable")
     options = parser.parse_args(arguments)
@@ -224,7 +196,7 @@ def main(arguments=None):
         warn_of_other_work(row, workload)
         report(row, workload, peers, options.json)
         if not options.no_history:
-            append_to_history(options.history, row)
+            history.append(row, options.history)
     return 1 if failed else 0
 
 

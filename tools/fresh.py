@@ -7,8 +7,9 @@
 The repository's HEAD is cloned into a minimal Debian (minimal_debian.py), in a folder below /var/tmp. The command sees
 its own processes and its own devices, and the network of this machine, since apt needs it: UDP port 4791 must be free.
 
-At the end it tells how long each part took and which packages the command installed. The folder is removed, unless
---keep is given; what a killed run left is removed by the next one. The exit status is the command's.
+At the end it tells how long each part took and which packages the command installed; --record appends that to
+bench/history.jsonl if the command succeeds. The folder is removed, unless --keep is given; what a killed run left is
+removed by the next one. The exit status is the command's.
 """
 
 import argparse
@@ -26,6 +27,10 @@ import minimal_debian
 from minimal_debian import Failed, quoted
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+import history  # noqa: E402
+
 SPACE_MIB = 6000  # a system with every package for the tests, and their build
 INSIDE = "/root/tulle"
 FOLDERS, PREFIX = pathlib.Path("/var/tmp"), "tulle-fresh-"
@@ -76,12 +81,6 @@ def make(folder, release, mirror):
     return system
 
 
-def tell_packages(before, after):
-    new = sorted(set(after) - set(before))
-    size = sum(after[name] for name in new) / 1024
-    print(f"fresh: {len(new)} packages were installed, {size:.0f} MiB: {' '.join(new) or 'none'}")
-
-
 def run(arguments, words, workplace):
     began = time.monotonic()
     system = make(workplace.folder, arguments.release, arguments.mirror)
@@ -90,8 +89,15 @@ def run(arguments, words, workplace):
     print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {quoted(words)}", flush=True)
     terminal = {"TERM": os.environ.get("TERM", "dumb")}
     status = system.start(f"cd {INSIDE} && exec {quoted(words)}", environment=terminal).wait()
-    print(f"fresh: {quoted(words)} ended with status {status} after {time.monotonic() - made:.0f} s")
-    tell_packages(before, system.packages())
+    seconds = time.monotonic() - made
+    after = system.packages()
+    new = sorted(set(after) - set(before))
+    size_mib = round(sum(after[name] for name in new) / 1024)
+    print(f"fresh: {quoted(words)} ended with status {status} after {seconds:.0f} s")
+    print(f"fresh: {len(new)} packages were installed, {size_mib} MiB: {' '.join(new) or 'none'}")
+    if arguments.record and status == 0:
+        history.append({"fresh": quoted(words), "release": arguments.release, "system_s": round(made - began),
+                        "command_s": round(seconds), "packages": len(new), "packages_mib": size_mib})
     return status
 
 
@@ -100,6 +106,7 @@ def parse():
     parser.add_argument("--release", choices=minimal_debian.RELEASES, default=minimal_debian.RELEASES[0],
                         help="Debian's release (%(default)s)")
     parser.add_argument("--mirror", help="take packages from this mirror instead of Debian's own")
+    parser.add_argument("--record", action="store_true", help="append the times to bench/history.jsonl")
     parser.add_argument("--keep", action="store_true", help="leave the system there and say where it is")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
                         help='a command of ./dev, or "-- COMMAND" for any other command')

@@ -62,7 +62,7 @@ install_packages() {
   note "installing ${#missing[@]} packages: ${missing[*]}"
   need_space /var/cache/apt 1000 "installing packages"
   export DEBIAN_FRONTEND=noninteractive
-  local log install=(apt-get install --yes --quiet --no-install-recommends "${missing[@]}")
+  local began=$SECONDS log install=(apt-get install --yes --quiet --no-install-recommends "${missing[@]}")
   log=$(mktemp)
   trap "rm -f '$log'" EXIT
   # The package index may be missing or old; a first failure is answered with a fresh one.
@@ -75,6 +75,7 @@ install_packages() {
       fail "apt-get cannot install what is missing ($(apt_complaint "$log")); it is: ${missing[*]}"
     fi
   fi
+  note "installed them in $((SECONDS - began)) s"
   rm -f "$log"
 }
 
