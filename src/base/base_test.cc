@@ -10,10 +10,19 @@
 #include "base/random.h"
 #include "base/result.h"
 #include "base/ring.h"
+#include "base/split.h"
 #include "base/time.h"
 
 namespace tulle {
 namespace {
+
+TEST(Split, GivesWhatStandsBetweenSeparators) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(split("", ','), Parts());
+  EXPECT_EQ(split("one", ','), Parts({"one"}));
+  EXPECT_EQ(split("one,two", ','), Parts({"one", "two"}));
+  EXPECT_EQ(split(",one,,", ','), Parts({"", "one", "", ""}));
+}
 
 TEST(Psn, WrapsAndOrdersWithinHalfTheSpace) {
   const Psn last(0xFF'FFFF);

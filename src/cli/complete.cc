@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/split.h"
 #include "cli/help.h"
 #include "cli/layout.h"
 #include "cli/simulate.h"
@@ -41,16 +42,9 @@ Words workloads() {
   return names;
 }
 
-Words split(const std::string& text, char separator) {
-  Words parts(1);
-  for (const char letter : text) {
-    if (letter == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += letter;
-    }
-  }
-  return parts;
+Words words_between(std::string_view text, char separator) {
+  const auto parts = split(text, separator);
+  return {parts.begin(), parts.end()};
 }
 
 struct Values {
@@ -87,7 +81,7 @@ Words value_completions(const CLI::Option& option, const std::string& typed) {
   if (values == nullptr) {
     // "roce|infiniband" names the values themselves; "NAME" does not.
     const bool are_values = name.find('|') != std::string::npos;
-    return are_values ? starting_with(typed, split(name, '|')) : Words();
+    return are_values ? starting_with(typed, words_between(name, '|')) : Words();
   }
   Words found;
   if (values->names != nullptr) {

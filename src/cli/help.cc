@@ -89,7 +89,7 @@ std::string section(const std::string& title, const std::string& rows) {
 
 std::string value_name(const CLI::Option& option) {
   if (option.get_type_size() == 0) return "";
-  const std::string type = option.get_type_name();
+  std::string type = option.get_type_name();
   // CLI11 appends what a validator says: ":{one,other}", or words that the description has, too.
   const std::size_t colon = type.find(':');
   if (colon == std::string::npos) return type;

@@ -12,8 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <ranges>
 #include <string_view>
+
+#include "base/split.h"
 
 namespace tulle::cli {
 namespace {
@@ -65,8 +66,8 @@ std::string last_line(std::string text) {
 bool has_gnuplot() {
   const char* path = getenv("PATH");
   if (path == nullptr) return false;
-  for (const auto part : std::views::split(std::string_view(path), ':')) {
-    const fs::path program = fs::path(std::string(part.begin(), part.end())) / "gnuplot";
+  for (const std::string_view part : split(path, ':')) {
+    const fs::path program = fs::path(part) / "gnuplot";
     if (access(program.c_str(), X_OK) == 0) return true;
   }
   return false;

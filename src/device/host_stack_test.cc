@@ -82,7 +82,7 @@ struct Host : HostStack::Driver {
 
 // Two of them, and a link that takes no time.
 struct Pair {
-  explicit Pair(const HostStackSettings& settings, Configuration configuration = {})
+  explicit Pair(const HostStackSettings& settings, const Configuration& configuration = {})
       : a(settings, configuration, 1), b(settings, configuration, 2) {
     a.frames = b.frames = &frames;
     a.peer_gid = b.gid;

@@ -263,10 +263,12 @@ VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
   if (init.type == verbs::QpType::xrc_target) {
     const bool owns = init.pd != nullptr || init.send_cq != nullptr || init.receive_cq != nullptr;
     if (init.xrc_domain == nullptr || owns) return VerbsStatus::invalid_argument;
-  } else if (init.pd == nullptr || init.send_cq == nullptr) {
-    return VerbsStatus::invalid_argument;
-  } else if (init.receive_cq == nullptr && init.type != verbs::QpType::xrc_initiator) {
-    return VerbsStatus::invalid_argument;
+  } else {
+    const bool receives = init.type != verbs::QpType::xrc_initiator;
+    const bool lacks_receive_cq = receives && init.receive_cq == nullptr;
+    if (init.pd == nullptr || init.send_cq == nullptr || lacks_receive_cq) {
+      return VerbsStatus::invalid_argument;
+    }
   }
   // A stream's reads are its own, and XRC's queues are the requests' choice.
   const bool shares = init.type != verbs::QpType::stream && !verbs::is_xrc(init.type) &&

@@ -11,7 +11,6 @@
 namespace tulle::device {
 namespace {
 
-using verbs::Access;
 using verbs::AccessFlags;
 using verbs::CompletionStatus;
 using verbs::EventType;

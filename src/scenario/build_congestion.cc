@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 
+#include "base/split.h"
 #include "scenario/build.h"
 #include "workload/csv.h"
 
@@ -41,8 +41,7 @@ std::vector<TableEntry> read_table(TableReader& table) {
   const std::string text = table.text("table", "");
   if (text.empty()) return usual_table();
   std::vector<TableEntry> entries;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view entry(part.begin(), part.end());
+  for (const std::string_view entry : split(text, ',')) {
     const std::size_t colon = std::min(entry.find(':'), entry.size());
     const auto shift = workload::parse_number<std::uint8_t>(entry.substr(0, colon));
     const auto multiplier =

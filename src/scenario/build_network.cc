@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <ranges>
 
+#include "base/split.h"
 #include "scenario/build.h"
 #include "scenario/quantity.h"
 #include "workload/csv.h"
@@ -145,8 +145,7 @@ std::vector<fabric::VlWeight> read_weights(TableReader& table, std::string_view 
                                            std::string_view otherwise) {
   const std::string text = table.text(key, otherwise);
   std::vector<fabric::VlWeight> weights;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view entry(part.begin(), part.end());
+  for (const std::string_view entry : split(text, ',')) {
     const std::size_t colon = std::min(entry.find(':'), entry.size());
     const auto lane = workload::parse_number<std::uint8_t>(entry.substr(0, colon));
     const auto weight =

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/split.h"
 #include "scenario/build.h"
 #include "workload/csv.h"
 
@@ -45,8 +45,8 @@ std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
                                       std::uint32_t hosts) {
   const std::string text = table.text(key, "");
   std::vector<std::uint32_t> found;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view range = trimmed({part.begin(), part.end()});
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view range = trimmed(part);
     const std::size_t dash = std::min(range.find('-'), range.size());
     const auto first = parse_number<std::uint32_t>(trimmed(range.substr(0, dash)));
     const auto last =

@@ -391,7 +391,7 @@ bytes = "60KB"
 
 // All that is written of a run, less its seed's number; how many events it took is the simulator's
 // own affair.
-std::string results_of(const Case& c, std::vector<std::string> set = {},
+std::string results_of(const Case& c, const std::vector<std::string>& set = {},
                        bool order_by_time = false) {
   Outcome outcome = outcome_of(c.text, "", set, order_by_time);
   EXPECT_GT(outcome.finished, 0u) << c.name;

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <ranges>
 
+#include "base/split.h"
 #include "scenario/quantity.h"
 #include "scenario/reader.h"
 #include "workload/csv.h"
@@ -191,8 +191,8 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
     std::ranges::copy_if(fabrics, std::back_inserter(chosen), &Fabric::by_default);
     return chosen;
   }
-  for (const auto part : std::views::split(names, ',')) {
-    const std::string name(workload::trimmed({part.begin(), part.end()}));
+  for (const std::string_view part : split(names, ',')) {
+    const std::string name(workload::trimmed(part));
     const auto found = std::ranges::find(fabrics, name, &Fabric::name);
     if (found == fabrics.end()) {
       return Error{fmt::format("--fabrics: there is no \"{}\"; there are {}, and all", name,

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <ranges>
 #include <string_view>
 #include <utility>
 
+#include "base/split.h"
 #include "scenario/reader.h"
 #include "scenario/results.h"
 #include "workload/csv.h"
@@ -78,7 +78,7 @@ constexpr std::array<Statistic, 4> statistics = {Statistic{"min", "least", &Quan
                                                  {"max", "most", &Quantiles::max}};
 
 // "fct_us.p99" in two; the second is empty where there is no point.
-std::pair<std::string, std::string> split(const std::string& show) {
+std::pair<std::string, std::string> name_and_kind(const std::string& show) {
   const std::size_t point = std::min(show.find('.'), show.size());
   return {show.substr(0, point), show.substr(std::min(point + 1, show.size()))};
 }
@@ -138,7 +138,7 @@ constexpr std::array<Words, 4> units = {
 
 // What an axis is called that shows the figure: known words, or its name's and unit.
 std::string label_of(const std::string& show) {
-  const auto [name, kind] = split(show);
+  const auto [name, kind] = name_and_kind(show);
   std::string words;
   const auto* known = std::ranges::find(known_words, name, &Words::name);
   if (known != known_words.end()) {
@@ -182,7 +182,7 @@ bool any_nonpositive(const std::vector<double>& all) {
 
 // A figure of a variant; none: it has none of that name, or no flow that is done.
 std::optional<double> figure(const PictureSettings& picture, const Outcome& outcome) {
-  const auto [name, kind] = split(picture.show);
+  const auto [name, kind] = name_and_kind(picture.show);
   if (const FlowFigure* of_flows = flow_figure(name)) {
     std::vector<double> all = values(shown_flows(picture, outcome), *of_flows);
     if (all.empty()) return {};
@@ -281,7 +281,7 @@ std::vector<Point> by_size(std::vector<const FlowOutcome*> flows, const FlowFigu
 
 void draw_by_size(const PictureSettings& picture, const std::vector<const Outcome*>& outcomes,
                   Chart& chart) {
-  const auto [name, kind] = split(picture.show);
+  const auto [name, kind] = name_and_kind(picture.show);
   chart.kind = Chart::Kind::lines;
   std::vector<double> all;
   for (const Outcome* outcome : outcomes) {
@@ -396,8 +396,8 @@ void draw_over_time(const PictureSettings& picture, const std::vector<const Outc
 std::vector<PictureSettings::Range> read_flows(TableReader& table) {
   const std::string text = table.text("flows", "");
   std::vector<PictureSettings::Range> found;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string_view range = workload::trimmed({part.begin(), part.end()});
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view range = workload::trimmed(part);
     const std::size_t dash = std::min(range.find('-'), range.size());
     const auto first =
         workload::parse_number<std::uint32_t>(workload::trimmed(range.substr(0, dash)));
@@ -415,7 +415,7 @@ std::vector<PictureSettings::Range> read_flows(TableReader& table) {
 }
 
 void check_show(TableReader& table, const PictureSettings& picture) {
-  const auto [name, kind] = split(picture.show);
+  const auto [name, kind] = name_and_kind(picture.show);
   const bool of_flows = flow_figure(name) != nullptr;
   switch (picture.kind) {
     case Kind::cdf:
@@ -510,7 +510,8 @@ Result<Chart> draw(const Scenario& scenario, const std::vector<Outcome>& outcome
                     picture.file, picture.link[0], picture.link[1])};
   }
   // Flows of which none is done have no figures yet: that much is told beside where bars would be.
-  const bool of_flows = picture.kind != Kind::bars || flow_figure(split(picture.show).first);
+  const bool of_flows =
+      picture.kind != Kind::bars || flow_figure(name_and_kind(picture.show).first);
   if (is_empty && !of_flows) {
     return Error{fmt::format("{}: picture.show: no variant has a figure \"{}\"", picture.file,
                              picture.show)};

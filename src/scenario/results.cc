@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <ranges>
 
+#include "base/split.h"
 #include "scenario/quantity.h"
 
 namespace tulle::scenario {
@@ -211,8 +211,8 @@ std::string summary_json(const Scenario& scenario, const std::vector<Outcome>& o
 std::optional<double> summary_figure(const Outcome& outcome, const std::string& name) {
   const json_t json = json_of(outcome);
   const json_t* found = &json;
-  for (const auto part : std::views::split(name, '.')) {
-    const std::string key(part.begin(), part.end());
+  for (const std::string_view part : split(name, '.')) {
+    const std::string key(part);
     if (!found->is_object() || !found->contains(key)) return {};
     found = &(*found)[key];
   }

@@ -13,7 +13,6 @@ namespace tulle::transport {
 namespace {
 
 using testing::Host;
-using testing::iova;
 using verbs::Completion;
 using verbs::CompletionOpcode;
 using verbs::CompletionStatus;

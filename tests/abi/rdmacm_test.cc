@@ -298,6 +298,7 @@ TEST_F(PollSet, EveryMemberHasItsTurn) {
 TEST_F(PollSet, AThreadThatWaitsSeesAChange) {
   std::vector<std::thread> waiters;
   std::array<int, 3> counts = {};
+  waiters.reserve(counts.size());
   for (int& count : counts) {
     waiters.emplace_back([this, &count] {
       epoll_event event = {};

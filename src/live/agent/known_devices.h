@@ -20,7 +20,8 @@ class KnownDevices {
   struct Key {
     std::string name;
     std::string interfaces;  // as Settings::interfaces
-    auto operator<=>(const Key&) const = default;
+    // clang-tidy 14 takes the comparison's own 0 for a null pointer.
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Known {
     DeviceInfo info;

@@ -15,7 +15,6 @@ namespace {
 
 using device::FlowHeader;
 using device::FlowKind;
-using device::FlowMatch;
 using device::FlowRule;
 
 // Linux, include/rdma/ib_verbs.h: IB_FLOW_SPEC_SUPPORT_LAYERS.
