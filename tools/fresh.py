@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import history  # noqa: E402
 
 SPACE_MIB = 6000  # a system with every package for the tests, and their build
-INSIDE = "/root/tulle"
+INSIDE = "/tulle"  # ordinary users can reach it, as tests need
 FOLDERS, PREFIX = pathlib.Path("/var/tmp"), "tulle-fresh-"
 
 

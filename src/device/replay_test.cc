@@ -10,7 +10,6 @@ namespace tulle::device::testing {
 using verbs::Access;
 using verbs::AccessFlags;
 using verbs::CompletionStatus;
-using verbs::QpAttribute;
 using verbs::QpAttributeMask;
 using verbs::QpState;
 using verbs::QpType;

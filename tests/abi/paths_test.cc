@@ -222,7 +222,7 @@ class Attributes : public Counters {
     if (thread.joinable()) thread.join();
     Counters::TearDown();
   }
-  void answer(live::Attribute attribute) {
+  void answer(const live::Attribute& attribute) {
     auto listening = live::listen_at(address);
     ASSERT_TRUE(listening) << listening.error().message;
     thread = std::thread([this, attribute, listener = std::move(*listening)] {

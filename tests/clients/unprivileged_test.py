@@ -22,6 +22,12 @@ def as_ordinary_user():
     return ["unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--no-new-privs"]
 
 
+def skip_out_of_reach(test, prefix):
+    """Skips the test if the user that `prefix` stands for may not enter the clone's folder, as in root's home."""
+    if test.start(*prefix, "test", "-x", TULLE).wait() != 0:
+        test.skipTest(f"an ordinary user cannot reach {TULLE}")
+
+
 class Basics:
     """What must work in each of these surroundings; `prefix` goes before each program."""
 
@@ -29,8 +35,7 @@ class Basics:
 
     def setUp(self):
         super().setUp()
-        if self.start(*self.prefix, "test", "-x", TULLE).wait() != 0:
-            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+        skip_out_of_reach(self, self.prefix)
 
     def test_without_privileges(self):
         process = self.run_program(*self.prefix, "sh", "-c", "id -u; grep CapEff /proc/self/status")
@@ -98,8 +103,7 @@ class TwoUsers(ClientTest):
         if not maps_all_users():
             self.skipTest("needs two users")
         prefix = as_ordinary_user()
-        if self.start(*prefix, "test", "-x", TULLE).wait() != 0:
-            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+        skip_out_of_reach(self, prefix)
         self.run_program(*prefix, *self.over_tulle(["ibv_devices"]))
         agent = self.net.pids()
         self.assertEqual(1, len(agent))
@@ -113,7 +117,6 @@ class TwoUsers(ClientTest):
         if not maps_all_users():
             self.skipTest("needs two users")
         prefix = as_ordinary_user()
-        if self.start(*prefix, "test", "-x", TULLE).wait() != 0:
-            self.skipTest(f"an ordinary user cannot reach {TULLE}")
+        skip_out_of_reach(self, prefix)
         self.run_program(*self.over_tulle(["ibv_devices"]))
         self.pair([INTEGRITY, "-M", "mix"], port=18600, prefix=prefix)

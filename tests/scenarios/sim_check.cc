@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <string>
 
@@ -136,7 +137,7 @@ bool play_one(std::uint64_t seed, const Arguments& arguments, Outcome& total) {
 }  // namespace
 }  // namespace tulle::scenarios
 
-int main(int count, char** values) {
+int main(int count, char** values) try {
   using namespace tulle::scenarios;
   Arguments arguments;
   CLI::App app(
@@ -157,4 +158,7 @@ int main(int count, char** values) {
               total.events, total.completions, total.retransmitted);
   std::printf("%" PRIu64 " passed, %" PRIu64 " failed\n", arguments.seeds - failed, failed);
   return failed == 0 ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "sim_check: %s\n", error.what());
+  return 1;
 }

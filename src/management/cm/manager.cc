@@ -257,7 +257,7 @@ void Manager::advance(Time now) {
 
 std::optional<Event> Manager::pull_event() {
   if (events_.empty()) return std::nullopt;
-  std::optional<Event> event(std::move(events_.front()));
+  std::optional<Event> event(events_.front());
   events_.pop_front();
   return event;
 }

@@ -12,7 +12,6 @@ namespace tulle::management::cm {
 namespace {
 
 using Kind = Event::Kind;
-using wire::cm::Attribute;
 using wire::cm::Reason;
 using wire::cm::ServiceStatus;
 

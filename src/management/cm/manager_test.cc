@@ -14,7 +14,6 @@ namespace {
 using Kind = Event::Kind;
 using wire::cm::Attribute;
 using wire::cm::Reason;
-using wire::cm::Subject;
 
 constexpr std::uint64_t service = 0x1'0106'1C06;
 const Gid address_a = Gid::from_ipv4(0x0A00'0001);
