@@ -15,7 +15,6 @@
 namespace tulle::cli {
 namespace {
 
-using scenario::Outcome;
 using scenario::Scenario;
 
 int list_scenarios() {

@@ -10,6 +10,7 @@ namespace tulle::device::testing {
 using verbs::Access;
 using verbs::AccessFlags;
 using verbs::CompletionStatus;
+using verbs::QpAttribute;  // NOLINT(misc-unused-using-decls): clang-tidy 14 misses `using enum`
 using verbs::QpAttributeMask;
 using verbs::QpState;
 using verbs::QpType;

@@ -51,10 +51,11 @@ PathLanes PathLanes::dragonfly_non_minimal(const Topology& topology) {
   }
   for (std::size_t at = 0; at < lanes.ways_.size(); ++at) {
     const std::vector<Way>& ways = lanes.ways_[at];
-    SlToVl table(same, static_cast<std::uint16_t>(ways.size()));
+    const auto ports = static_cast<std::uint16_t>(ways.size());
+    SlToVl table(same, ports);
     table.take_lanes();
-    for (std::uint16_t in = 0; in < ways.size(); ++in) {
-      for (std::uint16_t out = 0; ways[in].is_global && out < ways.size(); ++out) {
+    for (std::uint16_t in = 0; in < ports; ++in) {
+      for (std::uint16_t out = 0; ways[in].is_global && out < ports; ++out) {
         table.set(in, out, next);
       }
     }

@@ -124,6 +124,7 @@ TEST(Picture, ManyPointsAreThinnedAndKeepTheirEnds) {
 
 TEST(Picture, BySizeHasClassesOfEquallyMany) {
   std::vector<std::pair<std::uint64_t, int>> flows;
+  flows.reserve(1'000);
   for (int i = 0; i < 1'000; ++i) flows.push_back({i < 500 ? 1'000 : 1'000 + i, i < 500 ? 10 : 30});
   const Chart chart =
       drawn("kind = \"by-size\"\nshow = \"slowdown.median\"", {outcome("a", flows)});

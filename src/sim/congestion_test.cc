@@ -7,8 +7,6 @@
 namespace tulle::sim {
 namespace {
 
-using transport::congestion::TableEntry;
-
 constexpr std::int64_t gbps = 1'000'000'000;
 
 NetworkSettings settings_of(bool control) {

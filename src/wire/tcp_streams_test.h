@@ -104,6 +104,7 @@ inline std::vector<TcpStream> tcp_streams_of(const std::filesystem::path& path) 
     if (payload.size() > kept.size()) kept.assign(payload.begin(), payload.end());
   }
   std::vector<TcpStream> streams;
+  streams.reserve(all.size());
   for (Assembly& assembly : all) streams.push_back(assemble(assembly));
   return streams;
 }

@@ -9,7 +9,6 @@
 namespace tulle::transport::iwarp {
 namespace {
 
-using testing::bytes_of;
 using testing::iova;
 using verbs::CompletionStatus;
 using verbs::QpState;

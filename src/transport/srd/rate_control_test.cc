@@ -85,8 +85,8 @@ TEST(SrdRateControl, it_takes_what_a_bottleneck_lets_through_and_keeps_its_queue
       loop.run(Time::microseconds(20));
       longest = std::max(longest, loop.queue());
     }
-    const double used =
-        static_cast<double>(loop.arrived()) * 8 / (4e-3 * static_cast<double>(line / share));
+    const double fair_share = static_cast<double>(line) / static_cast<double>(share);
+    const double used = static_cast<double>(loop.arrived()) * 8 / (4e-3 * fair_share);
     EXPECT_GT(used, 0.85) << share;
     // The target, and what one round adds.
     EXPECT_LT(longest, delay * 2 + Time::nanoseconds(2'500) * share) << share;
