@@ -45,6 +45,8 @@ apt_complaint() {
   echo "${line#E: }"
 }
 
+has_package_index() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
+
 # install_packages PURPOSE...: installs what is missing, or says in one line what has to be done.
 install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -56,17 +58,19 @@ install_packages() {
   [[ ${#missing[@]} -gt 0 ]] || return 0
   if ! is_root; then
     # Pins are left out: the newest of this release is what they name.
-    fail "packages are missing; run: sudo apt-get install --no-install-recommends ${missing[*]%%=*}"
+    local update=""
+    has_package_index || update="sudo apt-get update && "
+    fail "packages are missing; run: ${update}sudo apt-get install --no-install-recommends ${missing[*]%%=*}"
   fi
   is_known_release || note "$(distribution) is not Debian 12 or 13; its packages are taken by Debian's names"
   note "installing ${#missing[@]} packages: ${missing[*]}"
-  need_space /var/cache/apt 1000 "installing packages"
+  need_space /var/cache/apt $((40 * ${#missing[@]})) "installing packages"
   export DEBIAN_FRONTEND=noninteractive
   local began=$SECONDS log install=(apt-get install --yes --quiet --no-install-recommends "${missing[@]}")
   log=$(mktemp)
   trap "rm -f '$log'" EXIT
   # The package index may be missing or old; a first failure is answered with a fresh one.
-  if ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || ! "${install[@]}" </dev/null >"$log" 2>&1; then
+  if ! has_package_index || ! "${install[@]}" </dev/null >"$log" 2>&1; then
     if ! apt-get update --quiet -o APT::Update::Error-Mode=any </dev/null >"$log" 2>&1; then
       fail "apt-get cannot read its package mirrors ($(apt_complaint "$log")); connect this machine, or install these" \
         "by hand: ${missing[*]%%=*}"

@@ -11,7 +11,7 @@
 namespace tulle::fabric {
 namespace {
 
-std::string error_of(Result<Topology> result) {
+std::string error_of(const Result<Topology>& result) {
   EXPECT_FALSE(result);
   return result ? "" : result.error().message;
 }

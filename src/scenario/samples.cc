@@ -44,7 +44,8 @@ std::string samples_csv(const Samples& samples) {
   for (std::size_t i = 0; i < samples.samples.size(); ++i) {
     const SampledPort& port = samples.ports[i % samples.ports.size()];
     const Sample& sample = samples.samples[i];
-    const double moment = ns * static_cast<double>(i / samples.ports.size() + 1);
+    const std::size_t round = i / samples.ports.size() + 1;
+    const double moment = ns * static_cast<double>(round);
     text += fmt::format("{:.10g},{},{},{},{:.3f},", moment, port.from, port.port, port.to,
                         static_cast<double>(sample.bytes) * 8 / ns);
     text += port.of_host ? "\n" : fmt::format("{}\n", sample.queue_bytes);

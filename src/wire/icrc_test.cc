@@ -150,7 +150,7 @@ TEST(IcrcTest, a_random_difference_is_explained_once_in_32768) {
     const auto difference = static_cast<std::uint32_t>(random.next());
     explained += explain_identification(difference, random.below(4000)).has_value();
   }
-  EXPECT_NEAR(explained, samples / 32768, 4 * 11);
+  EXPECT_NEAR(explained, samples / 32768.0, 4 * 11);
 }
 
 // The claim of icrc.h: of all errors of one bit behind the fragment offset, two are explained away.
