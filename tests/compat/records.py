@@ -28,7 +28,8 @@ def this_release():
 def without_paths(reason):
     """The reason without the folders of the machine that ran the test."""
     for path, name in ((harness.BUILD, "build"), (harness.ROOT, ".")):
-        reason = reason.replace(str(path), name)
+        # A path of its own, and not the end of another one.
+        reason = re.sub(rf"(?<![\w./-]){re.escape(str(path))}(?![\w-])", name, reason)
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/tulle-\w+", "/tmp/tulle", reason)
 
 
