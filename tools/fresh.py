@@ -16,6 +16,7 @@ import argparse
 import fcntl
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import tempfile
 import time
 
 import minimal_debian
-from minimal_debian import Failed, quoted
+from minimal_debian import Failed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -86,17 +87,17 @@ def run(arguments, words, workplace):
     system = make(workplace.folder, arguments.release, arguments.mirror)
     before = system.packages()
     made = time.monotonic()
-    print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {quoted(words)}", flush=True)
+    print(f"fresh: Debian {arguments.release} and a clone in {made - began:.0f} s; running {shlex.join(words)}", flush=True)
     terminal = {"TERM": os.environ.get("TERM", "dumb")}
-    status = system.start(f"cd {INSIDE} && exec {quoted(words)}", environment=terminal).wait()
+    status = system.start(f"cd {INSIDE} && exec {shlex.join(words)}", environment=terminal).wait()
     seconds = time.monotonic() - made
     after = system.packages()
     new = sorted(set(after) - set(before))
     size_mib = round(sum(after[name] for name in new) / 1024)
-    print(f"fresh: {quoted(words)} ended with status {status} after {seconds:.0f} s")
+    print(f"fresh: {shlex.join(words)} ended with status {status} after {seconds:.0f} s")
     print(f"fresh: {len(new)} packages were installed, {size_mib} MiB: {' '.join(new) or 'none'}")
     if arguments.record and status == 0:
-        history.append({"fresh": quoted(words), "release": arguments.release, "system_s": round(made - began),
+        history.append({"fresh": shlex.join(words), "release": arguments.release, "system_s": round(made - began),
                         "command_s": round(seconds), "packages": len(new), "packages_mib": size_mib})
     return status
 

@@ -8,7 +8,6 @@ with them. An ordinary user becomes root of a user namespace, for which /etc/sub
 
 import os
 import pathlib
-import shlex
 import subprocess
 
 RELEASES = ("bookworm", "trixie")
@@ -108,7 +107,3 @@ class System:
 
 def remove(folder):
     subprocess.run([*as_root(), "rm", "-rf", "--one-file-system", str(folder)], check=False)
-
-
-def quoted(words):
-    return shlex.join(map(str, words))
