@@ -6,7 +6,8 @@
 
 #include "device/multicast.h"
 #include "device/raw_packets.h"
-#include "transport/srd/device.h"
+#include "link/overhead.h"
+#include "transport/srd/peers.h"
 #include "transport/tcp/stream.h"
 #include "wire/pkey.h"
 
@@ -19,11 +20,11 @@ constexpr QpNumber held_events{0xFFFF'FFFF};
 
 }  // namespace
 
+using transport::Agenda;
 using transport::QueuePair;
 using verbs::VerbsStatus;
 
 using wire::ecn_capable;
-using wire::ecn_congestion_experienced;
 using wire::ecn_mask;
 
 Adapter::Adapter(const Configuration& configuration)
@@ -36,6 +37,12 @@ Adapter::Adapter(const Configuration& configuration)
   environment_.congestion = configuration.congestion;
   environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
   environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
+  environment_.link_overhead_bytes = configuration.congestion.infiniband.enabled
+                                         ? link::infiniband_overhead.around_transport_bytes()
+                                         : link::roce_v2_overhead.around_transport_bytes();
+  if (configuration.srd != nullptr) environment_.srd_settings = *configuration.srd;
+  environment_.srd_settings.seed ^= configuration.seed;
+  environment_.srd_settings.line_bits_per_second = configuration.line_bits_per_second;
   if (configuration.congestion.infiniband.by_service_level) {
     environment_.injections = std::make_unique<std::array<transport::congestion::Injection, 16>>();
   }
@@ -112,15 +119,12 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
     ++environment_.counters.dropped_packets;
     return;
   }
-  qp->handle_packet(now, packet, payload, ip);
-  schedule(*qp);
-  if ((ip.traffic_class & ecn_mask) == ecn_congestion_experienced &&
-      qp->congestion_experienced(now)) {
-    notify(*qp);
-  }
+  const Agenda agenda = qp->handle_packet(now, packet, payload, ip);
+  schedule(*qp, agenda);
+  if (wire::is_marked(ip) && qp->congestion_experienced(now)) notify(*qp);
   if (packet.fecn || packet.becn) [[unlikely]]
     handle_congestion_bits(now, *qp, packet, ip);
-  watch_deadline(*qp);
+  watch_deadline(*qp, agenda.deadline);
 }
 
 void Adapter::handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
@@ -144,9 +148,7 @@ void Adapter::handle_segment(Time now, const wire::Tcp& header, transport::Paylo
     return;
   }
   QueuePair& qp = *found->second;
-  qp.handle_segment(now, header, payload, ip);
-  schedule(qp);
-  watch_deadline(qp);
+  visit(qp, qp.handle_segment(now, header, payload, ip));
 }
 
 // What tells the connections of one host apart: the peer's address and both ports.
@@ -181,7 +183,7 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
   QueuePair* qp = find_qp(packet.destination_qp);
   if (qp == nullptr) return;
   qp->handle_congestion_notification(now);
-  watch_deadline(*qp);
+  watch_deadline(*qp, qp->agenda().deadline);
 }
 
 void Adapter::limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold) {
@@ -217,27 +219,28 @@ bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_lev
   }
 }
 
-inline void Adapter::complete_pull(QueuePair& qp, Datagram& out) {
+inline void Adapter::complete_pull(const QueuePair& qp, Datagram& out) {
   address(qp, out);
   ++counters_.packets_sent;
   counters_.bytes_sent +=
       out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
-  watch_deadline(qp);
 }
 
 bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
-  if (!qp.pull_packet(now, out)) {
+  const Agenda agenda = qp.pull(now, out);
+  if (!agenda.packet) {
     unschedule(qp);
-    watch_deadline(qp);
+    watch_deadline(qp, agenda.deadline);
     return false;
   }
   complete_pull(qp, out);
+  watch_deadline(qp, agenda.deadline);
   const bool turn_ends =
       ++hot_.turn_packets >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
-  const bool has_answered = qp.scheduled_list < levels && !qp.has_answers();
-  if (turn_ends || has_answered || !qp.has_work()) {
+  const bool has_answered = qp.scheduled_list < levels && !agenda.answers;
+  if (turn_ends || has_answered || !agenda.work) {
     unschedule(qp);
-    schedule(qp);
+    schedule(qp, agenda);
   }
   return true;
 }
@@ -250,12 +253,10 @@ QueuePair* Adapter::take_ready() {
 }
 
 bool Adapter::pull_datagram_of(Time now, QueuePair& qp, Datagram& out) {
-  if (!qp.pull_packet(now, out)) {
-    watch_deadline(qp);
-    return false;
-  }
-  complete_pull(qp, out);
-  return true;
+  const Agenda agenda = qp.pull(now, out);
+  if (agenda.packet) complete_pull(qp, out);
+  watch_deadline(qp, agenda.deadline);
+  return agenda.packet;
 }
 
 std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socket() {
@@ -325,14 +326,12 @@ void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
                datagram.frame);
 }
 
-void Adapter::schedule(QueuePair& qp) {
-  if (qp.scheduled || !qp.has_work()) return;
-  if (qp.type() == verbs::QpType::srd && !qp.is_carrier()) [[unlikely]]
-    return attend_srd();
-  if (qp.type() == verbs::QpType::raw_packet) [[unlikely]]
-    return raw_packets_->make_ready(qp);
+void Adapter::schedule(QueuePair& qp, const Agenda& agenda) {
+  if (qp.scheduled || !agenda.work) return;
+  if (qp.transport.scheduled_by != transport::ScheduledBy::adapter) [[unlikely]]
+    return schedule_elsewhere(qp);
   const std::uint32_t level = qp.attributes().address.service_level % levels;
-  const std::uint32_t index = qp.has_answers() ? level : levels + level;
+  const std::uint32_t index = agenda.answers ? level : levels + level;
   ReadyList& list = hot_.ready[index];
   qp.scheduled = true;
   qp.scheduled_list = static_cast<std::uint8_t>(index);
@@ -340,6 +339,11 @@ void Adapter::schedule(QueuePair& qp) {
   (list.last != nullptr ? list.last->next_scheduled : list.first) = &qp;
   list.last = &qp;
   hot_.ready_lists |= 1u << index;
+}
+
+void Adapter::schedule_elsewhere(QueuePair& qp) {
+  if (qp.transport.scheduled_by == transport::ScheduledBy::peers) return attend_srd();
+  raw_packets_->make_ready(qp);
 }
 
 void Adapter::unschedule(QueuePair& qp) {
@@ -355,8 +359,7 @@ void Adapter::unschedule(QueuePair& qp) {
   qp.next_scheduled = nullptr;
 }
 
-void Adapter::watch_deadline(QueuePair& qp) {
-  const Time deadline = qp.next_deadline();
+void Adapter::watch_deadline(QueuePair& qp, Time deadline) {
   if (deadline >= qp.timer_armed_at) return;
   qp.timer_armed_at = deadline;
   hot_.timers.add(deadline, qp.number);
@@ -375,11 +378,11 @@ void Adapter::handle_deadline(Time now) {
     }
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
     qp->timer_armed_at = Time::never();
-    if (qp->next_deadline() <= now) {
+    if (qp->agenda().deadline <= now) {
       qp->handle_deadline(now);
-      schedule(*qp);
+      schedule(*qp, qp->agenda());
     }
-    watch_deadline(*qp);
+    watch_deadline(*qp, qp->agenda().deadline);
   }
 }
 
@@ -403,17 +406,17 @@ const Counters& Adapter::counters() const {
 
 // --- work ---
 
-VerbsStatus Adapter::post_send(QueuePair& qp, Time, const verbs::SendRequest& request) {
+VerbsStatus Adapter::post_send(QueuePair& qp, const verbs::SendRequest& request) {
   const VerbsStatus status = qp.post_send(request);
-  if (status == VerbsStatus::ok) schedule(qp);
+  if (status == VerbsStatus::ok) schedule(qp, qp.agenda());
   return status;
 }
 
 VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& request) {
   const VerbsStatus status = qp.post_receive(request);
-  // What a socket held has been read: there may be a window to tell.
-  if (verbs::is_over_tcp(qp.type())) [[unlikely]]
-    schedule(qp);
+  // A socket's bytes may have been read, so that there is a window to tell the peer.
+  if (qp.transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
+    schedule(qp, qp.agenda());
   return status;
 }
 

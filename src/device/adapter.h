@@ -22,6 +22,7 @@
 #include "device/timer_queue.h"
 #include "link/roce_v2.h"
 #include "transport/queue_pair.h"
+#include "transport/rc/engine.h"
 #include "transport/srd/settings.h"
 #include "verbs/address_handle.h"
 #include "verbs/completion_queue.h"
@@ -65,12 +66,14 @@ struct Configuration {
   Limits limits;
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
-  // Of adapters that are alike one each; null: the defaults.
+  // Adapters with equal settings share one object. Null means the defaults.
   std::shared_ptr<const transport::tcp::Settings> tcp;
   std::shared_ptr<const transport::srd::Settings> srd;
   // Of the port, where congestion control begins: it stands for the line rates of `congestion` and
   // `srd`.
   std::int64_t line_bits_per_second = 100'000'000'000;
+  // The transports of its queue pairs; must outlive the adapter.
+  const transport::TransportTable* transports = &transport::TransportTable::standard();
   // Packets that one queue pair may send before the next has its turn: what one segmented call to
   // the kernel holds.
   std::uint32_t packets_per_turn = 16;
@@ -210,7 +213,7 @@ class Adapter {
 
   transport::QueuePair* create_qp(const transport::QueuePairInit& init, verbs::VerbsStatus& status);
   // Attributes and their mask as the ladder allows (verbs/qp_state.h).
-  verbs::VerbsStatus modify(transport::QueuePair& qp, Time now,
+  verbs::VerbsStatus modify(transport::QueuePair& qp,
                             const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask);
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
@@ -230,8 +233,7 @@ class Adapter {
   RawPackets& raw_packets();
 
   // Work. Nothing is sent by these calls: the driver pulls.
-  verbs::VerbsStatus post_send(transport::QueuePair& qp, Time now,
-                               const verbs::SendRequest& request);
+  verbs::VerbsStatus post_send(transport::QueuePair& qp, const verbs::SendRequest& request);
   verbs::VerbsStatus post_receive(transport::QueuePair& qp, const verbs::ReceiveRequest& request);
   verbs::VerbsStatus post_receive(verbs::SharedReceiveQueue& srq,
                                   const verbs::ReceiveRequest& request);
@@ -276,10 +278,7 @@ class Adapter {
   transport::QueuePair* take_ready();
   bool pull_datagram_of(Time now, transport::QueuePair& qp, Datagram& out);
   // It may have something to send again.
-  void make_ready(transport::QueuePair& qp) {
-    schedule(qp);
-    watch_deadline(qp);
-  }
+  void make_ready(transport::QueuePair& qp) { visit(qp, qp.agenda()); }
   // From now on sockets' reads and writes wait for the driver to have them happen; and the next
   // that waits.
   void let_sockets_wait() { environment_.sockets_wait = true; }
@@ -291,7 +290,7 @@ class Adapter {
     prefetch(hot_);
   }
   void prefetch(QpNumber number) {
-    if (const transport::QueuePair* qp = find_qp(number)) prefetch(*qp);
+    if (const transport::QueuePair* qp = find_qp(number)) prefetch_with_engine(*qp);
     environment_.keys.prefetch();
   }
   // When handle_deadline is next due; Time::never() if nothing waits.
@@ -325,12 +324,23 @@ class Adapter {
       tulle::prefetch(line);
     }
   }
+  // The engine lies behind its queue pair (QueuePairOf); a reliable connection's is the longest.
+  static void prefetch_with_engine(const transport::QueuePair& qp) {
+    const auto* begin = reinterpret_cast<const std::byte*>(&qp);
+    prefetch(begin, begin + sizeof(transport::QueuePairOf<transport::rc::Engine>));
+  }
   static std::uint64_t stream_key(std::uint16_t local_port, std::uint16_t peer_port,
                                   const Gid& peer);
   static std::uint64_t stream_key(QpNumber local, QpNumber peer, const Gid& address);
   verbs::VerbsStatus connect_stream(transport::QueuePair& qp, QpNumber peer, const Gid& address);
   void disconnect_stream(const transport::QueuePair& qp);
-  void schedule(transport::QueuePair& qp);
+  // Schedules a queue pair and watches its deadline, as the agenda asks.
+  void visit(transport::QueuePair& qp, const transport::Agenda& agenda) {
+    schedule(qp, agenda);
+    watch_deadline(qp, agenda.deadline);
+  }
+  void schedule(transport::QueuePair& qp, const transport::Agenda& agenda);
+  void schedule_elsewhere(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
   void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,
@@ -343,9 +353,10 @@ class Adapter {
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
   bool pull_from(Time now, transport::QueuePair& qp, Datagram& out);
-  void complete_pull(transport::QueuePair& qp, Datagram& out);
-  void watch_deadline(transport::QueuePair& qp);
-  verbs::VerbsStatus check(const transport::QueuePairInit& init) const;
+  void complete_pull(const transport::QueuePair& qp, Datagram& out);
+  void watch_deadline(transport::QueuePair& qp, Time deadline);
+  verbs::VerbsStatus check(const transport::Transport& transport,
+                           const transport::QueuePairInit& init) const;
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
   QpNumber unused_qp_number(std::uint32_t hint);

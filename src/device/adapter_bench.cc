@@ -38,7 +38,7 @@ class Pair {
     request.sges = {&sge, 1};
     request.remote_address = reinterpret_cast<std::uint64_t>(buffers_[1].data());
     request.rkey = regions_[1]->rkey();
-    TULLE_CHECK(adapters_[0]->post_send(*qps_[0], now_, request) == verbs::VerbsStatus::ok);
+    TULLE_CHECK(adapters_[0]->post_send(*qps_[0], request) == verbs::VerbsStatus::ok);
     while (move(0) | move(1)) {
     }
     verbs::Completion completion;
@@ -94,7 +94,7 @@ class Pair {
   }
 
   void step(int side, const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
-    TULLE_CHECK(adapters_[side]->modify(*qps_[side], now_, to, mask) == verbs::VerbsStatus::ok);
+    TULLE_CHECK(adapters_[side]->modify(*qps_[side], to, mask) == verbs::VerbsStatus::ok);
   }
 
   bool move(int from) {

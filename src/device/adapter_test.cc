@@ -80,14 +80,14 @@ struct Node {
     must(status);
     return qp;
   }
-  void connect(transport::QueuePair& qp, QpNumber to, const Gid& where, Time now = {}) {
+  void connect(transport::QueuePair& qp, QpNumber to, const Gid& where) {
     transport::QueuePairAttributes a;
     const bool ud = qp.type() == QpType::ud, rc = qp.type() == QpType::rc;
     a.state = QpState::init;
     a.pkey_index = pkey_index;
     a.access = AccessFlags(Access::remote_write) | Access::remote_read | Access::remote_atomic;
     auto mask = QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port;
-    must(adapter.modify(qp, now, a, mask | (ud ? QpAttribute::qkey : QpAttribute::access_flags)));
+    must(adapter.modify(qp, a, mask | (ud ? QpAttribute::qkey : QpAttribute::access_flags)));
     a.state = QpState::rtr;
     a.path_mtu = verbs::Mtu::b1024;
     a.destination_qp = to;
@@ -100,7 +100,7 @@ struct Node {
               QpAttribute::destination_qp | QpAttribute::rq_psn;
     }
     if (rc) mask |= QpAttributeMask(QpAttribute::max_dest_rd_atomic) | QpAttribute::min_rnr_timer;
-    must(adapter.modify(qp, now, a, mask));
+    must(adapter.modify(qp, a, mask));
     a.state = QpState::rts;
     a.timeout = 10;
     a.retry_count = a.rnr_retry = 7;
@@ -110,10 +110,9 @@ struct Node {
       mask |= QpAttributeMask(QpAttribute::timeout) | QpAttribute::retry_count |
               QpAttribute::rnr_retry | QpAttribute::max_rd_atomic;
     }
-    must(adapter.modify(qp, now, a, mask));
+    must(adapter.modify(qp, a, mask));
   }
-  void post(transport::QueuePair& qp, SendOpcode opcode, std::uint32_t bytes, const Node& to,
-            Time now = {}) {
+  void post(transport::QueuePair& qp, SendOpcode opcode, std::uint32_t bytes, const Node& to) {
     const verbs::Sge sge{0x1000, bytes, region->lkey()};
     verbs::SendRequest request;
     request.opcode = opcode;
@@ -121,7 +120,7 @@ struct Node {
     request.sges = {&sge, 1};
     request.remote_address = 0x1000 + 32'768;
     request.rkey = to.region->rkey();
-    must(adapter.post_send(qp, now, request));
+    must(adapter.post_send(qp, request));
   }
   void post_receive(transport::QueuePair& qp, std::uint32_t bytes) {
     const verbs::Sge sge{0x1000 + 16'384, bytes, region->lkey()};
@@ -213,12 +212,12 @@ TEST(Adapter, NoAllocationPerRetry) {
   Time now;
   const auto round = [&] {
     b.post_receive(*to, 8'192);
-    a.post(*from, SendOpcode::send, 5'000, b, now);
+    a.post(*from, SendOpcode::send, 5'000, b);
     while (a.adapter.pull_datagram(now, wire.datagram)) {
     }
     now = a.adapter.next_deadline();
     a.adapter.handle_deadline(now);
-    wire.run(a, b, now);
+    wire.run(a, b);
     EXPECT_EQ(a.drain(), 1u);
     EXPECT_EQ(b.drain(), 1u);
   };
@@ -280,7 +279,7 @@ TEST(Adapter, AThousandQueuePairsTakeTurns) {
     now = a.adapter.next_deadline();
     ASSERT_FALSE(now.is_never());
     a.adapter.handle_deadline(now);
-    wire.run(a, b, now);
+    wire.run(a, b);
   }
   EXPECT_EQ(a.drain(), count + 8);
   EXPECT_EQ(b.drain(), count);
@@ -367,7 +366,7 @@ TEST(Adapter, QueuePairsTalkWithinTheirPartition) {
   transport::QueuePairAttributes attributes;
   attributes.state = verbs::QpState::init;
   attributes.pkey_index = 1;
-  EXPECT_EQ(c.adapter.modify(*qp, {}, attributes,
+  EXPECT_EQ(c.adapter.modify(*qp, attributes,
                              verbs::QpAttributeMask(verbs::QpAttribute::state) |
                                  verbs::QpAttribute::pkey_index | verbs::QpAttribute::port |
                                  verbs::QpAttribute::access_flags),
@@ -387,7 +386,7 @@ TEST(Adapter, TimersOfManyQueuePairs) {
   Datagram datagram;
   for (int i = 0; i < 3; ++i) {
     const Time now = Time::microseconds(10 * i);
-    a.post(*qps[static_cast<std::size_t>(i)], SendOpcode::send, 8, b, now);
+    a.post(*qps[static_cast<std::size_t>(i)], SendOpcode::send, 8, b);
     while (a.adapter.pull_datagram(now, datagram)) {
     }
   }
@@ -456,7 +455,7 @@ TEST(Adapter, EventsOfWhatIsGoneAreGone) {
   transport::QueuePairAttributes to;
   to.state = QpState::error;
   a.post_receive(*qp, 8);
-  must(a.adapter.modify(*qp, {}, to, QpAttribute::state));
+  must(a.adapter.modify(*qp, to, QpAttribute::state));
   must(a.adapter.destroy(qp));
   must(a.adapter.destroy(cq));
   Event event;

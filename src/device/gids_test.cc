@@ -42,7 +42,7 @@ class Gids : public testing::Test {
   VerbsStatus initialise(transport::QueuePair& qp) {
     transport::QueuePairAttributes to;
     to.state = QpState::init;
-    return adapter.modify(qp, Time(), to,
+    return adapter.modify(qp, to,
                           QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
                               QpAttribute::port | QpAttribute::access_flags);
   }
@@ -51,7 +51,7 @@ class Gids : public testing::Test {
     to.state = QpState::rtr;
     to.address.destination = peer;
     to.address.source_gid_index = index;
-    return adapter.modify(qp, Time(), to,
+    return adapter.modify(qp, to,
                           QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
                               QpAttribute::path_mtu | QpAttribute::destination_qp |
                               QpAttribute::rq_psn | QpAttribute::max_dest_rd_atomic |
@@ -92,7 +92,7 @@ TEST_F(Gids, AQueuePairKeepsItsAddressUntilItIsReset) {
 
   transport::QueuePairAttributes to;
   to.state = QpState::reset;
-  ASSERT_EQ(adapter.modify(*qp, Time(), to, QpAttributeMask(QpAttribute::state)), VerbsStatus::ok);
+  ASSERT_EQ(adapter.modify(*qp, to, QpAttributeMask(QpAttribute::state)), VerbsStatus::ok);
   remove_second();
   EXPECT_TRUE(adapter.withdrawn_gids().none());
   EXPECT_EQ(adapter.gids()[1], Gid{});

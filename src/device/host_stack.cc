@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/tcp/stream.h"
+#include "transport/tcp/engine.h"
 
 namespace tulle::device {
 
@@ -221,7 +221,7 @@ Time HostStack::begin_transmit(Time now, Core& core) {
     held_back_.push_back(qp->number);
     return Time::zero();
   }
-  const bool is_stream = qp->type() == verbs::QpType::stream;
+  const bool is_stream = transport::tcp::Engine::stream_of(*qp) != nullptr;
   const std::uint32_t chunk = is_stream ? settings_.chunk_bytes : 0;
   Time cost;
   std::uint32_t bytes = 0;
@@ -263,7 +263,7 @@ void HostStack::take_sockets() {
 Time HostStack::begin_socket(Core& core) {
   core.bytes = 0;
   transport::QueuePair* qp = adapter_.find_qp(core.job.qp);
-  transport::tcp::Stream* stream = qp == nullptr ? nullptr : qp->stream();
+  transport::tcp::Stream* stream = qp == nullptr ? nullptr : transport::tcp::Engine::stream_of(*qp);
   if (stream == nullptr) return Time::zero();
   // In parts, so that the stack below has something to do meanwhile.
   constexpr std::uint64_t part_max = 65'536;
@@ -278,7 +278,7 @@ Time HostStack::begin_socket(Core& core) {
 
 void HostStack::finish_socket(Core& core) {
   transport::QueuePair* qp = adapter_.find_qp(core.job.qp);
-  transport::tcp::Stream* stream = qp == nullptr ? nullptr : qp->stream();
+  transport::tcp::Stream* stream = qp == nullptr ? nullptr : transport::tcp::Engine::stream_of(*qp);
   if (stream == nullptr) return;
   if (core.reads) {
     stream->read(*qp, core.bytes);

@@ -42,7 +42,7 @@ struct Host : HostStack::Driver {
     transport::QueuePairAttributes to;
     const auto step = [&](QpState state, QpAttributeMask mask) {
       to.state = state;
-      must(adapter.modify(*qp, Time::zero(), to, QpAttributeMask(QpAttribute::state) | mask));
+      must(adapter.modify(*qp, to, QpAttributeMask(QpAttribute::state) | mask));
     };
     step(QpState::init,
          QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port | QpAttribute::access_flags);
@@ -95,7 +95,7 @@ struct Pair {
     must(b.adapter.post_receive(*b.qp, {1, {&to, 1}}));
     verbs::SendRequest request;
     request.sges = {&from, 1};
-    must(a.adapter.post_send(*a.qp, now, request));
+    must(a.adapter.post_send(*a.qp, request));
     a.now = now;
     a.stack.attend(now);
   }

@@ -13,7 +13,7 @@ using verbs::VerbsStatus;
 
 // For UD alone, as Linux has it (drivers/infiniband/core/verbs.c: ib_attach_mcast).
 VerbsStatus Adapter::attach(QueuePair& qp, const Gid& group) {
-  if (qp.type() != verbs::QpType::ud || !group.is_multicast()) {
+  if (!qp.transport.takes_multicast || !group.is_multicast()) {
     return VerbsStatus::invalid_argument;
   }
   if (multicast_ == nullptr) multicast_ = std::make_unique<MulticastGroups>();

@@ -49,9 +49,9 @@ class Multicast : public testing::Test {
     to.qkey = key;
     auto mask = QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port |
                 QpAttribute::qkey;
-    EXPECT_EQ(adapter.modify(*qp, {}, to, mask), VerbsStatus::ok);
+    EXPECT_EQ(adapter.modify(*qp, to, mask), VerbsStatus::ok);
     to.state = QpState::rtr;
-    EXPECT_EQ(adapter.modify(*qp, {}, to, QpAttribute::state), VerbsStatus::ok);
+    EXPECT_EQ(adapter.modify(*qp, to, QpAttribute::state), VerbsStatus::ok);
     const verbs::Sge sge{0x1000, 256, region->lkey()};
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(adapter.post_receive(*qp, {0, {&sge, 1}}), VerbsStatus::ok);

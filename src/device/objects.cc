@@ -5,12 +5,15 @@
 
 #include "device/adapter.h"
 #include "device/raw_packets.h"
-#include "transport/srd/device.h"
+#include "transport/srd/engine.h"
+#include "transport/srd/peers.h"
 #include "transport/xrc/xrc.h"
 
 namespace tulle::device {
 
 using transport::QueuePair;
+using transport::Receives;
+using transport::Transport;
 using verbs::Access;
 using verbs::AccessFlags;
 using verbs::QpAttribute;
@@ -236,7 +239,8 @@ verbs::SharedReceiveQueue* Adapter::create_xrc_srq(verbs::ProtectionDomain& pd,
 void Adapter::remove_xrc(verbs::SharedReceiveQueue& srq) {
   environment_.xrc_srqs.erase(srq.number);
   hot_.qps_by_number.for_each([&](QueuePair* qp) {
-    if (qp->type() == verbs::QpType::xrc_target) transport::xrc::forget(*qp, srq);
+    const bool names = qp->transport.receives == Receives::from_named_queue;
+    if (names) transport::xrc::forget(*qp, srq);
   });
   --srq.xrc_domain->users;
 }
@@ -258,26 +262,25 @@ VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {
   return VerbsStatus::ok;
 }
 
-VerbsStatus Adapter::check(const transport::QueuePairInit& init) const {
+VerbsStatus Adapter::check(const Transport& transport, const transport::QueuePairInit& init) const {
   const Limits& limits = configuration_.limits;
-  if (init.type == verbs::QpType::xrc_target) {
+  if (transport.receives == Receives::from_named_queue) {
     const bool owns = init.pd != nullptr || init.send_cq != nullptr || init.receive_cq != nullptr;
     if (init.xrc_domain == nullptr || owns) return VerbsStatus::invalid_argument;
   } else {
-    const bool receives = init.type != verbs::QpType::xrc_initiator;
+    const bool receives = transport.receives != Receives::nothing;
     const bool lacks_receive_cq = receives && init.receive_cq == nullptr;
     if (init.pd == nullptr || init.send_cq == nullptr || lacks_receive_cq) {
       return VerbsStatus::invalid_argument;
     }
   }
-  // A stream's reads are its own, and XRC's queues are the requests' choice.
-  const bool shares = init.type != verbs::QpType::stream && !verbs::is_xrc(init.type) &&
+  const bool shares = transport.receives == Receives::from_any_queue &&
                       (init.srq == nullptr || init.srq->xrc_domain == nullptr);
   if (init.srq != nullptr && !shares) {
     return VerbsStatus::invalid_argument;
   }
   const bool has_tags = init.srq != nullptr && init.srq->tags != nullptr;
-  if (has_tags && init.type != verbs::QpType::rc) return VerbsStatus::invalid_argument;
+  if (has_tags && !transport.matches_tags) return VerbsStatus::invalid_argument;
   const bool fits = init.send_work_requests <= limits.work_requests &&
                     init.receive_work_requests <= limits.work_requests &&
                     init.send_sges <= limits.sges && init.receive_sges <= limits.sges &&
@@ -298,37 +301,28 @@ QpNumber Adapter::unused_qp_number(std::uint32_t hint) {
 }
 
 QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus& status) {
-  status = check(asked);
+  const Transport* transport = configuration_.transports->find(asked.type);
+  status = transport == nullptr ? VerbsStatus::invalid_argument : check(*transport, asked);
   if (status != VerbsStatus::ok) return nullptr;
+  const bool has_receive_queue = transport->receives == Receives::from_any_queue ||
+                                 transport->receives == Receives::from_own_queue;
   transport::QueuePairInit init = asked;
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
-  if (verbs::is_xrc(init.type)) {
+  if (!has_receive_queue) {
     init.receive_work_requests = init.receive_sges = 0;
-    init.receive_cq = init.send_cq;  // an initiator has nothing to complete there
-    if (init.type == verbs::QpType::xrc_target) {
-      init.send_work_requests = init.send_sges = init.inline_bytes = 0;
-    }
+    init.receive_cq = init.send_cq;  // which nothing is completed to
   }
   if (init.srq != nullptr && init.srq->tags != nullptr) init.receive_cq = init.srq->cq;
-  if (init.type == verbs::QpType::receive_work_queue) {
-    init.send_work_requests = init.send_sges = init.inline_bytes = 0;
-  }
-  // A request's slot has room for its SGEs or its inline bytes: what the former take the latter may
-  // too. Programs of rdma_xclient's kind count on 16 bytes without asking.
+  if (!transport->sends.any()) init.send_work_requests = init.send_sges = init.inline_bytes = 0;
+  // A request's slot has room for its SGEs or its inline bytes. Inline data may use the room of the
+  // SGEs: programs of rdma_xclient's kind count on 16 bytes without asking.
   init.inline_bytes =
       std::max(init.inline_bytes, static_cast<std::uint32_t>(init.send_sges * sizeof(verbs::Sge)));
   const QpNumber number = unused_qp_number(asked.number_hint);
-  if (init.type == verbs::QpType::srd && environment_.srd == nullptr) {
-    transport::srd::Settings settings;
-    if (configuration_.srd != nullptr) settings = *configuration_.srd;
-    settings.seed ^= configuration_.seed;
-    settings.line_bits_per_second = configuration_.line_bits_per_second;
-    environment_.srd = std::make_unique<transport::srd::Device>(environment_, settings);
-  }
-  if (verbs::is_raw(init.type)) raw_packets();
-  QueuePair* qp = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
+  if (transport->scheduled_by == transport::ScheduledBy::frames) raw_packets();
+  QueuePair* qp = qps_.add(transport->make(*transport, number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
-  if (init.type == verbs::QpType::xrc_target) {
+  if (transport->receives == Receives::from_named_queue) {
     ++init.xrc_domain->users;
     return qp;
   }
@@ -359,11 +353,10 @@ VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
   return VerbsStatus::ok;
 }
 
-VerbsStatus Adapter::modify(QueuePair& qp, Time now,
-                            const transport::QueuePairAttributes& attributes,
+VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask) {
   if (const VerbsStatus status = check(attributes, mask); status != VerbsStatus::ok) return status;
-  const bool is_stream = verbs::is_over_tcp(qp.type());
+  const bool is_stream = qp.transport.found_by == transport::FoundBy::tcp_ports;
   const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
   if (connects) [[unlikely]] {
     const VerbsStatus taken =
@@ -373,31 +366,27 @@ VerbsStatus Adapter::modify(QueuePair& qp, Time now,
   const bool resets = mask.has(QpAttribute::state) && attributes.state == verbs::QpState::reset;
   if (is_stream && resets) [[unlikely]]
     disconnect_stream(qp);
-  const VerbsStatus status = qp.modify(now, attributes, mask);
+  const VerbsStatus status = qp.modify(attributes, mask);
   if (connects && status != VerbsStatus::ok) [[unlikely]] {
     streams_.erase(
         stream_key(qp.number, attributes.destination_qp, attributes.address.destination));
   }
-  if (status == VerbsStatus::ok) schedule(qp);
+  if (status == VerbsStatus::ok) schedule(qp, qp.agenda());
   return status;
 }
 
-// Where SRD's peers have something to send at a service level, the queue pair that sends it has.
+// Schedules the carriers of the service levels at which SRD's peers have something to send.
 void Adapter::attend_srd() {
-  transport::srd::Device& srd = *environment_.srd;
+  transport::srd::Peers& srd = *environment_.srd;
   for (std::uint32_t left = srd.take_attention(); left != 0; left &= left - 1) {
     const auto level = static_cast<std::uint8_t>(std::countr_zero(left));
     QueuePair*& carrier = srd_carriers_[level];
     if (carrier == nullptr) {
-      transport::QueuePairInit init;
-      init.type = verbs::QpType::srd;
       const QpNumber number = unused_qp_number(0);
-      carrier = qps_.add(std::make_unique<QueuePair>(number, init, environment_));
-      carrier->carry(srd.carrier(level), level);
+      carrier = qps_.add(transport::srd::make_carrier(number, environment_, level));
       hot_.qps_by_number.insert(number.value, carrier);
     }
-    schedule(*carrier);
-    watch_deadline(*carrier);
+    visit(*carrier, carrier->agenda());
   }
 }
 
@@ -408,21 +397,19 @@ RawPackets& Adapter::raw_packets() {
 
 VerbsStatus Adapter::destroy(QueuePair* qp) {
   if (is_attached(*qp)) return VerbsStatus::busy;
-  if (verbs::is_raw(qp->type())) {
+  if (qp->transport.scheduled_by == transport::ScheduledBy::frames) {
     if (raw_packets_->is_used(*qp)) return VerbsStatus::busy;
     raw_packets_->forget(*qp);
   }
-  if (qp->type() == verbs::QpType::srd) {
-    qp->srd().forget(*qp);
-    attend_srd();
-  }
+  qp->engine().stop_sending(*qp);
+  if (qp->transport.scheduled_by == transport::ScheduledBy::peers) attend_srd();
   unschedule(*qp);
   forget_notification(*qp);
-  if (verbs::is_over_tcp(qp->type())) [[unlikely]]
+  if (qp->transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
     disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));
   environment_.events.erase_if([qp](const auto& event) { return event.qp == qp; });
-  if (qp->type() == verbs::QpType::xrc_target) {
+  if (qp->transport.receives == Receives::from_named_queue) {
     --qp->init.xrc_domain->users;
   } else {
     qp->init.send_cq->forget(qp->number);

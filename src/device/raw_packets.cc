@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "transport/raw/engine.h"
 
 namespace tulle::device {
 
@@ -49,7 +50,7 @@ IndirectionTable* RawPackets::create_table(std::span<QueuePair* const> queues,
   status = VerbsStatus::invalid_argument;
   if (!std::has_single_bit(queues.size()) || queues.size() > table_entries_max) return nullptr;
   for (const QueuePair* queue : queues) {
-    if (queue->type() != verbs::QpType::receive_work_queue) return nullptr;
+    if (&queue->transport != &transport::raw::receive_transport) return nullptr;
   }
   status = VerbsStatus::out_of_memory;
   if (tables_.size() >= tables_max) return nullptr;
@@ -108,7 +109,8 @@ bool RawPackets::handle_frame(std::span<const std::byte> bytes, IfNoRoom if_no_r
   }
   for (QueuePair* queue : receivers_) {
     if (queue->receives_waiting() > 0 && !given_up_.empty()) std::erase(given_up_, queue);
-    queue->raw().receive(*queue, {bytes.data(), static_cast<std::uint32_t>(bytes.size())});
+    transport::raw::Engine::of(*queue).receive(
+        *queue, {bytes.data(), static_cast<std::uint32_t>(bytes.size())});
   }
   return true;
 }
@@ -167,7 +169,8 @@ std::span<const transport::OutgoingPacket> RawPackets::pull_frames() {
   while (!ready_.empty()) {
     QueuePair& qp = *ready_.front();
     std::size_t count = 0;
-    while (count < frames_.size() && qp.raw().pull_frame(qp, frame_bytes_max_, frames_[count])) {
+    auto& raw = transport::raw::Engine::of(qp);
+    while (count < frames_.size() && raw.pull_frame(qp, frame_bytes_max_, frames_[count])) {
       ++count;
     }
     if (count > 0) return {frames_.data(), count};
@@ -180,7 +183,7 @@ std::span<const transport::OutgoingPacket> RawPackets::pull_frames() {
 // Who has sent a batch goes behind the others.
 void RawPackets::sent(std::size_t count) {
   QueuePair& qp = *ready_.front();
-  qp.raw().sent(qp, static_cast<std::uint32_t>(count));
+  transport::raw::Engine::of(qp).sent(qp, static_cast<std::uint32_t>(count));
   if (count > 0) std::rotate(ready_.begin(), ready_.begin() + 1, ready_.end());
 }
 

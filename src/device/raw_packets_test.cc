@@ -71,11 +71,11 @@ class RawPacketsTest : public testing::Test {
     EXPECT_EQ(status, VerbsStatus::ok);
     transport::QueuePairAttributes to;
     to.state = QpState::init;
-    EXPECT_EQ(adapter.modify(*qp, {}, to, QpAttributeMask(QpAttribute::state) | QpAttribute::port),
+    EXPECT_EQ(adapter.modify(*qp, to, QpAttributeMask(QpAttribute::state) | QpAttribute::port),
               VerbsStatus::ok);
     for (const QpState state : {QpState::rtr, QpState::rts}) {
       to.state = state;
-      EXPECT_EQ(adapter.modify(*qp, {}, to, QpAttribute::state), VerbsStatus::ok);
+      EXPECT_EQ(adapter.modify(*qp, to, QpAttribute::state), VerbsStatus::ok);
     }
     return qp;
   }
@@ -90,7 +90,7 @@ class RawPacketsTest : public testing::Test {
     const verbs::Sge sge{address, bytes, region->lkey()};
     verbs::SendRequest request;
     request.sges = {&sge, 1};
-    return adapter.post_send(qp, {}, request);
+    return adapter.post_send(qp, request);
   }
   bool handle(const Frame& frame, IfNoRoom if_no_room = IfNoRoom::drop) {
     return raw().handle_frame(frame, if_no_room);
@@ -202,7 +202,7 @@ TEST_F(RawPacketsTest, one_that_is_not_ready_is_not_waited_for) {
   raw().add_flow(*qps[0], rule_for(1));
   transport::QueuePairAttributes to;
   to.state = QpState::reset;
-  ASSERT_EQ(adapter.modify(*qps[0], {}, to, QpAttribute::state), VerbsStatus::ok);
+  ASSERT_EQ(adapter.modify(*qps[0], to, QpAttribute::state), VerbsStatus::ok);
   EXPECT_TRUE(handle(frame_to(1), IfNoRoom::wait));
 }
 
@@ -253,9 +253,9 @@ TEST_F(RawPacketsTest, a_frame_that_cannot_be_sent_fails_behind_those_before_it)
 TEST_F(RawPacketsTest, other_operations_and_packets_are_refused) {
   verbs::SendRequest request;
   request.opcode = verbs::SendOpcode::write;
-  EXPECT_EQ(adapter.post_send(*qps[0], {}, request), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.post_send(*qps[0], request), VerbsStatus::invalid_argument);
   request.opcode = verbs::SendOpcode::send_with_immediate;
-  EXPECT_EQ(adapter.post_send(*qps[0], {}, request), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.post_send(*qps[0], request), VerbsStatus::invalid_argument);
   wire::Packet packet;
   packet.opcode = wire::opcode(wire::TransportClass::ud, wire::Operation::send_only);
   packet.destination_qp = qps[0]->number;

@@ -119,7 +119,7 @@ void Replay::connect() {
   transport::QueuePairAttributes to;
   to.state = QpState::init;
   to.access = AccessFlags(Access::remote_write) | Access::remote_read | Access::remote_atomic;
-  must(adapter.modify(*qp, now_, to, QpAttributeMask(state) | pkey_index | port | access_flags));
+  must(adapter.modify(*qp, to, QpAttributeMask(state) | pkey_index | port | access_flags));
   to.state = QpState::rtr;
   to.path_mtu = scenario.path_mtu;
   // Nobody knows the number of a peer that was never spoken to.
@@ -130,7 +130,7 @@ void Replay::connect() {
   to.min_rnr_timer = rnr_timer_code;
   auto mask = QpAttributeMask(state) | address_vector | path_mtu | destination_qp | rq_psn;
   if (rc) mask |= QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;
-  must(adapter.modify(*qp, now_, to, mask));
+  must(adapter.modify(*qp, to, mask));
   to.state = QpState::rts;
   to.sq_psn = recording_.first_psn(true);
   to.timeout = ack_timeout_code;
@@ -139,7 +139,7 @@ void Replay::connect() {
   to.max_rd_atomic = 16;
   mask = QpAttributeMask(state) | sq_psn;
   if (rc) mask |= QpAttributeMask(timeout) | retry_count | rnr_retry | max_rd_atomic;
-  must(adapter.modify(*qp, now_, to, mask));
+  must(adapter.modify(*qp, to, mask));
 }
 
 void Replay::connect_datagram() {
@@ -149,12 +149,12 @@ void Replay::connect_datagram() {
   for (const RecordedPacket& each : recording_.packets) {
     if (!each.said) to.qkey = each.packet.qkey;
   }
-  must(adapter.modify(*qp, now_, to, QpAttributeMask(state) | pkey_index | port | qkey));
+  must(adapter.modify(*qp, to, QpAttributeMask(state) | pkey_index | port | qkey));
   to.state = QpState::rtr;
-  must(adapter.modify(*qp, now_, to, state));
+  must(adapter.modify(*qp, to, state));
   to.state = QpState::rts;
   to.sq_psn = recording_.first_psn(true);
-  must(adapter.modify(*qp, now_, to, QpAttributeMask(state) | sq_psn));
+  must(adapter.modify(*qp, to, QpAttributeMask(state) | sq_psn));
 }
 
 // One region for each key that the peer uses, from the lowest address that it names on.
@@ -382,7 +382,7 @@ void Replay::post(std::size_t index) {
     request.remote_qp = packet.packet.destination_qp;
     request.remote_qkey = packet.packet.qkey;
   }
-  must(adapter.post_send(*qp, now_, request));
+  must(adapter.post_send(*qp, request));
   ++posted_;
   next_post_ = packet.packet.psn + psns;
 }
@@ -409,7 +409,7 @@ void Replay::bind_window(std::span<const std::byte> message) {
   bind.window_address = address;
   bind.window_length = 8'192;
   bind.window_access = AccessFlags(Access::remote_write) | Access::remote_read;
-  must(adapter.post_send(*qp, now_, bind));
+  must(adapter.post_send(*qp, bind));
   ++posted_;
   our_keys_[RemoteKey{key}] = bind.window_rkey;
   recorded_keys_[bind.window_rkey] = RemoteKey{key};
@@ -426,7 +426,7 @@ bool Replay::pull(Said& out) {
 
 // At once, so that none of them coalesce (IBTA 9.7.5.1.2 leaves that to the responder).
 void Replay::pull_answers() {
-  while (qp->has_answers() || qp->notification_due) {
+  while (qp->agenda().answers || qp->notification_due) {
     Said said;
     ASSERT_TRUE(pull(said));
     if (said.datagram.packet.opcode == wire::congestion_notification) {

@@ -159,7 +159,7 @@ class Target {
   void step(transport::QueuePair& qp, transport::QueuePairAttributes to, QpState state,
             QpAttributeMask mask) {
     to.state = state;
-    const auto status = adapter_.modify(qp, now_, to, mask | QpAttribute::state);
+    const auto status = adapter_.modify(qp, to, mask | QpAttribute::state);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 
@@ -282,7 +282,7 @@ class Target {
     request.window_rkey = RemoteKey{window_->key + 1};
     request.invalidate_rkey = window_->rkey();
     request.xrc_srq = 1u + script.byte();
-    (void)adapter_.post_send(qp, now_, request);
+    (void)adapter_.post_send(qp, request);
   }
 
   void post_receive(Script& script) {

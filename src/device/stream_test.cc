@@ -44,7 +44,7 @@ class Streams : public ::testing::Test {
   }
   VerbsStatus step(transport::QueuePair& qp, QpState state, QpAttributeMask mask) {
     to.state = state;
-    return adapter.modify(qp, Time::zero(), to, QpAttributeMask(QpAttribute::state) | mask);
+    return adapter.modify(qp, to, QpAttributeMask(QpAttribute::state) | mask);
   }
   VerbsStatus connect(transport::QueuePair& qp, QpNumber peer) {
     to.destination_qp = peer;
@@ -69,7 +69,7 @@ class Streams : public ::testing::Test {
     verbs::SendRequest request;
     request.opcode = opcode;
     request.sges = {&sge, 1};
-    return adapter.post_send(qp, Time::zero(), request);
+    return adapter.post_send(qp, request);
   }
   std::vector<CompletionStatus> done() {
     std::array<verbs::Completion, 16> found;
@@ -130,7 +130,7 @@ TEST_F(Streams, AnErrorFlushesWhatWaits) {
   EXPECT_EQ(done(), (std::vector{CompletionStatus::flushed, CompletionStatus::flushed}));
   Datagram datagram;
   EXPECT_FALSE(adapter.pull_datagram(Time::zero(), datagram));
-  EXPECT_TRUE(qp->next_deadline().is_never());
+  EXPECT_TRUE(qp->agenda().deadline.is_never());
 }
 
 TEST_F(Streams, NobodyAnswers) {

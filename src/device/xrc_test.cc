@@ -80,7 +80,7 @@ struct Node {
     a.access = AccessFlags::from_bits(2 | 4 | 8);
     auto mask = QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index | QpAttribute::port |
                 QpAttribute::access_flags;
-    must(adapter.modify(qp, {}, a, mask));
+    must(adapter.modify(qp, a, mask));
     a.state = QpState::rtr;
     a.path_mtu = verbs::Mtu::b256;
     a.destination_qp = to;
@@ -90,13 +90,13 @@ struct Node {
     mask = QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
            QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
            QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer;
-    must(adapter.modify(qp, {}, a, mask));
+    must(adapter.modify(qp, a, mask));
     a.state = QpState::rts;
     a.timeout = 10;
     a.max_rd_atomic = 4;
     mask = QpAttributeMask(QpAttribute::state) | QpAttribute::sq_psn | QpAttribute::timeout |
            QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::max_rd_atomic;
-    must(adapter.modify(qp, {}, a, mask));
+    must(adapter.modify(qp, a, mask));
   }
   void post_receive(verbs::SharedReceiveQueue& srq, std::uint64_t wr_id, std::uint32_t bytes,
                     LocalKey lkey) {
@@ -143,7 +143,7 @@ class Xrc : public testing::Test {
     request.remote_address = iova;
     request.rkey = server.region->rkey();
     request.xrc_srq = to;
-    return client.adapter.post_send(*initiator, now, request);
+    return client.adapter.post_send(*initiator, request);
   }
   void post(SendOpcode opcode, std::uint32_t bytes, std::uint32_t to) {
     must(try_post(opcode, bytes, to));
@@ -386,7 +386,7 @@ TEST_F(Xrc, WhatIsRefused) {
   EXPECT_EQ(try_post(SendOpcode::send, 10, 0), VerbsStatus::invalid_argument);
   EXPECT_EQ(try_post(SendOpcode::send, 10, 1u << 24), VerbsStatus::invalid_argument);
   verbs::SendRequest request;
-  EXPECT_EQ(server.adapter.post_send(*target, now, request), VerbsStatus::invalid_argument);
+  EXPECT_EQ(server.adapter.post_send(*target, request), VerbsStatus::invalid_argument);
   EXPECT_EQ(client.adapter.post_receive(*initiator, {}), VerbsStatus::invalid_argument);
   EXPECT_EQ(server.adapter.post_receive(*target, {}), VerbsStatus::invalid_argument);
   VerbsStatus status{};
@@ -413,8 +413,8 @@ TEST_F(Xrc, ATargetThatIsResetBeginsAnew) {
   ASSERT_TRUE(carry(client, server, seen));
   transport::QueuePairAttributes to;
   to.state = QpState::reset;
-  must(server.adapter.modify(*target, now, to, QpAttribute::state));
-  must(client.adapter.modify(*initiator, now, to, QpAttribute::state));
+  must(server.adapter.modify(*target, to, QpAttribute::state));
+  must(client.adapter.modify(*initiator, to, QpAttribute::state));
   client.connect(*initiator, target->number, server.gid);
   server.connect(*target, initiator->number, client.gid);
   server.post_receive(*srq, 8, 1'000, server.region->lkey());

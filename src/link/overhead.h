@@ -16,6 +16,8 @@ struct Overhead {
   std::uint32_t stored_bytes(std::uint32_t bth_to_icrc_bytes) const {
     return std::max(bth_to_icrc_bytes + header_bytes, least_bytes);
   }
+  // What a link of this kind counts for a packet besides BTH … payload: ICRC's four bytes too.
+  std::uint32_t around_transport_bytes() const { return header_bytes + gap_bytes + 4; }
 };
 
 // RoCE v2 over IPv4: Ethernet's header 14 and FCS 4, preamble 8 and gap 12 (IEEE 802.3), IPv4 20,

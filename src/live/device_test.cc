@@ -73,7 +73,7 @@ struct End {
   }
 
   void step(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
-    ASSERT_EQ(device->adapter().modify(*qp, device->now(), to, mask), verbs::VerbsStatus::ok);
+    ASSERT_EQ(device->adapter().modify(*qp, to, mask), verbs::VerbsStatus::ok);
   }
 
   void connect(const End& peer, std::size_t gid_index) {
@@ -111,7 +111,7 @@ struct End {
     request.sges = {&sge, 1};
     request.remote_address = reinterpret_cast<std::uint64_t>(peer.buffer.data());
     request.rkey = peer.region->rkey();
-    ASSERT_EQ(device->adapter().post_send(*qp, device->now(), request), verbs::VerbsStatus::ok);
+    ASSERT_EQ(device->adapter().post_send(*qp, request), verbs::VerbsStatus::ok);
     device->transmit();
   }
 

@@ -85,7 +85,7 @@ class End {
     request.sges = sges;
     request.remote_address = remote_address;
     request.rkey = rkey;
-    EXPECT_EQ(adapter_.post_send(*qp, Time{}, request), VerbsStatus::ok);
+    EXPECT_EQ(adapter_.post_send(*qp, request), VerbsStatus::ok);
     int packets = 0;
     for (device::Datagram datagram; adapter_.pull_datagram(Time{}, datagram);) ++packets;
     return packets;
@@ -111,7 +111,7 @@ class End {
     return configuration;
   }
   void modify(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
-    EXPECT_EQ(adapter_.modify(*qp, Time{}, to, mask), VerbsStatus::ok);
+    EXPECT_EQ(adapter_.modify(*qp, to, mask), VerbsStatus::ok);
   }
 
   std::uint32_t slot_;

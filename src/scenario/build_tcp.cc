@@ -68,7 +68,8 @@ void read_transport(TableReader& host, Setup& setup) {
   TableReader table = host.table("tcp");
   TableReader srd = host.table("srd");
   if (transport == verbs::QpType::srd) read_srd(srd, setup);
-  if (!verbs::is_over_tcp(transport)) return;
+  const auto* row = transport::TransportTable::standard().find(transport);
+  if (row->found_by != transport::FoundBy::tcp_ports) return;
   setup.network.host.plays_tcp = true;
   setup.network.host.plays_iwarp = transport == verbs::QpType::iwarp;
   read_tcp_table(table, setup);

@@ -41,7 +41,7 @@ class Pair {
     request.remote_address = 32'768;
     request.rkey = regions[1 - side]->rkey();
     request.compare_add = 3;
-    must(cluster.adapter(nodes[side]).post_send(*qps[side], cluster.now(), request));
+    must(cluster.adapter(nodes[side]).post_send(*qps[side], request));
     cluster.attend(nodes[side]);
   }
   void post_receive(int side, std::uint32_t bytes) {
@@ -106,7 +106,7 @@ class Pair {
          QpAttributeMask(timeout) | retry_count | rnr_retry | sq_psn | max_rd_atomic}};
     for (const auto& [to, mask] : steps) {
       a.state = to;
-      must(adapter.modify(*qps[side], Time::zero(), a, mask | QpAttribute::state));
+      must(adapter.modify(*qps[side], a, mask | QpAttribute::state));
     }
   }
 };

@@ -69,8 +69,7 @@ class Traffic {
     request.flags = verbs::SendFlag::signaled;
     request.sges = {&sge, 1};
     request.rkey = RemoteKey{connection.receiver_rkey};
-    must(
-        network().adapter(connection.from).post_send(*connection.sender, network().now(), request));
+    must(network().adapter(connection.from).post_send(*connection.sender, request));
     ++connection.posted;
     network().attend(connection.from);
   }
@@ -181,7 +180,7 @@ class Traffic {
          verbs::QpAttributeMask(timeout) | retry_count | rnr_retry | sq_psn | max_rd_atomic}};
     for (const auto& [to, mask] : ladder) {
       a.state = to;
-      must(network().adapter(host).modify(qp, network().now(), a, mask | state));
+      must(network().adapter(host).modify(qp, a, mask | state));
     }
   }
 

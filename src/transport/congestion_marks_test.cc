@@ -103,10 +103,5 @@ TEST(CongestionMarks, RoceNotifiesByItsOwnPacket) {
   EXPECT_EQ(out.packet.opcode, wire::congestion_notification);
 }
 
-// The engines do not grow by it, nor queue pairs: they are what a simulated host has many of.
-TEST(CongestionMarks, ADatagramsEngineHasRoomInAReliableOnesPlace) {
-  EXPECT_LE(sizeof(ud::Engine), sizeof(rc::Engine));
-}
-
 }  // namespace
 }  // namespace tulle::transport::testing

@@ -48,6 +48,7 @@ class Host {
       : options(options), cq(options.cq_entries, events, nullptr) {
     environment.congestion.window = options.window;
     environment.recovery = options.recovery;
+    environment.link_overhead_bytes = 70;  // Ethernet's, with IPv4, UDP and ICRC
     if (options.recovery.window_packets > 0) {
       environment.congestion.window = bounded(options.window, options.recovery.window_packets);
     }
@@ -68,7 +69,7 @@ class Host {
     init.send_sges = init.receive_sges = 4;
     init.inline_bytes = options.inline_bytes;
     init.port_mtu = verbs::Mtu::b256;
-    qp = std::make_unique<QueuePair>(options.number, init, environment);
+    qp = make_queue_pair(TransportTable::standard(), options.number, init, environment);
     to_init();
   }
 
@@ -77,7 +78,7 @@ class Host {
   verbs::VerbsStatus step(QueuePairAttributes to, verbs::QpState state,
                           verbs::QpAttributeMask more = {}) {
     to.state = state;
-    return qp->modify(now, to, verbs::QpAttributeMask(verbs::QpAttribute::state) | more);
+    return qp->modify(to, verbs::QpAttributeMask(verbs::QpAttribute::state) | more);
   }
   void to_init() {
     using enum verbs::QpAttribute;
@@ -85,8 +86,7 @@ class Host {
     to.access = options.access;
     to.qkey = Qkey(0x1234);
     must(step(to, verbs::QpState::init,
-              verbs::QpAttributeMask(pkey_index) | port |
-                  (verbs::is_datagram(options.type) ? qkey : access_flags)));
+              verbs::QpAttributeMask(pkey_index) | port | (is_datagram() ? qkey : access_flags)));
   }
   void to_rtr() {
     using enum verbs::QpAttribute;
@@ -98,7 +98,7 @@ class Host {
     to.max_dest_rd_atomic = options.depth;
     to.min_rnr_timer = options.rnr_timer;
     verbs::QpAttributeMask more;
-    if (!verbs::is_datagram(options.type)) {
+    if (!is_datagram()) {
       more = verbs::QpAttributeMask(address_vector) | path_mtu | destination_qp | rq_psn;
     }
     if (is_reliable()) more |= verbs::QpAttributeMask(max_dest_rd_atomic) | min_rnr_timer;
@@ -118,6 +118,9 @@ class Host {
     }
     if (options.type == verbs::QpType::srd) more |= rnr_retry;
     must(step(to, verbs::QpState::rts, more));
+  }
+  bool is_datagram() const {
+    return options.type == verbs::QpType::ud || options.type == verbs::QpType::srd;
   }
   bool is_reliable() const {
     return options.type == verbs::QpType::rc || options.type == verbs::QpType::iwarp;
@@ -165,7 +168,7 @@ class Host {
 
   std::vector<Pulled> pull(std::size_t most = 1'000) {
     std::vector<Pulled> out;
-    for (OutgoingPacket packet; out.size() < most && qp->pull_packet(now, packet);) {
+    for (OutgoingPacket packet; out.size() < most && qp->pull(now, packet).packet;) {
       Pulled pulled{packet.packet, {}};
       for (std::uint8_t i = 0; i < packet.piece_count; ++i) {
         pulled.payload.insert(pulled.payload.end(), packet.pieces[i].begin(),

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 #include "transport/tag_matching.h"
 
@@ -151,7 +152,7 @@ bool InboundMessage::place(QueuePair& qp, Payload payload) {
     if (tagging_ == Tagging::rendezvous) return true;  // its data is to be read
     if (tagging_ == Tagging::eager) offset = TagMatching::skip_header(received_, payload);
   }
-  return qp.scatter(receive_.sges.data(), receive_.sge_count, offset, payload);
+  return scatter(qp, receive_.sges.data(), receive_.sge_count, offset, payload);
 }
 
 void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,

@@ -43,6 +43,10 @@ struct OutgoingPacket {
   std::uint32_t ghost_bytes = 0;  // tcp: of the payload, behind the pieces, if there are any
   wire::Tcp tcp;                  // instead of `packet`, of which only the destination is set then
 
+  // Bytes from BTH to the end of the payload, without pad and check sequence.
+  std::uint32_t bth_and_payload_bytes() const {
+    return static_cast<std::uint32_t>(wire::header_bytes(packet.opcode)) + payload_bytes;
+  }
   void clear_payload() {
     piece_count = 0;
     payload_bytes = 0;

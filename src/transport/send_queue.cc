@@ -17,6 +17,16 @@ bool carries_data(SendOpcode opcode) {
   return opcode != SendOpcode::local_invalidate && opcode != SendOpcode::bind_window;
 }
 
+std::uint64_t length_of(const verbs::SendRequest& request) {
+  std::uint64_t length = 0;
+  if (request.flags.has(SendFlag::inline_data)) {
+    for (const auto& piece : request.inline_pieces) length += piece.size();
+  } else {
+    for (const verbs::Sge& sge : request.sges) length += sge.length;
+  }
+  return length;
+}
+
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t work_requests, std::uint32_t sges, std::uint32_t inline_bytes)
@@ -31,17 +41,16 @@ void SendQueue::allocate() {
   extensions_ = std::make_unique<Extension[]>(capacity_);
 }
 
-VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
+VerbsStatus SendQueue::check(const verbs::SendRequest& request) const {
   const bool is_inline = request.flags.has(SendFlag::inline_data);
   if (!is_inline && request.sges.size() > sges_) return VerbsStatus::invalid_argument;
-  std::uint64_t length = 0;
-  for (const verbs::Sge& sge : request.sges) length += sge.length;
-  if (is_inline) {
-    length = 0;
-    for (const auto& piece : request.inline_pieces) length += piece.size();
-    if (length > inline_bytes_) return VerbsStatus::invalid_argument;
-  }
-  if (length > message_bytes_max) return VerbsStatus::invalid_argument;
+  const std::uint64_t length = length_of(request);
+  const std::uint64_t longest = is_inline ? inline_bytes_ : message_bytes_max;
+  return length > longest ? VerbsStatus::invalid_argument : VerbsStatus::ok;
+}
+
+VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
+  const bool is_inline = request.flags.has(SendFlag::inline_data);
   if (wqes_.capacity() == 0 && capacity_ > 0) allocate();
   if (wqes_.full()) return VerbsStatus::out_of_memory;
 
@@ -56,7 +65,7 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
   wqe.immediate = request.immediate;
   wqe.compare_add = request.compare_add;
   wqe.swap = request.swap;
-  wqe.length = carries_data(request.opcode) ? static_cast<std::uint32_t>(length) : 0;
+  wqe.length = carries_data(request.opcode) ? static_cast<std::uint32_t>(length_of(request)) : 0;
   wqe.slot = next_slot_;
   next_slot_ = next_slot_ + 1 == capacity_ ? 0 : next_slot_ + 1;
 

@@ -95,7 +95,9 @@ class SendQueue {
   void pop() { wqes_.pop(); }
   void clear() { wqes_.clear(); }
 
-  // Checks the request's shape and copies it, with its SGEs or inline bytes.
+  // Checks the number of SGEs and the length of the data.
+  verbs::VerbsStatus check(const verbs::SendRequest& request) const;
+  // Copies a request that was checked, with its SGEs or inline bytes. Fails if the queue is full.
   verbs::VerbsStatus post(const verbs::SendRequest& request);
 
   const verbs::Sge* sges(const SendWqe& wqe) const {

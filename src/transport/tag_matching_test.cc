@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/host_test.h"
+#include "transport/rc/requester.h"
 #include "wire/tag_matching.h"
 
 namespace tulle::transport {
@@ -37,7 +38,7 @@ class TagMatchingTest : public ::testing::Test {
     host->srq.tags = std::make_unique<verbs::TagList>(16);
     host->srq.cq = &host->cq;
     const QueuePairInit init = host->qp->init;
-    host->qp = std::make_unique<QueuePair>(options.number, init, host->environment);
+    host->qp = make_queue_pair(TransportTable::standard(), options.number, init, host->environment);
     host->to_init();
     host->connect();
     next = testing::first_psn;

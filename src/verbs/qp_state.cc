@@ -19,18 +19,18 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD, SRD, whose ladder is UD's with rnr_retry beside (Linux,
-// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table), and raw packets, which have a port
-// and nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to reset and to
-// error are allowed from everywhere, with nothing else. XRC's two halves have RC's, without what is
-// the other half's.
+// One row for each step. The columns are the first five ladders. SRD's is UD's with rnr_retry added
+// (Linux, drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Raw packets have a port and
+// nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to RESET and to
+// ERROR are allowed from every state, with no attribute. The two halves of XRC use the first
+// column, and each ignores the attributes that only the other half needs.
 struct Step {
   QpState from;
   QpState to;
-  std::array<Requirements, 5> by_type;
+  std::array<Requirements, 5> by_ladder;
 };
 
-constexpr std::array<Step, 9> ladder = {{
+constexpr std::array<Step, 9> steps = {{
     {QpState::reset,
      QpState::init,
      {{{set({A::pkey_index, A::port, A::access_flags}), {}},
@@ -116,37 +116,37 @@ constexpr std::array<Step, 9> ladder = {{
        {{}, {}}}}},
 }};
 
-// What goes over TCP is set up with the attributes that a reliable connection is.
-std::size_t column_of(QpType type) {
-  constexpr std::size_t raw_column = 4;
-  if (is_raw(type)) return raw_column;
-  return static_cast<std::size_t>(is_over_tcp(type) || is_xrc(type) ? QpType::rc : type);
+std::size_t column_of(Ladder ladder) {
+  const bool is_xrc = ladder == Ladder::xrc_initiator || ladder == Ladder::xrc_target;
+  return is_xrc ? 0 : static_cast<std::size_t>(ladder);
 }
 
-// What an initiator, which answers nothing, and a target, which asks nothing, have no use for.
-// Linux takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c:
-// modify_qp_mask), so that programs treat both as they do RC's, and so do we.
+// An initiator answers nothing and a target asks nothing, so that each has no use for some
+// attributes. Linux removes these from the mask that a program gives
+// (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask); programs therefore give both halves all
+// of RC's attributes, and this table ignores the same ones.
 constexpr QpAttributeMask not_initiators = set({A::max_dest_rd_atomic, A::min_rnr_timer});
 constexpr QpAttributeMask not_targets = set({A::retry_count, A::rnr_retry, A::max_rd_atomic});
 
-QpAttributeMask ignored_by(QpType type) {
-  if (!is_xrc(type)) return {};
-  return type == QpType::xrc_initiator ? not_initiators : not_targets;
+QpAttributeMask ignored_by(Ladder ladder) {
+  if (ladder == Ladder::xrc_initiator) return not_initiators;
+  if (ladder == Ladder::xrc_target) return not_targets;
+  return {};
 }
 
 }  // namespace
 
-LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes) {
+LadderVerdict check_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes) {
   const QpAttributeMask given = attributes.without(A::state);
   if (to == QpState::reset || to == QpState::error) {
     return given.any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
   }
-  for (const Step& step : ladder) {
+  for (const Step& step : steps) {
     if (step.from != from || step.to != to) continue;
-    const std::size_t column = column_of(type);
+    const std::size_t column = column_of(ladder);
     if (from == QpState::sqe && column == 0) break;
-    const Requirements& row = step.by_type[column];
-    const QpAttributeMask ignored = ignored_by(type);
+    const Requirements& row = step.by_ladder[column];
+    const QpAttributeMask ignored = ignored_by(ladder);
     if (!given.has_all(row.required.without(ignored))) return LadderVerdict::attribute_missing;
     if (given.without(row.required | row.optional | ignored).any()) {
       return LadderVerdict::attribute_not_allowed;

@@ -42,9 +42,19 @@ enum class LadderVerdict : std::uint8_t {
   attribute_not_allowed,
 };
 
-// Whether a queue pair of `type` may go from one state to the other with just these attributes.
-// `state` itself and `current_state` are part of no row: state is implied, current_state allowed
-// where IBTA allows it.
-LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes);
+// A ladder of states: which attributes each step requires and allows. Transports share them.
+enum class Ladder : std::uint8_t {
+  reliable_connection,
+  unreliable_connection,
+  datagram,
+  reliable_datagram,  // SRD
+  raw_packet,
+  xrc_initiator,
+  xrc_target,
+};
+
+// Checks a step from one state to another with exactly these attributes. Two attributes are in no
+// row: `state` is implied, and `current_state` is allowed where IBTA allows it.
+LadderVerdict check_step(Ladder ladder, QpState from, QpState to, QpAttributeMask attributes);
 
 }  // namespace tulle::verbs

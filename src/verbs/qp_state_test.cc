@@ -12,7 +12,9 @@ namespace {
 
 constexpr QpState states[] = {QpState::reset, QpState::init, QpState::rtr,  QpState::rts,
                               QpState::sqd,   QpState::sqe,  QpState::error};
-constexpr QpType types[] = {QpType::rc, QpType::uc, QpType::ud};
+constexpr Ladder rc = Ladder::reliable_connection, uc = Ladder::unreliable_connection,
+                 ud = Ladder::datagram;
+constexpr Ladder ladders[] = {rc, uc, ud};
 constexpr int attributes = 22;
 
 // The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of
@@ -60,11 +62,10 @@ struct Row {
   const char* required;
   const char* optional;
 };
-using Step = std::tuple<QpType, QpState, QpState>;
+using Step = std::tuple<Ladder, QpState, QpState>;
 
 const std::map<Step, Row>& table() {
   using enum QpState;
-  using enum QpType;
   static const std::map<Step, Row> rows = {
       {{ud, reset, init}, {"PKEY PORT QKEY", ""}},
       {{uc, reset, init}, {"PKEY PORT ACCESS", ""}},
@@ -104,12 +105,12 @@ const std::map<Step, Row>& table() {
 QpAttributeMask attribute(int bit) { return QpAttributeMask::from_bits(1u << bit); }
 
 // The verdict on a step with just these attributes, by the table above.
-LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask given) {
+LadderVerdict expected(Ladder ladder, QpState from, QpState to, QpAttributeMask given) {
   given = given.without(QpAttribute::state);
   if (to == QpState::reset || to == QpState::error) {
     return given.any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
   }
-  const auto row = table().find({type, from, to});
+  const auto row = table().find({ladder, from, to});
   if (row == table().end()) return LadderVerdict::no_such_step;
   const QpAttributeMask required = mask_of(row->second.required);
   if (!given.has_all(required)) return LadderVerdict::attribute_missing;
@@ -120,20 +121,20 @@ LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask gi
 // Every type, every pair of states; with the required attributes, with each one more, with each one
 // less.
 TEST(QpLadder, WholeTable) {
-  for (const QpType type : types) {
+  for (const Ladder ladder : ladders) {
     for (const QpState from : states) {
       for (const QpState to : states) {
         SCOPED_TRACE(testing::Message()
-                     << "type " << static_cast<int>(type) << ", " << static_cast<int>(from)
+                     << "ladder " << static_cast<int>(ladder) << ", " << static_cast<int>(from)
                      << " to " << static_cast<int>(to));
-        const auto row = table().find({type, from, to});
+        const auto row = table().find({ladder, from, to});
         const QpAttributeMask base =
             row == table().end() ? QpAttributeMask() : mask_of(row->second.required);
-        EXPECT_EQ(check_step(type, from, to, base), expected(type, from, to, base));
+        EXPECT_EQ(check_step(ladder, from, to, base), expected(ladder, from, to, base));
         for (int bit = 0; bit < attributes; ++bit) {
           const QpAttributeMask more = base | attribute(bit), less = base.without(attribute(bit));
-          EXPECT_EQ(check_step(type, from, to, more), expected(type, from, to, more)) << bit;
-          EXPECT_EQ(check_step(type, from, to, less), expected(type, from, to, less)) << bit;
+          EXPECT_EQ(check_step(ladder, from, to, more), expected(ladder, from, to, more)) << bit;
+          EXPECT_EQ(check_step(ladder, from, to, less), expected(ladder, from, to, less)) << bit;
         }
       }
     }
@@ -141,21 +142,19 @@ TEST(QpLadder, WholeTable) {
 }
 
 TEST(QpLadder, ResetAndErrorFromEverywhere) {
-  for (const QpType type : types) {
+  for (const Ladder ladder : ladders) {
     for (const QpState from : states) {
-      EXPECT_EQ(check_step(type, from, QpState::reset, QpAttribute::state), LadderVerdict::ok);
-      EXPECT_EQ(check_step(type, from, QpState::error, QpAttribute::state), LadderVerdict::ok);
+      EXPECT_EQ(check_step(ladder, from, QpState::reset, QpAttribute::state), LadderVerdict::ok);
+      EXPECT_EQ(check_step(ladder, from, QpState::error, QpAttribute::state), LadderVerdict::ok);
     }
   }
 }
 
 TEST(QpLadder, OnlyTheSendQueueErrorOfUnreliableOnesIsLeft) {
-  EXPECT_EQ(check_step(QpType::rc, QpState::sqe, QpState::rts, QpAttribute::state),
+  EXPECT_EQ(check_step(rc, QpState::sqe, QpState::rts, QpAttribute::state),
             LadderVerdict::no_such_step);
-  EXPECT_EQ(check_step(QpType::uc, QpState::sqe, QpState::rts, QpAttribute::state),
-            LadderVerdict::ok);
-  EXPECT_EQ(check_step(QpType::ud, QpState::sqe, QpState::rts, QpAttribute::state),
-            LadderVerdict::ok);
+  EXPECT_EQ(check_step(uc, QpState::sqe, QpState::rts, QpAttribute::state), LadderVerdict::ok);
+  EXPECT_EQ(check_step(ud, QpState::sqe, QpState::rts, QpAttribute::state), LadderVerdict::ok);
 }
 
 // Either half of XRC climbs with what is its own, and with all that RC needs.
@@ -165,14 +164,14 @@ TEST(QpLadder, HalvesOfXrc) {
   const QpAttributeMask to_rts = mask_of("SQ_PSN TIMEOUT");
   const QpAttributeMask asks = mask_of("RETRY RNR_RETRY RD_ATOMIC");
   struct Half {
-    QpType type;
+    Ladder ladder;
     QpAttributeMask rtr, rts;
   };
-  for (const Half& half : {Half{QpType::xrc_initiator, to_rtr, to_rts | asks},
-                           Half{QpType::xrc_target, to_rtr | answers, to_rts}}) {
-    SCOPED_TRACE(static_cast<int>(half.type));
+  for (const Half& half : {Half{Ladder::xrc_initiator, to_rtr, to_rts | asks},
+                           Half{Ladder::xrc_target, to_rtr | answers, to_rts}}) {
+    SCOPED_TRACE(static_cast<int>(half.ladder));
     const auto step = [&](QpState from, QpState to, QpAttributeMask mask) {
-      return check_step(half.type, from, to, mask);
+      return check_step(half.ladder, from, to, mask);
     };
     EXPECT_EQ(step(QpState::init, QpState::rtr, half.rtr), LadderVerdict::ok);
     EXPECT_EQ(step(QpState::init, QpState::rtr, to_rtr | answers), LadderVerdict::ok);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 
 #include "base/ids.h"
@@ -12,35 +13,21 @@
 
 namespace tulle::verbs {
 
-// Beside IBTA's: `srd`, Amazon's scalable reliable datagram; `iwarp`, what verbs programs call a
-// reliable connection on an adapter that speaks iWARP (transport/iwarp/engine.h); and `stream`,
-// which is not the verbs model's and no program is offered: a TCP socket in a queue pair's clothes,
-// so that simulations can play the same traffic over TCP (transport/tcp/stream.h). An extended
-// reliable connection (IBTA annex A14) is two queue pairs, one that sends and one that receives.
-// Raw packets are Ethernet frames; a receive work queue takes them for a queue pair that spreads
-// them over many.
+// The queue pair types that the API names. What a type can do, its transport's row says
+// (transport/transport.h).
 enum class QpType : std::uint8_t {
   rc,
   uc,
   ud,
-  srd,
-  stream,
-  iwarp,
-  xrc_initiator,
-  xrc_target,
-  raw_packet,
-  receive_work_queue,
+  srd,                 // Amazon's scalable reliable datagram
+  stream,              // a TCP socket, for simulations alone (transport/tcp/stream.h)
+  iwarp,               // a reliable connection on an adapter that speaks iWARP (transport/iwarp)
+  xrc_initiator,       // the sending and the receiving half of an extended reliable connection
+  xrc_target,          // (IBTA annex A14)
+  raw_packet,          // Ethernet frames
+  receive_work_queue,  // takes frames for raw packet queue pairs that spread them over many
+  experimental,        // the first of the types that this project leaves to its users
 };
-constexpr bool is_raw(QpType type) {
-  return type == QpType::raw_packet || type == QpType::receive_work_queue;
-}
-constexpr bool is_xrc(QpType type) {
-  return type == QpType::xrc_initiator || type == QpType::xrc_target;
-}
-// Whether each work request names its destination.
-constexpr bool is_datagram(QpType type) { return type == QpType::ud || type == QpType::srd; }
-// Whether it goes over a TCP connection.
-constexpr bool is_over_tcp(QpType type) { return type == QpType::stream || type == QpType::iwarp; }
 enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, error };
 enum class Mtu : std::uint16_t { b256 = 256, b512 = 512, b1024 = 1024, b2048 = 2048, b4096 = 4096 };
 constexpr std::uint32_t bytes(Mtu mtu) { return static_cast<std::uint32_t>(mtu); }
@@ -106,6 +93,28 @@ enum class SendOpcode : std::uint8_t {
   bind_window,
 };
 inline constexpr std::size_t send_opcodes = 11;
+
+// The operations that a transport offers.
+class SendOperations {
+ public:
+  constexpr SendOperations() = default;
+  constexpr SendOperations(std::initializer_list<SendOpcode> opcodes) {
+    for (const SendOpcode opcode : opcodes) bits_ |= bit(opcode);
+  }
+  static constexpr SendOperations all() {
+    SendOperations operations;
+    operations.bits_ = (1u << send_opcodes) - 1;
+    return operations;
+  }
+  constexpr bool has(SendOpcode opcode) const { return (bits_ & bit(opcode)) != 0; }
+  constexpr bool any() const { return bits_ != 0; }
+
+ private:
+  static constexpr std::uint32_t bit(SendOpcode opcode) {
+    return 1u << static_cast<std::uint32_t>(opcode);
+  }
+  std::uint32_t bits_ = 0;
+};
 
 enum class SendFlag : std::uint32_t {
   signaled = 1,

@@ -42,6 +42,11 @@ struct IpUdp {
   bool operator==(const IpUdp&) const = default;
 };
 
+// True if a switch marked the packet "congestion experienced" (RFC 3168).
+inline bool is_marked(const IpUdp& headers) {
+  return (headers.traffic_class & ecn_mask) == ecn_congestion_experienced;
+}
+
 // Whether the headers are IPv4's: both addresses are mapped ones.
 inline bool is_ipv4(const IpUdp& headers) {
   return headers.source.is_ipv4_mapped() && headers.destination.is_ipv4_mapped();

@@ -45,10 +45,11 @@ AccessFlags remote_write() { return AccessFlags(Access::local_write) | Access::r
 Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage)
     : flows_(flows),
       settings_(settings),
+      transport_(*transport::TransportTable::standard().find(settings.transport)),
       stage_(std::move(stage)),
       hosts_(hosts),
       flows_at_(hosts),
-      messages_(settings.transport == verbs::QpType::srd ? flows.size() : 0),
+      messages_(transport_.is_datagram ? flows.size() : 0),
       connections_(flows.size()),
       first_waiting_(flows.size(), nobody),
       next_waiting_(flows.size(), nobody),
@@ -112,17 +113,17 @@ void Player::close_receiver(std::uint32_t flow) {
 // The application's call was a while before its adapter knows of it.
 void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
-  if (settings_.transport == verbs::QpType::srd) {
-    post_by_srd(now, flow);
+  if (transport_.is_datagram) {
+    post_by_srd(flow);
   } else {
-    connect(now, flow);
+    connect(flow);
     if (settings_.carries_bytes) give_memory(flow);
-    post_requests(now, flow);
+    post_requests(flow);
   }
   stage_.attend(flows_[flow].source);
 }
 
-void Player::connect(Time now, std::uint32_t index) {
+void Player::connect(std::uint32_t index) {
   const Flow& flow = flows_[index];
   const auto messages =
       static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
@@ -130,8 +131,9 @@ void Player::connect(Time now, std::uint32_t index) {
   // Numbers of their own, and a path that follows from the flow: so that neither depends on the
   // order in which hosts' flows begin.
   const std::uint32_t sender_hint = 2 * index + 1;
-  const std::uint32_t receiver_hint =
-      is_over_tcp(settings_.transport) ? stream_receiver_hint(index) : 2 * index + 2;
+  const std::uint32_t receiver_hint = transport_.found_by == transport::FoundBy::tcp_ports
+                                          ? stream_receiver_hint(index)
+                                          : 2 * index + 2;
   constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
   Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
   const std::uint32_t sends = messages + (tells_apart(index) ? 1 : 0);
@@ -145,9 +147,9 @@ void Player::connect(Time now, std::uint32_t index) {
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
   // As MPI libraries do it: both ways of a connection are by the same of each end's LIDs.
   address.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
-  connect_end(now, flow.destination, *connection.receiver, connection.sender->number, flow.source,
+  connect_end(flow.destination, *connection.receiver, connection.sender->number, flow.source,
               address);
-  connect_end(now, flow.source, *connection.sender, connection.receiver->number, flow.destination,
+  connect_end(flow.source, *connection.sender, connection.receiver->number, flow.destination,
               address);
 }
 
@@ -169,7 +171,7 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hin
 }
 
 // The ladder, RESET to RTS (IBTA 10.3.1).
-void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
+void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                          std::uint32_t peer_host, verbs::AddressVector address) {
   device::Adapter& adapter = stage_.adapter(number);
   const std::uint8_t qos_level = address.service_level;
@@ -182,7 +184,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.pkey_index = path.pkey_index;
   attributes.access = remote_write();
   VerbsStatus status =
-      adapter.modify(qp, now, attributes,
+      adapter.modify(qp, attributes,
                      QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
                          QpAttribute::port | QpAttribute::access_flags);
   TULLE_CHECK(status == VerbsStatus::ok);
@@ -191,7 +193,7 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.destination_qp = peer;
   attributes.address = address;
   status =
-      adapter.modify(qp, now, attributes,
+      adapter.modify(qp, attributes,
                      QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
                          QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
                          QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
@@ -200,25 +202,25 @@ void Player::connect_end(Time now, std::uint32_t number, transport::QueuePair& q
   attributes.timeout = settings_.timeout;
   attributes.retry_count = settings_.retry_count;
   attributes.rnr_retry = settings_.retry_count;
-  status = adapter.modify(qp, now, attributes,
+  status = adapter.modify(qp, attributes,
                           QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
                               QpAttribute::retry_count | QpAttribute::rnr_retry |
                               QpAttribute::sq_psn | QpAttribute::max_rd_atomic);
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-void Player::post_requests(Time now, std::uint32_t index) {
+void Player::post_requests(std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
   VerbsStatus status = VerbsStatus::ok;
-  if (is_stream()) return post_stream(now, index);
+  if (is_stream()) return post_stream(index);
   if (is_told(index)) {
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | index;
     status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
-  send_requests(now, index, *connection.sender, nullptr, {});
+  send_requests(index, *connection.sender, nullptr, {});
 }
 
 Player::Regions Player::regions_of(std::uint32_t index) const {
@@ -228,7 +230,7 @@ Player::Regions Player::regions_of(std::uint32_t index) const {
   return {hosts_[flow.source].memory, hosts_[flow.destination].memory};
 }
 
-void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& sender,
+void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
                            verbs::AddressHandle* handle, QpNumber remote) {
   const Flow& flow = flows_[index];
   const bool ghost = !settings_.carries_bytes;
@@ -251,19 +253,19 @@ void Player::send_requests(Time now, std::uint32_t index, transport::QueuePair& 
     request.remote_qp = remote;
     request.remote_qkey = srd_qkey;
     request.immediate = index;
-    const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, now, request);
+    const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, request);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
   if (!tells_apart(index)) return;
   verbs::SendRequest tell;
   tell.wr_id = index;
   tell.flags = verbs::SendFlag::signaled;
-  const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, now, tell);
+  const VerbsStatus status = stage_.adapter(flow.source).post_send(sender, tell);
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
 // Reads and writes of a socket, each of a part of the flow.
-void Player::post_stream(Time now, std::uint32_t index) {
+void Player::post_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
   const bool ghost = !settings_.carries_bytes;
@@ -285,7 +287,7 @@ void Player::post_stream(Time now, std::uint32_t index) {
     request.opcode = verbs::SendOpcode::send;
     if (last) request.flags |= verbs::SendFlag::signaled;
     request.sges = {&from, 1};
-    status = stage_.adapter(flow.source).post_send(*connection.sender, now, request);
+    status = stage_.adapter(flow.source).post_send(*connection.sender, request);
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 }
@@ -327,7 +329,7 @@ void Player::handle_completions(Time now, std::uint32_t number) {
     const std::uint32_t count = hosts_[number].cq->poll(completions);
     for (std::uint32_t i = 0; i < count; ++i) {
       const verbs::Completion& completion = completions[i];
-      if (settings_.transport == verbs::QpType::srd) {
+      if (transport_.is_datagram) {
         complete_by_srd(now, number, completion);
         continue;
       }
@@ -363,7 +365,7 @@ void Player::arrived(Time now, std::uint32_t flow) {
 
 void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
   FlowResult& result = results_[index];
-  const bool connected = settings_.transport != verbs::QpType::srd;
+  const bool connected = !transport_.is_datagram;
   if (connected && connections_[index].sender == nullptr) return;  // more of a failed one
   result.status = status;
   if (status == verbs::CompletionStatus::success) {

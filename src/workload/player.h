@@ -148,24 +148,27 @@ class Player {
   }
   // iWARP's WRITE carries no immediate: a SEND without data follows it, as its programs do it.
   bool tells_apart(std::uint32_t flow) const {
-    return settings_.transport == verbs::QpType::iwarp && is_told(flow);
+    using enum verbs::SendOpcode;
+    return transport_.sends.has(write) && !transport_.sends.has(write_with_immediate) &&
+           is_told(flow);
   }
-  bool is_stream() const { return settings_.transport == verbs::QpType::stream; }
-  void connect(Time now, std::uint32_t flow);
+  // Flows over sockets are writes and reads; the others are RDMA WRITEs.
+  bool is_stream() const { return !transport_.sends.has(verbs::SendOpcode::write); }
+  void connect(std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
-  void connect_end(Time now, std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
+  void connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                    std::uint32_t peer_host, verbs::AddressVector address);
   void post(Time now, std::uint32_t flow);
-  void post_requests(Time now, std::uint32_t flow);
-  void post_stream(Time now, std::uint32_t flow);
-  void send_requests(Time now, std::uint32_t flow, transport::QueuePair& sender,
-                     verbs::AddressHandle* handle, QpNumber remote);
+  void post_requests(std::uint32_t flow);
+  void post_stream(std::uint32_t flow);
+  void send_requests(std::uint32_t flow, transport::QueuePair& sender, verbs::AddressHandle* handle,
+                     QpNumber remote);
 
   // SRD: player_srd.cc.
-  transport::QueuePair& srd_of(Time now, std::uint32_t number);
+  transport::QueuePair& srd_of(std::uint32_t number);
   verbs::AddressHandle* handle_to(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level);
-  void post_by_srd(Time now, std::uint32_t flow);
+  void post_by_srd(std::uint32_t flow);
   void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
 
   // What a flow is read from and written to.
@@ -184,6 +187,7 @@ class Player {
 
   const Flows& flows_;
   PlayerSettings settings_;
+  const transport::Transport& transport_;  // the row of settings_.transport
   Stage stage_;
   std::vector<Host> hosts_;
   std::vector<std::uint32_t> flows_at_;      // by host, for the size of its queues

@@ -21,7 +21,7 @@ std::uint32_t messages_of(const Flow& flow, std::uint64_t message_bytes) {
 
 }  // namespace
 
-transport::QueuePair& Player::srd_of(Time now, std::uint32_t number) {
+transport::QueuePair& Player::srd_of(std::uint32_t number) {
   Host& at = host(number);
   if (at.srd != nullptr) return *at.srd;
   device::Adapter& adapter = stage_.adapter(number);
@@ -41,7 +41,7 @@ transport::QueuePair& Player::srd_of(Time now, std::uint32_t number) {
   attributes.rnr_retry = 7;  // for ever
   const auto step = [&](QpState state, QpAttributeMask more) {
     attributes.state = state;
-    status = adapter.modify(*at.srd, now, attributes, QpAttributeMask(QpAttribute::state) | more);
+    status = adapter.modify(*at.srd, attributes, QpAttributeMask(QpAttribute::state) | more);
     TULLE_CHECK(status == VerbsStatus::ok);
   };
   step(QpState::init,
@@ -66,10 +66,10 @@ verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
   return handle;
 }
 
-void Player::post_by_srd(Time now, std::uint32_t index) {
+void Player::post_by_srd(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  transport::QueuePair& sender = srd_of(now, flow.source);
-  transport::QueuePair& receiver = srd_of(now, flow.destination);
+  transport::QueuePair& sender = srd_of(flow.source);
+  transport::QueuePair& receiver = srd_of(flow.destination);
   const std::uint32_t messages = messages_of(flow, message_bytes_max);
   if (sender.sends_waiting() + messages > sender.init.send_work_requests) {
     // What has completed may wait for its place behind what has not.
@@ -85,8 +85,7 @@ void Player::post_by_srd(Time now, std::uint32_t index) {
   }
   const auto level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
-  send_requests(now, index, sender, handle_to(flow.source, flow.destination, level),
-                receiver.number);
+  send_requests(index, sender, handle_to(flow.source, flow.destination, level), receiver.number);
 }
 
 // Which message has come, its immediate value says: receive requests are taken in any order.
@@ -107,7 +106,7 @@ void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Comple
   for (std::size_t turns = waiting.size(); turns > 0; --turns) {
     const std::uint32_t next = waiting.front();
     waiting.pop();
-    post_by_srd(now, next);
+    post_by_srd(next);
     if (!waiting.empty() && waiting.back() == next) break;
     stage_.attend(number);
   }

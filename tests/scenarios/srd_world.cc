@@ -252,8 +252,7 @@ void SrdWorld::bring_up(End& end) {
   to.rnr_retry = end.rnr_retry;
   const auto step = [&](QpState state, QpAttributeMask more) {
     to.state = state;
-    must(adapter(end.node).modify(*end.qp, cluster_->now(), to,
-                                  QpAttributeMask(QpAttribute::state) | more),
+    must(adapter(end.node).modify(*end.qp, to, QpAttributeMask(QpAttribute::state) | more),
          "a queue pair's next state");
   };
   step(QpState::init,
@@ -343,7 +342,7 @@ void SrdWorld::finish_end(std::uint32_t number) {
   } else {
     transport::QueuePairAttributes to;
     to.state = QpState::error;
-    must(adapter(end.node).modify(*end.qp, cluster_->now(), to, QpAttribute::state), "error");
+    must(adapter(end.node).modify(*end.qp, to, QpAttribute::state), "error");
     // What is in a shared queue is not the queue pair's to flush.
     for (Buffer& buffer : end.buffers) {
       buffer.may_flush = buffer.posted && end.shared;
@@ -414,7 +413,7 @@ void SrdWorld::post(std::uint32_t number) {
   if (is_written(op)) {
     std::fill_n(to.memory.open.begin() + op.remote, op.bytes, true);
   }
-  must(adapter(from.node).post_send(*from.qp, cluster_->now(), request), "a send request");
+  must(adapter(from.node).post_send(*from.qp, request), "a send request");
 }
 
 bool SrdWorld::is_written(const Op& op) const {

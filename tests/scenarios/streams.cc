@@ -201,8 +201,7 @@ class StreamWorld {
     transport::QueuePairAttributes to;
     const auto step = [&](QpState state, QpAttributeMask mask) {
       to.state = state;
-      ok(adapter(end.node).modify(*end.qp, cluster_.now(), to,
-                                  QpAttributeMask(QpAttribute::state) | mask),
+      ok(adapter(end.node).modify(*end.qp, to, QpAttributeMask(QpAttribute::state) | mask),
          "a stream's next state");
     };
     step(QpState::init,
@@ -246,7 +245,7 @@ class StreamWorld {
     // Before the call: an empty write may complete in it.
     ++end.writes_posted;
     end.written += bytes;
-    ok(adapter(end.node).post_send(*end.qp, cluster_.now(), request), "a write");
+    ok(adapter(end.node).post_send(*end.qp, request), "a write");
   }
 
   void post_read(StreamEnd& end) {

@@ -325,15 +325,14 @@ void World::connect(End& first, End& second) {
 
 void World::modify(End& end, const transport::QueuePairAttributes& attributes,
                    QpAttributeMask mask) {
-  ok(adapter(end.mine->node).modify(*end.qp, cluster_.now(), attributes, mask),
-     "a queue pair's next state");
+  ok(adapter(end.mine->node).modify(*end.qp, attributes, mask), "a queue pair's next state");
 }
 
 // The same for its target, where it has one.
 void World::modify_target(End& end, const transport::QueuePairAttributes& attributes,
                           QpAttributeMask mask) {
   if (end.target == nullptr) return;
-  ok(adapter(end.mine->node).modify(*end.target, cluster_.now(), attributes, mask),
+  ok(adapter(end.mine->node).modify(*end.target, attributes, mask),
      "a target queue pair's next state");
 }
 

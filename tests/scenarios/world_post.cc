@@ -136,7 +136,7 @@ void World::post(End& end, std::size_t index) {
   }
   if (end.is_culprit() && index == end.channel->mishap_op) spoil(end, index, request);
   if (takes_receive(op.work)) end.messages.push_back(index);
-  promise(adapter(end.mine->node).post_send(*end.qp, cluster_.now(), request) == VerbsStatus::ok,
+  promise(adapter(end.mine->node).post_send(*end.qp, request) == VerbsStatus::ok,
           end.name() + ", request " + std::to_string(index) + ": refused");
   // Inline data was copied, so the buffer is free again.
   if (op.inlined) end.local.scribble(random_, op.pieces);

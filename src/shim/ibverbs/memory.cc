@@ -152,8 +152,7 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   request.window_rkey = RemoteKey{ibv_inc_rkey(mw.rkey)};
 
   const auto guard = context.lock();
-  const VerbsStatus status =
-      context.adapter().post_send(*Qp::of(ibv_qp).pair, context.live->now(), request);
+  const VerbsStatus status = context.adapter().post_send(*Qp::of(ibv_qp).pair, request);
   context.live->transmit();
   if (status == VerbsStatus::ok) mw.rkey = request.window_rkey.value;
   return to_errno(status);

@@ -27,7 +27,7 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
   device::Adapter& adapter = context.adapter();
-  if (qp.pair->type() != verbs::QpType::ud || !group.is_multicast()) return EINVAL;
+  if (!qp.pair->transport.takes_multicast || !group.is_multicast()) return EINVAL;
   if (!adapter.has_group(group)) {
     if (const int error = context.live->join(group); error != 0) return error;
   }

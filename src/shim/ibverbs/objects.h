@@ -258,11 +258,12 @@ struct Srq : ibv_srq {
 // steady state allocates nothing.
 struct StagedWork {
   struct Item {
-    verbs::SendRequest request;  // without its spans
+    verbs::SendRequest request;  // its spans are filled in when all is staged
     std::size_t first_sge = 0;
     std::size_t sge_count = 0;
     std::size_t first_byte = 0;  // inline
     std::size_t byte_count = 0;
+    std::span<const std::byte> bytes;  // the inline data, once all of it is staged
   };
   std::vector<Item> items;
   std::vector<verbs::Sge> sges;

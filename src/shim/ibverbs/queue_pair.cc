@@ -394,8 +394,7 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   if (qp.spreads) return EOPNOTSUPP;  // it has no states
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
-  const VerbsStatus status =
-      context.adapter().modify(*qp.pair, context.live->now(), values, to_change);
+  const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
   if (status != VerbsStatus::ok) return to_errno(status);
   ibv->state = from_state(qp.pair->state());
   context.live->transmit();

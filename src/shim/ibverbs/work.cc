@@ -129,12 +129,11 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const bool extended = ibv->qp_type == IBV_QPT_XRC_SEND;
   const auto guard = context.lock_for_work();
   device::Adapter& adapter = context.adapter();
-  const Time now = context.live->now();
   int error = 0;
   for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
     error = translate(*wr, datagram, context, request);
     if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
-    if (error == 0) error = to_errno(adapter.post_send(*qp.pair, now, request));
+    if (error == 0) error = to_errno(adapter.post_send(*qp.pair, request));
     if (error != 0) break;
   }
   if (error != 0 && bad != nullptr) *bad = wr;

@@ -185,38 +185,24 @@ void start(ibv_qp_ex* ibv) {
   qp.staged.error = 0;
 }
 
-// Where it needs to: local operations do not.
-bool names_xrc_srq(const verbs::SendRequest& request) {
-  return (request.xrc_srq != 0 && request.xrc_srq <= Psn::mask) ||
-         request.opcode == SendOpcode::bind_window ||
-         request.opcode == SendOpcode::local_invalidate;
-}
-
-// What would make a request in the middle fail must be found before the first is posted.
-int check(const Qp& qp) {
-  const StagedWork& staged = qp.staged;
+// A request in the middle that would fail must be found before the first is posted.
+int check(Qp& qp) {
+  StagedWork& staged = qp.staged;
   if (staged.error != 0) return staged.error;
   const transport::QueuePair& pair = *qp.pair;
   if (staged.items.size() > pair.init.send_work_requests - pair.sends_waiting()) return ENOMEM;
-  for (const StagedWork::Item& item : staged.items) {
-    if (item.sge_count > pair.init.send_sges) return EINVAL;
-    if (pair.type() == verbs::QpType::ud && (item.request.address_handle == nullptr ||
-                                             item.request.address_handle->pd != pair.init.pd)) {
-      return EINVAL;
-    }
-    if (pair.type() == verbs::QpType::xrc_initiator && !names_xrc_srq(item.request)) return EINVAL;
+  for (StagedWork::Item& item : staged.items) {
+    item.request.sges = {staged.sges.data() + item.first_sge, item.sge_count};
+    item.bytes = {staged.bytes.data() + item.first_byte, item.byte_count};
+    item.request.inline_pieces = {&item.bytes, 1};
+    if (const int error = to_errno(pair.check(item.request)); error != 0) return error;
   }
   return 0;
 }
 
 int post(Qp& qp, Context& context) {
-  StagedWork& staged = qp.staged;
-  const Time now = context.live->now();
-  for (StagedWork::Item& item : staged.items) {
-    const std::span<const std::byte> bytes{staged.bytes.data() + item.first_byte, item.byte_count};
-    item.request.sges = {staged.sges.data() + item.first_sge, item.sge_count};
-    item.request.inline_pieces = {&bytes, 1};
-    const int error = to_errno(context.adapter().post_send(*qp.pair, now, item.request));
+  for (const StagedWork::Item& item : qp.staged.items) {
+    const int error = to_errno(context.adapter().post_send(*qp.pair, item.request));
     if (error != 0) return error;
   }
   return 0;

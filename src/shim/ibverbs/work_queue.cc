@@ -80,7 +80,7 @@ int change_state(Context& context, Wq& wq, ibv_wq_state to) {
     attributes.state = state;
     verbs::QpAttributeMask mask = QpAttribute::state;
     if (state == QpState::init) mask |= QpAttribute::port;
-    return to_errno(context.adapter().modify(*wq.pair, context.live->now(), attributes, mask));
+    return to_errno(context.adapter().modify(*wq.pair, attributes, mask));
   };
   if (to == IBV_WQS_RESET) return step(QpState::reset);
   if (to == IBV_WQS_ERR) return from == IBV_WQS_RESET ? EINVAL : step(QpState::error);

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "transport/congestion/pacing.h"
 
 namespace tulle::transport::congestion {
 namespace {
@@ -198,64 +197,6 @@ TEST(Dcqcn, LookingSeldomChangesNothingWhereIncreasesComeBetweenDecreases) {
     settings.increase_bytes = 400'000;
     lazy_is_stepwise(settings, seed);
   }
-}
-
-TEST(Pacing, SpacesPacketsAtTheRate) {
-  const DcqcnSettings settings = paper();
-  Pacing pacing;
-  pacing.start(settings);
-  EXPECT_TRUE(pacing.may_send(us(0)));
-  pacing.sent(us(0), 5'000);
-  EXPECT_TRUE(pacing.may_send(us(0))) << "at line rate the port paces";
-  pacing.notified(us(0));  // 50 Gb/s
-  pacing.sent(us(0), 5'000);
-  // 5,000 bytes at 50 Gb/s: 800 ns.
-  EXPECT_FALSE(pacing.may_send(Time::picoseconds(799'999)));
-  EXPECT_EQ(pacing.next_deadline(), Time::nanoseconds(800));
-  EXPECT_TRUE(pacing.may_send(Time::nanoseconds(800)));
-  EXPECT_TRUE(pacing.next_deadline().is_never());
-}
-
-TEST(Pacing, ARateOfAFewBitsASecondIsARate) {
-  DcqcnSettings settings = paper();
-  settings.line_bits_per_second = 1'500;
-  settings.least_bits_per_second = 1;
-  Pacing pacing;
-  pacing.start(settings);
-  pacing.notified(us(0));  // 750 b/s
-  pacing.sent(us(0), 750);
-  EXPECT_FALSE(pacing.may_send(Time::milliseconds(7'999)));
-  EXPECT_TRUE(pacing.may_send(Time::seconds(8)));
-}
-
-// Two queue pairs that send to one host share what may be sent to it, for as long as it holds.
-TEST(Pacing, KeepsToWhatMayBeSentToAHostInAll) {
-  EndpointLimit limit;
-  Pacing one, other, elsewhere;
-  EndpointLimit none;
-  one.start({}, &limit);
-  other.start({}, &limit);
-  elsewhere.start({}, &none);
-  Time now = Time::microseconds(1);
-  EXPECT_TRUE(one.may_send(now));
-  one.sent(now, 5'000);
-  EXPECT_TRUE(other.may_send(now)) << "no limit yet";
-  limit.limit(now, 10'000'000'000, Time::microseconds(100));
-  one.sent(now, 5'000);  // 4 us at 10 Gb/s
-  EXPECT_FALSE(one.may_send(now));
-  EXPECT_FALSE(other.may_send(now + Time::nanoseconds(3'999)));
-  EXPECT_EQ(other.next_deadline(), now + Time::microseconds(4));
-  EXPECT_TRUE(elsewhere.may_send(now));
-  now += Time::microseconds(4);
-  other.handle_deadline(now);
-  EXPECT_TRUE(other.may_send(now));
-  other.sent(now, 5'000);
-  EXPECT_FALSE(one.may_send(now));
-  EXPECT_EQ(one.next_deadline(), now + Time::microseconds(4));
-  now += Time::microseconds(200);
-  EXPECT_TRUE(one.may_send(now));
-  one.sent(now, 5'000);
-  EXPECT_TRUE(other.may_send(now)) << "what it was told holds no more";
 }
 
 }  // namespace

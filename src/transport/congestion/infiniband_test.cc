@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/congestion/pacing.h"
-
 namespace tulle::transport::congestion {
 namespace {
 
@@ -95,49 +93,6 @@ TEST(InfinibandControl, TheIndexStaysAtOrAboveItsLeast) {
   EXPECT_EQ(flow.index(settings, us(0)), 7);
   EXPECT_EQ(flow.index(settings, us(10)), 6);
   EXPECT_EQ(flow.index(settings, us(10'000)), 5);
-}
-
-constexpr auto always = [] { return true; };
-
-TEST(InfinibandPacing, AQueuePairWaitsBehindItsOwnPackets) {
-  const InfinibandSettings settings = steps(8);
-  Pacing pacing;
-  pacing.start(settings, nullptr);
-  pacing.notified(us(0));
-  ASSERT_TRUE(pacing.may_send(us(1), always));
-  pacing.sent(us(1), 1'000);
-  EXPECT_FALSE(pacing.may_send(us(3) - Time{1}, always));
-  EXPECT_EQ(pacing.next_deadline(), us(3));
-  EXPECT_TRUE(pacing.may_send(us(3), always));
-}
-
-TEST(InfinibandPacing, QueuePairsOfAServiceLevelTakeTurns) {
-  const InfinibandSettings settings = steps(8);
-  Injection shared;
-  Pacing a, b, idle;
-  for (Pacing* each : {&a, &b, &idle}) each->start(settings, &shared);
-  a.notified(us(0));  // all of them
-  ASSERT_TRUE(a.may_send(us(0), always));
-  a.sent(us(0), 1'000);
-  EXPECT_TRUE(idle.may_send(us(1), [] { return false; })) << "who has nothing takes no turn";
-  EXPECT_FALSE(b.may_send(us(1), always));
-  EXPECT_EQ(b.next_deadline(), us(2));
-  EXPECT_FALSE(a.may_send(us(1), always));
-  EXPECT_EQ(a.next_deadline(), us(4)) << "behind the other's turn";
-  EXPECT_TRUE(b.may_send(us(2), always));
-  b.sent(us(2), 1'000);
-  EXPECT_FALSE(b.may_send(us(2), always));
-  EXPECT_EQ(b.next_deadline(), us(6));
-  EXPECT_TRUE(a.may_send(us(4), always));
-}
-
-TEST(InfinibandPacing, WithoutControlNobodyWaits) {
-  Pacing pacing;
-  pacing.start(InfinibandSettings{}, nullptr);
-  pacing.notified(us(0));
-  pacing.sent(us(0), 4'096);
-  EXPECT_TRUE(pacing.may_send(us(0), always));
-  EXPECT_EQ(pacing.next_deadline(), Time::never());
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ StreamPart part_of(Payload payload, std::uint32_t skip, std::uint32_t bytes) {
 Connection::Connection(QueuePair& qp)
     : tcp_(tcp::Connection::Kind::records, *qp.environment.tcp,
            tcp::endpoints_of(qp.number, qp.attributes().destination_qp), qp.environment.counters) {
-  engine_.start(qp, agreed_by(qp));
+  protocol_.start(qp, agreed_by(qp));
 }
 
 // A queue pair in error still tells its peer why.
@@ -42,14 +42,14 @@ bool Connection::lives(const QueuePair& qp) const {
   if (aborted_) return false;
   const QpState state = qp.state();
   return state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
-         engine_.is_terminating();
+         protocol_.is_terminating();
 }
 
 bool Connection::has_work(const QueuePair& qp) const {
   if (reset_due_) return true;
   if (!lives(qp)) return false;
   const bool takes_more = tcp_.appended() == tcp_.sent();
-  return tcp_.has_work() || (takes_more && engine_.has_more(qp));
+  return tcp_.has_work() || (takes_more && protocol_.has_more(qp));
 }
 
 Time Connection::next_deadline(const QueuePair& qp) const {
@@ -61,16 +61,16 @@ void Connection::handle_deadline(Time now, QueuePair& qp) {
   tcp_.handle_deadline(now);
   if (!tcp_.failed()) return;
   aborted_ = reset_due_ = true;  // should the peer hear it after all
-  engine_.connection_lost(qp);
+  protocol_.connection_lost(qp);
 }
 
 // --- sending ---
 
 // One record waits at most: what comes after it is decided when that is sent.
 void Connection::feed(QueuePair& qp) {
-  if (tcp_.appended() != tcp_.sent() || !engine_.has_more(qp)) return;
+  if (tcp_.appended() != tcp_.sent() || !protocol_.has_more(qp)) return;
   Record record;
-  if (!engine_.next_record(qp, record)) return;
+  if (!protocol_.next_record(qp, record)) return;
   TULLE_CHECK(tcp_.append_record(record.bytes, record.number));
 }
 
@@ -80,10 +80,10 @@ bool Connection::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!lives(qp)) return false;
   feed(qp);
   if (!lives(qp) || !tcp_.pull_segment(now, segment_)) return false;
-  tcp_.expect(now, engine_.awaits_answers());
+  tcp_.expect(now, protocol_.awaits_answers());
   if (!fill(qp, out)) {
     aborted_ = reset_due_ = true;
-    engine_.connection_lost(qp);
+    protocol_.connection_lost(qp);
     return pull_reset(qp, out);
   }
   out.tcp = segment_.header;
@@ -97,7 +97,7 @@ bool Connection::fill(QueuePair& qp, OutgoingPacket& out) {
   out.clear_payload();
   out.payload_bytes = segment_.bytes;
   if (segment_.bytes == 0) return true;
-  if (!engine_.fill(qp, segment_.tag, filled_)) return false;
+  if (!protocol_.fill(qp, segment_.tag, filled_)) return false;
   out.piece_count = filled_.piece_count;
   std::copy_n(filled_.pieces.begin(), filled_.piece_count, out.pieces.begin());
   out.ghost_bytes = filled_.ghost_bytes;
@@ -133,7 +133,7 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
   if (header.rst) [[unlikely]] {
     if (aborted_) return;
     aborted_ = true;
-    return engine_.connection_lost(qp);
+    return protocol_.connection_lost(qp);
   }
   if (!lives(qp)) {
     // Its queue pair was ended: the peer is not to go on, nor to wait if it asks.
@@ -141,15 +141,15 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     return;
   }
   // What comes behind an error is not taken, nor acknowledged: its sender is not to think it done.
-  const std::uint32_t bytes = engine_.is_terminating() ? 0 : payload.bytes;
+  const std::uint32_t bytes = protocol_.is_terminating() ? 0 : payload.bytes;
   const tcp::Arrival arrival = tcp_.handle_segment(now, header, bytes, congestion_experienced);
   // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is
   // of.
-  engine_.begin_taking();
+  protocol_.begin_taking();
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
-  engine_.acknowledged(qp, tcp_.acknowledged());
-  engine_.end_taking(qp);
-  tcp_.expect(now, engine_.awaits_answers());
+  protocol_.acknowledged(qp, tcp_.acknowledged());
+  protocol_.end_taking(qp);
+  tcp_.expect(now, protocol_.awaits_answers());
   // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
   if (!lives(qp)) aborted_ = reset_due_ = true;
 }
@@ -205,7 +205,7 @@ void Connection::keep(const tcp::Arrival& arrival, Payload payload) {
 
 void Connection::deliver(QueuePair& qp, StreamPart part) {
   delivered_ += part.size();
-  engine_.receive(qp, part);
+  protocol_.receive(qp, part);
 }
 
 }  // namespace tulle::transport::iwarp

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "transport/iwarp/engine.h"
+#include "transport/iwarp/protocol.h"
 #include "transport/packet_io.h"
 #include "transport/tcp/connection.h"
 
@@ -24,8 +24,8 @@ class Connection {
  public:
   explicit Connection(QueuePair& qp);
 
-  Engine& engine() { return engine_; }
-  const Engine& engine() const { return engine_; }
+  Protocol& protocol() { return protocol_; }
+  const Protocol& protocol() const { return protocol_; }
   const tcp::Connection& connection() const { return tcp_; }
 
   void handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
@@ -34,9 +34,9 @@ class Connection {
   bool has_work(const QueuePair& qp) const;
   // The application has ended the queue pair: the peer's ends too.
   void abort() {
-    if (!aborted_ && !engine_.terminated()) aborted_ = reset_due_ = true;
+    if (!aborted_ && !protocol_.terminated()) aborted_ = reset_due_ = true;
   }
-  bool has_answers() const { return reset_due_ || engine_.has_answers(); }
+  bool has_answers() const { return reset_due_ || protocol_.has_answers(); }
   Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);
 
@@ -60,7 +60,7 @@ class Connection {
   void deliver(QueuePair& qp, StreamPart part);
 
   tcp::Connection tcp_;
-  Engine engine_;
+  Protocol protocol_;
   tcp::Segment segment_;
   FilledRecord filled_;
   std::uint64_t delivered_ = 0;                       // of the peer's stream

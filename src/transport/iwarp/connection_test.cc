@@ -4,7 +4,7 @@
 
 #include <deque>
 
-#include "transport/iwarp/engine_test.h"
+#include "transport/iwarp/protocol_test.h"
 
 namespace tulle::transport::iwarp {
 namespace {
@@ -37,7 +37,7 @@ struct Pair {
   }
   static std::deque<Segment> pull(End& from) {
     std::deque<Segment> out;
-    for (OutgoingPacket packet; from.qp->pull_packet(from.now, packet);) {
+    for (OutgoingPacket packet; from.qp->pull(from.now, packet).packet;) {
       Segment segment{packet.tcp, {}};
       for (std::uint8_t i = 0; i < packet.piece_count; ++i) {
         segment.payload.insert(segment.payload.end(), packet.pieces[i].begin(),
@@ -149,7 +149,7 @@ TEST(IwarpConnection, AWriteThatIsRefusedFails) {
   EXPECT_EQ(pair.other.qp->state(), QpState::error);
   EXPECT_EQ(pair.other.raised(), (std::vector{verbs::EventType::qp_access_error}));
   EXPECT_EQ(pair.one.raised(), (std::vector{verbs::EventType::qp_fatal}));
-  EXPECT_FALSE(pair.one.qp->has_work() || pair.other.qp->has_work());
+  EXPECT_FALSE(pair.one.qp->agenda().work || pair.other.qp->agenda().work);
 }
 
 TEST(IwarpConnection, NothingBehindAnErrorIsAcknowledged) {
@@ -236,7 +236,7 @@ TEST(IwarpConnection, NobodyAnswers) {
   pair.one.post(SendOpcode::send, 8);
   for (int i = 0; i < 100 && pair.one.qp->state() != QpState::error; ++i) {
     Pair::pull(pair.one);
-    pair.one.now = std::max(pair.one.now, pair.one.qp->next_deadline());
+    pair.one.now = std::max(pair.one.now, pair.one.qp->agenda().deadline);
     pair.one.qp->handle_deadline(pair.one.now);
   }
   EXPECT_EQ(Pair::done(pair.one), (Done{{0, CompletionStatus::retry_exceeded_error}}));

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/iwarp/engine_test.h"
+#include "transport/iwarp/protocol_test.h"
 
 namespace tulle::transport::iwarp {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "transport/iwarp/engine_test.h"
+#include "transport/iwarp/protocol_test.h"
 
 namespace tulle::transport::iwarp {
 namespace {

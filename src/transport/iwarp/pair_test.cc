@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "transport/iwarp/engine_test.h"
+#include "transport/iwarp/protocol_test.h"
 
 namespace tulle::transport::iwarp {
 namespace {

@@ -4,7 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "transport/iwarp/engine.h"
+#include "transport/iwarp/protocol.h"
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::iwarp {
@@ -74,7 +75,7 @@ bool is_protection_error(rdmap::TerminateCode code) {
 
 }  // namespace
 
-void Engine::receive(QueuePair& qp, StreamPart part) {
+void Protocol::receive(QueuePair& qp, StreamPart part) {
   while (receives(qp.state())) {
     Ulpdu ulpdu;
     switch (deframer_.next(part, agreed_.crc, ulpdu)) {
@@ -94,7 +95,7 @@ void Engine::receive(QueuePair& qp, StreamPart part) {
 }
 
 // The checks that RFC 5041 7.1 has of any segment, then RFC 5040 7.2's of any message.
-void Engine::handle(QueuePair& qp, const Ulpdu& ulpdu) {
+void Protocol::handle(QueuePair& qp, const Ulpdu& ulpdu) {
   ddp::Header header;
   if (!ddp::decode(ulpdu.bytes, header)) return refuse(qp, error::stream_catastrophic);
   const std::uint32_t bytes = ulpdu.size();
@@ -118,7 +119,7 @@ void Engine::handle(QueuePair& qp, const Ulpdu& ulpdu) {
   }
 }
 
-void Engine::handle_tagged(QueuePair& qp, const ddp::Header& header, Payload data) {
+void Protocol::handle_tagged(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   if (wraps(header.tagged_offset, data.bytes)) {
     return refuse(qp, error::tagged_offset_wraps, &header, bytes);
@@ -131,7 +132,7 @@ void Engine::handle_tagged(QueuePair& qp, const ddp::Header& header, Payload dat
 }
 
 // Each segment stands for itself: nothing says how long the message is.
-void Engine::handle_write(QueuePair& qp, const ddp::Header& header, Payload data) {
+void Protocol::handle_write(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   if (!qp.attributes().access.has(Access::remote_write)) {
     return refuse(qp, error::access_rights, &header, bytes);
@@ -149,7 +150,7 @@ void Engine::handle_write(QueuePair& qp, const ddp::Header& header, Payload data
 }
 
 // Answers come in the order of requests (RFC 5040 5.5), and each must be just what was asked for.
-void Engine::handle_read_response(QueuePair& qp, const ddp::Header& header, Payload data) {
+void Protocol::handle_read_response(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   if (reads_.empty()) return refuse(qp, error::unexpected_opcode, &header, bytes);
   OutstandingRead& read = reads_.front();
@@ -165,7 +166,7 @@ void Engine::handle_read_response(QueuePair& qp, const ddp::Header& header, Payl
       header.last != (read.received + data.bytes == wqe.length)) {
     return refuse(qp, error::tagged_bounds, &header, bytes);
   }
-  if (!qp.scatter(sges, wqe.sge_count, read.received, data)) {
+  if (!scatter(qp, sges, wqe.sge_count, read.received, data)) {
     return fail_request(qp, wqe, CompletionStatus::local_protection_error);
   }
   read.received += data.bytes;
@@ -177,7 +178,7 @@ void Engine::handle_read_response(QueuePair& qp, const ddp::Header& header, Payl
 
 // RFC 5041 4.3: messages of a queue are counted, and have their segments in order here, since the
 // stream has.
-void Engine::handle_untagged(QueuePair& qp, const ddp::Header& header, const Ulpdu& ulpdu) {
+void Protocol::handle_untagged(QueuePair& qp, const ddp::Header& header, const Ulpdu& ulpdu) {
   const std::uint32_t bytes = ulpdu.size();
   const std::array<std::uint32_t, 3> expected = {expected_send_, expected_read_, 1};
   if (header.sequence != expected[header.queue]) {
@@ -195,7 +196,7 @@ void Engine::handle_untagged(QueuePair& qp, const ddp::Header& header, const Ulp
   handle_read_request(qp, header, content);
 }
 
-void Engine::handle_send(QueuePair& qp, const ddp::Header& header, Payload data) {
+void Protocol::handle_send(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   const auto opcode = rdmap::Control::decoded(header.ulp_control).opcode;
   const std::uint32_t so_far = inbound_.in_progress ? inbound_.received : 0;
@@ -214,7 +215,7 @@ void Engine::handle_send(QueuePair& qp, const ddp::Header& header, Payload data)
   if (std::uint64_t{so_far} + data.bytes > inbound_.receive.length()) {
     return refuse(qp, error::untagged_too_long, &header, bytes);
   }
-  if (!qp.scatter(inbound_.receive.sges.data(), inbound_.receive.sge_count, so_far, data)) {
+  if (!scatter(qp, inbound_.receive.sges.data(), inbound_.receive.sge_count, so_far, data)) {
     verbs::Completion completion;
     completion.wr_id = inbound_.receive.wr_id;
     completion.opcode = verbs::CompletionOpcode::receive;
@@ -227,7 +228,7 @@ void Engine::handle_send(QueuePair& qp, const ddp::Header& header, Payload data)
   if (header.last) complete_send(qp, header);
 }
 
-void Engine::complete_send(QueuePair& qp, const ddp::Header& header) {
+void Protocol::complete_send(QueuePair& qp, const ddp::Header& header) {
   const rdmap::OpcodeInfo& info = *rdmap::info(inbound_.opcode);
   const RemoteKey key(header.ulp_word);
   if (info.invalidate && !qp.environment.keys.invalidate(key, *qp.init.pd, qp.number)) {
@@ -247,8 +248,8 @@ void Engine::complete_send(QueuePair& qp, const ddp::Header& header) {
 
 // The queue's buffers are the READs that this end has agreed to answer at one time (IRD): beyond
 // them there is none (RFC 5040 6.5 leaves how to say it to the queue's rules).
-void Engine::handle_read_request(QueuePair& qp, const ddp::Header& header,
-                                 std::span<const std::byte> data) {
+void Protocol::handle_read_request(QueuePair& qp, const ddp::Header& header,
+                                   std::span<const std::byte> data) {
   const auto read = rdmap::decode_read_request(data.first<rdmap::read_request_bytes>());
   const auto bytes = static_cast<std::uint32_t>(header.bytes() + data.size());
   if (answers_.full()) return refuse(qp, error::untagged_no_buffer, &header, bytes);
@@ -270,7 +271,7 @@ void Engine::handle_read_request(QueuePair& qp, const ddp::Header& header,
 }
 
 // RFC 5040 5.4: nothing comes behind it.
-void Engine::handle_terminate(QueuePair& qp, std::span<const std::byte> data) {
+void Protocol::handle_terminate(QueuePair& qp, std::span<const std::byte> data) {
   std::size_t used = 0;
   terminated_ = rdmap::decode_terminate(data, used);
   if (!terminated_) terminated_.emplace();
@@ -282,8 +283,8 @@ void Engine::handle_terminate(QueuePair& qp, std::span<const std::byte> data) {
 
 // The request that the error is of, where the headers that came with it say so and it is not done
 // yet: most often it is, since the stream had acknowledged it.
-std::optional<std::uint32_t> Engine::find_blamed(const QueuePair& qp,
-                                                 const rdmap::Terminate& terminate) const {
+std::optional<std::uint32_t> Protocol::find_blamed(const QueuePair& qp,
+                                                   const rdmap::Terminate& terminate) const {
   if (!terminate.ddp_header) return std::nullopt;
   const ddp::Header& header = *terminate.ddp_header;
   const std::uint32_t begun = cursor_ + (sending_ == Sending::request ? 1 : 0);
@@ -304,7 +305,7 @@ std::optional<std::uint32_t> Engine::find_blamed(const QueuePair& qp,
   return std::nullopt;
 }
 
-void Engine::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
+void Protocol::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
   const auto index = find_blamed(qp, terminate);
   if (!index) return;
   const rdmap::TerminateCode code = terminate.code;
@@ -316,8 +317,8 @@ void Engine::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
 
 // RFC 5040 7.1 and 4.8: which headers go along is the error's layer's matter; here all that there
 // is.
-void Engine::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header* header,
-                    std::uint32_t segment_bytes, const rdmap::ReadRequest* read) {
+void Protocol::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header* header,
+                      std::uint32_t segment_bytes, const rdmap::ReadRequest* read) {
   rdmap::Terminate terminate;
   terminate.code = code;
   if (header != nullptr) {
@@ -336,7 +337,7 @@ void Engine::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header*
   qp.enter_error();
 }
 
-void Engine::connection_lost(QueuePair& qp) {
+void Protocol::connection_lost(QueuePair& qp) {
   if (qp.state() == QpState::error) return;
   terminated_.emplace();
   terminated_->code = error::connection_lost;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "transport/iwarp/engine.h"
+#include "transport/iwarp/protocol.h"
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::iwarp {
@@ -47,16 +48,16 @@ ddp::Header header_of(Opcode opcode, bool last) {
 
 }  // namespace
 
-void Engine::start(const QueuePair& qp, const Agreed& agreed) {
+void Protocol::start(const QueuePair& qp, const Agreed& agreed) {
   agreed_ = agreed;
   answers_ = Ring<Answer>(qp.attributes().max_dest_rd_atomic);
 }
 
-void Engine::start_sending(const QueuePair& qp) {
+void Protocol::start_sending(const QueuePair& qp) {
   reads_ = Ring<OutstandingRead>(qp.attributes().max_rd_atomic);
 }
 
-void Engine::reset_sending() {
+void Protocol::reset_sending() {
   retired_ += cursor_ + 1;  // what records still name is never met again
   cursor_ = cursor_offset_ = 0;
   failing_ = false;
@@ -66,12 +67,12 @@ void Engine::reset_sending() {
 }
 
 // RFC 5044 4.5: data bytes of a segment with its header in front.
-std::uint32_t Engine::room(bool tagged) const {
+std::uint32_t Protocol::room(bool tagged) const {
   return mpa::ulpdu_bytes_max(agreed_.segment_bytes) -
          (tagged ? ddp::tagged_header_bytes : ddp::untagged_header_bytes);
 }
 
-bool Engine::has_more(const QueuePair& qp) const {
+bool Protocol::has_more(const QueuePair& qp) const {
   if (terminate_sent_) return false;
   if (terminate_due_ || !answers_.empty()) return true;
   const QpState state = qp.state();
@@ -81,7 +82,7 @@ bool Engine::has_more(const QueuePair& qp) const {
 }
 
 // A message is sent whole before the next begins; requests and answers take turns.
-bool Engine::next_record(QueuePair& qp, Record& out) {
+bool Protocol::next_record(QueuePair& qp, Record& out) {
   if (terminate_sent_) return false;
   if (terminate_due_) return make_terminate_record(out);
   if (sending_ == Sending::answer) return make_answer_record(qp, out);
@@ -93,7 +94,7 @@ bool Engine::next_record(QueuePair& qp, Record& out) {
 }
 
 // RFC 5040 5.5 and the fence of verbs; no more READs than the peer takes (ORD, RFC 5040 6.5).
-bool Engine::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
+bool Protocol::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
   if (sending_ == Sending::request) return false;
   if (wqe.flags.has(SendFlag::fence) && !reads_.empty()) return true;
   // What a key is taken away from must have been sent; a READ may still be on its way into it.
@@ -102,7 +103,7 @@ bool Engine::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
 }
 
 // Moves on to a request that can be sent; false: there is none.
-bool Engine::begin_request(QueuePair& qp) {
+bool Protocol::begin_request(QueuePair& qp) {
   while (qp.state() == QpState::rts && !failing_ && cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
     if (must_wait(qp, wqe)) return false;
@@ -120,15 +121,15 @@ bool Engine::begin_request(QueuePair& qp) {
   return false;
 }
 
-void Engine::execute_local(QueuePair& qp, SendWqe& wqe) {
-  const CompletionStatus status = qp.execute_local(wqe);
+void Protocol::execute_local(QueuePair& qp, SendWqe& wqe) {
+  const CompletionStatus status = transport::execute_local(qp, wqe);
   if (status != CompletionStatus::success) return fail_request(qp, wqe, status);
   wqe.executed = true;
   ++cursor_;
   retire_done(qp);
 }
 
-bool Engine::make_request_record(QueuePair& qp, Record& out) {
+bool Protocol::make_request_record(QueuePair& qp, Record& out) {
   SendWqe& wqe = qp.send_queue[cursor_];
   MadeRecord made;
   made.source = Source::request;
@@ -141,7 +142,7 @@ bool Engine::make_request_record(QueuePair& qp, Record& out) {
     const bool tagged = wqe.opcode == SendOpcode::write;
     made.data_bytes = std::min(wqe.length - cursor_offset_, room(tagged));
     OutgoingPacket data;
-    if (!qp.gather(wqe, cursor_offset_, made.data_bytes, data)) {
+    if (!gather(qp, wqe, cursor_offset_, made.data_bytes, data)) {
       sending_ = Sending::nothing;
       fail_request(qp, wqe, CompletionStatus::local_protection_error);
       return terminate_due_ && make_terminate_record(out);
@@ -168,7 +169,7 @@ bool Engine::make_request_record(QueuePair& qp, Record& out) {
 
 // The answer is placed by what is outstanding, whose first piece of memory the peer is told as the
 // sink: it returns that as it is (RFC 5040 4.4, 4.5).
-void Engine::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& made) {
+void Protocol::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& made) {
   ddp::Header header = header_of(Opcode::read_request, true);
   header.sequence = wqe.packets = next_read_++;
   rdmap::ReadRequest read;
@@ -184,7 +185,7 @@ void Engine::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& ma
   put_head(made, header, &read);
 }
 
-bool Engine::make_answer_record(QueuePair& qp, Record& out) {
+bool Protocol::make_answer_record(QueuePair& qp, Record& out) {
   Answer& answer = answers_.front();
   const rdmap::ReadRequest& read = answer.request;
   MadeRecord made;
@@ -220,7 +221,7 @@ bool Engine::make_answer_record(QueuePair& qp, Record& out) {
   return push(made, out);
 }
 
-bool Engine::make_terminate_record(Record& out) {
+bool Protocol::make_terminate_record(Record& out) {
   terminate_due_ = false;
   terminate_sent_ = true;
   MadeRecord made;
@@ -232,8 +233,8 @@ bool Engine::make_terminate_record(Record& out) {
   return push(made, out);
 }
 
-void Engine::put_head(MadeRecord& made, const ddp::Header& header,
-                      const rdmap::ReadRequest* read) const {
+void Protocol::put_head(MadeRecord& made, const ddp::Header& header,
+                        const rdmap::ReadRequest* read) const {
   const std::uint32_t read_bytes = read != nullptr ? rdmap::read_request_bytes : 0;
   const std::uint32_t ulpdu = header.bytes() + read_bytes + made.data_bytes;
   made.head[0] = static_cast<std::byte>(ulpdu >> 8);
@@ -246,7 +247,7 @@ void Engine::put_head(MadeRecord& made, const ddp::Header& header,
   made.head_bytes = static_cast<std::uint8_t>(mpa::length_bytes + header.bytes() + read_bytes);
 }
 
-bool Engine::push(MadeRecord& made, Record& out) {
+bool Protocol::push(MadeRecord& made, Record& out) {
   made.fpdu_bytes = mpa::fpdu_bytes(made.head_bytes - mpa::length_bytes + made.data_bytes);
   records_.push(made);
   out.number = next_number_++;
@@ -255,7 +256,7 @@ bool Engine::push(MadeRecord& made, Record& out) {
 }
 
 // The record's data, as pieces from the second place on.
-bool Engine::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& out) const {
+bool Protocol::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& out) const {
   out.piece_count = 1;
   out.ghost_bytes = 0;
   if (made.data_bytes == 0) return true;
@@ -277,7 +278,7 @@ bool Engine::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& 
   if (made.address < retired_ || made.address - retired_ >= qp.send_queue.size()) return false;
   const SendWqe& wqe = qp.send_queue[static_cast<std::uint32_t>(made.address - retired_)];
   OutgoingPacket data;
-  if (!qp.gather(wqe, made.offset, made.data_bytes, data)) return false;
+  if (!gather(qp, wqe, made.offset, made.data_bytes, data)) return false;
   std::uint32_t there = 0;
   for (std::uint8_t i = 0; i < data.piece_count; ++i) {
     out.pieces[out.piece_count++] = data.pieces[i];
@@ -287,7 +288,7 @@ bool Engine::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& 
   return there == 0 || there == made.data_bytes;
 }
 
-bool Engine::fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const {
+bool Protocol::fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const {
   const std::uint64_t first = next_number_ - records_.size();
   TULLE_CHECK(number >= first && number < next_number_);
   const MadeRecord& made = records_[static_cast<std::uint32_t>(number - first)];
@@ -310,7 +311,7 @@ bool Engine::fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) 
   return true;
 }
 
-void Engine::acknowledged(QueuePair& qp, std::uint64_t bytes) {
+void Protocol::acknowledged(QueuePair& qp, std::uint64_t bytes) {
   bool done = false;
   while (!records_.empty() && acknowledged_bytes_ + records_.front().fpdu_bytes <= bytes) {
     const MadeRecord made = records_.front();
@@ -327,7 +328,7 @@ void Engine::acknowledged(QueuePair& qp, std::uint64_t bytes) {
 }
 
 // Completions come in the order of posting, also those of failures.
-void Engine::retire_done(QueuePair& qp) {
+void Protocol::retire_done(QueuePair& qp) {
   while (!qp.send_queue.empty()) {
     const SendWqe wqe = qp.send_queue.front();
     if (wqe.status != CompletionStatus::success) {
@@ -345,13 +346,13 @@ void Engine::retire_done(QueuePair& qp) {
   if (qp.state() == QpState::sqd && drained()) qp.sent_all();
 }
 
-void Engine::end_taking(QueuePair& qp) {
+void Protocol::end_taking(QueuePair& qp) {
   taking_ = false;
   if (failing_) retire_done(qp);
 }
 
 // Up to the one that failed, which has to be told before the rest is flushed (IBTA 10.3.1.7).
-void Engine::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus status) {
+void Protocol::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus status) {
   for (std::uint32_t i = 0; i <= index && !qp.send_queue.empty(); ++i) {
     const SendWqe wqe = qp.send_queue.front();
     qp.send_queue.pop();
@@ -363,7 +364,7 @@ void Engine::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus
 
 // A fault of this side's: nothing more is begun, and when all before it is done the peer is told
 // that it was not its own.
-void Engine::fail_request(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
+void Protocol::fail_request(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   failing_ = true;
   wqe.status = status;
   retire_done(qp);

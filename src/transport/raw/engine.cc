@@ -1,5 +1,7 @@
 #include "transport/raw/engine.h"
 
+#include "base/check.h"
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::raw {
@@ -7,13 +9,39 @@ namespace tulle::transport::raw {
 using verbs::CompletionStatus;
 using verbs::QpState;
 
+constinit const Transport transport = {
+    .type = verbs::QpType::raw_packet,
+    .name = "RAW_PACKET",
+    .ladder = verbs::Ladder::raw_packet,
+    .sends = {verbs::SendOpcode::send},
+    .found_by = FoundBy::flow_rules,
+    .scheduled_by = ScheduledBy::frames,
+    .make = make_queue_pair<Engine>,
+};
+
+constinit const Transport receive_transport = {
+    .type = verbs::QpType::receive_work_queue,
+    .name = "RECEIVE_WORK_QUEUE",
+    .ladder = verbs::Ladder::raw_packet,
+    .found_by = FoundBy::flow_rules,
+    .scheduled_by = ScheduledBy::frames,
+    .make = make_queue_pair<Engine>,
+};
+
+Engine& Engine::of(QueuePair& qp) {
+  TULLE_CHECK(qp.transport.scheduled_by == ScheduledBy::frames);
+  return static_cast<Engine&>(qp.engine());
+}
+
+Agenda Engine::agenda(const QueuePair& qp) const { return {.work = !qp.send_queue.empty()}; }
+
 bool Engine::pull_frame(QueuePair& qp, std::uint32_t frame_bytes_max, OutgoingPacket& out) {
   if (qp.state() != QpState::rts || pulled_ >= qp.send_queue.size()) return false;
   const SendWqe wqe = qp.send_queue[pulled_];
   CompletionStatus status = CompletionStatus::success;
   if (wqe.length < frame_bytes_min || wqe.length > frame_bytes_max) {
     status = CompletionStatus::local_length_error;
-  } else if (!qp.gather(wqe, 0, wqe.length, out)) {
+  } else if (!gather(qp, wqe, 0, wqe.length, out)) {
     status = CompletionStatus::local_protection_error;
   }
   if (status == CompletionStatus::success) {
@@ -39,13 +67,11 @@ void Engine::sent(QueuePair& qp, std::uint32_t count) {
 }
 
 void Engine::receive(QueuePair& qp, Payload frame) {
-  const QpState state = qp.state();
-  if (state != QpState::rtr && state != QpState::rts && state != QpState::sqd &&
-      state != QpState::sqe) {
+  if (!qp.receives_unreliably()) {
     ++qp.environment.counters.dropped_packets;
     return;
   }
-  // As with datagrams: who sends too much must not be able to end the queue pair.
+  // As with datagrams: a stranger's frame that is too long must not end the queue pair.
   verbs::Receive receive;
   if (qp.next_receive_length() < frame.bytes || !qp.take_receive(receive)) {
     ++qp.environment.counters.dropped_messages;
@@ -55,7 +81,7 @@ void Engine::receive(QueuePair& qp, Payload frame) {
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = frame.bytes;
-  if (!qp.scatter(receive.sges.data(), receive.sge_count, 0, frame)) {
+  if (!scatter(qp, receive.sges.data(), receive.sge_count, 0, frame)) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

@@ -1,34 +1,41 @@
 #pragma once
 
-// Raw packets: whole Ethernet frames, one a request, as they go to and come from the wire without
-// the check sequence. Not IBTA's but Linux's (IB_QPT_RAW_PACKET). A receive work queue is of this
-// kind too, one that does not send.
+// Raw packets: whole Ethernet frames without their check sequence, one for each request. Linux
+// defines them (IB_QPT_RAW_PACKET), not IBTA. A receive work queue uses the same engine and does
+// not send.
 
 #include <cstdint>
 
-#include "transport/packet_io.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
 #include "wire/ethernet.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
 
 namespace tulle::transport::raw {
 
 inline constexpr std::uint32_t frame_bytes_min = sizeof(wire::Ethernet);
 
-class Engine {
+extern const Transport transport;
+extern const Transport receive_transport;
+
+// Frames neither come nor go through handle_packet and pull: the driver hands them to the adapter's
+// RawPackets, which call the functions of this class.
+class Engine final : public transport::Engine {
  public:
-  // Fills in the payload of the next frame to send, of `frame_bytes_max` at most; false: there is
-  // none now. Its request stays until it was sent. One that cannot be sent completes in error, when
-  // those before it have been sent.
+  static Engine& of(QueuePair& qp);
+
+  // Fills in the payload of the next frame to send, of at most `frame_bytes_max`. Returns false if
+  // there is none now. The request stays in the queue until sent() says that the frame has left. A
+  // frame that cannot be sent completes in error, after those before it have been sent.
   bool pull_frame(QueuePair& qp, std::uint32_t frame_bytes_max, OutgoingPacket& out);
-  // Of the frames that were pulled the first `count` have left, and the others are to be pulled
-  // again.
+  // The first `count` of the frames that were pulled have left; the others are pulled again.
   void sent(QueuePair& qp, std::uint32_t count);
-  // A frame that is steered here. One that does not fit, or finds no receive request, is dropped.
+  // A flow rule steered a frame here. A frame that does not fit, or finds no receive request, is
+  // dropped.
   void receive(QueuePair& qp, Payload frame);
-  void reset() { pulled_ = 0; }
+
+  void reset(QueuePair&) override { pulled_ = 0; }
+  Agenda pull(Time, QueuePair& qp, OutgoingPacket&) override { return agenda(qp); }
+  Agenda agenda(const QueuePair& qp) const override;
 
  private:
   std::uint32_t pulled_ = 0;  // requests at the front of the send queue

@@ -1,16 +1,54 @@
 #pragma once
 
 // The reliable connection (IBTA 9.7): a requester that drives the send queue and a responder that
-// serves the peer's.
+// serves the peer's. Each half of an extended reliable connection uses one of the two (xrc/engine.h).
 
+#include <cstdint>
+
+#include "transport/engine.h"
 #include "transport/rc/requester.h"
 #include "transport/rc/responder.h"
+#include "transport/transport.h"
 
 namespace tulle::transport::rc {
 
-struct Engine {
-  Requester requester;
-  Responder responder;
+extern const Transport transport;
+
+class Engine final : public transport::Engine {
+ public:
+  enum class Role : std::uint8_t { connection, xrc_initiator, xrc_target };
+  explicit Engine(Role role = Role::connection) : role_(role) {}
+
+  void start_receiving(QueuePair& qp) override { responder_.start(qp); }
+  void start_sending(QueuePair& qp) override { requester_.start(qp); }
+  bool drained(const QueuePair& qp) const override { return requester_.drained(qp); }
+  void stop_sending(QueuePair&) override { requester_.reset(); }
+  void abort(QueuePair&) override { responder_.reset(); }
+  void reset(QueuePair& qp) override;
+  verbs::VerbsStatus check(const QueuePair& qp, const verbs::SendRequest& request) const override;
+  bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
+
+  Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                       const wire::IpUdp& ip) override;
+  Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
+  void handle_deadline(Time now, QueuePair& qp) override { requester_.handle_deadline(now, qp); }
+  Agenda agenda(const QueuePair& qp) const override;
+  bool handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) override;
+
+  // XRC: the message in progress is dropped, with the receive request that it took.
+  void forget_inbound() { responder_.inbound().reset(); }
+
+ private:
+  bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::IpUdp& ip,
+               bool is_response) const;
+  bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  bool pull_request(Time now, QueuePair& qp, OutgoingPacket& out);
+
+  const Role role_;
+  bool becn_due_ = false;              // in the next answer
+  std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
+  Requester requester_;
+  Responder responder_;
 };
 
 }  // namespace tulle::transport::rc

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 #include "transport/xrc/xrc.h"
 
@@ -46,13 +47,12 @@ void Requester::start(QueuePair& qp) {
   unacknowledged_ = next_psn_ = sent_end_ = qp.attributes().sq_psn;
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
-  window_.reset(qp.environment.congestion.window);
   const RecoverySettings& recovery = qp.environment.recovery;
   if (recovery.kind == Recovery::selective_repeat) {
     scoreboard_ = std::make_unique<Scoreboard>(recovery.window_packets, recovery.reordering_packets,
                                                unacknowledged_);
   }
-  const bool has_direct = qp.environment.direct != nullptr && qp.type() == verbs::QpType::rc;
+  const bool has_direct = qp.environment.direct != nullptr && qp.transport.has_direct_path;
   if (has_direct) direct_ = qp.environment.direct->connect(qp);
 }
 
@@ -100,7 +100,7 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
       return false;
     }
     const std::uint32_t flying = in_flight(qp);
-    if (flying > 0 && flying >= window_.packets()) return false;
+    if (flying > 0 && flying >= qp.congestion.window_packets()) return false;
     return emit(now, qp, wqe, out);
   }
   return false;
@@ -144,7 +144,7 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
 }
 
 Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
-  const CompletionStatus status = qp.execute_local(wqe);
+  const CompletionStatus status = transport::execute_local(qp, wqe);
   if (status != CompletionStatus::success) {
     fail(qp, wqe, status);
     return Begin::failed;
@@ -214,7 +214,7 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
     fail(qp, wqe, CompletionStatus::local_protection_error);
     return 0;
   }
-  if (qp.type() != verbs::QpType::rc) [[unlikely]]
+  if (qp.transport.receives == Receives::nothing) [[unlikely]]
     xrc::mark_request(qp, wqe, out.packet);
   return psns;
 }
@@ -243,19 +243,20 @@ bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out
     packet.solicited_event = wqe.flags.has(SendFlag::solicited);
   }
   packet.ack_request = wants_ack(qp, wqe);
-  return qp.gather(wqe, offset, bytes, out);
+  return gather(qp, wqe, offset, bytes, out);
 }
 
 bool Requester::wants_ack(const QueuePair& qp, const SendWqe& wqe) const {
   if (cursor_packet_ + 1 == wqe.packets) return true;
   if (since_ack_request_ + 1 >= qp.environment.congestion.packets_per_ack_request) return true;
-  return in_flight(qp) + 1 >= window_.packets();
+  return in_flight(qp) + 1 >= qp.congestion.window_packets();
 }
 
 void Requester::emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out) {
   const std::uint32_t mtu = qp.mtu_bytes();
   const std::uint32_t offset = cursor_packet_ * mtu;
-  const std::uint32_t room = window_.packets() - std::min(in_flight(qp), window_.packets());
+  const std::uint32_t room =
+      qp.congestion.window_packets() - std::min(in_flight(qp), qp.congestion.window_packets());
   // With a depth of one, small pieces would cost a round trip each.
   const std::uint32_t most =
       qp.attributes().max_rd_atomic > 1 ? read_packets_max : congestion::Window::unlimited;
@@ -292,7 +293,7 @@ bool Requester::emit_atomic_write(const QueuePair& qp, const SendWqe& wqe, Outgo
   out.packet.rkey = wqe.rkey;
   out.packet.dma_length = wqe.length;
   out.packet.ack_request = true;
-  if (!wqe.holds_value()) return qp.gather(wqe, 0, wqe.length, out);
+  if (!wqe.holds_value()) return gather(qp, wqe, 0, wqe.length, out);
   out.payload_bytes = wqe.length;
   out.pieces[out.piece_count++] = {reinterpret_cast<const std::byte*>(&wqe.compare_add),
                                    wqe.length};

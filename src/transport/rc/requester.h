@@ -48,7 +48,6 @@ class Requester {
   // Whether every request that has started is done (IBTA 10.3.1.5, SQD).
   bool drained(const QueuePair& qp) const;
 
-  std::uint32_t window_packets() const { return window_.packets(); }
   // With selective repeat: whether it takes the NACKs of that.
   bool is_selective() const { return scoreboard_ != nullptr; }
 
@@ -126,7 +125,6 @@ class Requester {
   std::uint32_t receives_limit_ = 0;
   bool credits_known_ = false;
 
-  congestion::Window window_;
   Time timer_ = Time::never();      // ACK timeout
   Time rnr_until_ = Time::never();  // waits for an RNR timer
   std::uint8_t retries_left_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/local_memory.h"
 #include "transport/nak_status.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
@@ -157,7 +158,7 @@ void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
   timeouts_in_a_row_ = 0;
   retries_left_ = qp.attributes().retry_count;
   rnr_retries_left_ = qp.attributes().rnr_retry;
-  window_.acknowledged(packets);
+  qp.congestion.delivered(packets);
   if (scoreboard_ != nullptr) scoreboard_->acknowledged(unacknowledged_);
   while (reads_known_ > 0 && !reads_[reads_first_].after(unacknowledged_)) {
     reads_first_ = (reads_first_ + 1) % reads_max;
@@ -237,7 +238,7 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
-  if (!is_write && !qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
+  if (!is_write && !scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -261,7 +262,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   }
   std::array<std::byte, 8> original;
   std::memcpy(original.data(), &packet.original, original.size());
-  if (!qp.scatter(qp.send_queue.sges(wqe), wqe.sge_count, 0, {original.data(), 8})) {
+  if (!scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, 0, {original.data(), 8})) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -291,7 +292,7 @@ void Requester::go_back(QueuePair& qp) {
 void Requester::retry_now(Time now, QueuePair& qp) {
   if (rewound_ || !rnr_until_.is_never()) return;
   rewound_ = true;
-  window_.lost();
+  qp.congestion.lost();
   go_back(qp);
   arm_timer(now, qp);
 }
@@ -329,7 +330,7 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
   --retries_left_;
   timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
   rewound_ = false;
-  window_.lost();
+  qp.congestion.lost();
   go_back(qp);
 }
 

@@ -78,7 +78,7 @@ void Requester::handle_selective_acknowledge(Time now, QueuePair& qp, const wire
   const Psn early = packet.early_psn;
   if (!early.after(unacknowledged_) || !early.before(sent_end_)) return;
   scoreboard_->arrived(early, psns_of_request(qp, early));
-  if (scoreboard_->begin(cursor_psn(qp), sent_end_)) window_.lost();
+  if (scoreboard_->begin(cursor_psn(qp), sent_end_)) qp.congestion.lost();
 }
 
 Time Requester::loss_timeout(const QueuePair& qp) const {
@@ -113,7 +113,7 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
     retry_over_ = now + ack_timeout(qp.attributes().timeout);
   }
   rewound_ = false;
-  window_.lost();
+  qp.congestion.lost();
   scoreboard_->timed_out(sent_end_);
   timer_began_ = now;
   timer_ = now + loss_timeout(qp);

@@ -97,7 +97,7 @@ TEST(RcRequester, AckPastExpectedFutureMalformed) {
   EXPECT_TRUE(host.pull().empty());
   host.deliver(ack(3));
   EXPECT_EQ(done(host).size(), 2u);
-  EXPECT_EQ(host.qp->next_deadline(), Time::never());
+  EXPECT_EQ(host.qp->agenda().deadline, Time::never());
 }
 
 TEST(RcRequester, OnlySignaledOnesAreTold) {
@@ -197,7 +197,7 @@ TEST(RcRequester, RnrTimerTable) {
     host.post(SendOpcode::send, 10);
     host.pull();
     host.deliver(rnr_nak(0, code));
-    EXPECT_EQ(host.qp->next_deadline(), host.now + Time::microseconds(table[code]));
+    EXPECT_EQ(host.qp->agenda().deadline, host.now + Time::microseconds(table[code]));
   }
 }
 
@@ -265,7 +265,7 @@ TEST(RcRequester, RetriesRunOut) {
   EXPECT_EQ(host.pull().size(), 2u);
   // The timer doubles, up to four times its value (IBTA 9.7.6.1.3).
   for (const int factor : {1, 2, 4}) {
-    EXPECT_EQ(host.qp->next_deadline(), host.now + ack_time * factor);
+    EXPECT_EQ(host.qp->agenda().deadline, host.now + ack_time * factor);
     host.pass(ack_time * factor);
     EXPECT_EQ(host.pull().size(), 2u);
   }
@@ -297,7 +297,7 @@ TEST(RcRequester, NoTimeoutNoTimer) {
   host.connect();
   host.post(SendOpcode::send, 10);
   host.pull();
-  EXPECT_EQ(host.qp->next_deadline(), Time::never());
+  EXPECT_EQ(host.qp->agenda().deadline, Time::never());
 }
 
 // --- READs and atomics ---
@@ -711,7 +711,7 @@ TEST(RcRequester, ResetForgetsEverything) {
   host.deliver(ack(0));
   Host::must(host.step({}, QpState::reset));
   EXPECT_TRUE(done(host).empty()) << "what had completed, too";
-  EXPECT_EQ(host.qp->next_deadline(), Time::never());
+  EXPECT_EQ(host.qp->agenda().deadline, Time::never());
   host.to_init();
   host.connect();
   host.post(SendOpcode::send, 8);

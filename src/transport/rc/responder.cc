@@ -59,7 +59,7 @@ void Responder::handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload 
 }
 
 void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Payload payload) {
-  if (qp.type() == verbs::QpType::xrc_target) [[unlikely]] {
+  if (qp.transport.receives == Receives::from_named_queue) [[unlikely]] {
     const RequestVerdict verdict = xrc::select(qp, inbound_, packet);
     if (verdict != RequestVerdict::ok) return refuse(qp, verdict, packet.psn);
   }
@@ -431,7 +431,7 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
 
 // XRC: of the queue that the request named, while it is there.
 const verbs::ProtectionDomain* Responder::domain_of(const QueuePair& qp, const Job& job) const {
-  if (qp.type() != verbs::QpType::xrc_target) [[likely]]
+  if (qp.transport.receives != Receives::from_named_queue) [[likely]]
     return qp.init.pd;
   const verbs::SharedReceiveQueue* srq = xrc::find(qp, job.xrc_srq);
   return srq != nullptr ? srq->pd : nullptr;

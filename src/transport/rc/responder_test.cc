@@ -721,7 +721,7 @@ TEST(RcResponder, GhostPayloads) {
   EXPECT_EQ(host.completions()[0].byte_length, 90u);
   host.deliver(remote(host, Operation::read_request, 1, 0, 10));
   OutgoingPacket out;
-  ASSERT_TRUE(host.qp->pull_packet(host.now, out));
+  ASSERT_TRUE(host.qp->pull(host.now, out).packet);
   EXPECT_EQ(out.payload_bytes, 10u);
   EXPECT_EQ(out.piece_count, 0);
 }

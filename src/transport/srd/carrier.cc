@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/srd/device.h"
+#include "transport/srd/peers.h"
 
 namespace tulle::transport::srd {
 
@@ -10,7 +10,7 @@ bool Carrier::pull(Time now, OutgoingPacket& out) {
   if (!answers_.empty()) {
     const Answer answer = answers_.front();
     answers_.pop();
-    device_.inbound(answer.inbound).fill(now, answer, out);
+    peers_.inbound(answer.inbound).fill(now, answer, out);
     return true;
   }
   while (first_ != nullptr) {

@@ -14,11 +14,11 @@
 
 namespace tulle::transport::srd {
 
-class Device;
+class Peers;
 
 class Carrier {
  public:
-  explicit Carrier(Device& device) : device_(device) {}
+  explicit Carrier(Peers& peers) : peers_(peers) {}
 
   bool has_answers() const { return !answers_.empty(); }
   bool has_work() const { return has_answers() || first_ != nullptr; }
@@ -43,7 +43,7 @@ class Carrier {
   void leave_first();
   void watch(Outbound& outbound);
 
-  Device& device_;
+  Peers& peers_;
   GrowingRing<Answer> answers_;
   Outbound* first_ = nullptr;  // that may have something to send, in turn
   Outbound* last_ = nullptr;

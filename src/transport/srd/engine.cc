@@ -1,12 +1,101 @@
 #include "transport/srd/engine.h"
 
+#include "base/check.h"
 #include "transport/queue_pair.h"
-#include "transport/srd/device.h"
+#include "transport/srd/carrier.h"
+#include "transport/srd/peers.h"
 
 namespace tulle::transport::srd {
 
 using verbs::QpState;
+using verbs::SendOpcode;
 
+namespace {
+
+class CarrierEngine final : public transport::Engine {
+ public:
+  explicit CarrierEngine(Carrier& carrier) : carrier_(carrier) {}
+
+  void reset(QueuePair&) override {}
+  Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override {
+    const bool pulled = carrier_.pull(now, out);
+    if (pulled) qp.set_pkey(out.packet.pkey);
+    Agenda agenda = this->agenda(qp);
+    agenda.packet = pulled;
+    return agenda;
+  }
+  void handle_deadline(Time now, QueuePair&) override { carrier_.handle_deadline(now); }
+  Agenda agenda(const QueuePair&) const override {
+    return {.answers = carrier_.has_answers(),
+            .work = carrier_.has_work(),
+            .deadline = carrier_.next_deadline()};
+  }
+
+ private:
+  Carrier& carrier_;
+};
+
+constinit const Transport carrier_transport = {
+    .type = verbs::QpType::srd,
+    .name = "SRD_CARRIER",
+    .ladder = verbs::Ladder::reliable_datagram,
+    .is_datagram = true,
+    .make = nullptr,  // by make_carrier
+};
+
+// The first SRD queue pair of an adapter brings the peers into being.
+std::unique_ptr<QueuePair> make(const Transport& transport, QpNumber number,
+                                const QueuePairInit& init, Environment& environment) {
+  if (environment.srd == nullptr) {
+    environment.srd = std::make_unique<Peers>(environment, environment.srd_settings);
+  }
+  return make_queue_pair<Engine>(transport, number, init, environment);
+}
+
+}  // namespace
+
+constinit const Transport transport = {
+    .type = verbs::QpType::srd,
+    .name = "SRD",
+    .ladder = verbs::Ladder::reliable_datagram,
+    .sends = {SendOpcode::send, SendOpcode::send_with_immediate, SendOpcode::write,
+              SendOpcode::write_with_immediate},
+    .scheduled_by = ScheduledBy::peers,
+    .is_datagram = true,
+    .completes_in_any_order = true,
+    .make = make,
+};
+
+std::unique_ptr<QueuePair> make_carrier(QpNumber number, Environment& environment,
+                                        std::uint8_t service_level) {
+  QueuePairInit init;
+  init.type = verbs::QpType::srd;
+  auto qp = std::make_unique<QueuePairOf<CarrierEngine>>(
+      carrier_transport, number, init, environment, environment.srd->carrier(service_level));
+  qp->set_service_level(service_level);
+  return qp;
+}
+
+Engine& Engine::of(QueuePair& qp) {
+  TULLE_CHECK(&qp.transport == &transport);
+  return static_cast<Engine&>(qp.engine());
+}
+
+Agenda Engine::agenda(const QueuePair& qp) const {
+  return {.work = qp.environment.srd->wants_attention()};
+}
+
+Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                             const wire::IpUdp& ip) {
+  const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::srd &&
+                       wire::info(packet.opcode).kind != wire::Kind::none;
+  if (!is_mine) return drop(qp);
+  qp.environment.srd->handle_packet(now, &qp, packet, payload, ip);
+  return agenda(qp);
+}
+
+// Requests go to their peers in the order in which they were posted, and none while the send queue
+// drains.
 void Engine::hand_over(QueuePair& qp) {
   if (qp.state() != QpState::rts) return;
   for (; handed_over_ < qp.send_queue.size(); ++handed_over_) {
@@ -45,14 +134,21 @@ bool Engine::take_kept(verbs::Receive& out) {
   return true;
 }
 
-void Engine::forget(QueuePair& qp) {
-  if (qp.environment.srd != nullptr) qp.environment.srd->forget(qp);
+void Engine::stop_sending(QueuePair& qp) {
+  qp.environment.srd->forget(qp);
   under_way_ = handed_over_ = 0;
 }
 
 void Engine::reset(QueuePair& qp) {
-  forget(qp);
+  stop_sending(qp);
   kept_.clear();
+}
+
+bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
+  verbs::Receive receive;
+  if (!take_kept(receive)) return false;
+  wr_id = receive.wr_id;
+  return true;
 }
 
 }  // namespace tulle::transport::srd

@@ -1,49 +1,66 @@
 #pragma once
 
-// A queue pair's share of the scalable reliable datagram: what it has handed over to the adapter's
-// peers, or, of the queue pairs by which an adapter schedules these, what they send.
+// The scalable reliable datagram's queue pairs. An application's queue pair (Engine) hands its
+// requests over to the adapter's peers (peers.h). What these send leaves by queue pairs that the
+// adapter makes for itself, one for each service level (CarrierEngine).
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "transport/engine.h"
 #include "transport/send_queue.h"
+#include "transport/transport.h"
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
 
 namespace tulle::transport::srd {
 
 class Carrier;
 
-class Engine {
+extern const Transport transport;
+
+class Engine final : public transport::Engine {
  public:
-  // An adapter's own queue pair, which has no application.
-  Carrier* carrier = nullptr;
+  static Engine& of(QueuePair& qp);
 
-  // Work requests go to their peers in the order in which they were posted, not while draining.
-  void hand_over(QueuePair& qp);
-  // One has completed, in any order; the queue's room is free again when those before it have too.
+  // --- for the peers ---
+
+  // A request has completed, in any order. Its place in the queue is free again when those before
+  // it have completed too.
   void finish(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
-  bool drained() const { return under_way_ == 0; }
-
-  // Receive requests that a message took which never came as a whole go before others.
+  // Keeps a receive request that was taken for a message which never came completely; it is used
+  // before those in the queue.
   void keep(const verbs::Receive& receive) { kept_.push_back(receive); }
   bool has_receive(const QueuePair& qp) const;
   std::uint64_t next_receive_length(const QueuePair& qp) const;
   [[nodiscard]] bool take_receive(QueuePair& qp, verbs::Receive& out);
-  [[nodiscard]] bool take_kept(verbs::Receive& out);
 
-  // The queue pair goes, or has failed: its messages end and those that it receives too.
-  void forget(QueuePair& qp);
-  void reset(QueuePair& qp);
+  // --- for the queue pair ---
+
+  void resume_sending(QueuePair& qp) override { hand_over(qp); }
+  bool drained(const QueuePair&) const override { return under_way_ == 0; }
+  // The messages to and from the queue pair end.
+  void stop_sending(QueuePair& qp) override;
+  void reset(QueuePair& qp) override;
+  void send_posted(QueuePair& qp) override { hand_over(qp); }
+  bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
+  Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                       const wire::IpUdp& ip) override;
+  Agenda pull(Time, QueuePair& qp, OutgoingPacket&) override { return agenda(qp); }
+  Agenda agenda(const QueuePair& qp) const override;
 
  private:
+  void hand_over(QueuePair& qp);
+  bool take_kept(verbs::Receive& out);
+
   std::uint32_t under_way_ = 0;
   std::uint32_t handed_over_ = 0;  // of those in the send queue
   std::vector<verbs::Receive> kept_;
 };
+
+// A queue pair of the adapter's own by which the peers' packets of one service level leave.
+std::unique_ptr<QueuePair> make_carrier(QpNumber number, Environment& environment,
+                                        std::uint8_t service_level);
 
 }  // namespace tulle::transport::srd

@@ -10,7 +10,7 @@
 
 #include "transport/host_test.h"
 #include "transport/srd/carrier.h"
-#include "transport/srd/device.h"
+#include "transport/srd/peers.h"
 
 namespace tulle::transport::srd::testing {
 
@@ -42,12 +42,12 @@ class Host : public transport::testing::Host {
  public:
   explicit Host(const Settings& settings = {}, const transport::testing::Options& options = {})
       : transport::testing::Host(with_type(options)), handle(pd, to_peer()) {
-    environment.srd = std::make_unique<Device>(environment, settings);
+    environment.srd = std::make_unique<Peers>(environment, settings);
     environment.gids = {&own_gid, 1};
     connect();
   }
-  Device& device() { return *environment.srd; }
-  const Outbound& outbound() { return *device().find_outbound(peer_gid, peer_qp, 0); }
+  Peers& peers() { return *environment.srd; }
+  const Outbound& outbound() { return *peers().find_outbound(peer_gid, peer_qp, 0); }
 
   void post(verbs::SendRequest request, std::uint32_t bytes,
             verbs::SendFlags flags = verbs::SendFlag::signaled) {
@@ -63,7 +63,7 @@ class Host : public transport::testing::Host {
   }
   std::vector<Pulled> pull(std::size_t most = 1'000) {
     std::vector<Pulled> out;
-    for (OutgoingPacket packet; out.size() < most && device().carrier(0).pull(now, packet);) {
+    for (OutgoingPacket packet; out.size() < most && peers().carrier(0).pull(now, packet);) {
       Pulled pulled{packet.packet, {}};
       for (std::uint8_t i = 0; i < packet.piece_count; ++i) {
         pulled.payload.insert(pulled.payload.end(), packet.pieces[i].begin(),
@@ -96,7 +96,7 @@ class Host : public transport::testing::Host {
   }
   void pass(Time span) {
     now += span;
-    device().carrier(0).handle_deadline(now);
+    peers().carrier(0).handle_deadline(now);
   }
 
   static verbs::AddressVector to_peer() {

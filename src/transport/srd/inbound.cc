@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
-#include "transport/srd/device.h"
+#include "transport/srd/engine.h"
+#include "transport/srd/peers.h"
 
 namespace tulle::transport::srd {
 
@@ -28,36 +30,36 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
   // What is left in the network of a sender that has begun anew.
   const bool is_stale = generation_ != 0 && context.generation != generation_ &&
                         !context.is_later_than(generation_) &&
-                        now < heard_at_ + device_.settings().give_up;
+                        now < heard_at_ + peers_.settings().give_up;
   if (is_stale || context.generation == 0) {
-    ++device_.counters().dropped_packets;
+    ++peers_.counters().dropped_packets;
     return;
   }
   if (context.generation != generation_) begin(now, context.generation, ip);
   heard_at_ = now;
   const Sequence sequence = unwrapped(packet.psn, next_);
   if (sequence == no_sequence || sequence >= next_ + window_packets) {
-    ++device_.counters().dropped_packets;
+    ++peers_.counters().dropped_packets;
     return;
   }
   Verdict verdict = Verdict::accepted;
   if (has(sequence)) {
-    ++device_.counters().duplicate_requests;
+    ++peers_.counters().duplicate_requests;
   } else {
     verdict = accept(qp, packet, payload);
     if (verdict == Verdict::accepted) mark(sequence);
   }
   if (verdict == Verdict::ignored) {
-    ++device_.counters().dropped_packets;
+    ++peers_.counters().dropped_packets;
     return;
   }
   if (verdict == Verdict::not_ready) {
-    ++device_.counters().rnr_naks_sent;
+    ++peers_.counters().rnr_naks_sent;
   } else if (verdict != Verdict::accepted) {
-    ++device_.counters().remote_errors_sent;
+    ++peers_.counters().remote_errors_sent;
   }
-  device_.answer(key.service_level, {index_, sequence, now, packet.source_qp, packet.pkey,
-                                     packet.srd_path, syndrome_of(verdict)});
+  peers_.answer(key.service_level, {index_, sequence, now, packet.source_qp, packet.pkey,
+                                    packet.srd_path, syndrome_of(verdict)});
 }
 
 void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
@@ -70,7 +72,7 @@ void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
   to_.service_level = key.service_level;
   // Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
   to_.traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-  to_.source_gid_index = device_.gid_index(ip.destination);
+  to_.source_gid_index = peers_.gid_index(ip.destination);
 }
 
 wire::Syndrome Inbound::syndrome_of(Verdict verdict) {
@@ -126,17 +128,17 @@ Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payl
 // A receive request that is too short stays where it is: a stranger must not be able to use them
 // up.
 Inbound::Verdict Inbound::check_receive(QueuePair& qp, std::uint64_t bytes) {
-  if (!qp.srd().has_receive(qp)) return Verdict::not_ready;
-  return qp.srd().next_receive_length(qp) < bytes ? Verdict::bad_request : Verdict::accepted;
+  if (!Engine::of(qp).has_receive(qp)) return Verdict::not_ready;
+  return Engine::of(qp).next_receive_length(qp) < bytes ? Verdict::bad_request : Verdict::accepted;
 }
 
 Inbound::Verdict Inbound::accept_send(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   const Verdict verdict = check_receive(qp, payload.bytes);
   if (verdict != Verdict::accepted) return verdict;
   verbs::Receive receive;
-  const bool taken = qp.srd().take_receive(qp, receive);
+  const bool taken = Engine::of(qp).take_receive(qp, receive);
   TULLE_CHECK(taken);
-  const bool placed = qp.scatter(receive.sges.data(), receive.sge_count, 0, payload);
+  const bool placed = scatter(qp, receive.sges.data(), receive.sge_count, 0, payload);
   verbs::Completion completion;
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
@@ -165,14 +167,14 @@ Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& pack
     const Verdict verdict = check_receive(qp, packet.dma_length);
     if (verdict != Verdict::accepted) return verdict;
     partial = &begin_partial(qp, packet);
-    partial->holds_receive = qp.srd().take_receive(qp, partial->receive);
+    partial->holds_receive = Engine::of(qp).take_receive(qp, partial->receive);
     TULLE_CHECK(partial->holds_receive);
   }
   if (partial->qp != &qp || partial->is_write || partial->length != packet.dma_length) {
     return Verdict::bad_request;
   }
-  if (!qp.scatter(partial->receive.sges.data(), partial->receive.sge_count, packet.srd_offset,
-                  payload)) {
+  if (!scatter(qp, partial->receive.sges.data(), partial->receive.sge_count, packet.srd_offset,
+               payload)) {
     verbs::Completion completion;
     completion.wr_id = partial->receive.wr_id;
     completion.opcode = verbs::CompletionOpcode::receive;
@@ -222,7 +224,7 @@ Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet
 
 Inbound::Verdict Inbound::accept_immediate(QueuePair& qp, const wire::Packet& packet) {
   if (packet.srd_message == 0) return Verdict::bad_request;
-  if (!qp.srd().has_receive(qp)) return Verdict::not_ready;
+  if (!Engine::of(qp).has_receive(qp)) return Verdict::not_ready;
   Partial* partial = find(packet.srd_message);
   if (partial == nullptr && partials_ == partials_max) return Verdict::ignored;
   if (partial == nullptr) partial = &begin_partial(qp, packet);
@@ -230,7 +232,7 @@ Inbound::Verdict Inbound::accept_immediate(QueuePair& qp, const wire::Packet& pa
       partial->holds_receive) {
     return Verdict::bad_request;
   }
-  partial->holds_receive = qp.srd().take_receive(qp, partial->receive);
+  partial->holds_receive = Engine::of(qp).take_receive(qp, partial->receive);
   partial->has_immediate = true;
   partial->immediate = packet.immediate;
   partial->solicited = packet.solicited_event;
@@ -241,16 +243,16 @@ Inbound::Verdict Inbound::accept_immediate(QueuePair& qp, const wire::Packet& pa
 // --- messages of several packets ---
 
 Partial* Inbound::find(std::uint32_t number) {
-  for (std::uint32_t i = first_partial_; i != no_partial; i = device_.partials[i].next) {
-    if (device_.partials[i].number == number) return &device_.partials[i];
+  for (std::uint32_t i = first_partial_; i != no_partial; i = peers_.partials[i].next) {
+    if (peers_.partials[i].number == number) return &peers_.partials[i];
   }
   return nullptr;
 }
 
 Partial& Inbound::begin_partial(QueuePair& qp, const wire::Packet& packet) {
-  const std::uint32_t ref = device_.partials.take();
+  const std::uint32_t ref = peers_.partials.take();
   ++partials_;
-  Partial& partial = device_.partials[ref];
+  Partial& partial = peers_.partials[ref];
   partial.qp = &qp;
   partial.number = packet.srd_message;
   partial.length = packet.dma_length;
@@ -280,11 +282,11 @@ void Inbound::complete_if_there(Partial& partial) {
 
 // A receive request that it held is kept for the next message.
 void Inbound::drop(std::uint32_t number) {
-  for (std::uint32_t* at = &first_partial_; *at != no_partial; at = &device_.partials[*at].next) {
+  for (std::uint32_t* at = &first_partial_; *at != no_partial; at = &peers_.partials[*at].next) {
     const std::uint32_t ref = *at;
-    Partial& partial = device_.partials[ref];
+    Partial& partial = peers_.partials[ref];
     if (partial.number != number) continue;
-    if (partial.holds_receive) partial.qp->srd().keep(partial.receive);
+    if (partial.holds_receive) Engine::of(*partial.qp).keep(partial.receive);
     remove(at);
     return;
   }
@@ -292,24 +294,24 @@ void Inbound::drop(std::uint32_t number) {
 
 void Inbound::remove(std::uint32_t* at) {
   const std::uint32_t ref = *at;
-  *at = device_.partials[ref].next;
-  device_.partials.give(ref);
+  *at = peers_.partials[ref].next;
+  peers_.partials.give(ref);
   --partials_;
 }
 
 void Inbound::drop_partials() {
-  while (first_partial_ != no_partial) drop(device_.partials[first_partial_].number);
+  while (first_partial_ != no_partial) drop(peers_.partials[first_partial_].number);
 }
 
 // Receive requests that they held are the queue pair's again, to be flushed.
 void Inbound::forget(const QueuePair& qp) {
   for (std::uint32_t* at = &first_partial_; *at != no_partial;) {
-    Partial& partial = device_.partials[*at];
+    Partial& partial = peers_.partials[*at];
     if (partial.qp != &qp) {
       at = &partial.next;
       continue;
     }
-    if (partial.holds_receive) partial.qp->srd().keep(partial.receive);
+    if (partial.holds_receive) Engine::of(*partial.qp).keep(partial.receive);
     remove(at);
   }
 }
@@ -362,7 +364,7 @@ void Inbound::fill(Time now, const Answer& answer, OutgoingPacket& out) {
   out.packet.srd_held_ns =
       static_cast<std::uint32_t>(std::min((now - answer.came_at).to_nanoseconds(), held_max));
   out.packet.srd_received = last_64(answer.sequence);
-  to_.flow_label = device_.answer_label(key, answer.path);
+  to_.flow_label = peers_.answer_label(key, answer.path);
   out.path = &to_;
 }
 

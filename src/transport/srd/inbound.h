@@ -21,7 +21,7 @@ class QueuePair;
 
 namespace tulle::transport::srd {
 
-class Device;
+class Peers;
 
 // A message of several packets that is not there as a whole.
 struct Partial {
@@ -53,8 +53,8 @@ struct Answer {
 
 class Inbound {
  public:
-  Inbound(Device& device, std::uint32_t index, const PeerKey& key)
-      : key(key), device_(device), index_(index) {}
+  Inbound(Peers& peers, std::uint32_t index, const PeerKey& key)
+      : key(key), peers_(peers), index_(index) {}
 
   const PeerKey key;
   Inbound* next_same_hash = nullptr;
@@ -95,7 +95,7 @@ class Inbound {
   std::uint64_t last_64(Sequence until) const;
   void mark(Sequence sequence);
 
-  Device& device_;
+  Peers& peers_;
   std::uint32_t index_;
   std::uint32_t generation_ = 0;  // of the sender's numbers; 0: none has come
   Sequence next_ = 0;             // the first that is missing

@@ -169,7 +169,7 @@ TEST(SrdInbound, a_queue_pair_that_is_not_there_or_in_error_is_told) {
   Host host;
   wire::IpUdp ip;
   ip.source = peer_gid;
-  host.device().handle_packet(host.now, nullptr, packet(Operation::send_only, 0), {}, ip);
+  host.peers().handle_packet(host.now, nullptr, packet(Operation::send_only, 0), {}, ip);
   EXPECT_EQ(host.pull().at(0).packet.syndrome, nak(NakCode::invalid_rd_request));
   static_cast<void>(host.step({}, verbs::QpState::error));
   EXPECT_EQ(host.answer(packet(Operation::send_only, 0))->syndrome,

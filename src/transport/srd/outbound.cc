@@ -4,9 +4,10 @@
 #include <bit>
 #include <utility>
 
+#include "transport/local_memory.h"
 #include "transport/nak_status.h"
 #include "transport/queue_pair.h"
-#include "transport/srd/device.h"
+#include "transport/srd/peers.h"
 
 namespace tulle::transport::srd {
 
@@ -17,14 +18,7 @@ using wire::TransportClass;
 
 namespace {
 
-// What stands around a packet on an Ethernet: IPv4, UDP, ICRC, frame, preamble and gap.
-constexpr std::uint32_t outer_bytes = 20 + 8 + 4 + 38;
 constexpr unsigned silences_max = 10;
-
-std::uint32_t frame_bytes(const OutgoingPacket& out) {
-  return out.payload_bytes + outer_bytes +
-         static_cast<std::uint32_t>(wire::header_bytes(out.packet.opcode));
-}
 
 bool has_immediate(const SendWqe& wqe) {
   return wqe.opcode == SendOpcode::send_with_immediate ||
@@ -33,25 +27,25 @@ bool has_immediate(const SendWqe& wqe) {
 
 }  // namespace
 
-Outbound::Outbound(Device& device, const PeerKey& key, const verbs::AddressVector& to)
+Outbound::Outbound(Peers& peers, const PeerKey& key, const verbs::AddressVector& to)
     : key(key),
-      device_(device),
-      paths_(device.settings().paths, device.settings().seed ^ key.hash()),
-      rate_(device.settings()),
+      peers_(peers),
+      paths_(peers.settings().paths, peers.settings().seed ^ key.hash()),
+      rate_(peers.settings()),
       to_(to) {}
 
 // --- messages ---
 
 void Outbound::add(MessageRef ref) {
-  Message& message = device_.messages[ref];
+  Message& message = peers_.messages[ref];
   message.next = no_message;
   message.in_line = true;
-  (line_last_ != no_message ? device_.messages[line_last_].next : line_first_) = ref;
+  (line_last_ != no_message ? peers_.messages[line_last_].next : line_first_) = ref;
   line_last_ = ref;
 }
 
 void Outbound::leave_line() {
-  Message& message = device_.messages[line_first_];
+  Message& message = peers_.messages[line_first_];
   message.in_line = false;
   line_first_ = message.next;
   if (line_first_ == no_message) line_last_ = no_message;
@@ -61,7 +55,7 @@ void Outbound::leave_line() {
 MessageRef Outbound::next_in_line() {
   while (line_first_ != no_message) {
     const MessageRef ref = line_first_;
-    const Message& message = device_.messages[ref];
+    const Message& message = peers_.messages[ref];
     if (message.qp != nullptr || message.ends) return ref;
     leave_line();
     release_or_end(ref);
@@ -72,16 +66,16 @@ MessageRef Outbound::next_in_line() {
 // It has ended, and is not in the line. The receiver is told so when nothing of it is under way any
 // more, or else a packet that is late would begin it anew.
 void Outbound::release_or_end(MessageRef ref) {
-  Message& message = device_.messages[ref];
+  Message& message = peers_.messages[ref];
   if (message.unanswered > 0 || message.in_line) return;
   const bool half_there = message.number != 0 && message.sent > 0 && !message.ends;
-  if (!half_there) return device_.messages.give(ref);
+  if (!half_there) return peers_.messages.give(ref);
   message.ends = true;
   add(ref);
 }
 
 void Outbound::forget(MessageRef ref) {
-  Message& message = device_.messages[ref];
+  Message& message = peers_.messages[ref];
   const bool complete = message.sent == message.segments && message.unanswered == 0;
   TULLE_CHECK(!complete);
   message.qp = nullptr;
@@ -89,22 +83,22 @@ void Outbound::forget(MessageRef ref) {
 }
 
 void Outbound::fail(MessageRef ref, CompletionStatus status) {
-  Message& message = device_.messages[ref];
+  Message& message = peers_.messages[ref];
   QueuePair* qp = std::exchange(message.qp, nullptr);
   SendWqe* wqe = message.wqe;
   release_or_end(ref);
-  if (qp != nullptr) device_.finish(*qp, *wqe, status);
+  if (qp != nullptr) peers_.finish(*qp, *wqe, status);
 }
 
 void Outbound::progress(MessageRef ref) {
-  Message& message = device_.messages[ref];
+  Message& message = peers_.messages[ref];
   --message.unanswered;
   if (message.qp == nullptr) return release_or_end(ref);
   if (message.unanswered > 0 || message.sent < message.segments) return;
   QueuePair& qp = *message.qp;
   SendWqe& wqe = *message.wqe;
-  device_.messages.give(ref);
-  device_.finish(qp, wqe, CompletionStatus::success);
+  peers_.messages.give(ref);
+  peers_.finish(qp, wqe, CompletionStatus::success);
 }
 
 // --- sending ---
@@ -122,9 +116,9 @@ bool Outbound::pull_again(Time now, OutgoingPacket& out) {
   if (!fill(ref, slot.segment, out)) {
     // Its memory has gone since it was sent first: in its place comes a packet that says nothing.
     fail(ref, CompletionStatus::local_protection_error);
-    fill_skip(device_.messages[ref], out);
+    fill_skip(peers_.messages[ref], out);
   }
-  ++device_.counters().retransmitted_packets;
+  ++peers_.counters().retransmitted_packets;
   send(now, sequence, paths_.choose(now, slot.path), out);
   return true;
 }
@@ -133,7 +127,7 @@ bool Outbound::pull_new(Time now, OutgoingPacket& out) {
   for (;;) {
     const MessageRef ref = next_in_line();
     if (ref == no_message || flight_.is_full()) return false;
-    Message& message = device_.messages[ref];
+    Message& message = peers_.messages[ref];
     if (message.qp != nullptr && message.sent == 0 &&
         message.wqe->status != CompletionStatus::success) {
       fail(ref, message.wqe->status);
@@ -143,7 +137,7 @@ bool Outbound::pull_new(Time now, OutgoingPacket& out) {
       fail(ref, CompletionStatus::local_protection_error);
       continue;
     }
-    if (generation_ == 0) generation_ = device_.name(now, *this);
+    if (generation_ == 0) generation_ = peers_.name(now, *this);
     if (flight_.empty()) heard_at_ = now;
     const Sequence sequence = flight_.add();
     flight_[sequence].message = ref;
@@ -161,13 +155,13 @@ void Outbound::send(Time now, Sequence sequence, std::uint8_t path, OutgoingPack
   out.packet.srd_path = path;
   to_.flow_label = paths_.flow_label(path);
   out.path = &to_;
-  frame_bytes_ = frame_bytes(out);
+  frame_bytes_ = out.bth_and_payload_bytes() + peers_.link_overhead_bytes();
   flight_.sent(now, sequence, path, frame_bytes_);
   rate_.sent(now, frame_bytes_);
 }
 
 bool Outbound::fill(MessageRef ref, std::uint32_t segment, OutgoingPacket& out) {
-  const Message& message = device_.messages[ref];
+  const Message& message = peers_.messages[ref];
   if (message.qp == nullptr) {
     fill_skip(message, out);
     return true;
@@ -177,10 +171,10 @@ bool Outbound::fill(MessageRef ref, std::uint32_t segment, OutgoingPacket& out) 
   out.packet.source_qp = message.source;
   out.packet.pkey = message.pkey;
   if (message.segments > 1 && message.number == 0 && !message.wqe->is_write()) {
-    device_.messages[ref].number = ++numbers_;
+    peers_.messages[ref].number = ++numbers_;
   }
   if (message.wqe->opcode == SendOpcode::write_with_immediate && message.number == 0) {
-    device_.messages[ref].number = ++numbers_;
+    peers_.messages[ref].number = ++numbers_;
   }
   out.packet.srd_message = message.number;
   out.packet.solicited_event = message.wqe->flags.has(verbs::SendFlag::solicited);
@@ -207,8 +201,8 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
     out.packet.dma_length = wqe.length;
   }
   if (immediate) out.packet.immediate = wqe.immediate;
-  out.packet.qkey = device_.qkey_of(*message.qp, wqe);
-  return message.qp->gather(wqe, offset, std::min(mtu, wqe.length - offset), out);
+  out.packet.qkey = peers_.qkey_of(*message.qp, wqe);
+  return gather(*message.qp, wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
 // Each with an address of its own, so that it can be placed whenever it comes. The immediate value
@@ -220,7 +214,7 @@ bool Outbound::fill_write(const Message& message, std::uint32_t segment,
   if (has_immediate(wqe) && segment + 1 == message.segments) {
     out.packet.opcode = wire::opcode(TransportClass::srd, Operation::write_last_with_immediate);
     out.packet.immediate = wqe.immediate;
-    out.packet.qkey = device_.qkey_of(*message.qp, wqe);
+    out.packet.qkey = peers_.qkey_of(*message.qp, wqe);
     out.clear_payload();
     return true;
   }
@@ -229,7 +223,7 @@ bool Outbound::fill_write(const Message& message, std::uint32_t segment,
   out.packet.opcode = wire::opcode(TransportClass::srd, Operation::write_middle);
   out.packet.virtual_address = wqe.remote_address + offset;
   out.packet.rkey = wqe.rkey;
-  return message.qp->gather(wqe, offset, std::min(mtu, wqe.length - offset), out);
+  return gather(*message.qp, wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
 // In the place of a packet that is not to be sent any more, so that its number is not missing.
@@ -251,7 +245,7 @@ void Outbound::handle_acknowledgement(Time now, const wire::Packet& packet) {
   // What was never sent is answered by nobody who means it.
   if (before == no_sequence || answer == no_sequence || before > flight_.next() ||
       answer >= flight_.next()) {
-    ++device_.counters().dropped_packets;
+    ++peers_.counters().dropped_packets;
     return;
   }
   heard_at_ = now;
@@ -296,24 +290,24 @@ void Outbound::answered(Time now, Sequence sequence, Time round_trip) {
 void Outbound::refused(Time now, Sequence sequence, wire::Syndrome syndrome) {
   Slot& slot = flight_[sequence];
   if (slot.state != Slot::State::in_flight && slot.state != Slot::State::lost) return;
-  Message& message = device_.messages[slot.message];
+  Message& message = peers_.messages[slot.message];
   silences_ = 0;
   if (message.qp == nullptr) return flight_.lost(sequence);  // a packet that says nothing follows
   if (syndrome.kind == wire::AckKind::rnr_nak) {
-    ++device_.counters().rnr_naks_received;
+    ++peers_.counters().rnr_naks_received;
     constexpr std::uint8_t for_ever = 7;
     if (message.qp->attributes().rnr_retry != for_ever && message.refusals_left-- == 0) {
       flight_.lost(sequence);
       return fail(slot.message, CompletionStatus::rnr_retry_exceeded_error);
     }
-    const Settings& settings = device_.settings();
+    const Settings& settings = peers_.settings();
     const Time wait{std::min(settings.rnr_first.ps << std::min<int>(slot.transmissions - 1, 20),
                              settings.rnr_longest.ps)};
     flight_.wait(sequence, now + wait);
     waits_end_ = std::min(waits_end_, now + wait);
     return;
   }
-  ++device_.counters().remote_errors_received;
+  ++peers_.counters().remote_errors_received;
   flight_.lost(sequence);
   fail(slot.message, status_of(static_cast<wire::NakCode>(syndrome.value)));
 }
@@ -321,7 +315,7 @@ void Outbound::refused(Time now, Sequence sequence, wire::Syndrome syndrome) {
 // --- time ---
 
 Time Outbound::timeout() const {
-  const Settings& settings = device_.settings();
+  const Settings& settings = peers_.settings();
   if (!rate_.has_measured()) return settings.timeout_first;
   const Time longest = rate_.longest_round_trip();
   return longest + Time{longest.ps / 4} + settings.timeout_margin;
@@ -353,7 +347,7 @@ void Outbound::give_up_on_late(Time now) {
 Time Outbound::next_deadline() const {
   Time next = std::min(rate_.next_deadline(), waits_end_);
   if (flight_.empty()) return next;
-  next = std::min(next, heard_at_ + device_.settings().give_up);
+  next = std::min(next, heard_at_ + peers_.settings().give_up);
   const Sequence oldest = flight_.oldest();
   if (oldest == no_sequence) return next;
   return std::min(next, flight_[oldest].at + (is_outlived(oldest) ? timeout() : silence()));
@@ -363,22 +357,22 @@ void Outbound::handle_deadline(Time now) {
   rate_.handle_deadline(now);
   waits_end_ = flight_.end_waits(now);
   give_up_on_late(now);
-  if (!flight_.empty() && now >= heard_at_ + device_.settings().give_up) return fail_all();
+  if (!flight_.empty() && now >= heard_at_ + peers_.settings().give_up) return fail_all();
   const Sequence oldest = flight_.oldest();
   if (oldest == no_sequence || is_outlived(oldest) || now < flight_[oldest].at + silence()) return;
   ++silences_;
-  ++device_.counters().ack_timeouts;
+  ++peers_.counters().ack_timeouts;
   lose(now, oldest);
   if (silences_ > 1) rate_.silent(now);  // the first may be a single packet's loss
 }
 
 // The peer is gone. What comes next begins anew, with numbers of its own.
 void Outbound::fail_all() {
-  device_.forget_name(std::exchange(generation_, 0));
+  peers_.forget_name(std::exchange(generation_, 0));
   for (Sequence i = flight_.first(); i < flight_.next(); ++i) {
     const MessageRef ref = flight_[i].message;
     if (flight_[i].state == Slot::State::acknowledged) continue;
-    Message& message = device_.messages[ref];
+    Message& message = peers_.messages[ref];
     message.number = 0;
     --message.unanswered;
     flight_[i].state = Slot::State::acknowledged;
@@ -389,7 +383,7 @@ void Outbound::fail_all() {
     leave_line();
     fail(ref, CompletionStatus::retry_exceeded_error);
   }
-  rate_ = RateControl(device_.settings());
+  rate_ = RateControl(peers_.settings());
   latest_answered_ = Time::zero();
   waits_end_ = Time::never();
   silences_ = 0;

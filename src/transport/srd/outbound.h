@@ -18,11 +18,11 @@
 
 namespace tulle::transport::srd {
 
-class Device;
+class Peers;
 
 class Outbound {
  public:
-  Outbound(Device& device, const PeerKey& key, const verbs::AddressVector& to);
+  Outbound(Peers& peers, const PeerKey& key, const verbs::AddressVector& to);
 
   const PeerKey key;
 
@@ -71,7 +71,7 @@ class Outbound {
   Time silence() const;
   bool is_outlived(Sequence sequence) const;
 
-  Device& device_;
+  Peers& peers_;
   Flight flight_;
   Paths paths_;
   RateControl rate_;

@@ -196,7 +196,7 @@ TEST(SrdOutbound, the_receiver_is_told_when_no_more_of_a_message_will_come) {
   EXPECT_TRUE(host.pull().empty()) << "while packets that bring it may be under way";
   host.acknowledge(sent[0].packet, 1);
   host.acknowledge(sent[1].packet, 2);
-  host.device().carrier(0).attend(const_cast<Outbound&>(host.outbound()));
+  host.peers().carrier(0).attend(const_cast<Outbound&>(host.outbound()));
   const auto skip = host.pull();
   ASSERT_EQ(skip.size(), 1u);
   EXPECT_EQ(wire::name(skip[0].packet.opcode), "SRD Skip");

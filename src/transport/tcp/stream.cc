@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::tcp {
@@ -94,7 +95,7 @@ bool Stream::fill_payload(QueuePair& qp, const Segment& segment, OutgoingPacket&
     if (at >= wqe.length) continue;
     const auto part = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(wqe.length - at, segment.bytes - filled));
-    if (!qp.gather(wqe, static_cast<std::uint32_t>(at), part, out)) return false;
+    if (!gather(qp, wqe, static_cast<std::uint32_t>(at), part, out)) return false;
     if (out.piece_count > 0) {
       if (sending_ == nullptr) {
         sending_ = std::make_unique<std::byte[]>(connection_.settings().mss_bytes);
@@ -196,7 +197,7 @@ bool Stream::place(QueuePair& qp, std::uint32_t bytes) {
     const auto at = static_cast<std::uint32_t>(read_ % room);
     const std::uint32_t part = std::min(left, room - at);
     const std::byte* from = received_ == nullptr ? nullptr : received_.get() + at;
-    if (!qp.scatter(receive_.sges.data(), receive_.sge_count, receive_filled_, {from, part})) {
+    if (!scatter(qp, receive_.sges.data(), receive_.sge_count, receive_filled_, {from, part})) {
       return false;
     }
     read_ += part;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::uc {
@@ -32,8 +33,45 @@ wire::Operation operation_of(SendOpcode opcode, bool first, bool last) {
 
 }  // namespace
 
-void Engine::start_receiving(const QueuePair& qp) { expected_ = qp.attributes().rq_psn; }
-void Engine::start_sending(const QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
+constinit const Transport transport = {
+    .type = verbs::QpType::uc,
+    .name = "UC",
+    .ladder = verbs::Ladder::unreliable_connection,
+    .sends = {SendOpcode::send, SendOpcode::send_with_immediate, SendOpcode::write,
+              SendOpcode::write_with_immediate, SendOpcode::bind_window,
+              SendOpcode::local_invalidate},
+    .notifies_congestion = true,
+    .make = make_queue_pair<Engine>,
+};
+
+void Engine::start_receiving(QueuePair& qp) { expected_ = qp.attributes().rq_psn; }
+void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
+
+void Engine::reset(QueuePair&) {
+  next_psn_ = expected_ = {};
+  sent_packets_ = 0;
+  inbound_.reset();
+}
+
+bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
+  if (!inbound_.holds_receive()) return false;
+  wr_id = inbound_.receive().wr_id;
+  inbound_.forget_receive();
+  return true;
+}
+
+Agenda Engine::agenda(const QueuePair& qp) const {
+  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
+}
+
+Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
+  const bool pulled =
+      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
+  if (pulled) qp.packet_sent(now, out);
+  Agenda agenda = this->agenda(qp);
+  agenda.packet = pulled;
+  return agenda;
+}
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   while (!qp.send_queue.empty()) {
@@ -70,7 +108,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
       if (wire::info(out.packet.opcode).immediate) out.packet.immediate = wqe.immediate;
     }
     const SendWqe copy = wqe;
-    if (!qp.gather(wqe, offset, bytes, out)) {
+    if (!gather(qp, wqe, offset, bytes, out)) {
       sent_packets_ = 0;
       qp.send_queue.pop();
       qp.complete(copy, CompletionStatus::local_protection_error);
@@ -93,7 +131,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
 // A window may be bound on UC too (IBTA table 76). False: it failed, and the send queue with it.
 bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
   const SendWqe copy = wqe;
-  const CompletionStatus status = qp.execute_local(wqe);
+  const CompletionStatus status = transport::execute_local(qp, wqe);
   const bool done = status == CompletionStatus::success;
   qp.send_queue.pop();
   qp.complete(copy, status);
@@ -101,16 +139,20 @@ bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
   return done;
 }
 
-// IBTA 9.8.2.2: whatever does not fit drops the message that it belongs to; nobody is told.
+Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                             const wire::IpUdp& ip) {
+  const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc &&
+                       wire::info(packet.opcode).kind != wire::Kind::none &&
+                       ip.source == qp.attributes().address.destination;
+  if (!is_mine || !qp.receives_unreliably()) return drop(qp);
+  handle_request(qp, packet, payload);
+  return agenda(qp);
+}
+
+// IBTA 9.8.2.2: a packet that does not fit drops the message that it belongs to. The sender is not
+// told.
 void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   auto& counters = qp.environment.counters;
-  const QpState state = qp.state();
-  const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
-                        state == QpState::sqe;
-  if (!receives) {
-    ++counters.dropped_packets;
-    return;
-  }
   qp.communication_established();
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const bool in_sequence = packet.psn == expected_;

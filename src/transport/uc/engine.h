@@ -6,35 +6,37 @@
 #include <cstdint>
 
 #include "base/ids.h"
+#include "transport/engine.h"
 #include "transport/inbound_message.h"
-#include "transport/packet_io.h"
 #include "transport/send_queue.h"
-#include "wire/packet.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
+#include "transport/transport.h"
 
 namespace tulle::transport::uc {
 
-class Engine {
- public:
-  void start_receiving(const QueuePair& qp);
-  void start_sending(const QueuePair& qp);
-  void reset() { *this = {}; }
-  void reset_sending() { sent_packets_ = 0; }
+extern const Transport transport;
 
-  bool pull_packet(QueuePair& qp, OutgoingPacket& out);
-  void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
-  bool drained() const { return sent_packets_ == 0; }
-  InboundMessage& inbound() { return inbound_; }
+class Engine final : public transport::Engine {
+ public:
+  void start_receiving(QueuePair& qp) override;
+  void start_sending(QueuePair& qp) override;
+  bool drained(const QueuePair&) const override { return sent_packets_ == 0; }
+  void stop_sending(QueuePair&) override { sent_packets_ = 0; }
+  void reset(QueuePair& qp) override;
+  bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
+
+  Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                       const wire::IpUdp& ip) override;
+  Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
+  Agenda agenda(const QueuePair& qp) const override;
 
  private:
+  bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   bool execute_local(QueuePair& qp, const SendWqe& wqe);
+  void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
 
   Psn next_psn_;
   Psn expected_;
-  std::uint32_t sent_packets_ = 0;  // of the request at the head
+  std::uint32_t sent_packets_ = 0;  // of the request at the head of the send queue
   InboundMessage inbound_;
 };
 

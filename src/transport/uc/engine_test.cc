@@ -59,7 +59,7 @@ TEST(UcEngine, ARequestIsDoneWhenItsLastPacketHasLeft) {
   EXPECT_EQ(rest[1].packet.psn, first_psn + 3);
   EXPECT_EQ(wire::operation_of(rest[1].packet.opcode), Operation::write_only_with_immediate);
   EXPECT_FALSE(rest[1].packet.ack_request);
-  EXPECT_EQ(host.qp->next_deadline(), Time::never());
+  EXPECT_EQ(host.qp->agenda().deadline, Time::never());
 }
 
 TEST(UcEngine, UnsupportedOperations) {

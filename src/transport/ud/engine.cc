@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport::ud {
@@ -17,7 +18,36 @@ constexpr std::uint32_t privileged_qkey = 0x8000'0000;
 
 }  // namespace
 
-void Engine::start_sending(const QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
+constinit const Transport transport = {
+    .type = verbs::QpType::ud,
+    .name = "UD",
+    .ladder = verbs::Ladder::datagram,
+    .sends = {SendOpcode::send, SendOpcode::send_with_immediate},
+    .is_datagram = true,
+    .takes_multicast = true,
+    .make = make_queue_pair<Engine>,
+};
+
+void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
+
+void Engine::reset(QueuePair&) {
+  next_psn_ = {};
+  path_ = marked_from_ = {};
+  marked_qp_ = {};
+}
+
+Agenda Engine::agenda(const QueuePair& qp) const {
+  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
+}
+
+Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
+  const bool pulled =
+      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
+  if (pulled) qp.packet_sent(now, out);
+  Agenda agenda = this->agenda(qp);
+  agenda.packet = pulled;
+  return agenda;
+}
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   if (qp.state() != QpState::rts || qp.send_queue.empty()) return false;
@@ -42,7 +72,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   CompletionStatus status = CompletionStatus::success;
   if (wqe.length > qp.mtu_bytes()) {
     status = CompletionStatus::local_length_error;
-  } else if (!qp.gather(wqe, 0, wqe.length, out)) {
+  } else if (!gather(qp, wqe, 0, wqe.length, out)) {
     status = CompletionStatus::local_protection_error;
   }
   qp.send_queue.pop();
@@ -56,37 +86,41 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-// Of several in a row the last: a switch that marks marks again.
-void Engine::remember_marked(const wire::Packet& packet, const wire::IpUdp& ip) {
+// When several marked packets come in a row, the notification goes to the sender of the last. A
+// switch that marked one packet of a flow marks its next ones too.
+bool Engine::handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) {
   marked_from_ = {};
   marked_from_.destination = ip.source;
   marked_qp_ = packet.source_qp;
+  return true;
 }
 
-void Engine::address_marked(OutgoingPacket& out) const {
+void Engine::address_notification(OutgoingPacket& out) const {
   out.packet.destination_qp = marked_qp_;
   out.path = &marked_from_;
 }
 
-// IBTA 9.8.3.2: whatever does not fit is dropped, and nobody is told.
-void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload,
-                            const wire::IpUdp& ip) {
-  auto& counters = qp.environment.counters;
-  const QpState state = qp.state();
-  const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
-                        state == QpState::sqe;
-  const bool is_send = wire::info(packet.opcode).kind == wire::Kind::send;
-  if (!receives || !is_send || packet.qkey != qp.attributes().qkey ||
+// IBTA 9.8.3.2: a packet that does not fit is dropped, and its sender is not told.
+Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                             const wire::IpUdp& ip) {
+  const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::ud &&
+                       wire::info(packet.opcode).kind == wire::Kind::send;
+  if (!is_mine || !qp.receives_unreliably() || packet.qkey != qp.attributes().qkey ||
       payload.bytes > qp.mtu_bytes()) {
-    ++counters.dropped_packets;
-    return;
+    return drop(qp);
   }
+  handle_send(qp, packet, payload, ip);
+  return agenda(qp);
+}
+
+void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
+                         const wire::IpUdp& ip) {
   // A message that does not fit is dropped and its receive request kept: a stranger must not be
   // able to end this queue pair (IBTA 9.8.3.2 leaves the choice).
   const std::uint64_t needed = payload.bytes + wire::grh_bytes;
   verbs::Receive receive;
   if (qp.next_receive_length() < needed || !qp.take_receive(receive)) {
-    ++counters.dropped_messages;
+    ++qp.environment.counters.dropped_messages;
     return;
   }
   verbs::Completion completion;
@@ -103,9 +137,9 @@ void Engine::handle_request(QueuePair& qp, const wire::Packet& packet, Payload p
   const std::size_t datagram =
       wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
   wire::encode_grh(ip, datagram, grh);
-  if (!qp.scatter(receive.sges.data(), receive.sge_count, 0,
-                  {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
-      !qp.scatter(receive.sges.data(), receive.sge_count, wire::grh_bytes, payload)) {
+  if (!scatter(qp, receive.sges.data(), receive.sge_count, 0,
+               {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
+      !scatter(qp, receive.sges.data(), receive.sge_count, wire::grh_bytes, payload)) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

@@ -4,32 +4,33 @@
 // and a Q_Key of its own. The receiver's buffer begins with 40 bytes of GRH.
 
 #include "base/ids.h"
-#include "transport/packet_io.h"
-#include "transport/send_queue.h"
-#include "wire/ip_udp.h"
-#include "wire/packet.h"
-
-namespace tulle::transport {
-class QueuePair;
-}
+#include "transport/engine.h"
+#include "transport/transport.h"
 
 namespace tulle::transport::ud {
 
-class Engine {
- public:
-  void start_sending(const QueuePair& qp);
-  void reset() { *this = {}; }
+extern const Transport transport;
 
-  bool pull_packet(QueuePair& qp, OutgoingPacket& out);
-  void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload,
-                      const wire::IpUdp& ip);
-  // Whose packet found congestion; and who is to be told.
-  void remember_marked(const wire::Packet& packet, const wire::IpUdp& ip);
-  void address_marked(OutgoingPacket& out) const;
+class Engine final : public transport::Engine {
+ public:
+  void start_sending(QueuePair& qp) override;
+  void reset(QueuePair& qp) override;
+
+  Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                       const wire::IpUdp& ip) override;
+  Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
+  Agenda agenda(const QueuePair& qp) const override;
+  bool handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) override;
+  void address_notification(OutgoingPacket& out) const override;
 
  private:
+  bool pull_packet(QueuePair& qp, OutgoingPacket& out);
+  void handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
+                   const wire::IpUdp& ip);
+
   Psn next_psn_;
-  verbs::AddressVector path_;  // of the packet that was pulled last: its request is gone by then
+  verbs::AddressVector path_;  // of the packet that was pulled last, whose request is gone by then
+  // The sender of the latest marked packet.
   verbs::AddressVector marked_from_;
   QpNumber marked_qp_;
 };

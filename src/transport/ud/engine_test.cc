@@ -64,13 +64,13 @@ TEST_F(UdEngine, EachMessageGoesItsOwnWay) {
   Host::must(post(10));
   Host::must(post(mtu, 0x8000'0007, SendOpcode::send_with_immediate));
   OutgoingPacket out;
-  ASSERT_TRUE(host.qp->pull_packet(host.now, out));
+  ASSERT_TRUE(host.qp->pull(host.now, out).packet);
   EXPECT_EQ(out.packet.destination_qp, QpNumber(0x42));
   EXPECT_EQ(out.packet.qkey, Qkey(7));
   EXPECT_EQ(out.packet.source_qp, host.qp->number);
   EXPECT_EQ(out.path->destination, handle.to.destination);
   EXPECT_EQ(out.packet.psn, first_psn);
-  ASSERT_TRUE(host.qp->pull_packet(host.now, out));
+  ASSERT_TRUE(host.qp->pull(host.now, out).packet);
   EXPECT_EQ(out.packet.qkey, Qkey(qkey)) << "the top bit: the queue pair's own (IBTA 10.2.5)";
   EXPECT_EQ(out.packet.immediate, 0x01020304u);
   EXPECT_EQ(out.packet.psn, first_psn + 1);

@@ -1,6 +1,7 @@
 #include "transport/xrc/xrc.h"
 
 #include "transport/queue_pair.h"
+#include "transport/rc/engine.h"
 
 namespace tulle::transport::xrc {
 namespace {
@@ -11,6 +12,12 @@ void become_xrc(wire::Packet& packet) {
 }
 
 }  // namespace
+
+bool names_queue(const verbs::SendRequest& request) {
+  return (request.xrc_srq != 0 && request.xrc_srq <= Psn::mask) ||
+         request.opcode == verbs::SendOpcode::bind_window ||
+         request.opcode == verbs::SendOpcode::local_invalidate;
+}
 
 verbs::SharedReceiveQueue* find(const QueuePair& target, std::uint32_t number) {
   verbs::SharedReceiveQueue* found = target.environment.xrc_srqs.find(number);
@@ -39,7 +46,7 @@ void forget(QueuePair& target, const verbs::SharedReceiveQueue& srq) {
   target.init.srq = nullptr;
   target.init.pd = nullptr;
   target.init.receive_cq = nullptr;
-  target.forget_inbound();
+  static_cast<rc::Engine&>(target.engine()).forget_inbound();
 }
 
 void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& packet) {

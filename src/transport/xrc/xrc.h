@@ -1,9 +1,8 @@
 #pragma once
 
-// Extended reliable connections (IBTA annex A14). The initiator is a reliable connection's
-// requester, the target its responder; both are rc::Engine. What differs is here: each request
-// names the shared receive queue that it is for, whose protection domain and completion queue then
-// stand for the target's, which has none of its own.
+// What distinguishes an extended reliable connection (IBTA annex A14) from a reliable connection:
+// each request names a shared receive queue at the target. The protection domain and completion
+// queue of that queue then stand for the target's, which has none of its own.
 
 #include <cstdint>
 
@@ -18,17 +17,21 @@ class QueuePair;
 
 namespace tulle::transport::xrc {
 
-// The shared receive queue of that number, if it is of the target's domain; else null.
+// True if the request names a shared receive queue, or needs none since it is a local operation.
+bool names_queue(const verbs::SendRequest& request);
+
+// Returns the shared receive queue with this number, or null if the target's domain has none.
 verbs::SharedReceiveQueue* find(const QueuePair& target, std::uint32_t number);
 
-// From now on the target's protection domain, receive requests and completion queue are those of
-// the queue that the request names. Unless ok, nothing has changed.
+// Makes the target use the protection domain, receive requests and completion queue of the shared
+// receive queue that the request names. Changes nothing unless it returns ok.
 [[nodiscard]] RequestVerdict select(QueuePair& target, const InboundMessage& inbound,
                                     const wire::Packet& request);
-// It goes away: a target that has it selected has none, and has lost what it holds of it.
+// The shared receive queue is about to be destroyed. A target that uses it then uses none, and drops
+// the message in progress with its receive request.
 void forget(QueuePair& target, const verbs::SharedReceiveQueue& srq);
 
-// Makes XRC's of a packet that rc::Engine has filled in.
+// Turn a packet that rc::Engine has filled in into one of XRC.
 void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& packet);
 void mark_answer(wire::Packet& packet);
 

@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "transport/host_test.h"
-#include "transport/iwarp/connection.h"
+#include "transport/iwarp/engine.h"
 #include "wire/ddp.h"
 #include "wire/mpa.h"
 #include "wire/rdmap.h"
@@ -63,12 +63,12 @@ struct End : testing::Host {
     return options;
   }
 
-  Engine& engine() { return qp->iwarp()->engine(); }
+  Protocol& protocol() { return Engine::connection_of(*qp)->protocol(); }
 
   // The next record as it goes out, checked for its length; nothing: none is due.
   std::optional<Bytes> next() {
     Record record;
-    if (!engine().next_record(*qp, record)) return std::nullopt;
+    if (!protocol().next_record(*qp, record)) return std::nullopt;
     sent_bytes += record.bytes;
     Bytes out = filled(record.number);
     TULLE_CHECK(out.size() == record.bytes && out.size() <= segment_bytes);
@@ -76,7 +76,7 @@ struct End : testing::Host {
   }
   Bytes filled(std::uint64_t number) {
     FilledRecord record;
-    TULLE_CHECK(engine().fill(*qp, number, record));
+    TULLE_CHECK(protocol().fill(*qp, number, record));
     Bytes out;
     for (std::uint8_t i = 0; i < record.piece_count; ++i) {
       out.insert(out.end(), record.pieces[i].begin(), record.pieces[i].end());
@@ -98,8 +98,8 @@ struct End : testing::Host {
     }
     return out;
   }
-  void acknowledge_all() { engine().acknowledged(*qp, sent_bytes); }
-  void take(std::span<const std::byte> bytes) { engine().receive(*qp, {bytes, 0}); }
+  void acknowledge_all() { protocol().acknowledged(*qp, sent_bytes); }
+  void take(std::span<const std::byte> bytes) { protocol().receive(*qp, {bytes, 0}); }
   void take(const ddp::Header& header, std::span<const std::byte> data = {}) {
     take(fpdu(header, data));
   }
@@ -140,7 +140,7 @@ class Wire {
     }
     if (acknowledged_ < arrived_ && random_.below(2) == 0) {
       acknowledged_ += 1 + random_.below(arrived_ - acknowledged_);
-      from_.engine().acknowledged(*from_.qp, acknowledged_);
+      from_.protocol().acknowledged(*from_.qp, acknowledged_);
       moved = true;
     }
     return moved || acknowledged_ < arrived_;

@@ -1,10 +1,10 @@
-#include "transport/iwarp/engine.h"
+#include "transport/iwarp/protocol.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "transport/iwarp/engine_test.h"
+#include "transport/iwarp/protocol_test.h"
 
 namespace tulle::transport::iwarp {
 namespace {
@@ -75,16 +75,16 @@ TEST(IwarpSender, RequestsAreDoneWhenTheirBytesAreAcknowledged) {
   end.post(SendOpcode::send, 600);
   end.post(SendOpcode::write, 10);
   end.sent();
-  end.engine().acknowledged(*end.qp, 599);
+  end.protocol().acknowledged(*end.qp, 599);
   EXPECT_EQ(done(end), Done{});
-  EXPECT_FALSE(end.engine().drained());
+  EXPECT_FALSE(end.protocol().drained());
   const std::uint64_t last = mpa::fpdu_bytes(ddp::tagged_header_bytes + 10);
-  end.engine().acknowledged(*end.qp, end.sent_bytes - 1);
+  end.protocol().acknowledged(*end.qp, end.sent_bytes - 1);
   EXPECT_EQ(done(end), (Done{{0, CompletionStatus::success}}));
   EXPECT_GT(end.sent_bytes, last);
   end.acknowledge_all();
   EXPECT_EQ(done(end), (Done{{1, CompletionStatus::success}}));
-  EXPECT_TRUE(end.engine().drained());
+  EXPECT_TRUE(end.protocol().drained());
 }
 
 TEST(IwarpSender, ARecordIsTheSameWhenItIsSentAgain) {
@@ -92,10 +92,10 @@ TEST(IwarpSender, ARecordIsTheSameWhenItIsSentAgain) {
   end.connect();
   end.post(SendOpcode::send, 600);
   Record first, second;
-  ASSERT_TRUE(end.engine().next_record(*end.qp, first));
-  ASSERT_TRUE(end.engine().next_record(*end.qp, second));
+  ASSERT_TRUE(end.protocol().next_record(*end.qp, first));
+  ASSERT_TRUE(end.protocol().next_record(*end.qp, second));
   const Bytes as_sent = end.filled(second.number);
-  end.engine().acknowledged(*end.qp, first.bytes);
+  end.protocol().acknowledged(*end.qp, first.bytes);
   EXPECT_EQ(end.filled(second.number), as_sent);
 }
 
@@ -209,11 +209,11 @@ TEST(IwarpSender, WhatCannotBeFilledAgainIsSaid) {
   end.connect();
   end.post(SendOpcode::send, 8);
   Record record;
-  ASSERT_TRUE(end.engine().next_record(*end.qp, record));
+  ASSERT_TRUE(end.protocol().next_record(*end.qp, record));
   end.must(end.step({}, QpState::error));
   FilledRecord filled;
-  EXPECT_FALSE(end.engine().fill(*end.qp, record.number, filled));
-  end.engine().acknowledged(*end.qp, record.bytes);
+  EXPECT_FALSE(end.protocol().fill(*end.qp, record.number, filled));
+  end.protocol().acknowledged(*end.qp, record.bytes);
   EXPECT_EQ(done(end), (Done{{0, CompletionStatus::flushed}}));
 }
 
@@ -486,7 +486,7 @@ TEST(IwarpReceiver, ATerminateEndsItAndBlamesWhatItNames) {
   end.post(SendOpcode::read, 8);
   end.post(SendOpcode::send, 8);
   const auto sent = end.sent();
-  end.engine().acknowledged(*end.qp, mpa::fpdu_bytes(ddp::untagged_header_bytes + 8));
+  end.protocol().acknowledged(*end.qp, mpa::fpdu_bytes(ddp::untagged_header_bytes + 8));
   rdmap::Terminate terminate;
   terminate.code = rdmap::error::bounds;
   terminate.ddp_header = sent[1].header;
@@ -497,7 +497,7 @@ TEST(IwarpReceiver, ATerminateEndsItAndBlamesWhatItNames) {
                              {1, CompletionStatus::remote_access_error},
                              {2, CompletionStatus::flushed}}));
   EXPECT_EQ(end.qp->state(), QpState::error);
-  EXPECT_EQ(end.engine().terminated()->code, rdmap::error::bounds);
+  EXPECT_EQ(end.protocol().terminated()->code, rdmap::error::bounds);
   EXPECT_FALSE(end.next().has_value()) << "a TERMINATE is not answered";
 }
 
@@ -518,9 +518,10 @@ TEST(IwarpReceiver, GhostsAreCountedAndHeadersAreNot) {
   ddp::Header header = header_of(rdmap::Opcode::send);
   const Bytes whole = fpdu(header, bytes_of(150));
   const auto head = std::span(whole).first(2 + ddp::untagged_header_bytes);
-  end.engine().receive(*end.qp, {head.first(5), 0});
-  end.engine().receive(*end.qp, {head.subspan(5), 100});
-  end.engine().receive(*end.qp, {{}, static_cast<std::uint32_t>(whole.size() - head.size()) - 100});
+  end.protocol().receive(*end.qp, {head.first(5), 0});
+  end.protocol().receive(*end.qp, {head.subspan(5), 100});
+  end.protocol().receive(*end.qp,
+                         {{}, static_cast<std::uint32_t>(whole.size() - head.size()) - 100});
   const auto completions = end.completions();
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].byte_length, 150u);

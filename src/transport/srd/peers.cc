@@ -1,10 +1,11 @@
-#include "transport/srd/device.h"
+#include "transport/srd/peers.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "transport/queue_pair.h"
+#include "transport/srd/engine.h"
 
 namespace tulle::transport::srd {
 
@@ -53,45 +54,47 @@ std::uint32_t PartialPool::take() {
 
 void PartialPool::give(std::uint32_t ref) { partials_[ref]->next = std::exchange(free_, ref); }
 
-Device::Device(Environment& environment, const Settings& settings)
+Peers::Peers(Environment& environment, const Settings& settings)
     : environment_(environment), settings_(settings) {
   TULLE_CHECK(settings.paths >= 1 && settings.paths <= paths_max);
 }
 
-Counters& Device::counters() { return environment_.counters; }
+Counters& Peers::counters() { return environment_.counters; }
 
-Carrier& Device::carrier(std::uint32_t level) {
+std::uint32_t Peers::link_overhead_bytes() const { return environment_.link_overhead_bytes; }
+
+Carrier& Peers::carrier(std::uint32_t level) {
   std::unique_ptr<Carrier>& carrier = carriers_[level % levels];
   if (carrier == nullptr) carrier = std::make_unique<Carrier>(*this);
   return *carrier;
 }
 
-std::uint32_t Device::take_attention() { return std::exchange(attention_, 0); }
+std::uint32_t Peers::take_attention() { return std::exchange(attention_, 0); }
 
-void Device::attend(Outbound& outbound) {
+void Peers::attend(Outbound& outbound) {
   carrier(outbound.key.service_level).attend(outbound);
   attention_ |= 1u << outbound.key.service_level % levels;
 }
 
-void Device::answer(std::uint8_t service_level, const Answer& answer) {
+void Peers::answer(std::uint8_t service_level, const Answer& answer) {
   carrier(service_level).answer(answer);
   attention_ |= 1u << service_level % levels;
 }
 
 // --- peers ---
 
-PeerKey Device::key_of(const Gid& gid, QpNumber qp, std::uint8_t service_level) const {
+PeerKey Peers::key_of(const Gid& gid, QpNumber qp, std::uint8_t service_level) const {
   return {gid, qp.value >> settings_.queue_pair_bits, service_level};
 }
 
-Outbound& Device::outbound_to(const PeerKey& key, const verbs::AddressVector& to) {
+Outbound& Peers::outbound_to(const PeerKey& key, const verbs::AddressVector& to) {
   if (Outbound* found = find_in(outbounds_by_hash_, key)) return *found;
   outbounds_.push_back(std::make_unique<Outbound>(*this, key, to));
   insert_into(outbounds_by_hash_, *outbounds_.back());
   return *outbounds_.back();
 }
 
-Inbound& Device::inbound_from(const PeerKey& key) {
+Inbound& Peers::inbound_from(const PeerKey& key) {
   if (Inbound* found = find_in(inbounds_by_hash_, key)) return *found;
   const auto index = static_cast<std::uint32_t>(inbounds_.size());
   inbounds_.push_back(std::make_unique<Inbound>(*this, index, key));
@@ -99,14 +102,14 @@ Inbound& Device::inbound_from(const PeerKey& key) {
   return *inbounds_.back();
 }
 
-const Outbound* Device::find_outbound(const Gid& gid, QpNumber qp,
-                                      std::uint8_t service_level) const {
+const Outbound* Peers::find_outbound(const Gid& gid, QpNumber qp,
+                                     std::uint8_t service_level) const {
   return find_in(outbounds_by_hash_, key_of(gid, qp, service_level));
 }
 
 // Later than all before, also than those of an earlier life of this adapter: milliseconds, and what
 // the count had come to.
-std::uint32_t Device::name(Time now, Outbound& outbound) {
+std::uint32_t Peers::name(Time now, Outbound& outbound) {
   const auto milliseconds = static_cast<std::uint32_t>(now.to_microseconds() / 1'000);
   last_generation_ = std::max(last_generation_ + 1, milliseconds) & Context::generation_mask;
   if (last_generation_ == 0) last_generation_ = 1;
@@ -114,28 +117,28 @@ std::uint32_t Device::name(Time now, Outbound& outbound) {
   return last_generation_;
 }
 
-std::uint8_t Device::gid_index(const Gid& gid) const {
+std::uint8_t Peers::gid_index(const Gid& gid) const {
   const auto& gids = environment_.gids;
   const auto found = std::find(gids.begin(), gids.end(), gid);
   return found == gids.end() ? std::uint8_t{0} : static_cast<std::uint8_t>(found - gids.begin());
 }
 
 // An answer goes back by a path that depends on the one that its packet came by.
-std::uint32_t Device::answer_label(const PeerKey& key, std::uint8_t path) const {
+std::uint32_t Peers::answer_label(const PeerKey& key, std::uint8_t path) const {
   constexpr std::uint32_t flow_labels = (1u << 20) - 1;
   const std::uint64_t mixed =
       (settings_.seed ^ key.hash() ^ std::uint64_t{path} << 32) * 0x9E37'79B9'7F4A'7C15;
   return 1 + static_cast<std::uint32_t>((mixed >> 32) % flow_labels);
 }
 
-Qkey Device::qkey_of(const QueuePair& qp, const SendWqe& wqe) const {
+Qkey Peers::qkey_of(const QueuePair& qp, const SendWqe& wqe) const {
   const Qkey qkey = qp.send_queue.datagram_target(wqe).qkey;
   return (qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : qkey;
 }
 
 // --- work ---
 
-void Device::post(QueuePair& qp, SendWqe& wqe) {
+void Peers::post(QueuePair& qp, SendWqe& wqe) {
   const DatagramTarget& target = qp.send_queue.datagram_target(wqe);
   const MessageRef ref = messages.take();
   Message& message = messages[ref];
@@ -156,17 +159,17 @@ void Device::post(QueuePair& qp, SendWqe& wqe) {
   attend(outbound);
 }
 
-void Device::finish(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
-  qp.srd().finish(qp, wqe, status);
+void Peers::finish(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
+  Engine::of(qp).finish(qp, wqe, status);
 }
 
-Outbound* Device::find_answered(const Gid& from, const Context& context) const {
+Outbound* Peers::find_answered(const Gid& from, const Context& context) const {
   Outbound* found = outbounds_by_generation_.find(context.generation);
   return found != nullptr && found->key.gid == from ? found : nullptr;
 }
 
-void Device::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
-                           const wire::IpUdp& ip) {
+void Peers::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
+                          const wire::IpUdp& ip) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const Context context = Context::of(packet.srd_context);
   if (info.srdeth) {
@@ -182,7 +185,7 @@ void Device::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, 
   attend(*outbound);
 }
 
-void Device::forget(QueuePair& qp) {
+void Peers::forget(QueuePair& qp) {
   for (MessageRef ref = 0; ref < messages.size(); ++ref) {
     if (messages[ref].qp == &qp) messages[ref].peer->forget(ref);
   }

@@ -38,14 +38,15 @@ class PartialPool {
   std::uint32_t free_ = no_partial;
 };
 
-class Device {
+class Peers {
  public:
   static constexpr std::uint32_t levels = 8;
 
-  Device(Environment& environment, const Settings& settings);
+  Peers(Environment& environment, const Settings& settings);
 
   const Settings& settings() const { return settings_; }
   Counters& counters();
+  std::uint32_t link_overhead_bytes() const;
 
   // For queue pairs.
   //

@@ -1,0 +1,77 @@
+#pragma once
+
+// What the queue pairs of one adapter share.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/growing_ring.h"
+#include "base/id_map.h"
+#include "base/ids.h"
+#include "transport/congestion/control.h"
+#include "transport/congestion/infiniband.h"
+#include "transport/congestion/settings.h"
+#include "transport/counters.h"
+#include "transport/direct_path.h"
+#include "transport/recovery.h"
+#include "transport/srd/settings.h"
+#include "transport/tcp/settings.h"
+#include "transport/transport.h"
+#include "verbs/completion_queue.h"
+#include "verbs/memory.h"
+#include "verbs/receive_queue.h"
+
+namespace tulle::transport {
+
+namespace srd {
+class Peers;
+}
+
+// An asynchronous event of a queue pair, or of a queue that it uses.
+struct AsyncEvent {
+  verbs::EventType type{};
+  QueuePair* qp = nullptr;
+  verbs::CompletionQueue* cq = nullptr;
+  verbs::SharedReceiveQueue* srq = nullptr;
+};
+
+struct Environment {
+  verbs::KeyTable keys;
+  Counters counters;
+  GrowingRing<AsyncEvent> events;  // rare: not on the packet path
+  congestion::Settings congestion;
+  RecoverySettings recovery;
+  std::uint64_t completions = 0;             // pushed to any completion queue
+  DirectPath* direct = nullptr;              // null: the driver has none
+  std::vector<Pkey> pkeys = {default_pkey};  // of the port, by index
+  // Bytes that the link counts for a packet besides its headers from BTH on and its payload: the
+  // headers before BTH, the check sequences and the gap to the next packet.
+  std::uint32_t link_overhead_bytes = 0;
+
+  // The packets of a reliable connection touch none of the members below.
+  congestion::EndpointLimits endpoint_limits;
+  // InfiniBand's congestion control by service level; null: the flows are queue pairs.
+  std::unique_ptr<std::array<congestion::Injection, 16>> injections;
+  const tcp::Settings* tcp = &tcp::default_settings;
+  bool iwarp_crc = true;  // RFC 5044 4.4: agreed upon when the connection was set up
+  // True if sockets' writes and reads wait until the driver calls Stream::write and read. The ring
+  // holds the sockets that wait.
+  bool sockets_wait = false;
+  struct WaitingSocket {
+    QpNumber qp;
+    bool asleep = false;  // its application sleeps until then
+  };
+  GrowingRing<WaitingSocket> waiting_sockets;
+  std::span<const Gid> gids;  // of the port, by index
+  IdMap<verbs::SharedReceiveQueue> xrc_srqs;
+  srd::Settings srd_settings;
+  std::unique_ptr<srd::Peers> srd;  // made with the first SRD queue pair
+
+  explicit Environment(std::uint64_t seed);
+  ~Environment();
+};
+
+}  // namespace tulle::transport

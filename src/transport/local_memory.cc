@@ -1,0 +1,75 @@
+#include "transport/local_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/queue_pair.h"
+
+namespace tulle::transport {
+
+using verbs::CompletionStatus;
+
+bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset, std::uint32_t bytes,
+            OutgoingPacket& out) {
+  out.clear_payload();
+  out.payload_bytes = bytes;
+  if (wqe.flags.has(verbs::SendFlag::inline_data)) {
+    if (bytes > 0) out.pieces[out.piece_count++] = {qp.send_queue.inline_data(wqe) + offset, bytes};
+    return true;
+  }
+  const verbs::Sge* sges = qp.send_queue.sges(wqe);
+  std::uint64_t skip = offset;
+  for (std::uint32_t i = 0; i < wqe.sge_count && bytes > 0; ++i) {
+    const verbs::Sge& sge = sges[i];
+    if (skip >= sge.length) {
+      skip -= sge.length;
+      continue;
+    }
+    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - skip, bytes));
+    const auto access =
+        qp.environment.keys.local(sge.lkey, *qp.init.pd, sge.address + skip, part, false);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+    if (access.memory != nullptr) out.pieces[out.piece_count++] = {access.memory, part};
+    bytes -= part;
+    skip = 0;
+  }
+  return bytes == 0;
+}
+
+bool scatter(const QueuePair& qp, const verbs::Sge* sges, std::uint32_t sge_count,
+             std::uint64_t offset, Payload payload) {
+  std::uint32_t left = payload.bytes;
+  const std::byte* from = payload.data;
+  for (std::uint32_t i = 0; i < sge_count && left > 0; ++i) {
+    const verbs::Sge& sge = sges[i];
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
+    const auto access =
+        qp.environment.keys.local(sge.lkey, *qp.init.pd, sge.address + offset, part, true);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+    if (access.memory != nullptr && from != nullptr) std::memcpy(access.memory, from, part);
+    if (from != nullptr) from += part;
+    left -= part;
+    offset = 0;
+  }
+  return left == 0;
+}
+
+CompletionStatus execute_local(QueuePair& qp, const SendWqe& wqe) {
+  verbs::KeyTable& keys = qp.environment.keys;
+  if (wqe.opcode == verbs::SendOpcode::bind_window) {
+    const BindTarget& target = qp.send_queue.bind_target(wqe);
+    const bool bound = target.window != nullptr &&
+                       keys.bind(*target.window, *qp.init.pd, qp.number, target.binding);
+    return bound ? CompletionStatus::success : CompletionStatus::memory_window_bind_error;
+  }
+  return keys.invalidate(wqe.invalidate_rkey, *qp.init.pd, qp.number)
+             ? CompletionStatus::success
+             : CompletionStatus::local_qp_operation_error;
+}
+
+}  // namespace tulle::transport

@@ -1,0 +1,136 @@
+#include "transport/rc/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/queue_pair.h"
+#include "transport/tag_matching.h"
+#include "transport/xrc/xrc.h"
+
+namespace tulle::transport::rc {
+namespace {
+
+bool is_response(wire::Kind kind) {
+  return kind == wire::Kind::acknowledge || kind == wire::Kind::read_response ||
+         kind == wire::Kind::atomic_acknowledge || kind == wire::Kind::selective_acknowledge;
+}
+
+}  // namespace
+
+constinit const Transport transport = {
+    .type = verbs::QpType::rc,
+    .name = "RC",
+    .ladder = verbs::Ladder::reliable_connection,
+    .sends = verbs::SendOperations::all(),
+    .matches_tags = true,
+    .has_direct_path = true,
+    .notifies_congestion = true,
+    .make = make_queue_pair<Engine>,
+};
+
+void Engine::reset(QueuePair& qp) {
+  requester_.reset();
+  responder_.reset();
+  becn_due_ = false;
+  if (role_ == Role::xrc_target && qp.init.srq != nullptr) xrc::forget(qp, *qp.init.srq);
+}
+
+verbs::VerbsStatus Engine::check(const QueuePair&, const verbs::SendRequest& request) const {
+  if (role_ == Role::xrc_initiator && !xrc::names_queue(request)) [[unlikely]] {
+    return verbs::VerbsStatus::invalid_argument;
+  }
+  return verbs::VerbsStatus::ok;
+}
+
+bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
+  InboundMessage& inbound = responder_.inbound();
+  if (!inbound.holds_receive()) return false;
+  wr_id = inbound.receive().wr_id;
+  inbound.forget_receive();
+  return true;
+}
+
+// IBTA 9.6.1: the packet's transport must be the queue pair's, and the packet must come from the
+// connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
+bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::IpUdp& ip,
+                     bool is_response) const {
+  if (ip.source != qp.attributes().address.destination) return false;
+  const wire::TransportClass transport = wire::transport_of(packet.opcode);
+  const wire::Kind kind = wire::info(packet.opcode).kind;
+  if (kind == wire::Kind::selective_acknowledge && requester_.is_selective()) {
+    return role_ != Role::xrc_target;
+  }
+  if (role_ == Role::connection) [[likely]]
+    return transport == wire::TransportClass::rc;
+  return transport == wire::TransportClass::xrc && kind != wire::Kind::none &&
+         is_response == (role_ == Role::xrc_initiator);
+}
+
+Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
+                             const wire::IpUdp& ip) {
+  const bool response = is_response(wire::info(packet.opcode).kind);
+  if (!is_mine(qp, packet, ip, response)) return drop(qp);
+  if (response) {
+    requester_.handle_response(now, qp, packet, payload);
+  } else {
+    responder_.handle_request(qp, packet, payload);
+  }
+  return agenda(qp);
+}
+
+Agenda Engine::agenda(const QueuePair& qp) const {
+  Agenda agenda;
+  agenda.answers = responder_.has_answers();
+  agenda.work = agenda.answers || requester_.has_more(qp);
+  agenda.deadline = std::min(requester_.next_deadline(), qp.congestion.next_deadline());
+  return agenda;
+}
+
+Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
+  const bool pulled = pull_packet(now, qp, out);
+  Agenda agenda = this->agenda(qp);
+  agenda.packet = pulled;
+  return agenda;
+}
+
+// READ responses and requests take turns. An acknowledgement is sent behind requests that are to be
+// sent anyway: being smaller, it can join the same segmented message there. It does not wait
+// indefinitely, since the peer's window waits for it.
+bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
+  constexpr std::uint32_t requests_before_acknowledgement = 16;
+  std::uint32_t requests_before_answer =
+      responder_.has_jobs() ? 1 : requests_before_acknowledgement;
+  // With tag matching, the sender's request completes before the sender is told that the data has
+  // been read.
+  if (qp.tag_matching != nullptr && !responder_.has_jobs()) [[unlikely]]
+    requests_before_answer = 0;
+  if (requests_in_row_ < requests_before_answer && pull_request(now, qp, out)) {
+    ++requests_in_row_;
+    return true;
+  }
+  requests_in_row_ = 0;
+  if (!responder_.pull_packet(qp, out)) return pull_request(now, qp, out);
+  if (becn_due_) [[unlikely]]
+    out.packet.becn = std::exchange(becn_due_, false);
+  if (role_ != Role::connection) [[unlikely]]
+    xrc::mark_answer(out.packet);
+  return true;
+}
+
+bool Engine::pull_request(Time now, QueuePair& qp, OutgoingPacket& out) {
+  if (!qp.congestion.may_send(now, [&] { return requester_.has_more(qp); })) return false;
+  if (!requester_.pull_packet(now, qp, out)) return false;
+  qp.packet_sent(now, out);
+  return true;
+}
+
+// IBTA annex A10: a reliable connection's responder sets BECN in the next packet that it sends
+// anyway. Its requester, whose next packet may be late, sends a notification for it.
+bool Engine::handle_mark(const wire::Packet& packet, const wire::IpUdp&) {
+  const bool responds = role_ != Role::xrc_initiator;
+  if (!responds || is_response(wire::info(packet.opcode).kind)) return true;
+  becn_due_ = true;
+  return false;
+}
+
+}  // namespace tulle::transport::rc
