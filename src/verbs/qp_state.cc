@@ -19,11 +19,11 @@ struct Requirements {
   QpAttributeMask optional;
 };
 
-// One row a step; columns RC, UC, UD, SRD, whose ladder is UD's with rnr_retry beside (Linux,
-// drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table), and raw packets, which have a port
-// and nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table). Steps to reset and to
-// error are allowed from everywhere, with nothing else. XRC's two halves have RC's, without what is
-// the other half's.
+// One row per step. The columns are RC, UC, UD, SRD, and raw packets. SRD's ladder is UD's with
+// rnr_retry in addition (Linux, drivers/infiniband/hw/efa/efa_verbs.c: srd_qp_state_table). Raw
+// packets have a port and nothing else (Linux, drivers/infiniband/core/verbs.c: qp_state_table).
+// Steps to reset and to error are allowed from everywhere, without other attributes. The two halves
+// of XRC use RC's column, without the attributes that only the opposite half needs.
 struct Step {
   QpState from;
   QpState to;
@@ -116,16 +116,17 @@ constexpr std::array<Step, 9> ladder = {{
        {{}, {}}}}},
 }};
 
-// What goes over TCP is set up with the attributes that a reliable connection is.
+// A queue pair over TCP is set up with the attributes of a reliable connection.
 std::size_t column_of(QpType type) {
   constexpr std::size_t raw_column = 4;
   if (is_raw(type)) return raw_column;
   return static_cast<std::size_t>(is_over_tcp(type) || is_xrc(type) ? QpType::rc : type);
 }
 
-// What an initiator, which answers nothing, and a target, which asks nothing, have no use for.
-// Linux takes them out of what a program gives (drivers/infiniband/core/uverbs_cmd.c:
-// modify_qp_mask), so that programs treat both as they do RC's, and so do we.
+// Attributes that are useless to an XRC initiator, which answers nothing, and to a target, which
+// asks nothing. Linux removes them from the attributes of a program
+// (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask), so that programs treat both halves as
+// they do RC. Tulle does the same.
 constexpr QpAttributeMask not_initiators = set({A::max_dest_rd_atomic, A::min_rnr_timer});
 constexpr QpAttributeMask not_targets = set({A::retry_count, A::rnr_retry, A::max_rd_atomic});
 

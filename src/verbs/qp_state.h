@@ -1,7 +1,7 @@
 #pragma once
 
-// The queue pair's ladder of states and the attributes each step requires and allows (IBTA 10.3.1,
-// 11.2.5.2 tables).
+// The queue pair's ladder of states and the attributes that each step requires and allows (tables
+// in IBTA 10.3.1 and 11.2.5.2).
 
 #include <cstdint>
 
@@ -42,9 +42,9 @@ enum class LadderVerdict : std::uint8_t {
   attribute_not_allowed,
 };
 
-// Whether a queue pair of `type` may go from one state to the other with just these attributes.
-// `state` itself and `current_state` are part of no row: state is implied, current_state allowed
-// where IBTA allows it.
+// Checks whether a queue pair of `type` may go from one state to another with exactly these
+// attributes. `state` itself is in no row of the table, since it is implied. `current_state` is
+// allowed where IBTA allows it.
 LadderVerdict check_step(QpType type, QpState from, QpState to, QpAttributeMask attributes);
 
 }  // namespace tulle::verbs

@@ -15,9 +15,9 @@ constexpr QpState states[] = {QpState::reset, QpState::init, QpState::rtr,  QpSt
 constexpr QpType types[] = {QpType::rc, QpType::uc, QpType::ud};
 constexpr int attributes = 22;
 
-// The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of
-// IBTA 11.2.5.2, by the names that the C API has for the attributes: a second hand, not the
-// ladder's own notation.
+// The tables of the manual page of ibv_modify_qp, and those of IBTA 11.2.5.2 for the steps that the
+// page leaves out. They use the C API's names of the attributes, so that they are independent of
+// the ladder's own notation.
 const std::map<std::string, QpAttribute> names = {
     {"CUR_STATE", QpAttribute::current_state},
     {"SQD_NOTIFY", QpAttribute::sqd_async_notify},
@@ -103,7 +103,7 @@ const std::map<Step, Row>& table() {
 
 QpAttributeMask attribute(int bit) { return QpAttributeMask::from_bits(1u << bit); }
 
-// The verdict on a step with just these attributes, by the table above.
+// Returns the verdict on a step with exactly these attributes, by the table above.
 LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask given) {
   given = given.without(QpAttribute::state);
   if (to == QpState::reset || to == QpState::error) {
@@ -117,8 +117,8 @@ LadderVerdict expected(QpType type, QpState from, QpState to, QpAttributeMask gi
   return given.without(allowed).any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
 }
 
-// Every type, every pair of states; with the required attributes, with each one more, with each one
-// less.
+// Tests every type and every pair of states, with the required attributes, with each attribute
+// added, and with each one removed.
 TEST(QpLadder, WholeTable) {
   for (const QpType type : types) {
     for (const QpState from : states) {
@@ -158,7 +158,7 @@ TEST(QpLadder, OnlyTheSendQueueErrorOfUnreliableOnesIsLeft) {
             LadderVerdict::ok);
 }
 
-// Either half of XRC climbs with what is its own, and with all that RC needs.
+// Each half of XRC climbs the ladder with its own attributes, and also with all that RC needs.
 TEST(QpLadder, HalvesOfXrc) {
   const QpAttributeMask to_rtr = mask_of("AV MTU DEST_QPN RQ_PSN");
   const QpAttributeMask answers = mask_of("DEST_RD_ATOMIC MIN_RNR");
