@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// A bug of ours: always on, in release builds too. Peers' and callers' errors are never checks.
+// Checks for a bug in Tulle, in release builds too. The errors of peers and callers are never
+// checked with it.
 #define TULLE_CHECK(condition)                                     \
   do {                                                             \
     if (!(condition)) [[unlikely]] {                               \

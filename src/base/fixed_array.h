@@ -9,8 +9,8 @@
 
 namespace tulle {
 
-// Elements side by side that never move, of a type that cannot be moved.
-// The capacity is given once.
+// Elements side by side that never move, of a type that cannot be moved. The capacity is fixed at
+// construction.
 template <typename T>
 class FixedArray {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
-// A first-in first-out queue that doubles its memory when it is full: it settles at the most that
-// it ever held, so that a packet costs no allocation.
+// A first-in first-out queue that doubles its memory when it is full. Its capacity settles at the
+// most that it has ever held, so that packets stop costing allocations.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ class GrowingRing {
  public:
   bool empty() const { return size_ == 0; }
   std::uint32_t size() const { return size_; }
-  // The i-th oldest.
+  // Returns the i-th oldest entry.
   T& operator[](std::uint32_t i) {
     TULLE_CHECK(i < size_);
     return entries_[(head_ + i) & (capacity_ - 1)];

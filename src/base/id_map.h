@@ -8,9 +8,9 @@
 
 namespace tulle {
 
-// From a 32-bit number (a queue pair number, a memory key's index) to a pointer. Open addressing
-// with linear probing: one cache line a look-up, memory only on growth, so that look-ups on the
-// packet path never allocate.
+// Maps a 32-bit number (a queue pair number, a memory key's index) to a pointer. Open addressing
+// with linear probing touches about one cache line per look-up. Only growth allocates memory, so
+// that look-ups on the packet path never do.
 template <typename T>
 class IdMap {
  public:
@@ -22,7 +22,7 @@ class IdMap {
     }
   }
 
-  // `id` must not be in the map, `value` not null.
+  // `id` must not be in the map, and `value` must not be null.
   void insert(std::uint32_t id, T* value) {
     TULLE_CHECK(value != nullptr);
     if (slots_.empty() || (size_ + 1) * 4 > slots_.size() * 3) grow();
@@ -30,7 +30,7 @@ class IdMap {
     ++size_;
   }
 
-  // Backward-shift deletion: no tombstones, so that probes stay short
+  // Deletes by shifting entries backward. There are no tombstones, so that probes stay short
   // however long objects come and go.
   void erase(std::uint32_t id) {
     std::size_t hole = home(id);
@@ -65,7 +65,7 @@ class IdMap {
     T* value = nullptr;
   };
 
-  // Fibonacci hashing: ids are handed out in runs, and runs must not collide.
+  // Fibonacci hashing. Ids are handed out in runs, and runs must not collide.
   std::size_t home(std::uint32_t id) const {
     return static_cast<std::size_t>((id * 0x9E37'79B9'7F4A'7C15ull) >> shift_);
   }

@@ -6,8 +6,8 @@
 
 namespace tulle {
 
-// An identifier that is a number but not arithmetic: ids of two kinds do not compare,
-// and none is an integer.
+// An identifier that is a number but not arithmetic. Ids of two kinds do not compare, and no id is
+// an integer.
 template <typename Tag, typename Value>
 struct Id {
   Value value = 0;
@@ -25,9 +25,9 @@ using Lid = Id<struct LidTag, std::uint16_t>;  // a port, within its subnet (IBT
 
 inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
 
-// A packet sequence number: 24 bits that wrap (IBTA 9.7.2). Ordered only within half the space, so
-// there is no operator<: `distance_from` says how far this one lies
-// behind (<0) or ahead (>0) of another.
+// A packet sequence number: 24 bits that wrap (IBTA 9.7.2). PSNs are ordered only within half the
+// space, so there is no operator<. `distance_from` says how far this one lies behind (<0) or ahead
+// (>0) of another.
 class Psn {
  public:
   static constexpr std::uint32_t mask = 0xFF'FFFF;
@@ -41,7 +41,7 @@ class Psn {
   constexpr Psn operator-(std::uint32_t n) const { return Psn(value_ - n); }
   constexpr Psn& operator++() { return *this = *this + 1; }
 
-  // In [-2^23, 2^23): this minus other, in sequence space.
+  // Returns this minus other in sequence space, in [-2^23, 2^23).
   constexpr std::int32_t distance_from(Psn other) const {
     const std::uint32_t difference = (value_ - other.value_) & mask;
     return difference < 0x80'0000 ? static_cast<std::int32_t>(difference)
@@ -54,8 +54,8 @@ class Psn {
   std::uint32_t value_ = 0;
 };
 
-// A global identifier: an IPv6 address in network order;
-// RoCE v2 over IPv4 uses ::ffff:a.b.c.d (IBTA A17.4.5).
+// A global identifier: an IPv6 address in network order. RoCE v2 over IPv4 uses ::ffff:a.b.c.d
+// (IBTA A17.4.5).
 struct Gid {
   std::array<std::uint8_t, 16> bytes{};
 
@@ -75,7 +75,7 @@ struct Gid {
     for (int i = 0; i < 4; ++i) gid.bytes[15 - i] = static_cast<std::uint8_t>(address >> (8 * i));
     return gid;
   }
-  // Host order; only where is_ipv4_mapped().
+  // Returns the address in host order. Valid only if is_ipv4_mapped().
   constexpr std::uint32_t ipv4() const {
     return static_cast<std::uint32_t>(bytes[12]) << 24 |
            static_cast<std::uint32_t>(bytes[13]) << 16 |

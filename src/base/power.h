@@ -4,7 +4,8 @@
 
 namespace tulle {
 
-// By squaring: the same bits on every machine, which the C library's pow() does not promise.
+// Multiplies by squaring, which gives the same bits on every machine. The C library's pow() does
+// not promise that.
 constexpr double power(double base, std::int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {

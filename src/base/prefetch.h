@@ -2,8 +2,9 @@
 
 namespace tulle {
 
-// Has the cache line at `address`, which may be any, fetched. GCC takes a function that does
-// nothing else for one without an effect, and leaves calls of it out: hence the empty statement.
+// Prefetches the cache line at `address`, which may be any value. The empty asm statement keeps GCC
+// from dropping the calls: without it, GCC takes a function that only prefetches for one without an
+// effect.
 inline void prefetch(const void* address) {
   __builtin_prefetch(address);
   asm volatile("");

@@ -4,8 +4,8 @@
 
 namespace tulle {
 
-// A seeded stream of random numbers (SplitMix64, Steele et al. 2014):
-// the same on every machine and library.
+// A seeded stream of random numbers (SplitMix64, Steele et al. 2014), the same on every machine and
+// library.
 class Random {
  public:
   constexpr explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -16,19 +16,21 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D0'49BB'1331'11EB;
     return z ^ (z >> 31);
   }
-  // Uniform in [0, bound); bound > 0. The bias below 2^-32 of a 64-bit multiply is accepted.
+  // Returns a uniform number in [0, bound); bound > 0. The bias of a 64-bit multiply, below 2^-32,
+  // is accepted.
   constexpr std::uint64_t below(std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
-  // Uniform in [0, 1).
+  // Returns a uniform number in [0, 1).
   constexpr double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   constexpr bool chance(double probability) { return unit() < probability; }
-  // Of the exponential distribution with mean 1: von Neumann's method of falling runs (1951), which
-  // compares and never takes a logarithm, since two libraries need not agree on its last bit.
+  // Draws from the exponential distribution with mean 1 by von Neumann's method of falling runs
+  // (1951). The method compares and never takes a logarithm, on whose last bit two libraries need
+  // not agree.
   constexpr double exponential() {
     for (double whole = 0;; ++whole) {
       const double first = unit();
-      bool odd = true;  // the length of the run so far
+      bool odd = true;  // true if the run so far has an odd length
       for (double last = first;; odd = !odd) {
         const double value = unit();
         if (value > last) break;

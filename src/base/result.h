@@ -8,8 +8,8 @@
 
 namespace tulle {
 
-// The machine's errors, in the drivers: one line for a person, saying what is wrong, where,
-// and what to do.
+// An error of the machine, in the drivers. The message is one line for a person: what is wrong,
+// where, and what to do.
 struct Error {
   std::string message;
   int error_number = 0;  // an errno where the system gave one

@@ -9,8 +9,9 @@
 
 namespace tulle {
 
-// A first-in first-out queue of fixed capacity, given once; never allocates after construction.
-// Entries keep their place while queued, so a pointer to one stays good until it is popped.
+// A first-in first-out queue whose capacity is fixed at construction; it never allocates
+// afterwards. Entries keep their place while queued, so a pointer to one stays good until it is
+// popped.
 template <typename T>
 class Ring {
  public:
@@ -23,7 +24,7 @@ class Ring {
   bool empty() const { return size_ == 0; }
   bool full() const { return size_ == capacity_; }
 
-  // The i-th oldest entry, i in [0, size).
+  // Returns the i-th oldest entry, i in [0, size).
   T& operator[](std::uint32_t i) {
     TULLE_CHECK(i < size_);
     return entries_[slot(i)];
@@ -35,7 +36,7 @@ class Ring {
   T& front() { return (*this)[0]; }
   T& back() { return (*this)[size_ - 1]; }
 
-  // The new back entry, holding whatever the slot held before.
+  // Appends an entry and returns it. It holds whatever the slot held before.
   T& push() {
     TULLE_CHECK(!full());
     ++size_;

@@ -6,8 +6,8 @@
 
 namespace tulle {
 
-// A point in time or a span of it, in picoseconds: 64 bytes at 800 Gb/s last 640 ps, and int64
-// holds 106 days. Time is an argument everywhere below the drivers; nothing there reads a clock.
+// A point in time or a span of time, in picoseconds: 64 bytes at 800 Gb/s last 640 ps, and int64
+// holds 106 days. Time is an argument everywhere below the drivers, where nothing reads a clock.
 struct Time {
   std::int64_t ps = 0;
 

@@ -12,24 +12,25 @@ namespace tulle::report {
 namespace {
 
 // Okabe and Ito's colours ("Color Universal Design", 2008), which people with any kind of colour
-// blindness tell apart; grey instead of their yellow, which is faint on white.
+// blindness can tell apart. Grey replaces their yellow, which is faint on white.
 constexpr std::array<std::string_view, 8> colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                      "#E69F00", "#56B4E9", "#000000", "#808080"};
 
-// A curve is solid or has dashes of its own, so that one below another shows through its gaps.
+// Each curve has a dash pattern, the first a solid line, so that a curve below another shows
+// through its gaps.
 constexpr std::array<std::string_view, 6> dashes = {"1",     "(18,6)",     "(9,5)",
                                                     "(3,4)", "(14,4,3,4)", "(7,3,3,3,3,3)"};
 
-// White behind it all, so that it can be read on a dark page too.
+// The background is white, so that the picture can be read on a dark page too.
 constexpr std::string_view background = "#ffffff";
 constexpr std::string_view faint = "#D0D0D0";
 constexpr int width = 860;
-// Of names' letters, the widest of usual fonts, in gnuplot's widths of a character.
+// Width of the letters of names in gnuplot's character widths, for the widest of the usual fonts.
 constexpr double letter = 0.85;
-// Of the longest name of a legend that still has two columns.
+// Length of the longest name with which a legend still has two columns.
 constexpr std::size_t legend_letters = 36;
 
-// Between apostrophes gnuplot reads nothing but these themselves, doubled.
+// Between apostrophes, gnuplot interprets only apostrophes themselves, which are doubled.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -39,7 +40,7 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// Of ids in the picture gnuplot wants letters, digits and underscores alone.
+// Makes a name an id for the picture, in which gnuplot allows only letters, digits and underscores.
 std::string id_of(std::string name) {
   std::ranges::replace_if(
       name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
@@ -80,7 +81,8 @@ std::string data_of(const std::vector<Series>& series) {
   return text;
 }
 
-// From where bars begin to where the longest one and what stands beside it end.
+// Returns the range from the start of the bars to the end of the longest bar and the text beside
+// it.
 std::string bars_range(const Chart& chart) {
   double least = 0;
   double most = 0;
@@ -139,7 +141,7 @@ std::string curves(const Chart& chart, const std::string& name) {
   };
   const bool long_names = std::ranges::any_of(
       chart.series, [&](const Series& series) { return legend(series).size() > legend_letters; });
-  const int rows = static_cast<int>(long_names ? n : (n + 1) / 2);  // of the legend
+  const int rows = static_cast<int>(long_names ? n : (n + 1) / 2);  // rows of the legend
   std::string text = head(chart, name, 440 + 21 * rows);
   text += data_of(chart.series);
   text += fmt::format(
@@ -148,7 +150,7 @@ std::string curves(const Chart& chart, const std::string& name) {
       "set rmargin 4\n"
       "set key at screen 0.5, screen {} center bottom maxrows {} samplen 5 Left reverse\n",
       faint, number(4 + 1.25 * rows), number(12.0 / (440 + 21 * rows)), rows);
-  // Nothing and all are lines of their own, apart from the frame.
+  // The lines at 0 and at 100 per cent are apart from the frame.
   if (chart.y_is_share) text += "set yrange [-3:103]\nset ytics 0,20,100\n";
   if (!chart.y_is_share && !chart.y_log) text += "set yrange [0:]\n";
   std::string plots;

@@ -82,8 +82,8 @@ TEST(Chart, NothingToShowIsAScriptAllTheSame) {
   EXPECT_TRUE(contains(gnuplot_script(chart, "n"), "plot NaN"));
 }
 
-// A name is text, whatever is in it: gnuplot runs what stands in backquotes between quotation
-// marks.
+// Any name is plain text in the script. Between quotation marks, gnuplot would run the text in
+// backquotes.
 TEST(Chart, NamesCannotLeaveTheirQuotes) {
   Chart chart = bars();
   chart.series[0].name = "a'\nset output '/x'\n`id`";

@@ -1,8 +1,8 @@
 #pragma once
 
 // The header that Endace's capture cards put before a packet (ERF, the extensible record format),
-// of link type 197. ibdump writes InfiniBand packets in this form, and Wireshark reads them in no
-// other: the link type of their own, 247, it does not know.
+// of link type 197. ibdump writes InfiniBand packets in this form. Wireshark reads them in no other
+// form, since it does not know their own link type, 247.
 
 #include <array>
 #include <cstddef>
@@ -16,7 +16,8 @@ inline constexpr std::size_t erf_header_bytes = 16;
 
 enum class ErfType : std::uint8_t { infiniband = 21 };
 
-// `packet_bytes` follow, all that were on the wire. `damaged`: it failed the link layer's check.
+// Returns the header of a packet whose `packet_bytes` bytes follow it, all that were on the wire.
+// `damaged` says that the packet failed the link layer's check.
 std::array<std::byte, erf_header_bytes> erf_header(Time when, ErfType type,
                                                    std::uint32_t packet_bytes, bool damaged);
 

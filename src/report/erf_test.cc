@@ -16,7 +16,7 @@ std::string hex(const std::array<std::byte, erf_header_bytes>& bytes) {
 }
 
 TEST(ErfTest, every_field_lies_where_it_belongs) {
-  // Three seconds and a quarter; 4,138 bytes, 4,154 with the header.
+  // 3.25 seconds; 4,138 bytes, 4,154 with the header.
   const Time when{3'250'000'000'000};
   EXPECT_EQ(hex(erf_header(when, ErfType::infiniband, 4'138, false)),
             "0000004003000000"    // time

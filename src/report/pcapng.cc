@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 
-// A block is its type, its length, a body in units of four bytes, and its length once more. Options
-// are code, length, value, padded to four bytes; a list of them ends with code 0. Everything is
-// little-endian here, which the section header's magic number tells the reader.
+// A block is its type, its length, a body in units of four bytes, and its length once more. An
+// option is code, length, value, padded to four bytes; a list of options ends with code 0.
+// Everything is little-endian here, which the section header's magic number tells the reader.
 
 namespace tulle::report {
 namespace {
@@ -20,7 +20,7 @@ enum class BlockType : std::uint32_t {
   section_header = 0x0A0D'0D0A,
 };
 
-// Codes are per kind of block, but for the end.
+// Each kind of block has its own option codes, except for the end.
 constexpr std::uint16_t option_end = 0;
 constexpr std::uint16_t shb_application = 4;
 constexpr std::uint16_t if_name = 2, if_description = 3, if_speed = 8, if_timestamp_resolution = 9;
@@ -67,13 +67,13 @@ void append_end_of_options(Buffer& out) {
   append(out, std::uint16_t{0});
 }
 
-// Two halves, the upper first: the one place where the format is not little-endian.
+// Appends two halves, the upper first. Only here is the format not little-endian.
 void append_timestamp(Buffer& out, std::int64_t nanoseconds) {
   append(out, static_cast<std::uint32_t>(nanoseconds >> 32));
   append(out, static_cast<std::uint32_t>(nanoseconds));
 }
 
-// Opens a block when made, and closes it, its length now known, when it goes.
+// Opens a block in the constructor. The destructor closes it, when its length is known.
 class Block {
  public:
   Block(Buffer& out, BlockType type) : out_(out), start_(out.size()) {

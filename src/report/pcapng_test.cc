@@ -32,7 +32,8 @@ struct ReadBlock {
   std::uint32_t type;
   std::span<const std::byte> body;
 
-  // The options from `at` of the body on, which must end with their end and with the body.
+  // Returns the options from `at` in the body on. The list must close with an end of options, at
+  // the end of the body.
   std::vector<Option> options(std::size_t at) const {
     std::vector<Option> found;
     while (true) {
@@ -122,7 +123,7 @@ TEST(PcapngTest, packets_of_every_length_keep_their_bytes) {
     const auto body = blocks[0].body;
     EXPECT_EQ(blocks[0].type, 6u);
     EXPECT_EQ(number_at<std::uint32_t>(body, 0), 0u);
-    EXPECT_EQ(number_at<std::uint32_t>(body, 4), 1u);  // the upper half of the time first
+    EXPECT_EQ(number_at<std::uint32_t>(body, 4), 1u);  // the upper half of the time comes first
     EXPECT_EQ(number_at<std::uint32_t>(body, 8), 0x2345'6789u);
     EXPECT_EQ(number_at<std::uint32_t>(body, 12), length);
     EXPECT_EQ(number_at<std::uint32_t>(body, 16), 4200u);

@@ -34,8 +34,9 @@ RoutingKind automatic_routing(const fabric::Topology& topology, bool infiniband,
   return RoutingKind::shortest;
 }
 
-// Two or three lanes for each QoS level, where routes need and InfiniBand's tables allow it: on a
-// torus a packet's service level has to say what its path will be, so there must be one.
+// Plans two or three lanes for each QoS level, where routes need them and InfiniBand's tables allow
+// them. On a torus, a packet's service level names the packet's path, which must therefore be
+// fixed.
 void plan_lanes(TableReader& table, Setup& setup) {
   const fabric::Shape& shape = setup.topology.shape;
   const bool by_flow = setup.network.switches.path_choice == fabric::PathChoice::flow;
@@ -74,8 +75,8 @@ void plan_lanes(TableReader& table, Setup& setup) {
   setup.network.lanes = setup.path_lanes->plan();
 }
 
-// The circle in which full buffers can wait for each other on these routes, for people; empty:
-// there is none. Service levels are those that flows have from their start, by `first` routes.
+// Describes the circle in which full buffers can wait for each other on these routes. Returns "" if
+// there is none. Flows keep the service levels of their start, by the routes `first`.
 std::string circle(const Setup& setup, const fabric::Routes& routes, const fabric::Routes& first) {
   const bool non_minimal = setup.network.non_minimal.is_used();
   if (!non_minimal && fabric::climbs_then_descends(setup.topology, routes)) return "";
@@ -94,8 +95,8 @@ bool may_lock_up(const Setup& setup) {
   return setup.allow_deadlock || setup.network.switches.flow_control == fabric::FlowControl::none;
 }
 
-// A routing on which full buffers can wait for each other in a circle is refused, unless the
-// scenario wants to see that.
+// Refuses a routing on which full buffers can wait for each other in a circle, unless the scenario
+// wants to see that.
 void check_routes(TableReader& table, const Setup& setup) {
   auto routes = fabric::compute_routes(setup.topology, setup.routing);
   if (!routes) return table.wrong("kind", routes.error().message);
@@ -108,14 +109,14 @@ void check_routes(TableReader& table, const Setup& setup) {
                           found));
 }
 
-// The same of the routes that the fabric finds around its faults. While some switches have old ones
-// and others new ones is not looked at.
+// Checks the routes that the fabric finds around its faults in the same way. It does not look at
+// the time in which some switches have old routes and others new ones.
 void check_new_routes(TableReader table, const Setup& setup) {
   const std::vector<fabric::Outage>& outages = setup.network.faults.outages;
   if (outages.empty() || may_lock_up(setup)) return;
   auto recovery = fabric::plan_recovery(setup.topology, setup.routing, setup.recovery, outages);
   auto first = fabric::compute_routes(setup.topology, setup.routing);
-  if (!recovery || !first) return;  // running it says why
+  if (!recovery || !first) return;  // Run::prepare reports the reason
   for (std::size_t i = 0; i < recovery->versions.size(); ++i) {
     const std::string found = circle(setup, recovery->versions[i], *first);
     const std::vector<std::uint32_t>& failed = recovery->failed[i];
@@ -131,7 +132,7 @@ void check_new_routes(TableReader table, const Setup& setup) {
   }
 }
 
-// An InfiniBand subnet is as large as its addresses allow.
+// Refuses an InfiniBand subnet that needs more LIDs than there are.
 void check_lids(TableReader& table, const Setup& setup) {
   const fabric::Topology& topology = setup.topology;
   const std::uint64_t last = fabric::last_lid(topology.hosts, topology.switches, setup.network.lmc);
@@ -157,7 +158,7 @@ void read_lmc(TableReader& table, bool infiniband, bool by_flow, Setup& setup) {
   if (infiniband) check_lids(table, setup);
 }
 
-// Beside a dragonfly's minimal paths those by way of a third group.
+// Reads the choice of a dragonfly's non-minimal paths, which lead through a third group.
 void read_non_minimal(TableReader& table, Setup& setup) {
   fabric::NonMinimalSettings& settings = setup.network.non_minimal;
   settings.choice =
@@ -167,7 +168,7 @@ void read_non_minimal(TableReader& table, Setup& setup) {
   };
   settings.minimal_candidates = count("minimal_candidates");
   settings.candidates = count("non_minimal_candidates");
-  // BookSim's adaptive_threshold, in packets.
+  // The key is BookSim's adaptive_threshold, in packets.
   settings.bias_bytes = static_cast<std::uint64_t>(table.integer("bias", 30, 0, 1'000'000)) *
                         sim::longest_frame_bytes(setup.network);
   if (!settings.is_used()) return;
@@ -207,7 +208,7 @@ void build_routing(TableReader table, Setup& setup) {
   if (!table.findings().any()) check_routes(table, setup);
 }
 
-// What is looked at over time.
+// Reads the settings of samples over time.
 void build_report(TableReader table, Setup& setup) {
   SampleSettings& report = setup.report;
   report.interval = table.time("sample", Time::zero());

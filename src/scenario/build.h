@@ -1,6 +1,6 @@
 #pragma once
 
-// From the tables of a scenario to what they stand for.
+// Builds a setup from the tables of a scenario.
 
 #include <toml++/toml.h>
 
@@ -11,53 +11,59 @@
 
 namespace tulle::scenario {
 
-// What is wrong is told to the findings; the setup is then not to be used.
+// Reports errors to the findings. If there are any, the setup must not be used.
 Setup build_setup(const toml::table& root, const std::string& folder, Findings& findings);
 
-// Its parts, one a file.
+// The functions below build parts of a setup, each in a file of its own.
 fabric::Topology build_topology(TableReader table, const std::string& folder);
-// Its flows, for a topology and a seed that are there.
+// Builds the flows. The setup must have its topology and its seed already.
 void build_traffic(TableReader table, const std::string& folder, Setup& setup);
-// [fabric], [host] and [congestion]; `topology` for what depends on link rates and delays.
+// Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
+// defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,
                    const std::string& folder, Setup& setup);
 
-// What a kernel's stack costs: [kernel] of a host's profile, or [host.kernel].
+// Reads the costs of a kernel's stack: [kernel] of a host's profile, or [host.kernel].
 void read_kernel(TableReader& table, device::HostStackSettings& stack);
 
-// host.transport and [host.tcp]; what else they need of the fabric, when that is there.
+// read_transport reads host.transport, [host.tcp] and [host.srd]. check_transport checks their
+// needs of the fabric, which must have been read.
 void read_transport(TableReader& host, Setup& setup);
 void check_transport(TableReader& host, Setup& setup);
 
-// The part of [host] about losses, for a fabric that is there.
+// Reads the part of [host] about losses. The fabric must have been read.
 void read_recovery(TableReader& host, Setup& setup);
 
-// "0-3, 8": numbers of hosts, and ranges of them; empty where the key is not there or wrong.
+// Reads host numbers and ranges of them, as in "0-3, 8". Returns an empty list if the key is absent
+// or wrong.
 std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
                                       std::uint32_t hosts);
 
-// InfiniBand's congestion control: [fabric.congestion], and the keys of [congestion] that are its
-// own.
+// Read InfiniBand's congestion control: [fabric.congestion], and the keys of [congestion] that
+// belong to it.
 void read_marking(TableReader table, Setup& setup);
 void read_infiniband_control(TableReader& table, Setup& setup);
 
-// [host.srd].
+// Reads [host.srd].
 void read_srd(TableReader table, Setup& setup);
 
-// The list [[partition]], for a fabric that is there; and the fabric's key about it.
+// build_partitions reads the list [[partition]], for a fabric that has been read. read_enforcement
+// reads the fabric's key about partitions.
 void build_partitions(TableReader& root, Setup& setup);
 void read_enforcement(TableReader& fabric, Setup& setup);
 
-// The list [[fault]] and [recovery], for a fabric that is there.
+// Reads the list [[fault]] and [recovery]. The fabric must have been read.
 void build_faults(TableReader& root, Setup& setup);
 
-// Of the hosts' links: the first host's. Topologies from a table may begin with any link.
+// Returns the rate of the hosts' links, taken from the first host's. Topologies from a table may
+// begin with any link.
 std::int64_t host_bits_per_second(const fabric::Topology& topology);
 
-// The least headroom that a port needs so that nothing is lost after it has asked its neighbour to
-// stop (IEEE 802.1Qbb annex N, in this simulator's terms): what arrives while the request waits for
-// a frame before it and travels, while the neighbour finishes a frame, and what was on its way; and
-// the frame that made it ask.
+// Returns the least headroom that a port needs so that no frame is lost after it has asked its
+// neighbour to stop (IEEE 802.1Qbb annex N, in this simulator's terms). The headroom holds the
+// bytes that arrive while the request waits for a frame before it and travels, the bytes that
+// arrive while the neighbour finishes a frame, the bytes that were on the way, and the frame that
+// caused the request.
 std::uint32_t headroom_needed(const fabric::Topology& topology,
                               const sim::NetworkSettings& settings);
 

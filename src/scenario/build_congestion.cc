@@ -1,6 +1,6 @@
-// InfiniBand's congestion control (IBTA annex A10): what a congestion control manager writes into
-// switches and adapters. Values are those of Mellanox OFED's manager, where it has one (User
-// Manual, rev. 2.3-1.0.1, 3.2.2.8.1, and 2.1-1.0.6, 8.9.4).
+// InfiniBand's congestion control (IBTA annex A10): the values that a congestion control manager
+// writes into switches and adapters. Defaults are those of Mellanox OFED's manager, where it has
+// one (User Manual, rev. 2.3-1.0.1, 3.2.2.8.1, and 2.1-1.0.6, 8.9.4).
 
 #include <fmt/format.h>
 
@@ -21,12 +21,12 @@ using transport::congestion::TableEntry;
 constexpr std::array<std::string_view, 3> victim_mask_names = {"none", "hosts", "all"};
 constexpr std::array<std::string_view, 2> flow_names = {"queue-pair", "service-level"};
 
-// CACongestionSetting: the timer counts in these.
+// Unit of the timer in CACongestionSetting.
 constexpr Time timer_unit = Time::nanoseconds(1'024);
 constexpr std::size_t table_entries_max = 1 << 14;
 
-// Lawrence Livermore's scripts for OpenSM (opensm-cc-conf-gen.rb) call it the Mellanox default:
-// 128 entries, of (7 i^2 / 95^2) / 0.218 packet times.
+// Returns the table that Lawrence Livermore's scripts for OpenSM (opensm-cc-conf-gen.rb) call the
+// Mellanox default: 128 entries of (7 i^2 / 95^2) / 0.218 packet times.
 std::vector<TableEntry> usual_table() {
   std::vector<TableEntry> table(128);
   for (std::uint64_t i = 0; i < table.size(); ++i) {
@@ -36,7 +36,7 @@ std::vector<TableEntry> usual_table() {
   return table;
 }
 
-// As OpenSM's option cc_cct has it: "0:0,0:1,3:5", shifts and multipliers.
+// Reads a table in the form of OpenSM's option cc_cct: "0:0,0:1,3:5", shifts and multipliers.
 std::vector<TableEntry> read_table(TableReader& table) {
   const std::string text = table.text("table", "");
   if (text.empty()) return usual_table();

@@ -1,4 +1,5 @@
-// The list [[fault]], and [recovery]: what goes wrong in a fabric, and how it finds its way around.
+// Reads the list [[fault]], and [recovery]: the faults of a fabric, and how it finds routes around
+// them.
 
 #include <fmt/format.h>
 
@@ -122,7 +123,7 @@ class FaultReader {
     return length;
   }
 
-  // Both nodes' links to each other, or the one of them that is meant.
+  // Returns all links between the two nodes, or only the parallel one that is named.
   std::vector<std::uint32_t> read_link() {
     const std::vector<std::string> names = table_.texts("link", {});
     const std::int64_t parallel = table_.integer("parallel", -1, 0, fabric::max_switch_ports);
@@ -172,7 +173,8 @@ class FaultReader {
     return node;
   }
 
-  // Of two such faults at one place and time it would not be clear which holds.
+  // Refuses two faults of one kind at the same place and time, since it would not be clear which
+  // holds.
   template <typename Fault>
   void refuse_twice(const std::vector<Fault>& others, std::uint32_t Fault::*place,
                     std::uint32_t here, Time until, std::string_view key) {
@@ -199,7 +201,7 @@ void read_route_recovery(TableReader table, Setup& setup) {
     recovery.trap_delay = table.time("trap_delay", recovery.trap_delay);
     recovery.sweep_interval = table.time("sweep_interval", recovery.sweep_interval);
     recovery.computing = table.time("computing", recovery.computing);
-    // Of the largest subnet all tables are then written before times end.
+    // With this limit, the tables of even the largest subnet are written before virtual time ends.
     recovery.programming = table.time("programming", recovery.programming, Time::milliseconds(1));
     if (recovery.sweep_interval <= Time::zero()) {
       table.wrong("sweep_interval", "must be more than zero");
@@ -211,7 +213,8 @@ void read_route_recovery(TableReader table, Setup& setup) {
   table.finish();
 }
 
-// A host that is stuck for good holds back others for good.
+// Refuses a host that is stuck for good, since it holds back others for good, unless stop_at ends
+// the run.
 void check_end(TableReader& root, const Setup& setup) {
   if (setup.stop_at < last_moment) return;
   for (const sim::SlowHost& slow : setup.network.faults.slow_hosts) {

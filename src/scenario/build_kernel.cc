@@ -3,8 +3,8 @@
 
 namespace tulle::scenario {
 
-// Every key has what is there already as its default, so that a scenario changes parts of a
-// profile.
+// The default of every key is the value that the stack has already, so that a scenario can change
+// parts of a profile.
 void read_kernel(TableReader& table, device::HostStackSettings& stack) {
   if (!table.is_given()) return;
   const auto count = [&table](std::string_view key, std::uint32_t otherwise, std::int64_t least,

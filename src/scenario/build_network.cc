@@ -58,7 +58,8 @@ void read_pfc(TableReader table, Setup& setup) {
                             "true",
                             bytes_text(switches.headroom_bytes), needed));
   }
-  // With shorter stops, renewed at half, a port would send nothing but renewals.
+  // With shorter pauses, which are renewed at half their time, a port would send nothing but
+  // renewals.
   constexpr std::uint32_t quanta_min = (fabric::pause_link_bytes * 8 + 255) / 256;
   switches.pause_quanta = static_cast<std::uint32_t>(
       table.integer("quanta", fabric::pause_quanta_max, quanta_min, fabric::pause_quanta_max));
@@ -76,7 +77,7 @@ void read_ecn(TableReader table, Setup& setup) {
   fabric::EcnSettings& ecn = setup.network.switches.ecn;
   ecn.enabled = table.is_given();
   if (!ecn.enabled) return;
-  // HPCC's simulator: Kmin 100 KB and Kmax 400 KB for each 25 Gb/s, Pmax 0.2.
+  // Defaults of HPCC's simulator: Kmin 100 KB and Kmax 400 KB for each 25 Gb/s, Pmax 0.2.
   const std::int64_t quarters = std::max<std::int64_t>(fastest(setup.topology) / 25'000'000'000, 1);
   ecn.least_bytes = bytes(table, "kmin", static_cast<std::uint64_t>(100'000 * quarters));
   ecn.most_bytes = bytes(table, "kmax", static_cast<std::uint64_t>(400'000 * quarters));
@@ -98,7 +99,8 @@ void read_credits(TableReader table, Setup& setup) {
   table.finish();
 }
 
-// Each class's share of a link, in rounds of that many frames of the longest; 0: strictly first.
+// Reads each class's share of a link: how many of the longest frames it may send in a round. A
+// class with 0 goes strictly first.
 void read_shares(TableReader& table, Setup& setup) {
   const std::vector<std::int64_t> shares = table.integers("shares", {});
   if (shares.empty()) return;
@@ -117,7 +119,8 @@ void read_shares(TableReader& table, Setup& setup) {
       [&](std::int64_t share) { return static_cast<std::uint32_t>(share) * frame; });
 }
 
-// The lane of each service level, by its place; those that are not there have none.
+// Reads the lane of each service level, by its place in the list. A service level beyond the list
+// has no lane.
 void read_lanes(TableReader& table, Setup& setup) {
   const std::vector<std::int64_t> lanes = table.integers("sl_to_vl", {});
   if (lanes.empty()) return;
@@ -140,7 +143,7 @@ void read_lanes(TableReader& table, Setup& setup) {
   }
 }
 
-// A table as OpenSM's options write it: "0:192,1:64", lanes and their weights.
+// Reads a table in the form of OpenSM's options: "0:192,1:64", lanes and their weights.
 std::vector<fabric::VlWeight> read_weights(TableReader& table, std::string_view key,
                                            std::string_view otherwise) {
   const std::string text = table.text(key, otherwise);
@@ -179,7 +182,7 @@ void read_arbitration(TableReader table, Setup& setup) {
   table.finish();
 }
 
-// Reads profiles/KIND/NAME.toml, where the key `profile` names one.
+// Reads profiles/KIND/NAME.toml, if the key `profile` names one.
 template <typename Read>
 void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
                   const Read& read) {
@@ -223,7 +226,8 @@ SwitchProfile read_switch_profile(TableReader& table, const std::string& folder)
   return found;
 }
 
-// A switch that cannot hold a frame loses every one, or has them all in its headroom.
+// Checks that a switch can hold a frame. Otherwise it would lose every frame, or have all of them
+// in its headroom.
 void check_buffer(TableReader& table, const Setup& setup) {
   const fabric::SwitchSettings& switches = setup.network.switches;
   const std::uint32_t frame = sim::longest_frame_bytes(setup.network);
@@ -280,7 +284,7 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   table.finish();
 }
 
-// What a profile gives, of which the scenario may change parts.
+// The delays that a profile gives, parts of which the scenario may change.
 struct Delays {
   Time post, send, receive, completion;
 };
@@ -292,8 +296,8 @@ Time sum(TableReader& table, std::span<const std::string_view> parts) {
 }
 
 Delays read_delays(TableReader& table) {
-  // An acknowledgement is of the adapter's own making: it waits for
-  // no doorbell and fetches nothing.
+  // The adapter makes acknowledgements by itself, so that they wait for no doorbell and fetch
+  // nothing.
   constexpr std::array<std::string_view, 3> post = {"doorbell", "request_fetch", "payload_fetch"};
   constexpr std::array<std::string_view, 1> adapter = {"adapter"};
   constexpr std::array<std::string_view, 3> completion = {"payload_write", "completion_write",
@@ -366,7 +370,8 @@ void read_dcqcn(TableReader& table, Setup& setup) {
   }
 }
 
-// By the ports to hosts, whose switches tell sources what they may send.
+// Reads the settings of endpoint control, in which the switches' ports to hosts tell sources how
+// much they may send.
 void read_endpoints(TableReader& table, Setup& setup) {
   fabric::EndpointSettings& endpoints = setup.network.endpoints;
   endpoints.enabled = true;
@@ -422,7 +427,8 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
   const sim::HostSettings& host = settings.host;
   Wide most = 0;
   for (const fabric::Link& link : topology.links) {
-    // The neighbour acts as late on a control message as on a frame; and then this switch does.
+    // The neighbour acts on a control message as late as on a frame, and then this switch acts late
+    // too.
     const bool of_host = topology.is_host(link.a) || topology.is_host(link.b);
     const Time neighbour = of_host ? host.receive_delay + host.send_delay : settings.switch_latency;
     const Wide late = Wide{neighbour.ps} + settings.switch_latency.ps;

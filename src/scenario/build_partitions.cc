@@ -40,7 +40,7 @@ void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
 
 }  // namespace
 
-// "0-3, 8": numbers of hosts, and ranges of them.
+// Reads host numbers and ranges of them, as in "0-3, 8".
 std::vector<std::uint32_t> read_hosts(TableReader& table, std::string_view key,
                                       std::uint32_t hosts) {
   const std::string text = table.text(key, "");

@@ -34,8 +34,8 @@ struct Reach {
   Time time;
 };
 
-// The host that a frame takes longest to by the shortest way, each switch storing it whole
-// (Dijkstra 1959).
+// Returns the host that a frame takes longest to reach by the shortest path, if each switch stores
+// the frame whole (Dijkstra 1959).
 Reach farthest(const fabric::Topology& topology, const sim::NetworkSettings& network,
                std::uint32_t from, std::uint32_t frame_bytes) {
   const std::uint32_t nodes = topology.hosts + topology.switches;
@@ -69,9 +69,9 @@ Reach farthest(const fabric::Topology& topology, const sim::NetworkSettings& net
   return reach;
 }
 
-// Packets that a host can send until the first one's acknowledgement is back, on the longest path
-// of an empty network (IRN 3.2). The longest is looked for from two hosts, which finds it in trees
-// and wherever all hosts stand alike.
+// Returns the packets that a host can send until the first one's acknowledgement is back, on the
+// longest path of an empty network (IRN 3.2). The longest path is searched for from two hosts,
+// which finds it in trees and in networks where all hosts have alike positions.
 std::uint32_t bandwidth_delay_packets(const Setup& setup) {
   const sim::NetworkSettings& network = setup.network;
   const std::uint32_t frame = link_bytes(network, Operation::write_middle, network.host.mtu_bytes);

@@ -1,4 +1,4 @@
-// The part of [host] about the scalable reliable datagram.
+// Reads the part of [host] about the scalable reliable datagram.
 
 #include <utility>
 

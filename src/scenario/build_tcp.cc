@@ -19,7 +19,8 @@ constexpr std::uint32_t header_bytes = wire::ipv4_header_bytes + wire::tcp_heade
 
 std::uint32_t buffer_bytes(TableReader& table, std::string_view key, std::uint32_t otherwise,
                            std::uint32_t mss_bytes) {
-  // Sequence numbers of 32 bits order what lies within half of them; RFC 7323 §2.3 allows 1 GiB.
+  // Sequence numbers of 32 bits have an order only within half their space; RFC 7323 §2.3 allows 1
+  // GiB.
   const std::uint64_t bytes = table.bytes(key, otherwise);
   if (bytes < 2ull * mss_bytes || bytes > 1u << 30) {
     table.wrong(key, fmt::format("must be from two segments, {} bytes, to 1 GiB", 2 * mss_bytes));
@@ -42,7 +43,7 @@ void read_tcp_table(TableReader table, Setup& setup) {
   tcp.send_buffer_bytes = buffer_bytes(table, "send_buffer", tcp.send_buffer_bytes, tcp.mss_bytes);
   tcp.timeout_min = table.time("timeout_min", tcp.timeout_min);
   tcp.timeout_initial = table.time("timeout_initial", tcp.timeout_initial);
-  // Adapters that offload it acknowledge at once: Chelsio's driver for Linux has its delay off by
+  // Adapters that offload TCP acknowledge at once: Chelsio's driver for Linux has the delay off by
   // default (2020, "RDMA/iw_cxgb4: disable delayed ack by default").
   const bool offloaded = setup.network.host.stack.cores == 0;
   if (setup.network.host.plays_iwarp && offloaded) tcp.acknowledgement_delay = Time::zero();

@@ -67,8 +67,8 @@ Result<Flows> ring(TableReader& table, std::uint32_t hosts, Time start) {
   settings.rings = static_cast<std::uint32_t>(table.integer("rings", 1, 1, 1'024));
   settings.chunks = static_cast<std::uint32_t>(table.integer("chunks", 1, 1, 1'024));
   settings.start = start;
-  // As many rings side by side as rails, through the hosts of one rail each: what is on several
-  // rails of one server is summed within it, which is not the network's.
+  // There are as many rings side by side as rails, each through the hosts of one rail. Data on
+  // several rails of one server are summed within the server, without the network.
   const auto rails = static_cast<std::uint32_t>(table.integer("rails", 1, 1, hosts));
   if (hosts % rails != 0) return Error{fmt::format("rails must divide {}, the hosts", hosts)};
   Flows flows;
@@ -91,7 +91,7 @@ Result<Flows> from_file(TableReader& table, const std::string& folder, std::uint
   return workload::parse_flows(*text, path, hosts);
 }
 
-// A pattern once, among so many hosts.
+// Builds a pattern once, among `hosts` hosts.
 Result<Flows> build(TableReader& table, Pattern pattern, const std::string& folder,
                     const fabric::Topology& topology, std::uint32_t hosts, std::uint64_t seed) {
   const Time start = table.time("start", Time::zero(), last_moment);
@@ -127,7 +127,7 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
   }
 }
 
-// A pattern among some of the hosts, and again and again.
+// Builds a pattern among some of the hosts, as many times as the table asks for.
 Result<Flows> build_kind(TableReader& table, const std::string& folder,
                          const fabric::Topology& topology, std::uint64_t seed) {
   const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
@@ -155,7 +155,7 @@ Result<Flows> build_kind(TableReader& table, const std::string& folder,
   return flows;
 }
 
-// What goes on beside it, [[traffic.and]], and what each is called.
+// Adds the traffic of [[traffic.and]] to the flows, and the names of all kinds to the setup.
 void add_kinds(TableReader& table, const std::string& folder, std::uint64_t seed, Setup& setup,
                Flows& flows) {
   const std::string name = table.text("name", "");
@@ -182,7 +182,8 @@ void add_kinds(TableReader& table, const std::string& folder, std::uint64_t seed
   }
 }
 
-// Each byte is there twice, where it is sent and where it is received.
+// Checks that payloads fit in memory. Each byte is there twice, at its source and at its
+// destination.
 void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t most) {
   std::uint64_t needed = 0;
   for (const workload::Flow& flow : flows) {
@@ -218,7 +219,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
   const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
   auto flows = build_kind(table, folder, topology, own_seed);
-  // More traffic beside it, such as a victim of an incast.
+  // More traffic beside the pattern, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
   if (flows && !more_name.empty()) {
     const std::string path = (std::filesystem::path(folder) / more_name).string();

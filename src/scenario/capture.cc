@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t flush_bytes = 1 << 20;
 constexpr std::size_t ethernet_bytes = 14;
 
-// Locally administered addresses (IEEE 802), by host.
+// Writes a locally administered address (IEEE 802) that holds the host's number.
 void put_mac(std::span<std::byte> out, std::uint32_t host) {
   out[0] = std::byte{0x02};
   out[1] = std::byte{0};
@@ -43,12 +43,13 @@ wire::Packet packet_of(const fabric::Frame& frame) {
   return packet;
 }
 
-// The sender of a frame does not know that bits of it will be wrong at the other end.
+// True if bit errors damaged the frame and this is the receiving end. The sender of a frame does
+// not know that bits of it will be wrong at the receiver.
 bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
   return frame.damaged != 0 && direction == report::Direction::inbound;
 }
 
-// A ghost's is zeros.
+// Returns zeros, which stand for the payload of a ghost.
 std::span<const std::byte> zeros(std::uint32_t bytes) {
   static constexpr std::array<std::byte, 9'216> all{};
   return std::span(all).first(bytes);
@@ -59,7 +60,7 @@ std::span<const std::byte> payload_of(const sim::Sending& sending) {
   return zeros(sending.frame->payload_bytes);
 }
 
-// What a ghost's first bytes are, and the rest of it.
+// Returns the bytes of the payload that are in memory, and zeros for the rest, which is a ghost.
 std::array<std::span<const std::byte>, 2> payload_pieces_of(const sim::Sending& sending) {
   if (sending.payload == nullptr) return {payload_of(sending)};
   const std::uint32_t there = sending.frame->payload_bytes - sending.ghost_bytes;
@@ -206,7 +207,7 @@ void Capture::flush() {
   buffer_.clear();
 }
 
-// Of the first one, while what failed is known.
+// Keeps the error of the first failure, while errno still names it.
 void Capture::remember_failure() {
   if (!out_ && error_ == 0) error_ = errno;
 }

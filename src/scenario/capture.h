@@ -1,8 +1,8 @@
 #pragma once
 
-// Chosen nodes' frames as a pcapng file, with every header that they would have on a wire. A
-// ghost's payload is zeros, and its ICRC theirs. A frame that bit errors damage is shown as it was
-// sent; who receives it finds that its check fails, which its record says.
+// Writes the frames of chosen nodes to a pcapng file, with every header that they would have on a
+// wire. A ghost's payload is shown as zeros, with the ICRC of zeros. A frame that bit errors damage
+// is shown as it was sent; the record at its receiver says that the check failed.
 
 #include <cstdint>
 #include <fstream>
@@ -20,15 +20,15 @@ namespace tulle::scenario {
 
 class Capture {
  public:
-  // `nodes`: names such as "host 0" or "leaf 3". The error is one line.
+  // `nodes` are names such as "host 0" or "leaf 3". The error is one line.
   static Result<std::unique_ptr<Capture>> open(const std::string& path,
                                                const std::vector<std::string>& nodes,
                                                const fabric::Topology& topology,
                                                const sim::NetworkSettings& network);
 
-  // A frame's first bit leaves by a port.
+  // Takes a frame whose first bit leaves by a port.
   void sends(const sim::Sending& sending);
-  // Writes the rest; the error is one line.
+  // Writes the rest of the file. The error is one line.
   Result<void> finish();
   std::uint64_t frames() const { return frames_; }
 
@@ -60,7 +60,7 @@ class Capture {
   report::Pcapng::Buffer buffer_;
   std::vector<std::vector<std::uint32_t>> interface_of_;  // by node and port
   std::uint64_t frames_ = 0;
-  int error_ = 0;  // why nothing more can be written
+  int error_ = 0;  // errno of the first failed write; 0 means none failed
 };
 
 }  // namespace tulle::scenario

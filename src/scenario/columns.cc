@@ -17,21 +17,21 @@ enum class Form { number, per_cent, rate, count };
 enum class Best { least, most, none };
 
 struct Column {
-  std::string_view name;  // in summary.json
+  std::string_view name;  // its name in summary.json
   std::string_view head;
   Form form;
   Best best;
-  bool of_finished = false;  // says nothing where no flow finished
+  bool of_finished = false;  // empty if no flow finished
 };
 
-// A figure that only some scenarios have is a column where they do.
+// A figure that only some scenarios have becomes a column only in those.
 constexpr std::array<Column, 20> columns = {
     Column{"latency_us.median", "one way us", Form::number, Best::least},
     {"end_us", "all done us", Form::number, Best::least, true},
     {"fct_us.median", "FCT median us", Form::number, Best::least, true},
     {"fct_us.p99", "99 % us", Form::number, Best::least, true},
     {"fct_us.max", "max us", Form::number, Best::least, true},
-    // These are against the same fabric when it is empty: none is best at that.
+    // These compare with the same fabric when it is empty, so that no variant is marked as best.
     {"slowdown.p99", "slowdown 99 %", Form::number, Best::none, true},
     {"share_of_ideal", "of ideal", Form::per_cent, Best::none, true},
     {"goodput_gbps", "goodput", Form::rate, Best::most},
@@ -60,15 +60,15 @@ std::string text_of(Form form, double value) {
     case Form::number:
       break;
   }
-  // As exact as it is worth.
+  // More digits than these are not worth showing.
   return fmt::format("{:.{}f}", value, value >= 100 ? 1 : 2);
 }
 
-// A variant; or one kind of its traffic, below it.
+// A row for a variant, or for one kind of its traffic, which stands below the variant.
 struct Row {
   const Outcome* outcome;
   std::string name;
-  std::string figures;  // where its are in summary.json
+  std::string figures;  // prefix of its figures in summary.json
   std::uint64_t finished = 0;
   std::uint64_t flows = 0;
 
@@ -119,12 +119,12 @@ void mark_best(const Column& column, const std::vector<Row>& rows, const Values&
   }
 }
 
-// A count of what did not happen anywhere is no news.
+// A column tells nothing if no variant has anything in it.
 bool is_telling(const Values& values) {
   return std::ranges::any_of(values, [](const auto& value) { return value && *value != 0; });
 }
 
-// In columns, not in bytes: names may have any letters.
+// Returns the width in columns of a terminal, not in bytes, since names may have any letters.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

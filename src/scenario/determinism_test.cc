@@ -1,7 +1,7 @@
 // A scenario and a seed give the same bytes, in one process, in another, and in any build: the
-// digests in tests/data/sim_digests.txt hold for -O0 as for -O3. Where a change is meant to change
-// results, TULLE_WRITE_DIGESTS=1 build/bin/scenario_test --gtest_filter='Determinism.*' writes
-// them.
+// digests in tests/data/sim_digests.txt hold for -O0 as for -O3. After a change that is meant to
+// change results, TULLE_WRITE_DIGESTS=1 build/bin/scenario_test --gtest_filter='Determinism.*'
+// writes new digests.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct Case {
   const char* text;
 };
 
-// Between them all that draws, divides or waits.
+// Together the cases use all code that draws, divides or waits.
 const Case cases[] = {
     {"roce-dcqcn-flowlet", R"(
 [topology]
@@ -389,8 +389,8 @@ bytes = "60KB"
 )"},
 };
 
-// All that is written of a run, less its seed's number; how many events it took is the simulator's
-// own affair.
+// Returns all results of a run, less its seed's number and its number of events, which is internal
+// to the simulator.
 std::string results_of(const Case& c, const std::vector<std::string>& set = {},
                        bool order_by_time = false) {
   Outcome outcome = outcome_of(c.text, "", set, order_by_time);
@@ -425,7 +425,7 @@ TEST(Determinism, NodesInTurnsOrAllInTheOrderOfTime) {
   }
 }
 
-// So many at one host that numbers drawn for them would meet.
+// There are so many queue pairs at one host that numbers drawn for them would collide.
 TEST(Determinism, NumbersOfQueuePairsDoNotDependOnTheOrderOfNodes) {
   const Case many = {"many-queue-pairs", R"(
 [topology]

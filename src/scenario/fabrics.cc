@@ -57,10 +57,11 @@ std::string toml_text(const std::string& text) { return nlohmann::json(text).dum
 
 // --- workloads ----------------------------------------------------------------------------------
 
-// Leaves of as many hosts as there are spines, all links of one rate: nothing is oversubscribed.
-// As square as hosts can be dealt out; none: they cannot.
+// Returns the hosts per leaf of a network in which each leaf has as many hosts as there are spines
+// and all links have one rate, so that nothing is oversubscribed. The network is as square as the
+// hosts can be dealt out. Returns nothing if they cannot.
 std::optional<std::uint32_t> hosts_per_leaf(std::uint32_t hosts) {
-  constexpr std::uint32_t switch_hosts = 8;  // that one switch takes
+  constexpr std::uint32_t switch_hosts = 8;  // most hosts of a single switch
   if (hosts <= switch_hosts) return hosts;
   const double square = std::sqrt(hosts);
   std::uint32_t best = 1;

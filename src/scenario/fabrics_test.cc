@@ -28,7 +28,7 @@ class Fabrics : public testing::Test {
     for (const Fabric& fabric : *fabrics) text += fabric.name + " ";
     return text;
   }
-  // What is said of a fabric's file, when it is read or built.
+  // Returns the error about a fabric's file, from reading or building it.
   std::string wrong(const std::string& text) const {
     folder.write("fabrics/new.toml", text);
     auto fabrics = read_fabrics(folder.path("fabrics"));

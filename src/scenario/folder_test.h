@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: a folder of their own, gone when they are.
+// Test support: a temporary folder that is removed with the object.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

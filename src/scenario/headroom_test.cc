@@ -1,4 +1,4 @@
-// The headroom that the formula asks for is enough in the worst case, and not much less is.
+// Tests that the headroom of the formula is enough in the worst case, and that a tenth less is not.
 
 #include <gtest/gtest.h>
 
@@ -49,16 +49,16 @@ NetworkSettings settings_of(const Case& c) {
   return settings;
 }
 
-// Three hosts, of which the last has a slow link, where what is sent to it stays in the switch.
+// Three hosts. The last has a slow link, so that the frames sent to it stay in the switch.
 fabric::Topology topology_of(const Case& c) {
   fabric::Topology topology = sim::star(3, c.bits_per_second, c.link_delay);
   topology.links[2].bits_per_second /= 200;
   return topology;
 }
 
-// The most that a port held beyond xoff, over a sweep of how two directions meet: host 0 fills the
-// switch's memory, and host 1 sends to host 0 all the while, so that the switch's word to host 0
-// waits for a frame. `lost` counts lost frames.
+// Returns the most bytes that a port held beyond xoff, over a sweep of the phase between two
+// directions. Host 0 fills the switch's memory, and host 1 sends to host 0 all the while, so that
+// the switch's pause to host 0 waits for a frame. `lost` counts lost frames.
 std::uint32_t most_beyond_xoff(const Case& c, std::uint32_t headroom_bytes, std::uint64_t& lost) {
   const std::int64_t frame = 4'178 * (8'000'000'000'000 / c.bits_per_second);
   std::uint32_t most = 0;
@@ -87,7 +87,8 @@ TEST(Headroom, WhatIsNeededIsEnoughAndATenthLessIsNot) {
     const std::uint32_t most = most_beyond_xoff(c, needed, lost);
     EXPECT_EQ(lost, 0u);
     EXPECT_LE(most, needed);
-    // Where a switch cuts through, a frame counts from its first bit on, and one less is needed.
+    // In a switch that cuts through, a frame counts from its first bit on, so that one frame less
+    // is needed.
     if (c.cut_through) continue;
     EXPECT_GT(most, needed * 0.9) << "of " << needed;
     most_beyond_xoff(c, needed * 9 / 10, lost);
@@ -96,17 +97,17 @@ TEST(Headroom, WhatIsNeededIsEnoughAndATenthLessIsNot) {
 }
 
 TEST(Headroom, ByHand) {
-  // Three frames of 4,096 + 44 + 4 + 46 + 20, a PFC frame of 84, two times 1 us at 12.5 bytes a ns.
+  // Three frames of 4,096 + 44 + 4 + 46 + 20, a PFC frame of 84, and twice 1 us at 12.5 bytes a ns.
   NetworkSettings settings;
   EXPECT_EQ(headroom_needed(sim::star(2, 100 * gbps), settings), 3 * 4'210 + 84 + 25'000 + 1);
-  // A host takes 700 ns to hear it, and what it sends takes 400;
-  // the switch takes 500 to know of it.
+  // A host takes 700 ns to see the pause, and its frames take 400 to leave. The switch takes 500 to
+  // know of them.
   settings.switch_latency = Time::nanoseconds(500);
   settings.host.receive_delay = Time::nanoseconds(700);
   settings.host.send_delay = Time::nanoseconds(400);
   EXPECT_EQ(headroom_needed(sim::star(2, 100 * gbps), settings),
             3 * 4'210 + 84 + 25'000 + 1'600 * 12.5 + 1);
-  // Between switches both take 500; here that is more than what hosts are late.
+  // Between switches both ends take 500, which here is more than the delay of hosts.
   settings.host.send_delay = settings.host.receive_delay = Time::zero();
   const fabric::LinkSettings link{100 * gbps, Time::microseconds(1)};
   EXPECT_EQ(headroom_needed(sim::must(fabric::leaf_spine({2, 2, 2, 1, link, link})), settings),

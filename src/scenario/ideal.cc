@@ -9,7 +9,8 @@
 namespace tulle::scenario {
 namespace {
 
-// Of a WRITE: its first packet's, those of the others, and the acknowledgement's, in bytes.
+// Bytes of headers of a WRITE: in its first packet, in each further one, and in the
+// acknowledgement.
 struct Headers {
   std::uint32_t first = 0, more = 0, acknowledgement = 0;
 };
@@ -91,7 +92,7 @@ IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
     const fabric::Link& link = topology_.links[peer.link];
     const bool arrives = topology_.is_host(peer.node);
     const Time after = arrives ? settings_.host.receive_delay : settings_.switch_latency;
-    // As sim::Network has it: what comes in slower than it may leave is stored.
+    // As in sim::Network, a frame that comes in more slowly than it may leave is stored.
     const bool cuts_through =
         settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
     path.push_back(
@@ -103,11 +104,12 @@ IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
   }
 }
 
-// Sends frames of one length behind those sent before; the time when the last has arrived.
+// Sends `count` frames of one length behind the frames sent before. Returns the time when the last
+// has arrived.
 std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t count) {
   std::int64_t arrives = 0;
   for (; count > 0; --count) {
-    bool alike = true;  // every port is busy as much longer as the first one
+    bool alike = true;  // every port becomes busy for as much longer as the first one
     std::int64_t longer = -1;
     std::int64_t at = 0;
     for (Hop& hop : path) {
@@ -120,7 +122,7 @@ std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t coun
     }
     arrives = at;
     if (!alike) continue;
-    // From now on each frame does what the last one did, that much later.
+    // Each further frame repeats the times of this one, that much later.
     const std::int64_t later = longer * static_cast<std::int64_t>(count - 1);
     for (Hop& hop : path) hop.free_at += later;
     return arrives + later;

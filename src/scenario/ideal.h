@@ -1,6 +1,6 @@
 #pragma once
 
-// What flows take in an empty network: what their slowdown is measured against.
+// The times of flows in an empty network, against which slowdowns are measured.
 
 #include <cstdint>
 #include <vector>
@@ -14,28 +14,29 @@
 
 namespace tulle::scenario {
 
-// All must outlive it.
+// Keeps the references that it is given, which must outlive it.
 class IdealTimes {
  public:
   IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
              const fabric::Routes& routes, const sim::NetworkSettings& settings,
              verbs::QpType transport);
 
-  // From its post until the last acknowledgement is there, by the first of its routes: its frames
-  // as closely as the links let them follow one another, and the last acknowledgement's way back.
+  // Returns the time from a flow's post until its last acknowledgement is there, by the first of
+  // its routes. Its frames follow one another as closely as the links allow, and then the last
+  // acknowledgement travels back.
   Time of(const workload::Flow& flow) const;
 
  private:
-  // A port on the way, and what comes behind it.
+  // A port on the path, with its link and the node behind it.
   struct Hop {
     std::int64_t bits_per_second = 0;
-    Time delay;  // of its link, and of the adapters or the switch at the ends
+    Time delay;  // delay of its link, and of the adapters or the switch at the ends
     bool cuts_through = false;
-    std::int64_t free_at = 0;  // ps, while frames are sent
+    std::int64_t free_at = 0;  // ps; advances while frames are sent
   };
   using Path = std::vector<Hop>;
 
-  // Over TCP: as if its window were open from the beginning.
+  // Returns the time over TCP, as if the window were open from the beginning.
   Time over_tcp(const workload::Flow& flow) const;
   Path path(std::uint32_t from, std::uint32_t to) const;
   static std::int64_t send(Path& path, std::int64_t bytes, std::uint64_t count);
@@ -45,7 +46,7 @@ class IdealTimes {
   const fabric::Wiring& wiring_;
   const fabric::Routes& routes_;
   const sim::NetworkSettings& settings_;
-  std::vector<std::int64_t> fastest_;  // by node: of its links, in bits a second
+  std::vector<std::int64_t> fastest_;  // by node: rate of its fastest link, bits a second
 };
 
 }  // namespace tulle::scenario

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: what the first variant of a scenario's text comes to.
+// Test support: runs the first variant of a scenario's text and returns its outcome.
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@ bool is_word(std::string_view text, std::size_t at) {
   return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
 }
 
-// What would begin a list or a heading: "- ", "+ ", "# ", "12. ".
+// True if the line would begin a list or a heading: "- ", "+ ", "# ", "12. ".
 bool begins_block(std::string_view line) {
   if (line.starts_with("- ") || line.starts_with("+ ") || line.starts_with("#")) return true;
   std::size_t digits = 0;
@@ -35,7 +35,7 @@ std::string escaped_line(std::string_view line) {
     line.remove_prefix(mark + 1);
   }
   for (std::size_t i = 0; i < line.size(); ++i) {
-    // GitHub takes an underscore within a word for a letter.
+    // GitHub treats an underscore within a word as a letter.
     const bool bare = line[i] == '_' && !(i > 0 && is_word(line, i - 1) && is_word(line, i + 1));
     if (bare || special.find(line[i]) != std::string_view::npos) out += '\\';
     out += line[i];

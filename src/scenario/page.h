@@ -1,6 +1,7 @@
 #pragma once
 
-// Results as pages for a gallery: Markdown as GitHub shows it. The same results are the same bytes.
+// Results as pages for a gallery, in Markdown as GitHub shows it. The same results give the same
+// bytes.
 
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace tulle::scenario {
 
-// A scenario's title, text and table, with the picture NAME.svg where there is one.
+// Returns a page with a scenario's title, text and table, and the picture NAME.svg if there is one.
 std::string gallery_page(const Scenario& scenario, const std::vector<Outcome>& outcomes,
                          bool has_picture);
 
@@ -21,8 +22,8 @@ struct GalleryEntry {
 };
 std::string gallery_index(const std::vector<GalleryEntry>& entries);
 
-// Text of people's as Markdown that shows it as it is: paragraphs, and what is indented by four as
-// lines of its own.
+// Returns a person's text as Markdown that shows it unchanged: paragraphs, and lines indented by
+// four kept as lines.
 std::string as_markdown(const std::string& text);
 
 }  // namespace tulle::scenario

@@ -77,7 +77,7 @@ constexpr std::array<Statistic, 4> statistics = {Statistic{"min", "least", &Quan
                                                  {"p99", "99 %", &Quantiles::p99},
                                                  {"max", "most", &Quantiles::max}};
 
-// "fct_us.p99" in two; the second is empty where there is no point.
+// Splits "fct_us.p99" in two. The second part is empty if there is no point.
 std::pair<std::string, std::string> name_and_kind(const std::string& show) {
   const std::size_t point = std::min(show.find('.'), show.size());
   return {show.substr(0, point), show.substr(std::min(point + 1, show.size()))};
@@ -111,7 +111,7 @@ std::vector<double> values(const std::vector<const FlowOutcome*>& flows, const F
   return found;
 }
 
-// "8 of 16 done", where some are not.
+// Returns "8 of 16 done", or "" if all flows are done.
 std::string note(const std::vector<const FlowOutcome*>& flows) {
   const auto done = std::ranges::count_if(flows, [](auto* flow) { return !flow->end.is_never(); });
   if (static_cast<std::size_t>(done) == flows.size()) return "";
@@ -136,7 +136,7 @@ constexpr std::array<Words, 8> known_words = {
 constexpr std::array<Words, 4> units = {
     Words{"_us", ", us"}, {"_gbps", ", Gb/s"}, {"_bytes", ", bytes"}, {"_percent", ", %"}};
 
-// What an axis is called that shows the figure: known words, or its name's and unit.
+// Returns the label of an axis that shows the figure: known words, or the figure's name and unit.
 std::string label_of(const std::string& show) {
   const auto [name, kind] = name_and_kind(show);
   std::string words;
@@ -162,7 +162,8 @@ std::string label_of(const std::string& show) {
 
 // --- kinds of pictures --------------------------------------------------------------------------
 
-// Logarithmic, where on a linear axis the least could not be seen.
+// True for a logarithmic axis. The automatic choice is logarithmic if the least value could not be
+// seen on a linear axis.
 bool is_log(Scale scale, const std::vector<double>& all) {
   if (scale != Scale::automatic) return scale == Scale::logarithmic;
   double least = 0;
@@ -180,7 +181,8 @@ bool any_nonpositive(const std::vector<double>& all) {
   return std::ranges::any_of(all, [](double value) { return value <= 0; });
 }
 
-// A figure of a variant; none: it has none of that name, or no flow that is done.
+// Returns a figure of a variant, or nothing if it has no figure of that name or no flow that is
+// done.
 std::optional<double> figure(const PictureSettings& picture, const Outcome& outcome) {
   const auto [name, kind] = name_and_kind(picture.show);
   if (const FlowFigure* of_flows = flow_figure(name)) {
@@ -210,7 +212,7 @@ void draw_bars(const PictureSettings& picture, const std::vector<const Outcome*>
   chart.x_log = is_log(picture.scale, all);
   if (!chart.x_log) return;
   chart.x_label += " (logarithmic)";
-  // Nothing has no place on such an axis.
+  // A logarithmic axis has no place for 0.
   for (Series& series : chart.series) {
     if (series.points.empty() || series.points.front().x > 0) continue;
     series.points.clear();
@@ -218,7 +220,7 @@ void draw_bars(const PictureSettings& picture, const std::vector<const Outcome*>
   }
 }
 
-// Some of the points, evenly, the first and the last among them: as many as can be told apart.
+// Thins points out to as many as can be told apart, evenly, with the first and the last among them.
 constexpr std::size_t points_max = 100;
 std::vector<Point> thinned(const std::vector<Point>& points) {
   if (points.size() <= points_max) return points;
@@ -229,7 +231,7 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return some;
 }
 
-// The share, in per cent, of `flows` for which it is no more than each value.
+// Returns, for each value, the share of `flows` in per cent whose value is no more.
 std::vector<Point> cumulative(std::vector<double> all, std::size_t flows) {
   std::ranges::sort(all);
   std::vector<Point> points;
@@ -257,12 +259,13 @@ void draw_cdf(const PictureSettings& picture, const std::vector<const Outcome*>&
   chart.y_label = "flows with no more, %";
 }
 
-// Flows by size in classes of about as many each, and the figure of each class at its largest size.
+// Sorts flows by size into classes of about equal number. Returns the figure of each class at its
+// largest size.
 std::vector<Point> by_size(std::vector<const FlowOutcome*> flows, const FlowFigure& figure,
                            const Statistic& statistic) {
   std::erase_if(flows, [&](const FlowOutcome* flow) { return !figure.of(*flow); });
   std::ranges::stable_sort(flows, {}, [](const FlowOutcome* flow) { return flow->flow.bytes; });
-  // Enough in each for a percentile, where there are enough.
+  // Each class has enough flows for a percentile, if there are enough flows.
   const std::size_t classes = std::clamp<std::size_t>(flows.size() / 100, 5, 20);
   const std::size_t least = std::max<std::size_t>(flows.size() / classes, 1);
   std::vector<Point> points;
@@ -299,7 +302,8 @@ void draw_by_size(const PictureSettings& picture, const std::vector<const Outcom
   if (chart.y_log) chart.y_label += " (logarithmic)";
 }
 
-// The axis of time, of points in microseconds.
+// Labels the axis of time, whose points are in microseconds, and changes to milliseconds for long
+// runs.
 void show_time(double last_us, Chart& chart) {
   const bool is_long = last_us >= 10'000;
   chart.x_label = is_long ? "time, ms" : "time, us";
@@ -324,7 +328,7 @@ void draw_progress(const PictureSettings& picture, const std::vector<const Outco
         {outcome->variant, note(flows), cumulative(std::move(ends_us), flows.size())});
   }
   for (Series& series : chart.series) {
-    // From the beginning, when none is done, to the end of the last variant.
+    // Each curve runs from the beginning, when no flow is done, to the end of the last variant.
     const double at_end = series.points.empty() ? 0 : series.points.back().y;
     if (!series.points.empty()) {
       series.points.insert(series.points.begin(), {series.points.front().x, 0});
@@ -337,8 +341,8 @@ void draw_progress(const PictureSettings& picture, const std::vector<const Outco
   chart.y_label = picture.label.empty() ? "flows done, %" : picture.label;
 }
 
-// Of a link of one or more ports: as many points as can be told apart, each the mean of so many
-// samples.
+// Returns the curve of a link, which may have several ports: as many points as can be told apart,
+// each the mean of several samples.
 std::vector<Point> over_time(const PictureSettings& picture, const Samples& samples) {
   std::vector<std::size_t> ports;
   for (std::size_t i = 0; i < samples.ports.size(); ++i) {
@@ -509,7 +513,8 @@ Result<Chart> draw(const Scenario& scenario, const std::vector<Outcome>& outcome
                     "table [report]",
                     picture.file, picture.link[0], picture.link[1])};
   }
-  // Flows of which none is done have no figures yet: that much is told beside where bars would be.
+  // If no flow is done, figures of flows do not exist yet. The chart says so beside the place of
+  // the bars.
   const bool of_flows =
       picture.kind != Kind::bars || flow_figure(name_and_kind(picture.show).first);
   if (is_empty && !of_flows) {

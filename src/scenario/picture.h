@@ -1,6 +1,6 @@
 #pragma once
 
-// From what runs came to, to a picture of it.
+// Draws a picture of the outcomes of runs.
 
 #include <string>
 #include <vector>
@@ -17,8 +17,9 @@ class TableReader;
 
 PictureSettings read_picture(TableReader table, const std::vector<Variant>& variants);
 
-// Figures of flows ("fct_us", "slowdown", "latency_us", "rate_gbps") are of the flows that the
-// picture is about; all others are summary.json's. The error: one line, as for a scenario's keys.
+// Draws the chart. Figures of flows ("fct_us", "slowdown", "latency_us", "rate_gbps") cover the
+// flows that the picture selects; all others are summary.json's. The error is one line, as for a
+// scenario's keys.
 Result<report::Chart> draw(const Scenario& scenario, const std::vector<Outcome>& outcomes);
 
 }  // namespace tulle::scenario

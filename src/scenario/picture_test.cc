@@ -23,7 +23,8 @@ std::string wrong(const std::string& picture) {
   return scenario ? "" : scenario.error().message;
 }
 
-// Flows of these bytes that took so many microseconds each; 0: not done.
+// Returns an outcome of flows of these bytes that took this many microseconds each; 0 means not
+// done.
 Outcome outcome(const std::string& variant,
                 const std::vector<std::pair<std::uint64_t, int>>& flows) {
   Outcome outcome;
@@ -65,7 +66,7 @@ TEST(Picture, BarsOfFlowsByDefault) {
 TEST(Picture, BarsOfSomeFlows) {
   const Chart chart = drawn("show = \"rate_gbps.median\"\nflows = \"0, 2-7\"", two);
   EXPECT_EQ(chart.x_label, "a flow's rate, Gb/s (median)");
-  EXPECT_DOUBLE_EQ(chart.series[0].points[0].x, 0.4);  // of 0.8 and 0.4
+  EXPECT_DOUBLE_EQ(chart.series[0].points[0].x, 0.4);  // the lower of 0.8 and 0.4
   EXPECT_EQ(chart.series[1].note, "") << "the one that is not done is none of them";
 }
 

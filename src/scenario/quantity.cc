@@ -29,7 +29,7 @@ constexpr std::array<Unit, 9> units_of_bytes = {{{"B", 1},
                                                  {"GiB", 1024.0 * 1024 * 1024},
                                                  {"TiB", 1024.0 * 1024 * 1024 * 1024}}};
 
-// In the smallest unit; only whole numbers of it are taken.
+// Parses a number and its unit into the smallest unit, of which it must be a whole number.
 std::optional<std::int64_t> parse(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -11,15 +11,15 @@
 
 namespace tulle::scenario {
 
-// ps, ns, us, ms, s. None: not a time, or not in [0, 106 days).
+// Parses ps, ns, us, ms, s. Returns nothing if the text is not a time, or not in [0, 106 days).
 std::optional<Time> parse_time(std::string_view text);
-// bps, Kbps, Mbps, Gbps, Tbps: bits a second, in powers of 1000, at least 1.
+// Parses bps, Kbps, Mbps, Gbps, Tbps: bits a second, in powers of 1000, at least 1.
 std::optional<std::int64_t> parse_rate(std::string_view text);
-// B; KB, MB, GB, TB in powers of 1000; KiB, MiB, GiB, TiB in powers of 1024.
+// Parses B; KB, MB, GB, TB in powers of 1000; KiB, MiB, GiB, TiB in powers of 1024.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 
-// Bounds that keep sums of them within what a Time holds, which is 106 days: the longest of delays
-// and intervals, the last moment of virtual time, and the highest rate. Topologies from tables have
+// Bounds that keep sums of times within the range of a Time, which is 106 days: the longest delay
+// or interval, the last moment of virtual time, and the highest rate. Topologies from tables obey
 // them too.
 inline constexpr Time delay_max = Time::seconds(1'000);
 inline constexpr Time last_moment = Time::seconds(9'000'000);
@@ -29,7 +29,7 @@ inline constexpr std::string_view time_units = "ps, ns, us, ms or s";
 inline constexpr std::string_view rate_units = "bps, Kbps, Mbps, Gbps or Tbps";
 inline constexpr std::string_view byte_units = "B, KB, MB, GB, KiB, MiB or GiB";
 
-// The same for people, with some three digits.
+// Format the same quantities for people, with about three digits.
 std::string time_text(Time time);
 std::string rate_text(double bits_per_second);
 std::string bytes_text(double bytes);

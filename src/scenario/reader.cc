@@ -16,7 +16,7 @@ std::string finding(std::string_view file, std::uint32_t line, std::string_view 
   return text + (key.empty() ? fmt::format(": {}", what) : fmt::format(": {}: {}", key, what));
 }
 
-// The n of "link/n".
+// Returns the n of "link/n".
 std::optional<std::int64_t> parse_share(std::string_view text, std::string_view before) {
   if (!text.starts_with(before)) return {};
   text.remove_prefix(before.size());
@@ -36,7 +36,7 @@ void Findings::add(const toml::node& node, std::string_view key, std::string_vie
   const toml::source_region& source = node.source();
   if (any()) return;
   const std::string& from = source.path == nullptr ? file_ : *source.path;
-  // What was set on the command line has no lines.
+  // Keys that were set on the command line have no lines.
   first_ = finding(from, from == "--set" ? 0 : source.begin.line, key, what);
 }
 
@@ -55,7 +55,7 @@ std::vector<TableReader> TableReader::tables(std::string_view key) {
   const toml::node* node = take(key);
   if (node == nullptr) return {};
   const toml::array* array = node->as_array();
-  if (array != nullptr && array->empty()) return {};  // a variant that takes the list away
+  if (array != nullptr && array->empty()) return {};  // a variant that removes the list
   if (!node->is_array_of_tables()) {
     wrong(key, fmt::format("must be a list of tables: [[{}{}]]", path_, key));
     return {};

@@ -1,8 +1,8 @@
 #pragma once
 
-// Reads a table of TOML key by key, with types, units and ranges. The first thing that is wrong is
-// kept, as one line that names file, line and key; from then on every key has its default, so that
-// who reads need not look after each. A key that nobody asked for is wrong too.
+// Reads a table of TOML key by key, with types, units and ranges. The first error is kept, as one
+// line that names file, line and key. A key that is wrong has its default, so that the caller need
+// not check after each key. A key that the caller never asks for is an error too.
 
 #include <toml++/toml.h>
 
@@ -19,14 +19,14 @@
 
 namespace tulle::scenario {
 
-// What is wrong with a file: the first finding stays.
+// The errors of a file, of which the first is kept.
 class Findings {
  public:
   explicit Findings(std::string file) : file_(std::move(file)) {}
 
-  // line 0: of the file as a whole.
+  // Line 0 means the file as a whole.
   void add(std::uint32_t line, std::string_view key, std::string_view what);
-  // Where a node is wrong, which may come from elsewhere than the file.
+  // Adds an error at a node, which may come from elsewhere than the file.
   void add(const toml::node& node, std::string_view key, std::string_view what);
   bool any() const { return !first_.empty(); }
   const std::string& first() const { return first_; }
@@ -39,13 +39,13 @@ class Findings {
 
 class TableReader {
  public:
-  // `table` may be null: every key has its default. `path` is the table's own key, with a dot.
+  // `table` may be null; every key then has its default. `path` is the table's own key, with a dot.
   TableReader(const toml::table* table, std::string path, std::uint32_t line, Findings& findings)
       : table_(table), path_(std::move(path)), line_(line), findings_(&findings) {}
 
   bool has(std::string_view key) const { return table_ != nullptr && table_->contains(key); }
   TableReader table(std::string_view key);
-  // A list of tables, [[key]]; empty: it is not there.
+  // Returns a list of tables, [[key]], or an empty list if it is absent.
   std::vector<TableReader> tables(std::string_view key);
 
   std::string text(std::string_view key, std::string_view otherwise);
@@ -54,22 +54,22 @@ class TableReader {
                        std::int64_t most);
   double number(std::string_view key, double otherwise, double least, double most);
   Time time(std::string_view key, Time otherwise, Time most = delay_max);
-  // With `link`, in bits a second, it may be a part of that: "link/500".
+  // If `link` is given, in bits a second, the value may be a part of it: "link/500".
   std::int64_t rate(std::string_view key, std::int64_t otherwise, std::int64_t link = 0);
   std::uint64_t bytes(std::string_view key, std::uint64_t otherwise);
   std::vector<std::int64_t> integers(std::string_view key, std::vector<std::int64_t> otherwise);
 
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> otherwise);
 
-  // The place of the text among those allowed.
+  // Returns the place of the text among `names`, as an enumerator.
   template <typename Enum>
   Enum choice(std::string_view key, std::span<const std::string_view> names, Enum otherwise) {
     return static_cast<Enum>(choose(key, names, static_cast<std::size_t>(otherwise)));
   }
 
-  // Says what is wrong with a key that was read.
+  // Reports an error of a key that was read.
   void wrong(std::string_view key, std::string_view what);
-  // To be called when all keys have been asked for.
+  // Must be called when all keys have been asked for. Reports the keys that were not.
   void finish();
   bool is_given() const { return table_ != nullptr; }
   Findings& findings() { return *findings_; }

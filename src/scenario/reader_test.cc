@@ -7,7 +7,7 @@
 namespace tulle::scenario {
 namespace {
 
-// What is found wrong when `read` reads a text.
+// Returns the error that is found when `read` reads a text.
 std::string found(std::string_view text, const std::function<void(TableReader&)>& read) {
   const toml::table root = toml::parse(text, std::string_view("f.toml"));
   Findings findings("f.toml");

@@ -18,14 +18,14 @@ namespace {
 using json_t = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// Nanoseconds with the picoseconds behind the point: exact.
+// Returns nanoseconds with the picoseconds behind the point, exactly.
 std::string ns_text(Time time) {
   const std::int64_t ps = time.ps % 1'000;
   return ps == 0 ? fmt::format("{}", time.ps / 1'000)
                  : fmt::format("{}.{:03}", time.ps / 1'000, ps);
 }
 
-// Rounded to what is meant, so that a last bit of floating point is no difference.
+// Rounds to nine digits, so that a last bit of floating point makes no difference.
 double rounded(double value) { return std::stod(fmt::format("{:.9g}", value)); }
 
 json_t json_of(const Quantiles& q) {
@@ -130,7 +130,7 @@ Result<void> write_file(const std::string& path, const std::string& text) {
 
 namespace {
 
-// What the table says of flows: of a variant's, or of one kind.
+// A row of the table of flows: those of a variant, or of one kind.
 struct FlowsRow {
   std::string name;
   std::uint64_t finished = 0, flows = 0;
@@ -158,7 +158,7 @@ std::string summary_table(const std::vector<Outcome>& outcomes) {
     width = std::max(width, outcome.variant.size());
     for (const KindOutcome& kind : outcome.kinds) width = std::max(width, kind.name.size() + 2);
   }
-  // One way, where every receiver was told.
+  // The time one way is shown if every receiver was told.
   const auto is_told = [](const Outcome& outcome) {
     return outcome.arrivals > 0 && outcome.arrivals == outcome.flows.size();
   };

@@ -11,16 +11,16 @@ namespace tulle::scenario {
 namespace {
 
 constexpr std::uint64_t steps_between_progress = 1'024;
-constexpr Time slice = Time::microseconds(20);  // of virtual time, where nothing else interrupts
+constexpr Time slice = Time::microseconds(20);  // of virtual time, if nothing else interrupts
 
-// The value that a share `q` of them does not exceed: the nearest rank.
+// Returns the value that a share `q` of the values does not exceed, by the nearest rank.
 double quantile(const std::vector<double>& sorted, double q) {
   const double rank = std::ceil(q * static_cast<double>(sorted.size()));
   const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
   return sorted[std::min(index, sorted.size() - 1)];
 }
 
-// Of all ports together, which may be more than a Time holds.
+// Adds the times of all ports, which may together be more than a Time holds.
 Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b; }
 
 }  // namespace
@@ -76,8 +76,8 @@ workload::Path Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_
   return path;
 }
 
-// Of the first partition in which they may talk to each other; where there is none they try all the
-// same, as applications do that were not told.
+// Returns the index of the first partition in which the two hosts may talk to each other. If there
+// is none, they try with index 0 all the same, like applications that were not told.
 std::uint16_t Run::pkey_index(std::uint32_t from, std::uint32_t to) const {
   if (setup_.network.pkeys.empty()) return 0;
   const std::vector<Pkey>& own = setup_.network.pkeys[from];
@@ -96,7 +96,7 @@ void Run::show_to(std::function<void(const sim::Sending&)> told) {
   network_.on_send(std::move(told));
 }
 
-// Flows are only counted where all nodes have come to the same time.
+// Counts flows only when all nodes have come to the same time.
 void Run::run(const OnProgress& on_progress) {
   Time until = std::min(slice, setup_.stop_at);
   while (play_and_sample(until, on_progress) && on_progress(progress())) {
@@ -107,7 +107,7 @@ void Run::run(const OnProgress& on_progress) {
   }
 }
 
-// False: it is to stop.
+// Returns false if the run is to stop.
 bool Run::play(Time until, const OnProgress& on_progress) {
   for (std::uint64_t steps = 1;; ++steps) {
     const sim::NetworkEvent event = network_.run(until);
@@ -125,7 +125,7 @@ bool Run::play(Time until, const OnProgress& on_progress) {
   }
 }
 
-// Samples are no reason to look at the flows: with and without them the run ends alike.
+// Taking a sample does not check the flows, so that the run ends alike with and without samples.
 bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
   while (sampler_.next() <= until) {
     if (!play(sampler_.next(), on_progress)) return false;
@@ -175,7 +175,7 @@ Result<void> Run::check_payloads() const {
       std::to_integer<unsigned>(difference.expected))};
 }
 
-// It has begun with the first of its parts, and is done with the last.
+// A flow begins with the first of its parts and is done with the last.
 FlowOutcome Run::gather_flow(std::uint32_t first, std::uint32_t end) const {
   FlowOutcome flow;
   flow.flow = setup_.flows[first];

@@ -1,4 +1,4 @@
-// Runs, and what is gathered from them.
+// Tests runs, and the results that are gathered from them.
 
 #include "scenario/run.h"
 
@@ -26,8 +26,9 @@ file = "f.csv"
 )";
 
 TEST(Run, AFlowsTimesAndItsLinksCounts) {
-  // 10,000 bytes at 80 ps a byte: 4,194 + 4,178 + 1,890 (1,808 and 82) bytes; the first again on
-  // the second link; two links of 1 us. Back: 86 bytes twice.
+  // 10,000 bytes at 80 ps a byte are frames of 4,194 + 4,178 + 1,890 (1,808 and 82) bytes. The
+  // first is sent again on the second link, and two links take 1 us each. The acknowledgement comes
+  // back as 86 bytes, twice.
   //   (10,262 + 4,194) x 80 + 2,000,000 + 2 x 6,880 + 2,000,000 = 5,170,240 ps
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,10000,7.5\n");
@@ -49,7 +50,7 @@ TEST(Run, AFlowsTimesAndItsLinksCounts) {
   EXPECT_EQ(outcome.links[1].bytes, 3 * 86u);
 }
 
-// What a flow takes alone is exactly what it is measured against.
+// A flow alone takes exactly the time that its slowdown is measured against.
 TEST(Run, AFlowAloneHasASlowdownOfOne) {
   constexpr std::array<const char*, 4> fabrics = {
       "fabric = {}", "fabric = { cut_through = true, switch_latency = \"300ns\" }",
@@ -72,7 +73,8 @@ TEST(Run, AFlowAloneHasASlowdownOfOne) {
                                                "[traffic]\npattern = \"file\"\nfile = \"f.csv\"\n",
                                            folder.path(), {fabric, "host.send_delay = \"200ns\""});
         ASSERT_EQ(outcome.finished, 1u);
-        // An update of credits may come before the last acknowledgement: 8 bytes a link.
+        // An update of credits may come before the last acknowledgement, which costs 8 bytes per
+        // link.
         const bool credits = std::string(fabric).find("infiniband") != std::string::npos;
         EXPECT_GE(outcome.flows[0].slowdown, 1.0) << fabric << "\n" << topology << bytes;
         EXPECT_LE(outcome.flows[0].slowdown, credits ? 1.003 : 1.0) << fabric << "\n"
@@ -105,7 +107,7 @@ TEST(Run, AFlowThatWaitsStartsWhenTheOtherHasArrived) {
   folder.write("f.csv",
                "src,dst,bytes,start_ns,after\n0,1,1000,0,\n1,0,1000,0,0\n1,0,1000,50000,0\n");
   const Outcome outcome = outcome_of(two_hosts, folder.path());
-  // The awaited one tells its receiver: 4 bytes of immediate data. 1,102 x 80 x 2 + 2 us.
+  // The awaited flow tells its receiver, with 4 bytes of immediate data. 1,102 x 80 x 2 + 2 us.
   EXPECT_EQ(outcome.flows[1].start, Time{2 * 88'160 + 2'000'000});
   EXPECT_EQ(outcome.flows[2].start, Time::microseconds(50)) << "not before its own time";
   EXPECT_EQ(outcome.finished, 3u);
@@ -136,7 +138,7 @@ TEST(Run, AMessageSharedAmongQueuePairsIsOneFlow) {
   EXPECT_EQ(outcome.flows[0].flow.bytes, 1'000'000u);
 }
 
-// Two leaves, four spines: of sixteen queue pairs each takes the next of a host's 2^lmc paths.
+// Two leaves, four spines. Each of sixteen queue pairs takes the next of its host's 2^lmc paths.
 TEST(Run, QueuePairsTakeAHostsPathsInTurn) {
   const std::string text =
       "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 4\nhosts_per_leaf = 1\n"
@@ -158,14 +160,15 @@ TEST(Run, QueuePairsTakeAHostsPathsInTurn) {
 
 TEST(Run, BytesArriveAsTheyWereSent) {
   Folder folder;
-  // One byte, all but a packet, several; one that waits for another, and is so told of it.
+  // One byte, a byte less than a packet, several packets, and a flow that waits for another, whose
+  // receiver is therefore told.
   folder.write(
       "f.csv",
       "src,dst,bytes,start_ns,after\n0,1,1,0,\n1,0,4095,0,\n0,1,100001,0,\n1,0,5000,0,2\n");
   constexpr std::array<const char*, 6> others = {
       "seed = 3", "traffic.queue_pairs = 3", "traffic.notify = true",
       "fabric.kind = \"infiniband\"", "host.mtu = 256",
-      // Packets are lost, and sent again with all behind them.
+      // Packets are lost, and retransmitted with all packets behind them.
       "fabric = { flow_control = \"none\", bit_error_rate = 1e-6 }"};
   for (const char* other : others) {
     const Outcome outcome =
@@ -188,7 +191,7 @@ TEST(Run, BytesThatAreSentTwiceArriveToo) {
   EXPECT_EQ(outcome.bytes_verified, 8'000'000u);
 }
 
-// A bit that flips on its way and that no check finds: the receiver's application does.
+// A bit flips on its way and no check of the network finds it. The receiver's application does.
 TEST(Run, AByteThatIsNotAsItWasSentNamesItsFlow) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n1,0,9000,0\n0,1,30000,0\n");
@@ -206,7 +209,7 @@ TEST(Run, AByteThatIsNotAsItWasSentNamesItsFlow) {
     (*run)->show_to([&](const sim::Sending& sending) {
       const bool counts =
           sending.node == 0 && sending.frame != nullptr && sending.frame->payload_bytes == 4'096;
-      if (!counts || ++packets != 3) return;  // the first of the second queue pair
+      if (!counts || ++packets != 3) return;  // the first packet of the second queue pair
       sent = sending.payload[17];
       const_cast<std::byte*>(sending.payload)[17] ^= std::byte{0x80};
     });
@@ -235,8 +238,8 @@ TEST(Run, StopsAtATime) {
   EXPECT_NE(csv.find("2,0,1,5,,,,,not begun,\n"), std::string::npos);
 }
 
-// A bit a second: 24 packets of 4,096 bytes and one of 1,696, the first stored and forwarded, and
-// an acknowledgement over two links take ten days. A hundred times as much takes longer than
+// At a bit a second, 24 packets of 4,096 bytes and one of 1,696, the first stored and forwarded,
+// and an acknowledgement over two links take ten days. A hundred times as much takes longer than
 // virtual time lasts.
 TEST(Run, ASlowLinkEndsWithVirtualTime) {
   Folder folder;
@@ -280,7 +283,8 @@ TEST(Run, StopsWhenItIsTold) {
 }
 
 TEST(Run, AFlowThatNobodyAnswersFailsAndOthersGoOn) {
-  // Of some 33,000 bits one is always wrong: all is lost, until the retries are used up.
+  // One of some 33,000 bits is always wrong, so that all frames are lost until the retries are used
+  // up.
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns,after\n0,1,4000,0,\n1,0,4000,0,0\n");
   const Outcome outcome =
@@ -296,8 +300,8 @@ TEST(Run, AFlowThatNobodyAnswersFailsAndOthersGoOn) {
   EXPECT_NE(csv.find("1,1,0,4000,,,,,not begun,\n"), std::string::npos) << csv;
 }
 
-// Senders of 25 Gb/s that came down from 100 would need two notifications more before they
-// slow down at all: 1.8 ms, where 0.65 is the ideal.
+// Senders of 25 Gb/s that started from 100 would need two more notifications before they slow down
+// at all, and take 1.8 ms, where 0.65 is the ideal.
 TEST(Run, DcqcnStartsFromTheRateOfTheHostsOwnLink) {
   constexpr char congested[] = R"([topology]
 kind = "file"
@@ -332,7 +336,7 @@ TEST(Run, AHostMayHaveMorePeersThanADeviceServes) {
   EXPECT_EQ(outcome.finished, 16'999u);
 }
 
-// --- what is written ---
+// --- written results ---
 
 TEST(Results, Tables) {
   Outcome outcome;
@@ -431,9 +435,9 @@ TEST(Results, WhereNothingCanBeWrittenItIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("taken/flows.csv.part"))) << "nothing is left";
 }
 
-// Every switch of a ring sends to the third after it, more than the lanes hold: each lane is full
-// of packets for the next, and nothing moves any more. With a second lane for what goes round the
-// ring's end all arrives.
+// Every switch of a ring sends to the third after it, more than the lanes hold. Each lane is full
+// of packets for the next switch, and nothing moves any more. With a second lane for packets that
+// cross the ring's end, all flows finish.
 TEST(Run, ARingLocksUpOnOneLaneAndNotOnTwo) {
   const std::string ring = R"([topology]
 kind = "torus"
@@ -480,7 +484,8 @@ TEST(Run, TorusAndDragonflyFinishUnderLoadOnTwoLanes) {
   }
 }
 
-// Hosts 0 and 1 are of partition 1, host 2 a limited member; host 3 is of another.
+// Hosts 0 and 1 are full members of partition 1, and host 2 is a limited member. Host 3 is in
+// another partition.
 TEST(Run, FlowsBetweenPartitionsFailWhenTheirRetriesHaveRunOut) {
   Folder folder;
   folder.write("f.csv",
@@ -518,7 +523,7 @@ full = "3"
   EXPECT_EQ(at_host.pkey_violations, 9u);
 }
 
-// Switches know partitions; who is a limited member only the hosts.
+// Switches know partitions, but only hosts know which members are limited.
 TEST(Run, LimitedMembersDoNotTalkToEachOther) {
   Folder folder;
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,1,100,0\n0,2,100,0\n");
@@ -546,7 +551,7 @@ limited = "0-1"
   EXPECT_EQ(outcome.pkey_violations, 1u);
 }
 
-// Beside an incast of six, a pair whose path is its own; and again later.
+// An incast of six runs beside a pair with a path of its own, whose traffic repeats.
 TEST(Run, TrafficWithNamesHasResultsOfItsOwn) {
   const Outcome outcome = outcome_of(R"([topology]
 hosts = 9
@@ -588,7 +593,8 @@ start = "1us"
   EXPECT_NE(flows_csv(outcome).find(",pair\n"), std::string::npos);
 }
 
-// Four to one through a tree with one spine, and a pair whose way leads over the same links.
+// Four senders to one receiver through a tree with one spine, and a pair whose path shares their
+// links.
 TEST(Run, WhoCausesCongestionAtAHostIsTold) {
   const std::string text = R"([topology]
 kind = "leaf-spine"
@@ -624,8 +630,8 @@ times = 50
   EXPECT_EQ(outcome_of(text, "", {loose}).notices, 0u) << "a queue that long there is not";
 }
 
-// Five switches in a ring, each host to the one two further on: the shortest ways are all
-// clockwise.
+// Five switches in a ring, where each host sends to the one two further on. The shortest paths are
+// all clockwise.
 constexpr char locked_ring[] = R"(stop_at = "1s"
 [topology]
 kind = "torus"
@@ -655,7 +661,7 @@ TEST(Run, AHeadOfQueueLifetimeEndsADeadlock) {
   EXPECT_GT(freed.discarded, 0u);
   EXPECT_GE(freed.retransmitted, freed.discarded);
   EXPECT_EQ(freed.dropped, 0u);
-  // Only ports to hosts: those are never locked.
+  // Only ports to hosts have a lifetime here, and those never lock up.
   const Outcome leaves =
       outcome_of(locked_ring, "",
                  {"fabric = { kind = \"infiniband\", leaf_head_of_queue_lifetime = \"100us\" }"});

@@ -1,7 +1,8 @@
 #pragma once
 
-// What ports send and what waits at them over time: a look at their counters at even intervals,
-// when all nodes have come to the same moment. Nothing is done for a frame.
+// Samples over time of the bytes that ports send and of the bytes that wait there. The sampler
+// reads the ports' counters at even intervals, when all nodes have come to the same moment, and
+// does no work per frame.
 
 #include <cstdint>
 #include <string>
@@ -14,8 +15,8 @@
 namespace tulle::scenario {
 
 struct SampleSettings {
-  Time interval;                     // zero: no samples
-  std::vector<std::uint32_t> nodes;  // of whose ports
+  Time interval;                     // zero means no samples
+  std::vector<std::uint32_t> nodes;  // nodes whose ports are sampled
 };
 
 // One direction of a link over time.
@@ -25,14 +26,14 @@ struct SampledPort {
   bool of_host = false;  // adapters have no queue
 };
 struct Sample {
-  std::uint64_t bytes =
-      0;  // of frames begun since the sample before, as they take time on the link
-  std::uint64_t queue_bytes = 0;  // of all classes, at that moment
+  // Bytes of the frames begun since the sample before, counted as they take time on the link.
+  std::uint64_t bytes = 0;
+  std::uint64_t queue_bytes = 0;  // bytes waiting in all classes at that moment
 };
 struct Samples {
   Time interval;
   std::vector<SampledPort> ports;
-  std::vector<Sample> samples;  // of all ports at the first moment, at the second …
+  std::vector<Sample> samples;  // all ports at the first moment, all at the second …
 };
 
 class Sampler {
@@ -40,20 +41,20 @@ class Sampler {
   Sampler(const SampleSettings& settings, const fabric::Topology& topology,
           const fabric::Wiring& wiring);
 
-  // When the next ones are to be taken; never: there are none.
+  // Returns the time of the next samples; never if there are none.
   Time next() const { return next_; }
-  // The network has come to that moment.
+  // Takes the samples, when the network has come to that moment.
   void take(const sim::Network& network);
   const Samples& samples() const { return samples_; }
 
  private:
   std::vector<std::uint32_t> nodes_;       // by port of samples_
-  std::vector<std::uint64_t> bytes_sent_;  // by port, until now
+  std::vector<std::uint64_t> bytes_sent_;  // by port: bytes sent until now
   Samples samples_;
   Time next_ = Time::never();
 };
 
-// samples.csv
+// Returns the text of samples.csv.
 std::string samples_csv(const Samples& samples);
 
 }  // namespace tulle::scenario

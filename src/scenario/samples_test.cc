@@ -1,4 +1,4 @@
-// What is looked at over time.
+// Tests samples over time.
 
 #include "scenario/samples.h"
 
@@ -15,8 +15,9 @@
 namespace tulle::scenario {
 namespace {
 
-// Two hosts send to a third at 100 Gb/s: its link is full, and the queue before it grows by a frame
-// with each that leaves. A packet takes 4,178 bytes on a link (334.24 ns) and 4,158 in a buffer.
+// Two hosts send to a third at 100 Gb/s. Its link is full, and the queue before the link grows by a
+// frame with each frame that leaves. A packet takes 4,178 bytes on a link (334.24 ns) and 4,158 in
+// a buffer.
 constexpr char two_to_one[] = R"([topology]
 kind = "single-switch"
 hosts = 3

@@ -18,8 +18,8 @@
 namespace tulle::scenario {
 namespace {
 
-// Moves what `from` says over what `to` says, table by table. Moved, since a copied node forgets
-// its line.
+// Moves the keys of `from` over those of `to`, table by table. They are moved, since a copied node
+// forgets its line.
 void merge(toml::table& from, toml::table& to) {
   for (auto&& [key, node] : from) {
     toml::table* inner = node.as_table();
@@ -41,7 +41,7 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
-// The array of variants, taken out of the file's table.
+// Takes the array of variants out of the file's table.
 toml::array take_variants(toml::table& root) {
   toml::array variants;
   if (toml::array* found = root["variant"].as_array()) variants = std::move(*found);
@@ -49,7 +49,7 @@ toml::array take_variants(toml::table& root) {
   return variants;
 }
 
-// What was set, over what a file says.
+// Merges the keys that were set over those of a file.
 Result<void> merge_set(const std::vector<std::string>& set, toml::table& root) {
   for (const std::string& line : set) {
     auto change = parse_toml(line, "--set");
@@ -59,7 +59,7 @@ Result<void> merge_set(const std::vector<std::string>& set, toml::table& root) {
   return {};
 }
 
-// Leaves what says who sends what to whom, where.
+// Keeps only the keys of the traffic, its topology and faults, the seed, the end and the report.
 void keep_traffic(toml::table& root) {
   static constexpr std::array<std::string_view, 6> kept = {"seed",    "stop_at", "topology",
                                                            "traffic", "fault",   "report"};
@@ -74,7 +74,7 @@ Result<void> merge_fabric(const Fabric& fabric, toml::table& root) {
   auto keys = parse_toml(fabric.text, fabric.file);
   if (!keys) return keys.error();
   for (const std::string_view key : {"title", "sources", "default"}) keys->erase(key);
-  // Its profiles lie beside the fabrics, wherever the scenario is from.
+  // The profiles of a fabric lie beside the fabrics, wherever the scenario comes from.
   const std::filesystem::path folder = std::filesystem::path(fabric.file).parent_path();
   for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
     toml::value<std::string>* name = (*keys)[table]["profile"].as_string();
@@ -86,7 +86,8 @@ Result<void> merge_fabric(const Fabric& fabric, toml::table& root) {
   return {};
 }
 
-// A variant's own keys are the scenario's, but for those of the scenario as a whole.
+// Reads the variants. A variant's own keys are those of a scenario, except those of the scenario as
+// a whole.
 void read_variants(toml::array& variants, Findings& findings, std::vector<Variant>& found) {
   for (toml::node& node : variants) {
     toml::table* table = node.as_table();
@@ -189,7 +190,7 @@ Result<Setup> Scenario::build(std::size_t variant) const {
   Setup setup = build_setup(*root, folder_, findings);
   setup.variant = variants_[variant].name;
   if (!findings.any()) return setup;
-  // Here the file alone does not say whose keys do not go together.
+  // In a comparison, the file alone does not say whose keys do not go together.
   const std::string whose = fabrics_.empty() ? "" : setup.variant + ": ";
   return Error{whose + findings.first()};
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// A scenario: what a simulation is to be, read from TOML. One file may hold variants, each of which
-// changes some keys of the rest; they are run one after the other and set side by side.
-// scenarios/reference.toml names every key.
+// A scenario describes a simulation, read from TOML. One file may hold variants, each of which
+// changes some keys of the rest. The variants are run one after the other and compared side by
+// side. scenarios/reference.toml names every key.
 
 #include <cstdint>
 #include <optional>
@@ -25,8 +25,8 @@
 
 namespace tulle::scenario {
 
-// Traffic that has a name, so that its results stand apart: the messages from this one to the next
-// kind's.
+// A kind of traffic with a name, so that its results stand apart. It has the messages from
+// first_message to the first message of the next kind.
 struct TrafficKind {
   std::string name;
   std::size_t first_message = 0;
@@ -34,17 +34,17 @@ struct TrafficKind {
 
 // One simulation, ready to be run.
 struct Setup {
-  std::string variant;  // its name; empty: the file has none
+  std::string variant;  // name of the variant; empty if the file has none
   fabric::Topology topology;
   fabric::RoutingSettings routing;
   bool allow_deadlock = false;
   std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
-  sim::NetworkSettings network;                 // its faults' outages are as the scenario has them
-  fabric::RecoverySettings recovery;            // from these
-  workload::Flows flows;                        // of one queue pair each
-  // Where each message's flows begin, and their number in all.
+  sim::NetworkSettings network;                 // its outages are those of the scenario
+  fabric::RecoverySettings recovery;            // how the fabric recovers from them
+  workload::Flows flows;                        // one per queue pair
+  // Index of each message's first flow, and at the end the number of all flows.
   std::vector<std::uint32_t> first_parts;
-  std::vector<TrafficKind> kinds;  // empty: all traffic is one
+  std::vector<TrafficKind> kinds;  // empty if traffic has no names
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;
@@ -55,27 +55,29 @@ struct Variant {
   std::string title;
 };
 
-// A fabric to be compared with others: a file of keys of scenarios, with a title, of its own.
+// A fabric to be compared with others: a file of scenario keys, with a title of its own.
 struct Fabric {
-  std::string name;  // the file's, without .toml
+  std::string name;  // name of the file, without .toml
   std::string title;
-  std::string sources;      // where its keys' values are from
-  bool by_default = false;  // compared where nobody says which
+  std::string sources;      // sources of its keys' values
+  bool by_default = false;  // compared if no fabrics are named
   std::string file;
   std::string text;
 };
 
 class Scenario {
  public:
-  // `set`: lines of TOML ("traffic.bytes = \"1MB\"") that replace what the file says.
-  // The error: one line, "FILE:LINE: KEY: what is wrong".
+  // `set` holds lines of TOML ("traffic.bytes = \"1MB\"") that replace keys of the file. The error
+  // is one line, "FILE:LINE: KEY: fault".
   static Result<Scenario> read(const std::string& path, std::vector<std::string> set);
-  // The same from text; `file` is for errors, and `folder` is where other files are looked for.
+  // Does the same with a text. `file` is its name in errors, and `folder` is where other files are
+  // looked for.
   static Result<Scenario> parse(std::string text, const std::string& file,
                                 const std::string& folder, std::vector<std::string> set);
 
-  // Its topology, traffic and faults, on each of these fabrics as a variant: what else it says,
-  // and its own variants, are left out. What was set is set over the fabrics' keys.
+  // Returns a scenario of this one's topology, traffic and faults, with each of these fabrics as a
+  // variant. Its other keys and its own variants are left out. The keys of `set` replace those of
+  // the fabrics.
   Scenario on_fabrics(std::vector<Fabric> fabrics) const;
 
   const std::string& name() const { return name_; }
@@ -96,11 +98,11 @@ class Scenario {
   std::string description_;
   std::vector<std::string> set_;
   std::vector<Variant> variants_;
-  std::vector<Fabric> fabrics_;  // or, if there are any, these instead
+  std::vector<Fabric> fabrics_;  // if not empty, they take the place of variants in the file
   PictureSettings picture_;
 };
 
-// A file's whole text.
+// Returns the whole text of a file.
 Result<std::string> read_file(const std::string& path);
 
 }  // namespace tulle::scenario

@@ -1,5 +1,5 @@
-// Scenarios as people write them, and what they are told when they got one wrong: one line, that
-// names the place.
+// Tests scenarios as people write them, and the errors for wrong ones: one line that names the
+// place.
 
 #include "scenario/scenario.h"
 
@@ -36,7 +36,7 @@ Setup built(const std::string& text, std::vector<std::string> set = {}, std::siz
   return std::move(*setup);
 }
 
-// What is said of a text, with some keys set: by parse, or else by build.
+// Returns the error of a text with some keys set, from parse or else from build.
 std::string wrong(const std::string& text, std::vector<std::string> set = {},
                   const std::string& folder = "") {
   auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
@@ -124,7 +124,8 @@ TEST(Scenario, RecoveryFromLosses) {
   EXPECT_EQ(recovery({"host.in_flight = 9"}).window_packets, 9u);
   EXPECT_EQ(recovery({"host.recovery = \"go-back-0\""}).kind, transport::Recovery::go_back_0);
   const std::string selective = "host.recovery = \"selective-repeat\"";
-  // Out and back over a switch at 40 Gb/s, 0.5 us a link: 2.48 us, 11.2 packets of 221 ns.
+  // Out and back over a switch at 40 Gb/s with 0.5 us per link takes 2.48 us, or 11.2 packets of
+  // 221 ns.
   EXPECT_EQ(recovery({selective, "host.mtu = 1024", "topology.link_rate = \"40Gbps\"",
                       "topology.link_delay = \"500ns\""})
                 .window_packets,
@@ -163,7 +164,7 @@ TEST(ScenarioErrors, KeysAndValues) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.hosts = 1"}), "traffic.pattern: permutation"));
 }
 
-// IBTA 4.1.3: 0xBFFF of them.
+// IBTA 4.1.3: there are 0xBFFF unicast LIDs.
 TEST(ScenarioErrors, AnInfinibandSubnetHasSoManyLids) {
   const std::vector<std::string> infiniband = {"fabric = { kind = \"infiniband\" }"};
   // 8 leaves and a spine.
@@ -176,7 +177,7 @@ TEST(ScenarioErrors, AnInfinibandSubnetHasSoManyLids) {
             "s.toml: fabric.kind: an InfiniBand subnet has LIDs 1 to 49151 (IBTA 4.1.3), but 49144 "
             "hosts of 1 each and 9 switches need them up to 49153");
   EXPECT_EQ(wrong(hosts_per_leaf(6'143)), "") << "Ethernet has no such limit";
-  // Of 376 hosts with 128 each the last has 48,128 to 48,255; of 384, 49,152 to 49,279.
+  // With 128 LIDs each, the last of 376 hosts has 48,128 to 48,255; of 384, 49,152 to 49,279.
   const std::vector<std::string> most = {infiniband[0], "routing.lmc = 7"};
   EXPECT_EQ(wrong(hosts_per_leaf(47), most), "");
   EXPECT_EQ(wrong(hosts_per_leaf(48), most),
@@ -198,7 +199,7 @@ TEST(ScenarioErrors, SeveralPathsAHostAreInfinibandsAndKept) {
   EXPECT_EQ(built(four_hosts, {infiniband, "routing.lmc = 3"}).player.paths, 8u);
 }
 
-// 40 kB in all, each byte twice.
+// The flows have 40 kB in all, and each byte is in memory twice.
 TEST(ScenarioErrors, BytesTakeMemory) {
   const std::string bytes = "traffic.payload = \"bytes\"";
   EXPECT_EQ(wrong(four_hosts, {bytes, "traffic.payload_memory = \"80KB\""}), "");
@@ -313,7 +314,8 @@ TEST(ScenarioErrors, ALosslessRouteInACircleIsNamed) {
   EXPECT_TRUE(contains(wrong(torus, {"routing.kind = \"fat-tree\""}), "routing.kind: "));
 }
 
-// On InfiniBand, where switches may change a packet's lane. Priorities of RoCE stay what they are.
+// Lanes are InfiniBand's, where switches may change a packet's lane. RoCE's priorities stay
+// unchanged.
 TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
   const std::string torus = "[topology]\nkind = \"torus\"\nsize = [5, 4]\n[traffic]\n";
   const std::string dragonfly = "[topology]\nkind = \"dragonfly\"\n[traffic]\n";
@@ -337,7 +339,8 @@ TEST(ScenarioErrors, TorusAndDragonflyNeedLanes) {
   EXPECT_EQ(wrong(dragonfly, {infiniband + "}", "host.service_levels = 4"}), "");
   EXPECT_TRUE(
       contains(wrong(dragonfly, {infiniband + "}", "host.service_levels = 5"}), "at most 4"));
-  // A torus' service level says which way a packet will go; a switch that chooses would not ask it.
+  // On a torus, the service level says which way a packet will go. A switch that chooses paths
+  // would not follow it.
   EXPECT_TRUE(contains(wrong(torus, {infiniband + ", path = \"adaptive\" }"}), "can lock up"));
   EXPECT_EQ(wrong(dragonfly, {infiniband + ", path = \"adaptive\" }"}), "");
 }
@@ -601,8 +604,8 @@ TEST(ScenarioErrors, Faults) {
       "s.toml:9: recovery.sweep_interval: must be more than zero"));
 }
 
-// Four leaves, two spines: without leaf 0 to spine 0 and leaf 1 to spine 1 the shortest ways
-// between these two leaves go down to another leaf and up again.
+// Four leaves, two spines. Without the links from leaf 0 to spine 0 and from leaf 1 to spine 1, the
+// shortest paths between these two leaves go down to another leaf and up again.
 TEST(ScenarioErrors, RoutesAroundFaultsThatCanLockUp) {
   const std::string text = R"([topology]
 kind = "leaf-spine"
@@ -632,7 +635,8 @@ until = "100ms"
                               "fabric.flow_control = \"none\"", "fabric.kind = \"infiniband\""}) {
     EXPECT_EQ(wrong(text, {way_out}), "") << way_out;
   }
-  // One link alone leaves a shortest way by the other spine; and what nobody notices no new routes.
+  // With one link down, a shortest path by the other spine is left. A fault that is not noticed
+  // causes no new routes.
   EXPECT_EQ(wrong(text, {"fault = [{ kind = \"link-down\", link = [\"leaf 0\", \"spine 0\"] }]"}),
             "");
   EXPECT_EQ(wrong(text, {"recovery.detection = \"200ms\""}), "");
@@ -730,7 +734,7 @@ TEST(Scenario, TheUsualTableOfInjectionDelays) {
   EXPECT_EQ(given.timer, Time::nanoseconds(1'024) * 150);
 }
 
-// What no fabric would be, but ends in a line and never in the program's end.
+// Values that no fabric has lead to one line of error or are accepted. They never end the program.
 TEST(ScenarioErrors, Nonsense) {
   EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"40TB\""}), "at most 32 TiB"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"traffic.bytes = \"0B\""}), "at least 1 byte"));
@@ -756,7 +760,7 @@ TEST(ScenarioErrors, BuffersTooSmall) {
                        "fabric.alpha: must leave a queue room"));
 }
 
-// What adds up to more than a time can hold.
+// Values whose sums exceed the range of a Time are refused.
 TEST(ScenarioErrors, BeyondTime) {
   for (const char* key : {"topology.link_delay", "fabric.switch_latency", "fabric.fec_delay",
                           "host.post_delay", "host.send_delay", "host.completion_delay"}) {
@@ -769,7 +773,7 @@ TEST(ScenarioErrors, BeyondTime) {
   }
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_rate = \"1001Tbps\""}),
                        "topology.link_rate: must be at most 1000 Tbps"));
-  // PFC's headroom would not be enough, and what is called lossless would lose.
+  // PFC's headroom would not suffice, and a fabric that is called lossless would lose frames.
   EXPECT_TRUE(contains(wrong(four_hosts, {"topology.link_delay = \"10s\""}),
                        "fabric.pfc.headroom: these links are so long and fast"));
   Folder folder;

@@ -5,7 +5,7 @@
 
 namespace tulle::verbs {
 
-// Where a UD message goes (IBTA 11.2.2).
+// The destination of a UD message (IBTA 11.2.2).
 class AddressHandle {
  public:
   AddressHandle(ProtectionDomain& pd, const AddressVector& to) : pd(&pd), to(to) {}

@@ -42,7 +42,7 @@ Time CompletionEvents::raise_due(Time now) {
     CompletionQueue::Moderation& moderation = *cq.moderation_;
     if (moderation.due == Time::never()) moderation.due = now + moderation.period;
     if (moderation.due <= now) {
-      cq.raise();  // which takes it out
+      cq.raise();  // removes it from `held`
       continue;
     }
     next = std::min(next, moderation.due);
@@ -109,8 +109,8 @@ void CompletionQueue::keep_times(const CompletionClock& clock) {
 }
 
 void CompletionQueue::arm(bool solicited_only) {
-  // Asking for any after asking for solicited widens it; the other way round it stays wide
-  // (IBTA 11.4.2.2).
+  // A request for any completion after one for solicited completions widens it. In the opposite
+  // order the wider request stays (IBTA 11.4.2.2).
   if (!solicited_only) {
     armed_ = Armed::any;
   } else if (armed_ == Armed::no) {

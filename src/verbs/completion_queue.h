@@ -13,8 +13,8 @@ namespace tulle::verbs {
 
 class CompletionQueue;
 
-// The completion queues that owe their application an event, oldest first: an intrusive list, so
-// that raising an event on the packet path allocates nothing.
+// The completion queues that owe their application an event, oldest first. The list is intrusive,
+// so that raising an event on the packet path allocates nothing.
 struct CompletionEvents {
   CompletionQueue* first = nullptr;
   CompletionQueue* last = nullptr;
@@ -23,24 +23,26 @@ struct CompletionEvents {
   CompletionQueue* take();
   void remove(CompletionQueue& cq);
 
-  // Queues whose event waits for more completions, or for the end of a period (moderate()). Who
-  // keeps time is told when one begins to wait, and calls raise_due: then, and when it says.
+  // Queues whose event waits for more completions or for the end of a period (moderate()). The
+  // driver keeps time: `tell` tells it when a queue begins to wait. The driver then calls
+  // raise_due, and calls it again at the time that raise_due returns.
   std::vector<CompletionQueue*> held;
   void (*tell)(void* context) = nullptr;
   void* tell_context = nullptr;
   void hold(CompletionQueue& cq);
-  // Raises what is due; when to call again.
+  // Raises the events that are due. Returns the time of the next call.
   Time raise_due(Time now);
 };
 
-// What completions are stamped by, where somebody asks for stamps: the driver's.
+// The driver's clock, which stamps completions where the application asks for stamps.
 class CompletionClock {
  public:
   virtual ~CompletionClock() = default;
   virtual std::uint64_t nanoseconds() const = 0;
 };
 
-// IBTA 10.2.6. An overflow is not survivable: the queue is in error from then on and says so once.
+// IBTA 10.2.6. An overflow is not survivable: the queue is in error from then on and reports it
+// once.
 class CompletionQueue {
  public:
   CompletionQueue(std::uint32_t entries, CompletionEvents& events, void* cookie)
@@ -56,24 +58,26 @@ class CompletionQueue {
   std::uint32_t size() const { return ring_.size(); }
   bool overrun() const { return overrun_; }
 
-  // False: the queue is full; the completion is lost and the queue overrun.
+  // Returns false if the queue is full. The completion is then lost and the queue overrun.
   bool push(const Completion& completion);
-  // Moves the oldest completions into `out`; returns how many.
+  // Moves the oldest completions into `out` and returns their number.
   std::uint32_t poll(std::span<Completion> out);
-  // The next completion (solicited_only: the next solicited or failed one) raises one event.
+  // The next completion (if solicited_only, the next solicited or failed one) raises one event.
   void arm(bool solicited_only);
-  // Keeps what is queued; false: it does not fit.
+  // Keeps the queued completions. Returns false if they do not fit.
   [[nodiscard]] bool resize(std::uint32_t entries);
-  // Drops the completions of a queue pair that goes away.
+  // Drops the completions of a queue pair that is destroyed.
   void forget(QpNumber qp);
 
-  // An event waits until `count` completions have come since the queue was armed, or `period` has
-  // passed since the first of them; 1 and no period: not at all.
+  // Holds back an event until `count` completions have come since the queue was armed, or until
+  // `period` has passed since the first of them. With a count of 0 or 1 or no period, events are
+  // not held back.
   void moderate(std::uint32_t count, Time period);
 
-  // From now on each completion is stamped when it is queued. While the queue is empty.
+  // Stamps each completion from now on when it is queued. The queue must be empty.
   void keep_times(const CompletionClock& clock);
-  // When the completion was queued that was polled last; 0 unless times are kept.
+  // Returns the time at which the completion that was polled last was queued; 0 unless times are
+  // kept.
   std::uint64_t nanoseconds_of_last() const { return times_ != nullptr ? times_->of_last : 0; }
 
   void* cookie = nullptr;
@@ -83,7 +87,7 @@ class CompletionQueue {
  private:
   friend struct CompletionEvents;
   enum class Armed : std::uint8_t { no, solicited, any };
-  // Beside the ring and in step with it.
+  // Time stamps, in a ring that stays in step with the completions' ring.
   struct Times {
     const CompletionClock* clock;
     Ring<std::uint64_t> ring;
@@ -93,8 +97,8 @@ class CompletionQueue {
   struct Moderation {
     std::uint32_t count = 0;
     Time period;
-    std::uint32_t waiting = 0;  // completions; none: the event is not held
-    Time due = Time::never();   // never: not yet looked at
+    std::uint32_t waiting = 0;  // completions that wait; 0: no event is held
+    Time due = Time::never();   // never: raise_due has not seen it yet
   };
 
   void raise();

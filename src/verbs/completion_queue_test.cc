@@ -40,8 +40,8 @@ TEST(CompletionQueue, FirstInFirstOut) {
   EXPECT_EQ(cq.poll(none), 0u);
 }
 
-// IBTA 10.2.6.2: what does not fit is lost, and the queue in error from then on; what was queued is
-// still there.
+// IBTA 10.2.6.2: a completion that does not fit is lost, and the queue is in error from then on.
+// Completions that were queued before stay.
 TEST(CompletionQueue, Overrun) {
   CompletionEvents events;
   CompletionQueue cq(2, events, nullptr);
@@ -119,7 +119,7 @@ TEST(CompletionQueue, EventsInTheOrderInWhichTheyCame) {
     cq->arm(false);
     cq->push(completion(1));
   }
-  c.reset();  // one that goes away owes nothing any more
+  c.reset();  // a destroyed queue owes no event
   EXPECT_EQ(events.take(), &b);
   EXPECT_EQ(events.take(), &a);
   EXPECT_EQ(events.take(), nullptr);
@@ -135,7 +135,7 @@ TEST(CompletionQueue, ForgetsOneQueuePair) {
   EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{1, 3, 5}));
 }
 
-// A clock that ticks whenever it is looked at.
+// A clock that ticks with every reading.
 class Ticks : public CompletionClock {
  public:
   std::uint64_t nanoseconds() const override { return ++count; }
@@ -157,7 +157,7 @@ TEST(CompletionQueue, StampsAreKeptInStep) {
   ASSERT_EQ(cq.poll(one), 1u);
   EXPECT_EQ(cq.nanoseconds_of_last(), 1u);
   ASSERT_TRUE(cq.resize(6));
-  cq.forget(QpNumber(2));  // takes 3 along
+  cq.forget(QpNumber(2));  // also removes completion 3
   ASSERT_EQ(cq.poll(one), 1u);
   EXPECT_EQ(one[0].wr_id, 2u);
   EXPECT_EQ(cq.nanoseconds_of_last(), 2u);

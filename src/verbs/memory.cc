@@ -24,12 +24,12 @@ void KeyTable::remove(KeyHolder& holder) {
 
 void KeyTable::renew(KeyHolder& holder) {
   const std::uint32_t old_index = holder.key >> 8;
-  add(holder);  // while the old index is still taken, so that the key differs from it
+  add(holder);  // before the old index is freed, so that the key differs from it
   holders_.erase(old_index);
 }
 
 KeyHolder* KeyTable::find(std::uint32_t key) const {
-  // Packets come in runs that name one key.
+  // Packets come in runs that name the same key.
   if (last_ != nullptr && last_->key == key) return last_;
   KeyHolder* holder = holders_.find(key >> 8);
   if (holder == nullptr || holder->key != key) return nullptr;
@@ -66,7 +66,8 @@ KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t addr
     return {Verdict::ok, region.memory + (write ? null_bytes_max : 0)};
   }
   std::byte* const memory = region.at(address);
-  // Who asks about more than a packet holds asks about the key alone, and again for each packet.
+  // A caller that asks about more bytes than a packet holds asks only about the key, and asks again
+  // for each packet.
   const bool is_touched = bytes > 0 && bytes <= null_bytes_max;
   if (is_touched && pages_ != nullptr && !pages_->bring(memory, bytes, write)) return {};
   return {Verdict::ok, memory};
@@ -88,7 +89,7 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   const auto& window = static_cast<const MemoryWindow&>(*holder);
   if (window.region == nullptr || window.pd != &pd || !window.access.has_all(needed)) return {};
   if (window.type == WindowType::type2 && window.qp != qp) return {};
-  // A zero-based window names its first byte 0.
+  // In a zero-based window, the first byte has address 0.
   const bool zero_based = window.access.has(verbs::Access::zero_based);
   const std::uint64_t start = zero_based ? 0 : window.address;
   if (address < start || bytes > window.length || address - start > window.length - bytes) {
@@ -142,8 +143,8 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   if ((access & writes).any() && !binding.region->access.has(Access::local_write)) return false;
   if (!binding.region->covers(binding.address, binding.length)) return false;
   if (window.type == WindowType::type2) {
-    // IBTA 10.6.7.2.6: only an unbound type 2 window is bound,
-    // with a new key of which the consumer chose 8 bits.
+    // IBTA 10.6.7.2.6: only an unbound type 2 window can be bound, with a new key of which the
+    // consumer chooses 8 bits.
     if (window.region != nullptr || binding.length == 0) return false;
     if (binding.new_key.value >> 8 != window.key >> 8) return false;
     window.key = binding.new_key.value;
@@ -160,8 +161,8 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   return true;
 }
 
-// A type 1 window's key is the one that its caller was told when it posted the bind
-// (IBTA 10.6.7.2.3).
+// Gives a type 1 window the key that the caller was told when it posted the bind (IBTA 10.6.7.2.3),
+// or a fresh one if `key` has a different index.
 void KeyTable::rename(MemoryWindow& window, RemoteKey key) {
   if (key.value >> 8 == window.key >> 8) {
     window.key = key.value;

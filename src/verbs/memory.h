@@ -1,6 +1,6 @@
 #pragma once
 
-// Registered memory and who may touch it (IBTA 10.6). The only place that knows an access rule.
+// Registered memory and the rights to access it (IBTA 10.6). No other file knows an access rule.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace tulle::verbs {
 
-// What a key names. Upper 24 bits of a key are the index that the table finds it by; the low 8 bits
-// of a type 2 window's key are the consumer's (IBTA 10.6.7.2.6).
+// The object that a key names. The upper 24 bits of a key are the index by which the table finds
+// it. The low 8 bits of a type 2 window's key are the consumer's (IBTA 10.6.7.2.6).
 class KeyHolder {
  public:
   enum class Kind : std::uint8_t { region, window };
@@ -32,16 +32,15 @@ class MemoryRegion : public KeyHolder {
   RemoteKey rkey() const { return RemoteKey{key}; }
 
   ProtectionDomain* pd = nullptr;
-  std::byte* memory =
-      nullptr;               // null: a ghost, memory of a simulation that has a length and no bytes
-  std::uint64_t length = 0;  // bytes
-  std::uint64_t iova = 0;    // the address by which work requests name its first byte
+  std::byte* memory = nullptr;  // null: a ghost, simulated memory that has a length and no bytes
+  std::uint64_t length = 0;     // bytes
+  std::uint64_t iova = 0;       // the address of the first byte in work requests
   AccessFlags access;
   bool valid = true;  // false after an invalidation
   std::uint32_t bound_windows = 0;
   void* cookie = nullptr;
 
-  // Whether [address, address + bytes) lies within.
+  // True if [address, address + bytes) lies within the region.
   bool covers(std::uint64_t address, std::uint64_t bytes) const {
     return address >= iova && bytes <= length && address - iova <= length - bytes;
   }
@@ -50,14 +49,14 @@ class MemoryRegion : public KeyHolder {
   }
 };
 
-// A null region's memory: as many zeros, and behind them as much room for what is to be lost. More
-// than any packet or segment holds.
+// Half the memory of a null region: this many zeros, and behind them as many bytes that take what
+// is written. It is more than any packet or segment holds.
 inline constexpr std::uint64_t null_bytes_max = 1u << 16;
 
 enum class WindowType : std::uint8_t { type1, type2 };
 
-// A part of a region with a key of its own (IBTA 10.6.7).
-// Type 2 is bound to one queue pair (type 2B).
+// A part of a region with a key of its own (IBTA 10.6.7). A type 2 window is bound to one queue
+// pair (type 2B).
 class MemoryWindow : public KeyHolder {
  public:
   MemoryWindow() : KeyHolder(Kind::window) {}
@@ -79,14 +78,16 @@ struct WindowBinding {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  // 0 unbinds a type 1 window
   AccessFlags access;
-  RemoteKey new_key;  // type 2; type 1: of the same index, or any other value for a fresh key
+  RemoteKey new_key;  // type 2: the new key; type 1: of the same index, or any other value for a
+                      // fresh key
 };
 
-// The pages behind regions that are paged on demand, which only the driver can look at.
+// The pages behind regions that are paged on demand. Only the driver can look at them.
 class MemoryPages {
  public:
   virtual ~MemoryPages() = default;
-  // Sees to it that the pages are there, for reading or writing; false: they cannot be had.
+  // Makes sure that the pages are present for reading or writing. Returns false if they cannot be
+  // made so.
   [[nodiscard]] virtual bool bring(std::byte* memory, std::uint64_t bytes, bool write) const = 0;
 };
 
@@ -95,20 +96,21 @@ class KeyTable {
   explicit KeyTable(std::uint64_t seed) : random_(seed) {}
 
   // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8
-  // more, so that a key cannot be guessed and is not soon given again.
+  // more. A key can thus not be guessed and is not soon given again.
   void add(KeyHolder& holder);
   void remove(KeyHolder& holder);
-  // A fresh key, as after re-registration or a bind of a type 1 window.
+  // Gives the holder a fresh key, as after re-registration or a bind of a type 1 window.
   void renew(KeyHolder& holder);
 
-  // Asked before each access to a region that is paged on demand; null (a simulation): not needed.
+  // Sets the object that is asked before each access to a region that is paged on demand. Null (in
+  // a simulation) means that no access is asked about.
   void set_pages(const MemoryPages* pages) { pages_ = pages; }
 
-  // Null: it names no region.
+  // Returns null if the key names no region.
   const MemoryRegion* find_region(LocalKey key) const;
 
   std::size_t size() const { return holders_.size(); }
-  // Fetches what the key that was looked up last names.
+  // Prefetches the object that the last look-up found.
   void prefetch() const {
     if (last_ != nullptr) tulle::prefetch(last_);
   }
@@ -119,39 +121,40 @@ class KeyTable {
     std::byte* memory = nullptr;  // null and ok: a ghost, or no bytes
   };
 
-  // Local access by a queue pair of `pd` (IBTA 10.6.3.2). To a null region: of null_bytes_max at a
-  // time, and more is denied.
+  // Checks a local access by a queue pair of `pd` (IBTA 10.6.3.2). An access to a null region may
+  // cover at most null_bytes_max bytes; more is denied.
   Grant local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address, std::uint64_t bytes,
               bool write) const;
-  // Access that a packet asks for, arriving at queue pair `qp` of `pd` (IBTA 10.6.3.3).
-  // No bytes: no check.
+  // Checks an access that a packet asks for, which arrived at queue pair `qp` of `pd` (IBTA
+  // 10.6.3.3). An access to no bytes is not checked.
   Grant remote(RemoteKey key, const ProtectionDomain& pd, QpNumber qp, std::uint64_t address,
                std::uint64_t bytes, AccessFlags needed) const;
 
-  // Why remote() denied it, for who has to tell (RFC 5040 7.2).
+  // Returns the reason why remote() denied an access, for a protocol that reports it to the peer
+  // (RFC 5040 7.2).
   enum class Refusal : std::uint8_t { unknown_key, foreign, out_of_bounds, not_permitted };
   Refusal why_denied(RemoteKey key, const ProtectionDomain& pd, QpNumber qp,
                      AccessFlags needed) const;
 
-  // Where in its region memory lies that remote() has granted, for who has to read it again when
-  // the key may have been taken away.
+  // The place within its region of memory that remote() has granted. A caller that has to read the
+  // memory again uses it, since the key may have been revoked by then.
   struct Place {
     LocalKey key;
     std::uint64_t address = 0;
   };
   Place place_of(RemoteKey key, std::uint64_t address) const;
 
-  // IBTA 11.4.1.1, bind: false: the binding is not allowed.
+  // Binds a window (IBTA 11.4.1.1). Returns false if the binding is not allowed.
   [[nodiscard]] bool bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber qp,
                           const WindowBinding& binding);
-  // Local invalidate, or a SEND with invalidate that arrived: false:
+  // Invalidates a key, for a local invalidate or an incoming SEND with invalidate. Returns false if
   // the key names nothing that may be invalidated.
   [[nodiscard]] bool invalidate(RemoteKey key, const ProtectionDomain& pd, QpNumber qp);
   void unbind(MemoryWindow& window);
 
  private:
   KeyHolder* find(std::uint32_t key) const;
-  // What access that has been allowed is given.
+  // Returns the grant for an access that has been allowed.
   Grant reach(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
               bool write) const;
   Grant special(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,
@@ -159,7 +162,7 @@ class KeyTable {
   void rename(MemoryWindow& window, RemoteKey key);
 
   IdMap<KeyHolder> holders_;           // by key >> 8
-  mutable KeyHolder* last_ = nullptr;  // that was looked up
+  mutable KeyHolder* last_ = nullptr;  // found by the last look-up
   Random random_;
   const MemoryPages* pages_ = nullptr;
 };

@@ -80,7 +80,7 @@ TEST_F(Memory, SumsThatWrapAreDenied) {
       EXPECT_EQ(remote(region_.rkey(), address, count), Verdict::denied) << address << " " << count;
     }
   }
-  // A region that ends with the address space.
+  // This region ends with the address space.
   region_.iova = most - bytes + 1;
   EXPECT_EQ(local(region_.iova, bytes), Verdict::ok);
   EXPECT_EQ(local(most, 1), Verdict::ok);
@@ -177,7 +177,7 @@ TEST_F(Memory, WindowType2OpensJustItsPartToItsQueuePair) {
   EXPECT_EQ(remote(what.new_key, iova + 1'024, 1, Access::remote_atomic), Verdict::denied);
   EXPECT_EQ(remote(what.new_key, iova + 1'024, 1, Access::remote_read, QpNumber(2)),
             Verdict::denied);
-  // A window is no local key.
+  // A window's key is not a local key.
   EXPECT_EQ(keys_.local(LocalKey{window_.key}, pd_, iova + 1'024, 1, false).verdict,
             Verdict::denied);
   const auto grant =
@@ -248,7 +248,7 @@ TEST_F(Memory, WhatBindRefuses) {
   region_.valid = true;
   region_.access = all.without(Access::bind_window);
   EXPECT_TRUE(refused([](WindowBinding&) {}));
-  // IBTA 10.6.7.2.2: who may write through a window must be allowed to where it is bound.
+  // IBTA 10.6.7.2.2: a window with remote write access needs a region with local write access.
   region_.access = all.without(Access::local_write);
   EXPECT_TRUE(refused([](WindowBinding&) {}));
   EXPECT_TRUE(refused([](WindowBinding& b) { b.access = Access::remote_atomic; }));
@@ -302,7 +302,7 @@ TEST_F(Memory, NullRegionReadsAsZerosAndLosesWhatIsWritten) {
   EXPECT_EQ(remote(null.rkey(), 0, 1, Access::remote_read), Verdict::denied);
 }
 
-// Pages that are there, or not, and what was asked about them.
+// Pages that are present or not, and the last question about them.
 class Pages : public MemoryPages {
  public:
   bool bring(std::byte* memory, std::uint64_t bytes, bool write) const override {
@@ -354,7 +354,7 @@ TEST_F(Memory, PagesAreNotAskedForWithAKeyAlone) {
   pages.present = false;
   keys_.set_pages(&pages);
   region_.access |= Access::on_demand;
-  region_.length = 1u << 20;  // of which no byte is touched here
+  region_.length = 1u << 20;  // no byte of it is touched here
   EXPECT_EQ(local(iova, null_bytes_max + 1), Verdict::ok);
   EXPECT_EQ(pages.times, 0);
   EXPECT_EQ(local(iova, null_bytes_max), Verdict::denied);

@@ -4,8 +4,8 @@
 
 namespace tulle::verbs {
 
-// What may touch what (IBTA 10.2.3): a queue pair, region, window or handle belongs to one, and
-// only meets its like.
+// A domain within which objects work together (IBTA 10.2.3). A queue pair, region, window or
+// address handle belongs to one domain, and only meets objects of the same domain.
 struct ProtectionDomain {
   std::uint32_t users = 0;  // objects that refer to it
   void* cookie = nullptr;

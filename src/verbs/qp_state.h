@@ -1,7 +1,7 @@
 #pragma once
 
-// The queue pair's ladder of states and the attributes each step requires and allows (IBTA 10.3.1,
-// 11.2.5.2 tables).
+// The queue pair's ladder of states and the attributes that each step requires and allows (tables
+// in IBTA 10.3.1 and 11.2.5.2).
 
 #include <cstdint>
 

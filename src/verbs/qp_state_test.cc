@@ -17,9 +17,9 @@ constexpr Ladder rc = Ladder::reliable_connection, uc = Ladder::unreliable_conne
 constexpr Ladder ladders[] = {rc, uc, ud};
 constexpr int attributes = 22;
 
-// The tables of the manual page of ibv_modify_qp, and for the steps that it leaves out those of
-// IBTA 11.2.5.2, by the names that the C API has for the attributes: a second hand, not the
-// ladder's own notation.
+// The tables of the manual page of ibv_modify_qp, and those of IBTA 11.2.5.2 for the steps that the
+// page leaves out. They use the C API's names of the attributes, so that they are independent of
+// the ladder's own notation.
 const std::map<std::string, QpAttribute> names = {
     {"CUR_STATE", QpAttribute::current_state},
     {"SQD_NOTIFY", QpAttribute::sqd_async_notify},
@@ -104,7 +104,7 @@ const std::map<Step, Row>& table() {
 
 QpAttributeMask attribute(int bit) { return QpAttributeMask::from_bits(1u << bit); }
 
-// The verdict on a step with just these attributes, by the table above.
+// Returns the verdict on a step with exactly these attributes, by the table above.
 LadderVerdict expected(Ladder ladder, QpState from, QpState to, QpAttributeMask given) {
   given = given.without(QpAttribute::state);
   if (to == QpState::reset || to == QpState::error) {
@@ -118,8 +118,8 @@ LadderVerdict expected(Ladder ladder, QpState from, QpState to, QpAttributeMask 
   return given.without(allowed).any() ? LadderVerdict::attribute_not_allowed : LadderVerdict::ok;
 }
 
-// Every type, every pair of states; with the required attributes, with each one more, with each one
-// less.
+// Tests every type and every pair of states, with the required attributes, with each attribute
+// added, and with each one removed.
 TEST(QpLadder, WholeTable) {
   for (const Ladder ladder : ladders) {
     for (const QpState from : states) {
@@ -157,7 +157,7 @@ TEST(QpLadder, OnlyTheSendQueueErrorOfUnreliableOnesIsLeft) {
   EXPECT_EQ(check_step(ud, QpState::sqe, QpState::rts, QpAttribute::state), LadderVerdict::ok);
 }
 
-// Either half of XRC climbs with what is its own, and with all that RC needs.
+// Each half of XRC climbs the ladder with its own attributes, and also with all that RC needs.
 TEST(QpLadder, HalvesOfXrc) {
   const QpAttributeMask to_rtr = mask_of("AV MTU DEST_QPN RQ_PSN");
   const QpAttributeMask answers = mask_of("DEST_RD_ATOMIC MIN_RNR");

@@ -13,10 +13,10 @@ namespace tulle::verbs {
 
 class CompletionQueue;
 
-inline constexpr std::uint32_t sges_max = 16;  // of one work request
+inline constexpr std::uint32_t sges_max = 16;  // most SGEs of one work request
 
-// A receive work request that a message took: copied out of its queue,
-// since a shared queue goes on without it.
+// A receive work request that a message took. It is copied out of its queue, since a shared queue
+// goes on without it.
 struct Receive {
   std::uint64_t wr_id = 0;
   std::uint32_t sge_count = 0;
@@ -29,8 +29,8 @@ struct Receive {
   }
 };
 
-// Receive work requests in the order in which they were posted. Memory is taken with the first
-// post: an idle queue costs its header.
+// Receive work requests in the order in which they were posted. Memory is allocated with the first
+// post, so that an idle queue costs only its header.
 class ReceiveQueue {
  public:
   ReceiveQueue() = default;
@@ -43,11 +43,11 @@ class ReceiveQueue {
   bool empty() const { return wqes_.empty(); }
 
   VerbsStatus post(const ReceiveRequest& request);
-  // False: the queue is empty.
+  // Returns false if the queue is empty.
   [[nodiscard]] bool take(Receive& out);
-  // Bytes that the next request has room for; 0 when the queue is empty.
+  // Returns the bytes that the next work request has room for; 0 if the queue is empty.
   std::uint64_t front_length() const;
-  // Bytes that all of them have room for.
+  // Returns the bytes that all work requests together have room for.
   std::uint64_t length() const;
   [[nodiscard]] bool resize(std::uint32_t work_requests);
   void clear() { wqes_.clear(); }
@@ -56,7 +56,7 @@ class ReceiveQueue {
   struct Wqe {
     std::uint64_t wr_id = 0;
     std::uint32_t sge_count = 0;
-    std::uint32_t slot = 0;  // of its sges
+    std::uint32_t slot = 0;  // slot of its SGEs
   };
 
   std::uint64_t length_of(const Wqe& wqe) const;
@@ -70,7 +70,7 @@ class ReceiveQueue {
 
 class TagList;
 
-// IBTA 10.2.9.
+// A shared receive queue (IBTA 10.2.9).
 class SharedReceiveQueue {
  public:
   SharedReceiveQueue(ProtectionDomain& pd, std::uint32_t work_requests, std::uint32_t sges,
@@ -80,16 +80,19 @@ class SharedReceiveQueue {
   ProtectionDomain* pd;
   void* cookie;
   ReceiveQueue queue;
-  std::uint32_t limit =
-      0;  // 0: not armed. One event when fewer than `limit` requests are left; then disarmed.
+  // Raises one event when fewer than `limit` requests are left, and is then disarmed. 0 means not
+  // armed.
+  std::uint32_t limit = 0;
   std::uint32_t users = 0;
 
-  // Of an XRC domain: requests name it. Null and 0: it is not.
+  // Set if the queue belongs to an XRC domain; requests then name the queue by `number`. Otherwise
+  // null, and `number` is 0.
   XrcDomain* xrc_domain = nullptr;
-  // Of an XRC domain or of tag matching: what it receives completes here. Else null.
+  // The completion queue of a queue that has an XRC domain or does tag matching. Null for other
+  // queues.
   CompletionQueue* cq = nullptr;
   std::uint32_t number = 0;       // 24 bits
-  std::unique_ptr<TagList> tags;  // null: it is not one of tag matching
+  std::unique_ptr<TagList> tags;  // null: the queue does no tag matching
 };
 
 }  // namespace tulle::verbs

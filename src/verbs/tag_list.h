@@ -1,7 +1,8 @@
 #pragma once
 
-// The matching list of a shared receive queue of tag matching: receive requests that each wait for
-// one message with a fitting tag (ibv_post_srq_ops(3), rdma-core's Documentation/tag_matching.md).
+// The matching list of a shared receive queue with tag matching: receive requests that each wait
+// for one message with a fitting tag (ibv_post_srq_ops(3), rdma-core's
+// Documentation/tag_matching.md).
 
 #include <array>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace tulle::verbs {
 
-// A message fits if its tag, masked, is `tag`.
+// A message fits if its tag, masked, equals `tag`.
 struct TaggedRequest {
   std::uint64_t wr_id = 0;
   std::uint64_t tag = 0;
@@ -21,17 +22,17 @@ struct TaggedRequest {
   std::span<const Sge> sges;  // read during the call only
 };
 
-// One change of the list, with what the application says about unexpected messages.
+// One change to the list, with the application's count of unexpected messages.
 struct TagOperation {
   enum class Kind : std::uint8_t { add, remove, synchronize };
   Kind kind = Kind::synchronize;
   bool signaled = false;
   bool has_count = false;
-  std::uint32_t unexpected =
-      0;  // has_count: unexpected messages that the application has dealt with
+  // has_count: number of unexpected messages that the application has dealt with.
+  std::uint32_t unexpected = 0;
   std::uint64_t wr_id = 0;
-  std::uint32_t handle = 0;  // remove: what `add` gave
-  TaggedRequest request;     // add
+  std::uint32_t handle = 0;  // remove: the handle that add() gave
+  TaggedRequest request;     // add: the new entry
 };
 
 class TagList {
@@ -39,24 +40,25 @@ class TagList {
   static constexpr std::uint32_t entries_max = 1'024;
   static constexpr std::uint32_t sges_per_entry = 4;
 
-  // At most entries_max.
+  // `capacity` is at most entries_max.
   explicit TagList(std::uint32_t capacity) : capacity_(capacity) {}
 
   std::uint32_t capacity() const { return capacity_; }
   std::uint32_t size() const { return size_; }
 
-  // Behind all others. out_of_memory: the list is full; invalid_argument: too many SGEs. An entry
-  // that is added while the application is behind in dealing with unexpected messages is not
-  // matched before it has caught up: one of those may be for it.
+  // Adds an entry behind all others. Returns out_of_memory if the list is full, invalid_argument if
+  // there are too many SGEs. An entry that is added while the application still has unexpected
+  // messages to deal with is not matched before it has dealt with them all, since one of those
+  // messages may be for it.
   VerbsStatus add(const TaggedRequest& request, std::uint32_t& handle);
-  // False: it is not in the list, or no longer.
+  // Returns false if the handle is not, or no longer, in the list.
   [[nodiscard]] bool remove(std::uint32_t handle);
-  // Takes out the first entry that the tag fits; false: there is none.
+  // Takes out the first entry that the tag fits. Returns false if there is none.
   [[nodiscard]] bool match(std::uint64_t tag, Receive& out);
 
-  // A message found no entry.
+  // Counts a message that found no entry.
   void count_unexpected() { ++unexpected_; }
-  // The application has dealt with so many of them, since there is this list.
+  // The application has dealt with `unexpected` messages in the lifetime of this list.
   void synchronize(std::uint32_t unexpected);
   bool is_synchronized() const { return dealt_with_ == unexpected_; }
 
@@ -71,8 +73,8 @@ class TagList {
     std::uint64_t mask = 0;
     std::uint32_t sge_count = 0;
     std::uint32_t previous = none;
-    std::uint32_t next = none;     // in the list, or of those that are free
-    std::uint32_t generation = 0;  // so that a handle does not name who has the place next
+    std::uint32_t next = none;     // in the list, or in the list of free entries
+    std::uint32_t generation = 0;  // keeps an old handle from naming a later entry
     bool in_use = false;
     std::array<Sge, sges_per_entry> sges;
   };
@@ -83,11 +85,11 @@ class TagList {
   std::uint32_t size_ = 0;
   std::uint32_t first_ = none;
   std::uint32_t last_ = none;
-  std::uint32_t first_waiting_ = none;  // all behind it wait too
+  std::uint32_t first_waiting_ = none;  // all entries behind it wait too
   std::uint32_t free_ = none;
-  std::uint32_t unexpected_ = 0;  // both modulo 2^32
+  std::uint32_t unexpected_ = 0;  // both counts are modulo 2^32
   std::uint32_t dealt_with_ = 0;
-  std::vector<Entry> entries_;  // with the first request
+  std::vector<Entry> entries_;  // allocated with the first request
 };
 
 }  // namespace tulle::verbs

@@ -15,7 +15,7 @@ std::uint32_t add(TagList& list, std::uint64_t wr_id, std::uint64_t tag, std::ui
   return handle;
 }
 
-// The wr_id of the request that the tag finds; 0: none.
+// Returns the wr_id of the request that the tag finds, or 0 if there is none.
 std::uint64_t find(TagList& list, std::uint64_t tag) {
   Receive receive;
   return list.match(tag, receive) ? receive.wr_id : 0;
@@ -72,8 +72,8 @@ TEST(TagList, AHandleNamesItsEntryAndNoLaterOne) {
   EXPECT_EQ(list.size(), 0u);
 }
 
-// A request that is added while the application has not looked at an unexpected message may be that
-// message's.
+// A request that is added before the application has looked at an unexpected message may be meant
+// for that message.
 TEST(TagList, WhatIsAddedWhileBehindWaits) {
   TagList list(8);
   add(list, 1, 1);

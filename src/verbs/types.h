@@ -1,7 +1,7 @@
 #pragma once
 
-// The verbs model's vocabulary (IBTA chapters 10 and 11), independent of any C ABI. Enumerators
-// that the C API numbers too are translated in the shim, never cast.
+// The verbs model's vocabulary (IBTA chapters 10 and 11), independent of any C ABI. The shim
+// translates the enumerators that the C API numbers too, and never casts them.
 
 #include <array>
 #include <cstdint>
@@ -63,7 +63,7 @@ class Flags {
   std::uint32_t bits_ = 0;
 };
 
-// IBTA 10.6.3.1.
+// Access rights (IBTA 10.6.3.1).
 enum class Access : std::uint32_t {
   local_write = 1,
   remote_write = 2,
@@ -71,10 +71,10 @@ enum class Access : std::uint32_t {
   remote_atomic = 8,
   bind_window = 16,
   zero_based = 32,
-  // Not a right: the pages may come and go while it is registered, so that each access asks for
-  // them first (MemoryPages in verbs/memory.h).
+  // Not a right: the pages may come and go while the region is registered, so that each access asks
+  // for them first (MemoryPages in verbs/memory.h).
   on_demand = 64,
-  // Not a right either: reads give zeros, and what is written is lost.
+  // Not a right either: reads give zeros, and written bytes are lost.
   null = 128,
 };
 using AccessFlags = Flags<Access>;
@@ -121,7 +121,7 @@ enum class SendFlag : std::uint32_t {
   fence = 2,
   solicited = 4,
   inline_data = 8,
-  // The device's own, not the application's: its completion is not shown.
+  // Set by the device, not by the application: the completion is not shown.
   of_device = 16,
 };
 using SendFlags = Flags<SendFlag>;
@@ -139,26 +139,26 @@ struct SendRequest {
   SendOpcode opcode = SendOpcode::send;
   SendFlags flags;
   std::span<const Sge> sges;
-  // Inline data, instead of sges, where flags has inline_data: the pieces in order.
+  // Inline data in place of sges, if flags has inline_data: the pieces in order.
   std::span<const std::span<const std::byte>> inline_pieces;
 
   std::uint64_t remote_address = 0;  // write, read, atomics, atomic_write
   RemoteKey rkey;                    // write, read, atomics
   std::uint32_t immediate = 0;       // the four bytes as they lie in the application's memory
   RemoteKey invalidate_rkey;         // send_with_invalidate, local_invalidate
-  // Host order. atomic_write: the 8 bytes as they lie in memory, where it has neither SGEs nor
+  // Host order. For atomic_write, the 8 bytes as they lie in memory, if it has neither SGEs nor
   // inline data.
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;  // host order
 
-  // UD (IBTA 11.4.1.1): where to. The handle is the one that create_ah gave.
+  // UD (IBTA 11.4.1.1): the destination. The handle comes from create_ah.
   class AddressHandle* address_handle = nullptr;
   QpNumber remote_qp;
   Qkey remote_qkey;
 
   std::uint32_t xrc_srq = 0;  // xrc_initiator: the number of the peer's shared receive queue
 
-  // bind_window
+  // For bind_window.
   class MemoryWindow* window = nullptr;
   RemoteKey window_rkey;  // type 2: the new key
   class MemoryRegion* window_region = nullptr;
@@ -172,7 +172,7 @@ struct ReceiveRequest {
   std::span<const Sge> sges;
 };
 
-// IBTA 11.6.2, in the order in which the C API numbers them.
+// IBTA 11.6.2, numbered in the same order as in the C API.
 enum class CompletionStatus : std::uint8_t {
   success = 0,
   local_length_error,
@@ -188,7 +188,7 @@ enum class CompletionStatus : std::uint8_t {
   remote_operation_error,
   retry_exceeded_error,
   rnr_retry_exceeded_error,
-  tag_error,  // a tag to be removed that is not in the list (any more)
+  tag_error,  // the tag to be removed is not (or no longer) in the list
 };
 
 enum class CompletionOpcode : std::uint8_t {
@@ -202,8 +202,8 @@ enum class CompletionOpcode : std::uint8_t {
   local_invalidate,
   receive,
   receive_write_with_immediate,
-  // Of a shared receive queue of tag matching: its list's operations, and messages with and without
-  // a tag.
+  // Completions of a shared receive queue with tag matching: operations on its list, and messages
+  // with and without a tag.
   tag_add,
   tag_remove,
   tag_synchronize,
@@ -211,12 +211,12 @@ enum class CompletionOpcode : std::uint8_t {
   no_tag_receive,
 };
 
-// Of completions of tag matching.
+// Flags of the completions of tag matching.
 enum class TagFlag : std::uint8_t {
   matched = 1,     // the message found a tagged request
-  data_valid = 2,  // whose memory now holds it
+  data_valid = 2,  // the memory of that request now holds the message
   behind = 4,      // the application has not dealt with all unexpected messages
-  has_tag = 8,     // `tag` and `tag_context` are the message's
+  has_tag = 8,     // `tag` and `tag_context` are those of the message
 };
 
 struct Completion {
@@ -226,8 +226,8 @@ struct Completion {
   bool has_immediate = false;
   bool has_invalidate = false;
   bool has_grh = false;
-  bool ipv4 = false;       // UD over RoCE v2: which header the GRH's place holds (IBTA A17.4.5.1)
-  bool solicited = false;  // drives the event; not shown to the application
+  bool ipv4 = false;       // UD over RoCE v2: kind of header in the GRH's place (IBTA A17.4.5.1)
+  bool solicited = false;  // raises the event; not shown to the application
   std::uint8_t tag_flags = 0;
   std::uint32_t byte_length = 0;
   std::uint32_t immediate = 0;  // as on the wire, in memory order
@@ -262,17 +262,18 @@ enum class EventType : std::uint8_t {
   device_fatal,
 };
 
-// What a caller did wrong, or may not have; the shim turns it into an errno.
+// Errors of the caller, and resources that it cannot have. The shim turns each into an errno.
 enum class [[nodiscard]] VerbsStatus : std::uint8_t{
     ok,
     invalid_argument,  // EINVAL
     out_of_memory,     // ENOMEM: a queue is full, a limit is reached
     busy,              // EBUSY: something still refers to the object
     not_supported,     // EOPNOTSUPP
-    invalid_state,     // EINVAL: not in this QP state
+    invalid_state,     // EINVAL: not allowed in this QP state
 };
 
-// Where a QP's or address handle's packets go (IBTA 11.2.2.1 address vector, for a RoCE port).
+// The destination of the packets of a QP or address handle (IBTA 11.2.2.1 address vector, for a
+// RoCE port).
 struct AddressVector {
   Gid destination;
   std::uint8_t source_gid_index = 0;
@@ -281,8 +282,8 @@ struct AddressVector {
   std::uint8_t service_level = 0;
   std::uint32_t flow_label = 0;  // 20 bits
   std::uint8_t port = 1;
-  // InfiniBand: which of the 2^LMC LIDs that either port has (IBTA 7.11.1), and so which path
-  // through the subnet; 0 to 127.
+  // InfiniBand: selects one of the 2^LMC LIDs that each of the two ports has (IBTA 7.11.1), and so
+  // a path through the subnet; 0 to 127.
   std::uint8_t path_bits = 0;
 };
 

@@ -4,8 +4,8 @@
 
 namespace tulle::verbs {
 
-// What may receive for whom (IBTA A14): the shared receive queues that a target queue pair serves
-// are those of its domain.
+// An extended reliable connection domain (IBTA A14). A target queue pair serves the shared receive
+// queues of its own domain.
 struct XrcDomain {
   std::uint32_t users = 0;  // objects that refer to it
 };

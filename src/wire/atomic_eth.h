@@ -1,6 +1,6 @@
 #pragma once
 
-// Atomic extended transport header and its acknowledgement's (IBTA 9.3).
+// Atomic extended transport header, and atomic acknowledge extended transport header (IBTA 9.3).
 
 #include "base/big_endian.h"
 #include "wire/header.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Messages of the connection manager (IBTA 12.6), which follow a MadHeader and fill the MAD, and
+// Messages of the connection manager (IBTA 12.6). Each follows a MadHeader and fills the MAD. Also
 // the front of a request's private data where the service is an IP port (IBTA annex A11).
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr std::uint8_t class_version = 2;
 inline constexpr std::uint8_t method_send = 0x03;  // IBTA 13.4.5: the only one that CM uses
 inline constexpr std::size_t message_bytes = mad_bytes - sizeof(MadHeader);
 
-// IBTA 16.7.2 (CM attributes).
+// CM attributes (IBTA 16.7.2).
 enum class Attribute : std::uint16_t {
   request = 0x0010,
   message_receipt_acknowledgement = 0x0011,
@@ -47,11 +47,11 @@ class BitField {
   }
 };
 
-// Of a REQ: one path (IBTA 12.6.5). RoCE has no LIDs: 0xFFFF.
+// One path of a REQ (IBTA 12.6.5). RoCE has no LIDs and sends 0xFFFF.
 struct Path {
-  using SubnetLocal = BitField<3, 1>;  // of service_level
+  using SubnetLocal = BitField<3, 1>;  // in `service_level`
   using ServiceLevel = BitField<4, 4>;
-  using AckTimeout = BitField<3, 5>;  // of ack_timeout: 4.096 us * 2^it
+  using AckTimeout = BitField<3, 5>;  // in `ack_timeout`: 4.096 us * 2^value
   static constexpr unsigned flow_label_shift = 12;
   static constexpr std::uint32_t rate_mask = 0x3F;
 
@@ -69,19 +69,19 @@ static_assert(is_wire_format<Path, 44>);
 
 struct Request {
   static constexpr Attribute attribute = Attribute::request;
-  using FlowControl = BitField<0, 1>;  // of service_type
+  using FlowControl = BitField<0, 1>;  // in `service_type`
   using ServiceType = BitField<1, 2>;
   using RemoteResponseTimeout = BitField<3, 5>;
-  using RetryCount = BitField<0, 3>;  // of retry_count
+  using RetryCount = BitField<0, 3>;  // in `retry_count`
   using LocalResponseTimeout = BitField<3, 5>;
-  using RnrRetryCount = BitField<0, 3>;  // of mtu
+  using RnrRetryCount = BitField<0, 3>;  // in `mtu`
   using RdcExists = BitField<3, 1>;
   using PathMtu = BitField<4, 4>;                // IBTA's code: 1 is 256 bytes, 5 is 4096
-  using ExtendedTransportType = BitField<0, 3>;  // of max_retries
+  using ExtendedTransportType = BitField<0, 3>;  // in `max_retries`
   using Srq = BitField<3, 1>;
   using MaxRetries = BitField<4, 4>;
   static constexpr std::uint8_t service_rc = 0, service_uc = 1, service_rd = 2;
-  static constexpr std::uint8_t service_extended = 3;  // ExtendedTransportType says which
+  static constexpr std::uint8_t service_extended = 3;  // ExtendedTransportType names the service
   static constexpr std::uint8_t extended_xrc = 1;
 
   be32 local_id;
@@ -107,13 +107,13 @@ struct Request {
 };
 static_assert(is_wire_format<Request, message_bytes>);
 
-// What a REJ or an MRA is about (IBTA 12.6.6, 12.6.7).
+// The message that a REJ or an MRA answers (IBTA 12.6.6, 12.6.7).
 enum class Subject : std::uint8_t { request = 0, reply = 1, other = 2 };
 
 struct MessageReceiptAcknowledgement {
   static constexpr Attribute attribute = Attribute::message_receipt_acknowledgement;
-  using Message = BitField<6, 2>;         // of message: Subject, other being LAP
-  using ServiceTimeout = BitField<3, 5>;  // of service_timeout: 4.096 us * 2^it
+  using Message = BitField<6, 2>;         // in `message`: Subject, where `other` is a LAP
+  using ServiceTimeout = BitField<3, 5>;  // in `service_timeout`: 4.096 us * 2^value
 
   be32 local_id;
   be32 remote_id;
@@ -123,7 +123,7 @@ struct MessageReceiptAcknowledgement {
 };
 static_assert(is_wire_format<MessageReceiptAcknowledgement, message_bytes>);
 
-// IBTA 12.6.7.2.
+// Reasons of a REJ (IBTA 12.6.7.2).
 enum class Reason : std::uint16_t {
   no_qp = 1,
   no_resources = 3,
@@ -140,8 +140,8 @@ enum class Reason : std::uint16_t {
 
 struct Reject {
   static constexpr Attribute attribute = Attribute::reject;
-  using Message = BitField<6, 2>;     // of message: Subject
-  using InfoLength = BitField<1, 7>;  // of info_length: bytes of info
+  using Message = BitField<6, 2>;     // in `message`: Subject
+  using InfoLength = BitField<1, 7>;  // in `info_length`: bytes of info
 
   be32 local_id;
   be32 remote_id;
@@ -155,10 +155,10 @@ static_assert(is_wire_format<Reject, message_bytes>);
 
 struct Reply {
   static constexpr Attribute attribute = Attribute::reply;
-  using FlowControl = BitField<0, 1>;  // of ack_delay
+  using FlowControl = BitField<0, 1>;  // in `ack_delay`
   using FailoverAccepted = BitField<1, 2>;
   using TargetAckDelay = BitField<3, 5>;
-  using Srq = BitField<4, 1>;  // of rnr_retry_count
+  using Srq = BitField<4, 1>;  // in `rnr_retry_count`
   using RnrRetryCount = BitField<5, 3>;
 
   be32 local_id;
@@ -205,7 +205,7 @@ struct DisconnectReply {
 };
 static_assert(is_wire_format<DisconnectReply, message_bytes>);
 
-// A service ID request, for datagrams (IBTA 12.11).
+// A service ID resolution request (SIDR), for datagrams (IBTA 12.11).
 struct ServiceIdRequest {
   static constexpr Attribute attribute = Attribute::service_id_request;
   be32 request_id;
@@ -216,7 +216,7 @@ struct ServiceIdRequest {
 };
 static_assert(is_wire_format<ServiceIdRequest, message_bytes>);
 
-// IBTA 12.11.2.
+// Status of a SIDR reply (IBTA 12.11.2).
 enum class ServiceStatus : std::uint8_t {
   valid = 0,
   unsupported_service = 1,
@@ -241,7 +241,7 @@ struct ServiceIdReply {
 };
 static_assert(is_wire_format<ServiceIdReply, message_bytes>);
 
-// The rest of a LAP says the path, which nobody reads here.
+// The rest of a LAP describes the path, which Tulle does not read.
 struct LoadAlternatePath {
   static constexpr Attribute attribute = Attribute::load_alternate_path;
   be32 local_id;
@@ -250,7 +250,7 @@ struct LoadAlternatePath {
 };
 static_assert(is_wire_format<LoadAlternatePath, message_bytes>);
 
-// IBTA 12.6.9 (APR status).
+// APR status (IBTA 12.6.9).
 enum class PathStatus : std::uint8_t { loaded = 0, invalid_communication_id = 1, unsupported = 2 };
 
 struct AlternatePathResponse {
@@ -265,26 +265,27 @@ struct AlternatePathResponse {
 };
 static_assert(is_wire_format<AlternatePathResponse, message_bytes>);
 
-// Who asks whom, at the front of the private data (IBTA A11.2).
+// The IP addresses and the port of the two ends, at the front of the private data (IBTA A11.2).
 struct IpHello {
-  using MinorVersion = BitField<0, 4>;  // of version
+  using MinorVersion = BitField<0, 4>;  // in `version`
   using MajorVersion = BitField<4, 4>;
-  using IpVersion = BitField<4, 4>;  // of ip_version: 4 or 6
+  using IpVersion = BitField<4, 4>;  // in `ip_version`: 4 or 6
 
   std::uint8_t version = 0;
   std::uint8_t ip_version = 0;
   be16 source_port;
-  std::array<std::byte, 16> source{};  // IPv4: the last four bytes
+  std::array<std::byte, 16> source{};  // IPv4 uses the last four bytes
   std::array<std::byte, 16> destination{};
 };
 static_assert(is_wire_format<IpHello, 36>);
 
-// A service ID of IP ports (IBTA A11.3): the prefix 0x0000000001, the protocol's number, the port.
+// Returns the service ID of an IP port (IBTA A11.3): the prefix 0x0000000001, the protocol's
+// number, the port.
 constexpr std::uint64_t ip_service_id(std::uint16_t port_space, std::uint16_t port) {
   return std::uint64_t{port_space} << 16 | port;
 }
 
-// A whole MAD, as it travels.
+// A whole MAD as it travels.
 template <typename Message>
 struct Mad {
   MadHeader header;
@@ -292,7 +293,7 @@ struct Mad {
 };
 static_assert(is_wire_format<Mad<Request>, mad_bytes>);
 
-// The header of a message of this kind.
+// Returns the header of a message of this kind.
 constexpr MadHeader header_of(Attribute attribute, std::uint64_t transaction_id) {
   MadHeader header;
   header.management_class = management_class;

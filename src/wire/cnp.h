@@ -1,7 +1,7 @@
 #pragma once
 
 // Congestion notification packet of RoCE v2 (IBTA A17.9.3): sixteen reserved bytes behind the BTH,
-// sent as zero.
+// which are sent as zero.
 
 #include <cstdint>
 

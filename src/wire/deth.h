@@ -1,6 +1,7 @@
 #pragma once
 
-// Datagram extended transport header (IBTA 9.3): who sent a UD packet, and the key that admits it.
+// Datagram extended transport header (IBTA 9.3): the queue pair that sent a UD packet, and the key
+// that admits it.
 
 #include <cstdint>
 

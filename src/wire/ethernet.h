@@ -13,7 +13,8 @@ namespace tulle::wire {
 
 using MacAddress = std::array<std::uint8_t, 6>;
 
-// IEEE 802.3 clause 3.2.3: the first bit that is sent, of all groups and of everybody.
+// The first bit on the wire is set in every group address and in the broadcast address (IEEE 802.3
+// clause 3.2.3).
 constexpr bool is_multicast(const MacAddress& address) { return (address[0] & 1) != 0; }
 
 inline constexpr std::uint16_t ether_type_ipv4 = 0x0800;
@@ -28,7 +29,7 @@ struct Ethernet {
 };
 static_assert(is_wire_format<Ethernet, 14>);
 
-// Behind the tag's own type; the type of what it carries follows.
+// Follows the EtherType of the tag itself. `type` is the EtherType of the payload.
 struct VlanTag {
   be16 control;  // priority 3, drop eligible 1, virtual LAN 12
   be16 type;

@@ -1,7 +1,7 @@
 #pragma once
 
-// FLUSH extended transport header (IBTA annex A19): how far a FLUSH reaches, and where the data
-// must have come to rest.
+// FLUSH extended transport header (IBTA annex A19): the range that a FLUSH covers (selectivity),
+// and the place that its data must have reached (placement).
 
 #include "base/big_endian.h"
 #include "wire/header.h"

@@ -41,16 +41,16 @@ void mask_bth(std::span<std::byte> head) {
   head[offsetof(Bth, congestion)] = std::byte{0xFF};
 }
 
-// How the identification is solved. Take bits as polynomials over GF(2) modulo P, the polynomial of
-// CRC-32. Changing a message by E, with n bytes behind the changed ones, changes its CRC by
-// E · x^(8n+32): the start value and the final inversion cancel out. Here E is the four bytes of
-// identification and flags, and P's constant term is 1, so that x has an inverse:
+// The identification is solved for as follows. Take bits as polynomials over GF(2) modulo P, the
+// polynomial of CRC-32. Changing a message by E, with n bytes behind the changed ones, changes its
+// CRC by E · x^(8n+32): the start value and the final inversion cancel out. Here E is the four
+// bytes of identification and flags. P's constant term is 1, so that x has an inverse:
 //     E = difference · x^-(8n+32)
-// An E is found for every difference; the packet is whole if E touches only the seventeen bits that
+// An E is found for every difference. The packet is whole if E touches only the seventeen bits that
 // may differ.
 //
-// A reflected polynomial keeps the coefficient of x^0 in bit 31, that of x^31 in bit 0, and is the
-// four bytes of a message read least significant byte first.
+// A reflected polynomial keeps the coefficient of x^0 in bit 31 and that of x^31 in bit 0. Four
+// bytes of a message, read least significant byte first, are a reflected polynomial.
 namespace {
 
 constexpr std::uint32_t icrc_polynomial = 0xEDB8'8320;
@@ -65,7 +65,7 @@ constexpr std::uint32_t over_x(std::uint32_t a) {
 static_assert(over_x(times_x(0x1234'5679)) == 0x1234'5679);
 static_assert(times_x(over_x(one)) == one);
 
-// For the four bits of highest degree, shifted out: what is left of them modulo P.
+// Remainders modulo P of the four bits of highest degree, which a shift by four moves out.
 constexpr std::array<std::uint32_t, 16> icrc_remainders = [] {
   std::array<std::uint32_t, 16> table{};
   for (std::uint32_t bits = 0; bits < table.size(); ++bits) {
@@ -76,7 +76,7 @@ constexpr std::array<std::uint32_t, 16> icrc_remainders = [] {
   return table;
 }();
 
-// a · b mod P, four bits of b at a time from the highest degree down (Horner).
+// Returns a · b mod P, taking four bits of b at a time from the highest degree down (Horner).
 std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   std::array<std::uint32_t, 16> multiples{};  // a times the four bits, reflected: bit 3 is x^0
   multiples[8] = a;
@@ -92,7 +92,8 @@ std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   }
   return product;
 }
-// x^-(8n) for every n that occurs: sixteen kilobytes, of which a flow's packets touch a few words.
+// x^-(8n) for every n that occurs. The table takes sixteen kilobytes, of which the packets of one
+// flow touch a few words.
 constexpr std::size_t powers = explained_bytes_after_max + sizeof(be32) + 1;
 constexpr std::array<std::uint32_t, powers> bytes_back = [] {
   std::array<std::uint32_t, powers> table{};

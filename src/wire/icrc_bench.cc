@@ -1,5 +1,5 @@
-// What the ICRC costs over a packet's payload, with ISA-L and with what came before it. Bytes per
-// second are those of the packet. Reproduce: wire_bench --benchmark_filter=icrc
+// Measures the cost of the ICRC over a packet's payload, with ISA-L and with the methods that it
+// replaced. Bytes per second are those of the packet. Reproduce: wire_bench --benchmark_filter=icrc
 
 #include <benchmark/benchmark.h>
 
@@ -52,7 +52,7 @@ void icrc_zlib(benchmark::State& state) {
 BENCHMARK(icrc_zlib)->RangeMultiplier(2)->Range(64, 4096);
 #endif
 
-// One table look-up a byte, as the textbooks have it.
+// One table look-up a byte, the textbook method.
 void icrc_bytewise(benchmark::State& state) {
   static constexpr std::array<std::uint32_t, 256> table = [] {
     std::array<std::uint32_t, 256> values{};

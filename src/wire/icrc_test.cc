@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// CRC-32 a bit at a time, as its definition has it.
+// Computes CRC-32 one bit at a time, as it is defined.
 std::uint32_t slow_crc(std::span<const std::byte> bytes) {
   std::uint32_t state = 0xFFFF'FFFF;
   for (const std::byte byte : bytes) {
@@ -53,7 +53,7 @@ TEST(IcrcTest, pieces_of_any_length_give_the_crc_of_the_whole) {
   }
 }
 
-// The ICRC of an IP packet whose last four bytes are it.
+// Computes the ICRC of an IP packet that ends with the four bytes of its ICRC.
 std::uint32_t icrc_of(std::span<const std::byte> packet, const IpUdp& ip, DecodedIpUdp outer) {
   std::array<std::byte, 48> headers;
   encode_for_icrc(ip, outer.udp_payload_bytes, headers);
@@ -84,7 +84,8 @@ TEST(IcrcTest, is_sent_least_significant_byte_first) {
   EXPECT_EQ(take_icrc(bytes), 0x1122'3344u);
 }
 
-// The four bytes of identification, flags and offset, and random ones behind them.
+// Returns the CRC of the four bytes of identification, flags and offset, followed by the bytes of
+// `after`.
 std::uint32_t crc_with(unsigned identification, unsigned flags, const Bytes& after) {
   Bytes bytes{static_cast<std::byte>(identification >> 8), static_cast<std::byte>(identification),
               static_cast<std::byte>(flags >> 8), static_cast<std::byte>(flags)};
@@ -140,8 +141,8 @@ TEST(IcrcTest, other_flags_and_fragment_offsets_explain_nothing) {
   }
 }
 
-// Exactly 2^17 of the 2^32 differences have an explanation, whatever the length, since each of them
-// stands for one error of four bytes. The sample shows it.
+// Exactly 2^17 of the 2^32 differences have an explanation at any length, since each of them stands
+// for one error of four bytes. The sample shows it.
 TEST(IcrcTest, a_random_difference_is_explained_once_in_32768) {
   Random random(3);  // fixed: the bounds are four standard deviations wide
   constexpr int samples = 4'000'000;
@@ -153,13 +154,13 @@ TEST(IcrcTest, a_random_difference_is_explained_once_in_32768) {
   EXPECT_NEAR(explained, samples / 32768.0, 4 * 11);
 }
 
-// The claim of icrc.h: of all errors of one bit behind the fragment offset, two are explained away.
+// icrc.h claims that of all errors of one bit behind the fragment offset, two are explained away.
 TEST(IcrcTest, single_bit_errors_that_are_explained_away) {
   constexpr std::size_t bytes_after = explained_bytes_after_max;
   const Bytes zero(bytes_after, std::byte{0});
   const std::uint32_t good = crc_with(0, 0x4000, zero);
   std::vector<std::size_t> explained;
-  // The image of the last bit, moved one bit forward at a time, is that of every other bit.
+  // Moving the image of the last bit forward one bit at a time gives the image of every other bit.
   Bytes damaged = zero;
   damaged.back() = std::byte{0x80};
   std::uint32_t image = crc_with(0, 0x4000, damaged) ^ good;

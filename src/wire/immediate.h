@@ -10,7 +10,7 @@
 
 namespace tulle::wire {
 
-// Opaque to the transport: the application's bytes, never swapped.
+// Immediate data are opaque to the transport: the application's bytes, never swapped.
 struct ImmDt {
   std::uint8_t bytes[4] = {};
 };

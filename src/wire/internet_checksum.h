@@ -1,6 +1,7 @@
 #pragma once
 
-// RFC 1071: the ones' complement of the ones' complement sum of 16-bit words.
+// The Internet checksum (RFC 1071): the ones' complement of the ones' complement sum of 16-bit
+// words.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace tulle::wire {
 class InternetChecksum {
  public:
   void add(std::uint16_t word) { sum_ += word; }
-  // Bytes that go on where the last call ended, be that amid a word.
+  // Adds bytes that continue where the last call ended, even in the middle of a word.
   void add(std::span<const std::byte> bytes) {
     for (const std::byte byte : bytes) {
       const auto value = std::to_integer<std::uint64_t>(byte);

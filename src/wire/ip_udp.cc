@@ -52,8 +52,8 @@ Udp udp_of(const IpUdp& headers, std::size_t udp_payload_bytes) {
   return udp;
 }
 
-// The IP header's length, and the bytes behind it that it lays claim to; not ok where `decode`
-// says.
+// These two return the length of the IP header and the number of bytes that it claims to follow it.
+// The result is not ok in the cases that `decode` lists.
 DecodedIpUdp decode_ipv4(std::span<const std::byte> in, IpUdp& headers) {
   if (in.size() < sizeof(Ipv4)) return {};
   const Ipv4 ip = take<Ipv4>(in);
@@ -79,7 +79,8 @@ DecodedIpUdp decode_ipv6(std::span<const std::byte> in, IpUdp& headers) {
   const std::uint32_t version_class_flow = ip.version_class_flow;
   headers.source.bytes = ip.source;
   headers.destination.bytes = ip.destination;
-  // RFC 4291 §2.5.5.2: mapped addresses stand for IPv4 nodes; as a GID one would be taken for IPv4.
+  // A mapped address stands for an IPv4 node (RFC 4291 §2.5.5.2). As a GID it would be taken for
+  // IPv4.
   if (headers.source.is_ipv4_mapped() || headers.destination.is_ipv4_mapped()) return {};
   headers.traffic_class =
       static_cast<std::uint8_t>(version_class_flow >> Ipv6::traffic_class_shift);
@@ -155,8 +156,8 @@ std::uint16_t udp_checksum(const IpUdp& headers,
   std::size_t payload_bytes = 0;
   for (const auto& piece : pieces) payload_bytes += piece.size();
   InternetChecksum checksum;
-  // The pseudo-header. The prefix of mapped addresses adds two words of ones, which count as zero,
-  // so that IPv4 and IPv6 are alike.
+  // The pseudo-header comes first. The prefixes of mapped addresses add two words of ones, which
+  // count as zero, so that IPv4 needs no case apart from IPv6.
   checksum.add(std::as_bytes(std::span(headers.source.bytes)));
   checksum.add(std::as_bytes(std::span(headers.destination.bytes)));
   checksum.add(ip_protocol_udp);
@@ -166,7 +167,7 @@ std::uint16_t udp_checksum(const IpUdp& headers,
   checksum.add(std::as_bytes(std::span(&udp, 1)));
   for (const auto& piece : pieces) checksum.add(piece);
   const std::uint16_t value = checksum.value();
-  return value == 0 ? all_ones : value;  // 0 would mean: none
+  return value == 0 ? all_ones : value;  // 0 would mean "no checksum"
 }
 
 DecodedIpUdp decode(std::span<const std::byte> in, IpUdp& headers) {
@@ -180,7 +181,8 @@ DecodedIpUdp decode(std::span<const std::byte> in, IpUdp& headers) {
   in = in.subspan(ip.header_bytes);
   if (in.size() < ip.udp_payload_bytes || ip.udp_payload_bytes < sizeof(Udp)) return {};
   const Udp udp = take<Udp>(in);
-  // Longer than the IP header says is not whole; shorter hides bytes that the ICRC does not cover.
+  // A UDP length beyond that of the IP header means a cut datagram. A shorter one hides bytes that
+  // the ICRC does not cover.
   if (udp.length != ip.udp_payload_bytes) return {};
   headers.source_port = udp.source_port;
   headers.destination_port = udp.destination_port;

@@ -17,16 +17,16 @@ inline constexpr std::size_t ipv6_header_bytes = 40;
 inline constexpr std::size_t grh_bytes = 40;
 inline constexpr std::size_t udp_header_bytes = 8;
 inline constexpr std::size_t icrc_bytes = 4;
-// RFC 3168, the low two bits of the traffic class.
+// ECN, the low two bits of the traffic class (RFC 3168).
 inline constexpr std::uint8_t ecn_mask = 3;
 inline constexpr std::uint8_t ecn_capable = 2;
 inline constexpr std::uint8_t ecn_congestion_experienced = 3;
-// Of the IPv4 and UDP headers, the bytes behind the fragment offset: what `explain_identification`
-// counts from.
+// Bytes of the IPv4 and UDP headers behind the fragment offset, from which `explain_identification`
+// counts.
 inline constexpr std::size_t ipv4_udp_bytes_after_fragment_offset = 20;
 
-// What the IP and UDP headers of one datagram say. Addresses are GIDs: IPv4 as ::ffff:a.b.c.d; both
-// of one family.
+// The IP and UDP headers of one datagram, decoded. Addresses are GIDs, with IPv4 as ::ffff:a.b.c.d.
+// Both are of one family.
 struct IpUdp {
   Gid source{};
   Gid destination{};
@@ -47,42 +47,44 @@ inline bool is_marked(const IpUdp& headers) {
   return (headers.traffic_class & ecn_mask) == ecn_congestion_experienced;
 }
 
-// Whether the headers are IPv4's: both addresses are mapped ones.
+// True if the headers are IPv4's: both addresses are mapped ones.
 inline bool is_ipv4(const IpUdp& headers) {
   return headers.source.is_ipv4_mapped() && headers.destination.is_ipv4_mapped();
 }
 
-// Bytes of IP and UDP headers: 28 for IPv4, 48 for IPv6.
+// Returns the bytes of the IP and UDP headers: 28 for IPv4, 48 for IPv6.
 std::size_t ip_udp_header_bytes(const IpUdp& headers);
 
 // Writes IP and UDP headers for a UDP payload of `udp_payload_bytes` (BTH … ICRC) into `out` (48
-// bytes are enough); the IPv4 header checksum is computed. Returns the bytes written.
+// bytes are enough), and computes the IPv4 header checksum. Returns the bytes written.
 std::size_t encode(const IpUdp& headers, std::size_t udp_payload_bytes, std::span<std::byte> out);
 
-// The same bytes as the ICRC sees them: TTL, ToS and header checksum (traffic class, flow label,
-// hop limit) and the UDP checksum as ones.
+// Writes the same bytes as the ICRC sees them, with ones in the fields that may change: TTL, ToS
+// and header checksum (in IPv6 traffic class, flow label and hop limit) and the UDP checksum.
 std::size_t encode_for_icrc(const IpUdp& headers, std::size_t udp_payload_bytes,
                             std::span<std::byte> out);
 
-// The UDP checksum over a payload that lies in `pieces`, in order (RFC 768; RFC 8200 §8.1), for
-// IpUdp::udp_checksum. IPv4 may leave it 0; over IPv6 receivers may insist. Live, the kernel does
-// it.
+// Returns the UDP checksum over a payload that lies in `pieces`, in order (RFC 768; RFC 8200 §8.1),
+// for IpUdp::udp_checksum. IPv4 allows 0 (no checksum); over IPv6 receivers may insist on one. On a
+// live network the kernel computes it.
 std::uint16_t udp_checksum(const IpUdp& headers,
                            std::span<const std::span<const std::byte>> pieces);
 
 struct DecodedIpUdp {
   bool ok = false;
   std::size_t header_bytes = 0;
-  std::size_t udp_payload_bytes = 0;  // as the UDP length says
+  std::size_t udp_payload_bytes = 0;  // from the UDP length
 };
-// Reads an IPv4 or IPv6 header (by its version) and UDP from the front of `in`. Fragments, options,
-// extension headers, other protocols, IPv4-mapped addresses inside IPv6, and lengths that disagree
-// or do not fit `in` are not ok; `headers` is then unspecified. Checksums are read, not verified:
-// the ICRC covers what they cover, and who captures a packet may see it before they are filled in.
+// Reads an IPv4 or IPv6 header (by its version) and UDP from the front of `in`. The result is not
+// ok for fragments, options, extension headers, other protocols, IPv4-mapped addresses inside IPv6,
+// and lengths that disagree or do not fit `in`; `headers` is then unspecified. Checksums are read
+// but not verified: the ICRC covers the same bytes, and a capture may hold a packet whose checksums
+// are not yet filled in.
 [[nodiscard]] DecodedIpUdp decode(std::span<const std::byte> in, IpUdp& headers);
 
-// The 40 bytes that a UD receive buffer begins with (IBTA 11.4.1.2, A17.9.2 for RoCE v2): for IPv6
-// the header itself in the GRH's layout; for IPv4 20 unspecified (zero) bytes and the IPv4 header.
+// Writes the 40 bytes that a UD receive buffer begins with (IBTA 11.4.1.2, A17.9.2 for RoCE v2).
+// For IPv6 they are the header itself in the GRH's layout, for IPv4 20 unspecified (zero) bytes and
+// the IPv4 header.
 void encode_grh(const IpUdp& headers, std::size_t udp_payload_bytes,
                 std::span<std::byte, grh_bytes> out);
 

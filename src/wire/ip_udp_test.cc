@@ -87,7 +87,7 @@ TEST(IpUdpTest, headers_of_packets_built_by_scapy) {
     const std::size_t cut = payload.size() / 3;  // odd as often as not
     EXPECT_EQ(udp_checksum(headers, std::array{payload.first(cut), payload.subspan(cut)}),
               headers.udp_checksum);
-    // Scapy computed the IPv4 checksum as well.
+    // Scapy computed the IPv4 checksum, too.
     std::array<std::byte, 48> bytes;
     const std::size_t written = encode(headers, decoded.udp_payload_bytes, bytes);
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + written, vector.packet.begin()));
@@ -112,7 +112,7 @@ TEST(IpUdpTest, the_icrc_sees_ones_in_the_fields_that_vary_and_only_there) {
   EXPECT_EQ(masked, plain);
 }
 
-// Changes one byte of a good packet and says whether it is still read.
+// Changes one byte of a good packet. Returns true if the packet is still accepted.
 bool accepts(Bytes bytes, std::size_t offset, unsigned value) {
   bytes[offset] = static_cast<std::byte>(value);
   IpUdp headers;
@@ -163,7 +163,7 @@ TEST(IpUdpTest, datagrams_cut_short_are_refused) {
     for (std::size_t length = 0; length < bytes.size(); ++length) {
       EXPECT_FALSE(decode(std::span(bytes).first(length), headers).ok);
     }
-    Bytes longer = bytes;  // padding of the frame below
+    Bytes longer = bytes;  // padding of the link's frame
     longer.resize(bytes.size() + 10);
     EXPECT_TRUE(decode(longer, headers).ok);
   }

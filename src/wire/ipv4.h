@@ -28,7 +28,7 @@ struct Ipv4 {
 static_assert(is_wire_format<Ipv4, 20>);
 
 struct IpUdp;
-// The header before `bytes` of a protocol's; its own checksum is left 0.
+// Returns the header for `bytes` bytes of `protocol`, with its checksum left 0.
 Ipv4 ipv4_without_checksum(const IpUdp& headers, std::uint8_t protocol, std::size_t bytes);
 std::uint16_t header_checksum(const Ipv4& ip);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Extension headers of IPv6 (RFC 8200 §4), those that stand before a transport's header.
+// IPv6 extension headers (RFC 8200 §4) that stand before a transport's header.
 
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tulle::wire {
 
-// IANA, Assigned Internet Protocol Numbers.
+// Protocol numbers (IANA, Assigned Internet Protocol Numbers).
 inline constexpr std::uint8_t ipv6_hop_by_hop = 0;
 inline constexpr std::uint8_t ipv6_routing = 43;
 inline constexpr std::uint8_t ipv6_fragment = 44;
@@ -23,8 +23,8 @@ constexpr bool is_ipv6_extension(std::uint8_t protocol) {
 
 struct Ipv6Extension {
   std::uint8_t next = 0;
-  std::uint8_t length = 0;  // in words of 8 bytes behind the first; a fragment's is reserved
-  be16 offset;              // a fragment's: 13 bits, reserved 2, more 1
+  std::uint8_t length = 0;  // in words of 8 bytes behind the first; reserved in a fragment header
+  be16 offset;              // in a fragment header: offset 13, reserved 2, more fragments 1
   std::array<std::uint8_t, 4> rest{};
 };
 static_assert(is_wire_format<Ipv6Extension, 8>);

@@ -1,5 +1,5 @@
-// What two Linux kernels' siw (6.1) said to each other over TCP, read and written again. The files
-// are named after what happens in them.
+// Reads and writes again the streams that siw on two Linux kernels (6.1) exchanged over TCP. Each
+// file is named after the event that it shows.
 
 #include <gtest/gtest.h>
 
@@ -17,16 +17,16 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-// All that a stream holds.
+// The contents of one stream.
 struct Read {
   mpa::StartFrame start;
   mpa::EnhancedSetup setup;
   std::map<rdmap::Opcode, std::size_t> segments;
   std::vector<rdmap::Terminate> terminates;
-  std::size_t checked = 0;  // FPDUs whose CRC was there
+  std::size_t checked = 0;  // FPDUs whose CRC was checked
 };
 
-// The start frame and the enhanced set-up, with the private data behind it.
+// Reads the start frame and the enhanced set-up, with the private data behind it.
 void read_start(View& stream, Bytes& written, Read& read) {
   ASSERT_GE(stream.size(), mpa::start_frame_bytes);
   const auto start = mpa::decode_start(stream.first<mpa::start_frame_bytes>());
@@ -101,7 +101,7 @@ Read read_stream(const TcpStream& from, bool crc) {
     written.push_back(static_cast<std::byte>(length >> 8));
     written.push_back(static_cast<std::byte>(length));
     read_segment(stream.subspan(mpa::length_bytes, length), written, read);
-    // siw sends what lay there before instead of zeros; its CRC is over that.
+    // siw pads with the bytes that lay there before instead of zeros, and its CRC covers them.
     const auto pad = stream.subspan(mpa::length_bytes + length, mpa::pad_bytes(length));
     written.insert(written.end(), pad.begin(), pad.end());
     const auto trailer = stream.subspan(fpdu - mpa::crc_bytes).first<mpa::crc_bytes>();
@@ -126,7 +126,7 @@ std::pair<Read, Read> read_connection(const IwarpConnection& connection) {
   };
   const auto request = start_of(connection.request), reply = start_of(connection.reply);
   EXPECT_TRUE(request && reply && !request->is_reply && reply->is_reply);
-  // RFC 5044 7.1.1: CRCs are used unless neither asks for them.
+  // RFC 5044 7.1.1: both ends use CRCs unless neither asks for them.
   const bool crc = request->flags.crc || reply->flags.crc;
   return {read_stream(connection.request, crc), read_stream(connection.reply, crc)};
 }
@@ -174,8 +174,8 @@ TEST(IwarpCapturesTest, ready_to_receive_is_a_write_of_no_bytes_where_peers_are_
 }
 
 // siw writes the halves of TERMINATE's first byte in the wrong order, and its flags into reserved
-// bits: what RFC 5040 reads as layer 1 and type 0 is meant as layer 0 and type 1, which is what a
-// READ with a wrong STag is.
+// bits. A byte that RFC 5040 reads as layer 1 and type 0 is meant as layer 0 and type 1, the error
+// of a READ with a wrong STag.
 TEST(IwarpCapturesTest, terminates_are_read_as_the_specification_has_them) {
   const auto read = named("iwarp_term_bad_stag_read").second.terminates;
   ASSERT_EQ(read.size(), 1u);

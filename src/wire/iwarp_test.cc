@@ -1,4 +1,5 @@
-// MPA, DDP and RDMAP by themselves; iwarp_captures_test.cc has what others made of them.
+// Tests MPA, DDP and RDMAP by themselves; iwarp_captures_test.cc tests them on streams of another
+// implementation.
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Local route header (IBTA 7.7): the front of every packet on an InfiniBand link, by which switches
-// forward it.
+// Local route header (IBTA 7.7): the front of every packet on an InfiniBand link. Switches forward
+// by it.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,24 +29,24 @@ struct Lrh {
 inline constexpr std::size_t lrh_bytes = 8;
 static_assert(is_wire_format<Lrh, lrh_bytes>);
 
-// IBTA 7.7.5: what follows the LRH.
+// Kinds of header that follow the LRH (IBTA 7.7.5).
 enum class LinkNextHeader : std::uint8_t { raw = 0, ipv6 = 1, bth = 2, grh = 3 };
 
-// What an LRH says.
+// An LRH, decoded.
 struct LocalRoute {
-  std::uint8_t vl = 0;             // virtual lane, 0 to 15: may change from link to link
-  std::uint8_t version = 0;        // of the link layer; 0 is the only one (IBTA 7.7.2)
+  std::uint8_t vl = 0;             // virtual lane, 0 to 15; may change from link to link
+  std::uint8_t version = 0;        // link version; 0 is the only one (IBTA 7.7.2)
   std::uint8_t service_level = 0;  // 0 to 15
   LinkNextHeader next_header = LinkNextHeader::bth;
   Lid destination;
   Lid source;
-  std::uint16_t packet_words = 0;  // of four bytes, from the LRH to the ICRC: without the VCRC
+  std::uint16_t packet_words = 0;  // words of four bytes from the LRH to the ICRC, without the VCRC
 
   bool operator==(const LocalRoute&) const = default;
 };
 
 void encode(const LocalRoute& route, std::span<std::byte, lrh_bytes> out);
-// Every eight bytes are some LRH; reserved bits are ignored.
+// Decodes any eight bytes. Reserved bits are ignored.
 LocalRoute decode_lrh(std::span<const std::byte, lrh_bytes> in);
 
 }  // namespace tulle::wire

@@ -1,7 +1,7 @@
 #pragma once
 
-// Management datagrams (IBTA 13.4): 256 bytes, in the payload of a UD SEND to QP0 or QP1. Their
-// first 24 are the same for all classes.
+// Management datagrams (IBTA 13.4): 256 bytes in the payload of a UD SEND to QP0 or QP1. The first
+// 24 bytes are the same in all classes.
 
 #include <cstddef>
 #include <cstdint>

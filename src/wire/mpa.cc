@@ -10,7 +10,7 @@
 namespace tulle::wire::mpa {
 namespace {
 
-// RFC 5044 7.1.1.
+// Keys of the start frames (RFC 5044 7.1.1).
 constexpr std::string_view request_key = "MPA ID Req Frame";
 constexpr std::string_view reply_key = "MPA ID Rep Frame";
 
@@ -47,7 +47,7 @@ std::uint16_t flagged(std::uint16_t depth, bool first, bool second) {
 
 void Crc::update(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  // The library's argument is not const, though it only reads.
+  // The library's parameter is not const, though the function only reads.
   auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
   state_ = crc32_iscsi(data, static_cast<int>(bytes.size()), state_);
 }

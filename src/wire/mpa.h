@@ -1,11 +1,12 @@
 #pragma once
 
-// Marker PDU aligned framing (MPA, RFC 5044): how iWARP's segments stand in a TCP stream, and the
-// two frames by which a connection begins, with RFC 6581's additions.
+// Marker PDU aligned framing (MPA, RFC 5044): the framing of iWARP's segments in a TCP stream, and
+// the two frames by which a connection begins, with RFC 6581's additions.
 //
 // An FPDU (4.1) is a length, the segment (ULPDU), zeros up to a multiple of four bytes, and a CRC.
-// Markers are not sent: who starts a connection never asks for them, and who is asked to send them
-// must, so that such a connection is refused (see transport/iwarp/mpa_setup.h).
+// Markers are not sent. Tulle never asks for them when it starts a connection. RFC 5044 obliges an
+// end to send markers to a peer that asks for them; Tulle refuses the connection instead (see
+// transport/iwarp/mpa_setup.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -19,26 +20,27 @@ namespace tulle::wire::mpa {
 
 inline constexpr std::uint32_t length_bytes = 2;
 inline constexpr std::uint32_t crc_bytes = 4;
-// Of the pad and the CRC together.
+// Most bytes of the pad and the CRC together.
 inline constexpr std::uint32_t trailer_bytes_max = 3 + crc_bytes;
 
-// RFC 5044 4.1: zero to three bytes, so that length, segment and pad are a multiple of four.
+// Returns the length of the pad (RFC 5044 4.1): zero to three bytes, so that length, segment and
+// pad together are a multiple of four.
 constexpr std::uint32_t pad_bytes(std::uint32_t ulpdu_bytes) {
   return -(length_bytes + ulpdu_bytes) & 3;
 }
-// Of the whole FPDU.
+// Returns the length of the whole FPDU.
 constexpr std::uint32_t fpdu_bytes(std::uint32_t ulpdu_bytes) {
   return length_bytes + ulpdu_bytes + pad_bytes(ulpdu_bytes) + crc_bytes;
 }
-// RFC 5044 4.5, MULPDU without markers: the longest segment whose FPDU fits a TCP segment of
-// `segment_bytes`, and the length field. `segment_bytes` is at least 8.
+// Returns the longest segment whose FPDU fits a TCP segment of `segment_bytes` and whose length
+// fits the length field (RFC 5044 4.5, MULPDU without markers). `segment_bytes` is at least 8.
 constexpr std::uint32_t ulpdu_bytes_max(std::uint32_t segment_bytes) {
   const std::uint32_t fits = segment_bytes - segment_bytes % 4 - length_bytes - crc_bytes;
   return fits < 0xFFFF ? fits : 0xFFFF;
 }
 
-// CRC32C (Castagnoli, as iSCSI: RFC 3720 B.4) over length, segment and pad. On the wire its least
-// significant byte comes first.
+// CRC32C (Castagnoli, as in iSCSI: RFC 3720 B.4) over length, segment and pad. Its least
+// significant byte is the first on the wire.
 class Crc {
  public:
   void update(std::span<const std::byte> bytes);
@@ -52,19 +54,19 @@ std::uint32_t take_crc(std::span<const std::byte, crc_bytes> in);
 
 // --- connection set-up ---
 
-// RFC 5044 7.1.1, RFC 6581 6: in the byte of flags, the reserved bits as they come.
+// The byte of flags (RFC 5044 7.1.1, RFC 6581 6). Reserved bits are kept as they came.
 struct StartFlags {
   bool markers = false;       // M: the sender wants to receive markers
   bool crc = false;           // C: the sender wants CRCs
-  bool rejected = false;      // R, in a reply: no connection
-  bool enhanced = false;      // S: the private data begin with what RFC 6581 adds
+  bool rejected = false;      // R, in a reply: the connection is refused
+  bool enhanced = false;      // S: the private data begin with RFC 6581's enhanced set-up
   std::uint8_t reserved = 0;  // 4 bits
 
   bool operator==(const StartFlags&) const = default;
 };
 
-// RFC 6581 9: the first four bytes of the private data. Depths are 14 bits; all ones: not
-// negotiated.
+// The first four bytes of the private data (RFC 6581 9). Depths are 14 bits, where all ones means
+// not negotiated.
 struct EnhancedSetup {
   static constexpr std::uint16_t depth_max = 0x3FFF;
 
@@ -83,7 +85,7 @@ struct StartFrame {
   bool is_reply = false;
   StartFlags flags;
   std::uint8_t revision = 0;             // 1: RFC 5044; 2: RFC 6581
-  std::uint16_t private_data_bytes = 0;  // that follow, with the enhanced set-up
+  std::uint16_t private_data_bytes = 0;  // bytes that follow, the enhanced set-up included
 
   bool operator==(const StartFrame&) const = default;
 };
@@ -91,7 +93,7 @@ inline constexpr std::size_t start_frame_bytes = 20;
 inline constexpr std::uint16_t private_data_bytes_max = 512;  // RFC 5044 7.1.1
 
 void encode(const StartFrame& frame, std::span<std::byte, start_frame_bytes> out);
-// Nothing: neither key stands there.
+// Returns nothing if the bytes hold neither key.
 std::optional<StartFrame> decode_start(std::span<const std::byte, start_frame_bytes> in);
 
 void encode(const EnhancedSetup& setup, std::span<std::byte, enhanced_setup_bytes> out);

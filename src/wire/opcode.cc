@@ -20,11 +20,11 @@ namespace {
 struct OperationRow {
   Operation operation;
   std::string_view name;
-  OpcodeInfo info;  // as RC has it
+  OpcodeInfo info;  // as RC carries it
 };
 
-// What an operation carries, before its transport adds or forbids anything (IBTA 9.2.1 and 9.3;
-// FLUSH and ATOMIC WRITE: annex A19).
+// Contents of each operation's packets, before a transport adds or forbids anything (IBTA 9.2.1 and
+// 9.3; FLUSH and ATOMIC WRITE: annex A19).
 constexpr OperationRow operation_rows[] = {
     {Operation::send_first,
      "SEND First",
@@ -97,7 +97,7 @@ constexpr OperationRow operation_rows[] = {
      {.kind = Kind::atomic_write, .reth = true, .payload = true}},
 };
 
-// docs/decisions/009-scalable-reliable-datagram.md.
+// SRD's operations: docs/decisions/009-scalable-reliable-datagram.md.
 constexpr OperationRow srd_rows[] = {
     {Operation::send_middle,
      "SEND Segment",
@@ -155,7 +155,7 @@ constexpr bool is_response(Kind kind) {
          kind == Kind::atomic_acknowledge;
 }
 
-// Whether a transport has an operation at all (IBTA 9.2.1; UC: 9.8, UD: 9.8.3, XRC: A14).
+// True if the transport has the operation at all (IBTA 9.2.1; UC: 9.8, UD: 9.8.3, XRC: A14).
 constexpr bool offers(TransportClass transport, const OperationRow& row) {
   switch (transport) {
     case TransportClass::rc:
@@ -167,7 +167,7 @@ constexpr bool offers(TransportClass transport, const OperationRow& row) {
       return row.operation == Operation::send_only ||
              row.operation == Operation::send_only_with_immediate;
     case TransportClass::rd:   // left out: see docs/spec-exceptions.md
-    case TransportClass::cnp:  // its opcodes are no messages
+    case TransportClass::cnp:  // its opcodes are not messages
     case TransportClass::srd:  // has rows of its own
       return false;
   }
@@ -258,7 +258,8 @@ static_assert(row(TransportClass::srd, Operation::acknowledge).header_bytes == 3
 static_assert(table[0x81].header_bytes == 28);
 static_assert(table[0xD1].header_bytes == 20);
 
-// Names are put together here too, so that `name` hands out views that live for ever.
+// Names are built at compile time too, so that the views which `name` returns stay valid
+// indefinitely.
 struct Name {
   char text[40] = {};
   std::uint8_t length = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The BTH opcode table (IBTA 9.2.1, table 38): bits 7:5 are the transport, bits 4:0 the operation.
-// The table is computed from the two, so that RC, UC, UD and XRC cannot disagree about what an
-// operation carries.
+// The BTH opcode table (IBTA 9.2.1, table 38). Bits 7:5 are the transport, bits 4:0 the operation.
+// The table is computed from the two, so that RC, UC, UD and XRC cannot disagree about the contents
+// of an operation.
 
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class TransportClass : std::uint8_t {
   ud = 0x60,
   cnp = 0x80,
   xrc = 0xA0,
-  srd = 0xE0,  // Tulle's own, as below
+  srd = 0xE0,  // Tulle's own, see below
 };
 
 enum class Operation : std::uint8_t {
@@ -64,7 +64,7 @@ constexpr Operation operation_of(Opcode code) {
   return static_cast<Operation>(static_cast<unsigned>(code) & 0x1Fu);
 }
 
-// What a message is made of, and where in it a packet stands.
+// The kind of message that a packet belongs to, and the packet's position in it.
 enum class Kind : std::uint8_t {
   none,
   send,
@@ -83,17 +83,19 @@ enum class Kind : std::uint8_t {
 };
 enum class Position : std::uint8_t { only, first, middle, last };
 
-// The two of class cnp: InfiniBand's own notification, a BTH and nothing else (IBTA A10.3.2), and
-// RoCE v2's (IBTA A17.9.3).
+// The two opcodes of class cnp: InfiniBand's own notification, a BTH and nothing else (IBTA
+// A10.3.2), and RoCE v2's (IBTA A17.9.3).
 inline constexpr Opcode infiniband_congestion_notification{0x80};
 inline constexpr Opcode congestion_notification{0x81};
 
-// The NACK of selective repeat: Tulle's own, from the range that IBTA leaves to manufacturers
-// (9.2.1, table 38: 0xC0 to 0xFF), so that a reliable connection that does not know it drops it.
+// The NACK of selective repeat is Tulle's own. Its opcode comes from the range that IBTA leaves to
+// manufacturers (9.2.1, table 38: 0xC0 to 0xFF), so that a reliable connection that does not know
+// it drops it.
 inline constexpr Opcode selective_acknowledge{0xD1};
 
-// The scalable reliable datagram is Tulle's own too, from the same range: 0xE0 and up, operations
-// numbered as IBTA's. Its packets say where their payload belongs, so that none is first or last.
+// The scalable reliable datagram is Tulle's own too. Its opcodes come from the same range, 0xE0 and
+// up, with operations numbered as IBTA's. Its packets say where their payload belongs, so that none
+// is first or last.
 
 struct OpcodeInfo {
   Kind kind = Kind::none;  // none: not an opcode
@@ -124,10 +126,11 @@ struct OpcodeInfo {
   }
 };
 
-// The row of an opcode; kind none where IBTA reserves it. Table of 256, built at compile time.
+// Returns the row of an opcode; its kind is none where IBTA reserves the opcode. The table of 256
+// rows is built at compile time.
 const OpcodeInfo& info(Opcode code);
 
-// "RC SEND Only", for people; "reserved 0x.." is not named: an empty view.
+// Returns a name for people, like "RC SEND Only", or an empty view for a reserved opcode.
 std::string_view name(Opcode code);
 
 }  // namespace tulle::wire

@@ -13,11 +13,11 @@ struct Expected {
   std::string_view name;
   Kind kind;
   Position position;
-  std::string_view headers;  // behind the BTH, in the order of the wire; * : may carry payload
+  std::string_view headers;  // behind the BTH, in wire order; *: may carry payload
   unsigned header_bytes;
 };
 
-// Written out by hand from the specification's table: what `build_table` computes must be this.
+// Written out by hand from the specification's table. `build_table` must compute the same.
 constexpr Expected expected[] = {
     {0x00, "RC SEND First", Kind::send, Position::first, "*", 12},
     {0x01, "RC SEND Middle", Kind::send, Position::middle, "*", 12},
@@ -91,7 +91,7 @@ constexpr Expected expected[] = {
     {0xB7, "XRC SEND Only with Invalidate", Kind::send, Position::only, "xrceth ieth *", 20},
     {0xBC, "XRC FLUSH", Kind::flush, Position::only, "xrceth feth reth", 36},
     {0xBD, "XRC ATOMIC WRITE", Kind::atomic_write, Position::only, "xrceth reth *", 32},
-    // Not of IBTA's table: one of those left to manufacturers.
+    // Not in IBTA's table: opcodes of the range left to manufacturers.
     {0xD1, "Selective Acknowledge", Kind::selective_acknowledge, Position::only, "aeth saeth", 20},
     {0xE1, "SRD SEND Segment", Kind::send, Position::middle, "srdeth qkey segment *", 40 - 4},
     {0xE3, "SRD SEND Segment with Immediate", Kind::send, Position::middle,

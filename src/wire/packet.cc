@@ -88,9 +88,9 @@ void read_srd(std::span<const std::byte>& in, const OpcodeInfo& row, Packet& pac
   }
 }
 
-// The order of the extension headers, which `read_extensions` repeats: DETH or XRCETH first, then
-// what addresses memory, then the acknowledgement's, then what the application sent along
-// (IBTA 9.2.1, A14, A19). SRD's stand before all others.
+// Writes the extension headers in their order, which `read_extensions` repeats: DETH or XRCETH
+// first, then the headers that address memory, then the acknowledgement's, then those with the
+// application's data (IBTA 9.2.1, A14, A19). SRD's headers stand before all others.
 void write_extensions(const Packet& packet, const OpcodeInfo& row, std::span<std::byte> out) {
   if (row.srdeth || row.srd_ack) [[unlikely]]
     write_srd(packet, row, out);
@@ -198,7 +198,7 @@ Decoded decode(std::span<const std::byte> in, Packet& packet) {
   if (in.size() < sizeof(Bth)) return {DecodeStatus::truncated, 0};
   const std::size_t bytes = in.size();
   const Bth bth = take<Bth>(in);
-  // IBTA 9.6.1: the version comes before the opcode, whose meaning it decides.
+  // IBTA 9.6.1: the version is checked before the opcode, since it decides what the opcode means.
   if ((bth.flags & Bth::version_mask) != 0) return {DecodeStatus::bad_version, 0};
   const OpcodeInfo& row = info(static_cast<Opcode>(bth.opcode));
   if (row.kind == Kind::none) return {DecodeStatus::unknown_opcode, 0};

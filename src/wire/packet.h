@@ -1,8 +1,8 @@
 #pragma once
 
-// A transport packet, decoded: what stands between the network header and the payload (BTH and its
-// extension headers, IBTA 9.2 and 9.3). The transports speak this; only `encode` and `decode` know
-// where a byte lies.
+// A transport packet, decoded: the headers between the network header and the payload (BTH and its
+// extension headers, IBTA 9.2 and 9.3). The transports use this struct; only `encode` and `decode`
+// know where a byte lies.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tulle::wire {
 // AETH syndrome (IBTA 9.7.5.1.1): bits 6:5 are the kind, bits 4:0 its value.
 enum class AckKind : std::uint8_t { ack = 0, rnr_nak = 1, reserved = 2, nak = 3 };
 
-// IBTA table 45 (9.7.5.2.1).
+// NAK codes (IBTA table 45, 9.7.5.2.1).
 enum class NakCode : std::uint8_t {
   psn_sequence_error = 0,
   invalid_request = 1,
@@ -38,7 +38,7 @@ struct Syndrome {
   constexpr bool operator==(const Syndrome&) const = default;
 };
 
-// Every field of every header; which of them are on the wire, the opcode's table row says.
+// Every field of every header. The table row of the opcode says which fields are on the wire.
 struct Packet {
   // BTH
   Opcode opcode{};
@@ -51,10 +51,10 @@ struct Packet {
   Pkey pkey = default_pkey;
   QpNumber destination_qp{};
   Psn psn{};
-  // RETH, and the addresses of AtomicETH
+  // RETH, and the addresses of AtomicETH.
   RemoteKey rkey{};
   std::uint64_t virtual_address = 0;
-  // AtomicETH: swap (or add) and compare. AtomicAckETH: original
+  // AtomicETH: swap (or add) and compare. AtomicAckETH: original.
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
   std::uint64_t original = 0;
@@ -70,13 +70,13 @@ struct Packet {
   QpNumber source_qp{};
   // XRCETH
   std::uint32_t xrc_srq = 0;  // 24 bits
-  // ImmDt (as the application's bytes, network order kept) or IETH
-  std::uint32_t immediate = 0;  // the four bytes as they lie on the wire, in memory order
+  // ImmDt (the application's bytes, kept in network order) or IETH.
+  std::uint32_t immediate = 0;  // the four bytes of the wire, in memory order
   RemoteKey invalidate_rkey{};
-  // SAETH: of the packet that came early. SRD: of the packet that is answered
+  // SAETH: PSN of the packet that came early. SRD: PSN of the packet that is answered.
   Psn early_psn{};
-  // SRD (wire/srd.h), beside the fields above that it shares: Q_Key and source QP of the DETH,
-  // DMA length, syndrome
+  // SRD (wire/srd.h). It shares some fields above: Q_Key and source QP of the DETH, DMA length,
+  // syndrome.
   std::uint32_t srd_context = 0;
   std::uint32_t srd_message = 0;
   std::uint32_t srd_offset = 0;
@@ -86,28 +86,29 @@ struct Packet {
 
   bool operator==(const Packet&) const = default;
 };
-static_assert(sizeof(Packet) <= 128);  // what compilers clear without a loop
+static_assert(sizeof(Packet) <= 128);  // compilers clear this many bytes without a loop
 
-// BTH 12, and the largest set of extension headers: XRCETH 4 + AtomicETH 28, or XRCETH 4 + RETH 16
-// + ImmDt 4.
+// BTH 12, and the largest set of extension headers: XRCETH 4 and AtomicETH 28.
 inline constexpr std::size_t header_bytes_max = 12 + 4 + 28;
 
-// Bytes of BTH and extension headers for an opcode; 0 for an opcode that is not in the table.
+// Returns the bytes of BTH and extension headers for an opcode; 0 for an opcode that is not in the
+// table.
 std::size_t header_bytes(Opcode opcode);
 
-// The destination queue pair of a packet's headers, of at least 12 bytes, which are not checked.
+// Returns the destination queue pair in a packet's headers. These must be at least 12 bytes, which
+// is not checked.
 QpNumber peek_destination_qp(std::span<const std::byte> headers);
 
-// The same for their partition key.
+// Returns the partition key in the same way.
 Pkey peek_pkey(std::span<const std::byte> headers);
 
-// Sets FECN (IBTA annex A10), as a switch does in a packet on its way: no checksum but the link's
-// own covers it. False: it was set before.
+// Sets FECN (IBTA annex A10), as a switch does in a packet on its way. No checksum but the link's
+// own covers the bit. Returns false if it was set before.
 bool mark_fecn(std::span<std::byte> headers);
 
 // Writes BTH and extension headers into `out`, which is at least header_bytes(packet.opcode) long
-// (header_bytes_max always is); returns the bytes written. Reserved bits are sent as zero. The
-// opcode must be in the table.
+// (header_bytes_max always suffices). Returns the bytes written. Reserved bits are sent as zero.
+// The opcode must be in the table.
 std::size_t encode(const Packet& packet, std::span<std::byte> out);
 
 enum class DecodeStatus : std::uint8_t { ok, truncated, unknown_opcode, bad_version };
@@ -117,8 +118,9 @@ struct Decoded {
   std::size_t header_bytes = 0;
 };
 
-// Reads BTH and extension headers from the front of `in` into `packet`: fields that the opcode does
-// not have get their defaults, reserved bits are ignored. Unless ok, `packet` is left as it was.
+// Reads BTH and extension headers from the front of `in` into `packet`. Fields that the opcode does
+// not have get their defaults, and reserved bits are ignored. Unless the status is ok, `packet` is
+// left as it was.
 [[nodiscard]] Decoded decode(std::span<const std::byte> in, Packet& packet);
 
 }  // namespace tulle::wire

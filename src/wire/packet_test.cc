@@ -24,7 +24,8 @@ std::vector<Opcode> all_opcodes() {
   return opcodes;
 }
 
-// A packet with random values in the fields that its opcode has, and defaults in the others.
+// Returns a packet with random values in the fields that its opcode has, and defaults in the
+// others.
 Packet random_packet(Opcode code, Random& random) {
   const auto bits = [&random](unsigned count) { return random.next() >> (64 - count); };
   const auto bits8 = [&](unsigned count) { return static_cast<std::uint8_t>(bits(count)); };
@@ -102,7 +103,7 @@ TEST(PacketTest, random_headers_of_every_opcode_survive_encoding_and_decoding) {
       const std::size_t bytes = encode(packet, head);
       EXPECT_EQ(bytes, header_bytes(code));
 
-      Packet read = random_packet(Opcode(0xB3), random);  // what was there before must go
+      Packet read = random_packet(Opcode(0xB3), random);  // must be overwritten
       const Decoded decoded = decode(std::span(head).first(bytes), read);
       ASSERT_EQ(decoded.status, DecodeStatus::ok);
       EXPECT_EQ(decoded.header_bytes, bytes);
@@ -111,7 +112,8 @@ TEST(PacketTest, random_headers_of_every_opcode_survive_encoding_and_decoding) {
   }
 }
 
-// By hand, from docs/decisions/009: nobody else makes them.
+// The expected bytes are written by hand from docs/decisions/009, since no other implementation
+// makes these headers.
 TEST(PacketTest, headers_of_srd_lie_where_their_description_says) {
   Packet write;
   write.opcode = Opcode(0xE7);
@@ -247,7 +249,7 @@ TEST(PacketTest, syndromes_are_as_table_9_7_5_1_has_them) {
   }
 }
 
-// Scapy and a script filled in the fields; here they are read back.
+// Scapy and a script filled in the fields. The test reads them back.
 TEST(PacketTest, fields_of_packets_built_by_scapy) {
   const std::vector<Vector> vectors = scapy_vectors();
   ASSERT_GT(vectors.size(), 300u);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Performance management datagrams (IBTA 16.1), of class 0x04: the common header, 40 reserved
-// bytes, and an attribute.
+// Performance management datagrams (IBTA 16.1) of class 0x04: the common header, 40 reserved bytes,
+// and an attribute.
 
 #include <array>
 #include <cstddef>
@@ -17,25 +17,25 @@ inline constexpr std::uint8_t performance_class_version = 1;
 inline constexpr std::size_t performance_data_offset = 64;
 inline constexpr std::uint8_t all_ports = 0xFF;  // IBTA 16.1.3.5, PortSelect
 
-// IBTA 16.1.2, table 203.
+// Attributes (IBTA 16.1.2, table 203).
 inline constexpr std::uint16_t attribute_class_port_info = 0x0001;
 inline constexpr std::uint16_t attribute_port_counters = 0x0012;
 inline constexpr std::uint16_t attribute_port_counters_extended = 0x001D;
 
-// IBTA 16.1.3.1: bits of ClassPortInfo's CapabilityMask.
+// Bits of ClassPortInfo's CapabilityMask (IBTA 16.1.3.1).
 inline constexpr std::uint16_t performance_all_port_select = 1 << 8;
 inline constexpr std::uint16_t performance_extended_width = 1 << 9;
-// Extended counters, but for those of unicast and multicast packets apart.
+// Extended counters, except those that count unicast and multicast packets apart.
 inline constexpr std::uint16_t performance_extended_width_no_ietf = 1 << 10;
 
-// IBTA 13.4.8.1: what a management class says of itself, the same in all classes.
+// Describes a management class; the layout is the same in all classes (IBTA 13.4.8.1).
 struct ClassPortInfo {
   std::uint8_t base_version = 1;
   std::uint8_t class_version = 1;
   be16 capability_mask;
-  // CapabilityMask2 27, RespTimeValue 5: 4.096 us * 2^n, the longest between request and answer.
+  // CapabilityMask2 27, RespTimeValue 5: at most 4.096 us * 2^n between request and answer.
   be32 capability_mask2_response_time;
-  std::array<std::uint8_t, 32> redirection{};  // zero: none
+  std::array<std::uint8_t, 32> redirection{};  // zero means none
   std::array<std::uint8_t, 32> trap{};
 };
 static_assert(is_wire_format<ClassPortInfo, 72>);
@@ -58,7 +58,7 @@ struct PortCounters {
   std::uint8_t link_integrity_and_overrun_errors = 0;  // 4 bits each
   be16 qp1_dropped;
   be16 vl15_dropped;
-  be32 transmit_words;  // of 4 bytes
+  be32 transmit_words;  // words of 4 bytes
   be32 receive_words;
   be32 transmit_packets;
   be32 receive_packets;
@@ -72,7 +72,7 @@ struct PortCountersExtended {
   std::uint8_t port_select = 0;
   be16 counter_select;
   be32 counter_select2;
-  be64 transmit_words;  // of 4 bytes
+  be64 transmit_words;  // words of 4 bytes
   be64 receive_words;
   be64 transmit_packets;
   be64 receive_packets;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The remote direct memory access protocol (RDMAP, RFC 5040): what iWARP's messages are.
+// The remote direct memory access protocol (RDMAP, RFC 5040): the messages of iWARP.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tulle::wire::rdmap {
 
 inline constexpr std::uint8_t version = 1;  // RFC 5040 4.1
 
-// RFC 5040 4.1.
+// Message types (RFC 5040 4.1).
 enum class Opcode : std::uint8_t {
   write = 0,
   read_request = 1,
@@ -26,23 +26,23 @@ enum class Opcode : std::uint8_t {
   send_with_solicited_event_and_invalidate = 6,
   terminate = 7,
 };
-inline constexpr std::size_t opcodes = 8;  // from there to 15: not defined by RFC 5040
+inline constexpr std::size_t opcodes = 8;  // RFC 5040 does not define the opcodes from there to 15
 
 // Queues of untagged messages.
 inline constexpr std::uint32_t send_queue = 0;
 inline constexpr std::uint32_t read_request_queue = 1;
 inline constexpr std::uint32_t terminate_queue = 2;
 
-// RFC 5040 4.2, the table of messages.
+// The table of messages (RFC 5040 4.2).
 struct OpcodeInfo {
   std::string_view name;
   bool tagged = false;
-  std::uint8_t queue = 0;  // untagged
+  std::uint8_t queue = 0;  // if untagged
   bool is_send = false;
   bool invalidate = false;  // the DDP header's word is an STag
   bool solicited = false;
 };
-// Null: not an opcode.
+// Returns null if the opcode is not defined.
 const OpcodeInfo* info(Opcode opcode);
 
 // The control byte (4.1), which DDP carries for its upper layer.
@@ -62,12 +62,12 @@ struct Control {
   bool operator==(const Control&) const = default;
 };
 
-// What follows the DDP header of a READ request (4.4).
+// The header that follows the DDP header of a READ request (4.4).
 struct ReadRequest {
-  RemoteKey sink_stag{};  // where the answer is to be placed
+  RemoteKey sink_stag{};  // where the answer's data are placed
   std::uint64_t sink_offset = 0;
   std::uint32_t bytes = 0;
-  RemoteKey source_stag{};  // what is read
+  RemoteKey source_stag{};  // the memory that is read
   std::uint64_t source_offset = 0;
 
   bool operator==(const ReadRequest&) const = default;
@@ -79,7 +79,7 @@ ReadRequest decode_read_request(std::span<const std::byte, read_request_bytes> i
 // --- TERMINATE ---
 
 // Layer, type and code of an error (4.8; RFC 5041 7.2; RFC 5044 8; RFC 6581 for codes 5 to 7 of
-// MPA; all of them in IANA's registry "RDDP").
+// MPA). All of them are in IANA's registry "RDDP".
 enum class Layer : std::uint8_t { rdmap = 0, ddp = 1, mpa = 2 };
 
 struct TerminateCode {
@@ -89,7 +89,7 @@ struct TerminateCode {
 
   bool operator==(const TerminateCode&) const = default;
 };
-// Empty: not in the registry.
+// Returns an empty view if the code is not in the registry.
 std::string_view name(TerminateCode code);
 
 namespace error {
@@ -123,11 +123,11 @@ inline constexpr TerminateCode insufficient_reads{Layer::mpa, 0, 0x06};
 inline constexpr TerminateCode no_matching_ready{Layer::mpa, 0, 0x07};
 }  // namespace error
 
-// What follows the DDP header of a TERMINATE (4.8): the error, and headers of the segment that it
-// is about, as far as the error has any.
+// The data that follow the DDP header of a TERMINATE (4.8): the error, and those headers of the
+// offending segment that the error calls for.
 //
 // Linux's siw (6.1, little-endian) writes the halves of the first byte, and the bits of the third,
-// in the wrong order: its layer 0, type 1 arrives as layer 1, type 0, and its flags as reserved
+// in the wrong order. Its layer 0, type 1 arrives as layer 1, type 0, and its flags as reserved
 // bits.
 struct Terminate {
   TerminateCode code;
@@ -141,9 +141,10 @@ struct Terminate {
 inline constexpr std::uint32_t terminate_bytes_max =
     4 + 2 + ddp::untagged_header_bytes + read_request_bytes;
 
-// Writes at most terminate_bytes_max bytes; returns how many.
+// Writes at most terminate_bytes_max bytes and returns their number.
 std::size_t encode(const Terminate& terminate, std::span<std::byte> out);
-// Nothing: shorter than its own flags say. `used`: bytes read; what follows is not understood.
+// Returns nothing if the data are shorter than their own flags say. `used` receives the number of
+// bytes read; the bytes behind them are not understood.
 std::optional<Terminate> decode_terminate(std::span<const std::byte> in, std::size_t& used);
 
 }  // namespace tulle::wire::rdmap

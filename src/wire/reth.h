@@ -1,6 +1,6 @@
 #pragma once
 
-// RDMA extended transport header (IBTA 9.3): what a WRITE or a READ request addresses.
+// RDMA extended transport header (IBTA 9.3): the memory that a WRITE or a READ request addresses.
 
 #include "base/big_endian.h"
 #include "wire/header.h"
@@ -10,7 +10,7 @@ namespace tulle::wire {
 struct Reth {
   be64 virtual_address;
   be32 rkey;
-  be32 dma_length;  // of the whole message
+  be32 dma_length;  // length of the whole message
 };
 static_assert(is_wire_format<Reth, 16>);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Selective acknowledge extended transport header: the one packet that a NACK of selective repeat
-// names beyond its cumulative acknowledgement. Tulle's own, not IBTA's:
+// names beyond its cumulative acknowledgement. The header is Tulle's own, not IBTA's:
 // docs/decisions/006-selective-repeat.md.
 
 #include <cstdint>

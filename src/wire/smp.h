@@ -1,7 +1,7 @@
 #pragma once
 
-// Subnet management packets (IBTA 14.2.1): the common header, a key, in a directed route the way to
-// go, and an attribute of 64 bytes.
+// Subnet management packets (IBTA 14.2.1): the common header, a key, the path of a directed route,
+// and an attribute of 64 bytes.
 
 #include <array>
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace tulle::wire {
 
-// IBTA 13.4.4, table 104.
+// Management classes (IBTA 13.4.4, table 104).
 inline constexpr std::uint8_t subnet_class = 0x01;           // routed by LID
 inline constexpr std::uint8_t subnet_directed_class = 0x81;  // routed hop by hop
 inline constexpr std::uint8_t subnet_class_version = 1;
 inline constexpr std::size_t subnet_data_offset = 64;
 inline constexpr std::size_t subnet_data_bytes = 64;
 
-// IBTA 14.2.1.2: of the common header of a directed route, bit 15 of the status says which way it
-// goes, and the class-specific bytes count hops.
+// A directed route uses two fields of the common header (IBTA 14.2.1.2): bit 15 of the status gives
+// the direction, and the class-specific bytes count hops.
 inline constexpr std::uint16_t directed_route_returns = 0x8000;
 constexpr std::uint8_t hop_count_of(std::uint16_t class_specific) {
   return static_cast<std::uint8_t>(class_specific);
 }
 
-// IBTA 14.2.5, table 115.
+// Attributes (IBTA 14.2.5, table 115).
 inline constexpr std::uint16_t attribute_node_description = 0x0010;
 inline constexpr std::uint16_t attribute_node_info = 0x0011;
 inline constexpr std::uint16_t attribute_port_info = 0x0015;
@@ -50,7 +50,7 @@ struct NodeInfo {
 };
 static_assert(is_wire_format<NodeInfo, 40>);
 
-// IBTA 14.2.5.6; fields that share a byte are named from the high bits on.
+// IBTA 14.2.5.6. Fields that share a byte are named from the high bits on.
 struct PortInfo {
   be64 management_key;
   be64 gid_prefix;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The headers of the scalable reliable datagram. Amazon has not published its own: these are
+// The headers of the scalable reliable datagram. Amazon has not published its own. These are
 // Tulle's, behind opcodes that IBTA leaves to manufacturers (9.2.1, table 38). See
 // docs/decisions/009-scalable-reliable-datagram.md.
 
@@ -11,8 +11,9 @@
 
 namespace tulle::wire {
 
-// Of every packet that is acknowledged: whose numbers the PSN is one of, by which path the packet
-// goes, and which message it is of.
+// Present in every packet that is acknowledged. It names the context that numbers the packets (the
+// PSN is one of its numbers), the path that the packet takes, and the message that the packet
+// belongs to.
 struct Srdeth {
   be32 context;
   std::uint8_t path = 0;
@@ -21,22 +22,23 @@ struct Srdeth {
 };
 static_assert(is_wire_format<Srdeth, 12>);
 
-// Of what needs a receive request.
+// Present in packets of messages that need a receive work request.
 struct SrdQkeyEth {
   be32 qkey;
 };
 static_assert(is_wire_format<SrdQkeyEth, 4>);
 
-// Where in its message a payload belongs, and how long that is: so that packets can be placed in
-// any order.
+// The payload's place in its message, and the length of the message, so that the receiver can place
+// packets in any order.
 struct SrdSegmentEth {
   be32 offset;
   be32 length;
 };
 static_assert(is_wire_format<SrdSegmentEth, 8>);
 
-// Of an acknowledgement: what it answers, what became of that, for how long it was held before the
-// acknowledgement left; and which have come of it and the 63 before (bit i: psn - 63 + i).
+// Present in an acknowledgement. It names the packet that it answers, its outcome (syndrome), and
+// the time for which the receiver held it before acknowledging. It also tells which packets have
+// come of that one and the 63 before it (bit i: psn - 63 + i).
 struct SrdAckEth {
   be32 context;
   std::uint8_t path = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Headers of tag matching: the first bytes of a SEND's payload, as libibverbs has them (tm_types.h:
-// ibv_tmh, ibv_rvh; the picture is in rdma-core's Documentation/tag_matching.md).
+// Headers of tag matching: the first bytes of a SEND's payload, as libibverbs defines them
+// (tm_types.h: ibv_tmh, ibv_rvh; rdma-core's Documentation/tag_matching.md has the picture).
 
 #include <array>
 #include <cstdint>
@@ -16,12 +16,13 @@ enum class TagOperation : std::uint8_t { no_tag = 0, rendezvous = 1, finished = 
 struct TagHeader {
   std::uint8_t operation = 0;
   std::array<std::uint8_t, 3> reserved{};
-  be32 context;  // the application's; an answer brings it back
+  be32 context;  // set by the application; an answer echoes it
   be64 tag;
 };
 static_assert(is_wire_format<TagHeader, 16>);
 
-// Behind it in a rendezvous' request: where the message is to be read.
+// Follows the TagHeader in a rendezvous request: the place from which the receiver reads the
+// message.
 struct RendezvousHeader {
   be64 virtual_address;
   be32 rkey;

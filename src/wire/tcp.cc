@@ -9,7 +9,7 @@
 namespace tulle::wire {
 namespace {
 
-// RFC 9293 §3.1.
+// The header without options (RFC 9293 §3.1).
 struct Fixed {
   be16 source_port;
   be16 destination_port;
@@ -28,7 +28,7 @@ struct WireBlock {
 };
 static_assert(is_wire_format<WireBlock, 8>);
 
-// RFC 9293 §3.2, RFC 2018 §3.
+// Kinds of option (RFC 9293 §3.2, RFC 2018 §3).
 constexpr std::byte option_end{0};
 constexpr std::byte option_nop{1};
 constexpr std::byte option_sack{5};
@@ -52,7 +52,7 @@ Fixed fixed_of(const Tcp& tcp) {
   return fixed;
 }
 
-// False: a length that does not fit.
+// Returns false if an option's length does not fit.
 bool decode_options(std::span<const std::byte> in, Tcp& tcp) {
   while (!in.empty()) {
     const std::byte kind = in[0];
@@ -78,8 +78,8 @@ bool decode_options(std::span<const std::byte> in, Tcp& tcp) {
 }
 
 void add_pseudo_header(InternetChecksum& checksum, const IpUdp& ip, std::size_t segment_bytes) {
-  // The prefix of mapped addresses adds two words of ones, which count as zero, so that IPv4 and
-  // IPv6 are alike.
+  // The prefixes of mapped addresses add two words of ones, which count as zero, so that IPv4 needs
+  // no case apart from IPv6.
   checksum.add(std::as_bytes(std::span(ip.source.bytes)));
   checksum.add(std::as_bytes(std::span(ip.destination.bytes)));
   checksum.add(ip_protocol_tcp);
@@ -148,7 +148,7 @@ std::uint16_t tcp_checksum(const IpUdp& ip, const Tcp& tcp,
     checksum.add(piece);
     bytes += piece.size();
   }
-  // The pseudo-header is added last; words of 16 bits may come in any order, bytes may not.
+  // The pseudo-header is added last. Words of 16 bits may come in any order, bytes may not.
   InternetChecksum whole;
   add_pseudo_header(whole, ip, bytes);
   whole.add(static_cast<std::uint16_t>(~checksum.value()));

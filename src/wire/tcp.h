@@ -1,8 +1,9 @@
 #pragma once
 
-// The TCP header (RFC 9293 §3.1) with the one option that standing connections here use, selective
-// acknowledgements (RFC 2018). Other options are stepped over. No timestamps (RFC 7323): a frame of
-// a simulated network carries 40 bytes of headers, which hold TCP's 20 and two blocks of SACK.
+// The TCP header (RFC 9293 §3.1) with the only option that connections use here once they are
+// established: selective acknowledgements (RFC 2018). The decoder skips other options. There are no
+// timestamps (RFC 7323): a frame of a simulated network carries 40 bytes of headers, which hold
+// TCP's 20 and two blocks of SACK.
 
 #include <array>
 #include <cstddef>
@@ -17,9 +18,9 @@ inline constexpr std::uint8_t ip_protocol_tcp = 6;
 inline constexpr std::size_t tcp_header_bytes = 20;  // without options
 inline constexpr std::size_t tcp_header_bytes_max = 60;
 
-// A place in TCP's sequence space: 32 bits that wrap. Ordered only within half the space (RFC 9293
-// §3.4), so there is no operator<: `distance_from` says how far this one lies behind (< 0) or ahead
-// (> 0) of another.
+// A place in TCP's sequence space: 32 bits that wrap. Sequence numbers are ordered only within half
+// the space (RFC 9293 §3.4), so there is no operator<. `distance_from` says how far this one lies
+// behind (< 0) or ahead (> 0) of another.
 class TcpSequence {
  public:
   constexpr TcpSequence() = default;
@@ -28,7 +29,7 @@ class TcpSequence {
   constexpr std::uint32_t value() const { return value_; }
   constexpr bool operator==(const TcpSequence&) const = default;
   constexpr TcpSequence operator+(std::uint32_t n) const { return TcpSequence(value_ + n); }
-  // In [-2^31, 2^31).
+  // Returns a value in [-2^31, 2^31).
   constexpr std::int32_t distance_from(TcpSequence other) const {
     return static_cast<std::int32_t>(value_ - other.value_);
   }
@@ -38,13 +39,13 @@ class TcpSequence {
 };
 
 struct Tcp {
-  // RFC 2018 §3: bytes that have come, [first, end).
+  // A block of bytes that have arrived, [first, end) (RFC 2018 §3).
   struct Block {
     TcpSequence first;
     TcpSequence end;
     bool operator==(const Block&) const = default;
   };
-  static constexpr std::size_t blocks_max = 4;  // what 40 bytes of options hold
+  static constexpr std::size_t blocks_max = 4;  // the 40 bytes of options hold no more
 
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
@@ -59,7 +60,7 @@ struct Tcp {
   bool syn = false;
   bool fin = false;
   std::uint16_t window = 0;    // not yet scaled (RFC 7323 §2)
-  std::uint16_t checksum = 0;  // as on the wire; encode() writes it as it is
+  std::uint16_t checksum = 0;  // as on the wire; encode() writes it unchanged
   std::uint16_t urgent_pointer = 0;
   std::uint8_t block_count = 0;
   std::array<Block, blocks_max> blocks;
@@ -68,29 +69,32 @@ struct Tcp {
   bool operator==(const Tcp&) const = default;
 };
 
-// Bytes of the header with its options: 20, and 4 and 8 for each block where there are any.
+// Returns the bytes of the header with its options: 20, plus 4 and 8 for each block where there are
+// any.
 std::size_t header_bytes(const Tcp& tcp);
 
-// Writes the header into `out`, which holds at least header_bytes(tcp); returns the bytes written.
-// Two NOPs stand before the blocks, as all stacks do it, so that these are aligned.
+// Writes the header into `out`, which holds at least header_bytes(tcp). Returns the bytes written.
+// Two NOPs stand before the blocks, as in all stacks, so that the blocks are aligned.
 std::size_t encode(const Tcp& tcp, std::span<std::byte> out);
 
 struct DecodedTcp {
-  bool ok = false;  // no: truncated, a data offset below 5, or an option with a wrong length
+  bool ok = false;  // false: cut short, a data offset below 5, or an option of a wrong length
   std::size_t header_bytes = 0;
 };
-// Reads a header from the front of `in`. Unless ok, `tcp` is unspecified. The checksum is read, not
-// verified.
+// Reads a header from the front of `in`. Unless ok, `tcp` is unspecified. The checksum is read but
+// not verified.
 [[nodiscard]] DecodedTcp decode(std::span<const std::byte> in, Tcp& tcp);
 
-// RFC 9293 §3.1: over the pseudo-header of `ip`'s addresses, the header as encode() would write it
-// (but for its checksum, taken as 0) and the payload in `pieces`, in order.
+// Returns the checksum (RFC 9293 §3.1) over the pseudo-header of `ip`'s addresses, the header as
+// encode() would write it (except its checksum, which counts as 0) and the payload in `pieces`, in
+// order.
 std::uint16_t tcp_checksum(const IpUdp& ip, const Tcp& tcp,
                            std::span<const std::span<const std::byte>> pieces);
-// The same over a segment as it came, header and payload: 0 where it is right.
+// Returns the checksum of a received segment, header and payload: 0 if the segment is undamaged.
 std::uint16_t tcp_checksum(const IpUdp& ip, std::span<const std::byte> segment);
 
-// IPv4's header around a segment of so many bytes; `ip`'s ports are not used. 20 bytes.
+// Writes the IPv4 header, 20 bytes, around a segment of `segment_bytes`. The ports of `ip` are not
+// used.
 std::size_t encode_ipv4_tcp(const IpUdp& ip, std::size_t segment_bytes, std::span<std::byte> out);
 
 }  // namespace tulle::wire

@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests: the byte streams of the TCP connections in a classic pcap file of Ethernet frames, put
-// together again from segments that may be lost, damaged or out of order.
+// Test support: the byte streams of the TCP connections in a classic pcap file of Ethernet frames.
+// They are reassembled from segments that may be lost, damaged or out of order.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +18,13 @@
 
 namespace tulle::wire {
 
-// One direction of a connection, in the order in which its first segment was captured.
+// One direction of a connection. Streams are listed in the order in which their first segments were
+// captured.
 struct TcpStream {
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
   std::vector<std::byte> bytes;
-  bool complete = true;  // no hole was left
+  bool complete = true;  // no hole is left
 };
 
 namespace tcp_streams {
@@ -38,7 +39,8 @@ inline std::uint32_t number(Bytes bytes, std::size_t at, std::size_t count) {
   return value;
 }
 
-// RFC 9293 3.1: of the pseudo-header and the segment; 0 where nothing is damaged.
+// Returns the checksum of the pseudo-header and the segment (RFC 9293 3.1): 0 if nothing is
+// damaged.
 inline std::uint16_t checksum(Bytes addresses, Bytes segment) {
   std::uint32_t sum = 6 + static_cast<std::uint32_t>(segment.size());
   for (const Bytes part : {addresses, segment}) {
@@ -109,7 +111,7 @@ inline std::vector<TcpStream> tcp_streams_of(const std::filesystem::path& path) 
   return streams;
 }
 
-// What either end of an iWARP connection sent: streams that begin with MPA's key.
+// The streams of the two ends of an iWARP connection, which begin with MPA's keys.
 struct IwarpConnection {
   TcpStream request;
   TcpStream reply;

@@ -19,7 +19,8 @@ struct CapturedSegment {
   std::vector<std::byte> bytes;  // header and payload
 };
 
-// Of a classic pcap file of Ethernet frames. IPv4 without options, IPv6 without extensions.
+// Returns the TCP segments of a classic pcap file of Ethernet frames. It reads IPv4 without options
+// and IPv6 without extensions.
 std::vector<CapturedSegment> segments_of(const std::string& name) {
   std::ifstream file(TULLE_TEST_DATA "/captures/" + name, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -69,7 +70,7 @@ TEST(TcpCaptures, ChecksumsOfLinuxAreRight) {
   }
 }
 
-// Expectations as tshark prints them for these frames.
+// The expected values are those that tshark prints for these frames.
 TEST(TcpCaptures, HeadersOfLinuxAreReadAsTsharkReadsThem) {
   const auto segments = segments_of("iwarp_loss_tcp_segment.pcap");
   ASSERT_EQ(segments.size(), 29u);
@@ -134,7 +135,7 @@ std::vector<std::byte> encoded(const IpUdp& ip, Tcp tcp, std::span<const std::by
   return bytes;
 }
 
-// Scapy 2.5's IP()/TCP() of the same fields.
+// Scapy 2.5 wrote the expected bytes with IP()/TCP() from the same fields.
 TEST(Tcp, WrittenAsScapyWritesIt) {
   const auto odd = bytes_from_hex("6f6464");
   EXPECT_EQ(

@@ -1,6 +1,6 @@
 #pragma once
 
-// Headers behind IP and UDP that flow steering looks at: tunnels, and what is encrypted.
+// Headers behind IP and UDP that flow steering looks at: tunnels, and IPsec's encrypted payload.
 
 #include <array>
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace tulle::wire {
 
-// IANA, Assigned Internet Protocol Numbers.
+// Protocol numbers (IANA, Assigned Internet Protocol Numbers).
 inline constexpr std::uint8_t ip_protocol_gre = 47;
 inline constexpr std::uint8_t ip_protocol_esp = 50;
 inline constexpr std::uint16_t vxlan_port = 4789;  // RFC 7348 §5
 
-// RFC 7348 §5: flags, of which one says that the identifier is valid, and 24 bits of identifier.
+// RFC 7348 §5: flags, one of which marks the identifier as valid, and 24 bits of identifier.
 struct Vxlan {
   std::uint8_t flags = 0;
   std::array<std::uint8_t, 3> reserved{};

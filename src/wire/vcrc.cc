@@ -5,8 +5,8 @@
 namespace tulle::wire {
 namespace {
 
-// 0x100B with the coefficient of x^0 in bit 15: bits are taken least significant first, as they
-// are sent.
+// 0x100B with the coefficient of x^0 in bit 15, since bits are taken least significant first, as
+// they are sent.
 constexpr std::uint16_t vcrc_polynomial = 0xD008;
 
 constexpr std::array<std::uint16_t, 256> vcrc_remainders = [] {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The variant CRC (IBTA 7.8.2): the last two bytes of a packet on an InfiniBand link, over all
-// before them. Every switch computes it anew.
+// The variant CRC (IBTA 7.8.2): the last two bytes of a packet on an InfiniBand link. It covers all
+// bytes before it, and every switch computes it anew.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr std::size_t vcrc_bytes = 2;
 class Vcrc {
  public:
   void update(std::span<const std::byte> bytes);
-  // On the wire its least significant byte comes first: `put_vcrc`, `take_vcrc`.
+  // The least significant byte is the first on the wire: see `put_vcrc` and `take_vcrc`.
   std::uint16_t value() const { return static_cast<std::uint16_t>(~state_); }
 
  private:

@@ -13,8 +13,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// IBTA 7.8.2 as polynomials: the message's bits, least significant first, their first sixteen
-// inverted, times x^16, modulo 0x100B; inverted. The register holds x^15 in its upper bit.
+// IBTA 7.8.2 as polynomials: take the message's bits, least significant first, with the first
+// sixteen inverted, times x^16, modulo 0x100B, and invert the result. The register holds x^15 in
+// its upper bit.
 std::uint16_t slow_vcrc(const Bytes& bytes) {
   std::uint32_t state = 0xFFFF;
   for (const std::byte byte : bytes) {

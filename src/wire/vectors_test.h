@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: reads tests/data/scapy_vectors.txt, whose first lines say what it holds.
+// Test support: reads tests/data/scapy_vectors.txt, whose first lines describe its contents.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Vector {
   std::map<std::string, std::uint64_t> fields;
   std::vector<std::byte> packet;  // from the IP header to the ICRC
 
-  // A field that the packet does not have reads as `otherwise`.
+  // Returns a field, or `otherwise` if the packet does not have it.
   std::uint64_t field(const std::string& key, std::uint64_t otherwise = 0) const {
     const auto found = fields.find(key);
     return found == fields.end() ? otherwise : found->second;

@@ -1,7 +1,7 @@
 #pragma once
 
-// XRC extended transport header (IBTA annex A14): the shared receive queue that an XRC request is
-// for.
+// XRC extended transport header (IBTA annex A14): the shared receive queue that an XRC request
+// addresses.
 
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Reads tables of numbers as text, line by line, and says in one line where one is wrong.
+// Reads tables of numbers as text, line by line. Describes an error in one line that names its
+// place.
 
 #include <algorithm>
 #include <charconv>
@@ -22,7 +23,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
-// All of the text, or nothing.
+// Parses all of the text as a number, or returns nothing.
 template <typename Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number{};
@@ -42,8 +43,8 @@ class CsvReader {
  public:
   CsvReader(std::string_view text, std::string_view file) : text_(text), file_(file) {}
 
-  // Goes to the next line that holds something; false at the end. A comment runs from # to the end
-  // of its line.
+  // Goes to the next line that is not empty. Returns false at the end. A comment runs from # to the
+  // end of its line.
   bool next() {
     while (!text_.empty()) {
       const std::size_t end = std::min(text_.find('\n'), text_.size());
@@ -54,7 +55,8 @@ class CsvReader {
     }
     return false;
   }
-  // Of the line that next() went to, without blanks around them; good until the next call.
+  // Returns the fields of the current line without blanks around them. They stay valid until the
+  // next call of next().
   const std::vector<std::string_view>& fields() const { return fields_; }
 
   Error error(const std::string& what) const {

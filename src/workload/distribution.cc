@@ -13,7 +13,7 @@
 namespace tulle::workload {
 namespace {
 
-constexpr double bytes_max = 0x1p53;  // above, a double misses whole numbers
+constexpr double bytes_max = 0x1p53;  // above, a double skips whole numbers
 
 // The points are those that public simulators use for the two studies (traffic_gen/ of HPCC's
 // repository, github.com/alibaba-edu/High-Precision-Congestion-Control), so that results compare.
@@ -27,7 +27,8 @@ constexpr SizeDistribution::Point hadoop_points[] = {
     {80e3, 87}, {120e3, 90}, {300e3, 95}, {1e6, 97.5}, {2e6, 99}, {10e6, 100},
 };
 
-// What keeps `point` from following `before` (null: from being the first); nothing if it may.
+// Returns why `point` cannot follow `before` (if null, why it cannot be the first), or nothing if
+// it can.
 std::optional<std::string> fault_of(const SizeDistribution::Point& point,
                                     const SizeDistribution::Point* before) {
   if (!(point.bytes >= 0 && point.bytes <= bytes_max)) {
@@ -44,7 +45,7 @@ std::optional<std::string> fault_of(const SizeDistribution::Point& point,
   return std::nullopt;
 }
 
-// What keeps the points from being a whole distribution.
+// Returns why the points are not a whole distribution, or nothing if they are.
 std::optional<std::string> fault_of_end(const std::vector<SizeDistribution::Point>& points) {
   if (points.empty()) return "there are no points; give lines of bytes,cumulative percent";
   if (points.back().cumulative_percent != 100) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// How large flows are: a cumulative distribution, piecewise linear between points, as published
+// Sizes of flows as a cumulative distribution, piecewise linear between points, as published
 // studies of data centres give it.
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tulle::workload {
 class SizeDistribution {
  public:
   // `cumulative_percent` of all flows have at most this many bytes. Sizes between two points are
-  // equally likely; two points of one size are flows of exactly that size.
+  // equally likely. Two points of the same size stand for flows of exactly that size.
   struct Point {
     double bytes = 0;
     double cumulative_percent = 0;
@@ -25,12 +25,12 @@ class SizeDistribution {
   // Every flow has this many bytes, 1 to 2^53.
   static Result<SizeDistribution> fixed(std::uint64_t bytes);
 
-  // At least one point; both columns never fall; the last is at 100 percent. What the first point
-  // has above 0 percent are flows of exactly its size.
+  // Needs at least one point. Neither column may fall, and the last point is at 100 percent. If the
+  // first point lies above 0 percent, that share of the flows has exactly its size.
   static Result<SizeDistribution> from_points(std::vector<Point> points);
 
-  // Lines "bytes,cumulative percent"; blank lines, comments (#) and one line of column names are
-  // passed over. An error begins with "FILE:LINE: "; `file` is only its name.
+  // Reads lines of "bytes,cumulative percent" and skips blank lines, comments (#) and one line of
+  // column names. An error begins with "FILE:LINE: "; `file` is only its name.
   static Result<SizeDistribution> from_csv(std::string_view text, std::string_view file);
 
   // Web search: Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010. Mean 1.71 MB.
@@ -42,7 +42,8 @@ class SizeDistribution {
   double mean_bytes() const { return mean_bytes_; }
   const std::vector<Point>& points() const { return points_; }
 
-  // One flow's size, at least 1. The same on every machine for the same stream.
+  // Returns the size of one flow, at least 1. The same stream gives the same sizes on every
+  // machine.
   std::uint64_t sample(Random& random) const;
 
  private:

@@ -15,7 +15,7 @@ double sample_mean(const SizeDistribution& sizes, std::uint64_t seed, int count)
   return sum / count;
 }
 
-// The share of samples of at most this many bytes.
+// Returns the share of samples of at most this many bytes.
 double share_up_to(const SizeDistribution& sizes, double bytes, std::uint64_t seed, int count) {
   Random random(seed);
   int below = 0;
@@ -29,7 +29,8 @@ TEST(SizeDistribution, MeansAreThoseOfThePoints) {
 }
 
 TEST(SizeDistribution, SamplesHaveTheMean) {
-  // Hadoop's standard deviation is 5.6 times its mean: 0.28 % of so many samples' mean.
+  // The standard deviation of Hadoop's sizes is 5.6 times their mean, which is 0.28 % of the mean
+  // for this many samples.
   constexpr std::uint64_t seed = 11;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   for (const auto& sizes : {SizeDistribution::web_search(), SizeDistribution::hadoop()}) {

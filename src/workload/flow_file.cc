@@ -20,9 +20,9 @@ constexpr std::array<std::string_view, 5> column_names = {"src", "dst", "bytes",
 constexpr std::size_t columns_needed = 4;  // all but `after`
 
 constexpr std::size_t absent = std::numeric_limits<std::size_t>::max();
-using Places = std::array<std::size_t, column_names.size()>;  // of each column in a line
+using Places = std::array<std::size_t, column_names.size()>;  // place of each column in a line
 
-// Which column stands where.
+// Returns the place of each column, read from the first line.
 Result<Places> parse_names(const CsvReader& reader) {
   const std::string expected = "src,dst,bytes,start_ns and optionally after";
   Places places;
@@ -45,14 +45,14 @@ Result<Places> parse_names(const CsvReader& reader) {
   return places;
 }
 
-// What is wrong with a field, for whoever wrote it.
+// Describes the fault of a field, for the person who wrote it.
 std::string fault_of(std::string_view name, std::string_view field, const char* range) {
   const bool negative = field.starts_with('-') && parse_real(field);
   return std::string(name) + " is " + (negative ? "negative: " : "not such a number: ") +
          quoted(field) + "; " + range;
 }
 
-// Nanoseconds with up to three decimals, exactly.
+// Parses nanoseconds with up to three decimals, exactly.
 std::optional<Time> parse_nanoseconds(std::string_view field) {
   const std::size_t point = std::min(field.find('.'), field.size());
   const auto whole = parse_number<std::int64_t>(field.substr(0, point));
@@ -66,7 +66,7 @@ std::optional<Time> parse_nanoseconds(std::string_view field) {
   return Time::nanoseconds(*whole) + Time::picoseconds(*picoseconds);
 }
 
-// A line of numbers as a flow; what the numbers mean together, check_flow says.
+// Parses a line of numbers as a flow. check_flow then checks the numbers together.
 Result<Flow> parse_flow(const CsvReader& reader, const Places& places) {
   const auto field = [&](Column column) {
     return reader.fields()[places[static_cast<std::size_t>(column)]];
@@ -104,7 +104,7 @@ Result<Flow> parse_flow(const CsvReader& reader, const Places& places) {
   return flow;
 }
 
-// Nothing, or what is wrong with a flow that would follow `flows`.
+// Returns the fault of a flow that would follow `flows`, or nothing.
 std::optional<std::string> check_flow(const Flow& flow, const Flows& flows, std::uint32_t hosts) {
   for (const std::uint32_t host : {flow.source, flow.destination}) {
     if (host >= hosts) {

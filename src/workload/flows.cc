@@ -15,7 +15,7 @@ Error refusal(const char* generator, const std::string& what) {
   return {std::string(generator) + ": " + what};
 }
 
-// What every generator asks of its settings.
+// Checks the settings that all generators have in common.
 std::optional<Error> check(const char* generator, std::uint32_t hosts, std::uint64_t bytes,
                            Time start) {
   if (hosts < 2) return refusal(generator, "at least 2 hosts are needed");
@@ -30,7 +30,7 @@ std::optional<Error> check_count(const char* generator, double count) {
                                 " flows; take fewer hosts or less time");
 }
 
-// Fisher-Yates.
+// Shuffles by the method of Fisher and Yates.
 void shuffle(std::vector<std::uint32_t>& values, Random& random) {
   for (std::size_t left = values.size(); left > 1; --left) {
     std::swap(values[left - 1], values[random.below(left)]);
@@ -50,7 +50,8 @@ bool is_derangement(const std::vector<std::uint32_t>& destinations) {
   return true;
 }
 
-// Part `index` of `parts` of a whole; parts differ by a byte at most and add up to the whole.
+// Returns the size of part `index` of `parts`. Parts differ by a byte at most and add up to
+// `whole`.
 std::uint64_t part_of(std::uint64_t whole, std::uint64_t index, std::uint64_t parts) {
   const std::uint64_t remainder = whole % parts;
   return whole / parts + (index < remainder ? 1 : 0);
@@ -65,7 +66,7 @@ Result<Flows> permutation(const PermutationSettings& settings) {
   if (auto error = check_count("permutation", settings.hosts)) return *error;
   Random random(settings.seed);
   std::vector<std::uint32_t> destinations = all_hosts(settings.hosts);
-  // Of all permutations one in e has no fixed point, so this is a few turns, and unbiased.
+  // One permutation in e has no fixed point. The loop thus ends after a few turns, without a bias.
   do {
     shuffle(destinations, random);
   } while (!is_derangement(destinations));
@@ -168,7 +169,7 @@ Result<Flows> poisson(const PoissonSettings& settings) {
   Random random(settings.seed);
   Flows flows;
   flows.reserve(static_cast<std::size_t>(expected * 1.01) + 1);
-  double elapsed_ps = 0;  // with its fraction, for gaps of a few picoseconds
+  double elapsed_ps = 0;  // keeps its fraction, for gaps of a few picoseconds
   for (;;) {
     elapsed_ps += random.exponential() * gap_ps;
     if (elapsed_ps >= static_cast<double>(settings.duration.ps)) return flows;
@@ -194,7 +195,7 @@ Result<Flows> ring_all_reduce(const RingAllReduceSettings& settings) {
     return Error{"ring_all_reduce: host " + std::to_string(*twice) + " is in the ring twice"};
   }
   const std::uint32_t steps = 2 * (hosts - 1);
-  // Each host sends one piece a lane and step; a lane is a chunk of a ring.
+  // Each host sends one piece per lane and step. A lane is one chunk of one ring.
   const double pieces = static_cast<double>(settings.rings) * settings.chunks * hosts;
   if (auto error = check_count("ring_all_reduce", pieces * 2 * (hosts - 1.0))) return *error;
   if (settings.bytes < static_cast<std::uint64_t>(pieces)) {
@@ -208,7 +209,8 @@ Result<Flows> ring_all_reduce(const RingAllReduceSettings& settings) {
   for (std::uint32_t step = 0; step < steps; ++step) {
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
       for (std::uint32_t place = 0; place < hosts; ++place) {
-        // Step 0 sends a host's own segment; each later step what its neighbour sent in the last.
+        // In step 0 a host sends its own segment, in each later step the one that its neighbour
+        // sent in the step before.
         const std::uint32_t segment = (place + 2 * hosts - step) % hosts;
         const std::uint64_t bytes = part_of(settings.bytes, std::uint64_t{segment} * lanes + lane,
                                             std::uint64_t{hosts} * lanes);
@@ -241,7 +243,8 @@ Result<void> add_jitter(Flows& flows, const JitterSettings& settings) {
     if (settings.per == JitterSettings::Per::flow) {
       flow.start += draw(random);
     } else {
-      // A stream for each host, so that its delay does not hang on the order of the flows.
+      // Each host has a random stream of its own, so that its delay does not depend on the order of
+      // the flows.
       Random of_host(Random(settings.seed).next() ^ flow.source);
       flow.start += draw(of_host);
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Traffic as data: who sends how much to whom, and when. Each generator is a function of its
-// settings and, where it draws, of a seed. An error is one line: "GENERATOR: what is wrong".
+// Traffic as data: the source, destination, size and start of each flow. Each generator is a
+// function of its settings and, if it draws, of a seed. An error is one line: "GENERATOR: fault".
 //
 // A flow waits only for flows before it in the list, so that every list is free of cycles.
 
@@ -21,55 +21,56 @@ struct Flow {
   std::uint32_t source = 0;  // host numbers
   std::uint32_t destination = 0;
   std::uint64_t bytes = 0;
-  Time start = Time::zero();  // not before this
-  std::int32_t after = -1;    // the index of an earlier flow that must have arrived, at this flow's
-                              // source, first; -1: none
+  Time start = Time::zero();  // earliest start
+  // Index of an earlier flow that must have arrived at this flow's source before this one starts;
+  // -1 means none.
+  std::int32_t after = -1;
 
   bool operator==(const Flow&) const = default;
 };
 using Flows = std::vector<Flow>;
 
-// 3.2 GB of flows; a generator that would make more says so.
+// Most flows in one list, which take 3.2 GB. A generator that would make more returns an error.
 inline constexpr std::size_t flows_max = 100'000'000;
 
-// Every host sends to one other and receives from one other: a random derangement.
+// Every host sends to one host and receives from one host other than itself: a random derangement.
 struct PermutationSettings {
   std::uint32_t hosts = 0;  // at least 2
-  std::uint64_t bytes = 0;  // of each flow
+  std::uint64_t bytes = 0;  // bytes of each flow
   Time start = Time::zero();
   std::uint64_t seed = 1;
 };
 Result<Flows> permutation(const PermutationSettings& settings);
 
-// Every host sends to the one `distance` further on, round the end.
+// Every host sends to the host `distance` further on, wrapping round at the end.
 struct ShiftSettings {
   std::uint32_t hosts = 0;     // at least 2
   std::uint32_t distance = 1;  // not a multiple of hosts
-  std::uint64_t bytes = 0;     // of each flow
+  std::uint64_t bytes = 0;     // bytes of each flow
   Time start = Time::zero();
 };
 Result<Flows> shift(const ShiftSettings& settings);
 
-// Several senders to one receiver at once.
+// Several senders send to one receiver at once.
 struct IncastSettings {
   std::uint32_t hosts = 0;
-  std::uint32_t senders = 0;                             // 1 to hosts - 1; drawn when not all send
-  std::optional<std::uint32_t> receiver = std::nullopt;  // drawn where not given
-  std::uint64_t bytes = 0;                               // of each flow
+  std::uint32_t senders = 0;                             // 1 to hosts - 1; drawn if not all send
+  std::optional<std::uint32_t> receiver = std::nullopt;  // drawn if not given
+  std::uint64_t bytes = 0;                               // bytes of each flow
   Time start = Time::zero();
   std::uint64_t seed = 1;
 };
 Result<Flows> incast(const IncastSettings& settings);
 
-// Every host to every other, in hosts - 1 rounds: in round r, from 1, host h sends to h + r, so
-// that in each round every host receives from one.
+// Every host sends to every other, in hosts - 1 rounds. In round r, from 1, host h sends to h + r,
+// so that in each round every host receives from one.
 struct AllToAllSettings {
   enum class Rounds {
     at_once,    // every flow may start at once
-    staggered,  // a host starts its next round when it has received what the last one brings it
+    staggered,  // a host starts a round when it has received the flow of the round before
   };
   std::uint32_t hosts = 0;  // at least 2
-  std::uint64_t bytes = 0;  // of each flow
+  std::uint64_t bytes = 0;  // bytes of each flow
   Rounds rounds = Rounds::staggered;
   Time start = Time::zero();
 };
@@ -78,45 +79,46 @@ Result<Flows> all_to_all(const AllToAllSettings& settings);
 // Flows between random pairs that arrive independently of one another (a Poisson process).
 struct PoissonSettings {
   std::uint32_t hosts = 0;                // at least 2
-  std::int64_t link_bits_per_second = 0;  // of each host's link
-  double load = 0;  // flows' bytes as a share of what all hosts' links carry, in (0, 1]
+  std::int64_t link_bits_per_second = 0;  // rate of each host's link
+  double load = 0;  // the flows' bytes as a share of the capacity of all hosts' links, in (0, 1]
   SizeDistribution sizes = SizeDistribution::web_search();
-  Time start = Time::zero();     // of the first arrivals
+  Time start = Time::zero();     // start of the arrivals
   Time duration = Time::zero();  // no flow starts at start + duration or later
   std::uint64_t seed = 1;
 };
 Result<Flows> poisson(const PoissonSettings& settings);
 
-// The ring algorithm: the buffer is cut into as many segments as there are hosts; each goes once
-// round to be summed and once more to be handed out, 2 (n - 1) steps in all, and every host passes
-// on what it received in the step before. A host sends 2 (n - 1) / n times the buffer.
+// The ring algorithm. The buffer is cut into as many segments as there are hosts. Each segment goes
+// once round the ring to be summed and once more to be handed out, which takes 2 (n - 1) steps, and
+// every host passes on the segment that it received in the step before. A host sends 2 (n - 1) / n
+// times the buffer.
 struct RingAllReduceSettings {
-  std::vector<std::uint32_t>
-      ring;                  // host numbers in the order of the ring, at least 2, all distinct
-  std::uint64_t bytes = 0;   // of the buffer that each host has
-  std::uint32_t rings = 1;   // that share the buffer, side by side, in this order of hosts
-  std::uint32_t chunks = 1;  // into which each step's segment is cut: they follow one another
+  std::vector<std::uint32_t> ring;  // host numbers in ring order, at least 2, all distinct
+  std::uint64_t bytes = 0;          // bytes of the buffer of each host
+  std::uint32_t rings = 1;   // rings that share the buffer side by side, in the same host order
+  std::uint32_t chunks = 1;  // chunks that each step's segment is cut into; they follow one another
   Time start = Time::zero();
 };
 Result<Flows> ring_all_reduce(const RingAllReduceSettings& settings);
 
-// Delays each start by a time drawn uniformly from [0, jitter), as real hosts never start together.
-// A flow that waits for another is delayed only in its own start, which rarely decides.
+// Delays each start by a time drawn uniformly from [0, jitter), since real hosts never start
+// together. For a flow that waits for another, only its own start is delayed, which rarely
+// determines when the flow begins.
 struct JitterSettings {
-  enum class Per { flow, host };  // host: all flows of one source are delayed alike
+  enum class Per { flow, host };  // host: all flows of a source get the same delay
   Time jitter = Time::zero();
   Per per = Per::flow;
   std::uint64_t seed = 1;
 };
 Result<void> add_jitter(Flows& flows, const JitterSettings& settings);
 
-// Cuts each flow into `parts` of nearly the same length, each a flow of its own beside the others,
-// as applications do that share a message among several queue pairs. A part waits for the same part
-// of what its flow waits for. A flow of fewer bytes than parts becomes as many as it has bytes.
-// Returns where each flow's parts begin, and their number in all.
+// Cuts each flow into `parts` of nearly the same length. Each part is a flow beside the others,
+// like the messages of an application that uses several queue pairs. A part waits for the same part
+// of the flow that its own flow waits for. A flow of fewer bytes than parts is cut into single
+// bytes. Returns the index of each flow's first part, and at the end the number of all parts.
 Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts);
 
-// Puts `more` behind `flows`; what waits in `more` still waits for the same flow.
+// Appends `more` to `flows`. Flows of `more` that wait still wait for the same flow.
 Result<void> append(Flows& flows, const Flows& more);
 
 }  // namespace tulle::workload

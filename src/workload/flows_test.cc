@@ -21,7 +21,7 @@ std::string error_of(const Result<Flows>& result) {
   return result ? "" : result.error().message;
 }
 
-// What holds for every list of flows.
+// Checks the rules that hold for every list of flows.
 void check_list(const Flows& flows, std::uint32_t hosts) {
   for (std::size_t i = 0; i < flows.size(); ++i) {
     const Flow& flow = flows[i];
@@ -37,7 +37,7 @@ void check_list(const Flows& flows, std::uint32_t hosts) {
   }
 }
 
-// The longest chain of flows of which each waits for the one before.
+// Returns the length of the longest chain of flows in which each waits for the one before.
 int depth_of(const Flows& flows) {
   std::vector<int> depths(flows.size());
   for (std::size_t i = 0; i < flows.size(); ++i) {
@@ -47,7 +47,7 @@ int depth_of(const Flows& flows) {
   return flows.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
 }
 
-// How often each host is a destination.
+// Counts how often each host is a destination.
 std::map<std::uint32_t, int> arrivals_of(const Flows& flows) {
   std::map<std::uint32_t, int> arrivals;
   for (const Flow& flow : flows) ++arrivals[flow.destination];
@@ -68,7 +68,7 @@ TEST(Permutation, IsADerangement) {
 }
 
 TEST(Permutation, EveryDerangementIsAsLikely) {
-  // Of four hosts there are nine.
+  // Four hosts have nine derangements.
   std::map<std::vector<std::uint32_t>, int> seen;
   for (std::uint64_t seed = 0; seed < 9'000; ++seed) {
     std::vector<std::uint32_t> destinations;
@@ -217,7 +217,7 @@ TEST(Poisson, GapsAreExponential) {
   }
   const double count = static_cast<double>(flows.size() - 1);
   EXPECT_NEAR(sum / count, 1, 0.01);
-  EXPECT_NEAR(squares / count, 2, 0.05);  // the variance is the mean's square
+  EXPECT_NEAR(squares / count, 2, 0.05);  // the variance is the square of the mean
 }
 
 TEST(Poisson, SameSeedSameFlows) {
@@ -235,7 +235,7 @@ TEST(RingAllReduce, EachStepPassesOnWhatTheLastBrought) {
   EXPECT_EQ(depth_of(flows), 6);
   EXPECT_EQ(flows[0], (Flow{4, 0, 1'000}));
   EXPECT_EQ(flows[3], (Flow{5, 4, 1'000}));
-  EXPECT_EQ(flows[4], (Flow{4, 0, 1'000, Time::zero(), 3}));  // what 5 sent it
+  EXPECT_EQ(flows[4], (Flow{4, 0, 1'000, Time::zero(), 3}));  // waits for the flow from host 5
   for (const Flow& flow : flows) {
     if (flow.after >= 0) {
       EXPECT_EQ(flows[static_cast<std::size_t>(flow.after)].bytes, flow.bytes);
@@ -368,7 +368,7 @@ TEST(Split, PartsAddUpAndWaitForTheSamePart) {
       {0, 1, 10, Time::nanoseconds(5)}, {1, 2, 7, Time::zero(), 0}, {2, 0, 2, Time::zero(), 1}};
   auto first = split(flows, 3);
   ASSERT_TRUE(first);
-  EXPECT_EQ(*first, (std::vector<std::uint32_t>{0, 3, 6, 8}));  // two bytes are two parts at most
+  EXPECT_EQ(*first, (std::vector<std::uint32_t>{0, 3, 6, 8}));  // two bytes give at most two parts
   const Flows expected = {
       {0, 1, 4, Time::nanoseconds(5)}, {0, 1, 3, Time::nanoseconds(5)},
       {0, 1, 3, Time::nanoseconds(5)}, {1, 2, 3, Time::zero(), 0},

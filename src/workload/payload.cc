@@ -9,7 +9,7 @@
 namespace tulle::workload {
 namespace {
 
-// The pattern's next eight bytes, the same on every machine.
+// Yields the pattern's next eight bytes, the same on every machine.
 class Pattern {
  public:
   Pattern(std::uint64_t seed, std::uint32_t flow)

@@ -1,7 +1,8 @@
 #pragma once
 
-// What flows carry where they carry bytes: a pattern from a seed, another for each flow and at each
-// place of it, so that bytes that arrive late, twice, elsewhere or for another flow are told apart.
+// The payload of flows that carry bytes: a pattern from a seed that differs for each flow and at
+// each place in a flow. Bytes that arrive late, twice, elsewhere or for another flow are thus told
+// apart.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace tulle::workload {
 
 void fill_payload(std::uint64_t seed, std::uint32_t flow, std::span<std::byte> bytes);
 
-// The first byte that is not as fill_payload() makes it; nothing: all are.
+// The first byte that differs from the pattern of fill_payload(). check_payload() returns nothing
+// if there is no difference.
 struct PayloadDifference {
   std::uint64_t offset = 0;
   std::byte expected{};

@@ -20,7 +20,7 @@ TEST(Payload, IsAFunctionOfSeedFlowAndPlace) {
   EXPECT_EQ(filled(1, 2, 100), bytes);
   EXPECT_NE(filled(2, 2, 100), bytes);
   EXPECT_NE(filled(1, 3, 100), bytes);
-  for (std::size_t count = 0; count < 20; ++count) {  // a shorter one is its beginning
+  for (std::size_t count = 0; count < 20; ++count) {  // a shorter payload is a prefix
     EXPECT_EQ(filled(1, 2, count),
               Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)));
   }
@@ -41,7 +41,7 @@ TEST(Payload, EveryByteThatDiffersIsFound) {
   EXPECT_FALSE(check_payload(7, 0, {}));
 }
 
-// What went to another place of the same message, or of another, is found.
+// Bytes that belong to another place in the same message, or to another message, are detected.
 TEST(Payload, OtherBytesAreOther) {
   const Bytes sent = filled(1, 0, 8'192), other = filled(1, 1, 4'096);
   EXPECT_TRUE(check_payload(1, 0, std::span(sent).subspan(4'096)));

@@ -18,18 +18,19 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// Of ghosts one region stands for all of a host's memory; it has a length and no bytes.
+// One ghost region stands for all the memory of a host. It has a length and no bytes.
 constexpr std::uint64_t memory_bytes = 1ull << 40;
-// Kept apart from others' work request ids by a bit.
+// Sets the work request ids of receives apart.
 constexpr std::uint64_t receive_bit = 1ull << 32;
-// Of a read that is not its flow's last.
+// Sets apart the reads that are not the last of their flow.
 constexpr std::uint64_t part_bit = 1ull << 33;
-// Kept apart from the alarms that begin a flow by a bit.
+// Sets the alarms that close a flow apart from those that begin one.
 constexpr std::uint32_t close_bit = 1u << 31;
 static_assert(flows_max < close_bit);
 
-// TCP tells connections apart by ports of 16 bits, which are the low ones of queue pairs' numbers:
-// of a flow's two numbers the first has its index's low bits there, the other the high ones.
+// TCP tells connections apart by ports of 16 bits, which are the low bits of queue pair numbers. Of
+// the two numbers of a flow, the sender's has the low bits of the flow's index there, and the
+// receiver's has the high bits.
 std::uint32_t stream_receiver_hint(std::uint32_t index) {
   constexpr std::uint32_t index_bits = 22, high_bits = 8;
   static_assert(stream_flows_max == 1u << index_bits);
@@ -79,8 +80,8 @@ Player::Host& Player::host(std::uint32_t number) {
   device::Adapter& adapter = stage_.adapter(number);
   VerbsStatus status{};
   host.pd = adapter.create_pd(status);
-  // Each flow completes once at either end, and is polled at once; a host with many flows never has
-  // more than some of them complete at one time.
+  // Each flow completes once at each end and is polled at once. Even on a host with many flows,
+  // only some of them complete at the same time.
   constexpr std::uint32_t entries_max = 1'024;
   host.cq = adapter.create_cq(std::min(flows_at_[number] + 2, entries_max), nullptr, status);
   host.memory = adapter.register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
@@ -93,7 +94,7 @@ void Player::handle_alarm(Time now, std::uint32_t token) {
   const std::uint32_t flow = token & ~close_bit;
   Connection& connection = connections_[flow];
   connection.closing = true;
-  // All has come to it; but a socket may hold some that was not read yet.
+  // The receiver's adapter has all data by now, but a socket may hold data that were not read yet.
   const bool failed = results_[flow].status != verbs::CompletionStatus::success;
   if (!is_stream() || connection.read || failed) close_receiver(flow);
 }
@@ -110,7 +111,7 @@ void Player::close_receiver(std::uint32_t flow) {
   }
 }
 
-// The application's call was a while before its adapter knows of it.
+// The application called some time before its adapter learns of the request.
 void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
   if (transport_.is_datagram) {
@@ -128,13 +129,13 @@ void Player::connect(std::uint32_t index) {
   const auto messages =
       static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
   Connection& connection = connections_[index];
-  // Numbers of their own, and a path that follows from the flow: so that neither depends on the
-  // order in which hosts' flows begin.
+  // The queue pair numbers and the path follow from the flow, so that neither depends on the order
+  // in which the hosts' flows begin.
   const std::uint32_t sender_hint = 2 * index + 1;
   const std::uint32_t receiver_hint = transport_.found_by == transport::FoundBy::tcp_ports
                                           ? stream_receiver_hint(index)
                                           : 2 * index + 2;
-  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
+  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // 20 bits (IPv6); 0 means none
   Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
   const std::uint32_t sends = messages + (tells_apart(index) ? 1 : 0);
   connection.sender = create_end(flow.source, sender_hint, sends, 0);
@@ -145,7 +146,7 @@ void Player::connect(std::uint32_t index) {
   address.flow_label = static_cast<std::uint32_t>(1 + path.below(flow_labels));
   address.service_level =
       static_cast<std::uint8_t>(settings_.service_level + index % settings_.service_levels);
-  // As MPI libraries do it: both ways of a connection are by the same of each end's LIDs.
+  // Both directions of a connection use the same LID index at each end, as in MPI libraries.
   address.path_bits = static_cast<std::uint8_t>(hosts_[flow.source].senders++ % settings_.paths);
   connect_end(flow.destination, *connection.receiver, connection.sender->number, flow.source,
               address);
@@ -170,7 +171,7 @@ transport::QueuePair* Player::create_end(std::uint32_t number, std::uint32_t hin
   return qp;
 }
 
-// The ladder, RESET to RTS (IBTA 10.3.1).
+// Climbs the ladder of states from RESET to RTS (IBTA 10.3.1).
 void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
                          std::uint32_t peer_host, verbs::AddressVector address) {
   device::Adapter& adapter = stage_.adapter(number);
@@ -237,7 +238,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
   const auto [source, destination] = regions_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
     const std::uint64_t bytes = std::min(flow.bytes - offset, message_bytes_max);
-    // Only what is in order speaks for what was before.
+    // The last of several messages speaks for all if they arrive in order. SRD's do not.
     const bool last = offset + bytes == flow.bytes || handle != nullptr;
     const std::uint64_t address = ghost ? 0 : offset;
     const verbs::Sge sge{address, static_cast<std::uint32_t>(bytes), source->lkey()};
@@ -264,7 +265,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
   TULLE_CHECK(status == VerbsStatus::ok);
 }
 
-// Reads and writes of a socket, each of a part of the flow.
+// Posts the reads and writes of a socket, each for a part of the flow.
 void Player::post_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
   const Connection& connection = connections_[index];
@@ -366,20 +367,21 @@ void Player::arrived(Time now, std::uint32_t flow) {
 void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
   FlowResult& result = results_[index];
   const bool connected = !transport_.is_datagram;
-  if (connected && connections_[index].sender == nullptr) return;  // more of a failed one
+  // A failed flow may have further completions.
+  if (connected && connections_[index].sender == nullptr) return;
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
     result.end = now + settings_.completion_delay;
     ++finished_;
     bytes_done_ += flows_[index].bytes;
-    // Where the receiver was told, it has looked already. Else all had come to it before the last
-    // acknowledgement left.
+    // A receiver that is told of arrivals has checked its memory already. Elsewhere, all data
+    // arrived before the last acknowledgement left.
     if (settings_.carries_bytes && !is_told(index) && !is_stream()) check_memory(index);
   } else {
     ++failed_;
   }
-  // An ordinary queue pair waits idle for more to do; these are not used again. Each host destroys
-  // its own.
+  // An ordinary queue pair waits idle for more work, but these are not used again. Each host
+  // destroys its own queue pair.
   const Flow& flow = flows_[index];
   if (connected) {
     const VerbsStatus destroyed = stage_.adapter(flow.source).destroy(connections_[index].sender);

@@ -1,9 +1,9 @@
 #pragma once
 
-// Plays flows on adapters, as an application would: for each flow a connected pair of queue pairs,
-// and one RDMA WRITE (or SEND, over TCP; of which the receiver is told, where another flow waits
-// for it or where it is to be timed); with SRD one queue pair a host, by which it reaches all
-// others. It knows adapters alone, so that it runs wherever they do.
+// Plays flows on adapters, as an application would. Each flow has a connected pair of queue pairs
+// and one RDMA WRITE (over TCP, one SEND). The receiver is told of its arrival if another flow
+// waits for it or if arrivals are to be timed. With SRD, each host has one queue pair for all its
+// peers. The player knows only adapters, so that it runs under every driver.
 
 #include <cstdint>
 #include <functional>
@@ -20,71 +20,72 @@
 
 namespace tulle::workload {
 
-// How a host is to send to another, as a subnet manager says it (IBTA 15.2.5.16: PathRecord).
+// The way in which a host is to send to another, as a subnet manager reports it (IBTA 15.2.5.16:
+// PathRecord).
 struct Path {
   std::uint8_t service_level = 0;
   std::uint16_t pkey_index = 0;
 };
 
-// What moves the adapters.
+// The services of the driver that moves the adapters.
 struct Stage {
   std::function<device::Adapter&(std::uint32_t host)> adapter;
-  // Something was posted at a host.
+  // Called after a request was posted at a host.
   std::function<void(std::uint32_t host)> attend;
-  // handle_alarm() is to be called then.
+  // Asks the driver to call handle_alarm() at that time.
   std::function<void(Time at, std::uint32_t host, std::uint32_t token)> alarm;
   std::function<Gid(std::uint32_t host)> gid;
-  // What happens at one host can be answered at another only so much later.
+  // An event at one host can affect another host only this much later.
   Time lookahead;
-  // For traffic of a QoS level; empty: the QoS level is the service level.
-  // path_bits: which of the host's 2^LMC paths.
+  // Returns the path for traffic of a QoS level. If empty, the QoS level is the service level.
+  // path_bits selects one of the host's 2^LMC paths.
   std::function<Path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
                      std::uint8_t path_bits)>
       path = {};
 };
 
-// Of one flow: as many messages of 1 GiB as a send queue holds.
+// Most bytes of one flow: as many messages of 1 GiB as a send queue holds.
 inline constexpr std::uint64_t flow_bytes_max = 1ull << 45;
 
-// Flows over TCP in one run: see their queue pairs' numbers in player.cc.
+// Most flows over TCP in one run, given by their queue pair numbers (player.cc).
 inline constexpr std::size_t stream_flows_max = 1u << 22;
 
 struct PlayerSettings {
-  // How flows are carried: RDMA WRITEs on reliable connections, also such of iWARP, or on SRD, or
-  // writes to and reads from TCP's sockets (queue pairs of that kind; path_mtu, timeout and
-  // retry_count are not TCP's).
+  // The transport of the flows: RDMA WRITEs on reliable connections (rc, iwarp) or on SRD, or
+  // writes to and reads from TCP sockets (stream). TCP does not use path_mtu, timeout and
+  // retry_count.
   verbs::QpType transport = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b4096;
   std::uint8_t service_level = 0;
-  std::uint8_t service_levels = 1;  // from service_level on, dealt over the flows in turn;
-                                    // QoS levels, where the stage knows paths
+  std::uint8_t service_levels = 1;  // flows take this many levels in turn, from service_level on;
+                                    // they are QoS levels if the stage knows paths
   std::uint8_t traffic_class = 0;   // DSCP << 2 | ECN
-  std::uint8_t paths = 1;           // 2^LMC: a host's connections take them in turn
-  std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; adapters' usual default
+  std::uint8_t paths = 1;           // 2^LMC: the connections of a host take the paths in turn
+  std::uint8_t timeout = 14;        // IBTA's code: 4.096 us * 2^n; the usual default of adapters
   std::uint8_t retry_count = 7;
   std::uint64_t seed = 1;
-  // What lies between an application and its adapter: from the call to the adapter's having the
-  // request and its first bytes, and from the adapter's having acted to the application's seeing
-  // it.
+  // The time between an application and its adapter. post_delay runs from the call until the
+  // adapter has the request and its first bytes, completion_delay from the adapter's action until
+  // the application sees it.
   Time post_delay;
   Time completion_delay;
-  bool notify = false;  // every receiver is told, so that arrivals are known
-  // Flows have memory at both ends, which is filled from the seed where they are sent, and checked
-  // where they have arrived; else they are ghosts, lengths without bytes.
+  bool notify = false;  // tell every receiver, so that arrivals are known
+  // If true, flows have memory at both ends. It is filled from the seed at the source and checked
+  // at the destination. Otherwise they are ghosts, lengths without bytes.
   bool carries_bytes = false;
 };
 
-// What arrived otherwise than it was sent.
+// A flow whose data differ on arrival from the data that were sent.
 struct Corruption {
   std::uint32_t flow = 0;
   PayloadDifference difference;
 };
 
-// As the applications see it.
+// The result of a flow as the applications see it.
 struct FlowResult {
-  Time start = Time::never();    // when it was posted
-  Time end = Time::never();      // when its last byte was acknowledged; never: it was not
-  Time arrived = Time::never();  // when its receiver was told of it; never: it was not
+  Time start = Time::never();    // time of the post
+  Time end = Time::never();      // time when its last byte was acknowledged; never: it was not
+  Time arrived = Time::never();  // time when its receiver was told of it; never: it was not
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
@@ -92,35 +93,35 @@ class Player {
  public:
   Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);
 
-  // Sets alarms for the flows that wait for nothing.
+  // Sets alarms for the flows that do not wait for others.
   void begin();
   void handle_alarm(Time now, std::uint32_t token);
-  // A host has new completions.
+  // Takes the new completions of a host.
   void handle_completions(Time now, std::uint32_t host);
 
   const std::vector<FlowResult>& results() const { return results_; }
   std::uint64_t finished() const { return finished_; }
   std::uint64_t failed() const { return failed_; }
   std::uint64_t bytes_done() const { return bytes_done_; }
-  // Of flows that carry bytes: what arrived as it was sent, and the first that did not.
+  // Bytes that arrived undamaged, and the first corruption, of flows that carry bytes.
   std::uint64_t bytes_verified() const { return bytes_verified_; }
   const std::optional<Corruption>& corruption() const { return corruption_; }
 
  private:
   static constexpr std::uint64_t message_bytes_max = 1u << 30;
-  static constexpr Qkey srd_qkey{0x5D};  // any, as long as all have the same
+  static constexpr Qkey srd_qkey{0x5D};  // any value, as long as all have the same
   static constexpr std::int32_t nobody = -1;
   struct Host {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
     verbs::MemoryRegion* memory = nullptr;
-    std::uint32_t senders = 0;  // connections by which it sends, ever
-    // With SRD.
+    std::uint32_t senders = 0;  // connections by which it has sent so far
+    // For SRD.
     transport::QueuePair* srd = nullptr;
     std::unordered_map<std::uint64_t, verbs::AddressHandle*> handles;  // by host and QoS level
-    GrowingRing<std::uint32_t> waiting;  // flows that the send queue had no room for
+    GrowingRing<std::uint32_t> waiting;  // flows for which the send queue had no room
   };
-  // Of a flow by SRD, whose messages arrive in any order: how many are still to.
+  // Counts the messages of an SRD flow that are still to come, since they arrive in any order.
   struct Messages {
     std::uint32_t to_complete = 0;
     std::uint32_t to_arrive = 0;
@@ -128,7 +129,7 @@ class Player {
   struct Connection {
     transport::QueuePair* sender = nullptr;
     transport::QueuePair* receiver = nullptr;
-    // Of a stream's receiver: it has read all, and its sender is done.
+    // For the receiver of a stream: it has read all data, and the sender is done.
     bool read = false;
     bool closing = false;
   };
@@ -137,7 +138,7 @@ class Player {
     std::vector<std::byte> bytes;
     verbs::MemoryRegion* region = nullptr;
   };
-  // Of a flow that carries bytes, while it is under way.
+  // The memory of a flow that carries bytes, while the flow is under way.
   struct Memory {
     Buffer sent, received;
   };
@@ -146,7 +147,8 @@ class Player {
   bool is_told(std::uint32_t flow) const {
     return settings_.notify || first_waiting_[flow] != nobody;
   }
-  // iWARP's WRITE carries no immediate: a SEND without data follows it, as its programs do it.
+  // iWARP's WRITE carries no immediate data. A SEND without data follows it, as in programs for
+  // iWARP.
   bool tells_apart(std::uint32_t flow) const {
     using enum verbs::SendOpcode;
     return transport_.sends.has(write) && !transport_.sends.has(write_with_immediate) &&
@@ -165,13 +167,13 @@ class Player {
   void send_requests(std::uint32_t flow, transport::QueuePair& sender, verbs::AddressHandle* handle,
                      QpNumber remote);
 
-  // SRD: player_srd.cc.
+  // SRD, in player_srd.cc.
   transport::QueuePair& srd_of(std::uint32_t number);
   verbs::AddressHandle* handle_to(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level);
   void post_by_srd(std::uint32_t flow);
   void complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion);
 
-  // What a flow is read from and written to.
+  // The regions that a flow is read from and written to.
   struct Regions {
     const verbs::MemoryRegion* source = nullptr;
     const verbs::MemoryRegion* destination = nullptr;
@@ -190,13 +192,13 @@ class Player {
   const transport::Transport& transport_;  // the row of settings_.transport
   Stage stage_;
   std::vector<Host> hosts_;
-  std::vector<std::uint32_t> flows_at_;      // by host, for the size of its queues
+  std::vector<std::uint32_t> flows_at_;      // number of flows by host, for the size of its queues
   std::vector<Messages> messages_;           // by flow, with SRD
   std::vector<Connection> connections_;      // by flow
-  std::vector<std::int32_t> first_waiting_;  // by flow: a list of those that wait for it
+  std::vector<std::int32_t> first_waiting_;  // by flow: head of the list of flows that wait for it
   std::vector<std::int32_t> next_waiting_;
   std::vector<FlowResult> results_;
-  std::vector<Memory> memories_;  // by flow; empty where they are ghosts
+  std::vector<Memory> memories_;  // by flow; empty if flows are ghosts
   std::uint64_t finished_ = 0;
   std::uint64_t failed_ = 0;
   std::uint64_t bytes_done_ = 0;

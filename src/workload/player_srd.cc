@@ -1,5 +1,5 @@
-// Flows by the scalable reliable datagram, as EFA's applications have it: a queue pair a host, an
-// address handle for each other one, and each message on its own.
+// Flows over the scalable reliable datagram, as EFA's applications send them: one queue pair per
+// host, an address handle for each peer, and each message on its own.
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ transport::QueuePair& Player::srd_of(std::uint32_t number) {
   TULLE_CHECK(at.srd != nullptr);
   transport::QueuePairAttributes attributes;
   attributes.qkey = srd_qkey;
-  attributes.rnr_retry = 7;  // for ever
+  attributes.rnr_retry = 7;  // retries indefinitely
   const auto step = [&](QpState state, QpAttributeMask more) {
     attributes.state = state;
     status = adapter.modify(*at.srd, attributes, QpAttributeMask(QpAttribute::state) | more);
@@ -72,7 +72,7 @@ void Player::post_by_srd(std::uint32_t index) {
   transport::QueuePair& receiver = srd_of(flow.destination);
   const std::uint32_t messages = messages_of(flow, message_bytes_max);
   if (sender.sends_waiting() + messages > sender.init.send_work_requests) {
-    // What has completed may wait for its place behind what has not.
+    // Completed requests may occupy the queue behind one that has not completed.
     TULLE_CHECK(sender.sends_waiting() > 0);
     hosts_[flow.source].waiting.push(index);
     return;
@@ -88,7 +88,8 @@ void Player::post_by_srd(std::uint32_t index) {
   send_requests(index, sender, handle_to(flow.source, flow.destination, level), receiver.number);
 }
 
-// Which message has come, its immediate value says: receive requests are taken in any order.
+// The immediate value names the flow of the message that has arrived, since receive requests are
+// taken in any order.
 void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Completion& completion) {
   const bool success = completion.status == verbs::CompletionStatus::success;
   if (completion.opcode == verbs::CompletionOpcode::receive_write_with_immediate) {
@@ -98,7 +99,7 @@ void Player::complete_by_srd(Time now, std::uint32_t number, const verbs::Comple
   }
   const auto flow = static_cast<std::uint32_t>(completion.wr_id);
   std::uint32_t& left = messages_[flow].to_complete;
-  if (left > 0) {  // else it has failed before
+  if (left > 0) {  // otherwise the flow has failed before
     left = success ? left - 1 : 0;
     if (left == 0) finish(now, flow, completion.status);
   }
