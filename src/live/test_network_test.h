@@ -1,6 +1,7 @@
 #pragma once
 
-// For tests: a private network namespace with its loopback up, and a host agent in a child process.
+// Gives tests a private network namespace with its loopback up, and a host agent in a child
+// process.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
