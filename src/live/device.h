@@ -35,8 +35,8 @@ struct DeviceInfo {
   std::uint64_t node_guid = 0;     // host order
   std::uint32_t mtu_bytes = 1024;  // active path MTU: the largest that fits the interface
   bool port_active = true;
-  std::vector<GidEntry>
-      gids;  // by GID index: IPv4 first, then what came later (live/agent/gid_table.h)
+  // Entries by GID index: IPv4 first, then addresses that came later (live/agent/gid_table.h).
+  std::vector<GidEntry> gids;
 };
 
 // Returns the devices of this host, as the host agent lists them; starts a host agent if none is

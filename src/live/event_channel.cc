@@ -41,7 +41,7 @@ void EventChannel::push(Item item) {
   const std::lock_guard lock(mutex_);
   items_.push_back(item);
   const std::uint64_t one = 1;
-  // Fails only at 2^64 - 2 waiting events.
+  // The write fails only at 2^64 - 2 waiting events.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 

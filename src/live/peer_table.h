@@ -15,7 +15,7 @@ namespace tulle::live {
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
   static constexpr std::uint32_t layout_version = 2;
-  static constexpr std::size_t visitor_slots = 256;  // one for each process slot of the host
+  static constexpr std::size_t visitor_slots = 256;  // at least one for each slot of the host
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
