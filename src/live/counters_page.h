@@ -1,7 +1,7 @@
 #pragma once
 
-// One page a process, which the agent made and the process writes, so that `tulle status` costs the
-// data path nothing.
+// A page of counters in shared memory, one for each process. The host agent creates it and the
+// process writes it, so that `tulle status` costs the data path nothing.
 
 #include <array>
 #include <atomic>
@@ -15,13 +15,13 @@
 
 namespace tulle::live {
 
-// What the driver itself counts, besides the adapter.
+// Counters of the driver itself, besides those of the adapter.
 struct DriverCounters {
   std::uint64_t send_calls = 0;
-  std::uint64_t send_delays = 0;       // the socket was full; the datagrams waited
+  std::uint64_t send_delays = 0;       // times a socket was full and datagrams waited
   std::uint64_t send_errors = 0;       // datagrams that the kernel refused
-  std::uint64_t receive_calls = 0;     // that brought datagrams
-  std::uint64_t direct_transfers = 0;  // WRITEs and READs that went past the network, on one host
+  std::uint64_t receive_calls = 0;     // receive calls that brought datagrams
+  std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
   std::uint64_t faults_dropped = 0;
   std::uint64_t faults_duplicated = 0;
@@ -29,7 +29,7 @@ struct DriverCounters {
   std::uint64_t faults_reordered = 0;
 };
 
-// In the order in which publish() writes them.
+// Names of the counters, in the order in which publish() writes them.
 inline constexpr auto counter_names = std::to_array<std::string_view>({
     "queue_pairs",
     "packets_sent",
@@ -67,7 +67,8 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
 });
 inline constexpr std::size_t counter_count = counter_names.size();
 
-// Where that name's counter is; every name that is asked for is one of them.
+// Returns the position of the counter with that name. Every name that the code asks for exists, so
+// an unknown one does not compile.
 consteval std::size_t counter_index(std::string_view name) {
   for (std::size_t i = 0; i < counter_count; ++i) {
     if (counter_names[i] == name) return i;
@@ -79,8 +80,8 @@ inline constexpr std::size_t queue_pairs_counter = counter_index("queue_pairs");
 class CountersPage {
  public:
   CountersPage() = default;
-  static Result<CountersPage> create();          // a new page
-  static Result<CountersPage> map(UniqueFd fd);  // one that another process made
+  static Result<CountersPage> create();          // makes a new page
+  static Result<CountersPage> map(UniqueFd fd);  // maps a page that another process made
   CountersPage(CountersPage&& other) noexcept;
   CountersPage& operator=(CountersPage&& other) noexcept;
   ~CountersPage();

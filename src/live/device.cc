@@ -15,8 +15,8 @@
 namespace tulle::live {
 namespace {
 
-// Devices that are open in this process, by name. Never destroyed: the exit of a program may come
-// before that of its last thread.
+// The devices that are open in this process, by name. The registry is never destroyed, because the
+// program may exit before its last thread does.
 struct Registry {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Device>> devices;
@@ -27,7 +27,8 @@ Registry& registry() {
 }
 
 // A forked child has its parent's devices in memory, but neither their thread nor a right to their
-// slot: they do nothing there, and who opens a device in the child gets one of the child's own.
+// slot. Those devices do nothing in the child; opening a device in the child creates a device of
+// the child's own.
 void before_fork() { registry().mutex.lock(); }
 void after_fork_in_parent() { registry().mutex.unlock(); }
 void after_fork_in_child() {
@@ -38,8 +39,9 @@ void after_fork_in_child() {
   registry().mutex.unlock();
 }
 
-// A program may end as soon as it has seen its last completion, without closing anything; the peer
-// waits for the acknowledgement all the same, and the agent remembers what was counted.
+// A program may end as soon as it has seen its last completion, without closing anything. Taking
+// the lock of each device sends the acknowledgement that the peer still waits for, and publish()
+// leaves the final counters to the host agent.
 [[gnu::destructor]] void send_deferred_at_exit() {
   Registry& open_devices = registry();
   const std::unique_lock lock(open_devices.mutex, std::try_to_lock);

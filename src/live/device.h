@@ -1,8 +1,8 @@
 #pragma once
 
-// This process's part of a live device: an adapter, the sockets that the host agent handed over,
-// and the thread that makes progress when no caller does. One a process and device, shared by all
-// contexts that are open on it.
+// A process's part of a live device: an adapter, the sockets that the host agent handed over, and
+// the thread that makes progress when no caller does. A process has one object for each device,
+// shared by all contexts that are open on the device.
 
 #include <cstdint>
 #include <memory>
@@ -24,75 +24,80 @@ struct GidEntry {
   std::uint32_t interface_index = 0;
   std::string interface;
 
-  // False: a hole, which an address that went away has left.
+  // Returns false for a hole: the entry that a removed address has left.
   bool in_use() const { return gid != Gid{}; }
   bool operator==(const GidEntry&) const = default;
 };
 
-// A device as the agent describes it.
+// A device as the host agent describes it.
 struct DeviceInfo {
-  std::string name;                // "tulle0" unless TULLE_DEVICE says otherwise
+  std::string name;                // "tulle0" unless TULLE_DEVICE gives another name
   std::uint64_t node_guid = 0;     // host order
-  std::uint32_t mtu_bytes = 1024;  // active path MTU: what fits the interface
+  std::uint32_t mtu_bytes = 1024;  // active path MTU: the largest that fits the interface
   bool port_active = true;
-  std::vector<GidEntry>
-      gids;  // by GID index: IPv4 first, then what came later (live/agent/gid_table.h)
+  // Entries by GID index: IPv4 first, then addresses that came later (live/agent/gid_table.h).
+  std::vector<GidEntry> gids;
 };
 
-// The devices of this host, from the agent (which is started if there is none). The error is one
-// line for a person.
+// Returns the devices of this host, as the host agent lists them; starts a host agent if none is
+// running. The error is one line for a person.
 Result<std::vector<DeviceInfo>> devices();
 
 class Device {
  public:
-  // Called with the device's lock held, by whichever thread made progress,
-  // for each event of the adapter and of its port.
+  // Called for each event of the adapter and of its port, with the device's lock held, by whichever
+  // thread made progress.
   using EventSink = void (*)(const device::Event& event);
 
-  // The process's device of that name: opened by the first caller, closed with the last reference.
+  // Returns the process's device of that name. The first caller opens it, and the last reference
+  // closes it.
   static Result<std::shared_ptr<Device>> open(const std::string& name, EventSink sink);
   ~Device();
 
-  // The addresses, and whether the port is active, change while the device is open: read them with
-  // the lock held.
+  // The addresses and the port's state change while the device is open, so the caller reads them
+  // with the lock held.
   const DeviceInfo& info() const;
 
-  // Every call below, and every use of the adapter and its objects, is made with this lock held.
+  // Takes the device's lock. The caller must hold it for every call below and every use of the
+  // adapter and its objects.
   [[nodiscard]] std::unique_lock<std::mutex> lock();
-  // The same for posting and polling, which send what was deferred themselves (live/device_impl.h).
+  // Takes the lock for posting and polling, which themselves send any deferred datagrams
+  // (live/device_impl.h).
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work();
   device::Adapter& adapter();
   Time now() const;  // CLOCK_MONOTONIC
 
-  // Sends what the adapter has to send, and hands out its events.
-  // Call after work was posted or a QP modified.
+  // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
+  // posting work or modifying a queue pair.
   void transmit();
-  // A caller that polls makes progress itself: receives, runs what is due, transmits, hands out
-  // events. While callers poll, the device's thread stays out of their way.
+  // Makes progress on behalf of a caller that polls: receives, runs due timers, transmits and hands
+  // out events. While callers poll, the device's thread stays out of their way.
   void progress();
-  // A caller polled and found nothing. Where that has happened often in a row, gives the lock and
-  // the processor to whoever else wants them, takes the lock back, and returns true: look again. On
-  // a machine with more pollers than cores the peer may be the one that waits for a processor, and
-  // "nothing" would be old news by then: the program may go on to an event that came after the
-  // completion, such as the end of its connection.
+  // Called when a caller polled and found nothing. If this has happened often in a row, gives the
+  // lock and the processor to other threads, takes the lock back, and returns true: the caller must
+  // look again. On a machine with more pollers than cores, the peer may be waiting for a processor.
+  // By then the empty poll is out of date, and the program might go on to an event that came after
+  // the completion, such as the end of its connection.
   [[nodiscard]] bool let_others_run(std::unique_lock<std::mutex>& held);
-  // A caller is about to sleep, or armed a completion queue:
-  // the device's thread takes over at once.
+  // Called when a caller is about to sleep or has armed a completion queue. The device's thread
+  // takes over at once.
   void hand_over();
-  // The counters are to be true now: a process may end without another word.
+  // Brings the published counters up to date now, because the process may end without another call.
   void publish();
-  // What is sent to a multicast group on the device's interfaces comes here too, or no longer. 0,
-  // or the errno: EADDRNOTAVAIL where no interface has an address of the group's family, ENOBUFS
-  // where the host allows no more (net.ipv4.igmp_max_memberships).
+  // join() makes the device's socket receive datagrams that are sent to a multicast group on the
+  // device's interfaces, and leave() stops this. join() returns 0 or an errno: EADDRNOTAVAIL if no
+  // interface has an address of the group's family, ENOBUFS if the host allows no more groups
+  // (net.ipv4.igmp_max_memberships).
   [[nodiscard]] int join(const Gid& group);
   void leave(const Gid& group);
 
-  // Raw packets go by the interface of the first GID. 0: this process may have them; else EPERM, or
-  // EOPNOTSUPP where that interface has no Ethernet frames.
+  // Returns 0 if this process may use raw packets, which go over the interface of the first GID.
+  // Otherwise returns EPERM, or EOPNOTSUPP if that interface has no Ethernet frames.
   [[nodiscard]] int may_use_packets() const;
-  // Before the first raw packet queue pair is made. 0, or the errno.
+  // Must be called before the first raw packet queue pair is created. Returns 0 or an errno.
   [[nodiscard]] int open_packets();
-  // Before a flow is made, and when it has gone. 0, or the errno.
+  // watch() must be called before a flow is created, and unwatch() when the flow has been
+  // destroyed. watch() returns 0 or an errno.
   [[nodiscard]] int watch(const device::FlowRule& rule);
   void unwatch(const device::FlowRule& rule);
 

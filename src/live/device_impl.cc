@@ -140,7 +140,7 @@ Time Device::Impl::now() const {
   return Time::nanoseconds(monotonic_nanoseconds() - epoch_nanoseconds_);
 }
 
-// --- with the lock held ---
+// --- called with the lock held ---
 
 void Device::Impl::transmit() {
   if (forked_) return;
@@ -181,7 +181,7 @@ void Device::Impl::hand_over() {
   settle(at);
 }
 
-// Of a process that was forked, neither socket nor device is its own.
+// A forked child owns neither the socket nor the device.
 int Device::Impl::join(const Gid& group) {
   return forked_ ? EPERM : join_group(socket_.get(), info_, group);
 }
@@ -214,7 +214,7 @@ int Device::Impl::watch(const device::FlowRule& rule) {
   return 0;
 }
 
-// The socket leaves epoll when it is closed.
+// Closing the socket removes it from epoll.
 void Device::Impl::unwatch(const device::FlowRule& rule) {
   if (!forked_) packets_->unwatch(rule);
 }
@@ -230,7 +230,7 @@ void Device::Impl::watch_packets(bool added) {
 void Device::Impl::send_packets(Time at) {
   const PacketPort::Sent sent = packets_->transmit(adapter_->raw_packets());
   if (sent == PacketPort::Sent::all) return;
-  // A queue that is full says nothing when it has room again.
+  // A full interface queue gives no notice when it has room again.
   if (sent == PacketPort::Sent::queue_is_full) return wake_at(at + Time::milliseconds(1));
   watch_until_writable(packets_->sending_socket());
 }
@@ -266,12 +266,13 @@ int Device::Impl::receive(Time at) {
   return count;
 }
 
-// As many as a call of the receiver's, where there may be more.
+// Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
 int Device::Impl::receive_packets(Time at) {
   const bool waited = packets_->is_waiting();
   const int count = packets_->receive(at, adapter_->raw_packets());
   if (count > 0) ++counters_.receive_calls;
-  // Who waits for a receive request is not woken by more frames, but looks again.
+  // More frames must not wake a port that waits for a receive request; the timer makes it look
+  // again.
   if (!leased_ && waited != packets_->is_waiting()) watch_packets(false);
   if (packets_->is_waiting()) wake_at(at + Time::milliseconds(1));
   return count < PacketPort::frames_max ? std::min(count, 1) : Receiver::messages_max;
@@ -282,12 +283,12 @@ void Device::Impl::deliver_events() {
   while (adapter_->pull_event(event)) sink_(event);
 }
 
-// After anything that may have changed what the thread waits for.
+// Called after anything that may have changed what the thread waits for.
 void Device::Impl::settle(Time at) {
   if (transmitter_.blocked_socket() >= 0) [[unlikely]]
     watch_blocked_socket();
   if (at >= published_ + publish_interval) publish(at);
-  if (leased_) return;  // the thread looks once a millisecond, and who polls looks all the time
+  if (leased_) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
   if (transmitter_.has_more()) [[unlikely]]
     wake();
@@ -301,8 +302,8 @@ void Device::Impl::watch_socket(bool readable) {
   if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
 }
 
-// A sender's socket: once, until it is writable. (The slot's own socket sends only where no other
-// could be had; the timer serves it.)
+// Watches a sender's full socket once, until it is writable. (The slot's own socket sends only if
+// no other socket could be had. The timer serves it.)
 void Device::Impl::watch_blocked_socket() {
   const int fd = transmitter_.blocked_socket();
   if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
@@ -318,7 +319,8 @@ void Device::Impl::watch_until_writable(int fd) {
   }
 }
 
-// The thread wakes no later than this. Only an earlier time than it knows costs a system call.
+// Makes the thread wake no later than this. Only a time earlier than the timer's costs a system
+// call.
 void Device::Impl::wake_at(Time when) {
   if (when >= timer_at_) return;
   timer_at_ = when;
@@ -335,7 +337,7 @@ void Device::Impl::wake() {
 }
 
 void Device::Impl::publish(Time at) {
-  if (forked_) return;  // the page is the parent's
+  if (forked_) return;  // the page belongs to the parent
   if (direct_path_) {
     counters_.direct_transfers = direct_path_->moved().transfers;
     counters_.direct_bytes = direct_path_->moved().bytes;
@@ -344,14 +346,14 @@ void Device::Impl::publish(Time at) {
   published_ = at;
 }
 
-// All of this process's traffic is to be seen while somebody captures it.
+// All of this process's traffic must go through sockets while it is captured.
 void Device::Impl::update_direct_path() {
   if (direct_path_) direct_path_->set_open(!tap_.is_open());
 }
 
 void Device::Impl::forget_in_child() {
   forked_ = true;
-  new (&mutex_) std::mutex;  // it may have been held by a thread that is not in the child
+  new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
 }
 

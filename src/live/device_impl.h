@@ -3,21 +3,22 @@
 // The driver: one lock around the adapter, its sockets, and a thread that makes progress while no
 // caller does.
 //
-// Who watches the socket. A caller that polls finds datagrams itself, so after some calls of
-// progress() in a row the device's thread stops watching the socket (it would be woken for each
-// datagram, only to find the lock taken) and looks once a millisecond whether the caller still
-// polls: a lease. It ends when a look finds no call in the last millisecond, or at once with
-// hand_over(). Without a lease the thread sleeps until a datagram or a deadline: an idle process
-// uses no processor time.
+// Who watches the socket. A caller that polls finds datagrams itself. After some calls of
+// progress() in a row the device's thread therefore stops watching the socket, where each datagram
+// would wake it only to find the lock taken. Instead it checks once a millisecond whether the
+// caller still polls. This state is a lease. The lease ends when a check finds no call in the last
+// millisecond, or at once with hand_over(). Without a lease the thread sleeps until a datagram or a
+// deadline: an idle process uses no processor time.
 //
-// A program may also poll for a while and then spin on its memory, which no call tells us of; a
-// lease would then cost it a millisecond for each message. So polls count only while datagrams find
-// somebody polling, and a lease that ends with datagrams waiting makes the next one harder to get.
+// A program may also poll for a while and then spin on its memory, which the driver cannot see from
+// any call. A lease would then cost a millisecond for each message. So polls count only while
+// arriving datagrams find a caller polling, and a lease that ends with datagrams waiting makes the
+// next lease harder to get.
 //
-// What answers a datagram that brought a completion waits for the caller's next call, which comes
-// at once and has more to send with it: an acknowledgement is not in the way of the program's
-// reply. Any call will do, and so does the end of the program: the peer waits for it, and a queue
-// pair that is destroyed can no longer send it.
+// An answer to a datagram that brought a completion waits for the caller's next call, which comes
+// at once and has more to send with it. The acknowledgement is thus not in the way of the program's
+// reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
+// a queue pair that has been destroyed can no longer send it.
 
 #include <sys/types.h>
 
@@ -45,7 +46,7 @@ namespace tulle::live {
 
 class Device::Impl {
  public:
-  // What the agent gave for one device.
+  // The resources that the host agent granted for one device.
   struct Grant {
     DeviceInfo info;
     std::uint32_t slot = 0;
@@ -66,11 +67,11 @@ class Device::Impl {
   device::Adapter& adapter() { return *adapter_; }
   Time now() const;
 
-  // With the lock held.
+  // The caller holds the lock for the functions below.
   void transmit();
   void progress();
   void hand_over();
-  void publish(Time at);  // the counters
+  void publish(Time at);  // publishes the counters
   void send_deferred() {
     if (deferred_ && !forked_) send(now());
   }
@@ -85,12 +86,13 @@ class Device::Impl {
   }
 
  private:
-  // Some ten times what a reply takes on an idle machine, so that it never yields there.
+  // About ten times as many polls as a reply takes on an idle machine, so that the caller never
+  // yields there.
   static constexpr std::uint32_t vain_polls_before_yield = 128;
   static constexpr Time lease_time = Time::milliseconds(1);
   static constexpr std::uint32_t polls_before_lease_min = 64;
   static constexpr std::uint32_t polls_before_lease_max = 4'096;
-  static constexpr int receive_calls_max = 4;  // before what is to be sent has its turn
+  static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent
 
   // device_thread.cc
   Result<void> start_thread();
@@ -106,7 +108,8 @@ class Device::Impl {
   void end_lease(Time at);
 
   Result<void> create_direct_path();
-  // Receives, runs what is due, transmits, hands out events; returns how many calls receiving took.
+  // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
+  // that it made.
   int move_data(Time at);
   void send(Time at);
   int receive(Time at);
@@ -130,31 +133,33 @@ class Device::Impl {
   CountersPage page_;
   DriverCounters counters_;
   CaptureTap tap_;
-  std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which tells it what goes away
+  std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
   std::unique_ptr<device::Adapter> adapter_;
   Receiver receiver_;
   Transmitter transmitter_;
-  std::unique_ptr<PacketPort> packets_;  // null: there has been no raw packet queue pair
+  std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
   bool has_faults_;
-  std::int64_t epoch_nanoseconds_;  // of Time: picoseconds since boot would overflow after 106 days
+  // CLOCK_MONOTONIC at Time zero. Time counts picoseconds; measured since boot, it would overflow
+  // after 106 days.
+  std::int64_t epoch_nanoseconds_;
 
   std::mutex mutex_;
   std::atomic<int> waiters_{0};
   std::uint32_t polls_in_row_ = 0;
-  std::uint32_t vain_polls_ = 0;  // in a row, that found no datagram
+  std::uint32_t vain_polls_ = 0;  // polls in a row that found no datagram
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
-  bool deferred_ = false;  // there may be something to send, which waits for the caller
+  bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
   Time leased_at_;
-  bool forked_ = false;  // this is a child of the process that opened the device
+  bool forked_ = false;  // this process is a child of the one that opened the device
   Time last_poll_;
   Time timer_at_ = Time::never();
   Time published_;
   UniqueFd timer_;
 
   AgentLink agent_;
-  // Of the device's thread: the version of the device that the agent told last; and of addresses
-  // that went away, those that were still in use when it was told so, or looked at last.
+  // Used by the device's thread: the version of the device that the host agent told last, and the
+  // withdrawn addresses that were still in use at that time or at the last check.
   std::uint32_t version_ = 0;
   std::bitset<gids_max> gids_held_;
   Time gids_looked_at_;

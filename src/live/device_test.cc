@@ -1,4 +1,4 @@
-// Two devices of one process, over real sockets of a private network namespace.
+// Tests two devices of one process over real sockets of a private network namespace.
 
 #include "live/device.h"
 
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 std::atomic<int> events_seen{0};
 void count_event(const device::Event&) { ++events_seen; }
 
-// One end: a device with a connected queue pair and a buffer.
+// One end of a connection: a device with a connected queue pair and a buffer.
 struct End {
   std::shared_ptr<Device> device;
   verbs::ProtectionDomain* pd = nullptr;
@@ -115,7 +115,8 @@ struct End {
     device->transmit();
   }
 
-  // Waits for one completion; polling makes progress, else the device's thread does.
+  // Waits for one completion. With `poll` the caller makes progress, otherwise the device's thread
+  // does.
   verbs::CompletionStatus completion(bool poll) {
     verbs::Completion completion;
     const auto deadline = Clock::now() + 10s;
@@ -143,7 +144,7 @@ class DeviceTest : public testing::Test {
     for (const char* name : {"TULLE_DIRECT", "TULLE_OFFLOAD", "TULLE_FAULTS"}) unsetenv(name);
   }
 
-  // With the lock of whoever may have written, so that it happened before.
+  // Compares under both devices' locks, so that all earlier writes are visible.
   static bool same(End& one, End& two, std::uint32_t bytes) {
     const auto first = one.device->lock();
     const auto second = two.device->lock();
@@ -214,7 +215,7 @@ TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
     ASSERT_TRUE(ring);
     rings.push_back(std::move(*ring));
   }
-  std::this_thread::sleep_for(50ms);  // the devices' threads hear of it
+  std::this_thread::sleep_for(50ms);  // lets the devices' threads learn of the capture
   one.connect(two, 0);
   two.connect(one, 0);
   one.transfer(two, verbs::SendOpcode::write, 1 << 20);
@@ -244,7 +245,7 @@ TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
   EXPECT_GE(frames_of[1], sent.packets_sent + sent.packets_received);
 }
 
-// How often the devices' threads were given a processor.
+// Returns how often the devices' threads were given a processor.
 std::uint64_t switches_of_device_threads() {
   std::uint64_t sum = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -262,7 +263,7 @@ std::uint64_t switches_of_device_threads() {
   return sum;
 }
 
-// What came while others ran is found by a second look, with the lock as it was.
+// Checks that the caller holds the lock again after it let others run.
 TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
   End end("tulle0");
   auto held = end.device->lock();
@@ -286,7 +287,7 @@ TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {
   two.connect(one, 0);
   one.transfer(two, verbs::SendOpcode::write, 8);
   ASSERT_EQ(one.completion(true), verbs::CompletionStatus::success);
-  std::this_thread::sleep_for(50ms);  // leases lapse, the acknowledgement's timer comes up
+  std::this_thread::sleep_for(50ms);  // lets leases end and the acknowledgement timer expire
   const std::uint64_t before = switches_of_device_threads();
   std::this_thread::sleep_for(500ms);
   EXPECT_LE(switches_of_device_threads() - before, 2u);

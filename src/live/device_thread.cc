@@ -1,4 +1,4 @@
-// The device's thread: makes progress while no caller does, and answers the agent.
+// The device's thread. It makes progress while no caller does, and answers the host agent.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,14 +24,15 @@ namespace {
 constexpr int batches_in_row_max = 64;
 constexpr int yields_max = 100;
 constexpr int reconnect_milliseconds = 200;
-// How often it is looked whether an address that went away is still in use.
+// Interval between checks whether an address that went away is still in use.
 constexpr Time gids_interval = Time::milliseconds(100);
-// A caller that polls does so far more often than this.
+// A caller that polls calls far more often than this.
 constexpr Time nobody_polls = Time::microseconds(10);
 constexpr Time long_lease = Time::milliseconds(20);
 
-// A short slice (Linux 6.12 and later): woken, the thread then preempts an application that spins
-// on memory, rather than wait for the end of its slice of some milliseconds.
+// Asks for a short time slice (Linux 6.12 and later). When the thread is woken, it then preempts an
+// application that spins on memory, rather than wait for the end of that application's slice of
+// some milliseconds.
 void ask_for_short_slice() {
 #ifdef SYS_sched_setattr
   struct {
@@ -46,7 +47,8 @@ void ask_for_short_slice() {
   } attributes;
   static_assert(sizeof(attributes) == 48);
   errno = 0;
-  const long nice = syscall(SYS_getpriority, 0 /* PRIO_PROCESS */, 0);  // 20 - nice
+  // The raw system call returns 20 - nice.
+  const long nice = syscall(SYS_getpriority, 0 /* PRIO_PROCESS */, 0);
   if (nice > 0) attributes.nice = static_cast<std::int32_t>(20 - nice);
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 #endif
@@ -55,7 +57,7 @@ void ask_for_short_slice() {
 }  // namespace
 
 Result<void> Device::Impl::start_thread() {
-  // Signals are the application's.
+  // All signals are blocked in the new thread: they belong to the application.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -74,13 +76,13 @@ Result<void> Device::Impl::start_thread() {
 Device::Impl::~Impl() {
   if (!thread_.joinable()) return;
   if (forked_) {
-    thread_.detach();  // it was the parent's
+    thread_.detach();  // the parent's thread, absent in this child
     return;
   }
   stopping_ = true;
   wake();
   thread_.join();
-  publish(now());  // for the agent to remember
+  publish(now());  // the host agent keeps the final counts
 }
 
 void Device::Impl::run() {
@@ -110,7 +112,8 @@ void Device::Impl::handle_wake(int fd) {
     std::uint64_t count;
     [[maybe_unused]] const ssize_t taken = read(wakeup_.get(), &count, sizeof(count));
   }
-  // The socket is readable, one that was full is writable, or a caller left something to do.
+  // The thread wakes because the socket is readable, because a socket that was full is writable, or
+  // because a caller left work behind.
   for (int i = 0; i < batches_in_row_max; ++i) {
     {
       const auto held = lock();
@@ -154,7 +157,8 @@ void Device::Impl::end_lease(Time at) {
   }
 }
 
-// A mutex that is released and taken again at once is not fair: who waits for it would sleep on.
+// Yields to callers that wait for the lock. A mutex that is released and taken again at once is not
+// fair: a waiter would sleep on.
 void Device::Impl::let_others_in() {
   for (int i = 0; i < yields_max && waiters_.load(std::memory_order_relaxed) > 0; ++i) {
     sched_yield();
@@ -188,7 +192,7 @@ void Device::Impl::handle_agent() {
   }
 }
 
-// With the lock held.
+// The caller holds the lock.
 void Device::Impl::handle_change(const DeviceInfo& changed, std::uint32_t version) {
   using verbs::EventType;
   const auto tell = [this](EventType type) {
@@ -222,12 +226,12 @@ void Device::Impl::look_after_gids() {
 
 void Device::Impl::handle_loss_of_agent() {
   const auto held = lock();
-  tap_.close();  // who captures heard of us through the agent
+  tap_.close();  // the capturing program knew of this process from the lost host agent
   update_direct_path();
   if (agent_.may_reconnect()) return;
-  // An agent of another user's took the group of sockets with it: our place in what is left of it
-  // is no longer the one that our numbers name. To hold on to it would only keep the port from the
-  // next agent.
+  // The lost host agent belonged to another user and took the socket group with it. In what is left
+  // of the group, this process's socket no longer has the place that its queue pair numbers name.
+  // Keeping the socket would only keep the port from the next host agent.
   const UniqueFd nowhere = kernel_socket(AF_INET, SOCK_DGRAM);
   dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
   device::Event event;

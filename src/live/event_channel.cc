@@ -12,9 +12,9 @@ namespace tulle::live {
 
 namespace {
 
-// One off the count if there is one, whether or not the descriptor blocks. (RWF_NOWAIT is a flag of
-// the call; before Linux 5.8 eventfd does not know it, and a reader that comes between poll and
-// read makes us wait.)
+// Takes one off the count if it is not zero, whether or not the descriptor blocks. (RWF_NOWAIT is a
+// flag of the call. Before Linux 5.8 eventfd does not know it, and a reader that comes between
+// poll() and read() makes this call wait.)
 void take_one_off(int fd) {
   std::uint64_t one;
   iovec piece{&one, sizeof(one)};
@@ -26,8 +26,9 @@ void take_one_off(int fd) {
 
 }  // namespace
 
-// An eventfd that counts the waiting events: readable while there are any, each read takes one off.
-// The application's O_NONBLOCK, and its signals, so work on the read itself.
+// The descriptor is an eventfd that counts the waiting events: it is readable while there are any,
+// and each read takes one off. The application's O_NONBLOCK and its signals thus act on the read
+// itself.
 Result<std::unique_ptr<EventChannel>> EventChannel::create() {
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return Error{"cannot make an event channel (eventfd)", errno};
@@ -40,7 +41,7 @@ void EventChannel::push(Item item) {
   const std::lock_guard lock(mutex_);
   items_.push_back(item);
   const std::uint64_t one = 1;
-  // Fails only at 2^64 - 2 waiting events.
+  // The write fails only at 2^64 - 2 waiting events.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
 }
 
@@ -62,8 +63,8 @@ int EventChannel::forget(void* object) {
                                    [&](const Item& item) { return item.object == object; });
   const auto count = static_cast<int>(items_.end() - rest);
   items_.erase(rest, items_.end());
-  // A reader may have taken one of their counts already and be waiting for the lock: it will find
-  // fewer events than it expects, and read again.
+  // A reader may already have taken the count of a forgotten event and be waiting for the lock. It
+  // then finds fewer events than it expects, and reads again.
   for (int i = 0; i < count; ++i) take_one_off(fd_);
   return count;
 }

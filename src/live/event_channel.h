@@ -1,7 +1,8 @@
 #pragma once
 
-// Events for an application on a real descriptor: it polls, selects and epolls as readable while an
-// event waits, and honours O_NONBLOCK set on it by the application. Thread-safe.
+// Events for an application on a real descriptor. The descriptor polls, selects and epolls as
+// readable while an event waits, and honours an O_NONBLOCK that the application sets on it. The
+// class is thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -16,7 +17,7 @@ class EventChannel {
  public:
   struct Item {
     void* object = nullptr;
-    std::uint32_t type = 0;  // the reader's meaning
+    std::uint32_t type = 0;  // the reader defines its meaning
   };
 
   static Result<std::unique_ptr<EventChannel>> create();
@@ -26,10 +27,10 @@ class EventChannel {
 
   int fd() const { return fd_; }
   void push(Item item);
-  // The oldest event. Blocks while there is none, unless the descriptor is O_NONBLOCK. Returns 0,
-  // or the errno of the read: EAGAIN, or EINTR where a signal came first.
+  // Takes the oldest event. Blocks while there is none, unless the descriptor is O_NONBLOCK.
+  // Returns 0, or the errno of the read: EAGAIN, or EINTR if a signal came first.
   int pop(Item& item);
-  // Forgets waiting events of an object that goes away; returns how many.
+  // Forgets the waiting events of an object that goes away. Returns the number of forgotten events.
   int forget(void* object);
 
  private:

@@ -30,7 +30,8 @@ PeerTable* map_table(int fd) {
   return at == MAP_FAILED ? nullptr : static_cast<PeerTable*>(at);
 }
 
-// An entry changes while no visitor can hold it: its number goes first and comes last.
+// Returns the entry with this number, else a free one, else null. An entry changes only while no
+// visitor can hold it: its number is cleared first and set last.
 template <typename Entry, typename Number>
 Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
   Entry* free = nullptr;
@@ -42,7 +43,8 @@ Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
   return free;
 }
 
-// Or dead at least: one that its parent has not waited for yet still has its number.
+// Returns true if the process is gone or dead. A dead process that its parent has not yet waited
+// for still has its number.
 bool process_is_gone(std::int32_t pid) {
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!process) return errno == ESRCH;
@@ -50,7 +52,7 @@ bool process_is_gone(std::int32_t pid) {
   return poll(&dead, 1, 0) > 0;
 }
 
-// 0: unknown.
+// Returns 0 if the namespace is unknown.
 std::int64_t own_pid_namespace() {
   struct stat status {};
   return stat("/proc/self/ns/pid", &status) == 0 ? static_cast<std::int64_t>(status.st_ino) : 0;
@@ -72,12 +74,12 @@ Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindP
 Result<void> HostPath::map_own_table() {
   table_fd_ = memfd_create("tulle-peer-table", MFD_CLOEXEC);
   if (table_fd_ < 0) return Error{"memfd_create failed", errno};
-  // Untouched pages cost nothing: the table grows with what is exposed.
+  // Untouched pages cost nothing, so the table's memory grows with the number of exposed entries.
   if (ftruncate(table_fd_, sizeof(PeerTable)) < 0) return Error{"ftruncate failed", errno};
   table_ = map_table(table_fd_);
   if (table_ == nullptr) return Error{"mmap failed", errno};
   if (getrandom(&proof_, sizeof proof_, 0) != sizeof proof_) return Error{"getrandom", errno};
-  // All zero bytes are a valid empty table; only the head has to be written.
+  // Zero bytes are a valid empty table, so only the head is written.
   table_->magic = PeerTable::magic_value;
   table_->version = PeerTable::layout_version;
   table_->proof_address = reinterpret_cast<std::uint64_t>(&proof_);
@@ -129,7 +131,7 @@ void HostPath::withdraw(const verbs::MemoryRegion& region) {
 }
 
 void HostPath::expose(const transport::QueuePair& qp) {
-  withdraw(qp);  // what it said before may differ
+  withdraw(qp);  // the earlier entry may differ
   auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
                       qp.number.value);
   if (entry == nullptr || !is_local_(qp.attributes().address.destination)) return;
@@ -147,8 +149,8 @@ void HostPath::withdraw(const transport::QueuePair& qp) {
   wait_for_visitors();
 }
 
-// Whoever came before the entry went is gone when this returns. A visitor that was killed in the
-// middle never says goodbye: the system tells that it is gone.
+// Returns when every visitor that came before the entry was withdrawn has left. A visitor that was
+// killed during its visit never leaves; the kernel tells that its process is gone.
 void HostPath::wait_for_visitors() {
   constexpr int looks_per_liveness_check = 256;
   for (auto& visitor : table_->visitors) {
@@ -194,8 +196,8 @@ std::uint32_t HostPath::token_of(const Peer& peer) {
   return 0;
 }
 
-// That this process may reach the peer's memory, that each knows the other by the same process
-// number, and that the peer is the table's owner: its memory holds the proof.
+// Returns true if this process may reach the peer's memory, if each process knows the other by the
+// same process number, and if the peer owns the table: its memory holds the proof.
 bool HostPath::reachable(const Connection& connection) const {
   const PeerTable& table = *connection.table;
   if (table.magic != PeerTable::magic_value || table.version != PeerTable::layout_version) {
@@ -214,7 +216,7 @@ bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
   if (!open_) return false;
   const Connection& connection = connections_[token - 1];
   PeerTable& table = *connection.table;
-  // A process that is gone must not be mistaken for a new one with its number.
+  // A new process with the number of a dead one must not be mistaken for it.
   pollfd gone{connection.pidfd, POLLIN, 0};
   if (poll(&gone, 1, 0) != 0) return false;
 

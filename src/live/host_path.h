@@ -1,8 +1,8 @@
 #pragma once
 
-// The direct path between processes of one host: the initiator checks the key in the peer's table
-// in shared memory and copies with process_vm_writev or process_vm_readv. Where the system forbids
-// that (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
+// The direct path between processes of one host. The initiator checks the key in the peer's table
+// in shared memory and copies with process_vm_writev or process_vm_readv. If the system forbids
+// this (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
 // packets serve as before.
 
 #include <functional>
@@ -19,21 +19,22 @@ class HostPath final : public transport::DirectPath {
  public:
   struct Peer {
     int pid = 0;
-    int table_fd = -1;  // its table; ours to close
+    int table_fd = -1;  // descriptor of the peer's table; the receiver closes it
   };
-  // Which process holds the slot that a queue pair number belongs to; an error:
-  // none that can be asked for.
+  // Finds the process that holds the slot of a queue pair number. An error means that there is none
+  // that may be asked for.
   using FindPeer = std::function<Result<Peer>(QpNumber number)>;
-  // Whether an address is one of this host's.
+  // Returns true if the address is one of this host's.
   using IsLocal = std::function<bool(const Gid& gid)>;
 
   static Result<std::unique_ptr<HostPath>> create(std::uint32_t own_slot, FindPeer find_peer,
                                                   IsLocal is_local);
   ~HostPath() override;
 
-  // The table that peers map: to be handed to whom find_peer asks.
+  // The table that peers map. The host agent hands it to processes that ask for this one.
   int table_fd() const { return table_fd_; }
-  // While closed, neither we nor peers use the path: everything is seen on the wire.
+  // While the path is closed, neither this process nor its peers use it: all traffic is visible on
+  // the wire.
   void set_open(bool open);
 
   void expose(const verbs::MemoryRegion& region) override;
@@ -44,7 +45,7 @@ class HostPath final : public transport::DirectPath {
   bool execute(const transport::QueuePair& qp, std::uint32_t token,
                const Transfer& transfer) override;
 
-  // What this side has moved, ever.
+  // Totals of what this side has moved.
   struct Moved {
     std::uint64_t transfers = 0;
     std::uint64_t bytes = 0;
@@ -52,7 +53,7 @@ class HostPath final : public transport::DirectPath {
   const Moved& moved() const { return moved_; }
 
  private:
-  // A peer that was found to be reachable.
+  // A peer that is known to be reachable.
   struct Connection {
     PeerTable* table = nullptr;
     int pid = 0;
@@ -75,7 +76,7 @@ class HostPath final : public transport::DirectPath {
   std::uint64_t proof_ = 0;
   bool open_ = true;
   Moved moved_;
-  std::vector<Connection> connections_;  // by token - 1
+  std::vector<Connection> connections_;  // indexed by token - 1
 };
 
 }  // namespace tulle::live

@@ -18,8 +18,8 @@ using verbs::VerbsStatus;
 
 const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
 
-// One end: an adapter, a buffer, a queue pair. Both ends live in this process, which
-// process_vm_writev reaches too.
+// One end of a connection: an adapter, a buffer and a queue pair. Both ends live in this process,
+// which process_vm_writev can reach too.
 class End {
  public:
   explicit End(std::uint32_t slot) : slot_(slot), buffer(8192), adapter_(configuration(slot)) {
@@ -73,8 +73,8 @@ class End {
                    QpAttribute::max_rd_atomic);
   }
 
-  // Posts a WRITE or READ of the buffer's first bytes; returns the
-  // packets that it took to begin with.
+  // Posts a WRITE or READ of the buffer's first bytes. Returns the number of packets that it sent
+  // at first.
   int post(verbs::SendOpcode opcode, std::uint64_t remote_address, RemoteKey rkey,
            std::uint32_t bytes) {
     const verbs::Sge sges[] = {{address(), bytes / 2, region->lkey()},
@@ -201,7 +201,7 @@ TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
 }
 
 TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
-  // Dead for good, and dead while its parent still has to take note.
+  // Tests a dead visitor whose parent has waited for it, and one whose parent has not.
   for (const bool is_waited_for : {true, false}) {
     const pid_t child = fork();
     if (child == 0) _exit(0);

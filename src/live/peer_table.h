@@ -1,9 +1,9 @@
 #pragma once
 
-// What one process shows to the others of its host, in shared memory: the keys and connections by
-// which they may reach its memory without its help. The owner alone writes entries; visitors
-// announce themselves while they use one, so that the owner can wait for
-// them before memory goes away.
+// The table that one process shows to the other processes of its host, in shared memory: the keys
+// and connections by which they may reach its memory without its help. Only the owner writes
+// entries. A visitor announces itself while it uses an entry, so that the owner can wait for
+// visitors before memory goes away.
 
 #include <array>
 #include <atomic>
@@ -15,39 +15,40 @@ namespace tulle::live {
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
   static constexpr std::uint32_t layout_version = 2;
-  static constexpr std::size_t visitor_slots = 256;  // one for each process slot of the host
-  // Sets of eight: an entry lies in the set that its number hashes to,
-  // or is not exposed (then packets serve).
+  static constexpr std::size_t visitor_slots = 256;  // at least one for each slot of the host
+  // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
+  // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
   static constexpr std::size_t qp_sets = 4'096;
   static constexpr std::size_t key_sets = 8'192;
 
   struct QpEntry {
-    std::atomic<std::uint32_t> number{0};  // 0: free
+    std::atomic<std::uint32_t> number{0};  // 0 means free
     std::uint32_t destination = 0;
     std::uint32_t access = 0;
-    std::uint64_t pd = 0;  // equal where it is the same protection domain; means nothing else
+    std::uint64_t pd = 0;  // equal for equal protection domains; no other meaning
   };
   struct KeyEntry {
-    std::atomic<std::uint32_t> key{0};  // 0: free
+    std::atomic<std::uint32_t> key{0};  // 0 means free
     std::uint32_t access = 0;
     std::uint64_t pd = 0;
     std::uint64_t iova = 0;
     std::uint64_t length = 0;   // bytes
-    std::uint64_t address = 0;  // in the owner's memory
+    std::uint64_t address = 0;  // in the owner's address space
   };
 
   std::uint32_t magic = magic_value;
   std::uint32_t version = layout_version;
-  std::uint64_t proof_address = 0;  // where in the owner's memory `proof` stands too
-  std::uint64_t proof = 0;          // random
-  // The owner as its own PID namespace numbers it: where a visitor knows it by another number, or
-  // from another namespace, the owner could not tell whether the visitor lives.
+  std::uint64_t proof_address = 0;  // address of the same value in the owner's memory
+  std::uint64_t proof = 0;          // random value
+  // The owner's process id and PID namespace, as the owner sees them. The owner could not tell
+  // whether a visitor lives if the visitor came from another namespace or knew the owner by another
+  // number.
   std::int64_t pid_namespace = 0;
   std::int32_t pid = 0;
-  std::atomic<bool> open{true};  // false: the owner takes no visitors for now
+  std::atomic<bool> open{true};  // false while the owner takes no visitors
 
-  // The process id of the visitor, while it visits.
+  // Process id of the visitor in each slot during its visit; otherwise 0.
   std::array<std::atomic<std::int32_t>, visitor_slots> visitors{};
   std::array<QpEntry, qp_sets * ways> qps{};
   std::array<KeyEntry, key_sets * ways> keys{};

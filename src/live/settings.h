@@ -1,6 +1,6 @@
 #pragma once
 
-// What the environment says, which `tulle run` sets for the program it starts. Read once a process.
+// Settings from the environment variables that `tulle run` sets for the program it starts.
 
 #include <cstdint>
 #include <string>
@@ -10,14 +10,14 @@ namespace tulle::live {
 struct Settings {
   std::string agent = "@tulle";   // TULLE_AGENT: abstract "@name", or a path
   std::string device = "tulle0";  // TULLE_DEVICE
-  std::string interfaces;  // TULLE_INTERFACE: names with commas between; empty: the agent chooses
-  std::string faults;      // TULLE_FAULTS; empty: none
-  std::string executable;  // TULLE_EXECUTABLE: the `tulle` to start an agent with
-  std::string agent_log;   // TULLE_AGENT_LOG: where a detached agent writes; empty: nowhere
+  std::string interfaces;  // TULLE_INTERFACE: comma-separated names; empty: the host agent chooses
+  std::string faults;      // TULLE_FAULTS; empty means none
+  std::string executable;  // TULLE_EXECUTABLE: the `tulle` that starts a host agent
+  std::string agent_log;   // TULLE_AGENT_LOG: log file of a detached agent; empty: none
   std::uint16_t port = 4791;   // TULLE_PORT: another UDP port, for tests
-  bool offload = true;         // TULLE_OFFLOAD=off: no segmentation offload
+  bool offload = true;         // TULLE_OFFLOAD=off switches segmentation offload off
   bool direct = true;          // TULLE_DIRECT=off: packets even between processes of one host
-  int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: an agent without clients leaves after this
+  int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };
 
 Settings read_settings();

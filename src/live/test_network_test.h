@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: a network namespace of their own, with its loopback up and an agent in a child
+// Gives tests a private network namespace with its loopback up, and a host agent in a child
 // process.
 
 #include <fcntl.h>
@@ -39,8 +39,8 @@ inline void bring_loopback_up() {
   if (ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) std::perror("lo");
 }
 
-// Once a process, before it has threads. Where namespaces are forbidden, names and a port of the
-// test's own must do.
+// Takes effect once in each process, and must be called before the process has threads. If
+// namespaces are forbidden, the test uses a name and a port of its own instead.
 inline void enter_test_network() {
   static const bool entered = [] {
     const std::string self = std::to_string(getpid());
@@ -67,7 +67,7 @@ inline void enter_test_network() {
   static_cast<void>(entered);
 }
 
-// An agent in a child process, which goes with the test.
+// A host agent in a child process, which ends with the test.
 class TestAgent {
  public:
   TestAgent() { start(); }

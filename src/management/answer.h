@@ -1,6 +1,7 @@
 #pragma once
 
-// What the agents of a port have in common (IBTA 13.4): a request comes, an answer goes, or none.
+// Shared parts of a port's management agents (IBTA 13.4). Each turns a request into an answer or
+// into none.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +16,17 @@ using wire::mad_bytes;
 using Request = std::span<const std::byte, mad_bytes>;
 using Answer = std::span<std::byte, mad_bytes>;
 
-// IBTA 13.4.5, table 105: methods that all classes share.
+// Methods that all classes share (IBTA 13.4.5, table 105).
 inline constexpr std::uint8_t method_get = 0x01;
 inline constexpr std::uint8_t method_set = 0x02;
 inline constexpr std::uint8_t method_get_response = 0x81;
 
-// IBTA 13.4.7, table 109: bits 4:2 of the status.
+// Bits 4:2 of the status (IBTA 13.4.7, table 109).
 enum class Status : std::uint16_t {
   ok = 0,
-  bad_version = 1 << 2,  // or class
+  bad_version = 1 << 2,  // bad version or class
   method_not_supported = 2 << 2,
-  attribute_not_supported = 3 << 2,  // or not with this method
+  attribute_not_supported = 3 << 2,  // not supported, or not with this method
   invalid_value = 7 << 2,
 };
 
@@ -34,12 +35,14 @@ inline wire::MadHeader header_of(Request request) {
   return wire::take<wire::MadHeader>(bytes);
 }
 
-// Whether it asks: neither an answer nor a method that has none (IBTA 13.4.6.4).
+// Returns true if the message asks for an answer. Answers and methods that have none do not (IBTA
+// 13.4.6.4).
 inline bool asks(const wire::MadHeader& header) {
   return header.method == method_get || header.method == method_set;
 }
 
-// The request, sent back as an answer; `status_bits` beside the status are the class's.
+// Copies the request into the answer and makes its header that of an answer. `status_bits` are the
+// class's own bits beside the status.
 inline void begin_answer(Request request, Status status, std::uint16_t status_bits, Answer answer) {
   std::memmove(answer.data(), request.data(), answer.size());
   wire::MadHeader header = header_of(request);

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests of agents: requests as bytes, and what comes back as fields.
+// Helpers for tests of management agents: they make requests as bytes and read answers as fields.
 
 #include <array>
 #include <cstring>
@@ -31,7 +31,7 @@ inline void set_header(Mad& mad, const wire::MadHeader& header) {
   std::memcpy(mad.data(), &header, sizeof header);
 }
 
-// A big-endian number that lies at an offset, counted from the front of the datagram.
+// Returns the big-endian number at an offset from the front of the datagram.
 inline std::uint64_t number_at(const Mad& mad, std::size_t offset, std::size_t bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes; ++i) {

@@ -20,7 +20,8 @@ bool answer(Request request, const subnet::Identity& identity,
     case wire::subnet_directed_class:
       return subnet::answer(request, identity, answer);
     default:
-      // As Linux does for a class that nobody serves: who asks is told so.
+      // Linux tells the sender of a request that no management agent serves its class, and so does
+      // this port.
       if (!asks(header)) return false;
       begin_answer(request, Status::attribute_not_supported, 0, answer);
       return true;

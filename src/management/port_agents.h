@@ -1,7 +1,7 @@
 #pragma once
 
-// All agents of a RoCE port, behind one door: what a management datagram that reaches the port is
-// answered with.
+// The one entry to all management agents of a RoCE port. It answers the management datagrams that
+// reach the port.
 
 #include "management/answer.h"
 #include "management/performance/agent.h"
@@ -9,15 +9,15 @@
 
 namespace tulle::management {
 
-// Whether the answer will tell of counters; if not, `answer` may be given none.
+// Returns true if the answer will contain counters. Otherwise answer() may be given empty ones.
 bool needs_counters(Request request);
 
-// False: nobody answers it.
+// Writes the answer. Returns false if no management agent answers the request.
 [[nodiscard]] bool answer(Request request, const subnet::Identity& identity,
                           const performance::Counters& counters, Answer answer);
 
-// How it finds its way: by the address beside it, or hop by hop, as it says itself; then whether
-// the way ends here.
+// The route of a request: to an address beside it, or directed hop by hop, as the request itself
+// says. A directed route ends at this port or leads on.
 enum class Way : std::uint8_t { addressed, directed_here, directed_on };
 Way way_of(Request request);
 

@@ -22,8 +22,9 @@ AddressWatch::AddressWatch() {
   if (bound == 0) fd_ = std::move(fd);
 }
 
-// What exactly has happened is not read: whoever hears of a change looks at all there is. So it is
-// no loss where more was told than the socket holds (netlink(7), ENOBUFS).
+// The messages are not parsed: a caller that learns of a change looks at all interfaces and
+// addresses. So nothing is lost if the kernel has more to report than the socket holds (netlink(7),
+// ENOBUFS).
 bool AddressWatch::take_changes() {
   if (!fd_) return true;
   bool has_changed = false;

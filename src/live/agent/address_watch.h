@@ -1,6 +1,6 @@
 #pragma once
 
-// Hears of changes of this network namespace's interfaces and addresses.
+// Watches for changes of the interfaces and addresses of this network namespace.
 
 #include "live/unique_fd.h"
 
@@ -10,9 +10,10 @@ class AddressWatch {
  public:
   AddressWatch();
 
-  // Readable when something has changed. -1: the host does not tell; then ask anew each time.
+  // Returns a descriptor that is readable when something has changed, or -1 if the host does not
+  // report changes. In that case take_changes() always returns true.
   int fd() const { return fd_.get(); }
-  // Whether something may have changed since the last call.
+  // Returns true if something may have changed since the last call.
   bool take_changes();
 
  private:

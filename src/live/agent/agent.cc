@@ -64,9 +64,9 @@ void say_ready_and_fall_silent() {
   send_output_to(detached_settings().agent_log);
 }
 
-// The usual two forks: no terminal, no parent that must wait, no leader of a session. Only standard
-// output and error, which the starter reads, stay open: a pipe of the starter's that we kept open
-// would never end.
+// Detaches with the usual two forks: no terminal, no parent that must wait, and no session leader.
+// Only the standard descriptors stay open, because the starter reads output and error. If the agent
+// kept another pipe of the starter's open, that pipe would never reach its end.
 void detach() {
   close_range(3, ~0u, 0);
   if (fork() != 0) _exit(0);
@@ -76,7 +76,7 @@ void detach() {
   umask(022);
 }
 
-// Each slot is an open file, and so is each client.
+// Raises the limit of open files: each slot is an open file, and so is each client.
 void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -84,7 +84,7 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Who has just bound the address may not listen yet.
+// Waits until an agent that has just bound the address also listens there.
 void wait_until_it_listens(const std::string& address) {
   constexpr int looks_max = 100;
   for (int i = 0; i < looks_max; ++i) {
@@ -113,7 +113,7 @@ int run_agent(const AgentOptions& options) {
 
   auto listener = listen_at(options.settings.agent);
   if (!listener && listener.error().error_number == EADDRINUSE) {
-    // Another program's agent was faster, which is as good.
+    // Another program's agent was faster and serves just as well.
     if (options.on_demand) {
       wait_until_it_listens(options.settings.agent);
       say_ready();
@@ -140,7 +140,7 @@ AgentCore::AgentCore(const Settings& settings)
     : settings_(settings), devices_([this](const KnownDevices::Key& key, std::size_t index) {
         return is_held(key, index);
       }) {
-  // Not always the same first slot, so that numbers of an earlier run are not given again at once.
+  // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
   next_slot_ +=
       static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
 }
@@ -186,7 +186,8 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
     }
     result = turn();
   }
-  // Who connected while we were leaving finds the connection closed, and starts the next agent.
+  // A program that connected while the agent was leaving finds the connection closed, and starts
+  // the next agent.
   if (!result) refuse_all(result.error().message);
   return result;
 }
@@ -216,8 +217,8 @@ Result<void> AgentCore::turn() {
   return {};
 }
 
-// The agent's own slot: what comes to QP0 and QP1. An agent that has just been killed may hold it
-// for a moment more.
+// The agent's own slot receives the datagrams for QP0 and QP1. An agent that has just been killed
+// may hold the slot for a moment longer.
 void AgentCore::start_connections() {
   if (connections_ || !group_) return;
   UniqueFd lock = group_->lock(agent_slot);
@@ -268,7 +269,8 @@ int AgentCore::milliseconds_to_wait() const {
 void AgentCore::accept_all() {
   for (;;) {
     UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);  // it stays readable
+    // The listener stays readable meanwhile.
+    if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
     if (!connection) return;
     auto peer = peer_of(connection.get());
     if (!peer) continue;
@@ -306,7 +308,7 @@ void AgentCore::handle(Session& session) {
       continue;
     }
     const bool is_closed = message.error().error_number != EAGAIN;
-    // Readable once the process is dead, whether or not its parent has waited for it.
+    // The pidfd is readable once the process is dead, whether or not its parent has waited for it.
     pollfd dead{session.process.get(), POLLIN, 0};
     const bool is_dead = session.process && poll(&dead, 1, 0) > 0;
     if (is_closed || is_dead) end(session);
@@ -317,7 +319,7 @@ void AgentCore::handle(Session& session) {
 void AgentCore::close_finished() {
   const auto is_finished = [](const auto& s) { return s->state == Session::State::closing; };
   for (const auto& session : sessions_) {
-    // Looking does not keep an agent alive.
+    // Sessions that only look do not keep an agent alive.
     const Purpose purpose = session->hello.purpose;
     const bool only_looks = purpose == Purpose::status || purpose == Purpose::attribute;
     if (!is_finished(session) || only_looks) continue;
@@ -331,7 +333,7 @@ void AgentCore::close_finished() {
   devices_.forget([this](const KnownDevices::Key& key) { return is_used(key); });
 }
 
-// Of all processes that there are, and were.
+// Returns the sum over all present and former processes.
 std::array<std::uint64_t, counter_count> AgentCore::counters() const {
   auto sum = departed_;
   for (const auto& session : sessions_) add(sum, session->counters.read());

@@ -1,9 +1,9 @@
 #pragma once
 
-// The host agent: one a network namespace, like the UDP port it owns. It hands out devices, places
-// in the group of sockets and queue pair numbers, and tells how processes fare; their data never
-// passes through it. Started by the first program that finds none, it leaves when it has had no
-// client for a while.
+// The host agent. Each network namespace has one, since the agent owns the UDP port. It hands out
+// devices, slots in the socket group and queue pair numbers, and reports how processes fare. Their
+// data never passes through it. The first program that finds no agent starts one; it leaves after
+// some time without clients.
 
 #include <string>
 
@@ -13,14 +13,14 @@ namespace tulle::live {
 
 struct AgentOptions {
   Settings settings;
-  bool foreground = false;  // stay on the terminal and say what happens
-  // Started by a program: detaches itself, and says on standard output either "ready" or, in one
-  // line, why not.
+  bool foreground = false;  // stay on the terminal and report progress
+  // Set by a program that starts the agent. The agent detaches itself and writes to standard output
+  // either "ready" or one line with the reason why it failed.
   bool on_demand = false;
   bool idle_exit = true;
 };
 
-// Runs until told to stop (SIGTERM, SIGINT) or idle; returns the exit status.
+// Runs until it receives SIGTERM or SIGINT, or is idle. Returns the exit status.
 int run_agent(const AgentOptions& options);
 
 }  // namespace tulle::live

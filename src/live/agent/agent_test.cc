@@ -1,4 +1,4 @@
-// The agent and its processes, over real sockets of a private network namespace.
+// Tests the host agent and its processes over real sockets of a private network namespace.
 
 #include "live/agent/agent.h"
 
@@ -72,7 +72,7 @@ class AgentTest : public testing::Test {
  protected:
   void SetUp() override {
     enter_test_network();
-    setenv("TULLE_EXECUTABLE", "/bin/false", 1);  // no agent but the test's own
+    setenv("TULLE_EXECUTABLE", "/bin/false", 1);  // prevents any agent but the test's own
   }
   void TearDown() override { unsetenv("TULLE_EXECUTABLE"); }
   std::uint16_t port() { return read_settings().port; }
@@ -168,7 +168,7 @@ TEST_F(AgentTest, ProcessesOutliveTheirAgentAndTheNextOneFindsThem) {
     EXPECT_EQ(after.processes[i].first_qp, before.processes[i].first_qp);
     EXPECT_EQ(after.processes[i].device, before.processes[i].device);
   }
-  // A newcomer takes a slot of the same group.
+  // A new process takes a slot of the same group.
   const auto three = open_device("three");
   ASSERT_TRUE(three);
   EXPECT_EQ(status_now().processes.size(), 3u);
@@ -183,7 +183,7 @@ TEST_F(AgentTest, APortThatAnotherProgramHasIsNamed) {
     options.settings = read_settings();
     _exit(run_agent(options));
   }
-  // While the agent waits for survivors, a client is kept waiting, and then told.
+  // While the agent waits for survivors, a client must wait, and is then told.
   std::string error;
   EXPECT_TRUE(eventually([&] {
     error = error_of_devices();
@@ -203,7 +203,7 @@ TEST_F(AgentTest, APortThatIsFreeAMomentLaterIsTaken) {
     _exit(0);
   }
   bound->reset();
-  TestAgent agent;  // back when it is ready
+  TestAgent agent;  // the constructor returns when the agent is ready
   EXPECT_TRUE(devices());
   waitpid(leaving, nullptr, 0);
 }
@@ -226,7 +226,7 @@ TEST_F(AgentTest, RubbishIsRefused) {
   ASSERT_TRUE(answer);
   Refused refused;
   EXPECT_TRUE(decode(answer->bytes, refused));
-  EXPECT_TRUE(devices());  // others are not disturbed
+  EXPECT_TRUE(devices());  // other clients are not disturbed
 }
 
 TEST_F(AgentTest, AnotherVersionIsTold) {

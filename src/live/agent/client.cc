@@ -11,7 +11,7 @@ namespace {
 
 constexpr int attempts = 5;
 constexpr int answer_milliseconds = 2'000;
-// An agent that waits for survivors of an earlier one says so, and takes longer.
+// An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
 Error damaged(const Settings& settings, int socket, const char* why) {
@@ -23,7 +23,7 @@ Error damaged(const Settings& settings, int socket, const char* why) {
           EPROTO};
 }
 
-// The answer, past any Wait.
+// Returns the first answer that is not a Wait.
 Result<ReceivedMessage> await_answer(const Settings& settings, int socket) {
   int timeout = answer_milliseconds;
   for (;;) {
@@ -94,7 +94,7 @@ Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent 
     } else {
       error = said.error();
     }
-    // An agent that was just leaving: the next one is ours to start.
+    // The agent was just leaving, so this program starts the next one.
     if (error.error_number != ECONNRESET && error.error_number != EPIPE) return error;
   }
   return Error{fmt::format("the Tulle agent at {} ends as soon as it has begun: {}", settings.agent,

@@ -1,6 +1,6 @@
 #pragma once
 
-// A program's side of the agent: finds it, starts it if there is none, and asks.
+// A program's side of the host agent: finds it, starts it if there is none, and asks it.
 
 #include <array>
 #include <span>
@@ -13,8 +13,8 @@
 
 namespace tulle::live {
 
-// Only connects, to an agent that this user trusts; the error_number is ECONNREFUSED where there is
-// none.
+// Connects to an agent that this user trusts, and starts none. The error_number is ECONNREFUSED if
+// there is none.
 Result<UniqueFd> connect_to_agent(const Settings& settings);
 
 enum class IfAbsent : std::uint8_t { start, fail };
@@ -23,21 +23,23 @@ struct Answer {
   UniqueFd connection;
   ReceivedMessage message;
 };
-// Says hello and waits for the first answer, which is no refusal.
+// Says hello and waits for the first answer. A refusal is returned as an error.
 Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent);
 
-Error unexpected_answer();  // to what was asked
+// Returns the error for an answer that does not match the question.
+Error unexpected_answer();
 
-// What has been counted on this host since its agent began, by all processes together; nothing
-// where there is no agent. Takes some 30 ms, in which processes bring their counters up to date.
+// Returns the counters of all processes of this host together since its agent began; zeros if there
+// is no agent. Takes about 30 ms, in which processes bring their counters up to date.
 Result<std::array<std::uint64_t, counter_count>> host_counters();
 
 // Starts an agent and waits until it is ready.
 Result<void> start_agent(const Settings& settings);
-// The `tulle` executable: TULLE_EXECUTABLE, else beside this library or program, else on the PATH.
+// Returns the path of the `tulle` executable: TULLE_EXECUTABLE, else beside this library or
+// program, else on the PATH.
 Result<std::string> find_executable(const Settings& settings);
 
-// This program's name, for `tulle status`.
+// Returns the name of this program, for `tulle status`.
 std::string program_name();
 
 }  // namespace tulle::live

@@ -1,6 +1,7 @@
 #pragma once
 
-// The agent's parts: sessions, one a connection, and what each is served.
+// The parts of the host agent: one session for each connection, and the service that each session
+// gets.
 
 #include <array>
 #include <bitset>
@@ -26,42 +27,44 @@ using Clock = std::chrono::steady_clock;
 
 struct Session {
   enum class State : std::uint8_t {
-    greeting,  // nothing said yet
-    held,      // said hello while the agent was waiting for survivors
+    greeting,  // no message received yet
+    held,      // said hello before the agent could serve it
     process,   // owns a slot
-    status,    // is answered a moment after the processes were asked to publish
+    status,    // answered a moment after the processes were asked to publish
     capture,
-    channel,  // for connections
+    channel,  // a program's channel to the connection manager
     closing,
   };
   State state = State::greeting;
   UniqueFd connection;
-  UniqueFd process;  // pidfd: a forked child may keep the connection open
+  UniqueFd process;  // pidfd, since a forked child may keep the connection open
   Peer peer;
   Hello hello;
-  std::uint32_t slot = agent_slot;  // process
+  // Set in the state `process`.
+  std::uint32_t slot = agent_slot;
   CountersPage counters;
   ConnectionService::ChannelNumber channel = 0;
-  UniqueFd table;  // process: what it exposes to its peers on this host
-  // process: the version of its device that it was told, and that it has taken note of, and the
-  // addresses gone by then that it still uses
+  UniqueFd table;  // process: the table that it exposes to peers on this host
+  // State `process`: the version of its device that the process was told of, the version that it
+  // has taken note of, and the withdrawn addresses that it still used then.
   std::uint32_t version_told = 0;
   std::uint32_t version_noted = 0;
   std::bitset<gids_max> gids_held;
-  Clock::time_point due;  // greeting: the latest for a hello; status: when to answer
+  // State `greeting`: the latest time for a hello. State `status`: the time to answer.
+  Clock::time_point due;
 };
 
 class AgentCore {
  public:
   explicit AgentCore(const Settings& settings);
 
-  // Binds the port. Where it is taken, the agent recovers: it waits for a process that survived an
-  // earlier agent to bring the vault, and tries again now and then, for an agent that is leaving,
-  // or was killed, lets go of its address a moment before its port.
+  // Binds the port. If the port is taken, the agent recovers: it waits for a process that survived
+  // an earlier agent to bring the vault. It also tries again now and then, because an agent that is
+  // leaving, or was killed, lets go of its address a moment before its port.
   Result<void> open_port();
   bool is_recovering() const { return recovering_until_.has_value(); }
 
-  // Serves until idle (if idle_exit), stopped, or failed.
+  // Serves until the agent is idle (if idle_exit), is stopped, or fails.
   Result<void> serve(UniqueFd listener, bool idle_exit, void (*ready)());
 
  private:
@@ -79,7 +82,7 @@ class AgentCore {
   void start_connections();
   void progress_connections();
 
-  // sessions.cc: what is said
+  // sessions.cc: the messages
   void handle_message(Session& session, ReceivedMessage message);
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
@@ -117,12 +120,13 @@ class AgentCore {
   UniqueFd signals_;
   bool stopped_ = false;
   KnownDevices devices_;
-  bool has_untold_ = false;  // a process whose connection was full: devices changed
+  // True if some process has not been told of a change because its connection was full.
+  bool has_untold_ = false;
   std::unique_ptr<ConnectionService> connections_;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
-  std::array<std::uint64_t, counter_count>
-      departed_{};  // what processes that have gone had counted
+  // Final counters of processes that have gone.
+  std::array<std::uint64_t, counter_count> departed_{};
 };
 
 }  // namespace tulle::live

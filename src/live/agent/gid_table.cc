@@ -22,7 +22,8 @@ bool GidTable::update(std::span<const GidEntry> present, const IsHeld& is_held) 
     if (entries_[i].in_use() && !contains(present, entries_[i])) gone.push_back(i);
   }
   bool has_changed = !gone.empty();
-  // New ones first: who refers to what goes away now has not been asked yet.
+  // New addresses come first: the processes have not yet been asked whether they still refer to the
+  // addresses that go away now.
   for (const GidEntry& entry : present) {
     if (contains(entries_, entry)) continue;
     const std::size_t place = place_for(entry, is_held);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The GID table of a device's port, as Linux's RoCE GID cache keeps one (drivers/infiniband/core/
-// cache.c): what is in it never moves. An address that goes away leaves a hole; one that is new
-// takes the first hole that nobody still refers to, else the end.
+// The GID table of a device's port. It works as Linux's RoCE GID cache does
+// (drivers/infiniband/core/cache.c): entries never move. An address that goes away leaves a hole. A
+// new address takes the first hole to which nothing refers any more, else a new entry at the end.
 
 #include <cstddef>
 #include <functional>
@@ -21,20 +21,20 @@ class GidTable {
   GidTable() = default;
   explicit GidTable(std::vector<GidEntry> entries);
 
-  // By index; holes are entries that are not in_use.
+  // The entries by index. Holes are entries that are not in_use().
   const std::vector<GidEntry>& entries() const { return entries_; }
 
-  // Whether something still refers to an address that was at that index.
+  // Returns true if something still refers to the address that was at that index.
   using IsHeld = std::function<bool(std::size_t index)>;
-  // `present` is what there is now. An address that returns gets its hole back, held or not; what
-  // finds no room is left out. Returns whether the table has changed.
+  // Updates the table to the addresses in `present`. An address that returns gets its hole back,
+  // held or not. An address that finds no room is left out. Returns true if the table has changed.
   bool update(std::span<const GidEntry> present, const IsHeld& is_held);
 
  private:
   std::size_t place_for(const GidEntry& entry, const IsHeld& is_held) const;
 
   std::vector<GidEntry> entries_;
-  std::vector<GidEntry> former_;  // of holes: what was there last
+  std::vector<GidEntry> former_;  // for each hole, the entry that was there last
 };
 
 }  // namespace tulle::live

@@ -11,7 +11,7 @@ GidEntry entry(std::uint32_t address, std::uint32_t interface_index = 2) {
   return {Gid::from_ipv4(address), interface_index, "eth" + std::to_string(interface_index)};
 }
 
-// Addresses by index; 0: a hole.
+// Returns the addresses by index, 0 for a hole.
 std::vector<std::uint32_t> addresses(const GidTable& table) {
   std::vector<std::uint32_t> found;
   for (const GidEntry& each : table.entries()) {
@@ -60,7 +60,7 @@ TEST(GidTable, WhatReturnsGetsItsHoleBack) {
   EXPECT_EQ(addresses(table), (Addresses{0, 2, 3}));
 }
 
-// Whoever refers to the old address has not been asked yet.
+// The processes that refer to the old address have not been asked yet.
 TEST(GidTable, WhatIsRemovedAndWhatIsNewAtOnceDoNotMeet) {
   GidTable table({entry(1)});
   table.update(std::array{entry(2)}, held_by_nobody);

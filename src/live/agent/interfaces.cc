@@ -37,7 +37,7 @@ struct Interface {
   std::vector<Gid> gids;
 };
 
-// IPv4 first, then global IPv6, then link-local: the order in which GIDs are numbered.
+// Ranks a GID for numbering: IPv4 first, then global IPv6, then link-local addresses.
 int rank(const Gid& gid) {
   if (gid.is_ipv4_mapped()) return 0;
   const bool link_local = gid.bytes[0] == 0xFE && (gid.bytes[1] & 0xC0) == 0x80;
@@ -84,7 +84,8 @@ Result<std::vector<Interface>> list_interfaces() {
   std::vector<Interface> interfaces;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
     const std::string_view label(at->ifa_name);
-    const std::string_view name = label.substr(0, label.find(':'));  // eth0:1 is an address of eth0
+    // The label eth0:1 names an address of eth0.
+    const std::string_view name = label.substr(0, label.find(':'));
     auto found = std::find_if(interfaces.begin(), interfaces.end(),
                               [&](const Interface& i) { return i.name == name; });
     if (found == interfaces.end()) {
@@ -153,7 +154,7 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
   return chosen;
 }
 
-// Those of a device that is in use.
+// Returns the interfaces that a device in use keeps or gains.
 std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo& device,
                             const std::string& names) {
   const std::vector<std::string> given = split(names);
@@ -168,7 +169,7 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
   return kept;
 }
 
-// What changes about a device while it is in use.
+// Fills in the fields that change while a device is in use.
 void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces) {
   device.port_active = false;
   device.gids.clear();
@@ -191,15 +192,16 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// FNV-1a, 64 bits.
+// The FNV-1a hash of 64 bits.
 std::uint64_t hash(const std::string& text) {
   std::uint64_t value = 0xCBF2'9CE4'8422'2325;
   for (const char c : text) value = (value ^ static_cast<std::uint8_t>(c)) * 0x100'0000'01B3;
   return value;
 }
 
-// EUI-64 of the MAC address (RFC 4291 appendix A), as RNICs have it. Without one, as on loopback, a
-// number that this machine keeps, marked as locally administered.
+// Returns the EUI-64 of the first MAC address (RFC 4291 appendix A), as RNICs do. Without a MAC
+// address, as on loopback, returns a number that this machine keeps, marked as locally
+// administered.
 std::uint64_t node_guid(const std::vector<Interface>& interfaces) {
   for (const Interface& interface : interfaces) {
     if (!interface.mac) continue;
@@ -220,7 +222,7 @@ std::uint64_t node_guid(const std::vector<Interface>& interfaces) {
 }  // namespace
 
 std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes) {
-  // As Linux counts it: IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.
+  // Linux counts these headers: IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.
   constexpr std::uint32_t headers_bytes = 96;
   std::uint32_t mtu = 4096;
   while (mtu > 256 && mtu + headers_bytes > interface_mtu_bytes) mtu /= 2;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The host's network interfaces, as devices see them.
+// The network interfaces of the host, as devices see them.
 
 #include <cstdint>
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace tulle::live {
 
-// The largest path MTU (IBTA: 256 to 4096) whose packets fit an interface's MTU.
+// Returns the largest path MTU (IBTA: 256 to 4096) whose packets fit an interface's MTU.
 std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes);
 
-// A device called `name` over these interfaces (names with commas between). With none given: over
-// all that are up and have an address, save loopback; over loopback where there is no other.
+// Describes a device called `name` over these interfaces (comma-separated names). If none are
+// given, it uses all interfaces that are up and have an address, except loopback; if there are
+// none, loopback.
 Result<DeviceInfo> describe_device(const std::string& name, const std::string& interfaces);
 
-// What there is now of a device that is in use: the interfaces that it has, up or down, and where
-// none were given, those that have come up since. All addresses; which index each has is not said.
+// Describes a device in use as it is now: the interfaces that it has, up or down, and if none were
+// given, also those that have come up since. Lists all addresses without assigning GID indices.
 DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces);
 
 }  // namespace tulle::live

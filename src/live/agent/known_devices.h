@@ -1,7 +1,7 @@
 #pragma once
 
-// The devices that processes of this host have open, as the agent tells all of them: one table of
-// GIDs for all who ask for the same interfaces by the same name, kept as long as one of them lives.
+// The devices that processes of this host have open. The agent gives all processes that ask for the
+// same interfaces by the same name one GID table, and keeps it as long as one of them lives.
 
 #include <cstdint>
 #include <functional>
@@ -19,33 +19,35 @@ class KnownDevices {
  public:
   struct Key {
     std::string name;
-    std::string interfaces;  // as Settings::interfaces
+    std::string interfaces;  // in the form of Settings::interfaces
     // clang-tidy 14 takes the comparison's own 0 for a null pointer.
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Known {
     DeviceInfo info;
-    std::uint32_t version = 1;  // counts what has changed for who has it open
+    std::uint32_t version = 1;  // incremented whenever the GIDs or the port's state change
   };
 
-  // Whether an address that was at this index of the table is still referred to by someone.
+  // Returns true if something still refers to the address that was at this index of the table.
   using IsHeld = std::function<bool(const Key& key, std::size_t index)>;
   explicit KnownDevices(IsHeld is_held) : is_held_(std::move(is_held)) {}
 
-  // As it is now. The pointer holds until forget().
+  // Returns the device as it is now. The pointer is valid until forget() removes the device.
   Result<const Known*> find(const Key& key);
-  // As it was when it was looked at last; null: nobody has it.
+  // Returns the device as of the last refresh; null if no process has it open.
   const Known* known(const Key& key) const;
-  // As an earlier agent told it, and then as it is now; unless it is known already.
+  // Adds a device as an earlier agent described it and then brings it up to date, unless the device
+  // is already known.
   void adopt(const Key& key, const DeviceInfo& info);
-  // Looks whether anything has changed.
+  // Updates all devices if anything has changed.
   void refresh();
   // Forgets those for which `is_used` is false.
   void forget(const std::function<bool(const Key& key)>& is_used);
-  // Of an address; 0: no device has it.
+  // Returns the interface index of an address, or 0 if no device has the address.
   std::uint32_t interface_of(const Gid& gid) const;
 
-  // Readable when refresh() has something to do; -1: never.
+  // Returns a descriptor that is readable when refresh() has something to do, or -1 if there is
+  // none.
   int watch_fd() const { return watch_.fd(); }
 
  private:

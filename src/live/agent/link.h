@@ -1,7 +1,8 @@
 #pragma once
 
-// A process's connection to the agent, once it has a slot: the agent may ask something of it, may
-// die, and a new one may appear. Used by the device's thread alone.
+// A process's connection to the host agent, once the process has a slot. The agent may ask the
+// process for something, may die, and a new agent may appear. Only the device's thread uses this
+// class.
 
 #include <bitset>
 #include <cstdint>
@@ -17,29 +18,29 @@ class AgentLink {
  public:
   struct Rights {
     std::uint32_t slot = 0;
-    UniqueFd lock;   // says to any agent that the slot is in use
-    UniqueFd vault;  // keeps all sockets of the host open; none where the agent is another user's
+    UniqueFd lock;   // tells any agent that the slot is in use
+    UniqueFd vault;  // keeps the host's sockets open; empty if the agent is another user's
     UniqueFd counters;
-    UniqueFd table;  // what peers of this host may reach; none: nothing
+    UniqueFd table;  // the table for peers of this host; empty if the device exposes none
   };
   AgentLink() = default;
   AgentLink(const Settings& settings, UniqueFd connection, Rights rights);
 
-  // Whether a new agent would have us.
+  // Returns true if a new agent would accept this process.
   bool may_reconnect() const { return static_cast<bool>(rights_.vault); }
-  // -1: none.
+  // Returns the vault's descriptor, or -1 if there is none.
   int vault() const { return rights_.vault.get(); }
-  // -1 while there is no agent.
+  // Returns the connection's descriptor, or -1 while there is no agent.
   int socket() const { return connection_.get(); }
-  // Tells the agent what peers may reach.
+  // Hands the agent the table of what peers may reach.
   void expose(int table_fd);
-  // The next message; the error_number is EAGAIN where there is none. Where the agent is gone,
-  // ECONNRESET, and the connection is closed.
+  // Returns the next message. The error_number is EAGAIN if there is none. If the agent is gone it
+  // is ECONNRESET, and the connection is closed.
   Result<ReceivedMessage> receive();
-  // Which of a changed device's addresses that went away are still in use.
+  // Tells the agent which withdrawn addresses of a changed device are still in use.
   void tell_held(std::uint32_t version, const std::bitset<gids_max>& held);
-  // Connects to a new agent if there is one, and hands it what it must know. Only tries: call again
-  // later.
+  // Connects to a new agent if there is one, and hands over what that agent must know. Returns
+  // false if this fails; the caller must try again later.
   bool reconnect(const DeviceInfo& device);
 
  private:

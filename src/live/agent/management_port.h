@@ -1,6 +1,7 @@
 #pragma once
 
-// QP1 over the agent's socket of the UDP port: management datagrams as UD SENDs (IBTA 13.5.4).
+// QP1 over the host agent's socket of the UDP port. Management datagrams travel as UD SENDs (IBTA
+// 13.5.4).
 
 #include <cstdint>
 #include <optional>
@@ -16,14 +17,14 @@ namespace tulle::live {
 
 class ManagementPort {
  public:
-  // `socket` is the agent's slot of the group, which outlives this.
+  // `socket` is the socket of the agent's slot in the group. It must outlive this object.
   ManagementPort(int socket, std::uint16_t port);
 
   int socket() const { return socket_; }
   CaptureTap& tap() { return tap_; }
 
-  // Takes what has come, never blocks. `handle` gets each good management datagram as (const
-  // wire::IpUdp&, payload). False: there may be more.
+  // Takes the datagrams that have come, and never blocks. Calls `handle` with each valid management
+  // datagram as (const wire::IpUdp&, payload). Returns false if more may be waiting.
   template <typename Handle>
   bool receive(Handle handle) {
     constexpr int calls_in_a_turn = 8;
@@ -35,8 +36,8 @@ class ManagementPort {
     }
     return false;
   }
-  // To the other end's QP1. What the kernel does not take is lost, as on any network. IBTA lets a
-  // manager send again.
+  // Sends a datagram to the peer's QP1. A datagram that the kernel refuses is lost, as on any
+  // network; IBTA lets a manager send again.
   void send(const wire::IpUdp& ip, std::uint32_t interface_index,
             std::span<const std::byte> payload);
 

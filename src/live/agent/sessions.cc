@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using State = Session::State;
 
-constexpr auto publish_time = 30ms;  // processes have this long to bring their counters up to date
+constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
 
 template <std::size_t n>
 void assign(std::array<char, n>& to, const std::string& from) {
@@ -52,7 +52,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
     return;
   }
   if (session.state == State::channel) return execute(session, message.bytes);
-  if (session.state != State::greeting) return;  // nothing more is to be said by a client
+  if (session.state != State::greeting) return;  // clients in other states have nothing more to say
   Rejoin rejoin_message;
   if (decode(message.bytes, session.hello)) {
     greet(session);
@@ -125,7 +125,7 @@ void AgentCore::open(Session& session) {
   const SlotRecord& record = group_->record(session.slot);
   Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
   std::vector<int> fds = {group_->socket(session.slot), session.counters.fd(), lock->get()};
-  // The vault is all sockets: not for another user's process.
+  // The vault gives access to all sockets, so a process of another user does not get it.
   if (session.peer.uid == geteuid()) fds.push_back(group_->vault());
   if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
   if (Session* capture = capture_session()) join_capture(*capture, session);
@@ -177,7 +177,7 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.hello.command = rejoin.command;
   session.hello.device = rejoin.device.name;
   session.hello.interfaces = rejoin.interfaces;
-  session.state = State::process;  // and what it has noted of its device is not known
+  session.state = State::process;  // version_noted stays 0 until the process reports what it holds
   devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
   if (Session* capture = capture_session()) join_capture(*capture, session);
@@ -190,7 +190,8 @@ void AgentCore::note_held(Session& session, const GidsHeld& held) {
   }
 }
 
-// By a process, unless it has said that it is not, or by an endpoint of the connection manager.
+// Returns true if a process or an endpoint of the connection manager uses the address. A process
+// counts as using it until it has said that it does not.
 bool AgentCore::is_held(const KnownDevices::Key& key, std::size_t index) const {
   if (connections_ && connections_->is_held(key, index)) return true;
   const std::uint32_t version = devices_.known(key)->version;
@@ -209,7 +210,7 @@ bool AgentCore::is_used(const KnownDevices::Key& key) const {
   });
 }
 
-// To all processes that have not been told of the latest changes.
+// Tells all processes that have not yet been told of the latest changes.
 void AgentCore::tell_changes() {
   has_untold_ = false;
   for (auto& session : sessions_) {
@@ -225,7 +226,7 @@ void AgentCore::tell_changes() {
   }
 }
 
-// Only between processes of one user: the table is as good as their memory.
+// Answers only for processes of the same user, since the table gives access to the owner's memory.
 void AgentCore::find_peer(Session& session) {
   const Session* owner = owner_of(session.hello.slot);
   if (owner == nullptr || !owner->table || owner->peer.uid != session.peer.uid) {
@@ -315,17 +316,17 @@ void AgentCore::open_channel(Session& session) {
 
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
   ConnectionCommand command;
-  if (!decode(bytes, command)) return end(session);  // no program of this version's
+  if (!decode(bytes, command)) return end(session);  // a program of this version sends nothing else
   const ConnectionReply reply = connections_->execute(session.channel, std::move(command));
-  tell_changes();  // before a reply names a GID index that is new
+  tell_changes();  // must precede a reply that names a new GID index
   if (!send_message(session.connection.get(), encode(reply))) end(session);
 }
 
-// What the agent itself says and hears: connections being made, not the data of any process. Only
-// once there is somebody to make them.
+// Captures the agent's own traffic: connections being made, not any process's data. Starts only
+// once a program has opened a channel.
 void AgentCore::capture_connections(Session& capture) {
   const uid_t who = capture.peer.uid;
-  if (who != 0 && who != geteuid()) return;  // another user's connections
+  if (who != 0 && who != geteuid()) return;  // the connections belong to other users
   if (connections_->tap().is_open()) return;
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
@@ -350,7 +351,7 @@ void AgentCore::start_capture(Session& session) {
 
 void AgentCore::join_capture(Session& capture, Session& process) {
   const uid_t who = capture.peer.uid;
-  if (who != 0 && who != process.peer.uid) return;  // another user's traffic
+  if (who != 0 && who != process.peer.uid) return;  // the traffic belongs to another user
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();

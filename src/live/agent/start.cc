@@ -1,4 +1,5 @@
-// Starts an agent from within any program: without touching its descriptors, signals or memory.
+// Starts a host agent from within any program, without touching the program's descriptors, signals
+// or memory.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr int start_milliseconds = 10'000;
 
-// The file that this code is in: a shared library or the program.
+// Returns the path of the file that contains this code: a shared library or the program.
 std::string own_file() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&start_agent), &info) == 0) return {};
@@ -37,7 +38,8 @@ bool is_executable(const std::string& path) {
   return std::filesystem::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
-// Without LD_PRELOAD: what it preloads is for the program, not for an agent that outlives it.
+// Returns the environment without LD_PRELOAD. Preloaded libraries are meant for the program, not
+// for an agent that outlives it.
 std::vector<std::string> agent_environment(const Settings& settings) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -81,7 +83,7 @@ int spawn(const std::string& executable, const Settings& settings, int output, p
   return error;
 }
 
-// What the agent says until it closes the pipe or is ready.
+// Returns the agent's output until it is ready or closes the pipe.
 std::string read_report(int fd) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(start_milliseconds);
@@ -111,7 +113,8 @@ Result<std::string> find_executable(const Settings& settings) {
                  ENOENT};
   }
   const std::filesystem::path here = std::filesystem::path(own_file()).parent_path();
-  // Installed: lib/tulle, lib or bin; in a build folder: lib/shim.
+  // An installed library lies in lib/tulle or lib, an installed program in bin, and a library in a
+  // build folder in lib/shim.
   for (const char* relative : {"tulle", "../bin/tulle", "../../bin/tulle", "../../../bin/tulle"}) {
     const std::string candidate = (here / relative).lexically_normal().string();
     if (!here.empty() && is_executable(candidate)) return candidate;
@@ -138,7 +141,8 @@ Result<void> start_agent(const Settings& settings) {
     return Error{fmt::format("cannot make a pipe: {}", std::strerror(errno)), errno};
   }
   UniqueFd in(ends[0]);
-  // Above the standard ones, which the program may have closed and the child's are made over.
+  // The pipe's end must lie above the standard descriptors: the program may have closed these, and
+  // the child's copies are made over them.
   UniqueFd out(fcntl(ends[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   close(ends[1]);
   pid_t pid = 0;

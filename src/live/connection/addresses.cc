@@ -12,7 +12,7 @@
 namespace tulle::live {
 namespace {
 
-// Linux's net.ipv4.ip_local_port_range as it comes.
+// The default of Linux's net.ipv4.ip_local_port_range.
 constexpr std::uint32_t ephemeral_first = 32'768;
 constexpr std::uint32_t ephemeral_count = 60'999 - ephemeral_first + 1;
 
@@ -82,7 +82,7 @@ int find_source(SocketAddress& source, const SocketAddress& destination) {
     if (const int error = bind_to(fd.get(), source); error != 0) return error;
   }
   SocketAddress to = destination;
-  if (to.port == 0) to.port = 1;  // any will do: nothing is sent
+  if (to.port == 0) to.port = 1;  // any port serves, since nothing is sent
   sockaddr_storage name;
   const socklen_t bytes = to.copy_to(name);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0) return errno;
@@ -141,8 +141,8 @@ int PortTable::listen(PortSpace space, std::uint16_t port, EndpointId endpoint) 
   return 0;
 }
 
-// The most exact one: the address itself, then the wildcard of its family, then IPv6's, which
-// serves IPv4 too.
+// Chooses the most exact listener: the address itself, then the wildcard of its family, then
+// IPv6's, which serves IPv4 too.
 EndpointId PortTable::listener(PortSpace space, const SocketAddress& destination) const {
   const auto found = ports_.find(Key{space, destination.port});
   if (found == ports_.end()) return {};

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which addresses and ports endpoints have: the kernel's routing says the addresses, and the agent
-// gives the ports, since UDP and TCP ports of the host are others.
+// The addresses and ports of endpoints. The kernel's routing determines the addresses. The host
+// agent gives the ports, because they are not the host's UDP and TCP ports.
 
 #include <cstdint>
 #include <map>
@@ -13,26 +13,28 @@
 
 namespace tulle::live {
 
-// An address of the device's, by which an endpoint is bound to it.
+// An address of the device to which an endpoint is bound.
 struct LocalAddress {
   Gid gid;
   std::uint8_t gid_index = 0;
   std::uint32_t interface_index = 0;
 };
 
-// The device's GID for an address of this host; none: the address is not the device's. Loopback
-// addresses stand for the device's first, of their family if there is one, unless it has them.
+// Returns the device's GID for an address of this host, or nothing if the address is not the
+// device's. A loopback address that the device lacks stands for the device's first GID, of the same
+// family if possible.
 std::optional<LocalAddress> local_address(const DeviceInfo& device, const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
 
-// Fills in the source, if that is a wildcard or none, as the kernel would send to `destination`:
-// with port 0. Returns 0 or an errno: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL (no such source).
+// Fills in the source if it is a wildcard or absent, with the address that the kernel would use to
+// reach `destination` and port 0. Returns 0 or an errno: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL
+// (no such source).
 int find_source(SocketAddress& source, const SocketAddress& destination);
 
-// Whether this host has the address: 0, EADDRNOTAVAIL or another errno.
+// Returns 0 if this host has the address, else EADDRNOTAVAIL or another errno.
 int check_is_local(const SocketAddress& address);
 
-// Who is bound to which port of a port space.
+// Records which endpoint is bound to which port of a port space.
 class PortTable {
  public:
   struct Binding {
@@ -42,13 +44,14 @@ class PortTable {
     bool is_ipv6_only = false;
     bool is_listening = false;
   };
-  // Binds to address.port, or where that is 0, to one from `first` on that is free, which is filled
-  // in. Returns 0, EADDRINUSE, or EADDRNOTAVAIL where no port is free.
+  // Binds to address.port. If that is 0, binds to a free ephemeral port, chosen by `random`, and
+  // fills it in. Returns 0, EADDRINUSE, or EADDRNOTAVAIL if no port is free.
   int bind(PortSpace space, Binding binding, SocketAddress& address, std::uint32_t random);
   void release(PortSpace space, std::uint16_t port, EndpointId endpoint);
-  // EADDRINUSE where another listens at the same address.
+  // Returns EADDRINUSE if another endpoint listens at the same address.
   int listen(PortSpace space, std::uint16_t port, EndpointId endpoint);
-  // Who listens for requests to that address; EndpointId{}: nobody.
+  // Returns the endpoint that listens for requests to that address, or EndpointId{} if there is
+  // none.
   EndpointId listener(PortSpace space, const SocketAddress& destination) const;
   std::size_t size() const { return ports_.size(); }
 

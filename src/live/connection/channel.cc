@@ -15,11 +15,12 @@ namespace {
 
 using Operation = ConnectionOperation;
 
-// The agent answers in microseconds; one that is stopped must not hang its programs for good.
+// The agent answers in microseconds. An agent that is stopped must not make its programs hang
+// indefinitely.
 constexpr int answer_milliseconds = 10'000;
-// Larger than any reply and event, whose private data are at most 256 bytes.
+// Room for any reply or event; their private data are at most 256 bytes.
 constexpr std::size_t message_bytes = 4096;
-// So that they fit one message (message_bytes_max).
+// Maximum of events in one command, so that it fits one message (message_bytes_max).
 constexpr std::size_t events_at_a_time = 128;
 
 ConnectionCommand command_of(Operation operation, EndpointId endpoint) {
@@ -29,7 +30,7 @@ ConnectionCommand command_of(Operation operation, EndpointId endpoint) {
   return command;
 }
 
-// Which endpoint's events it counts among.
+// Returns the endpoint with whose events this event counts.
 EndpointId counted_with(const ConnectionEvent& event) {
   return event.type == ConnectionEventType::connect_request ? event.listener : event.endpoint;
 }
@@ -82,7 +83,7 @@ Result<void> ConnectionChannel::connect_to_agent() {
   const std::lock_guard lock(endpoints_mutex_);
   events_taken_ = 0;
   replace_events(events.get());
-  quiet_end_.reset();  // wakes who waits on the old one
+  quiet_end_.reset();  // wakes threads that wait on the old socket
   return {};
 }
 
@@ -101,7 +102,7 @@ int ConnectionChannel::ask_locked(ConnectionCommand& command, ConnectionReply& r
   if (!commands_) return ENODEV;
   command.events_taken = events_taken_;
   if (!send_message(commands_.get(), encode(command)) || !await_reply(commands_.get(), reply)) {
-    commands_.reset();  // a late answer must not be taken for the next one's
+    commands_.reset();  // a late answer must not pass for that of the next command
     return ENODEV;
   }
   return reply.error;
@@ -123,7 +124,7 @@ int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, Endpoin
   if (error == ENODEV && !commands_) {
     {
       const std::lock_guard endpoints_lock(endpoints_mutex_);
-      // Only once the program has been told of the old agent's end.
+      // A new agent is started only after the program has been told of the old agent's end.
       for (const auto& [id, known] : endpoints_) {
         if (!known.is_lost) return ENODEV;
       }
@@ -266,9 +267,9 @@ int ConnectionChannel::leave_multicast(EndpointId endpoint, const SocketAddress&
   return ask(command, reply);
 }
 
-// Where the program has not taken all events of an endpoint that goes, those that lie on the socket
-// must not keep its descriptor readable: they are taken back, and the agent, which sends nothing
-// meanwhile, sends again what belongs to others.
+// The program may not have taken all events of an endpoint that it destroys. Those that lie on the
+// socket must not keep its descriptor readable. So the channel takes all events back, while the
+// agent sends nothing, and the agent then sends the events of other endpoints again.
 int ConnectionChannel::destroy(EndpointId endpoint, std::uint32_t& events_taken) {
   const std::lock_guard lock(command_mutex_);
   ConnectionCommand command = command_of(Operation::destroy, endpoint);
@@ -332,7 +333,8 @@ int ConnectionChannel::migrate(EndpointId endpoint, ConnectionChannel& to) {
   return error;
 }
 
-// What the program has not taken yet, oldest first.
+// Takes the events that the program has not taken yet from the socket and returns them, oldest
+// first.
 std::vector<ConnectionEvent> ConnectionChannel::take_back() {
   std::vector<ConnectionEvent> events;
   std::byte bytes[message_bytes];
@@ -364,7 +366,7 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
   }
 }
 
-// False: of an endpoint that was destroyed since.
+// Counts an event. Returns false if its endpoint has been destroyed in the meantime.
 bool ConnectionChannel::deliver(const ConnectionEvent& event) {
   const std::lock_guard lock(endpoints_mutex_);
   const auto known = endpoints_.find(counted_with(event));
@@ -374,9 +376,9 @@ bool ConnectionChannel::deliver(const ConnectionEvent& event) {
   return true;
 }
 
-// The agent is gone: each endpoint's device with it, as programs know it. After the last of them
-// the descriptor must not be readable for ever, so a silent one takes its place. False: nothing to
-// tell.
+// The agent is gone, so each endpoint's device is gone too, as programs see it. Reports one
+// device_removal for each endpoint. After the last, a silent socket replaces the descriptor, which
+// would otherwise stay readable. Returns false if there is nothing to report.
 bool ConnectionChannel::lose_agent(std::uint32_t generation, ConnectionEvent& event) {
   const std::lock_guard lock(endpoints_mutex_);
   if (generation != generation_) return false;
@@ -397,7 +399,8 @@ bool ConnectionChannel::lose_agent(std::uint32_t generation, ConnectionEvent& ev
   return false;
 }
 
-// The program knows the descriptor by its number, and has set its flags.
+// Keeps the descriptor's number and flags, because the program knows the one and has set the
+// others.
 void ConnectionChannel::replace_events(int socket) {
   const int flags = fcntl(events_.get(), F_GETFL);
   dup3(socket, events_.get(), O_CLOEXEC);

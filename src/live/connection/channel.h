@@ -1,14 +1,15 @@
 #pragma once
 
-// A program's side of the connection manager: commands to the agent, each answered at once, and
-// events on a descriptor. One for each of librdmacm's event channels.
+// A program's side of the connection manager: its channel to the host agent. Commands go to the
+// agent, which answers each at once, and events come on a descriptor. A program has one such
+// channel for each of librdmacm's event channels.
 //
-// Every call returns 0 or an errno, as librdmacm documents them. Beside those:
-// - ENODEV       the agent that knew the endpoint is gone; it was killed, most likely
-// - EINVAL       no such endpoint, or it is in no state for the command
+// Every call returns 0 or an errno, as librdmacm documents them, or one of these:
+// - ENODEV       the agent that knew the endpoint is gone; most likely it was killed
+// - EINVAL       there is no such endpoint, or its state does not allow the command
 //
-// Where the agent dies, each endpoint gets one device_removal event; after that the descriptor is
-// silent, and commands to those endpoints answer ENODEV. `create` starts a new agent then.
+// When the agent dies, each endpoint gets one device_removal event. After that the descriptor is
+// silent, and commands to those endpoints return ENODEV. create() then starts a new agent.
 
 #include <atomic>
 #include <cstdint>
@@ -27,74 +28,83 @@ namespace tulle::live {
 
 class ConnectionChannel {
  public:
-  // Starts an agent if there is none.
+  // Opens a channel. Starts a host agent if none is running.
   static Result<std::unique_ptr<ConnectionChannel>> open();
   static Result<std::unique_ptr<ConnectionChannel>> open(const Settings& settings);
-  // Endpoints that are left are destroyed by the agent, as those of a process that died.
+  // The agent destroys the remaining endpoints, as it does for a process that died.
   ~ConnectionChannel();
   ConnectionChannel(const ConnectionChannel&) = delete;
   ConnectionChannel& operator=(const ConnectionChannel&) = delete;
 
-  // Readable exactly while an event waits. It blocks until the program sets O_NONBLOCK. Ours to
-  // close.
+  // Returns a descriptor that is readable exactly while an event waits. It blocks until the program
+  // sets O_NONBLOCK. The channel closes it.
   int event_fd() const { return events_.get(); }
-  // The next event: waits for one, unless the descriptor is O_NONBLOCK. EAGAIN, or EINTR where a
-  // signal came first, which loses nothing. Without a lock while it waits; any number of threads.
+  // Takes the next event. Waits for one unless the descriptor is O_NONBLOCK. Returns EAGAIN, or
+  // EINTR if a signal came first, which loses no event. Holds no lock while it waits; any number of
+  // threads may call it.
   int next_event(ConnectionEvent& event);
 
-  // `qp_type` may be given again with connect and accept. EPROTONOSUPPORT: no such port space.
+  // Creates an endpoint. `qp_type` may be given again with connect and accept. Returns
+  // EPROTONOSUPPORT if the port space does not exist.
   int create(PortSpace space, ConnectionQpType qp_type, EndpointId& endpoint);
-  // Port 0: an ephemeral one. The wildcard address stays one. EADDRINUSE, EADDRNOTAVAIL, ENODEV (an
-  // address of the host, but not of the device).
+  // Binds the endpoint. Port 0 means an ephemeral port. A wildcard address stays a wildcard.
+  // Returns EADDRINUSE, EADDRNOTAVAIL, or ENODEV (the address belongs to the host, but not to the
+  // device).
   int bind(EndpointId endpoint, const SocketAddress& address, SocketAddress& bound);
-  // Binds to a wildcard address and an ephemeral port where that was not done. Backlog 0 or less:
-  // as many requests as the agent allows.
+  // Listens. Binds to a wildcard address and an ephemeral port if the endpoint is not yet bound. A
+  // backlog of 0 or less means as many requests as the agent allows.
   int listen(EndpointId endpoint, int backlog);
-  // Answered by address_resolved or address_error. `source` may be none (family 0).
+  // Resolves an address. The answer is an address_resolved or address_error event. `source` may be
+  // absent (family 0).
   int resolve_address(EndpointId endpoint, const SocketAddress& source,
                       const SocketAddress& destination, int timeout_milliseconds);
-  // Answered by route_resolved or route_error.
+  // Resolves a route. The answer is a route_resolved or route_error event.
   int resolve_route(EndpointId endpoint, int timeout_milliseconds);
   int query(EndpointId endpoint, EndpointStatus& status);
-  // Answered by connect_response, unreachable or rejected; UD: by established or unreachable.
+  // Connects. The answer is a connect_response, unreachable or rejected event; for UD it is
+  // established or unreachable.
   int connect(EndpointId endpoint, ConnectionQpType qp_type,
               const ConnectionParameters& parameters);
-  // Of a connect_request's endpoint. Answered by established, or connect_error or rejected.
+  // Accepts the endpoint of a connect_request. The answer is an established, rejected or
+  // unreachable event. For UD no event follows.
   int accept(EndpointId endpoint, ConnectionQpType qp_type, const ConnectionParameters& parameters);
-  // After connect_response, with the queue pair ready to send: tells the other side. No event
-  // follows.
+  // Tells the peer, after connect_response, that the queue pair is ready to send. No event follows.
   int establish(EndpointId endpoint);
-  // Of a connect_request or after connect_response. `reason` 0: 28, the consumer's; a program's
-  // hand-over to other resources (24) is allowed.
+  // Rejects a connect_request, or the peer's answer after connect_response. `reason` 0 means 28
+  // (consumer). Another reason, such as 24 for a hand-over to other resources, is sent as given.
   int reject(EndpointId endpoint, std::uint32_t reason, std::span<const std::byte> private_data);
-  // The accepted side's queue pair has had a packet: as good as the other side's word.
+  // Tells that the accepting side's queue pair has received a packet. This is as good as the peer's
+  // message that it is ready.
   int notify_established(EndpointId endpoint);
-  // Both sides get disconnected, and timewait_exit later. EINVAL where there is no connection.
+  // Disconnects. Both sides get a disconnected event, and timewait_exit later. Returns EINVAL if
+  // there is no connection.
   int disconnect(EndpointId endpoint);
-  // No event of it is delivered after. `events_taken`: how many next_event() has given out,
-  // connect requests among them counted with their listener.
+  // Destroys an endpoint. Later calls deliver none of its events. `events_taken` is the number of
+  // its events that next_event() has delivered; a connect request counts with its listener.
   int destroy(EndpointId endpoint, std::uint32_t& events_taken);
-  // librdmacm's levels and options (RDMA_OPTION_ID, RDMA_OPTION_IB) with their bytes as they are.
+  // Sets an option. Levels and options are librdmacm's (RDMA_OPTION_ID, RDMA_OPTION_IB), with their
+  // bytes as they are.
   int set_option(EndpointId endpoint, std::uint32_t level, std::uint32_t option,
                  std::span<const std::byte> bytes);
   int qp_attributes(EndpointId endpoint, QpTarget state, QpAttributes& attributes);
-  // Answered by multicast_join, whose path has the group's GID as destination, with queue pair
-  // 0xFFFFFF and the Q_Key, or by multicast_error.
+  // Joins a multicast group. The answer is a multicast_error event, or a multicast_join event whose
+  // path has the group's GID as destination, with queue pair 0xFFFFFF and the Q_Key.
   int join_multicast(EndpointId endpoint, const SocketAddress& group, std::uint32_t flags);
   int leave_multicast(EndpointId endpoint, const SocketAddress& group);
   // Adds an event of the program's own: one of the last three types, with its status and argument.
-  // ENOBUFS: too many wait already.
+  // Returns ENOBUFS if too many events wait already.
   int report(EndpointId endpoint, ConnectionEventType type, std::int32_t status,
              std::uint64_t argument);
-  // The endpoint is `to`'s after this, with the events of it that nobody took. Never call it from
-  // two threads in opposite directions at once.
+  // Moves the endpoint and its events that no thread has taken to the channel `to`. Two threads
+  // must never migrate in opposite directions at once.
   int migrate(EndpointId endpoint, ConnectionChannel& to);
 
  private:
   explicit ConnectionChannel(const Settings& settings) : settings_(settings) {}
 
   Result<void> connect_to_agent();
-  // The agent's answer; its errno, or ENODEV where there is no agent any more.
+  // Sends a command and waits for the agent's answer. Returns the answer's errno, or ENODEV if the
+  // agent is gone.
   int ask(ConnectionCommand& command, ConnectionReply& reply);
   int ask_locked(ConnectionCommand& command, ConnectionReply& reply);
   int simple(ConnectionOperation operation, EndpointId endpoint);
@@ -109,13 +119,13 @@ class ConnectionChannel {
   std::uint32_t number_ = 0;
   UniqueFd events_;
   std::atomic<std::uint32_t> events_taken_ = 0;
-  UniqueFd quiet_end_;                         // of what took the place of a dead agent's
-  std::atomic<std::uint32_t> generation_ = 0;  // of events_
+  UniqueFd quiet_end_;  // other end of the silent socket after the agent died
+  std::atomic<std::uint32_t> generation_ = 0;  // counts the replacements of events_
 
   std::mutex endpoints_mutex_;
   struct Known {
     std::uint32_t events_taken = 0;
-    bool is_lost = false;  // its agent is gone, and device_removal was given out
+    bool is_lost = false;  // the agent is gone, and device_removal was delivered
   };
   std::map<EndpointId, Known> endpoints_;
 };

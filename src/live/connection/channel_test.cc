@@ -1,4 +1,5 @@
-// Programs that connect through the agent, over real sockets of a private network namespace.
+// Tests programs that connect through the host agent, over real sockets of a private network
+// namespace.
 
 #include "live/connection/channel.h"
 
@@ -67,7 +68,7 @@ ConnectionParameters parameters(std::string_view text, std::uint32_t qp_number) 
 
 constexpr auto rc = ConnectionQpType::rc;
 
-// A channel whose events are awaited with a limit.
+// A channel whose events are awaited with a time limit.
 struct Program {
   std::unique_ptr<ConnectionChannel> channel;
 
@@ -128,7 +129,7 @@ class ConnectionChannelTest : public testing::Test {
     agent.reset();
     unsetenv("TULLE_EXECUTABLE");
   }
-  // Both ends of an established connection.
+  // The two ends of an established connection.
   struct Pair {
     EndpointId client;
     EndpointId server;
@@ -164,7 +165,8 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   EXPECT_EQ(request.parameters.private_data.size(), 56u);
   EXPECT_EQ(front(request, 13), "who is there?");
   EXPECT_EQ(request.parameters.qp_number, 0x1234u);
-  EXPECT_EQ(request.parameters.responder_resources, 5);  // what the other side may ask of us
+  // The peer may have this many READs and atomics under way.
+  EXPECT_EQ(request.parameters.responder_resources, 5);
   EXPECT_EQ(request.parameters.initiator_depth, 3);
   EXPECT_EQ(request.parameters.retry_count, 7);
   EXPECT_EQ(request.parameters.rnr_retry_count, 6);
@@ -197,7 +199,7 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   const ConnectionEvent asked = server.next();
   EXPECT_EQ(asked.type, Type::disconnected);
   EXPECT_EQ(asked.endpoint, child);
-  EXPECT_FALSE(client.is_readable());  // until the server agrees
+  EXPECT_FALSE(client.is_readable());  // the event comes only when the server agrees
   ASSERT_EQ(server.channel->disconnect(child), 0);
   EXPECT_EQ(client.next().type, Type::disconnected);
   EXPECT_EQ(client.next().type, Type::timewait_exit);
@@ -378,7 +380,7 @@ TEST_F(ConnectionChannelTest, ProgramsReportEventsToThemselves) {
   EXPECT_EQ(program.channel->report(id, Type::established, 0, 0), EINVAL);
   EXPECT_EQ(program.channel->report({}, Type::user, 0, 0), EINVAL);
   EXPECT_EQ(other.channel->report(id, Type::user, 0, 0), EINVAL);
-  // One that goes to another channel takes along what waits.
+  // An endpoint that migrates to another channel takes its waiting events along.
   ASSERT_EQ(program.channel->report(id, Type::user, 0, argument), 0);
   ASSERT_EQ(program.channel->migrate(id, *other.channel), 0);
   EXPECT_EQ(other.next().argument, argument);
@@ -454,7 +456,7 @@ TEST_F(ConnectionChannelTest, WhoFindsTheBacklogFullComesAgain) {
   ASSERT_EQ(client.channel->connect(second, rc, parameters("", 2)), 0);
   EXPECT_EQ(server.next().parameters.qp_number, 1u);
   EXPECT_FALSE(server.is_readable());
-  // As late as Linux would, so as soon as the other side repeats itself.
+  // The second request arrives when the peer repeats it, as late as under Linux.
   EXPECT_EQ(server.next(15'000).parameters.qp_number, 2u);
   EXPECT_FALSE(client.is_readable());
 }
@@ -524,8 +526,8 @@ TEST_F(ConnectionChannelTest, CapturesShowWhatIsSaid) {
   EXPECT_EQ(frames[1], 2u);
 }
 
-// What a captured frame ends with, before the ICRC: a MAD's message behind its header; of another
-// kind: none.
+// Returns the message of a MAD at the end of a captured frame, before the ICRC, or nothing if the
+// MAD is of another kind.
 template <typename Message>
 std::optional<Message> message_in(std::span<const std::byte> frame) {
   constexpr std::size_t mad_bytes = 256;
@@ -539,7 +541,8 @@ std::optional<Message> message_in(std::span<const std::byte> frame) {
   return message;
 }
 
-// IBTA 12.6.5: so Linux takes it too, and two of ours alone would not notice.
+// IBTA 12.6.5, as Linux interprets it too. Two ends of this implementation alone would not notice
+// an error.
 TEST_F(ConnectionChannelTest, AStartingPsnIsWhereTheOtherSideBeginsToSend) {
   Hello hello;
   hello.purpose = Purpose::capture;
@@ -586,8 +589,8 @@ std::size_t resident_kilobytes(pid_t pid) {
   return 0;
 }
 
-// One after the other, each with private data both ways. A warm-up first: then neither descriptors
-// nor memory may grow.
+// Makes connections one after the other, each with private data both ways. After a warm-up, neither
+// descriptors nor memory may grow.
 TEST_F(ConnectionChannelTest, TenThousandConnectionsLeaveNothing) {
   const auto run = [&](int connections) {
     Program client, server;
@@ -606,7 +609,7 @@ TEST_F(ConnectionChannelTest, TenThousandConnectionsLeaveNothing) {
   };
   const std::size_t descriptors = descriptors_of(agent->pid());
   run(4'000);
-  // Both channels' ends, and for each what says that the process is dead.
+  // The agent closes its ends of both channels, and the pidfd of each.
   const auto has_closed_them = [&] {
     for (int i = 0; i < 100 && descriptors_of(agent->pid()) != descriptors; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,4 +1,4 @@
-// What programs ask of the connection manager.
+// The commands that programs give to the connection manager.
 
 #include <algorithm>
 #include <cerrno>
@@ -12,27 +12,29 @@ namespace {
 
 namespace cm = management::cm;
 
-// What Linux's rdma_cm takes for RoCE's packet lifetime: 4.096 us * 2^16 = 0.27 s
-// (CMA_IBOE_PACKET_LIFETIME in cma.c; kernels before 6.5 said 18).
+// The packet lifetime that Linux's rdma_cm assumes for RoCE: 4.096 us * 2^16 = 0.27 s
+// (CMA_IBOE_PACKET_LIFETIME in cma.c; kernels before 6.5 used 18).
 constexpr std::uint8_t default_packet_lifetime = 16;
 constexpr std::uint8_t hop_limit = 64;
-// RDMA_UDP_QKEY of librdmacm's header.
+// Value of RDMA_UDP_QKEY in librdmacm's header.
 constexpr std::uint32_t default_qkey = 0x0123'4567;
-// As many as Linux's ucma module lets wait at most (max_backlog).
+// The maximum of requests that Linux's ucma module lets wait (max_backlog).
 constexpr std::uint32_t backlog_max = 1024;
-// What a process that is not running may add to an acknowledgement: what the device reports.
+// The delay that a process that is not running may add to an acknowledgement, as the device reports
+// it.
 constexpr std::uint8_t local_ack_delay = 15;
 
-// Beyond these a program that reports events and takes none would fill the agent's memory.
+// Limits the waiting reports. Otherwise a program that reports events and takes none would fill the
+// agent's memory.
 constexpr std::size_t reports_waiting_max = 4096;
 
-// The front of a request's private data, which says who asks whom (IBTA A11).
+// The header in front of a request's private data, which names the two addresses (IBTA A11).
 constexpr std::size_t hello_bytes = sizeof(wire::cm::IpHello);
 constexpr std::size_t request_data_max = sizeof(wire::cm::Request::private_data) - hello_bytes;
 constexpr std::size_t question_data_max =
     sizeof(wire::cm::ServiceIdRequest::private_data) - hello_bytes;
 
-// rdma_user_cm.h: RDMA_OPTION_ID and RDMA_OPTION_IB, and the options of the first.
+// Values of rdma_user_cm.h: RDMA_OPTION_ID and RDMA_OPTION_IB, and the options of each.
 constexpr std::uint32_t level_id = 0;
 constexpr std::uint32_t level_ib = 1;
 constexpr std::uint32_t option_tos = 0;
@@ -75,7 +77,8 @@ std::uint16_t mtu_bytes(std::uint8_t code) {
   return static_cast<std::uint16_t>(code == 0 ? 0 : 128u << code);
 }
 
-// Both the way and the other side's delay: about their sum, in exponents.
+// Returns the ACK timeout for the round trip and the peer's ACK delay: about their sum, in
+// exponents.
 std::uint8_t ack_timeout(std::uint8_t packet_lifetime, std::uint8_t ack_delay) {
   unsigned timeout = packet_lifetime + 1u;
   if (timeout > ack_delay) {
@@ -159,7 +162,7 @@ int ConnectionService::execute_on(Channel& channel, Endpoint& endpoint, Connecti
   return ENOSYS;
 }
 
-// The program's word goes to itself alone, in the order in which its channel has events.
+// The report goes to the program itself, in the order of its channel's events.
 int ConnectionService::report(Channel& channel, Endpoint& endpoint,
                               std::vector<ConnectionEvent>& events) {
   if (events.size() != 1) return EINVAL;
@@ -227,8 +230,8 @@ int ConnectionService::listen(Channel& channel, Endpoint& endpoint, std::uint32_
   return 0;
 }
 
-// Answered at once, but by an event: the kernel's routing knows the source address, and nobody is
-// asked for a link address here, since the kernel's sockets do that.
+// Resolves at once, but answers by an event. The kernel's routing knows the source address. No link
+// address is resolved here, since the kernel's sockets do that.
 int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
                                        const SocketAddress& source,
                                        const SocketAddress& destination) {
@@ -250,7 +253,8 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
     return 0;
   };
   SocketAddress target = destination;
-  if (target.is_wildcard()) {  // as connect() has it: this host
+  // A wildcard destination means this host, as in connect().
+  if (target.is_wildcard()) {
     target.address[target.family == AF_INET ? 3 : 15] = std::byte{1};
     if (target.family == AF_INET) target.address[0] = std::byte{127};
   }
@@ -261,7 +265,8 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
   if (!local) return fail(ENODEV);
   use_device(endpoint, *device, *local);
   const auto is_known = local_address(*device, target);
-  // Loopback is wherever the device says; any other address is as it stands.
+  // A loopback destination is the GID that the device uses for it. Any other address is taken as it
+  // is.
   endpoint.remote = is_loopback(target) && is_known ? is_known->gid : target.gid();
   if (is_loopback(target) && !is_loopback(own)) endpoint.remote = local->gid;
   endpoint.source = own;
@@ -315,7 +320,7 @@ int ConnectionService::connect(Endpoint& endpoint, const ConnectionCommand& comm
   return begin_connecting(endpoint, manager_.connect(now(), request));
 }
 
-// None: the manager has too many.
+// Returns ENOMEM if the manager has too many connections.
 int ConnectionService::begin_connecting(Endpoint& endpoint, cm::ConnectionId connection) {
   endpoint.connection = connection;
   if (endpoint.connection == cm::ConnectionId{}) return ENOMEM;
@@ -407,7 +412,7 @@ int ConnectionService::reject(Endpoint& endpoint, std::uint32_t reason,
 int ConnectionService::disconnect(Endpoint& endpoint) {
   if (is_datagram(endpoint.space)) return EINVAL;
   if (manager_.disconnect(now(), endpoint.connection, {})) return 0;
-  // It is on its way already, or done: programs on both sides disconnect as a rule.
+  // The connection is disconnecting already, or closed: programs on both sides usually disconnect.
   return endpoint.state == State::disconnected || endpoint.state == State::closed ||
                  endpoint.state == State::connected
              ? 0
@@ -417,7 +422,8 @@ int ConnectionService::disconnect(Endpoint& endpoint) {
 int ConnectionService::set_option(Endpoint& endpoint, std::uint32_t level, std::uint32_t option,
                                   std::span<const std::byte> bytes) {
   if (level == level_ib) {
-    // A path that the program knows: ours are all alike, and the resolved one is kept.
+    // The program gives a path that it knows. All paths of this device are alike, so the resolved
+    // one is kept.
     if (option != option_path || bytes.empty()) return option == option_path ? EINVAL : ENOSYS;
     if (endpoint.state == State::address_resolved) return resolve_route(endpoint);
     return endpoint.state == State::route_resolved ? 0 : EINVAL;
@@ -462,7 +468,7 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
     return 0;
   }
   if (target == QpTarget::init) {
-    // ibv_access_flags: remote write 2, read 4, atomic 8.
+    // These are ibv_access_flags: remote write 2, read 4, atomic 8.
     a.mask |= bit::access_flags | bit::pkey_index | bit::port;
     const bool is_asked = endpoint.connection != cm::ConnectionId{};
     a.access_flags = static_cast<std::uint8_t>(!is_asked                           ? 0
@@ -497,8 +503,8 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
   return 0;
 }
 
-// RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c), and no
-// subnet manager is asked.
+// RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
+// subnet manager is involved.
 int ConnectionService::join(Endpoint& endpoint, const SocketAddress& group) {
   if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
   if (group.family == 0 || !is_multicast(group)) return EINVAL;
@@ -511,7 +517,7 @@ int ConnectionService::join(Endpoint& endpoint, const SocketAddress& group) {
   event.parameters.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
   event.path = path_of(endpoint);
   event.path.destination = group.gid();
-  event.path.hop_limit = 1;  // as far as IP's groups go unless somebody asks for more
+  event.path.hop_limit = 1;  // the default of IP multicast
   tell(endpoint, std::move(event));
   return 0;
 }
@@ -549,7 +555,7 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
                                           [&](const auto& event) { return !counts_with(event); });
   std::deque<ConnectionEvent> moving(rest, waiting.end());
   waiting.erase(rest, waiting.end());
-  // Requests that no program has seen go with their listener.
+  // Requests that no program has seen move with their listener.
   for (const ConnectionEvent& event : moving) move_owner(event.endpoint);
   for (const ConnectionEvent& event : from.given_back) {
     if (counts_with(event)) move_owner(event.endpoint);

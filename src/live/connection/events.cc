@@ -1,4 +1,4 @@
-// What the connection manager tells, as librdmacm's events.
+// Turns the connection manager's events into librdmacm's.
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -34,7 +34,7 @@ SocketAddress hello_address(unsigned version, const std::array<std::byte, 16>& b
   return address;
 }
 
-// Who asks whom; false: not said as IBTA A11 has it.
+// Reads the two addresses of a request. Returns false if they are not given as in IBTA A11.
 bool read_hello(const cm::Request& request, Asked& asked) {
   wire::cm::IpHello hello;
   if (request.private_data.size < sizeof(hello)) return false;
@@ -58,7 +58,8 @@ std::vector<std::byte> vector_of(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Each side's view of READs and atomics: what one has under way, the other must serve.
+// Each side has its own view of READs and atomics: one side must serve what the other has under
+// way.
 ConnectionParameters parameters_of(const cm::Request& request) {
   ConnectionParameters parameters;
   parameters.private_data =
@@ -137,7 +138,7 @@ void ConnectionService::handle(const cm::Event& event) {
   }
 }
 
-// A REQ or SIDR_REQ to a port that somebody listens at, but perhaps at another address.
+// Handles a REQ or SIDR_REQ to a service with a listener, which may listen at another address.
 void ConnectionService::handle_request(const cm::Event& event) {
   const bool is_question = event.kind == Kind::service_question;
   const cm::Request& request = event.request;
@@ -171,8 +172,8 @@ void ConnectionService::handle_request(const cm::Event& event) {
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
   if (!has_room(*listener)) {
-    // Linux has neither said a word to a REQ that finds the backlog full, so that it comes again
-    // after a while (ucma.c, and ENOMEM in cm.c), nor a good one to a question.
+    // Linux does not answer a REQ that finds the backlog full, so that it comes again after a while
+    // (ucma.c, and ENOMEM in cm.c). It answers a question with a rejection.
     if (!is_question) manager_.pass_over(event.id);
     return is_question ? refuse({}, ServiceStatus::rejected) : void();
   }
@@ -248,8 +249,9 @@ void ConnectionService::handle_service_answer(Endpoint& endpoint, const cm::Even
   tell(endpoint, std::move(out));
 }
 
-// As Linux counts a backlog: of requests that the program has not taken. What it said last may be
-// old news, so where there seem to be too many, they are counted again.
+// Counts the backlog as Linux does: the requests that the program has not taken. The last report of
+// how many it has taken may be out of date, so the requests are counted again when they seem too
+// many.
 bool ConnectionService::has_room(Endpoint& listener) {
   if (listener.requests < listener.requests_max) return true;
   Channel& channel = channels_.at(listener.channel);

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a ConnectionChannel and the agent say to each other, after Hello and ChannelOpened: on the
-// connection itself one ConnectionReply to each ConnectionCommand, in order; on the other socket,
-// which came with ChannelOpened, one ConnectionEvent a packet, from the agent alone.
+// The messages between a ConnectionChannel and the host agent, after Hello and ChannelOpened. The
+// connection itself carries one ConnectionReply for each ConnectionCommand, in order. The other
+// socket, which came with ChannelOpened, carries one ConnectionEvent a packet, from the agent only.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 
 namespace tulle::live {
 
-// An endpoint is what librdmacm calls an id. The agent numbers them; 0 is none.
+// An endpoint is what librdmacm calls an id. The agent numbers endpoints; 0 means none.
 using EndpointId = Id<struct EndpointIdTag, std::uint32_t>;
 
 // The numbers of librdmacm's rdma_port_space.
@@ -39,59 +39,60 @@ enum class ConnectionQpType : std::uint8_t {
   xrc_receive = 10
 };
 
-// An IPv4 or IPv6 address and port; `family` 0: none.
+// An IPv4 or IPv6 address and port. `family` 0 means no address.
 struct SocketAddress {
   std::uint16_t family = 0;             // AF_INET or AF_INET6
   std::uint16_t port = 0;               // host order
-  std::array<std::byte, 16> address{};  // IPv4: the first four; network order
-  std::uint32_t scope_id = 0;           // of link-local addresses
+  std::array<std::byte, 16> address{};  // network order; IPv4 uses the first four bytes
+  std::uint32_t scope_id = 0;           // applies to link-local addresses
   std::uint32_t flow_information = 0;   // host order
 
   bool operator==(const SocketAddress&) const = default;
   bool is_wildcard() const { return address == std::array<std::byte, 16>{}; }
-  // None: of another family, or shorter than its family's.
+  // Returns nothing if the address is of another family, or shorter than its family's.
   static std::optional<SocketAddress> from(const sockaddr* address, std::size_t bytes);
-  // Returns how many bytes of `to` are used; 0: there is no address.
+  // Returns the number of bytes of `to` that are used; 0 means that there is no address.
   socklen_t copy_to(sockaddr_storage& to) const;
-  // As RoCE v2 has it: IPv4 mapped into IPv6.
+  // Returns the address as a RoCE v2 GID, with IPv4 mapped into IPv6.
   Gid gid() const;
 };
 
-// Of a connection, as librdmacm's rdma_conn_param has it.
+// Parameters of a connection, as in librdmacm's rdma_conn_param.
 struct ConnectionParameters {
   std::vector<std::byte> private_data;
-  std::uint8_t responder_resources = 0;  // READs and atomics that we serve at a time
-  std::uint8_t initiator_depth = 0;      // that we have under way at a time
+  std::uint8_t responder_resources = 0;  // READs and atomics that this side serves at a time
+  std::uint8_t initiator_depth = 0;      // READs and atomics that this side has under way at a time
   std::uint8_t flow_control = 0;
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;
   std::uint8_t srq = 0;
   std::uint32_t qp_number = 0;
-  std::uint32_t qkey = 0;  // UD: what the other side's datagrams must carry; 0: 0x01234567
+  // UD: the Q_Key that the peer's datagrams must carry; 0 means 0x01234567.
+  std::uint32_t qkey = 0;
 };
 
-// How to reach the other end: what an address handle says.
+// The path to the peer, as in an address handle.
 struct ConnectionPath {
   Gid source;
   Gid destination;
-  std::uint8_t gid_index = 0;  // of `source`, among the device's
+  std::uint8_t gid_index = 0;  // index of `source` among the device's GIDs
   std::uint8_t hop_limit = 0;
   std::uint8_t traffic_class = 0;
   std::uint32_t flow_label = 0;
 };
 
-// Where an endpoint stands. Fields that are not known yet are zero.
+// The state of an endpoint. Fields that are not known yet are zero.
 struct EndpointStatus {
   SocketAddress source;
   SocketAddress destination;
-  bool has_device = false;  // what follows is known: bound to one address, or resolved
+  bool has_device = false;  // bound to one address or resolved: the fields below are known
   std::string device;
   std::uint8_t port_number = 0;
   std::uint16_t pkey = 0;
   bool has_path = false;
   std::uint16_t path_mtu_bytes = 0;
-  std::uint8_t packet_lifetime = 0;  // 4.096 us * 2^it
-  ConnectionPath path;               // `source` and `gid_index` with the device already
+  std::uint8_t packet_lifetime = 0;  // 4.096 us * 2^packet_lifetime
+  ConnectionPath path;               // `source` and `gid_index` are valid as soon as has_device is
 };
 
 // The bits of libibverbs' ibv_qp_attr_mask that QpAttributes uses.
@@ -117,9 +118,9 @@ inline constexpr std::uint32_t destination_qp = 1u << 20;
 // The numbers of libibverbs' ibv_qp_state.
 enum class QpTarget : std::uint8_t { init = 1, ready_to_receive = 2, ready_to_send = 3 };
 
-// What the endpoint's queue pair must be modified with.
+// The attributes with which the endpoint's queue pair must be modified.
 struct QpAttributes {
-  std::uint32_t mask = 0;         // of the fields that hold
+  std::uint32_t mask = 0;         // the fields that are valid
   std::uint8_t state = 0;         // QpTarget
   std::uint8_t access_flags = 0;  // ibv_access_flags: remote write 2, remote read 4, atomic 8
   std::uint16_t pkey_index = 0;
@@ -133,7 +134,7 @@ struct QpAttributes {
   std::uint8_t max_rd_atomic = 0;
   std::uint8_t max_dest_rd_atomic = 0;
   std::uint8_t min_rnr_timer = 0;
-  std::uint8_t timeout = 0;  // 4.096 us * 2^it
+  std::uint8_t timeout = 0;  // 4.096 us * 2^timeout
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry = 0;
 };
@@ -156,7 +157,7 @@ enum class ConnectionEventType : std::uint8_t {
   multicast_error = 13,
   address_change = 14,
   timewait_exit = 15,
-  // These come by a program's own report alone.
+  // Only the program's own report() raises these.
   address_information_resolved = 16,
   address_information_error = 17,
   user = 18,
@@ -166,16 +167,16 @@ struct ConnectionEvent {
   static constexpr auto kind = MessageKind::connection_event;
   ConnectionEventType type{};
   EndpointId endpoint;
-  EndpointId listener;         // connect_request: whose it is; `endpoint` is the new one
+  EndpointId listener;         // connect_request: the listener; `endpoint` is the new one
   std::int32_t status = 0;     // 0, -errno, or the reason of a rejection (IBTA 12.6.7.2)
-  std::uint64_t argument = 0;  // user: what the program reported with it
-  bool is_datagram = false;    // of UD: `path` holds, and `parameters.qkey`
+  std::uint64_t argument = 0;  // user: the argument that the program reported
+  bool is_datagram = false;    // true for UD, with valid `path` and `parameters.qkey`
   ConnectionParameters parameters;
   ConnectionPath path;
-  EndpointStatus known;  // where `tells_status`: so that nobody has to ask for it
+  EndpointStatus known;  // valid if tells_status(type); saves the program a query
 };
 
-// Whether the endpoint's status is with events of that type.
+// Returns true if events of that type carry the endpoint's status.
 constexpr bool tells_status(ConnectionEventType type) {
   return type == ConnectionEventType::address_resolved ||
          type == ConnectionEventType::route_resolved ||
@@ -205,24 +206,29 @@ enum class ConnectionOperation : std::uint8_t {
   qp_attributes,
   join_multicast,
   leave_multicast,
-  hold,       // sends this channel no event until `give_back`
-  give_back,  // events that the program had not taken; number 1: more of them follow
+  hold,  // stops events to this channel until `give_back`
+  // Returns events that the program had not taken. Number 1 means that more follow.
+  give_back,
   migrate,
-  report,  // puts an event of the program's own behind those that wait
+  report,  // adds an event of the program's own behind those that wait
 };
 
-// Which of the fields travel is said beside fields() in messages.cc.
+// fields() in messages.cc determines which of the members are transmitted.
 struct ConnectionCommand {
   static constexpr auto kind = MessageKind::connection_command;
   ConnectionOperation operation{};
   EndpointId endpoint;
-  std::uint32_t events_taken = 0;  // of the channel's socket, ever: how far the program has read
+  // Number of events that the program has taken from the channel's socket since it was opened.
+  std::uint32_t events_taken = 0;
   PortSpace port_space{};
   ConnectionQpType qp_type{};
   SocketAddress source;
   SocketAddress destination;
-  std::uint32_t number = 0;  // backlog, milliseconds, reason, join flags, option, or a channel
-  std::uint32_t level = 0;   // of an option; of destroy: events of it that the program has taken
+  // The backlog, milliseconds, reason, join flags, option, or a channel.
+  std::uint32_t number = 0;
+  // Level of an option. For destroy: the number of the endpoint's events that the program has
+  // taken.
+  std::uint32_t level = 0;
   std::vector<std::byte> bytes;
   ConnectionParameters parameters;
   QpTarget target{};
@@ -232,10 +238,11 @@ struct ConnectionCommand {
 struct ConnectionReply {
   static constexpr auto kind = MessageKind::connection_reply;
   ConnectionOperation operation{};
-  std::int32_t error = 0;  // an errno; 0: done
+  std::int32_t error = 0;  // an errno; 0 means success
   EndpointId endpoint;
   SocketAddress source;
-  bool is_held = false;  // destroy: events lie on the channel, which is held as by `hold`
+  // For destroy: events lie on the channel, which is now held as by `hold`.
+  bool is_held = false;
   EndpointStatus status;
   QpAttributes attributes;
 };

@@ -103,7 +103,7 @@ ConnectionReply ConnectionService::execute(ChannelNumber number, ConnectionComma
 void ConnectionService::progress() {
   const Time at = now();
   has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
-    // Without the bits in which the network marks congestion.
+    // The bits in which the network marks congestion are removed.
     const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
     const management::cm::Route route{ip.destination, ip.source, traffic_class};
     manager_.handle(at, route, payload);
@@ -149,8 +149,8 @@ std::uint32_t ConnectionService::listener_count() const {
       endpoints_, [](const auto& entry) { return entry.second.listened_service != 0; }));
 }
 
-// Its connection ends, its listener's children that no program has seen too. `may_return`: its
-// program lives, and may listen there again.
+// Destroys an endpoint and ends its connection. A listener's requests that no program has seen are
+// destroyed too. `may_return` means that the program lives and may listen there again.
 void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   Channel& channel = channels_.at(endpoint.channel);
   if (endpoint.connection != management::cm::ConnectionId{}) {
@@ -178,14 +178,15 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   }
 }
 
-// In whichever space: perftest agrees in TCP's on a test in UDP's, at the same port.
+// The listener may return in either port space: perftest uses a connection in TCP's space to agree
+// on a test in UDP's, at the same port.
 void ConnectionService::expect_return(std::uint16_t port) {
   expect_listener(PortSpace::tcp, port);
   expect_listener(PortSpace::udp, port);
 }
 
-// Some servers tell their port as soon as they are bound to it, and listen a moment later (qperf
-// 0.4.11): its client is not refused meanwhile.
+// Some servers announce their port as soon as they are bound to it, and listen a moment later
+// (qperf 0.4.11). Their clients are not refused in the meantime.
 void ConnectionService::expect_listener(PortSpace space, std::uint16_t port) {
   manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
 }
@@ -244,8 +245,9 @@ void ConnectionService::flush(ChannelNumber number) {
   if (found != channels_.end()) send_waiting(found->second);
 }
 
-// What the program had not taken from the channel's socket goes in front of what waits: those of
-// `moved` to the channel `to`, others back, those of endpoints that are no more nowhere.
+// Puts events that the program had not taken from the channel's socket in front of the waiting
+// ones. Events of `moved` go to the channel `to` and others back to this channel. Events of
+// endpoints that no longer exist are dropped.
 void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
                                   std::vector<ConnectionEvent> events) {
   std::deque<ConnectionEvent> kept;

@@ -1,11 +1,11 @@
 #pragma once
 
-// The agent's connection manager: serves ConnectionChannels with management::cm over QP1. It knows
-// what librdmacm calls ids, addresses and port spaces; how messages are repeated and what they look
-// like is management's.
+// The host agent's connection manager. It serves ConnectionChannels with management::cm over QP1.
+// It knows what librdmacm calls ids, addresses and port spaces; management::cm knows the messages
+// and repeats them.
 //
 // A channel is two sockets (live/connection/messages.h). Commands are answered at once. Events go
-// to the other socket, and wait here while that is full.
+// to the other socket, and wait here while that socket is full.
 
 #include <sys/types.h>
 
@@ -33,37 +33,39 @@ class ConnectionService {
  public:
   using ChannelNumber = std::uint32_t;
 
-  // `socket` is of the agent's slot, whose lock is `slot_lock`; `node_guid` names this host to
-  // others; `devices` outlives this.
+  // `socket` is the socket of the agent's slot, and `slot_lock` its lock. `node_guid` names this
+  // host to other hosts. `devices` must outlive this object.
   ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
                     KnownDevices& devices);
 
-  // A new channel of that process, over the device and interfaces that it asks for. The other end
-  // of its events is for the program.
+  // Opens a new channel for that process, over the device and interfaces that it asks for. Returns
+  // the program's end of the event socket.
   Result<UniqueFd> open_channel(pid_t pid, const std::string& device, const std::string& interfaces,
                                 ChannelNumber& number);
   ConnectionReply execute(ChannelNumber channel, ConnectionCommand command);
-  // Its endpoints are destroyed: peers are told.
+  // Closes a channel and destroys its endpoints. Peers are told.
   void close_channel(ChannelNumber channel);
 
-  // What came to QP1, what is due, what is to be sent and told. Call it whenever the socket is
-  // readable, after commands, and at the deadline.
+  // Handles the datagrams that came to QP1 and the timers that are due, sends pending datagrams and
+  // delivers events. The agent calls it when the socket is readable, after commands, and at the
+  // deadline.
   void progress();
-  // Never: Time::never().
+  // Returns Time::never() if there is no deadline.
   Time next_deadline() const { return manager_.next_deadline(); }
   Time now() const;
-  // Whether datagrams wait that the last progress() left.
+  // Returns true if the last progress() left datagrams waiting.
   bool has_more() const { return has_more_; }
-  // Channels whose program does not read: call flush when their socket is writable.
+  // Returns the channels whose program does not read. The agent calls flush() when a channel's
+  // socket is writable.
   std::vector<std::pair<int, ChannelNumber>> take_blocked();
   void flush(ChannelNumber channel);
 
   int socket() const { return port_.socket(); }
   CaptureTap& tap() { return port_.tap(); }
   std::uint32_t listener_count() const;
-  // Whether an endpoint has the address that is or was at that index of the device's table.
+  // Returns true if an endpoint has the address that is or was at that index of the device's table.
   bool is_held(const KnownDevices::Key& key, std::size_t gid_index) const;
-  // Nothing is left to be done for anybody.
+  // Returns true if no connection has unfinished work.
   bool is_quiet() const { return manager_.unfinished_count() == 0; }
 
  private:
@@ -76,13 +78,14 @@ class ConnectionService {
     std::string interfaces;
     UniqueFd events;
     std::deque<ConnectionEvent> waiting;
-    std::uint32_t events_sent = 0;  // to the socket, ever
-    // Requests on the socket that the program has not taken, as far as is known: which of
-    // `events_sent` each is, and its listener.
+    std::uint32_t events_sent = 0;  // events sent to the socket since it was opened
+    // Requests on the socket that the program has not taken, as far as the agent knows. Each has
+    // its position in `events_sent` and its listener.
     std::deque<std::pair<std::uint32_t, EndpointId>> requests_sent;
     std::vector<ConnectionEvent> given_back;
     bool is_held = false;
-    bool is_blocked = false;  // the socket is full, and the agent's loop was asked to watch it
+    // True if the socket is full and the agent's loop must watch it.
+    bool is_blocked = false;
     std::vector<EndpointId> endpoints;
   };
   enum class State : std::uint8_t {
@@ -91,12 +94,12 @@ class ConnectionService {
     listening,
     address_resolved,
     route_resolved,
-    connecting,  // asked, and not answered
-    requested,   // was asked, and has not answered
-    answered,    // accepted, or was accepted: not yet established
+    connecting,  // sent a request, no answer yet
+    requested,   // received a request, not answered yet
+    answered,    // accepted, or was accepted, but not yet established
     connected,
     disconnected,
-    closed,  // rejected, unreachable, or over
+    closed,  // rejected, unreachable, or ended
   };
   struct Endpoint {
     EndpointId id;
@@ -107,7 +110,7 @@ class ConnectionService {
     SocketAddress source;
     SocketAddress destination;
     bool has_device = false;
-    std::string device;  // its name
+    std::string device;  // the device's name
     std::uint64_t listened_service = 0;
     LocalAddress local;
     Gid remote;
@@ -115,11 +118,12 @@ class ConnectionService {
     bool may_share = false;
     bool is_ipv6_only = false;
     std::uint8_t traffic_class = 0;
-    std::uint8_t ack_timeout = 0;  // RDMA_OPTION_ID_ACK_TIMEOUT; 0: not set
-    // A REQ and a REP tell the other side where it shall begin to send (IBTA 12.6.5): what we tell
-    // is where we begin to receive.
+    // RDMA_OPTION_ID_ACK_TIMEOUT; 0 means not set.
+    std::uint8_t ack_timeout = 0;
+    // Starting PSN of this side's REQ or REP. It tells the peer where to begin to send (IBTA
+    // 12.6.5), so this side begins to receive there.
     Psn psn;
-    // Of the connection, as this side's queue pair needs them.
+    // The connection, as this side's queue pair needs it.
     management::cm::ConnectionId connection;
     bool is_passive = false;
     QpNumber remote_qp;
@@ -133,9 +137,9 @@ class ConnectionService {
     std::uint8_t rnr_retry = 0;
     std::uint32_t qkey = 0;
     EndpointId listener;
-    std::uint32_t requests_max = 0;  // listening: the backlog
-    std::uint32_t requests = 0;      // that the program has not taken, or more than those
-    std::uint32_t events_sent = 0;   // to the channel's socket
+    std::uint32_t requests_max = 0;  // backlog of a listener
+    std::uint32_t requests = 0;      // requests that the program has not taken; may be too high
+    std::uint32_t events_sent = 0;   // events sent to the channel's socket
     std::vector<SocketAddress> groups;
   };
 
@@ -181,7 +185,7 @@ class ConnectionService {
   EndpointStatus status_of(const Endpoint& endpoint) const;
   void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);
 
-  // events.cc: what management tells
+  // events.cc: the events of management::cm
   void handle_events();
   void handle(const management::cm::Event& event);
   void handle_request(const management::cm::Event& event);

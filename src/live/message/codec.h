@@ -1,8 +1,8 @@
 #pragma once
 
-// Messages between programs and the agent: a header, then fields in order, in the machine's own
-// byte order, since both ends are on one machine. Each message lists its fields once, for both
-// directions:
+// Messages between programs and the host agent. A message is a header and then fields in order, in
+// the machine's byte order, since both ends are on one machine. Each message lists its fields once,
+// for both directions:
 //
 //   template <typename Archive>
 //   void fields(Archive& archive, Hello& hello) { archive(hello.purpose, …); }
@@ -71,8 +71,8 @@ class MessageWriter {
   std::string bytes_;
 };
 
-// Reads what a stranger may have written: what is missing reads as zero, and `complete` is then
-// false.
+// Reads a message that an untrusted process may have written. Missing fields read as zero, and
+// complete() then returns false.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -120,7 +120,8 @@ class MessageReader {
     values.assign(count(1), T{});
     for (T& value : values) take(value);
   }
-  // No more elements than bytes are left: a stranger's count must not make us allocate.
+  // Reads a count of elements. It is never larger than the bytes that are left allow, so that a
+  // false count cannot cause a large allocation.
   std::size_t count(std::size_t bytes_each) {
     std::uint32_t n = 0;
     take(n);

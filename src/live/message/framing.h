@@ -1,7 +1,7 @@
 #pragma once
 
-// A message's header around its fields. `fields(archive, message)` is found where the message is
-// declared.
+// Puts the header around a message's fields. `fields(archive, message)` is found where the message
+// is declared.
 
 #include "live/message/protocol.h"
 

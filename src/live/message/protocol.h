@@ -1,19 +1,20 @@
 #pragma once
 
-// What programs and the agent say to each other over a SOCK_SEQPACKET connection, one message a
-// packet.
+// The messages between programs and the host agent over a SOCK_SEQPACKET connection, one message a
+// packet. Braces list the attached descriptors.
 //
 //   list        Hello → Devices
-//   open        Hello → Opened with {socket, counters, lock, vault}   its end frees the slot
+//   open        Hello → Opened with {socket, counters, lock, vault}   disconnecting frees the slot
 //   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died
 //   find_peer   Hello → PeerProcess with {table}                      for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
 //   attribute   Hello → Attribute
 //   connect     Hello → ChannelOpened with {events}, then commands (live/connection/messages.h)
-//   from a process, once it has its slot: Expose with {table}, and after a DeviceChanged, GidsHeld
-//   to a process, at any time: StartCapture with {ring}, StopCapture, Publish, DeviceChanged
-//   Refused instead of any answer; Wait before one that takes long
+//
+//   A process with a slot sends Expose with {table}, and GidsHeld after a DeviceChanged.
+//   A process may get StartCapture with {ring}, StopCapture, Publish and DeviceChanged at any time.
+//   Refused replaces any answer; Wait precedes one that takes long.
 
 #include <array>
 #include <cstdint>
@@ -69,12 +70,12 @@ struct Hello {
   static constexpr auto kind = MessageKind::hello;
   Purpose purpose{};
   std::string command;           // the program's name
-  std::string device;            // what it wants the device to be called
-  std::string interfaces;        // as Settings::interfaces
-  std::uint32_t ring_bytes = 0;  // capture: of each process's ring
+  std::string device;            // the device's name in the program
+  std::string interfaces;        // in the form of Settings::interfaces
+  std::uint32_t ring_bytes = 0;  // capture: size of each process's ring
   std::uint32_t snap_length = 0;
   std::uint32_t slot = 0;  // find_peer
-  std::string file;        // attribute: as in live/agent/port_attributes.h
+  std::string file;        // attribute: file name as in live/agent/port_attributes.h
 };
 struct Devices {
   static constexpr auto kind = MessageKind::devices;
@@ -92,8 +93,8 @@ struct Rejoin {
   static constexpr auto kind = MessageKind::rejoin;
   std::uint32_t slot = 0;
   std::string command;
-  std::string interfaces;  // as in Hello
-  DeviceInfo device;       // as the process knows it
+  std::string interfaces;  // in the form of Hello::interfaces
+  DeviceInfo device;       // the device as the process knows it
 };
 struct Accepted {
   static constexpr auto kind = MessageKind::accepted;
@@ -107,9 +108,9 @@ struct AgentStatus {
   std::uint64_t uptime_seconds = 0;
   std::uint16_t port = 0;
   std::uint32_t slots = 0;
-  std::uint32_t listeners = 0;  // of the connection manager
-  // Of all processes together since the agent began, also of those that have gone; of queue pairs,
-  // those that there are.
+  std::uint32_t listeners = 0;  // listeners of the connection manager
+  // Counters of all processes together since the agent began, including processes that have gone.
+  // The number of queue pairs counts only those that exist now.
   std::array<std::uint64_t, counter_names.size()> counters{};
 };
 struct ProcessStatus {
@@ -146,21 +147,21 @@ struct Publish {
 // An interface went up or down, or an address came or went.
 struct DeviceChanged {
   static constexpr auto kind = MessageKind::device_changed;
-  std::uint32_t version = 0;  // of the device's description
+  std::uint32_t version = 0;  // version of the device's description
   DeviceInfo device;
 };
-// A line of a kernel's file; not readable: a kernel fails to read it (EINVAL).
+// A line of a kernel's file. If it is not readable, a kernel fails to read the file (EINVAL).
 struct Attribute {
   static constexpr auto kind = MessageKind::attribute;
   bool is_readable = false;
   std::string text;
 };
-// The process has taken note of that version. A hole of the table must stay one while queue pairs
-// or address handles of the process have the address that was there.
+// Tells the agent that the process has taken note of a version. A hole of the table must stay a
+// hole while queue pairs or address handles of the process have the address that was there.
 struct GidsHeld {
   static constexpr auto kind = MessageKind::gids_held;
   std::uint32_t version = 0;
-  std::array<std::uint64_t, 4> indices{};  // bit n % 64 of word n / 64: GID index n
+  std::array<std::uint64_t, 4> indices{};  // bit n % 64 of word n / 64 stands for GID index n
 };
 
 struct Expose {
@@ -191,10 +192,10 @@ std::vector<std::byte> encode(Attribute message);
 std::vector<std::byte> encode(Expose message);
 std::vector<std::byte> encode(PeerProcess message);
 
-// The header of a message; none: this is no message of Tulle's.
+// Returns the header of a message, or nothing if the bytes are no message of Tulle's.
 std::optional<MessageHeader> peek_header(std::span<const std::byte> bytes);
 
-// False: not of this kind or version, or cut short.
+// Returns false if the message is of another kind or version, or cut short.
 bool decode(std::span<const std::byte> bytes, Refused& message);
 bool decode(std::span<const std::byte> bytes, Hello& message);
 bool decode(std::span<const std::byte> bytes, Devices& message);

@@ -73,7 +73,7 @@ TEST(Protocol, WhatIsToldOfAChangeRoundTrips) {
   EXPECT_EQ(rejoin.device.gids, device.gids);
 }
 
-// Files' texts are read from it (shim/paths/recipes.c): a byte, a length, the text.
+// The shim reads file texts from this message (shim/paths/recipes.c): a byte, a length, the text.
 TEST(Protocol, AnAttributeIsAFlagAndAText) {
   const std::vector<std::byte> bytes = encode(Attribute{true, "4: ACTIVE"});
   ASSERT_EQ(bytes.size(), sizeof(MessageHeader) + 1 + 4 + 9);
@@ -83,7 +83,7 @@ TEST(Protocol, AnAttributeIsAFlagAndAText) {
   EXPECT_EQ(encode(Attribute{})[8], std::byte{0});
 }
 
-// The counters of files are read from its end (shim/paths/recipes.c).
+// The shim reads the counters of files from the end of this message (shim/paths/recipes.c).
 TEST(Protocol, AgentStatusEndsInItsCounters) {
   AgentStatus status;
   status.version = "1.2.3";

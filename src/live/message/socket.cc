@@ -19,7 +19,7 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::size_t fds_max = 253;  // Linux's SCM_MAX_FD
+constexpr std::size_t fds_max = 253;  // equals Linux's SCM_MAX_FD
 constexpr int backlog = 128;
 
 struct Address {
@@ -55,8 +55,9 @@ Error system_error(const char* what) {
   return {fmt::format("{}: {}", what, std::strerror(number)), number};
 }
 
-// Agents that start at one path take turns: the second would find the first bound but not yet
-// listening, take it for one that is gone, and remove its path.
+// Locks the folder of the path, so that agents that start at one path take turns. Otherwise the
+// second agent would find the first one's path bound but not yet listening, take that agent for
+// dead, and remove its path.
 UniqueFd take_turn(const std::string& address) {
   if (address[0] == '@') return {};
   const std::size_t slash = address.rfind('/');
@@ -66,7 +67,7 @@ UniqueFd take_turn(const std::string& address) {
   return turn;
 }
 
-// A path that nobody listens at any more is in the way of the next agent.
+// Removes a path at which no process listens any more, since it is in the way of the next agent.
 bool remove_stale_path(const std::string& address) {
   if (address[0] == '@') return false;
   struct stat status {};
@@ -78,7 +79,8 @@ bool remove_stale_path(const std::string& address) {
 
 Result<ReceivedMessage> receive(int socket, int flags) {
   ReceivedMessage message;
-  // A look first: room for the largest message would cost more than most messages.
+  // Looks at the message's size first, because room for the largest message would cost more than
+  // most messages.
   ssize_t bytes;
   do {
     bytes = recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);

@@ -1,6 +1,7 @@
 #pragma once
 
-// SOCK_SEQPACKET connections between programs and the agent: messages with descriptors attached.
+// SOCK_SEQPACKET connections between programs and the host agent. Their messages may carry
+// descriptors.
 
 #include <sys/types.h>
 
@@ -24,22 +25,23 @@ struct Peer {
   uid_t uid = 0;
 };
 
-// `address` is "@name" for Linux's abstract names, which belong to the network namespace as UDP
-// ports do, or a path. The error_number says why: EADDRINUSE, ECONNREFUSED, ENOENT …
+// `address` is a path, or "@name" for one of Linux's abstract names, which belong to the network
+// namespace as UDP ports do. The error_number says why the call failed: EADDRINUSE, ECONNREFUSED,
+// ENOENT …
 Result<UniqueFd> listen_at(const std::string& address);
 Result<UniqueFd> connect_to(const std::string& address);
 Result<Peer> peer_of(int socket);
 
-// Never blocks; at most 250 descriptors. The error_number is EAGAIN where the other end does not
-// read.
+// Sends a message with at most 253 descriptors. Never blocks. The error_number is EAGAIN if the
+// peer does not read.
 Result<void> send_message(int socket, std::span<const std::byte> bytes,
                           std::span<const int> fds = {});
-// Never blocks. The error_number is EAGAIN where there is none, ECONNRESET where the other end is
-// gone.
+// Receives a message. Never blocks. The error_number is EAGAIN if there is none, and ECONNRESET if
+// the peer is gone.
 Result<ReceivedMessage> receive_message(int socket);
-// The oldest message without taking it: its descriptors are duplicates.
+// Returns the oldest message without taking it. Its descriptors are duplicates.
 Result<ReceivedMessage> peek_message(int socket);
-// Waits for a message; the error_number is ETIMEDOUT after that time.
+// Waits for a message. The error_number is ETIMEDOUT if none comes within that time.
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds);
 
 }  // namespace tulle::live

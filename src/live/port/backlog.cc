@@ -6,7 +6,8 @@
 namespace tulle::live {
 namespace {
 
-// What the kernel charges for a message beside its bytes: struct sk_buff and the rest of its pages.
+// Memory that the kernel charges for a message beside its bytes: struct sk_buff and the rest of its
+// pages.
 constexpr std::size_t message_overhead_bytes = 2'048;
 
 }  // namespace
@@ -34,8 +35,9 @@ Backlog::Receiver& Backlog::receiver_at(std::uint32_t slot) {
   return receiver;
 }
 
-// Half of the buffer is never used: the kernel charges more than a message's bytes (twice as much
-// for a single datagram), and others may send at the same time.
+// Returns the bytes that may be sent. Half of the buffer is never used, because the kernel charges
+// more than a message's bytes (twice as much for a single datagram) and other processes may send at
+// the same time.
 std::size_t Backlog::room_of(int socket) {
   std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
   socklen_t bytes = sizeof(memory);

@@ -1,4 +1,4 @@
-// A sender is held back while the receiver's buffer is full, and not for ever.
+// Tests that a sender is held back while the receiver's buffer is full, and not indefinitely.
 
 #include "live/port/backlog.h"
 
@@ -50,7 +50,7 @@ class BacklogTest : public testing::Test {
     while (recv(group_->socket(slot), &byte, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0) ++taken;
     return taken;
   }
-  // How many datagrams are sent before one is held back.
+  // Returns the number of datagrams that are sent before one is held back.
   int fill(Backlog& backlog) {
     constexpr int many = 100'000;
     int sent = 0;

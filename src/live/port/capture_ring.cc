@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t header_bytes = 4096;
 constexpr std::uint32_t data_bytes_min = 1u << 20;
 constexpr std::uint32_t data_bytes_max = 1u << 30;
-constexpr std::uint32_t frame_bytes_max = 16 * 1024;  // more is no frame of ours
+constexpr std::uint32_t frame_bytes_max = 16 * 1024;  // no frame of this device is longer
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Result<CaptureRing> CaptureRing::map(UniqueFd fd) {
   if (memory == MAP_FAILED) return Error{"cannot map the capture ring", errno};
   CaptureRing ring;
   ring.fd_ = std::move(fd);
-  ring.header_ = static_cast<Header*>(memory);  // zeros are its initial state
+  ring.header_ = static_cast<Header*>(memory);  // zero bytes are its initial state
   ring.data_ = static_cast<std::byte*>(memory) + header_bytes;
   ring.data_bytes_ = bytes - header_bytes;
   ring.mapped_bytes_ = bytes;
@@ -97,7 +97,7 @@ bool CaptureRing::read(CapturedFrame& frame, std::vector<std::byte>& bytes) {
   Record record;
   if (end - at < sizeof(record)) return false;
   copy_out(at, &record, sizeof(record));
-  // The writer is another process, which may have gone wild.
+  // The writer is another process, which may have written anything.
   if (record.kept_bytes > frame_bytes_max || end - at < sizeof(record) + record.kept_bytes) {
     header_->read.store(end, std::memory_order_release);
     return false;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Frames on their way from a process to `tulle capture`: a ring in shared memory with one writer
-// and one reader, so that a capture costs the data path a copy and no system call. A full ring
-// drops and counts.
+// Frames on their way from a process to `tulle capture`. The ring lies in shared memory and has one
+// writer and one reader, so that a capture costs the data path a copy and no system call. A full
+// ring drops frames and counts them.
 
 #include <atomic>
 #include <cstddef>
@@ -23,8 +23,8 @@ struct CapturedFrame {
 
 class CaptureRing {
  public:
-  static Result<CaptureRing> create(
-      std::uint32_t bytes);  // rounded up to a power of two of at least 1 MiB
+  // The size is rounded up to a power of two of at least 1 MiB and at most 1 GiB.
+  static Result<CaptureRing> create(std::uint32_t bytes);
   static Result<CaptureRing> map(UniqueFd fd);
   CaptureRing(CaptureRing&& other) noexcept;
   CaptureRing& operator=(CaptureRing&&) = delete;
@@ -32,21 +32,23 @@ class CaptureRing {
 
   int fd() const { return fd_.get(); }
 
-  // The writer's.
+  // Called by the writer. Returns true if a frame of that size fits.
   bool has_room(std::size_t frame_bytes) const;
-  // Keeps at most `snap_length` bytes of the pieces (0: all). False: no room, which is counted.
+  // Called by the writer. Keeps at most `snap_length` bytes of the pieces (0 means all). Returns
+  // false if there is no room; the ring counts the loss.
   bool write(const CapturedFrame& frame, std::span<const std::span<const std::byte>> pieces,
              std::uint32_t snap_length);
 
-  // The reader's: the oldest frame, if any. `bytes` is resized to what was kept.
+  // Called by the reader. Takes the oldest frame and resizes `bytes` to the part that was kept.
+  // Returns false if there is none.
   bool read(CapturedFrame& frame, std::vector<std::byte>& bytes);
   std::uint64_t dropped() const { return header_->dropped.load(std::memory_order_relaxed); }
 
  private:
   struct Header {
-    alignas(64) std::atomic<std::uint64_t> written{0};  // bytes, ever
+    alignas(64) std::atomic<std::uint64_t> written{0};  // bytes since creation
     std::atomic<std::uint64_t> dropped{0};              // frames
-    alignas(64) std::atomic<std::uint64_t> read{0};     // bytes, ever
+    alignas(64) std::atomic<std::uint64_t> read{0};     // bytes since creation
   };
   struct Record {
     CapturedFrame frame;

@@ -7,9 +7,9 @@
 namespace tulle::live {
 namespace {
 
-constexpr std::size_t pieces_max = verbs::sges_max + 5;  // headers, head, payload and slack, tail
+constexpr std::size_t pieces_max = verbs::sges_max + 5;  // headers, head, payload, slack and tail
 
-// A reader that is a little behind is waited for; one that is far behind loses frames.
+// A frame waits for a reader that is a little behind; a reader that is far behind loses frames.
 constexpr int waits_max = 20;
 constexpr timespec wait{0, 100'000};
 

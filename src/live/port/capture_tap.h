@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a process's frames are mirrored while somebody captures. Used under the device's lock.
+// Mirrors a process's frames while a capture runs. A device uses it under the device's lock.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ class CaptureTap {
   void close() { ring_.reset(); }
 
   void received(const wire::IpUdp& ip, std::span<const std::byte> udp_payload);
-  // Framed: with its ICRC.
+  // The datagram must be framed, with its ICRC.
   void sent(const device::Datagram& datagram);
   void sent(const wire::IpUdp& ip, std::span<const std::byte> udp_payload);
 

@@ -7,7 +7,7 @@
 namespace tulle::live {
 
 namespace {
-constexpr std::uint32_t held_max = 2'048;  // about 9 MiB, touched as used
+constexpr std::uint32_t held_max = 2'048;  // about 9 MiB, touched only as used
 }  // namespace
 
 FaultLine::FaultLine(const fabric::FaultSettings& settings)

@@ -1,7 +1,6 @@
 #pragma once
 
-// Datagrams that a fault holds up on their way out: whole copies, in memory that is there from the
-// beginning.
+// Holds datagrams that a fault delays on their way out, as whole copies in preallocated memory.
 
 #include <array>
 #include <cstddef>
@@ -21,12 +20,13 @@ class FaultLine {
  public:
   explicit FaultLine(const fabric::FaultSettings& settings);
 
-  // A datagram's UDP payload, in pieces, enters: to be dropped, or held as one or two copies.
+  // Takes a datagram's UDP payload, in pieces, and drops it or holds one or two copies of it.
   void offer(Time now, const wire::IpUdp& ip,
              std::span<const std::span<const std::byte>> udp_payload);
   Time next_deadline() const { return due_.empty() ? Time::never() : due_.front().at; }
 
-  // Hands out what is due, oldest first: send(const wire::IpUdp&, std::span<const std::byte>).
+  // Hands out the datagrams that are due, oldest first, by send(const wire::IpUdp&, std::span<const
+  // std::byte>).
   template <typename Send>
   void release(Time now, Send send) {
     while (!due_.empty() && due_.front().at <= now) {
@@ -38,7 +38,8 @@ class FaultLine {
   }
 
   const fabric::FaultCounters& counters() const { return faults_.counters(); }
-  std::uint64_t overflows() const { return overflows_; }  // dropped since too many were held
+  // Returns the number of copies that were dropped because too many were held.
+  std::uint64_t overflows() const { return overflows_; }
 
  private:
   struct Held {
@@ -48,7 +49,7 @@ class FaultLine {
   };
   struct Due {
     Time at;
-    std::uint64_t order = 0;  // equal times leave as they came
+    std::uint64_t order = 0;  // datagrams with equal times leave in order of arrival
     std::uint32_t slot = 0;
   };
   static bool later(const Due& a, const Due& b) {
@@ -59,7 +60,7 @@ class FaultLine {
   fabric::Faults faults_;
   std::unique_ptr<Held[]> held_;
   std::vector<std::uint32_t> free_;
-  std::vector<Due> due_;  // a heap
+  std::vector<Due> due_;  // heap; the earliest is at the front
   std::uint64_t next_order_ = 0;
   std::uint64_t overflows_ = 0;
 };

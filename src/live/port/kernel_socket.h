@@ -8,8 +8,9 @@
 
 namespace tulle::live {
 
-// A socket of the kernel's, by the system call itself: libraries that programs preload turn the C
-// library's IP sockets into ones of their own, such as rsockets, which stand on this very device.
+// Returns a socket of the kernel, made by the system call itself. Libraries that programs preload
+// replace the C library's IP sockets with their own, such as rsockets, which stand on this very
+// device.
 inline UniqueFd kernel_socket(int domain, int type) {
   return UniqueFd(static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, 0)));
 }

@@ -24,7 +24,7 @@ bool change_ipv6(int socket, int option, const Gid& group, std::uint32_t interfa
   return setsockopt(socket, IPPROTO_IPV6, option, &request, sizeof(request)) == 0;
 }
 
-// The interfaces by which the device has addresses of the group's family.
+// Returns the interfaces on which the device has addresses of the group's family.
 std::set<std::uint32_t> interfaces_of(const DeviceInfo& device, const Gid& group) {
   std::set<std::uint32_t> found;
   for (const GidEntry& entry : device.gids) {
@@ -43,7 +43,7 @@ int join_group(int socket, const DeviceInfo& device, const Gid& group) {
     const bool joined = group.is_ipv4_mapped()
                             ? change_ipv4(socket, IP_ADD_MEMBERSHIP, group, interface_index)
                             : change_ipv6(socket, IPV6_JOIN_GROUP, group, interface_index);
-    // In use: the slot's last process has joined it, and was ended before it could leave.
+    // EADDRINUSE: the slot's last process had joined the group and was ended before it could leave.
     if (joined || errno == EADDRINUSE) continue;
     const int error = errno;
     leave_group(socket, device, group);

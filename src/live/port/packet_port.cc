@@ -17,10 +17,12 @@
 namespace tulle::live {
 namespace {
 
-// Of frames that this device's programs send, so that the programs of its host know them: "tull".
+// Mark of frames that this device's programs send, by which the programs of its host recognise
+// them: "tull".
 constexpr std::uint32_t own_mark = 0x7475'6C6C;
 constexpr std::size_t tag_bytes = sizeof(wire::VlanTag);
-// The kernel takes what the administrator allows (net.core.rmem_max), or this much of who may ask.
+// Requested receive buffer. The kernel grants at most what the administrator allows
+// (net.core.rmem_max), or all of it to a privileged process.
 constexpr int receive_buffer_bytes = 16 << 20;
 
 struct Link {
@@ -30,7 +32,7 @@ struct Link {
   wire::MacAddress mac{};
 };
 
-// 0, or the errno.
+// Returns 0 or an errno.
 int describe(int socket, const std::string& interface, Link& link) {
   ifreq request{};
   interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
@@ -83,9 +85,10 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(const std::string& interfac
   if (socket < 0) return fail(errno);
   Link link;
   if (const int error = describe(socket, interface, link); error != 0) return fail(error);
-  // Linux before 5.17 wants CAP_NET_ADMIN for it: without, this host's programs do not hear it.
+  // Linux before 5.17 requires CAP_NET_ADMIN for the mark. Without the mark, this host's programs
+  // do not receive the frame.
   set_option(socket, SOL_SOCKET, SO_MARK, own_mark);
-  // No protocol: it receives nothing.
+  // Protocol 0 means that the socket receives nothing.
   if (const int error = bind_to(socket, link.index, 0); error != 0) return fail(error);
   port->interface_index_ = link.index;
   port->is_loopback_ = link.is_loopback;
@@ -135,7 +138,7 @@ int PacketPort::open_receiver() {
   return bind_to(socket, interface_index_, ETH_P_ALL);
 }
 
-// Before it is bound, so that no frame comes unfiltered.
+// Attaches the filter. This happens before the socket is bound, so that no frame comes unfiltered.
 int PacketPort::filter_receiver() const {
   const auto mac = [this](std::size_t first, std::size_t count) {
     std::uint32_t value = 0;
@@ -146,11 +149,11 @@ int PacketPort::filter_receiver() const {
   constexpr std::uint32_t mark = SKF_AD_OFF + SKF_AD_MARK;
   std::array<sock_filter, 12> program = {{
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, packet_type),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 8),  // else take it
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 8),  // not outgoing: take it
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, mark),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, own_mark, 0, 7),  // else leave it
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, own_mark, 0, 7),  // no mark: drop it
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
-      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1, 4, 0),  // a group's: take it
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1, 4, 0),  // to a group: take it
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, mac(0, 4), 0, 3),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 4),
@@ -158,14 +161,14 @@ int PacketPort::filter_receiver() const {
       BPF_STMT(BPF_RET | BPF_K, 0xFFFF'FFFF),
       BPF_STMT(BPF_RET | BPF_K, 0),
   }};
-  // What loopback sends comes in as well.
+  // Outgoing frames on loopback also come in as received frames, so the filter drops them here.
   if (is_loopback_) program[1].jt = 9;
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   return set_option(receiver_.get(), SOL_SOCKET, SO_ATTACH_FILTER, filter);
 }
 
-// What the interface is to receive beside its own and everybody's frames. The kernel counts how
-// often a socket has asked for the same.
+// Tells the interface which frames to receive beside its own and broadcasts. The kernel counts how
+// often a socket has made the same request.
 int PacketPort::change_membership(int option, const device::FlowRule& rule) {
   packet_mreq request{};
   request.mr_ifindex = interface_index_;
@@ -228,7 +231,7 @@ int PacketPort::receive(Time now, device::RawPackets& packets) {
   return handed_on;
 }
 
-// The frame as a wire would have brought it; empty: there is none like that.
+// Returns the frame as a wire would have brought it, or nothing if no wire could have brought it.
 std::span<const std::byte> PacketPort::complete(int index) {
   const auto at = static_cast<std::size_t>(index);
   const Slot& slot = slots_[at];
@@ -246,7 +249,7 @@ std::span<const std::byte> PacketPort::complete(int index) {
     wire::InternetChecksum checksum;
     checksum.add(std::span<const std::byte>(begin + start, bytes - start));
     const std::uint16_t value = checksum.value();
-    const be16 written = value != 0 ? value : std::uint16_t{0xFFFF};  // RFC 768: 0 is none
+    const be16 written = value != 0 ? value : std::uint16_t{0xFFFF};  // RFC 768: 0 means none
     std::memcpy(begin + field, &written, sizeof(written));
   }
   tpacket_auxdata beside{};
@@ -290,8 +293,8 @@ PacketPort::Sent PacketPort::transmit(device::RawPackets& packets) {
       packets.sent(0);
       return error == EAGAIN ? Sent::socket_is_full : Sent::queue_is_full;
     }
-    // Otherwise it is the interface that does not take it, as one that is down: nobody tells who
-    // sends, and the frame is lost.
+    // Any other error means that the interface does not take the frame, for example because it is
+    // down. The program is not told, and the frame is lost.
     packets.sent(count < 0 ? (error == EINTR ? 0 : 1) : static_cast<std::size_t>(count));
   }
 }

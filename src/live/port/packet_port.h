@@ -1,22 +1,23 @@
 #pragma once
 
-// The driver of raw packets: the device's interface by packet sockets (packet(7)), which need
-// CAP_NET_RAW. One sends, and receives nothing. The other is open only while there are flows, so
-// that a program without them pays for no frame; it gets a copy of what the interface receives,
-// beside the kernel, which goes on as if nobody looked.
+// The driver of raw packets. It reaches the device's interface through packet sockets (packet(7)),
+// which need CAP_NET_RAW. One socket sends, and receives nothing. The other is open only while
+// there are flows, so that a program without flows pays for no frame. It gets a copy of each frame
+// that the interface receives; the kernel still processes the frame as usual.
 //
-// What two programs of one host say to each other never comes back from the network, where a NIC
-// would turn it round inside. Here the kernel shows the receiving socket what the interface sends;
-// frames from this device's programs bear a mark (SO_MARK), and of those it takes what a NIC would
-// turn round: groups' frames and the interface's own. Loopback brings everything back by itself.
+// Frames between two programs of one host never come back from the network, where a NIC would turn
+// them round inside. Instead the kernel shows the receiving socket the frames that the interface
+// sends. Frames from this device's programs bear a mark (SO_MARK). Of those, the socket takes the
+// frames that a NIC would turn round: frames to multicast groups and frames to the interface
+// itself. Loopback brings all frames back by itself.
 //
 // A program that is not running posts no receive requests. Frames then wait for a while in the
-// socket's buffer, as in a NIC's, and those of the process's other queues behind them.
+// socket's buffer, as in a NIC's, and those for the process's other queues wait behind them.
 //
-// Frames that come from this very kernel, as over veth and loopback, may lack what a wire would
-// have brought: a checksum that is left to the hardware is filled in here; a batch of segments that
-// was never cut up is longer than any frame, and dropped. VLAN tags, which the kernel keeps beside
-// the frame, are put back.
+// Frames that come from the same kernel, as over veth and loopback, may lack parts that a wire
+// would have brought. A checksum that was left to the hardware is filled in here. A batch of
+// segments that was never cut up is longer than any frame, and is dropped. VLAN tags, which the
+// kernel keeps beside the frame, are put back.
 
 #include <linux/if_packet.h>
 #include <sys/socket.h>
@@ -39,36 +40,38 @@ namespace tulle::live {
 
 class PacketPort {
  public:
-  static constexpr int frames_max = 16;  // of one call of receive
+  static constexpr int frames_max = 16;  // in one call of receive()
 
-  // 0: this process may send and receive whole frames on the interface; else EPERM, or EOPNOTSUPP
-  // where the interface has no Ethernet frames.
+  // Returns 0 if this process may send and receive whole frames on the interface. Otherwise returns
+  // EPERM, or EOPNOTSUPP if the interface has no Ethernet frames.
   static int probe(const std::string& interface);
-  // The errors are probe's and the kernel's.
+  // Opens the interface. The errors are those of probe() and of the kernel.
   static Result<std::unique_ptr<PacketPort>> open(const std::string& interface);
 
-  // The longest frame, without its check sequence.
+  // Returns the length of the longest frame, without its check sequence.
   std::uint32_t frame_bytes_max() const { return frame_bytes_max_; }
 
-  // Before a flow is made: what it asks for comes in from now on. 0, or the errno.
+  // Must be called before a flow is created. The frames that it asks for come in from now on.
+  // Returns 0 or an errno.
   int watch(const device::FlowRule& rule);
-  // When the flow has gone.
+  // Must be called when the flow has been destroyed.
   void unwatch(const device::FlowRule& rule);
-  // -1 while there are no flows.
+  // Returns -1 while there are no flows.
   int receiving_socket() const { return receiver_.get(); }
   int sending_socket() const { return sender_.get(); }
 
-  // How many frames were handed on; frames_max: there may be more.
+  // Returns the number of frames that were handed on or dropped. If it is frames_max, more may be
+  // waiting.
   int receive(Time now, device::RawPackets& packets);
-  // Whether frames wait for a receive request: to be tried again a little later.
+  // Returns true if frames wait for a receive request. The caller tries again a little later.
   bool is_waiting() const { return first_ < count_; }
-  // Whether all was sent, or the socket or the interface's queue is full.
+  // Tells whether all frames were sent, or the socket or the interface's queue is full.
   enum class Sent : std::uint8_t { all, socket_is_full, queue_is_full };
   Sent transmit(device::RawPackets& packets);
 
  private:
-  // In front of each frame, in the machine's order (PACKET_VNET_HDR; virtio 1.2 §5.1.6.1, which
-  // linux/virtio_net.h has in a form that is not C++).
+  // The header in front of each frame, in the machine's byte order (PACKET_VNET_HDR; virtio 1.2
+  // §5.1.6.1; linux/virtio_net.h declares it in a form that is not C++).
   struct Offload {
     static constexpr std::uint8_t needs_checksum = 1;
     std::uint8_t flags;
@@ -85,7 +88,8 @@ class PacketPort {
     alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(tpacket_auxdata))];
   };
 
-  // What mlx5 gives a queue without requests (mlx5_ib.h: MLX5_MAX_DELAY_DROP_TIMEOUT_MS).
+  // Time for which a frame waits for a queue without receive requests, as in mlx5 (mlx5_ib.h:
+  // MLX5_MAX_DELAY_DROP_TIMEOUT_MS).
   static constexpr Time waiting_time_max = Time::milliseconds(100);
 
   PacketPort() = default;
@@ -102,13 +106,13 @@ class PacketPort {
   std::uint32_t flows_ = 0;
   UniqueFd sender_;
   UniqueFd receiver_;
-  std::vector<std::byte> memory_;  // of frames_max frames
+  std::vector<std::byte> memory_;  // room for frames_max frames
   std::array<Slot, frames_max> slots_;
   std::array<mmsghdr, frames_max> received_;
-  int first_ = 0;  // of those received, the next to hand on
+  int first_ = 0;  // index of the next received frame to hand on
   int count_ = 0;
   Time waits_since_ = Time::never();
-  std::span<const std::byte> current_;  // completed
+  std::span<const std::byte> current_;  // the frame that is handed on, completed
 };
 
 }  // namespace tulle::live

@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes datagrams from the slot's socket: many in one call, and where the kernel joined them
-// (UDP_GRO), up to 64 KiB of equal ones in each.
+// Takes datagrams from the slot's socket, many in one call. Where the kernel has joined datagrams
+// (UDP_GRO), each message holds up to 64 KiB of datagrams of equal size.
 
 #include <sys/socket.h>
 
@@ -22,8 +22,9 @@ class Receiver {
 
   Receiver(int socket, std::uint16_t port);
 
-  // One call to the kernel, which never blocks. `handle` gets each datagram as (const wire::IpUdp&,
-  // payload). Returns how many messages there were; messages_max: there may be more.
+  // Makes one call to the kernel, which never blocks. Calls `handle` with each datagram as (const
+  // wire::IpUdp&, payload). Returns the number of messages; if that is messages_max, more may be
+  // waiting.
   template <typename Handle>
   int receive(Handle handle) {
     const int count = fill();
@@ -32,7 +33,7 @@ class Receiver {
       headers.ip.destination_port = port_;
       std::span<const std::byte> rest(buffer(i), messages_[i].msg_len);
       const std::size_t segment = headers.segment_bytes == 0 ? rest.size() : headers.segment_bytes;
-      // The identification of a segment is most likely its place in the batch.
+      // A segment's identification is most likely its place in the batch.
       for (headers.ip.identification = 0; !rest.empty(); ++headers.ip.identification) {
         const std::size_t bytes = rest.size() < segment ? rest.size() : segment;
         handle(static_cast<const wire::IpUdp&>(headers.ip), rest.first(bytes));
@@ -57,7 +58,7 @@ class Receiver {
     alignas(cmsghdr) std::byte bytes[receive_control_bytes];
   };
   std::array<Control, messages_max> controls_;
-  int used_ = messages_max;  // messages whose lengths the last call changed
+  int used_ = messages_max;  // number of messages whose lengths the last call changed
 };
 
 }  // namespace tulle::live

@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t ledger_bytes = sizeof(SlotRecord) * slots;
 constexpr std::string_view vault_text = "tulle vault 1";
 
-// BTH bytes 5 to 7 are the destination queue pair's number (IBTA 9.2). A load past the end returns
-// 0: short datagrams go to the agent's slot, which refuses them.
+// BTH bytes 5 to 7 are the destination queue pair's number (IBTA 9.2). A load past the end makes
+// the program return 0, so short datagrams go to the agent's slot, which refuses them.
 Result<void> attach_steering(int socket) {
   static_assert(slot_bits <= 8);
   sock_filter program[] = {
@@ -48,12 +48,12 @@ struct flock lock_of(std::uint32_t slot) {
   return lock;
 }
 
-// Another open file description of a memfd, to hold a lock of its own.
+// Returns another open file description of a memfd, which can hold a lock of its own.
 UniqueFd reopen(int fd) {
   return UniqueFd(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC));
 }
 
-// Duplicates of what a vault holds: the sockets by slot, then the ledger.
+// Returns duplicates of the vault's descriptors: the sockets by slot, then the ledger.
 Result<std::vector<UniqueFd>> look_into(int vault) {
   auto message = peek_message(vault);
   if (!message) return message.error();
@@ -81,7 +81,8 @@ Result<SocketGroup> SocketGroup::create(std::uint16_t port) {
 }
 
 Result<void> SocketGroup::bind_all() {
-  // Without SO_REUSEPORT a bind fails if anyone, even another group of ours, has the port.
+  // A bind without SO_REUSEPORT fails if any other socket has the port, even one of another group
+  // of this kind.
   if (auto probe = bind_udp(port_, PortUse::exclusive); !probe) return probe.error();
   for (std::uint32_t slot = 0; slot < slots; ++slot) {
     auto bound = bind_udp(port_, PortUse::shared);
@@ -156,7 +157,7 @@ UniqueFd SocketGroup::lock(std::uint32_t slot) {
   UniqueFd holder = reopen(ledger_fd_.get());
   struct flock lock = lock_of(slot);
   if (!holder || fcntl(holder.get(), F_OFD_SETLK, &lock) != 0) return {};
-  close_gate(slot);  // so that draining ends, however fast a stranger sends
+  close_gate(slot);  // new datagrams must not keep the drain from ending
   std::byte datagram;
   while (recv(sockets_[slot].get(), &datagram, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0 ||
          errno == EINTR) {

@@ -1,18 +1,19 @@
 #pragma once
 
-// UDP port 4791, shared by all processes of a host as they share an adapter: a group of
-// SO_REUSEPORT sockets, one a slot, and a classic BPF program that hands each datagram to the slot
-// that its destination queue pair number names.
+// UDP port 4791, shared by all processes of a host as they share an adapter. The port is held by a
+// group of SO_REUSEPORT sockets, one for each slot. A classic BPF program hands each datagram to
+// the slot that its destination queue pair number names.
 //
-// The program knows sockets by their place in the group, and Linux closes a gap with the last
-// socket of the group. So no socket may ever be closed while others live, whoever dies, the agent
-// included. Hence the vault: a socket pair into which all sockets were sent as SCM_RIGHTS and from
-// which nobody takes them. What is in flight is open, and every process holds the vault. A new
-// agent reads the group back, in order, with MSG_PEEK, which duplicates descriptors.
+// The program knows sockets by their place in the group, and Linux fills a gap with the last socket
+// of the group. So no socket may ever be closed while others live, no matter which process dies,
+// the host agent included. This is why there is a vault: a socket pair into which all sockets were
+// sent as SCM_RIGHTS and from which no process takes them. Descriptors in flight stay open, and
+// every process holds the vault. A new agent reads the group back, in order, with MSG_PEEK, which
+// duplicates descriptors.
 //
-// The vault holds the ledger too: a memfd with a record for each slot, and a lock (an open file
-// description's) for each that is in use. The lock's descriptor belongs to the slot's process alone
-// and so goes with it, even where no agent was there to see it.
+// The vault also holds the ledger: a memfd with a record for each slot, and a lock (of an open file
+// description) for each slot in use. Only the slot's process owns the lock's descriptor, so the
+// lock goes with the process even if no agent was there to see it.
 
 #include <array>
 #include <cstdint>
@@ -28,30 +29,31 @@ namespace tulle::live {
 inline constexpr std::uint32_t slot_bits = 7;
 inline constexpr std::uint32_t slots = 1u << slot_bits;
 inline constexpr std::uint32_t qps_per_slot = 1u << (24 - slot_bits);
-// Of a slot's numbers, one process gets a part, and the next process the next part, so that what is
-// still under way to a dead process's queue pairs finds none.
+// One process gets a part of a slot's numbers, and the next process the next part. So a late
+// datagram to a dead process's queue pair finds no queue pair.
 inline constexpr std::uint32_t qps_per_process = 16'384;
-inline constexpr std::uint32_t agent_slot = 0;  // QP0 and QP1 are the management's
+inline constexpr std::uint32_t agent_slot = 0;  // QP0 and QP1 are the management queue pairs
 
 constexpr std::uint32_t slot_of(QpNumber qp) { return qp.value >> (24 - slot_bits); }
 
 struct SlotRecord {
-  std::int32_t pid = 0;  // 0: never used
+  std::int32_t pid = 0;  // 0 means never used
   std::uint32_t uid = 0;
   std::uint32_t first_qp = 0;
-  std::uint32_t turn = 0;  // which part of the slot's numbers is next
+  std::uint32_t turn = 0;  // index of the part of the slot's numbers that was given last
   std::array<char, 32> command{};
   std::array<char, 32> device{};
 };
 
-// A duplicate of a slot's socket; none: this is no vault, or there is no descriptor for it.
+// Returns a duplicate of a slot's socket, or nothing if the descriptor is no vault or no duplicate
+// can be had.
 UniqueFd socket_in(int vault, std::uint32_t slot);
 
 class SocketGroup {
  public:
-  // Binds the port; EADDRINUSE where it is taken.
+  // Binds the port. The error is EADDRINUSE if the port is taken.
   static Result<SocketGroup> create(std::uint16_t port);
-  // From a vault that a process kept.
+  // Restores the group from a vault that a process kept.
   static Result<SocketGroup> recover(UniqueFd vault);
 
   int vault() const { return vault_.get(); }
@@ -59,11 +61,11 @@ class SocketGroup {
   SlotRecord& record(std::uint32_t slot) { return ledger_[slot]; }
   std::uint16_t port() const { return port_; }
 
-  // Locks a slot and lets its datagrams in, stale ones drained. The descriptor is for its process;
-  // none: in use.
+  // Locks a slot, drains stale datagrams and lets new ones in. The returned descriptor is for the
+  // slot's process. Returns nothing if the slot is in use.
   UniqueFd lock(std::uint32_t slot);
   bool is_locked(std::uint32_t slot) const;
-  // Refuses the slot's datagrams in the kernel, until it is locked again.
+  // Makes the kernel refuse the slot's datagrams until the slot is locked again.
   void close_gate(std::uint32_t slot);
 
   SocketGroup(SocketGroup&& other) noexcept;
@@ -76,7 +78,7 @@ class SocketGroup {
   Result<void> make_vault();
   Result<void> map_ledger();
 
-  std::vector<UniqueFd> sockets_;  // by slot
+  std::vector<UniqueFd> sockets_;  // indexed by slot
   UniqueFd vault_;
   UniqueFd ledger_fd_;
   SlotRecord* ledger_ = nullptr;

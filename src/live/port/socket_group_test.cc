@@ -1,4 +1,4 @@
-// Steering, and the group's order under the deaths of whoever holds it.
+// Tests steering, and that the group keeps its order when any process that holds it dies.
 
 #include "live/port/socket_group.h"
 
@@ -50,7 +50,7 @@ class SocketGroupTest : public testing::Test {
     std::byte byte;
     return recv(group.socket(slot), &byte, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0;
   }
-  // All slots that have a datagram, which is taken.
+  // Returns all slots that have a datagram, and takes one from each.
   static std::vector<std::uint32_t> slots_with_data(const SocketGroup& group) {
     std::vector<std::uint32_t> found;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
@@ -105,11 +105,11 @@ TEST_F(SocketGroupTest, TheGateOfAFreeSlotIsClosed) {
   UniqueFd lock = group->lock(9);
   ASSERT_TRUE(lock);
   EXPECT_TRUE(group->is_locked(9));
-  EXPECT_FALSE(group->lock(9));  // once only
+  EXPECT_FALSE(group->lock(9));  // a slot can be locked only once
   send(QpNumber(9 * qps_per_slot));
   lock.reset();
   EXPECT_FALSE(group->is_locked(9));
-  lock = group->lock(9);  // what waited for the last owner is gone
+  lock = group->lock(9);  // datagrams that waited for the last owner are drained
   ASSERT_TRUE(lock);
   EXPECT_FALSE(take(*group, 9));
 }
@@ -125,7 +125,7 @@ TEST_F(SocketGroupTest, TheVaultKeepsTheOrder) {
   const UniqueFd lock = group->lock(5);
   group->record(5).pid = 4711;
   group.reset();                             // the agent is gone
-  EXPECT_FALSE(SocketGroup::create(port_));  // yet the port is held
+  EXPECT_FALSE(SocketGroup::create(port_));  // but the port is still held
   auto recovered = SocketGroup::recover(std::move(vault));
   ASSERT_TRUE(recovered) << recovered.error().message;
   EXPECT_EQ(recovered->port(), port_);

@@ -9,10 +9,10 @@
 namespace tulle::live {
 namespace {
 
-constexpr int rounds_max = 8;  // batches in one go, before received datagrams have their turn
-// A payload up to this is cheaper to copy than to refer to.
+constexpr int rounds_max = 8;  // batches in one call, before datagrams are received again
+// A payload of up to this size is cheaper to copy than to refer to.
 constexpr std::size_t copy_bytes_max = 256;
-// A receiver that had no room is looked at again after this.
+// Time after which a receiver that had no room is checked again.
 constexpr Time look_again_after = Time::microseconds(20);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
@@ -92,7 +92,7 @@ void Transmitter::compose(std::size_t count) {
       begin_message(i, sender, bytes);
     }
     Message& message = messages_[message_count_ - 1];
-    // The kernel writes k as the identification of a message's k-th segment.
+    // The kernel writes k as the identification of the k-th segment of a message.
     device::Adapter::finish_frame(datagram, static_cast<std::uint16_t>(message.count));
     append_frame(datagram);
     ++message.count;
@@ -162,7 +162,8 @@ void Transmitter::append_copy(std::span<const std::byte> bytes) {
   append({at, bytes.size()});
 }
 
-// What lies right behind the last piece of the same message makes that longer.
+// Appends a piece to the message. Bytes that directly follow its last piece in memory extend that
+// piece.
 void Transmitter::append(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   auto* data = const_cast<std::byte*>(bytes.data());
@@ -208,7 +209,8 @@ bool Transmitter::is_held_back(const Message& message, Time now) {
   return is_held_back_;
 }
 
-// The kernel did not take the first message that is left. False: not now.
+// Handles the kernel's refusal of the first unsent message. Returns false if the kernel takes
+// nothing more for now.
 bool Transmitter::refused(int error) {
   Message& message = messages_[next_message_];
   switch (error) {
@@ -218,8 +220,8 @@ bool Transmitter::refused(int error) {
     case ENOBUFS:
       keep_rest();
       return false;
-    case EIO:     // the interface cannot compute checksums, which segmentation needs
-    case EINVAL:  // or its MTU is smaller than we think
+    case EIO:     // the interface cannot compute the checksums that segmentation needs
+    case EINVAL:  // or its MTU is smaller than the device's
       if (message.count > 1) {
         if (error == EIO) offload_ = false;
         send_singly(message);
@@ -228,7 +230,8 @@ bool Transmitter::refused(int error) {
       }
       [[fallthrough]];
     default:
-      // No route, too long, a firewall: lost on the way, as far as the transport is concerned.
+      // No route, a datagram too long, or a firewall: to the transport, the datagram is lost on the
+      // way.
       counters_.send_errors += message.count;
       ++next_message_;
       return true;
@@ -252,13 +255,12 @@ void Transmitter::send_singly(Message& message) {
   }
 }
 
-// Memory that a datagram refers to may change once the application runs again: what waits is
-// copied.
+// Copies the unsent messages, because the application may change their memory once it runs again.
 void Transmitter::keep_rest() {
   ++counters_.send_delays;
   std::size_t used = 0;
   std::size_t piece = 0;
-  // Pieces are written over from the front, never ahead of where they are read.
+  // Entries of pieces_ are overwritten from the front, never ahead of where they are read.
   for (std::size_t i = next_message_; i < message_count_; ++i) {
     msghdr& header = headers_[i].msg_hdr;
     std::byte* start = kept_.get() + used;

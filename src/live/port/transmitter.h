@@ -1,12 +1,12 @@
 #pragma once
 
-// Sends what the adapter has to send. Neighbouring datagrams of one size to one process go to the
-// kernel as one segmented message (UDP_SEGMENT), and several messages in one call; payloads are not
-// copied on the way there.
+// Sends the adapter's pending datagrams. Neighbouring datagrams of one size to one process go to
+// the kernel as one segmented message (UDP_SEGMENT), and several messages go in one call. Payloads
+// are not copied on the way there.
 //
-// Source ports: one socket for each slot of the destination's queue pairs that is sent to. So
-// datagrams to two processes of one host are two flows, for switches that spread flows as well as
-// for a receiving kernel that joins a flow's datagrams (GRO) before it asks whose they are.
+// Source ports: there is one socket for each slot of destination queue pairs. So datagrams to two
+// processes of one host are two flows, both for switches that spread flows and for a receiving
+// kernel, which joins a flow's datagrams (GRO) before it determines their receiver.
 
 #include <sys/socket.h>
 
@@ -32,43 +32,45 @@ namespace tulle::live {
 class Transmitter {
  public:
   struct Options {
-    int socket = -1;  // the slot's, where no other can be had
+    int socket = -1;  // the slot's socket, used if no other can be had
     std::uint16_t port = 0;
     bool offload = true;
     fabric::FaultSettings faults;
   };
-  // `vault`: of the host's sockets, or none.
+  // `vault` holds the host's sockets, or is empty.
   Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device, CaptureTap& tap,
               DriverCounters& counters);
   ~Transmitter();
 
-  // Pulls and sends until the adapter has nothing more, the kernel takes nothing more, or it is
-  // enough for now.
+  // Pulls and sends datagrams until the adapter has no more, the kernel takes no more, or a fixed
+  // number of batches is sent.
   void transmit(device::Adapter& adapter, Time now);
-  // The socket that was full: transmit again when it is writable. -1: none.
+  // Returns the socket that was full, or -1 if there is none. The caller calls transmit() again
+  // when it is writable.
   int blocked_socket() const {
     return blocked_ && !is_held_back_ ? messages_[next_message_].socket : -1;
   }
   bool has_more() const { return has_more_; }
-  // When to look again whether a receiver has room, or a datagram that a fault holds up is due.
+  // Returns the time at which transmit() must check again whether a receiver has room, or at which
+  // a datagram that a fault holds up is due.
   Time next_deadline() const {
     if (faults_) return faults_->next_deadline();
     return is_held_back_ ? held_back_until_ : Time::never();
   }
 
  private:
-  // Datagrams pulled at a time, and Linux's least UDP_MAX_SEGMENTS.
+  // Maximum of datagrams pulled at a time. It is also Linux's smallest UDP_MAX_SEGMENTS.
   static constexpr std::size_t batch_max = 64;
   static constexpr std::size_t pieces_per_datagram_max = verbs::sges_max + 4;
-  // A message: one datagram, or segments.
+  // A message is one datagram, or a batch of segments.
   struct Message {
     int socket = -1;
-    std::uint32_t slot = 0;  // of the destination
+    std::uint32_t slot = 0;  // slot of the destination
     bool stays_on_host = false;
-    std::size_t first = 0;  // of datagrams_
+    std::size_t first = 0;  // index in datagrams_
     std::size_t count = 0;
     std::size_t bytes = 0;
-    std::size_t segment_bytes = 0;  // of each datagram but the last
+    std::size_t segment_bytes = 0;  // size of each datagram; the last may be shorter
     SendAddress address;
   };
   struct Sender {
@@ -111,14 +113,14 @@ class Transmitter {
   std::vector<Message> messages_;
   std::vector<mmsghdr> headers_;
   std::vector<iovec> pieces_;
-  std::unique_ptr<std::byte[]> scratch_;  // headers and small payloads, so that pieces are few
-  std::unique_ptr<std::byte[]> kept_;     // whole datagrams that wait for a full socket
+  std::unique_ptr<std::byte[]> scratch_;  // headers and small payloads, to keep pieces few
+  std::unique_ptr<std::byte[]> kept_;     // datagrams that wait for a full socket
   std::size_t message_count_ = 0;
-  std::size_t next_message_ = 0;  // the first that is not sent
+  std::size_t next_message_ = 0;  // the first message that is not sent
   std::size_t piece_count_ = 0;
   std::size_t scratch_used_ = 0;
   bool blocked_ = false;
-  bool is_held_back_ = false;  // blocked, by the receiver rather than a socket of ours
+  bool is_held_back_ = false;  // blocked by the receiver rather than by a socket of ours
   Time held_back_until_;
   bool has_more_ = false;
 };

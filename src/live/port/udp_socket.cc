@@ -33,12 +33,14 @@ void set_options(int socket, bool ipv6) {
   if (!set(socket, SOL_SOCKET, SO_SNDBUFFORCE, buffer_bytes)) {
     set(socket, SOL_SOCKET, SO_SNDBUF, buffer_bytes);
   }
-  // Don't fragment: RoCE has no use for fragments, and it keeps the identification known.
+  // Sets "don't fragment": RoCE does not use fragments, and the flag keeps the identification
+  // known.
   set(socket, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   set(socket, IPPROTO_IP, IP_RECVTOS, 1);
   set(socket, IPPROTO_IP, IP_RECVTTL, 1);
-  set(socket, IPPROTO_UDP, UDP_GRO, 1);  // before data arrives
-  // Of multicast groups, only what this socket has joined, not what any on the host has.
+  set(socket, IPPROTO_UDP, UDP_GRO, 1);  // must be set before data arrives
+  // The socket receives only the multicast groups that it has joined, not all that other sockets of
+  // the host have joined.
   set(socket, IPPROTO_IP, IP_MULTICAST_ALL, 0);
   if (ipv6) {
     set(socket, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
@@ -46,8 +48,8 @@ void set_options(int socket, bool ipv6) {
     set(socket, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);  // IPv4's too, as mapped addresses
     set(socket, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
     set(socket, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
-    // The kernel's Soft-RoCE sends checksum 0 over IPv6 too, which sockets refuse unless told (RFC
-    // 6936 has applications choose); the ICRC guards what a checksum would.
+    // The kernel's Soft-RoCE sends checksum 0 over IPv6 too, which sockets refuse unless told
+    // otherwise (RFC 6936 lets applications choose). The ICRC protects what the checksum would.
     set(socket, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
   } else {
     set(socket, IPPROTO_IP, IP_PKTINFO, 1);
@@ -162,7 +164,7 @@ Result<UniqueFd> bind_udp(std::uint16_t port, PortUse use) {
       return system_error("cannot share the port", port);
     }
     if (bind_any(fd.get(), ipv6, port) == 0) break;
-    // With net.ipv6.conf.all.disable_ipv6 there are IPv6 sockets, but no address to bind.
+    // A host with net.ipv6.conf.all.disable_ipv6 has IPv6 sockets, but no address to bind.
     if (!ipv6 || errno != EADDRNOTAVAIL) return system_error("cannot bind", port);
     fd.reset();
   }
@@ -218,7 +220,7 @@ void fill(SendAddress& address, const wire::IpUdp& ip, bool ipv6_socket,
     put_control(address, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS,
                 int{ip.traffic_class});
   }
-  // Linux sends to groups with 1 unless told otherwise.
+  // Linux sends to multicast groups with hop limit 1 unless told otherwise.
   if (hop_limit != default_hop_limit || ip.destination.is_multicast()) {
     put_control(address, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT,
                 hop_limit);

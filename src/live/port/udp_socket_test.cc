@@ -1,4 +1,5 @@
-// What the kernel writes around a datagram, read back from the wire: the ICRC depends on it.
+// Reads back from the wire the headers that the kernel writes around a datagram, because the ICRC
+// depends on them.
 
 #include "live/port/udp_socket.h"
 
@@ -62,7 +63,7 @@ class UdpSocketTest : public testing::TestWithParam<bool> {
         << strerror(errno);
   }
 
-  // The headers of the next outgoing packet.
+  // Returns the headers of the next packet to `port` that arrives over loopback.
   wire::IpUdp from_wire() {
     std::vector<std::byte> packet(70'000);
     wire::IpUdp headers;
@@ -126,7 +127,7 @@ TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
   EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
 }
 
-// As Soft-RoCE sends, over either family: RFC 6936 has the receiver of IPv6's choose.
+// Soft-RoCE sends checksum 0 over either family. RFC 6936 lets the receiver of IPv6 choose.
 TEST_P(UdpSocketTest, ChecksumZeroIsTaken) {
   const int on = 1;
   const int level = GetParam() ? IPPROTO_UDP : SOL_SOCKET;

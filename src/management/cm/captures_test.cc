@@ -1,5 +1,5 @@
-// What two Linux kernels said to each other (tests/data/captures/roce_cm_*), said again by two
-// managers: every message must come out byte for byte, but for the numbers that each side draws.
+// Replays the messages between two Linux kernels (tests/data/captures/roce_cm_*) with two managers.
+// Every message must be equal byte for byte, except for the numbers that each side draws.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::vector<Captured> captured_mads(const std::filesystem::path& path) {
   constexpr std::size_t file_header = 24, record_header = 16, ethernet_header = 14;
   std::vector<Captured> mads;
   for (std::size_t at = file_header; at + record_header <= file.size();) {
-    std::uint32_t bytes;  // little-endian, as all these files are
+    std::uint32_t bytes;  // little-endian, as in all these files
     std::memcpy(&bytes, file.data() + at + 8, sizeof(bytes));
     const auto frame = std::as_bytes(std::span(file)).subspan(at + record_header, bytes);
     at += record_header + bytes;
@@ -212,7 +212,7 @@ class Replay {
     event_of(a_, Kind::service_answer);
   }
 
-  // Ours, with the numbers that Linux drew, is Linux's.
+  // Our message must equal Linux's after Linux's numbers are filled in.
   template <typename Message>
   std::optional<MadBytes> compare(Manager& from, const Captured& expected) {
     const auto said = take(from);
@@ -266,7 +266,7 @@ TEST(CapturesTest, ManagersSayWhatLinuxSays) {
   EXPECT_GE(messages, 28u);
 }
 
-// As tshark reads it too.
+// The expected values agree with tshark's.
 TEST(CapturesTest, ARequestSaysWhoAsksForWhat) {
   const auto mads = captured_mads(TULLE_TEST_DATA "/captures/roce_cm_rping.pcap");
   ASSERT_EQ(mads.size(), 5u);

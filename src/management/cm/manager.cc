@@ -20,7 +20,7 @@ void copy(std::span<const std::byte> from, std::array<std::byte, n>& to) {
 
 wire::cm::Path path_of(const Request& request) {
   wire::cm::Path path;
-  path.local_lid = path.remote_lid = 0xFFFF;  // the permissive one: RoCE has none
+  path.local_lid = path.remote_lid = 0xFFFF;  // the permissive LID, since RoCE has none
   path.local = request.route.local;
   path.remote = request.route.remote;
   path.flow_label_and_rate = request.flow_label << wire::cm::Path::flow_label_shift;
@@ -75,7 +75,8 @@ wire::cm::Reply message_of(const Reply& reply) {
 }  // namespace
 
 Manager::Manager(const Settings& settings) : settings_(settings), random_(settings.seed) {
-  // In turn, so that none comes again soon; not in order, so that none is guessed.
+  // IDs count up, so that none is reused soon. The mask hides the order, so that none can be
+  // guessed.
   next_id_ = static_cast<std::uint32_t>(random_.next());
   id_mask_ = static_cast<std::uint32_t>(random_.next());
 }
@@ -262,8 +263,8 @@ std::optional<Event> Manager::pull_event() {
   return event;
 }
 
-// The other side has not answered, however often it was asked (IBTA 12.9.8.2: it is told so, in
-// case that it lives).
+// Ends a connection whose peer has not answered any repetition. The peer is told, in case it lives
+// (IBTA 12.9.8.2).
 void Manager::give_up(Connection& connection, Time now) {
   switch (connection.state) {
     case State::request_sent:
@@ -314,8 +315,8 @@ Manager::Connection* Manager::create(const Route& route, State state) {
   return &connection;
 }
 
-// Room for a new one: the record of one that nobody wants to hear of any more, if there is such a
-// one among those that are due soonest.
+// Makes room for a new connection. Erases the first record that is over and released among the
+// records that are due soonest. Returns false if there is none.
 bool Manager::evict() {
   constexpr int looks_max = 64;
   auto at = timers_.begin();
@@ -375,8 +376,8 @@ void Manager::repeat_until_answered(Connection& connection, Time now) {
   set_deadline(connection, now + connection.interval);
 }
 
-// As long as something of the connection may still be under way (IBTA 12.9.8.4), which Linux counts
-// as its ACK timeout.
+// Returns the time for which packets of the connection may still be under way (IBTA 12.9.8.4).
+// Linux takes the ACK timeout for it.
 Time Manager::time_wait_of(const Connection& connection) const {
   return exponential_time(static_cast<std::uint8_t>(connection.packet_lifetime + 1));
 }
@@ -387,8 +388,8 @@ void Manager::enter_time_wait(Connection& connection, Time now, Time span) {
   set_deadline(connection, now + span);
 }
 
-// For as long as the other side may repeat itself: then it gets the same again, rather than looking
-// like a new one to a program.
+// Rejects and keeps the record for as long as the peer may repeat its message. A repetition then
+// gets the same answer, rather than look like a new message to a program.
 void Manager::reject_and_wait(Connection& connection, Time now, Subject subject, Reason reason,
                               std::span<const std::byte> private_data) {
   send_reject(connection, subject, reason, private_data);
@@ -439,8 +440,8 @@ template void Manager::send(const Route&, std::uint64_t, const wire::cm::Disconn
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::ServiceIdReply&);
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::AlternatePathResponse&);
 
-// Who gave up before it heard of us knows our number alone: then the info is our GUID, by which the
-// other side finds the connection (IBTA 12.6.7.2, reason 4).
+// A side that gives up before it hears from its peer does not know the peer's ID. The info of the
+// REJ is then the sender's GUID, by which the peer finds the connection (IBTA 12.6.7.2, reason 4).
 void Manager::send_reject(Connection& connection, Subject subject, Reason reason,
                           std::span<const std::byte> private_data) {
   wire::cm::Reject message;

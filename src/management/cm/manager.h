@@ -1,18 +1,18 @@
 #pragma once
 
-// IBTA's connection manager (chapter 12): sets up and takes down connections by datagrams between
-// the QP1s of two ports, and answers which queue pair serves a service (SIDR). Without input and
-// output: it is told the time, handed MADs and commands, and asked what to send, what to tell and
-// when to be woken.
+// IBTA's connection manager (chapter 12). It sets up and takes down connections by datagrams
+// between the QP1s of two ports, and answers which queue pair serves a service (SIDR). It does no
+// input or output: the driver tells it the time, hands it MADs and commands, and asks it for
+// datagrams to send, for events, and for the time of its next deadline.
 //
 // Each connection is one record under its local communication ID, from the first message to the end
-// of time wait. The message that the other side's next one answers is kept and sent again until it
-// comes; one that answers (REP, RTU, DREP, REJ) is kept to be sent again where the other side
-// repeats itself. So every message may be lost, doubled or late, and is acted on once.
+// of time wait. A message that expects an answer is kept and sent again until the answer comes. A
+// message that is an answer (REP, RTU, DREP, REJ) is kept and sent again if the peer repeats
+// itself. So every message may be lost, duplicated or late, and is acted on once.
 //
-// Law: an event is told once; after rejected, unreachable, time_wait_over, service_answer and
-// service_unreachable an id means nothing any more. A connection that its owner lets go of tells
-// nothing, and ends as its state asks for: whoever is at the other end is told.
+// Law: an event is reported once. After rejected, unreachable, time_wait_over, service_answer and
+// service_unreachable an id is no longer valid. A connection that its owner has released reports
+// nothing. It ends as its state requires, and the peer is told.
 
 #include <cstdint>
 #include <deque>
@@ -33,7 +33,7 @@
 
 namespace tulle::management::cm {
 
-// 4.096 us * 2^exponent (IBTA's way to write times of 5 bits).
+// Returns 4.096 us * 2^exponent (IBTA's way to write times in 5 bits).
 constexpr Time exponential_time(std::uint8_t exponent) {
   return Time::nanoseconds(4'096) * (std::int64_t{1} << (exponent < 31 ? exponent : 31));
 }
@@ -42,51 +42,57 @@ class Manager {
  public:
   struct Settings {
     std::uint64_t ca_guid = 0;
-    std::uint64_t seed =
-        0;  // of communication IDs, which should not repeat those of an earlier run
-    // What Linux's rdma_cm asks of both sides: 4.3 s to answer, 15 repetitions (cma.c).
-    std::uint8_t response_timeout = 20;  // 4.096 us * 2^it
+    // Seed of communication IDs, which should not repeat those of an earlier run.
+    std::uint64_t seed = 0;
+    // These are the values that Linux's rdma_cm asks of both sides: 4.3 s to answer, 15 repetitions
+    // (cma.c).
+    std::uint8_t response_timeout = 20;  // 4.096 us * 2^response_timeout
     std::uint8_t retries_max = 15;
-    // How long a slow program may take, as we tell the other side (68 s; cma.c says the same).
+    // Time that a slow program may take, as an MRA tells the peer (68 s; cma.c uses the same).
     std::uint8_t service_timeout = 24;
     std::size_t connections_max = 65'536;
-    // Some servers agree with their client over a first connection, take the listener down, and put
-    // up the next (perftest's -R, one second later in part). The client, told so over the first
-    // connection, asks at the same time; over a network it is as a rule a moment later, on one host
-    // as often too early. For how long a listener is expected that went, and for how long a request
-    // waits for it: long enough for a server that waits for its turn on a busy machine, and little
-    // of the 4.3 s for which the other side waits.
+    // Some servers agree with their client over a first connection, close the listener, and open
+    // the next (perftest's -R, sometimes one second later). The first connection tells the client
+    // to connect again, and it does so at once. Over a network its request usually comes a moment
+    // later; on one host it often comes too early. `return_window` is the time for which a closed
+    // listener is expected to return. `return_patience` is the time for which a request waits for
+    // the listener: long enough for a server that waits for a processor on a busy machine, and
+    // little of the 4.3 s for which the peer waits.
     Time return_window = Time::seconds(5);
     Time return_patience = Time::seconds(1);
-    std::size_t held_max = 64;  // requests that wait, and services that are expected
+    std::size_t held_max = 64;  // limit of waiting requests and of expected services
   };
   explicit Manager(const Settings& settings);
 
-  // Services: requests for others are refused without a word to anybody. May be nested.
+  // Starts and stops offering a service. Requests for other services are refused without an event.
+  // The calls may be nested.
   void listen(Time now, std::uint64_t service_id);
   void stop_listening(std::uint64_t service_id);
-  // A request that comes within `return_window` waits for listen(), for `return_patience`.
+  // Expects a service to be offered again: a request that comes within `return_window` waits for
+  // listen(), for `return_patience`.
   void expect_listener(Time now, std::uint64_t service_id);
 
-  // Commands: false where the connection is in no state for it. Private data that is too long is a
-  // bug of the caller's.
-  ConnectionId connect(Time now, const Request& request);  // 0: too many connections
+  // Commands return false if the connection is in the wrong state. Private data that is too long is
+  // a bug of the caller.
+  ConnectionId connect(Time now, const Request& request);  // 0 means too many connections
   bool accept(Time now, ConnectionId id, const Reply& reply);
   bool establish(Time now, ConnectionId id, std::span<const std::byte> private_data);
   bool reject(Time now, ConnectionId id, wire::cm::Reason reason,
               std::span<const std::byte> private_data);
-  // A packet of the connection itself came: as good as an RTU.
+  // Tells that a packet of the connection itself came, which is as good as an RTU.
   bool notify_established(Time now, ConnectionId id);
-  // Asks for it, or agrees to it after disconnect_request.
+  // Asks for the disconnection, or agrees to it after disconnect_request.
   bool disconnect(Time now, ConnectionId id, std::span<const std::byte> private_data);
   ConnectionId ask_service(Time now, const ServiceQuestion& question);
   bool answer_service(Time now, ConnectionId id, const ServiceAnswer& answer);
-  // After request: as if it had not come. The other side asks again, as a new one.
+  // Forgets a request, as if it had not come. A repetition by the peer then counts as a new
+  // request.
   bool pass_over(ConnectionId id);
-  // Its owner wants to hear nothing of it any more.
+  // Releases a connection: its owner gets no more events of it.
   void release(Time now, ConnectionId id);
 
-  // What came to QP1: the payload of a UD SEND. False: no message of the connection manager's.
+  // Handles the payload of a UD SEND that came to QP1. Returns false if it is no message of the
+  // connection manager.
   bool handle(Time now, const Route& route, std::span<const std::byte> payload);
   void advance(Time now);
   Time next_deadline() const;
@@ -96,14 +102,15 @@ class Manager {
   std::optional<Event> pull_event();
 
   std::size_t connection_count() const { return connections_.size(); }
-  // Those that still have something to say or to wait for by themselves: not those that only
-  // remember what was said, nor those that wait for their program.
+  // Returns the number of connections that still have a message to repeat or a peer to wait for,
+  // and of requests that wait for a listener. Connections that only remember old messages or wait
+  // for their program do not count.
   std::size_t unfinished_count() const;
   std::size_t index_size() const { return by_remote_id_.size() + by_remote_qp_.size(); }
   const Counters& counters() const { return counters_; }
 
  private:
-  // IBTA 12.9.5, 12.9.6.
+  // States of IBTA 12.9.5 and 12.9.6.
   enum class State : std::uint8_t {
     request_sent,
     request_received,
@@ -112,17 +119,17 @@ class Manager {
     established,
     disconnect_sent,
     disconnect_received,
-    time_wait,  // `kept` answers what the other side repeats
+    time_wait,  // `kept` answers the peer's repetitions
     question_sent,
     question_received,
     answered,
   };
   struct Connection {
     ConnectionId id;
-    std::uint32_t remote_id = 0;  // 0: not known
+    std::uint32_t remote_id = 0;  // 0 means not known
     State state{};
     bool is_active = false;    // sent the REQ
-    bool is_released = false;  // nobody wants to hear of it
+    bool is_released = false;  // its owner wants no more events
     std::uint8_t retries_left = 0;
     std::uint8_t packet_lifetime = 0;
     Route route;
@@ -133,12 +140,13 @@ class Manager {
     std::uint64_t service_id = 0;
     bool has_kept = false;
     bool has_asked_patience = false;  // sent an MRA
-    Time interval;                    // between repetitions
+    Time interval;                    // time between repetitions
     Time deadline = Time::never();
     std::array<std::byte, wire::mad_bytes> kept{};
   };
-  // Who a message is from: the CA's GUID alone would not do where namespaces share a machine.
-  // The last says whether it is of a SIDR_REQ, whose numbers are others.
+  // Sender of a message: its GID, the GUID of its CA, its ID, and whether the message is a
+  // SIDR_REQ, which has separate numbers. The GUID alone would not suffice, because namespaces may
+  // share a machine.
   using RemoteKey = std::tuple<Gid, std::uint64_t, std::uint32_t, bool>;
   using ConnectionMap = std::unordered_map<std::uint32_t, Connection>;
 
@@ -219,10 +227,10 @@ class Manager {
   std::uint32_t next_id_ = 0;
   std::uint32_t id_mask_ = 0;
   ConnectionMap connections_;
-  std::map<RemoteKey, ConnectionId> by_remote_id_;  // REQs and SIDR_REQs that came
-  std::map<RemoteKey, ConnectionId> by_remote_qp_;  // while connected
+  std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
+  std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
   std::map<std::uint64_t, unsigned> services_;
-  std::map<std::uint64_t, Time> expected_;  // services that may return, and until when
+  std::map<std::uint64_t, Time> expected_;  // services that may return, with their deadlines
   std::vector<Held> held_;
   std::set<std::pair<Time, std::uint32_t>> timers_;
   std::deque<Outgoing> outgoing_;

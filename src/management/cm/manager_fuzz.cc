@@ -1,5 +1,6 @@
-// Messages from a stranger, and a program that does anything in any order: no crash, no endless
-// state. The input is a script: commands, and MADs of which the script says the bytes that matter.
+// Feeds the manager messages from an untrusted peer and commands in any order. There must be no
+// crash and no endless state. The input is a script of commands and of MADs, for which the script
+// gives the bytes that matter.
 
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +53,7 @@ class Run {
       while (manager_->next_outgoing() != nullptr) manager_->pop_outgoing();
       TULLE_CHECK(manager_->connection_count() <= 16);
     }
-    // A program that ends leaves nothing behind, sooner or later.
+    // A program that ends leaves no connection behind after a while.
     for (const ConnectionId id : ids_) manager_->release(now_, id);
     for (int i = 0; i < 10'000 && !manager_->next_deadline().is_never(); ++i) {
       now_ = manager_->next_deadline();
@@ -129,7 +130,8 @@ class Run {
     }
   }
 
-  // Any attribute, numbers that mean something as often as not, and a few bytes anywhere.
+  // Makes a message with any attribute, IDs that are often valid, and a few arbitrary bytes
+  // anywhere.
   void receive() {
     std::array<std::byte, wire::mad_bytes> mad{};
     const auto attribute = static_cast<wire::cm::Attribute>(0x0010 + script_.byte() % 12);

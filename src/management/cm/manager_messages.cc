@@ -1,4 +1,4 @@
-// What the connection manager does with each message.
+// Handles each message of the connection manager.
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,8 @@ namespace {
 using wire::cm::Reason;
 using wire::cm::Subject;
 
-// Shorter and longer times of the other side's would be floods, and records that never go.
+// Limits of the peer's response timeout. A shorter one would cause a flood of messages, and a
+// longer one would keep records too long.
 constexpr std::uint8_t response_timeout_min = 8;   // 1 ms
 constexpr std::uint8_t response_timeout_max = 24;  // 69 s
 
@@ -123,7 +124,7 @@ void Manager::dispatch(const Received& received, std::uint16_t attribute,
       handle(received, wire::take<wire::cm::LoadAlternatePath>(rest));
       break;
     case Attribute::alternate_path_response:
-      ++counters_.unknown;  // to no question of ours
+      ++counters_.unknown;  // this manager never sends the question
       break;
     default:
       ++counters_.malformed;
@@ -131,7 +132,8 @@ void Manager::dispatch(const Received& received, std::uint16_t attribute,
   }
 }
 
-// A REQ or SIDR_REQ that we have had already: the same answer, or a request for patience.
+// Handles a repeated REQ or SIDR_REQ: sends the same answer again, or an MRA that asks for
+// patience.
 void Manager::handle_again(Connection& connection) {
   ++counters_.duplicates;
   switch (connection.state) {
@@ -144,11 +146,11 @@ void Manager::handle_again(Connection& connection) {
       if (keeps_reject(connection)) send_kept(connection);
       return;
     default:
-      return;  // late: the other side has the answer
+      return;  // a late copy: the peer has the answer
   }
 }
 
-// None: the request can be put to a program.
+// Returns the reason to refuse the request, or nothing if it may go to a program.
 std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) const {
   using Message = wire::cm::Request;
   if (!services_.contains(message.service_id)) return Reason::invalid_service_id;
@@ -164,8 +166,9 @@ std::optional<Reason> Manager::objection_to(const wire::cm::Request& message) co
   return std::nullopt;
 }
 
-// A queue pair that is connected here already asks again: its side has forgotten the connection,
-// most likely in a crash. It must go before there can be another (IBTA 12.9.8.3.1).
+// Breaks a stale connection. If a queue pair that is connected here asks again, the peer has
+// forgotten the connection, most likely in a crash. The old connection must end before there can be
+// another (IBTA 12.9.8.3.1). Returns true if there was one.
 bool Manager::break_stale(const RemoteKey& remote_qp, Time now) {
   const auto found = by_remote_qp_.find(remote_qp);
   if (found == by_remote_qp_.end()) return false;
@@ -226,8 +229,9 @@ void Manager::handle(const Received& received,
   set_deadline(*connection, received.now + exponential_time(patience) + connection->interval);
 }
 
-// By both numbers, where both sides knew both. Who gave up before it heard of us knows our number
-// alone, or we its: then its GUID helps.
+// Finds the connection that a REJ names: by both IDs if both sides know both. A peer that gave up
+// before it heard from this side knows only its own ID, which its GUID completes. If this side does
+// not know the peer's ID, its own ID must suffice.
 Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, const Route& route) {
   if (message.remote_id == 0) {
     be64 guid;
@@ -341,7 +345,8 @@ void Manager::handle(const Received&, const wire::cm::ReadyToUse& message) {
 
 void Manager::handle(const Received& received, const wire::cm::DisconnectRequest& message) {
   Connection* connection = find(message.remote_id, message.local_id);
-  // Who disconnects from a connection that is no more must be told so, or it would ask for long.
+  // A peer that disconnects a connection that no longer exists must get an answer, or it would
+  // repeat its DREQ for a long time.
   if (connection == nullptr) {
     ++counters_.unknown;
     wire::cm::DisconnectReply reply;
@@ -355,7 +360,7 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
   }
   switch (connection->state) {
     case State::established:
-    case State::reply_sent:  // it came before the RTU, or instead of one that was lost
+    case State::reply_sent:  // the RTU is late or was lost
       connection->state = State::disconnect_received;
       connection->transaction_id = received.transaction_id;
       set_deadline(*connection, Time::never());
@@ -363,7 +368,7 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
         event->private_data = PrivateData(message.private_data);
       }
       return;
-    case State::disconnect_sent:  // both at once
+    case State::disconnect_sent:  // both sides disconnect at once
       tell(*connection, Event::Kind::disconnected);
       connection->transaction_id = received.transaction_id;
       return send_disconnect_reply(*connection, received.now, {});
@@ -441,7 +446,7 @@ void Manager::handle(const Received&, const wire::cm::ServiceIdReply& message) {
   erase(*connection);
 }
 
-// Ports have one path to each other here: alternate ones are refused.
+// Two ports have only one path to each other here, so alternate paths are refused.
 void Manager::handle(const Received& received, const wire::cm::LoadAlternatePath& message) {
   const bool is_known = find(message.remote_id, message.local_id) != nullptr;
   wire::cm::AlternatePathResponse response;

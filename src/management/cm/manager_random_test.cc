@@ -1,6 +1,7 @@
-// Two managers over a network that loses, doubles, delays and swaps, in virtual time: whatever the
-// network does short of cutting the two apart, each connection is established on both sides or
-// both are told why not, nobody is told anything twice, and nothing is left at the end.
+// Runs two managers in virtual time over a network that loses, duplicates, delays and reorders
+// messages. Whatever the network does short of cutting the two apart, each connection is
+// established on both sides or both are told why not. No program gets an event twice, and nothing
+// is left at the end.
 
 #include <gtest/gtest.h>
 
@@ -30,14 +31,16 @@ struct Weather {
   Time delay_max;
 };
 
-// What a program knows of one of its connections.
+// A program's knowledge of one of its connections.
 struct Known {
   std::multiset<Kind> events;
   bool is_active = false;
   bool is_established = false;
-  bool is_over = false;  // told that it failed or ended
+  bool is_over = false;  // an event said that it failed or ended
   bool has_released = false;
-  std::uint32_t number = 0;  // the test's: in the private data, so that both sides' are found
+  // The test's number of the connection. It travels in the private data, so that both sides'
+  // records can be matched.
+  std::uint32_t number = 0;
 };
 
 class World {
@@ -58,7 +61,7 @@ class World {
       at(Time::milliseconds(static_cast<std::int64_t>(random_.below(20'000))),
          [this, i] { connect(static_cast<std::uint32_t>(i)); });
     }
-    // Now and then a server takes its listener down, and as a rule puts it up again.
+    // Servers now and then take their listener down, and usually put it up again.
     for (unsigned i = 0; i < 2; ++i) {
       for (int times = 0; times < 5; ++times) at(soon() * 700, [this, i] { pause(i); });
     }
@@ -169,7 +172,7 @@ class World {
     });
   }
 
-  // Now and then a program thinks for longer than the other side waits.
+  // Returns a delay after which a program answers, now and then longer than the peer waits.
   Time slowly() { return random_.chance(0.1) ? Time::seconds(12) : soon(); }
 
   void decide(unsigned i, ConnectionId id) {
@@ -210,7 +213,7 @@ class World {
 };
 
 void check(World& world) {
-  // Which of the numbers each side saw established, and which it was told the end of.
+  // Checks that nothing is left, and that each program was told how its connections ended.
   for (unsigned i = 0; i < 2; ++i) {
     Manager& manager = world.manager(i);
     EXPECT_EQ(manager.connection_count(), 0u);
@@ -227,7 +230,8 @@ void check(World& world) {
     }
     for (const auto& [number, count] : requests) EXPECT_EQ(count, 1) << number;
   }
-  // A side that accepted is not left without word where the other is established.
+  // If the active side is established, the accepting side must be established, told of the end, or
+  // released.
   for (unsigned i = 0; i < 2; ++i) {
     for (const auto& [id, known] : world.known(i)) {
       if (!known.is_active || !known.is_established) continue;

@@ -1,4 +1,4 @@
-// Which services there are, and requests that wait for one to come back.
+// The offered services, and requests that wait for a service to come back.
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace tulle::management::cm {
 
-// Who asked while nobody listened goes first, in order.
+// Requests that came while there was no listener go first, in order.
 void Manager::listen(Time now, std::uint64_t service_id) {
   ++services_[service_id];
   expected_.erase(service_id);
@@ -32,7 +32,7 @@ void Manager::expect_listener(Time now, std::uint64_t service_id) {
   if (expected_.size() < settings_.held_max) expected_[service_id] = now + settings_.return_window;
 }
 
-// Whether the request waits, a repeated one included.
+// Returns true if the request waits, or repeats one that waits.
 bool Manager::hold(const Received& received, std::uint64_t service_id, const RemoteKey& from) {
   if (services_.contains(service_id)) return false;
   const auto expected = expected_.find(service_id);
@@ -54,7 +54,7 @@ bool Manager::hold(const Received& received, std::uint64_t service_id, const Rem
   return true;
 }
 
-// Whoever asked has given up.
+// Drops a waiting request whose sender has given up.
 void Manager::drop_held(const RemoteKey& from) {
   std::erase_if(held_, [&](const Held& held) { return held.from == from; });
 }
@@ -65,7 +65,8 @@ void Manager::handle_held(Time now, const Held& held) {
   dispatch({now, held.route, header.transaction_id, held.mad}, header.attribute_id, rest);
 }
 
-// Nobody came back: as if nobody had ever listened, for those too who come now.
+// Refuses requests whose listener did not come back, as if there had never been one. Later requests
+// are refused too.
 void Manager::refuse_overdue(Time now) {
   std::vector<Held> overdue;
   std::erase_if(held_, [&](const Held& held) {

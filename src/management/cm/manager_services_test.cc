@@ -1,4 +1,4 @@
-// Requests for a service whose listener has just gone.
+// Tests requests for a service whose listener has just gone.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr std::uint64_t service = 0x1'0106'4855;
 const Gid address_a = Gid::from_ipv4(0x0A00'0001);
 const Gid address_b = Gid::from_ipv4(0x0A00'0002);
 
-// `a` asks; `b` listened until now.
+// Manager `a` asks. Manager `b` listened until now.
 class ServicesTest : public testing::Test {
  protected:
   ServicesTest() : a(settings(0xA)), b(settings(0xB)) {
@@ -138,7 +138,7 @@ TEST_F(ServicesTest, NobodyComesBack) {
   EXPECT_EQ(last.answer.status, ServiceStatus::unsupported_service);
   connect();
   ask_b();
-  EXPECT_EQ(take(b).size(), 1u);  // nor for others
+  EXPECT_EQ(take(b).size(), 1u);  // later requests are refused too
   expect_nothing_waits();
 }
 
@@ -225,7 +225,7 @@ TEST_F(ServicesTest, OnlySoManyServicesAreExpected) {
   EXPECT_TRUE(is_held(service));
   EXPECT_TRUE(is_held(service + 3));
   EXPECT_FALSE(is_held(service + 4));
-  // Those that are over make room.
+  // Expectations that are over make room.
   advance_by(window);
   b.expect_listener(now, service + 5);
   EXPECT_TRUE(is_held(service + 5));

@@ -1,4 +1,4 @@
-// Each message as past, expected, future and malformed, and what becomes of a connection.
+// Tests each message as past, expected, future and malformed, and the connection's further life.
 
 #include "management/cm/manager.h"
 
@@ -39,7 +39,7 @@ Message message_of(const Outgoing& out) {
   return mad.message;
 }
 
-// Two managers, and a test that carries what they say.
+// Two managers. The test carries the messages between them.
 class ManagerTest : public testing::Test {
  protected:
   ManagerTest() : a(settings(0xA)), b(settings(0xB)) { b.listen(now, service); }
@@ -79,7 +79,7 @@ class ManagerTest : public testing::Test {
     return reply;
   }
 
-  // Everything that a manager has to say, without delivering it.
+  // Takes all messages that a manager has to send, without delivering them.
   static std::vector<Outgoing> take(Manager& from) {
     std::vector<Outgoing> out;
     while (const Outgoing* next = from.next_outgoing()) {
@@ -225,7 +225,7 @@ TEST_F(ManagerTest, ADoubledRequestGetsTheSameAnswer) {
   const Outgoing copy = only(a);
   deliver(b, copy);
   event_of(b, Kind::request);
-  deliver(b, copy);  // the program has not decided
+  deliver(b, copy);  // the program has not decided yet
   const auto mra = message_of<wire::cm::MessageReceiptAcknowledgement>(only(b));
   EXPECT_EQ(wire::cm::MessageReceiptAcknowledgement::ServiceTimeout::of(mra.service_timeout), 24);
   EXPECT_FALSE(b.pull_event());
@@ -242,7 +242,7 @@ TEST_F(ManagerTest, AReplyIsRepeatedForADoubledRequest) {
   EXPECT_EQ(only(b).bytes, answer.bytes);
   deliver(a, answer);
   event_of(a, Kind::reply);
-  deliver(a, answer);  // and a doubled reply: the program has not decided
+  deliver(a, answer);  // a duplicate REP: the program has not decided yet
   message_of<wire::cm::MessageReceiptAcknowledgement>(only(a));
   ASSERT_TRUE(a.establish(now, asked, {}));
   const Outgoing ready = only(a);
@@ -263,7 +263,7 @@ TEST_F(ManagerTest, PatienceIsGranted) {
   deliver(b, copy);
   deliver(a, only(b));
   EXPECT_GT(a.next_deadline(), now + Time::seconds(68));
-  // But not for ever.
+  // The patience ends.
   for (int i = 0; i < 4; ++i) advance_by(long_enough);
   event_of(a, Kind::unreachable);
 }
@@ -279,7 +279,7 @@ TEST_F(ManagerTest, AReplyThatNobodyConfirms) {
     b.advance(now);
   }
   event_of(b, Kind::unreachable);
-  deliver(a, only(b));  // a REJ, by which the other side learns of it
+  deliver(a, only(b));  // a REJ, by which the peer learns of it
   EXPECT_EQ(event_of(a, Kind::rejected).reason, Reason::timeout);
   advance_by(long_enough);
   expect_empty();
@@ -298,7 +298,7 @@ TEST_F(ManagerTest, NobodyOffersTheService) {
 
 TEST_F(ManagerTest, AServiceThatIsOfferedNoMore) {
   b.listen(now, service);
-  b.stop_listening(service);  // it was offered twice
+  b.stop_listening(service);  // the service was offered twice
   asked = a.connect(now, request());
   exchange();
   event_of(b, Kind::request);
@@ -364,7 +364,7 @@ TEST_F(ManagerTest, WhoGivesUpTellsWhoHasNotAnswered) {
   exchange();
   event_of(b, Kind::request);
   a.release(now, asked);
-  exchange();  // the REJ knows only our number and GUID
+  exchange();  // the REJ has only the sender's ID and GUID
   EXPECT_EQ(event_of(b, Kind::rejected).reason, Reason::timeout);
   advance_by(long_enough);
   expect_silence();
@@ -386,7 +386,7 @@ TEST_F(ManagerTest, DisconnectingIsAnsweredAgain) {
   event_of(a, Kind::disconnected);
   advance_by(long_enough);
   event_of(b, Kind::time_wait_over);
-  // Long after: still an answer, of a manager that knows nothing of it.
+  // Much later, a manager without the connection still answers.
   deliver(b, wish);
   EXPECT_EQ(message_of<wire::cm::DisconnectReply>(only(b)).remote_id, asked.value);
 }
@@ -479,7 +479,7 @@ TEST_F(ManagerTest, AQueuePairThatForgotItsConnection) {
   ASSERT_TRUE(a.disconnect(now, asked, {}));
   exchange();
   event_of(b, Kind::disconnected);
-  // Now the queue pair is free.
+  // The queue pair is free now.
   a.connect(now, request());
   exchange();
   event_of(b, Kind::request);
@@ -562,12 +562,12 @@ TEST_F(ManagerTest, MalformedMessagesAreCountedAndDropped) {
   const auto as_it_is = [](wire::MadHeader&) {};
   EXPECT_TRUE(refused(as_it_is, 255));
   EXPECT_TRUE(refused(as_it_is, 24));
-  EXPECT_FALSE(refused(as_it_is, 23));  // whose it is cannot be told
+  EXPECT_FALSE(refused(as_it_is, 23));  // its class cannot be read
   EXPECT_TRUE(refused([](wire::MadHeader& h) { h.base_version = 2; }));
   EXPECT_TRUE(refused([](wire::MadHeader& h) { h.class_version = 1; }));
   EXPECT_TRUE(refused([](wire::MadHeader& h) { h.method = 1; }));
   EXPECT_TRUE(refused([](wire::MadHeader& h) { h.attribute_id = 0x0020; }));
-  EXPECT_FALSE(refused([](wire::MadHeader& h) { h.management_class = 4; }));  // somebody else's
+  EXPECT_FALSE(refused([](wire::MadHeader& h) { h.management_class = 4; }));  // another class
 }
 
 TEST_F(ManagerTest, MessagesOfNoConnection) {
@@ -617,7 +617,7 @@ TEST_F(ManagerTest, OneWhoKnowsOnlyOneNumberIsNotHeard) {
   deliver_with_wrong_number(wire::cm::DisconnectRequest{});
   deliver_with_wrong_number(wire::cm::Reject{});
   expect_silence();
-  // Nor one who knows both, but not the queue pair.
+  // A sender that knows both IDs but not the queue pair is ignored too.
   wire::cm::DisconnectRequest wrong_qp;
   wrong_qp.local_id = asked.value;
   wrong_qp.remote_id = answered.value;
@@ -668,8 +668,8 @@ TEST_F(ManagerTest, AServiceHasAQueuePair) {
   answer.private_data = PrivateData(bytes_of("this"));
   ASSERT_TRUE(b.answer_service(now, event.id, answer));
   EXPECT_FALSE(b.answer_service(now, event.id, answer));
-  take(b);           // lost
-  deliver(b, copy);  // and asked for again
+  take(b);           // the answer is lost
+  deliver(b, copy);  // the peer asks again
   const Outgoing reply = only(b);
   deliver(a, reply);
   const Event answered_event = event_of(a, Kind::service_answer);

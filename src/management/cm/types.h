@@ -1,6 +1,6 @@
 #pragma once
 
-// What a connection manager and its driver tell each other.
+// The types by which a connection manager and its driver communicate.
 
 #include <algorithm>
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace tulle::management::cm {
 
-// A connection, or a question for a service: its local communication ID. 0 is none.
+// Local communication ID of a connection or of a question for a service. 0 means none.
 using ConnectionId = Id<struct ConnectionIdTag, std::uint32_t>;
 
-// Between which addresses a connection's messages go.
+// The addresses between which a connection's messages travel.
 struct Route {
   Gid local;
   Gid remote;
@@ -40,8 +40,8 @@ struct PrivateData {
 
 enum class Service : std::uint8_t { rc, uc, xrc };
 
-// What a REQ asks for. The receiver's view is the sender's: `responder_resources` are those that
-// the sender offers.
+// The contents of a REQ, always from the sender's view: `responder_resources` are those that the
+// sender offers.
 struct Request {
   Route route;
   std::uint64_t service_id = 0;
@@ -56,15 +56,15 @@ struct Request {
   std::uint8_t rnr_retry_count = 0;
   Pkey pkey = default_pkey;
   std::uint8_t path_mtu = 0;  // IBTA's code: 1 is 256 bytes, 5 is 4096
-  std::uint8_t packet_lifetime =
-      0;  // 4.096 us * 2^it; the receiver knows it as the ACK timeout - 1
+  // 4.096 us * 2^packet_lifetime. The receiver derives it from the ACK timeout: the timeout - 1.
+  std::uint8_t packet_lifetime = 0;
   std::uint8_t ack_timeout = 0;
   std::uint8_t hop_limit = 0;
   std::uint32_t flow_label = 0;
-  PrivateData private_data;  // at most 92 bytes; that many where it was received
+  PrivateData private_data;  // at most 92 bytes sent; always 92 when received
 };
 
-// What a REP answers, each side's view as in a Request.
+// The contents of a REP, from the sender's view as in a Request.
 struct Reply {
   QpNumber qp;
   Psn starting_psn;
@@ -95,14 +95,14 @@ struct Event {
   enum class Kind : std::uint8_t {
     request,             // a REQ came: accept or reject it
     reply,               // a REP came: establish or reject it
-    established,         // the accepted side: the other side is ready
-    rejected,            // the connection is no more
-    unreachable,         // nor here: the other side did not answer
-    disconnect_request,  // the other side wants to disconnect: do so too
-    disconnected,        // as asked for; time wait follows. `timed_out`: without an answer
-    time_wait_over,      // the connection is no more
+    established,         // on the accepting side: the peer is ready
+    rejected,            // the connection no longer exists
+    unreachable,         // the peer did not answer; the connection no longer exists
+    disconnect_request,  // the peer wants to disconnect: do so too
+    disconnected,        // as asked for; time wait follows. `timed_out` if no answer came
+    time_wait_over,      // the connection no longer exists
     service_question,    // a SIDR_REQ came: answer it
-    service_answer,      // to ours; the question is no more
+    service_answer,      // our question was answered and no longer exists
     service_unreachable,
   };
   Kind kind{};
@@ -125,9 +125,9 @@ struct Counters {
   std::uint64_t sent = 0;
   std::uint64_t retransmitted = 0;
   std::uint64_t received = 0;
-  std::uint64_t duplicates = 0;  // answered again or passed over
+  std::uint64_t duplicates = 0;  // answered again or ignored
   std::uint64_t malformed = 0;
-  std::uint64_t unknown = 0;  // of no connection of ours
+  std::uint64_t unknown = 0;  // messages of no known connection
   std::uint64_t held = 0;     // requests that waited for a listener
 };
 

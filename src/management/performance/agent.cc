@@ -9,10 +9,11 @@ namespace tulle::management::performance {
 namespace {
 
 constexpr std::uint8_t port = 1;
-// 4.096 us * 2^14: 67 ms, since counters may have to be gathered from several processes.
+// The time is 4.096 us * 2^14 = 67 ms, since counters may have to be collected from several
+// processes.
 constexpr std::uint32_t response_time_code = 14;
 
-// IBTA 16.1.3.5: a counter stays at its greatest value.
+// IBTA 16.1.3.5: a counter stays at its maximum.
 template <typename Field>
 Field saturated(std::uint64_t value) {
   return static_cast<Field>(std::min<std::uint64_t>(value, std::numeric_limits<Field>::max()));
@@ -58,13 +59,13 @@ bool is_known(std::uint16_t attribute) {
          attribute == wire::attribute_port_counters_extended;
 }
 
-// Both kinds of counters begin with a reserved byte and the port.
+// Both counter attributes begin with a reserved byte and the port.
 std::uint8_t port_select_of(Request request) {
   return std::to_integer<std::uint8_t>(request[wire::performance_data_offset + 1]);
 }
 
-// IBTA 13.4.7: the first thing that is wrong with it. Nothing can be set, so that counters are
-// never set back: they are those of all programs of the host, and belong to none of them.
+// Returns the first error of the request (IBTA 13.4.7). Nothing can be set, so counters are never
+// reset: they are those of all programs of the host, and belong to none of them.
 Status check(Request request) {
   const wire::MadHeader header = header_of(request);
   if (header.base_version != wire::MadHeader::current_base_version ||

@@ -1,7 +1,7 @@
 #pragma once
 
-// The performance management agent of a port (IBTA 16.1): what `perfquery` asks. It counts nothing
-// itself; who calls says what has been counted.
+// The performance management agent of a port (IBTA 16.1), which `perfquery` asks. It counts nothing
+// itself; the caller supplies the counters.
 
 #include <cstdint>
 
@@ -9,20 +9,20 @@
 
 namespace tulle::management::performance {
 
-// Of one port, monotonic.
+// Monotonic counters of one port.
 struct Counters {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;
   std::uint64_t receive_errors = 0;     // packets with an error in them
-  std::uint64_t transmit_discards = 0;  // packets that the port was to send and did not
+  std::uint64_t transmit_discards = 0;  // packets that the port should have sent and did not
 };
 
-// Whether the agent has anything to say without counters; if not, `answer` may be given none.
+// Returns true if the answer needs counters. Otherwise answer() may be given empty ones.
 bool needs_counters(Request request);
 
-// False: this is none that is answered. It is of class 0x04.
+// Writes the answer. Returns false if the request gets none. The request must be of class 0x04.
 [[nodiscard]] bool answer(Request request, const Counters& counters, Answer answer);
 
 }  // namespace tulle::management::performance

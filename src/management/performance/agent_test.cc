@@ -29,7 +29,8 @@ Mad answer_to(const Mad& request, const Counters& counters = {}) {
 
 std::uint16_t status_of(const Mad& answer) { return header_of(answer).status; }
 
-// Offsets of IBTA 16.1.3.5, table 208, in bits there: CounterSelect 16, PortRcvErrors 64 …
+// Offsets are those of IBTA 16.1.3.5, table 208, which gives bits: CounterSelect 16, PortRcvErrors
+// 64 …
 TEST(PerformanceAgent, port_counters_stand_where_ibta_says) {
   const Counters counters{.bytes_sent = 4'003,
                           .bytes_received = 8'000,
@@ -42,7 +43,7 @@ TEST(PerformanceAgent, port_counters_stand_where_ibta_says) {
   EXPECT_EQ(number_at(out, data + 1, 1), 1u);
   EXPECT_EQ(number_at(out, data + 8, 2), 3u);
   EXPECT_EQ(number_at(out, data + 14, 2), 5u);
-  EXPECT_EQ(number_at(out, data + 24, 4), 1'000u);  // whole words
+  EXPECT_EQ(number_at(out, data + 24, 4), 1'000u);  // only whole words count
   EXPECT_EQ(number_at(out, data + 28, 4), 2'000u);
   EXPECT_EQ(number_at(out, data + 32, 4), 7u);
   EXPECT_EQ(number_at(out, data + 36, 4), 9u);
@@ -95,7 +96,7 @@ TEST(PerformanceAgent, refuses_what_it_has_not) {
   }
 }
 
-// IBTA 13.4.6.4: answers, and what asks for none.
+// IBTA 13.4.6.4: answers, and methods that ask for none, get no answer.
 TEST(PerformanceAgent, answers_no_answer) {
   for (const std::uint8_t method : std::initializer_list<std::uint8_t>{0x81, 3, 5, 7, 0, 0xFF}) {
     Mad out{};

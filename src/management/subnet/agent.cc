@@ -9,8 +9,8 @@ namespace tulle::management::subnet {
 namespace {
 
 constexpr std::uint8_t port = 1;
-// IBTA 14.2.5.6: LinkWidth 1 is 1x; LinkSpeed 1 is 2.5 Gb/s, the least that there is to say beside
-// the extended speeds; LinkSpeedExt 2 is 25.78125 Gb/s.
+// IBTA 14.2.5.6: LinkWidth 1 is 1x. LinkSpeed 1 is 2.5 Gb/s, the least that can be reported beside
+// the extended speeds. LinkSpeedExt 2 is 25.78125 Gb/s.
 constexpr std::uint8_t width_1x = 1;
 constexpr std::uint8_t speed_sdr = 1;
 constexpr std::uint8_t extended_speed_edr = 2;
@@ -71,7 +71,7 @@ Status check(const wire::MadHeader& header) {
   if (!is_known(header.attribute_id) || header.method == method_set) {
     return Status::attribute_not_supported;
   }
-  // IBTA 14.2.5.6: the modifier says which port; 0 is the one that it came in by.
+  // IBTA 14.2.5.6: the modifier selects the port; 0 means the port that received the request.
   const bool another_port =
       header.attribute_id == wire::attribute_port_info && header.attribute_modifier > port;
   return another_port ? Status::invalid_value : Status::ok;

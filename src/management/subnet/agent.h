@@ -1,8 +1,8 @@
 #pragma once
 
-// What a RoCE port answers of subnet management (IBTA 14.2): who it is, to those on its own host.
-// It has no QP0, no LID and no subnet manager (IBTA A16.2.1), so nothing can be set and nobody else
-// asks.
+// The subnet management agent of a RoCE port (IBTA 14.2). It tells the port's identity to programs
+// of its own host. The port has no QP0, no LID and no subnet manager (IBTA A16.2.1), so nothing can
+// be set and no other host asks.
 
 #include <cstdint>
 #include <string_view>
@@ -18,16 +18,18 @@ struct Identity {
   std::uint32_t vendor_id = 0;  // 24 bits
   std::uint16_t device_id = 0;
   std::uint32_t revision = 0;
-  std::uint8_t state = 0;           // as PortInfo counts them: 1 down … 4 active
+  std::uint8_t state = 0;           // values of PortInfo: 1 down … 4 active
   std::uint8_t physical_state = 0;  // 3 disabled, 5 link up
-  std::uint8_t mtu_code = 0;        // 1: 256 bytes … 5: 4096
-  std::string_view description;     // up to 64 bytes are told
+  std::uint8_t mtu_code = 0;        // 1 is 256 bytes … 5 is 4096
+  std::string_view description;     // only the first 64 bytes are sent
 };
 
-// False: this is none that is answered. It is of class 0x01 or 0x81.
+// Writes the answer. Returns false if the request gets none. The request must be of class 0x01 or
+// 0x81.
 [[nodiscard]] bool answer(Request request, const Identity& identity, Answer answer);
 
-// Whether a directed route leads no further than this port; one that does leads nowhere.
+// Returns true if the request's route ends at this port. A directed route that goes on leads
+// nowhere.
 bool stays_here(Request request);
 
 }  // namespace tulle::management::subnet
