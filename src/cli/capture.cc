@@ -24,11 +24,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int look_milliseconds = 2;
-// A process may be interrupted between taking a frame's time and handing the frame over: so long
-// its peers' frames wait.
+// A process may be interrupted between taking a frame's time and handing the frame over. The frames
+// of its peers wait this long for it.
 constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
 
-// One process's frames, the oldest of which has been read.
+// The frames of one process. The oldest of them is read ahead into `frame` and `bytes`.
 struct Source {
   live::CaptureRing ring;
   std::uint32_t interface = 0;
@@ -44,8 +44,8 @@ std::int64_t unix_nanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// The kernel computes UDP checksums after the frame was mirrored: here they are filled in, for
-// readers that check.
+// The kernel computes a UDP checksum after the frame was mirrored. This function fills it in, for
+// readers that check it.
 void fill_in_checksum(std::span<std::byte> frame, std::uint32_t original_bytes) {
   wire::IpUdp headers;
   if (frame.size() != original_bytes) return;
@@ -66,8 +66,8 @@ class Capture {
     return flush();
   }
   void add(const live::CaptureSource& process, live::CaptureRing ring);
-  // Writes frames in the order of their times, up to those that are older than `before`. False: the
-  // file is full.
+  // Writes frames in the order of their times, as long as they are older than `before`. Returns
+  // false, with errno, if the file cannot be written.
   bool write_until(std::int64_t before);
   bool end();
 
@@ -172,7 +172,7 @@ live::UniqueFd stop_signals() {
   return live::UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// Takes in a message of the agent's, which tells of a process.
+// Takes in a message of the host agent that announces a process.
 void take_in(Capture& capture, live::ReceivedMessage& message) {
   live::CaptureSource process;
   if (!decode(message.bytes, process) || message.fds.empty()) return;
@@ -208,7 +208,7 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
         take_in(capture, *message);
         continue;
       }
-      if (message.error().error_number != EAGAIN) is_stopped = true;  // the agent is gone
+      if (message.error().error_number != EAGAIN) is_stopped = true;  // the host agent is gone
       break;
     }
     const std::chrono::duration<double> elapsed = Clock::now() - started;

@@ -1,5 +1,5 @@
-// The executable as a user meets it, in a private network namespace: words, exit statuses, and the
-// agent's coming and going.
+// Runs the executable as a user does, in a private network namespace: words, exit statuses, and the
+// coming and going of the host agent.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -123,7 +123,7 @@ TEST_F(CliTest, RunKeepsWhatIsPreloaded) {
   EXPECT_TRUE(contains(preload.text, "libm.so.6")) << preload.text;
 }
 
-// Any library that has what ours lacks stands for the system's libibverbs of a later day.
+// Any library that has symbols that ours lacks stands for the system's libibverbs of a later day.
 TEST_F(CliTest, RunWarnsOfALibraryThatIsNewer) {
   Dl_info c_library;
   ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::getenv), &c_library), 0);
@@ -172,7 +172,8 @@ TEST_F(CliTest, ManyStartersGetOneAgent) {
 }
 
 TEST_F(CliTest, ADetachedAgentHoldsNothingOfItsStarter) {
-  // The pipe ends although the agent, started by the program at its other end, lives on.
+  // The pipe ends although the host agent, which the program at the pipe's other end started, lives
+  // on.
   const Outcome outcome = shell("'" TULLE_PROGRAM "' devices | cat");
   EXPECT_EQ(outcome.status, 0);
   const pid_t pid = agent_pid();
@@ -228,7 +229,7 @@ TEST_F(CliTest, ABusyPortReachesTheStarter) {
 
 TEST_F(CliTest, AStaleSocketFileIsInNobodysWay) {
   const std::string path = "/tmp/tulle-test-" + std::to_string(getpid());
-  { const auto listener = live::listen_at(path); }  // its file stays
+  { const auto listener = live::listen_at(path); }  // the socket's file stays
   const Outcome devices = tulle("devices --agent " + path);
   EXPECT_EQ(devices.status, 0) << devices.text;
   const auto status = nlohmann::json::parse(tulle("status --json --agent " + path).text);

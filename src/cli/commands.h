@@ -1,7 +1,7 @@
 #pragma once
 
-// The commands of `tulle`, one a file. Each returns the exit status, having said what went wrong in
-// one line.
+// The commands of `tulle`, one a file. Each returns the exit status, and prints one line if
+// something went wrong.
 
 #include <cstdint>
 #include <optional>
@@ -13,11 +13,12 @@
 
 namespace tulle::cli {
 
-// Errors of the command line itself, as other tools have it.
+// The exit status for errors of the command line itself, as with other tools.
 inline constexpr int usage_status = 2;
 
 struct RunOptions {
-  std::string device;  // each empty: as the environment says
+  // If device, interfaces, faults or agent is empty, the environment says what to use.
+  std::string device;
   std::string interfaces;
   std::string faults;
   std::string agent;
@@ -42,7 +43,8 @@ struct CaptureOptions {
 int capture(const live::Settings& settings, const CaptureOptions& options);
 
 struct SimOptions {
-  // Files, or names from --list: one; none: from the tables. For a gallery as many as there are.
+  // Files, or names from --list: one, or none if the scenario comes from the tables. A gallery
+  // takes any number.
   std::vector<std::string> scenarios;
   std::string topology;
   std::string flows;
@@ -68,10 +70,10 @@ struct CompareOptions {
   bool list = false;
   bool json = false;
 };
-// 1 as well where a fabric did not finish its flows.
+// Returns 1 also if a fabric did not finish its flows.
 int compare(const CompareOptions& options);
 
-// Says "tulle: …" on standard error, and returns 1.
+// Prints "tulle: …" to standard error, and returns 1.
 int fail(const std::string& message);
 
 }  // namespace tulle::cli

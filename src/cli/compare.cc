@@ -1,4 +1,4 @@
-// `tulle compare`: the same traffic on several fabrics.
+// `tulle compare`: runs the same traffic on several fabrics.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ int list(const std::vector<Fabric>& fabrics) {
   return 0;
 }
 
-// The best of a column in bold, where somebody looks.
+// Returns true if the best value of a column is to be shown in bold, for a person at a terminal.
 bool marks() {
   const char* no_color = getenv("NO_COLOR");  // no-color.org
   return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
@@ -49,7 +49,7 @@ Result<Scenario> read_comparison(const CompareOptions& options,
   return workload->on_fabrics(std::move(*chosen));
 }
 
-// Whoever compares fabrics wants to know if one of them did not do it.
+// Fails if a fabric did not finish its flows: a user who compares fabrics wants to know.
 int status_of(const std::vector<Outcome>& outcomes) {
   std::string said;
   for (const Outcome& outcome : outcomes) {

@@ -1,4 +1,4 @@
-// `tulle compare` as a user meets it.
+// Runs `tulle compare` as a user does.
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST_F(CompareTest, ARowForEachFabric) {
   EXPECT_EQ(std::ssize(lines(run(small).out)), 2 + by_default);
 }
 
-// Each fabric that comes along carries each workload.
+// Each fabric that comes with Tulle carries each workload.
 TEST_F(CompareTest, AllFabricsFinishAllWorkloads) {
   for (const char* workload : {"incast", "permutation", "all-to-all", "ring-all-reduce"}) {
     const auto all =
@@ -132,7 +132,7 @@ TEST_F(CompareTest, MistakesGetOneLine) {
   expect_refused(std::string(small) + "--hosts x", "--hosts", 2);
   folder.write("file", "");
   expect_refused(std::string(small) + "-o " + folder.path("file"), folder.path("file"));
-  // The file itself is right, but not on this fabric.
+  // The file is correct, but does not fit this fabric.
   folder.write("ring.csv",
                "a,b,gbps,delay_ns\n0,4,100,9\n1,5,100,9\n2,6,100,9\n3,7,100,9\n"
                "4,5,100,9\n5,6,100,9\n6,7,100,9\n7,4,100,9\n");

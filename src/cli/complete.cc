@@ -123,7 +123,7 @@ Words option_names(const CLI::App& command, const std::vector<const CLI::Option*
   return starting_with(typed, names);
 }
 
-// `words` from `at` on are the command's own; the last one is being typed.
+// The command's words are those from `at` on. The last one is being typed.
 Words command_completions(const CLI::App& command, const Words& words, std::size_t at) {
   std::vector<const CLI::Option*> given;
   const CLI::Option* pending = nullptr;  // an option whose value comes next

@@ -9,13 +9,13 @@
 namespace tulle::cli {
 
 // Returns the words that may take the place of the last of `words`, which is being typed and may be
-// empty. `words` are those behind "tulle", as bash splits them: an "=" is a word of its own. A line
+// empty. `words` are those after "tulle", as bash splits them: an "=" is a separate word. A line
 // that begins with a colon is an order to the shell instead: ":files", ":files toml", ":folders",
 // ":nospace" (the word may go on), or ":program 3" (word 3, counted from "tulle", begins another
 // program's command line).
 std::vector<std::string> completions(const CLI::App& app, const std::vector<std::string>& words);
 
-// Prints them, one a line, and returns the exit status.
+// Prints these words, one a line, and returns the exit status.
 int complete(const CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace tulle::cli

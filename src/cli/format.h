@@ -1,6 +1,6 @@
 #pragma once
 
-// How addresses and identifiers are written for people.
+// Formats addresses and identifiers for people.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `tulle sim --gallery`: a page with a table and a picture for each scenario.
+// `tulle sim --gallery`: writes a page with a table and a picture for each scenario.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -25,8 +25,8 @@ using scenario::Scenario;
 
 constexpr char folder_default[] = "docs/gallery";
 
-// Those that are named; or all that come along and say in words what they show, which the reference
-// does not.
+// Reads the scenarios that are named. If none is, reads all that come with Tulle and say in words
+// what they show, which the reference does not.
 Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
   std::vector<Scenario> scenarios;
   const bool all = options.scenarios.empty();
@@ -39,7 +39,7 @@ Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
   return scenarios;
 }
 
-// gnuplot says which version of it has drawn, which is no matter of the picture.
+// Removes the version of gnuplot, which does not belong in the picture.
 std::string without_version(std::string svg) {
   const std::size_t begin = svg.find("<desc>Produced by GNUPLOT");
   const std::size_t end = svg.find("</desc>", begin);
@@ -57,7 +57,8 @@ Result<void> write_picture(const fs::path& folder, const Scenario& scenario,
                               without_version(std::move(*svg)));
 }
 
-// Runs one and writes its files. The error: one line; what was there before stays.
+// Runs one scenario and writes its files. If it fails, the error is one line, and existing files
+// stay.
 Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pictures,
                  const std::string& progress) {
   std::vector<std::size_t> variants(scenario.variants().size());
@@ -76,7 +77,7 @@ Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pic
                            timings.setup_s + timings.run_s));
 }
 
-// Of all scenarios of which there is a page, also from an earlier time.
+// Lists all scenarios that have a page, also one from an earlier run.
 Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& scenarios) {
   std::vector<scenario::GalleryEntry> entries;
   const auto list = [&](const Scenario& scenario) {

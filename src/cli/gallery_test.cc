@@ -1,4 +1,4 @@
-// `tulle sim --gallery` as a user meets it.
+// Runs `tulle sim --gallery` as a user does.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// The cells of a page's table, row by row.
+// Returns the cells of a page's table, row by row.
 std::vector<std::vector<std::string>> table_of(const std::string& page) {
   std::istringstream in(page);
   std::vector<std::vector<std::string>> rows;
@@ -119,7 +119,7 @@ TEST_F(GalleryTest, ThePictureHasABarOrCurveForEachVariant) {
 TEST_F(GalleryTest, TheSameBytesAgain) {
   ASSERT_EQ(both().status, 0);
   ASSERT_EQ(shell("mv " + folder.path("g") + " " + folder.path("first")).status, 0);
-  // A user's own settings of gnuplot are none of it.
+  // The user's settings for gnuplot must not change the pictures.
   folder.write(".gnuplot", "set title 'mine'\nset terminal dumb\n");
   ASSERT_EQ(
       shell("HOME=" + folder.path("") + " LC_ALL=de_DE.UTF-8 " + program() + "--gallery -o " +

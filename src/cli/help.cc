@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t text_column = 26;
 constexpr std::size_t line_columns = 80;
 
-// UTF-8: bytes that continue a character have no column of their own.
+// Counts columns of UTF-8: bytes that continue a character take none.
 std::size_t columns(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
@@ -72,7 +72,7 @@ std::string usage(const CLI::App& app, const std::string& name) {
 
 std::string row(const std::string& name, const std::string& text) {
   std::string line = "  " + name;
-  // Two spaces at least: help2man tells the name from the text by them.
+  // At least two spaces are needed: help2man tells the name from the text by them.
   if (columns(line) + 2 > text_column) {
     line += "\n" + std::string(text_column, ' ');
   } else {
@@ -90,7 +90,7 @@ std::string section(const std::string& title, const std::string& rows) {
 std::string value_name(const CLI::Option& option) {
   if (option.get_type_size() == 0) return "";
   std::string type = option.get_type_name();
-  // CLI11 appends what a validator says: ":{one,other}", or words that the description has, too.
+  // CLI11 appends what a validator says: ":{one,other}", or words that are also in the description.
   const std::size_t colon = type.find(':');
   if (colon == std::string::npos) return type;
   if (type.compare(colon, 2, ":{") != 0 || type.back() != '}') return type.substr(0, colon);

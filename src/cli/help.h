@@ -1,6 +1,6 @@
 #pragma once
 
-// The help texts have the form that GNU's programs give theirs, and that help2man reads.
+// The help texts have the form of GNU programs' help texts, which help2man reads.
 
 #include <CLI/CLI.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-// The `tulle` executable: a command line around the rooms, nothing else.
+// The `tulle` executable: a command line around the rooms, and nothing else.
 
 #include <fmt/format.h>
 
@@ -111,7 +111,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
     const bool is_option = !before.empty() && before.front().starts_with('-');
     if (is_option) throw CLI::ExtrasError({before.front()});
     if (!before.empty()) {
-      // `tulle run prog -- args`: the dashes are the program's.
+      // The dashes in `tulle run prog -- args` belong to the program.
       options.command.insert(options.command.end(), after_dashes.begin(), after_dashes.end());
     }
     status = run(options);
@@ -283,7 +283,7 @@ void add_compare(CLI::App& app, int& status) {
   });
 }
 
-// For shells (tulle.bash), not for people: it has no group, so no help shows it.
+// This command is for shells (tulle.bash), not for people. It has no group, so no help shows it.
 void add_complete(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("complete", "Print what may come next on a command line");
   command->group("");
@@ -316,7 +316,7 @@ int tulle_main(std::vector<std::string> arguments) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(examples);
   int status = 0;
-  // What follows the first "--" is a program's command line and none of ours.
+  // The words after the first "--" are a program's command line, and not options of `tulle`.
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   std::vector<std::string> after_dashes;
   if (dashes != arguments.end()) after_dashes.assign(dashes + 1, arguments.end());
@@ -330,7 +330,7 @@ int tulle_main(std::vector<std::string> arguments) {
   add_sim(app, status);
   add_compare(app, status);
   add_complete(app, status, after_dashes);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them in reverse order
   try {
     app.parse(arguments);
   } catch (const CLI::Success& help) {

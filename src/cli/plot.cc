@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file in memory, closed when it goes.
+// A file in memory, which is closed with this object.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("tulle", MFD_CLOEXEC)) {}
@@ -54,7 +54,7 @@ class MemoryFile {
   int descriptor_;
 };
 
-// The last line of what it complained of.
+// Returns the last line of gnuplot's complaints.
 std::string last_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   const std::size_t begin = text.rfind('\n');
@@ -83,7 +83,7 @@ Result<std::string> run_gnuplot(const std::string& script) {
   posix_spawn_file_actions_adddup2(&actions, in.descriptor(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.descriptor(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, complaints.descriptor(), STDERR_FILENO);
-  // Without the user's own settings; and in everybody's locale: a decimal point is a point.
+  // gnuplot runs without the user's settings, and in a locale whose decimal separator is a point.
   std::string name = "gnuplot";
   std::string defaults = "-d";
   std::array<char*, 3> arguments = {name.data(), defaults.data(), nullptr};

@@ -1,6 +1,6 @@
 #pragma once
 
-// gnuplot as a program beside this one.
+// Runs gnuplot as a separate program.
 
 #include <string>
 
@@ -8,11 +8,11 @@
 
 namespace tulle::cli {
 
-// Debian's package of it.
+// Debian's package of gnuplot.
 inline constexpr char gnuplot_package[] = "gnuplot-nox";
 
 bool has_gnuplot();
-// What it writes to standard output for this script. The error is one line.
+// Returns what gnuplot writes to standard output for this script. The error is one line.
 Result<std::string> run_gnuplot(const std::string& script);
 
 }  // namespace tulle::cli

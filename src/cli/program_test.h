@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: the `tulle` program as a user meets it.
+// For tests: runs the `tulle` program as a user does.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ struct ProgramOutcome {
 
 class ProgramTest : public testing::Test {
  protected:
-  // `command`: one of tulle's, such as "sim".
+  // `command` is one of tulle's commands, such as "sim".
   explicit ProgramTest(std::string command) : command_(std::move(command)) {}
 
   std::string program() const { return "'" TULLE_PROGRAM "' " + command_ + " "; }
@@ -41,7 +41,7 @@ class ProgramTest : public testing::Test {
     outcome.error = folder.read("stderr");
     return outcome;
   }
-  // One line that says it, and a status that is no success.
+  // Expects an exit status and one line of error that contains `part`.
   void expect_refused(const std::string& arguments, const std::string& part, int status = 1) const {
     const ProgramOutcome outcome = run(arguments);
     EXPECT_EQ(outcome.status, status) << arguments;

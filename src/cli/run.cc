@@ -28,22 +28,22 @@ void set(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
 }
 
-// Puts an entry before what a list in the environment has already.
+// Puts an entry in front of those that a list in the environment has already.
 void prepend(const char* name, const std::string& entry) {
   const char* before = std::getenv(name);
   const bool is_empty = before == nullptr || *before == '\0';
   setenv(name, is_empty ? entry.c_str() : (entry + ":" + before).c_str(), 1);
 }
 
-// Whose devices they are: each network namespace has addresses and an agent of its own, and may
-// share /tmp with others.
+// Returns a name for the network namespace that the devices belong to. Each namespace has separate
+// addresses and a separate host agent, and may share /tmp with others.
 std::string network_namespace() {
   struct stat status {};
   return stat("/proc/self/ns/net", &status) == 0 ? std::to_string(status.st_ino) : std::string();
 }
 
-// The files by which programs look for devices, for the preloaded library. A program that finds
-// none says so itself.
+// Makes the files by which programs look for devices, for the preloaded library. A program that
+// finds no devices says so itself.
 void show_devices() {
   auto devices = live::devices();
   if (!devices) return;
@@ -57,8 +57,8 @@ void show_devices() {
   set("TULLE_SYSFS", *root);
 }
 
-// The folder of the system's libraries: that of the C library in this process. A test may name
-// another one.
+// Returns the folder of the system's libraries: that of the C library in this process. A test may
+// name another folder.
 fs::path system_folder() {
   if (const char* given = std::getenv("TULLE_SYSTEM_LIBRARIES"); given != nullptr) return given;
   Dl_info info;
@@ -66,9 +66,9 @@ fs::path system_folder() {
   return fs::path(info.dli_fname).parent_path();
 }
 
-// Programs that were built for a newer rdma-core than this Tulle knows end before their first
-// instruction where they need what is new in it, with a message of the dynamic linker's that names
-// no cause. One line says which library is newer.
+// A program that was built for a newer rdma-core than this Tulle knows, and needs what is new in
+// it, ends before its first instruction. The dynamic linker's message then names no cause. This
+// function prints one line that says which library is newer.
 void warn_of_newer_libraries(const fs::path& folder) {
   for (const char* name : {verbs_library, "librdmacm.so.1", "libibumad.so.3"}) {
     std::error_code error;

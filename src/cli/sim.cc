@@ -33,14 +33,14 @@ std::string quoted(const std::string& text) {
 }
 
 // HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
-// Its one round of fast recovery, counted from 0, is two here, where the paper's counting is
-// followed: the second increase is the additive one.
+// That simulator counts its one round of fast recovery from 0. Here it is two rounds, because Tulle
+// counts as the paper does: the second increase is the additive one.
 constexpr char dcqcn_of_hpcc[] =
     "[congestion]\ncontrol = \"dcqcn\"\nalpha_interval = \"1us\"\ndecrease_interval = \"4us\"\n"
     "increase_interval = \"300us\"\nincrease_bytes = \"0B\"\nfast_recovery_rounds = 2\n"
     "clamp_target = false\nleast = \"1Gbps\"\nnotification_interval = \"1us\"\n";
 
-// The scenario that --topology, --flows and --fabric stand for.
+// Returns the scenario that --topology, --flows and --fabric stand for.
 Result<Scenario> from_tables(const SimOptions& options) {
   if (options.topology.empty() || options.flows.empty()) {
     return Error{"name a scenario, or both --topology and --flows (see tulle sim --list)"};

@@ -1,4 +1,4 @@
-// `tulle sim` as a user meets it.
+// Runs `tulle sim` as a user does.
 
 #include <gtest/gtest.h>
 

@@ -85,7 +85,7 @@ std::vector<std::string> shipped_scenarios() {
 }
 
 std::string find_scenario(const std::string& name) {
-  // A folder of that name, such as the last run's results, hides no scenario.
+  // A folder of that name, such as the last run's results, does not hide a scenario.
   const bool is_file = fs::exists(name) && !fs::is_directory(name);
   if (is_file || name.find('/') != std::string::npos) return name;
   const fs::path known = scenario_folder() / (name + ".toml");
@@ -107,7 +107,7 @@ void take_large_pages() {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execv("/proc/self/exe", pointers.data());
-  // It goes on as it is.
+  // If the program cannot start again, it goes on as it is.
 }
 
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
@@ -137,7 +137,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
 
 Result<std::vector<Outcome>> simulate(const SimulateOptions& options, const Scenario& scenario,
                                       std::span<const std::size_t> variants, Timings& timings) {
-  // The first one is checked as it is built to be run.
+  // The first variant is checked when it is built to be run.
   for (const std::size_t variant : variants.subspan(1)) {
     if (auto setup = scenario.build(variant); !setup) return setup.error();
   }
@@ -161,7 +161,7 @@ Result<void> prepare_folder(const std::string& folder) {
   return {};
 }
 
-// What the disk had no room for is noticed when it is written out, not when it is printed.
+// A full disk is noticed when the text is written out, not when it is printed.
 Result<void> print(const std::string& text) {
   fmt::print("{}", text);
   if (std::fflush(stdout) == 0) return {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the commands that simulate have in common: where scenarios are, a line of progress, Ctrl-C.
+// Code that the simulating commands share: where scenarios are, a line of progress, Ctrl-C.
 
 #include <span>
 #include <string>
@@ -12,18 +12,20 @@
 
 namespace tulle::cli {
 
-// Of each scenario that comes along, in the order of their names.
+// Returns the names of the scenarios that come with Tulle, in alphabetical order.
 std::vector<std::string> shipped_scenarios();
-// A path, or the name of a scenario that comes along.
+// Returns the file of a scenario, given as a path or as the name of one that comes with Tulle.
 std::string find_scenario(const std::string& name);
 
-// From now on Ctrl-C ends the run that goes on, and no more begin; and whether it was pressed.
+// After catch_interrupts(), Ctrl-C ends the run that is under way, and no more begin.
+// is_interrupted() returns true once Ctrl-C was pressed.
 void catch_interrupts();
 bool is_interrupted();
 
-// Large pages for all memory, where the system has them: a cluster's state is touched all over, and
-// a look-up of its page would cost more than the memory itself. The C library reads this when a
-// program starts, so this one starts again. To be called before anything is done.
+// Puts all memory in large pages, where the system has them: a cluster's state is touched all over,
+// and looking up a page would cost more than the memory access itself. The C library reads this
+// setting when a program starts, so this program starts again. Call this function before anything
+// else is done.
 void take_large_pages();
 
 struct Timings {
@@ -34,23 +36,23 @@ struct Timings {
 struct SimulateOptions {
   std::string capture;  // a file; empty: none
   std::vector<std::string> capture_at;
-  std::string progress;  // before the variant's name in the line of progress
+  std::string progress;  // stands before the variant's name in the line of progress
 };
 
-// Runs one variant, with a line of progress where standard error is a terminal.
+// Runs one variant, with a line of progress if standard error is a terminal.
 Result<scenario::Outcome> simulate(const SimulateOptions& options,
                                    const scenario::Scenario& scenario, std::size_t variant,
                                    Timings& timings);
-// Runs these one after the other, until one cannot be run or Ctrl-C is pressed. What is wrong with
-// a later variant is said before the first one runs, which can take hours.
+// Runs these variants one after the other, until one cannot be run or Ctrl-C is pressed. Errors in
+// a later variant are reported before the first one runs, which can take hours.
 Result<std::vector<scenario::Outcome>> simulate(const SimulateOptions& options,
                                                 const scenario::Scenario& scenario,
                                                 std::span<const std::size_t> variants,
                                                 Timings& timings);
 
-// Makes the folder, unless it is there, and sees whether files can be made in it.
+// Makes the folder if it does not exist, and fails if no files can be made in it.
 Result<void> prepare_folder(const std::string& folder);
-// Prints it, and notices a full disk.
+// Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 
 }  // namespace tulle::cli

@@ -46,7 +46,7 @@ std::uint64_t counter(const ProcessStatus& process, std::string_view name) {
   return 0;
 }
 
-// Everything but the counters of the table that are not zero: what went wrong, mostly.
+// Returns the counters that are not zero and not in the table. Most of them count what went wrong.
 std::string remarks(const ProcessStatus& process) {
   std::string text;
   constexpr std::array<std::string_view, 7> shown = {
@@ -129,7 +129,7 @@ int status(const live::Settings& settings, bool json) {
   hello.command = "tulle status";
   auto answer = live::ask_agent(settings, hello, live::IfAbsent::fail);
   if (!answer && answer.error().error_number == ECONNREFUSED) {
-    // Nothing is wrong: nobody uses the network.
+    // This is no error: no program uses the network.
     if (json) {
       fmt::print("{}\n", json_t({{"agent", nullptr}, {"processes", json_t::array()}}).dump(2));
     } else {

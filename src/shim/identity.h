@@ -1,6 +1,6 @@
 #pragma once
 
-// What the device says of itself, wherever it is asked: by the verbs calls and by the files of its
+// Values that the device reports about itself, the same in the verbs calls and in the files of its
 // class directory.
 
 #include <algorithm>
@@ -13,14 +13,15 @@ namespace tulle::shim {
 inline constexpr char firmware_version[] = "tulle-0.1.0";
 inline constexpr char board_id[] = "tulle";
 inline constexpr char driver_name[] = "tulle";
-// No vendor's OUI: what Linux's own device in software says, since programs take 0 for a mistake.
+// This is no vendor's OUI. Linux's own software device reports it, since programs take 0 for a
+// mistake.
 inline constexpr std::uint32_t vendor_id = 0xFF'FFFF;
 inline constexpr std::uint32_t vendor_part_id = 0;
 inline constexpr std::uint32_t hardware_version = 0;
 inline constexpr int verbs_abi_version = 1;
 
-// A packet engine in software has no rate of its own. What is said is about what one core of it
-// does, so that programs that choose by rate choose sensibly: one lane of EDR.
+// A packet engine in software has no rate of its own. The device reports one lane of EDR, which is
+// about the rate of one core of the engine, so that programs that choose by rate choose sensibly.
 inline constexpr std::uint8_t link_width_1x = 1;  // IBTA 14.2.5.6, LinkWidthActive
 inline constexpr std::uint8_t link_speed_edr =
     32;  // LinkSpeedExtActive 2 as the C API numbers it: 25 Gb/s a lane
@@ -34,7 +35,8 @@ inline constexpr std::uint8_t port_phys_state_link_up = 5;
 
 inline constexpr std::uint32_t port_capabilities = 1u << 26;  // GIDs are IP addresses
 
-// Entries of the GID table that are shown: all that are in use, and room that looks like a table.
+// Returns the number of entries that the GID table shows: a power of two of at least 16, so that
+// all entries in use fit and the table looks like one.
 constexpr std::size_t gid_table_length(std::size_t in_use) {
   return std::bit_ceil(std::max<std::size_t>(in_use, 16));
 }

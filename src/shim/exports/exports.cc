@@ -1,6 +1,7 @@
-// ELF's sections name all that is needed (System V ABI, chapters 4 and 5; the Linux Standard Base
-// for versions): the dynamic symbols, each one's version number, and the definitions that give
-// these numbers names. Every offset and count is the file's word, and is held to the file's size.
+// An ELF file's sections name everything that is needed (System V ABI, chapters 4 and 5; the Linux
+// Standard Base for versions): the dynamic symbols, the version number of each, and the definitions
+// that give these numbers names. Every offset and count comes from the file and is checked against
+// the file's size.
 
 #include "shim/exports/exports.h"
 
@@ -24,7 +25,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// False: `from` ends before the struct does.
+// Returns false if `from` ends before the struct does.
 template <typename Struct>
 bool read_at(Bytes from, std::uint64_t offset, Struct& out) {
   if (offset > from.size() || from.size() - offset < sizeof out) return false;
@@ -37,7 +38,7 @@ Bytes piece(Bytes from, std::uint64_t offset, std::uint64_t size) {
   return from.subspan(offset, size);
 }
 
-// Empty: there is no such text, or it does not end.
+// Returns an empty text if the offset lies outside the table, or if the text has no end.
 std::string_view text_at(Bytes table, std::uint64_t offset) {
   if (offset >= table.size()) return {};
   const auto* start = reinterpret_cast<const char*>(table.data()) + offset;
@@ -49,7 +50,7 @@ std::string_view text_at(Bytes table, std::uint64_t offset) {
 struct Tables {
   Bytes symbols;
   Bytes symbol_names;
-  Bytes versions;  // a number for each symbol
+  Bytes versions;  // one version number for each symbol
   Bytes definitions;
   Bytes definition_names;
 };
@@ -88,7 +89,7 @@ std::optional<Tables> find_tables(Bytes elf) {
   return tables;
 }
 
-// Each definition names the next by its distance, which leads forward: the loop ends.
+// Each definition gives the distance to the next one. Distances lead forward, so the loop ends.
 std::map<std::uint16_t, std::string_view> node_names(const Tables& tables) {
   std::map<std::uint16_t, std::string_view> names;
   std::uint64_t at = 0;
@@ -134,7 +135,7 @@ std::vector<std::string> exports(Bytes elf) {
   const auto tables = find_tables(elf);
   if (!tables) return {};
   const auto nodes = node_names(*tables);
-  constexpr std::uint16_t hidden = 0x8000;  // not the default version, but one that is offered
+  constexpr std::uint16_t hidden = 0x8000;  // marks a version that is offered, not the default
   std::vector<std::string> out;
   Elf64_Sym symbol;
   Elf64_Versym version = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reads from a shared library's file what the library offers to programs that are linked to it. By
-// that, `tulle run` can tell that the library whose place ours takes offers more than ours.
+// Reads from a shared library's file what the library offers to programs that are linked to it.
+// `tulle run` thereby finds out whether the library that ours replaces offers more than ours.
 
 #include <cstddef>
 #include <filesystem>
@@ -11,12 +11,13 @@
 
 namespace tulle::shim {
 
-// The functions and objects that an ELF file for this machine defines at version nodes, each as
-// "ibv_open_device@IBVERBS_1.1", sorted. Empty for everything else, damaged files among it: any
-// bytes may be given.
+// Returns the functions and objects that an ELF file for this machine defines at version nodes,
+// each as "ibv_open_device@IBVERBS_1.1", sorted. Any bytes may be given: the list is empty for
+// anything that is not such a file, and a damaged file yields what can still be read.
 std::vector<std::string> exports(std::span<const std::byte> elf);
 
-// Names what `theirs` exports and `ours` does not. It is empty too if one of them cannot be read.
+// Returns what `theirs` exports and `ours` does not. The list is empty too if one of them cannot be
+// read.
 std::vector<std::string> exports_missing(const std::filesystem::path& ours,
                                          const std::filesystem::path& theirs);
 

@@ -1,4 +1,4 @@
-// Any bytes at all are taken for a shared library's file, and nothing outside of them is read.
+// exports() takes any bytes for a shared library's file, and must read nothing outside of them.
 
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,8 @@
 namespace tulle::shim {
 namespace {
 
-// The C library: it is there wherever this test runs, and has versions of every kind.
+// Returns the path of the C library, which exists wherever this test runs and has versions of every
+// kind.
 std::filesystem::path c_library() {
   Dl_info info;
   return dladdr(reinterpret_cast<void*>(&std::getenv), &info) != 0 ? info.dli_fname : "";
@@ -27,7 +28,8 @@ std::vector<std::byte> bytes_of(const std::filesystem::path& path) {
   return {start, start + text.size()};
 }
 
-// A library with one symbol at one node, small enough to be damaged in every byte.
+// A library with one symbol at one version node, small enough that a test can damage its every
+// byte.
 struct Small {
   Elf64_Ehdr header = {};
   Elf64_Shdr sections[5] = {};
@@ -112,7 +114,7 @@ TEST(Exports, OfOldVersionsAndOfAliens) {
 TEST(Exports, DamagedFilesOfferNothingOrLess) {
   const std::vector<std::byte> whole = Small().bytes();
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // On the heap in its own length, so that a sanitizer sees a read behind its end.
+    // A block of the heap of exactly this size lets a sanitizer see a read past the end.
     const std::vector<std::byte> cut(whole.begin(),
                                      whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_LE(exports(cut).size(), 1u);

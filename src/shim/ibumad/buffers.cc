@@ -1,5 +1,5 @@
-// The buffer in which a datagram crosses the API: its address in front, in the form that has a
-// partition key's index.
+// The buffer in which a datagram crosses the API. The datagram's address is in front, in the form
+// that has the index of a partition key.
 
 #include <endian.h>
 #include <infiniband/umad.h>

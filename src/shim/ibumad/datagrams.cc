@@ -1,7 +1,7 @@
-// Ports that are open: registering for classes of management datagrams, sending and receiving.
+// Open ports: registers for classes of management datagrams, sends and receives them.
 //
-// A port is one end of a pair of sockets. The other end is the library's, which answers at once, by
-// itself, what is for this host's port, and refuses the rest: there is nobody else whom a RoCE
+// A port is one end of a pair of sockets. The library has the other end. It answers at once, by
+// itself, datagrams for this host's port, and refuses the rest: there is no other port that a RoCE
 // port's management could reach by a LID. A program may wait for the descriptor by any means.
 
 #include <fcntl.h>
@@ -29,17 +29,17 @@ namespace {
 
 using Mad = std::array<std::byte, management::mad_bytes>;
 
-constexpr int class_versions = 8;                 // of which a kernel keeps track
+constexpr int class_versions = 8;                 // number that a kernel keeps track of
 constexpr int classes = 0x82;                     // IBTA 13.4.4: up to 0x81
-constexpr std::size_t least_sent_bytes = 36;      // IBTA 13.6.2.1: with the header of a transaction
+constexpr std::size_t least_sent_bytes = 36;      // IBTA 13.6.2.1: includes a transaction's header
 constexpr std::uint16_t permissive_lid = 0xFFFF;  // IBTA 4.1.3
 
-// As a datagram crosses the API.
+// A datagram as it crosses the API.
 struct Envelope {
   alignas(ib_user_mad_t) std::array<std::byte, sizeof(ib_user_mad_t)> head{};
   Mad mad{};
 
-  // The C type ends in an array of no bytes, which C++ wants in no other type.
+  // The C type ends in an array of no bytes, which C++ does not allow within another type.
   ib_user_mad_t& header() { return *reinterpret_cast<ib_user_mad_t*>(head.data()); }
   const ib_user_mad_t& header() const {
     return *reinterpret_cast<const ib_user_mad_t*>(head.data());
@@ -54,15 +54,15 @@ struct Port {
 
 struct Ports {
   std::mutex mutex;
-  std::map<int, Port> by_descriptor;  // the program's end
+  std::map<int, Port> by_descriptor;  // key: the program's end
 };
-// Never destroyed: other threads may be at it while the process ends.
+// Never destroyed, because other threads may use ports while the process ends.
 Ports& ports() {
   static auto* instance = new Ports;
   return *instance;
 }
 
-// The lock is held.
+// The caller holds the lock.
 Port* find_port(int descriptor) {
   const auto found = ports().by_descriptor.find(descriptor);
   return found == ports().by_descriptor.end() ? nullptr : &found->second;
@@ -73,7 +73,8 @@ bool is_open(int descriptor) {
   return find_port(descriptor) != nullptr;
 }
 
-// A place among the agents; none: all are taken.
+// Takes a free place for a registration, which the API calls an agent. Returns none if all are
+// taken.
 std::optional<int> add_agent(Port& port) {
   const auto free = std::find(port.agents.begin(), port.agents.end(), false);
   if (free == port.agents.end()) return std::nullopt;
@@ -81,8 +82,8 @@ std::optional<int> add_agent(Port& port) {
   return static_cast<int>(free - port.agents.begin());
 }
 
-// An errno, or 0. Every class may be registered for, that of subnet management too, although a RoCE
-// port has no QP0: tools register for it beside the class that they are about.
+// Returns 0 or an errno. Programs may register for every class, that of subnet management too,
+// although a RoCE port has no QP0: tools register for it beside the class that they are about.
 int register_agent(int descriptor, int management_class, int version, int* agent) {
   const std::lock_guard lock(ports().mutex);
   Port* port = find_port(descriptor);
@@ -134,15 +135,15 @@ management::subnet::Identity identity(const live::DeviceInfo& device) {
   return out;
 }
 
-// False: nobody answers it.
+// Returns false if no management agent answers the request.
 bool answer(const live::DeviceInfo& device, const Mad& request, Mad& out) {
   const bool counts = management::needs_counters(request);
   return management::answer(request, identity(device),
                             counts ? counters() : management::performance::Counters{}, out);
 }
 
-// 0, or why it cannot be sent. What has no GRH names a LID; a RoCE port has none (0), and Linux
-// refuses to send by one.
+// Returns 0, or an errno if the datagram cannot be sent. A datagram without a GRH names a LID. A
+// RoCE port has none (0), and Linux refuses to send by one.
 int check_destination(const live::DeviceInfo& device, const Envelope& envelope) {
   const ib_mad_addr_t& to = envelope.header().addr;
   const management::Way way = management::way_of(envelope.mad);
@@ -159,14 +160,14 @@ int check_destination(const live::DeviceInfo& device, const Envelope& envelope) 
   return is_own ? 0 : EHOSTUNREACH;
 }
 
-// An errno, or 0.
+// Returns 0 or an errno.
 int send_from(const Port& port, Envelope envelope) {
   if (const int refused = check_destination(port.device, envelope); refused != 0) return refused;
   Envelope back = envelope;
   back.header().status = 0;
   back.header().length = sizeof back;
   if (!answer(port.device, envelope.mad, back.mad)) {
-    // As if the time had passed in which an answer was expected: none will come.
+    // No answer will come, so the request comes back as if the time for an answer had passed.
     const bool expects_answer = envelope.header().timeout_ms != 0;
     if (!expects_answer) return 0;
     back.header().status = ETIMEDOUT;
@@ -175,7 +176,7 @@ int send_from(const Port& port, Envelope envelope) {
   return sent == static_cast<ssize_t>(sizeof back) ? 0 : ENOBUFS;
 }
 
-// 0, or why nothing can be read.
+// Returns 0, or an errno if nothing can be read.
 int wait_for(int descriptor, int timeout_milliseconds) {
   pollfd entry{descriptor, POLLIN, 0};
   const int ready = ::poll(&entry, 1, timeout_milliseconds);
@@ -187,7 +188,8 @@ int wait_for(int descriptor, int timeout_milliseconds) {
 
 extern "C" {
 
-// Beside the documented errors: EMFILE and the like where no sockets can be had, as EIO.
+// Beside the documented errors, this returns -EIO where no sockets can be had (EMFILE and the
+// like).
 int umad_open_port(const char* ca_name, int portnum) {
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, ca_name);
@@ -241,7 +243,7 @@ int umad_register2(int port_fd, umad_reg_attr* attr, uint32_t* agent_id) {
   const bool has_oui = (attr->oui & oui_mask) != 0 && (attr->oui & ~oui_mask) == 0;
   if (wants_oui && !has_oui) return EINVAL;
   if ((attr->flags & ~std::uint32_t{UMAD_USER_RMPP}) != 0) {
-    attr->flags = UMAD_USER_RMPP;  // what may be asked for
+    attr->flags = UMAD_USER_RMPP;  // the flags that are allowed
     return EINVAL;
   }
   int agent = -1;
@@ -270,10 +272,10 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
                        port->agents[static_cast<std::size_t>(agentid)];
     if (!known) return fail(EINVAL);
     copy.device = port->device;
-    // The port may be closed meanwhile.
+    // The port may be closed in the meantime.
     copy.own_end.reset(fcntl(port->own_end.get(), F_DUPFD_CLOEXEC, 0));
   }
-  // Longer ones are of transactions of many packets, of which no class here has any.
+  // Longer datagrams belong to transactions of many packets, which no class here has.
   if (length < static_cast<int>(least_sent_bytes) ||
       length > static_cast<int>(management::mad_bytes)) {
     errno = EINVAL;

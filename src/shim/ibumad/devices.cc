@@ -1,4 +1,4 @@
-// What devices and ports there are, and what they are like.
+// The devices and ports that there are, and their properties.
 
 #include <endian.h>
 
@@ -31,7 +31,7 @@ std::uint64_t half_of_first_gid(const live::DeviceInfo& device, std::size_t offs
   return half;
 }
 
-// False: no memory.
+// Returns false if there is no memory.
 bool describe_port(const live::DeviceInfo& device, umad_port_t& out) {
   out = {};
   set_text(out.ca_name, device.name);
@@ -170,7 +170,7 @@ int umad_release_port(umad_port_t* port) {
   return 0;
 }
 
-// The device by which a subnet manager says that it runs: a RoCE port's network has none.
+// A subnet manager shows by this device that it runs. A RoCE port's network has none.
 int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) {
   if (path == nullptr || max <= 0) return fail(EINVAL);
   const auto all = devices();
@@ -179,7 +179,7 @@ int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) {
   return fail(EINVAL);
 }
 
-// Null and errno 0: there are none.
+// Returns null with errno 0 if there are none.
 umad_device_node* umad_get_ca_device_list() {
   auto list = live::devices();
   if (!list) {
@@ -215,7 +215,7 @@ void umad_free_ca_device_list(umad_device_node* head) {
   }
 }
 
-// By name; `size` is the list's length, 0: not known.
+// Sorts the list by name. `size` is its length, or 0 if that is not known.
 int umad_sort_ca_device_list(umad_device_node** head, size_t size) {
   if (head == nullptr) return EINVAL;
   std::size_t length = 0;

@@ -10,7 +10,7 @@
 
 #include "shim/ibumad/ports.h"
 
-// Declared by newer headers, which say too what it holds.
+// Newer headers declare this struct, and also its content.
 struct umad_ca_pair;
 
 namespace tulle::shim::umad {

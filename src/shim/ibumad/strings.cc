@@ -1,5 +1,5 @@
-// Names of what management datagrams hold, for people: tables, by class (IBTA 13.4.4 to 13.4.8,
-// 14.2.5, 15.2.5, 12.6). Programs compare some of them, so they are those of the library that is
+// Tables of names for the content of management datagrams, by class (IBTA 13.4.4 to 13.4.8, 14.2.5,
+// 15.2.5, 12.6). Programs compare some of the names, so that they are those of the library that is
 // replaced.
 
 #include <arpa/inet.h>

@@ -22,17 +22,17 @@ inline constexpr std::array<AccessPair, 7> access_table = {{
     {IBV_ACCESS_ON_DEMAND, verbs::Access::on_demand},
 }};
 
-// Hints that change nothing here: where the pages come from, and leave to reorder. The API lets a
-// device ignore all of the optional range.
+// These hints change nothing here: where the pages come from, and leave to reorder. The API lets a
+// device ignore the whole optional range.
 inline constexpr unsigned ignored_access =
     unsigned{IBV_ACCESS_HUGETLB} | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
 
 // A queue pair's rights to FLUSH (IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT), which older releases of
-// rdma-core do not declare. No peer can ask for a FLUSH here. Drivers of adapters without it take
-// these rights for a queue pair all the same, and programs give them without asking.
+// rdma-core do not declare. No peer can ask for a FLUSH here. Drivers of adapters without FLUSH
+// accept these rights for a queue pair all the same, and programs grant them without asking.
 inline constexpr unsigned flush_access = 1u << 8 | 1u << 9;
 
-// False: a flag that is not known.
+// Returns false if a flag is not known.
 constexpr bool to_access(unsigned flags, verbs::AccessFlags& out) {
   unsigned left = flags & ~ignored_access;
   out = {};

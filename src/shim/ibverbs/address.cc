@@ -1,4 +1,4 @@
-// Address handles, and the address of whoever sent a datagram.
+// Address handles, and the address of a datagram's sender.
 
 #include <endian.h>
 
@@ -16,16 +16,16 @@ using verbs::VerbsStatus;
 
 constexpr std::uint32_t flow_label_mask = 0xF'FFFF;
 constexpr std::uint8_t default_hop_limit = 64;
-constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: what an address made from a GRH gets
+constexpr std::uint8_t reply_hop_limit = 0xFF;  // IBTA 8.3.6: for an address made from a GRH
 
 struct Sender {
   Gid source;
-  Gid destination;  // this side's
+  Gid destination;  // this side's GID
   std::uint32_t flow_label = 0;
   std::uint8_t traffic_class = 0;
 };
 
-// RFC 791: the header's 16-bit words add up to all ones.
+// RFC 791: the 16-bit words of a valid header add up to all ones.
 bool is_ipv4_header(const std::uint8_t* header) {
   if (header[0] != 0x45) return false;
   std::uint32_t sum = 0;
@@ -34,8 +34,8 @@ bool is_ipv4_header(const std::uint8_t* header) {
   return (sum & 0xFFFF) + (sum >> 16) == 0xFFFF;
 }
 
-// IBTA A17.4.5.2: the 40 bytes in front of a datagram are an IPv6 header, or 20 bytes of nothing
-// and an IPv4 header.
+// IBTA A17.4.5.2: the 40 bytes in front of a datagram are an IPv6 header, or 20 unused bytes and an
+// IPv4 header.
 bool read_grh(const ibv_grh& grh, Sender& out) {
   std::array<std::uint8_t, sizeof(ibv_grh)> bytes;
   std::memcpy(bytes.data(), &grh, bytes.size());
@@ -68,13 +68,13 @@ Gid to_gid(const std::uint8_t* raw) {
   return gid;
 }
 
-// False: RoCE has no addresses but global ones.
+// Returns false if the address is not global. RoCE has no other addresses.
 bool to_address_vector(const ibv_ah_attr& from, verbs::AddressVector& to) {
   if (from.is_global == 0) return false;
   to.destination = to_gid(from.grh.dgid.raw);
   to.source_gid_index = from.grh.sgid_index;
   // A kernel that resolves a RoCE address takes the hop limit from the route, and programs rely on
-  // it: many leave 0 or 1 here and expect to cross routers.
+  // that: many leave 0 or 1 here and expect to cross routers.
   to.hop_limit = from.grh.hop_limit > 1 ? from.grh.hop_limit : default_hop_limit;
   to.traffic_class = from.grh.traffic_class;
   to.service_level = from.sl;
@@ -164,7 +164,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t
   return ibv_create_ah(pd, &attributes);
 }
 
-// What a provider asks a kernel to look up. Here the live device finds the way to a GID by itself.
+// Providers have a kernel look this up. Here the live device finds the way to a GID by itself.
 int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {
   return fail_with_minus_one(EOPNOTSUPP);
 }

@@ -12,7 +12,7 @@
 #include "shim/ibverbs/newer.h"
 #include "shim/ibverbs/objects.h"
 
-// Programs hold a pointer, and the C API never says what is behind it.
+// Programs hold a pointer to this struct, and the C API never says what it contains.
 struct ibv_buf {
   ibv_pd* pd = nullptr;
   std::byte* memory = nullptr;
@@ -26,7 +26,7 @@ bool has(const RegionRequest& request, std::uint64_t field) {
   return (request.fields & field) != 0;
 }
 
-// True if the range lies within the buffer, and the protection domain is the buffer's.
+// Returns true if the range lies within the buffer, and the protection domain is the buffer's.
 bool is_within_buffer(const RegionRequest& request, const ibv_pd* pd) {
   const ibv_buf* buffer = request.buffer;
   if (buffer == nullptr || buffer->pd != pd || !has(request, region_field::address)) return false;
@@ -60,7 +60,7 @@ ibv_mr* register_memory(ibv_pd* pd, const RegionRequest& request) {
 
 extern "C" {
 
-// ibv_reg_mr(3): memory of the program, or of a DMA buffer by its descriptor, never both.
+// ibv_reg_mr(3): registers memory of the program, or of a DMA buffer by its descriptor, never both.
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attributes) {
   if (pd == nullptr || attributes == nullptr) return fail(EINVAL);
   const auto& request = *reinterpret_cast<const RegionRequest*>(attributes);
@@ -102,7 +102,7 @@ ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, std::size_t l
   return ibv_reg_mr_ex(pd, reinterpret_cast<ibv_mr_init_attr*>(&request));
 }
 
-// ibv_alloc_buf(3): ENODATA says that no DMA buffer is behind it.
+// ibv_alloc_buf(3): ENODATA says that no DMA buffer is behind the buffer.
 int ibv_export_buf_dmabuf_fd(ibv_buf* buffer) {
   return fail_with_minus_one(buffer != nullptr ? ENODATA : EINVAL);
 }

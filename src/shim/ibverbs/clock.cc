@@ -1,5 +1,5 @@
-// The device's clock, by which completions are stamped as they are queued: nanoseconds of
-// CLOCK_MONOTONIC, and the same moment as the wall's clock tells it.
+// The device's clock stamps completions as they are queued, in nanoseconds of CLOCK_MONOTONIC.
+// Programs may also read the same moment as wall-clock time.
 
 #include <time.h>
 
@@ -23,14 +23,14 @@ class MonotonicClock : public verbs::CompletionClock {
 
 std::uint64_t read_time(ibv_cq_ex* cq) { return Cq::of(cq).queue->nanoseconds_of_last(); }
 
-// How far the two clocks are apart is asked for now, so that the wall's time is what it is said to
-// be now, whatever has set it since.
+// The difference of the two clocks is taken now, so that the result agrees with the wall clock as
+// it is now, whatever has set it since the completion.
 std::uint64_t read_wall_time(ibv_cq_ex* cq) {
   return read_time(cq) + (nanoseconds_of(CLOCK_REALTIME) - nanoseconds_of(CLOCK_MONOTONIC));
 }
 
-// NICs give the count of ticks in the nanoseconds' place, whatever a tick is, and programs read it
-// there.
+// NICs give their count of ticks in the field of the nanoseconds, whatever a tick is, and programs
+// read it there.
 int query_rt_values(ibv_context* ibv, ibv_values_ex* values) {
   if (ibv == nullptr || values == nullptr) return EINVAL;
   if ((values->comp_mask & ~static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) {

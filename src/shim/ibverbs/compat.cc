@@ -1,6 +1,6 @@
 // The symbols that programs of 2006 bind to (version node IBVERBS_1.0), and the entry point of
-// their drivers. Their structs differ, and no such program is left: the list of devices that they
-// would start from is refused, so that none of the others is ever reached with an object.
+// their drivers. Their structs differ, and no such program is left. The list of devices that such a
+// program would start from is refused, so that it never reaches the other functions with an object.
 
 #include <infiniband/verbs.h>
 
@@ -10,7 +10,7 @@ namespace tulle::shim {
 
 using Pointer = void*;
 
-// The parameters are left out: callers on every ABI that we build for drop their own arguments.
+// Parameters are left out, because callers on every ABI that we build for drop their own arguments.
 #define TULLE_VERSIONED(name, version) __asm__(".symver " #name "_1_0, " #name "@" version)
 #define TULLE_REFUSE_POINTER(name)                             \
   extern "C" Pointer name##_1_0() { return fail(EOPNOTSUPP); } \

@@ -13,7 +13,7 @@ using verbs::CompletionOpcode;
 using verbs::CompletionStatus;
 using verbs::VerbsStatus;
 
-// In the order of verbs::CompletionOpcode.
+// Opcodes in the order of verbs::CompletionOpcode.
 constexpr std::array<ibv_wc_opcode, 15> opcodes = {
     IBV_WC_SEND,      IBV_WC_RDMA_WRITE,
     IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,
@@ -26,7 +26,7 @@ constexpr std::array<ibv_wc_opcode, 15> opcodes = {
 };
 static_assert(static_cast<std::size_t>(CompletionOpcode::no_tag_receive) + 1 == opcodes.size());
 
-// In the order of verbs::CompletionStatus.
+// Statuses in the order of verbs::CompletionStatus.
 constexpr std::array<ibv_wc_status, 15> statuses = {
     IBV_WC_SUCCESS,        IBV_WC_LOC_LEN_ERR,       IBV_WC_LOC_QP_OP_ERR,  IBV_WC_LOC_EEC_OP_ERR,
     IBV_WC_LOC_PROT_ERR,   IBV_WC_WR_FLUSH_ERR,      IBV_WC_MW_BIND_ERR,    IBV_WC_BAD_RESP_ERR,
@@ -112,7 +112,7 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
 
 constexpr std::uint64_t times =
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-// What completions do not carry is not offered: VLANs, flow tags.
+// Fields that completions do not carry (VLANs, flow tags) are not offered.
 constexpr std::uint64_t offered_fields =
     IBV_WC_STANDARD_FLAGS | times | std::uint64_t{IBV_WC_EX_WITH_TM_INFO};
 constexpr std::uint32_t known_flags =
@@ -132,7 +132,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
   const bool has_flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   const std::uint32_t flags = has_flags ? attributes->flags : 0;
   if ((flags & ~known_flags) != 0) return fail(EINVAL);
-  // An overrun always ends the queue: losing a completion in silence is not offered.
+  // An overrun always ends the queue. Losing a completion silently is not offered.
   if ((flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0) return fail(EOPNOTSUPP);
   Cq* cq = create(Context::of(ibv), attributes->cqe, attributes->cq_context, attributes->channel,
                   attributes->comp_vector, domain != nullptr ? domain->allocator : nullptr);
@@ -153,7 +153,7 @@ int modify_cq(ibv_cq* ibv, ibv_modify_cq_attr* attributes) {
   const auto guard = context.lock();
   Cq::of(ibv).queue->moderate(attributes->moderate.cq_count,
                               Time::microseconds(attributes->moderate.cq_period));
-  context.live->transmit();  // hands out an event that waits no longer
+  context.live->transmit();  // delivers an event that waits no longer
   return 0;
 }
 

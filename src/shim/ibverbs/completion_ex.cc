@@ -1,5 +1,5 @@
-// Polling without ibv_wc: the program takes one completion at a time and
-// reads the fields that it wants.
+// Polling without ibv_wc: the program takes one completion at a time and reads the fields that it
+// wants.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -7,7 +7,7 @@
 namespace tulle::shim {
 namespace {
 
-// 0: `current` holds the next completion. ENOENT: there is none.
+// Returns 0 if `current` holds the next completion, and ENOENT if there is none.
 int take(Cq& cq, bool make_progress) {
   Context& context = Context::of(cq.context);
   auto guard = context.lock_for_work();
@@ -28,12 +28,12 @@ int start_poll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attributes) {
   Cq& cq = Cq::of(ibv);
   if (!cq.single_threaded) cq.polling.lock();
   const int error = take(cq, true);
-  // Without a completion there is no ibv_end_poll either.
+  // A program that gets no completion does not call ibv_end_poll.
   if (error != 0 && !cq.single_threaded) cq.polling.unlock();
   return error;
 }
 
-// No progress here, so that a round of polling ends.
+// This function makes no progress, so that a round of polling ends.
 int next_poll(ibv_cq_ex* ibv) { return take(Cq::of(ibv), false); }
 
 void end_poll(ibv_cq_ex* ibv) {
@@ -50,7 +50,7 @@ std::uint32_t read_qp_number(ibv_cq_ex* cq) { return current(cq).qp.value; }
 std::uint32_t read_source_qp(ibv_cq_ex* cq) { return current(cq).source_qp.value; }
 unsigned read_flags(ibv_cq_ex* cq) { return to_wc_flags(current(cq)); }
 
-// Immediate data, or the key that was invalidated: the C API reads both here.
+// Returns immediate data, or the key that was invalidated. The C API reads both here.
 __be32 read_immediate(ibv_cq_ex* cq) {
   return current(cq).has_invalidate ? current(cq).invalidated_rkey.value : current(cq).immediate;
 }

@@ -1,4 +1,4 @@
-// An open device: closing it, and what it answers about itself.
+// An open device: closes it, and answers what programs ask about it.
 
 #include <endian.h>
 #include <unistd.h>
@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::uint8_t only_port = 1;
 constexpr std::uint16_t only_pkey = default_pkey.value;
-// No limit of the adapter's: what the C API needs a number for.
+// The adapter has no such limits, but the C API needs a number for them.
 constexpr int protection_domains_max = 1 << 20;
 constexpr int address_handles_max = 1 << 20;
-// What Linux lets a socket join unless told otherwise (net.ipv4.igmp_max_memberships).
+// Linux lets a socket join this many unless told otherwise (net.ipv4.igmp_max_memberships).
 constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
 constexpr std::uint8_t local_ack_delay =
@@ -35,13 +35,13 @@ ibv_mtu to_mtu(std::uint32_t bytes) {
   return mtu;
 }
 
-// What the adapter can do, and no more.
+// The capabilities that the adapter has, and no others.
 constexpr unsigned capabilities = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                   IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
                                   IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                                   IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_XRC;
 
-// What may touch memory that is paged on demand: whatever may touch memory.
+// Every operation that may touch memory may touch memory that is paged on demand.
 constexpr std::uint32_t paging_of_ud =
     IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 constexpr std::uint32_t paging_of_uc = paging_of_ud | IBV_ODP_SUPPORT_WRITE;
@@ -123,7 +123,8 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
   attributes.max_dm_size = device_memory_bytes_max;
   fill_tag_capabilities(context, attributes.tm_caps);
   if (attributes.orig_attr.max_raw_ethy_qp > 0) fill_spreading(attributes);
-  // Programs built against an older API ask for less, against a newer one for more.
+  // Programs built against an older API ask for fewer bytes, those built against a newer one for
+  // more.
   std::memset(out, 0, out_bytes);
   std::memcpy(out, &attributes, std::min(out_bytes, sizeof attributes));
   return 0;
@@ -163,7 +164,7 @@ int query_port_slot(ibv_context* context, std::uint8_t port, _compat_ibv_port_at
   return ibv_query_port(context, port, out);
 }
 
-// The device's lock is held. False: the index names no entry in use.
+// Returns false if the index names no entry in use. The caller holds the device's lock.
 bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
   if (!context.adapter().has_gid(index)) return false;
   const auto gids = context.adapter().gids();
@@ -179,7 +180,7 @@ bool find_gid(Context& context, std::uint32_t index, ibv_gid_entry& out) {
 
 void destroy_all(Context& context) {
   device::Adapter& adapter = context.adapter();
-  // In the order in which nothing refers any more to what goes.
+  // Objects go in an order in which no object that is left refers to one that is gone.
   for (Flow* flow : context.flows) release(context, *flow);
   for (Qp* qp : context.qps) {
     detach_all(context, *qp);
@@ -192,7 +193,7 @@ void destroy_all(Context& context) {
   for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
   for (Xrcd* xrcd : context.xrcds) release_domain(context, *xrcd);
   for (Cq* cq : context.cqs) (void)to_errno(adapter.destroy(cq->queue));
-  // What was imported elsewhere stays with its other holders.
+  // Objects that were imported elsewhere stay with their other holders.
   const auto drop_each = [&context](auto objects) {
     for (auto* object : objects) drop(context, *object), delete object;
   };
@@ -207,7 +208,7 @@ void free_all(Context& context) {
   const auto free_each = [](auto& objects) {
     for (auto* object : objects) delete object;
   };
-  // The program's allocator may be gone by now: its memory stays with it.
+  // The program's allocator may be gone by now, so that its memory is not returned to it.
   const auto leave_each = [](auto& objects) {
     for (auto* object : objects) {
       if (object->allocator == nullptr) {
@@ -264,7 +265,7 @@ int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
   return 0;
 }
 
-// Programs that were built before the struct grew have room for its first 48 bytes.
+// Programs that were built before the struct grew have room only for its first 48 bytes.
 int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_attr* out) {
   return query_port(context, port, reinterpret_cast<ibv_port_attr*>(out),
                     offsetof(ibv_port_attr, port_cap_flags2));
@@ -325,7 +326,8 @@ ssize_t _ibv_query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, std::size
   return static_cast<ssize_t>(count);
 }
 
-// Of the private node, but ibv_devinfo asks it: 0 stands for InfiniBand and RoCE v1, 1 for RoCE v2.
+// This function is of the private node, but ibv_devinfo calls it. Type 0 stands for InfiniBand and
+// RoCE v1, type 1 for RoCE v2.
 int ibv_query_gid_type(ibv_context* ibv, std::uint8_t port, unsigned index, int* type) {
   if (ibv == nullptr || type == nullptr || port != only_port) return fail_with_minus_one(EINVAL);
   Context& context = Context::of(ibv);

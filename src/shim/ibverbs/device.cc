@@ -1,5 +1,5 @@
-// Finding devices. A device, once listed, stays for the life of the process: programs keep using
-// the pointer after they have freed the list, as long as they have it open.
+// Finds devices. A device that was listed once stays for the life of the process: programs keep
+// using the pointer after they have freed the list, as long as they have the device open.
 
 #include <endian.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace tulle::shim {
 namespace {
 
-// In place of a provider's operations: readable, and like no provider's.
+// Stands in place of a provider's operations: it is readable, and like no provider's.
 struct ProviderOperations {
   const char* name;
   const void* rest[15];
@@ -28,7 +28,7 @@ struct Registry {
   std::mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
 };
-// Never destroyed: other threads may list devices while the process ends.
+// Never destroyed, because other threads may list devices while the process ends.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;
@@ -53,7 +53,7 @@ std::unique_ptr<Device> make_device(const live::DeviceInfo& info, int index) {
   return device;
 }
 
-// The registry's lock is held.
+// The caller holds the registry's lock.
 Device& find_or_add(Registry& all, const live::DeviceInfo& info) {
   for (const auto& device : all.devices) {
     if (device->info.name == info.name) {
@@ -66,8 +66,8 @@ Device& find_or_add(Registry& all, const live::DeviceInfo& info) {
   return *all.devices.back();
 }
 
-// Programs print an errno at best, and "function not implemented" tells nobody what to do:
-// one line says why.
+// Programs print an errno at best, and "function not implemented" tells nobody what to do. This
+// line says why the first call failed.
 void say_once(const Error& error) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true)) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
@@ -161,7 +161,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
   ibv_close_device(&context->context);
   return fail(error);
 }
-// --- files of the class directory, for who reads them through this library ---
+// --- files of the class directory, for programs that read them through this library ---
 
 const char* ibv_get_sysfs_path() { return "/sys"; }
 

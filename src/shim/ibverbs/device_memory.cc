@@ -1,5 +1,5 @@
-// Device memory: a NIC's own, which programs reach by copying and by registered regions alone. Here
-// it is this process's like any other, so that what is checked is what keeps a program honest that
+// Device memory: a NIC's memory, which programs reach only by copying and through registered
+// regions. Here it is this process's memory like any other. The checks keep a program honest that
 // will run over a NIC.
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace {
 
 using verbs::VerbsStatus;
 
-constexpr std::size_t word_bytes = 4;  // NICs copy to and from it by these, and refuse less
+constexpr std::size_t word_bytes = 4;  // NICs copy in units of this size, and refuse less
 constexpr std::uint32_t log_alignment_max = 12;
 constexpr std::size_t alignment_bytes_min = 64;
 
-std::atomic<std::size_t> bytes_in_use = 0;  // of this process
+std::atomic<std::size_t> bytes_in_use = 0;  // total of this process
 
 int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
   if (offset % word_bytes != 0 || length % word_bytes != 0) return EINVAL;
@@ -43,7 +43,7 @@ int copy_from(void* to, ibv_dm* ibv, std::uint64_t offset, std::size_t length) {
   return 0;
 }
 
-// The device's lock is held.
+// The caller holds the device's lock.
 Dm* add_dm(Context& context, std::shared_ptr<DeviceMemory> memory, std::uint32_t handle) {
   auto dm = std::make_unique<Dm>();
   dm->context = &context.context;
@@ -91,7 +91,7 @@ int free_dm(ibv_dm* ibv) {
   return 0;
 }
 
-// Its addresses begin at 0, and no pointer leads there.
+// The region's addresses begin at 0, and no pointer leads there.
 ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::size_t length,
                   unsigned flags) {
   if (ibv_pd == nullptr || ibv_dm == nullptr || ibv_pd->context != ibv_dm->context) {

@@ -1,5 +1,5 @@
-// Thread domains and parent domains. A thread domain promises that its objects are used by one
-// thread at a time, which lets a driver leave out locks; here they are kept, and harm nobody.
+// Thread domains and parent domains. A thread domain promises that one thread at a time uses its
+// objects, which lets a driver leave out locks. Here the locks are kept, and harm nobody.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/newer.h"

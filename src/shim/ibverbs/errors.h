@@ -7,7 +7,7 @@
 
 namespace tulle::shim {
 
-// The one place that turns a verbs status into an errno.
+// Turns a verbs status into an errno. No other code does that.
 constexpr int to_errno(verbs::VerbsStatus status) {
   using verbs::VerbsStatus;
   switch (status) {
@@ -26,7 +26,7 @@ constexpr int to_errno(verbs::VerbsStatus status) {
   return EINVAL;
 }
 
-// For calls that return a pointer or -1: sets errno and returns that.
+// These serve calls that return a pointer or -1: they set errno and return null or -1.
 inline std::nullptr_t fail(int error) {
   errno = error;
   return nullptr;

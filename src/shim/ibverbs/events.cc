@@ -1,7 +1,10 @@
-// Events: from the adapter into the channels, and from the channels to the program. An object is
-// not freed before the program has acknowledged every event of it that it took: the object counts
-// what was raised, the program's acknowledgements are counted in the C struct, and whatever was
-// raised and not yet taken is forgotten.
+// Events pass from the adapter into event queues (live::EventChannel), and from there to the
+// program. Each completion channel has such a queue, and each context has one for asynchronous
+// events.
+//
+// An object is not freed before the program has acknowledged every event of the object that it
+// took. The object counts the events that were raised, the C struct counts the program's
+// acknowledgements, and events that were raised and not yet taken are forgotten.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +22,7 @@ struct EventName {
   ibv_event_type c_api;
   Element element;
 };
-// In the order of verbs::EventType.
+// Names in the order of verbs::EventType.
 constexpr std::array<EventName, 13> event_names = {{
     {verbs::EventType::cq_error, IBV_EVENT_CQ_ERR, Element::cq},
     {verbs::EventType::qp_fatal, IBV_EVENT_QP_FATAL, Element::qp},
@@ -51,7 +54,7 @@ Element element_of(ibv_event_type type) {
   return found != event_names.end() ? found->element : Element::port;
 }
 
-// The open contexts. Taken after a device's lock, never before it.
+// The open contexts. The mutex is taken after a device's lock, never before it.
 struct Listeners {
   std::mutex mutex;
   std::vector<Context*> contexts;
@@ -108,7 +111,7 @@ void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& condition, std::uint32_
   pthread_mutex_unlock(&mutex);
 }
 
-// About to sleep: someone else must make progress.
+// The caller is about to sleep, so that another thread must make progress.
 void hand_over(ibv_context* ibv) {
   Context& context = Context::of(ibv);
   const auto guard = context.lock();

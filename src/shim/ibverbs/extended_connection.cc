@@ -1,10 +1,10 @@
 // Extended reliable connections (XRC): domains, their shared receive queues, and opening a target
 // queue pair once more.
 //
-// Domains are shared by the contexts of one process that name the same file, as the C API has it.
-// Not between processes: each has an adapter of its own, which knows its own queue pairs only.
-// Another process that opens the file gets a domain of its own, and is told that there is no such
-// queue pair when it opens one of another process.
+// The contexts of one process that name the same file share a domain, as the C API has it.
+// Processes share none, because each has a separate adapter that knows the queue pairs of its
+// process only. Another process that opens the file gets another domain. When it opens a queue pair
+// of the first process, it is told that there is no such queue pair.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ namespace {
 
 using verbs::VerbsStatus;
 
-// Those that have a file. Taken after a device's lock, never before it.
+// All domains of the process. The mutex is taken after a device's lock, never before it.
 struct Domains {
   std::mutex mutex;
   std::list<SharedDomain> all;
@@ -40,8 +40,8 @@ Domains& domains() {
   return *instance;
 }
 
-// A new one, or the one of the same file. Null, with the errno: that there is or is not such a one
-// is not what `oflags` asks for.
+// Returns a new domain, or the one of the same file. Returns null with the errno in `error` if
+// `oflags` asks for a new domain and there is one, or for an existing one and there is none.
 SharedDomain* open_shared(Context& context, const SharedDomain& wanted, int oflags, int& error) {
   Domains& known = domains();
   const std::lock_guard guard(known.mutex);
@@ -107,7 +107,7 @@ int get_srq_number(ibv_srq* ibv, std::uint32_t* out) {
   if (ibv == nullptr || out == nullptr) return EINVAL;
   const auto guard = Context::of(ibv->context).lock();
   const std::uint32_t number = Srq::of(ibv).queue->number;
-  if (number == 0) return EINVAL;  // it is of no domain
+  if (number == 0) return EINVAL;  // the queue is of no domain
   *out = number;
   return 0;
 }

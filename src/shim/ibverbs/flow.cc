@@ -1,4 +1,4 @@
-// Flow steering: rules about headers, which say which frames come to a raw packet queue pair.
+// Flow steering: rules about headers, which say which frames a raw packet queue pair receives.
 
 #include <infiniband/verbs.h>
 
@@ -20,12 +20,12 @@ using device::FlowRule;
 // Linux, include/rdma/ib_verbs.h: IB_FLOW_SPEC_SUPPORT_LAYERS.
 constexpr unsigned specs_max = 10;
 
-// A rule while its specifications are read, one after the other.
+// A rule whose specifications are being read, one after the other.
 struct Reading {
   FlowRule rule;
   bool has_ethernet = false;
 
-  // False: there is one already, or one that excludes it.
+  // Returns false if the rule has this header already, or one that excludes it.
   bool require(FlowHeader header, unsigned exclusive) {
     if ((rule.match.mask.headers & (exclusive | static_cast<unsigned>(header))) != 0) return false;
     rule.match.value.add(header);
@@ -36,13 +36,13 @@ struct Reading {
 
 constexpr unsigned bit(FlowHeader header) { return static_cast<unsigned>(header); }
 
-// The same field of value and mask. All that has an order is in the network's, here and there.
+// Sets one field of the value or of the mask. Both sides have ordered bytes in network order.
 template <typename Value, typename Field>
 void set(const Value& value, Field& to) {
   to = std::bit_cast<Field>(value);
 }
 
-// What is asked for, and which bits of it.
+// Reads what a specification asks for, and which bits of it count.
 template <typename Spec, typename ReadOne>
 void read_both(const Spec& spec, Reading& to, ReadOne read_one) {
   read_one(spec.val, to.rule.match.value);
@@ -156,7 +156,7 @@ int read_as(const std::byte* at, std::size_t bytes, Reading& to) {
   return read(spec, to);
 }
 
-// 0, or the errno. What lies inside a tunnel is not looked at, and no frame is tagged or counted.
+// Returns 0 or an errno. Rules do not look inside a tunnel, and no frame is tagged or counted.
 int read_spec(unsigned type, const std::byte* at, std::size_t bytes, Reading& to) {
   switch (type) {
     case IBV_FLOW_SPEC_ETH:
@@ -183,8 +183,7 @@ int read_spec(unsigned type, const std::byte* at, std::size_t bytes, Reading& to
   }
 }
 
-// The size of the whole is not looked at, as rdma-core has it: pyverbs gives it without the
-// specifications.
+// The total size is not checked, as in rdma-core: pyverbs gives it without the specifications.
 int read_specs(const ibv_flow_attr& attributes, Reading& to) {
   struct Header {
     std::uint32_t type;
@@ -210,7 +209,7 @@ bool to_kind(unsigned from, FlowKind& to) {
   return true;
 }
 
-// 0, or the errno.
+// Returns 0 or an errno.
 int to_rule(const ibv_flow_attr& from, FlowRule& to) {
   Reading reading;
   if (from.comp_mask != 0 || from.port != 1 || from.num_of_specs > specs_max ||
@@ -221,7 +220,7 @@ int to_rule(const ibv_flow_attr& from, FlowRule& to) {
   if ((from.flags & ~std::uint32_t{IBV_FLOW_ATTR_FLAGS_DONT_TRAP}) != 0) return EINVAL;
   reading.rule.priority = from.priority;
   reading.rule.passes_on = from.flags != 0;
-  // The others take what is left, or everything.
+  // Rules of the other kinds take the frames that are left, or all frames.
   const bool has_more = reading.rule.passes_on || from.num_of_specs > 0;
   if (reading.rule.kind != FlowKind::normal && has_more) return EINVAL;
   const int error = read_specs(from, reading);
@@ -235,7 +234,7 @@ ibv_flow* create_flow(ibv_qp* ibv, ibv_flow_attr* attributes) {
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   if (const int error = context.live->may_use_packets(); error != 0) return fail(error);
-  // IPoIB's datagrams, which a NIC steers by rules too, have no Ethernet frames here.
+  // A NIC steers IPoIB's datagrams by rules too, but here they have no Ethernet frames.
   if (ibv->qp_type == IBV_QPT_UD) return fail(EOPNOTSUPP);
   if (ibv->qp_type != IBV_QPT_RAW_PACKET) return fail(EINVAL);
   auto flow = std::make_unique<Flow>();

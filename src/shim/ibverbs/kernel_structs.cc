@@ -1,5 +1,5 @@
-// Between the C API's structs and the kernel's, which librdmacm talks to: the same fields,
-// laid out differently.
+// Converts between the C API's structs and those of the kernel, which librdmacm talks to. They have
+// the same fields, laid out differently.
 
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>
@@ -12,7 +12,7 @@
 namespace tulle::shim {
 namespace {
 
-// Either way round: the fields have the same names on both sides, except for the GIDs.
+// Copies either way: the fields have the same names on both sides, except for the GIDs.
 template <typename To, typename From>
 void copy_path_fields(To& to, const From& from) {
   const auto copy = [](auto& out, auto in) { out = static_cast<std::decay_t<decltype(out)>>(in); };

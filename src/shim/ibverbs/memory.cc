@@ -17,9 +17,9 @@ namespace {
 
 using verbs::VerbsStatus;
 
-// A kernel pins the pages, and says EFAULT where there are none. Here a peer's access would end the
-// process much later, so that the question is asked now: MS_ASYNC writes nothing, and fails where
-// the range has a hole.
+// A kernel pins the pages of a region, and returns EFAULT where there are none. Here a peer's
+// access would end the process much later, so that the check happens now: MS_ASYNC writes nothing,
+// and fails where the range has a hole.
 bool is_mapped(void* address, std::size_t length) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t into_page = reinterpret_cast<std::uintptr_t>(address) & (page - 1);
@@ -36,9 +36,9 @@ struct Range {
   std::uint64_t iova = 0;
 };
 
-// 0, or the errno. A region over all of the address space, whatever comes to be mapped there, is
-// asked for by no address and the greatest length (ibv_reg_mr(3)). It begins behind the page that
-// no program has, so that its memory has an address.
+// Returns 0 or an errno. A program asks by no address and the greatest length for a region over all
+// of the address space, whatever comes to be mapped there (ibv_reg_mr(3)). This region begins
+// behind the page that no program has, so that its memory has an address.
 int check_range(Range& range, verbs::AccessFlags access) {
   const bool on_demand = access.has(verbs::Access::on_demand);
   const auto start = reinterpret_cast<std::uintptr_t>(range.address);
@@ -81,7 +81,7 @@ ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
   return add_region(context, ibv_pd, region, nullptr, SIZE_MAX);
 }
 
-// Null: errno says why. An exporter need not let its buffer be mapped.
+// Returns null, with errno, if the buffer cannot be mapped. An exporter need not allow mapping.
 std::byte* map_buffer(int fd, std::uint64_t offset, std::size_t length, verbs::AccessFlags access,
                       SharedMr& out) {
   struct stat status {};
@@ -131,8 +131,8 @@ int dealloc_mw(ibv_mw* ibv) {
   return 0;
 }
 
-// Type 1 only: type 2 windows are bound by a work request of the program's own.
-// No memory region unbinds.
+// Binds windows of type 1 only: programs bind type 2 windows by a work request. Without a memory
+// region the call unbinds.
 int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   if (ibv_qp == nullptr || ibv == nullptr || bind == nullptr) return EINVAL;
   const ibv_mw_bind_info& info = bind->bind_info;
@@ -198,7 +198,8 @@ int ibv_dealloc_pd(ibv_pd* ibv) {
   Context& context = Context::of(pd.context);
   {
     const auto guard = context.lock();
-    // A parent domain may go before what was made with it, but not before who uses its memory.
+    // A parent domain may go before objects that were made with it, but not before those in its
+    // memory.
     const bool in_use = pd.base == nullptr ? pd.pd->users > 0 : pd.allocator.use_count() > 1;
     if (pd.parents > 0 || in_use) return EBUSY;
     drop(context, pd);
@@ -222,7 +223,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
   return register_region(pd, address, length, iova, access);
 }
 
-// A buffer of another device's, which is reached where the kernel lets it be mapped.
+// Registers another device's buffer, if the kernel lets it be mapped.
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t length,
                           std::uint64_t iova, int fd, int flags) {
   if (ibv_pd == nullptr || length == 0 || offset + length < length) return fail(EINVAL);
@@ -247,7 +248,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t leng
   return mr;
 }
 
-// The codes say what became of the region. Here it is as before wherever the call fails.
+// The returned code says what became of the region. Here it is as before wherever the call fails.
 int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::size_t length,
                  int access) {
   const auto refuse = [](int error) {
@@ -258,7 +259,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     return refuse(EINVAL);
   }
   Mr& mr = Mr::of(ibv);
-  // What is not ordinary memory, or not this object's alone, stays what it is.
+  // A region of other than ordinary memory, or with other holders, stays as it is.
   if (mr.region == nullptr || mr.addr == nullptr || mr.shared->holders.size() > 1) {
     return refuse(EINVAL);
   }
@@ -301,7 +302,7 @@ int ibv_dereg_mr(ibv_mr* ibv) {
     const auto guard = context.lock();
     if (mr.region == nullptr) return EINVAL;
     if (mr.region->bound_windows > 0) return EBUSY;
-    // The keys die now, whoever else holds the region.
+    // The keys become invalid now, although other objects may hold the region.
     for (Mr* holder : std::exchange(mr.shared->holders, {&mr})) {
       if (holder != &mr) holder->region = nullptr;
     }

@@ -1,4 +1,4 @@
-// Multicast groups: attaching a queue pair, and detaching it.
+// Multicast groups: attaches queue pairs to them, and detaches them.
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ void detach_all(Context& context, Qp& qp) {
 
 extern "C" {
 
-// A RoCE port has no LIDs: the group's is not looked at.
+// A RoCE port has no LIDs, so that the group's LID is ignored.
 int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   if (ibv == nullptr || gid == nullptr) return EINVAL;
   Qp& qp = Qp::of(ibv);

@@ -1,9 +1,9 @@
 #pragma once
 
-// What newer releases of rdma-core declare, for building with the headers of any of them: Tulle is
-// built with those that the machine has, and one library serves programs built with older and newer
-// ones. Names of structs may be declared again. What a struct holds is said here under a name of
-// ours, as the ABI lays it out (verbs.h of rdma-core 65).
+// Declares what newer releases of rdma-core declare, so that Tulle builds with the headers of any
+// release. It is built with those that the machine has, and one library serves programs built with
+// older and newer ones. The names of structs may be declared again. The content of a struct has a
+// name of ours here, as the ABI lays it out (verbs.h of rdma-core 65).
 
 #include <infiniband/verbs.h>
 
@@ -49,7 +49,7 @@ namespace tulle::shim {
 struct RegionRequest {
   std::size_t length;
   int access;
-  std::uint64_t fields;  // of those that follow
+  std::uint64_t fields;  // region_field bits of the fields below that are set
   std::uint64_t iova;
   void* address;
   int fd;
@@ -60,7 +60,7 @@ struct RegionRequest {
 static_assert(offsetof(RegionRequest, fields) == 16 && offsetof(RegionRequest, fd) == 40 &&
               sizeof(RegionRequest) == 72);
 
-// ibv_mr_init_attr_mask.
+// The bits of ibv_mr_init_attr_mask.
 namespace region_field {
 inline constexpr std::uint64_t iova = 1 << 0;
 inline constexpr std::uint64_t address = 1 << 1;
@@ -70,7 +70,7 @@ inline constexpr std::uint64_t dma_handle = 1 << 4;
 inline constexpr std::uint64_t buffer = 1 << 5;
 }  // namespace region_field
 
-// IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC.
+// The bit IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC.
 inline constexpr std::uint32_t parent_domain_allows_unprotected_memory = 1 << 2;
 
 }  // namespace tulle::shim

@@ -1,12 +1,12 @@
 #pragma once
 
-// The objects that programs hold: each is the C API's struct, extended with what stands behind it.
-// A program sees only the C struct; its address is the object's.
+// The objects that programs hold. Each extends a struct of the C API with what stands behind it. A
+// program sees only the C struct, whose address is the object's.
 //
-// Locks. `Context::lock()` is the device's lock, and guards the adapter, all its objects, the sets
-// below and the counts of events raised. The mutex in each C struct guards the counts of events
-// acknowledged. A Qp's and a Cq's own mutex is held from ibv_wr_start to ibv_wr_complete and from
-// ibv_start_poll to ibv_end_poll, and is taken before the device's.
+// Locks. `Context::lock()` is the device's lock. It guards the adapter, all objects of the adapter,
+// the sets below and the counts of events raised. The mutex in each C struct guards the counts of
+// events acknowledged. A Qp and a Cq each have a further mutex: it is held from ibv_wr_start to
+// ibv_wr_complete or from ibv_start_poll to ibv_end_poll, and is taken before the device's lock.
 
 #include <infiniband/verbs.h>
 
@@ -29,23 +29,24 @@
 #include "live/event_channel.h"
 #include "verbs/types.h"
 
-// Macros that pick between two symbols by their arguments; here both symbols are defined.
+// These macros choose between two symbols by their arguments. Here both symbols are defined.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 namespace tulle::shim {
 
-// Providers that programs load (libmlx5, libefa) look at what lies behind an ibv_device to tell
-// whether it is theirs: rdma-core 44 to 65 have there a pointer to the provider's operations and
-// bookkeeping of its own. All of it must be readable, and `operations` must be no provider's.
+// Providers that programs load (libmlx5, libefa) look at the memory behind an ibv_device to tell
+// whether the device is theirs. There, rdma-core 44 to 65 have a pointer to the provider's
+// operations and private bookkeeping. All of it must be readable, and `operations` must not be a
+// provider's.
 struct Device : ibv_device {
   const void* operations = nullptr;
   int references = 1;
   void* links[2] = {nullptr, nullptr};
   void* class_directory = nullptr;
   std::uint64_t core_support = 0;
-  // From here on it is ours alone.
+  // The members from here on are ours alone.
   live::DeviceInfo info;  // as last listed
   int index = 0;
 
@@ -71,15 +72,16 @@ struct CommandFile;
 struct Context : verbs_context {
   std::shared_ptr<live::Device> live;
   std::shared_ptr<CommandFile> file;
-  std::unique_ptr<live::EventChannel> events;  // asynchronous ones
+  std::unique_ptr<live::EventChannel> events;  // asynchronous events
   std::uint32_t next_handle = 1;
-  // Scratch of the data path, under the device's lock: where completions are polled to, and what a
-  // request's spans point to while it is posted.
+  // Scratch space of the data path, guarded by the device's lock: completions are polled into it,
+  // and the spans of a request point to it while the request is posted.
   std::array<verbs::Completion, 16> polled;
   std::array<verbs::Sge, verbs::sges_max> sges;
   std::array<std::span<const std::byte>, verbs::sges_max> pieces;
 
-  // All that was created and not destroyed: closing the device takes it along, as a kernel would.
+  // All objects that were created and not destroyed. Closing the device destroys them, as a kernel
+  // would.
   std::unordered_set<Pd*> pds;
   std::unordered_set<Td*> tds;
   std::unordered_set<Dm*> dms;
@@ -102,22 +104,23 @@ struct Context : verbs_context {
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work() { return live->lock_for_work(); }
 };
 
-// What holds a protection domain together that several programs' objects stand for: the one that
-// was allocated, and those that were imported. It goes with the last.
+// Holds together a protection domain for which several of the programs' objects stand: the one that
+// was allocated, and those that were imported. The domain goes with the last of them.
 struct SharedPd {
   std::vector<Pd*> holders;
 };
 
-// A program's own source of memory for queues, by a parent domain.
+// A source of memory for queues, which a program provides with a parent domain.
 struct Allocator {
   ibv_pd* domain = nullptr;
   ibv_parent_domain_init_attr calls{};
 };
 
-// For what each is asked (ibv_alloc_parent_domain(3)): no kernel driver's number in the upper half.
+// The kinds of object that an allocator is asked for (ibv_alloc_parent_domain(3)). The upper half
+// of the number, which is a kernel driver's, is 0.
 enum class Resource : std::uint64_t { queue_pair = 1, completion_queue, shared_receive_queue };
 
-// An object of a parent domain is in the memory that its allocator gives.
+// Frees an object. An object of a parent domain lies in memory from the domain's allocator.
 template <typename T>
 void free_object(T* object) {
   const std::shared_ptr<Allocator> allocator = std::move(object->allocator);
@@ -133,8 +136,8 @@ struct FreeObject {
 template <typename T>
 using ObjectPtr = std::unique_ptr<T, FreeObject<T>>;
 
-// Null: the allocator had no memory. Not with the device's lock held, nor is free_object: both run
-// the program's code.
+// Returns null if the allocator had no memory. Neither this function nor free_object may be called
+// with the device's lock held, because both run the program's code.
 template <typename T>
 ObjectPtr<T> make_object(const std::shared_ptr<Allocator>& allocator) {
   if (allocator == nullptr) return ObjectPtr<T>(new T());
@@ -145,13 +148,13 @@ ObjectPtr<T> make_object(const std::shared_ptr<Allocator>& allocator) {
                              static_cast<std::uint64_t>(T::resource));
   if (memory == nullptr) return nullptr;
   if (memory == IBV_ALLOCATOR_USE_DEFAULT) return ObjectPtr<T>(new T());
-  ObjectPtr<T> object(new (memory) T());  // zeros, as the C structs are
+  ObjectPtr<T> object(new (memory) T());  // starts as zeros, like the C structs
   object->allocator = allocator;
   return object;
 }
 
 struct Td : ibv_td {
-  std::uint32_t parents = 0;  // parent domains that it is part of
+  std::uint32_t parents = 0;  // parent domains that contain it
   static Td& of(ibv_td* td) { return static_cast<Td&>(*td); }
 };
 
@@ -159,18 +162,18 @@ struct Pd : ibv_pd {
   verbs::ProtectionDomain* pd = nullptr;
   std::shared_ptr<SharedPd> shared;
   std::uint32_t parents = 0;  // parent domains over it
-  // A parent domain: over this protection domain, with these.
+  // Members of a parent domain: it stands over `base`, with a thread domain and an allocator.
   Pd* base = nullptr;
   Td* td = nullptr;
   std::shared_ptr<Allocator> allocator;
   static Pd& of(ibv_pd* pd) { return static_cast<Pd&>(*pd); }
 };
 
-// Memory of the device's own.
+// Memory that belongs to the device.
 struct DeviceMemory {
   std::unique_ptr<std::byte, void (*)(void*)> bytes{nullptr, std::free};
   std::size_t length = 0;
-  std::uint32_t regions = 0;  // registered over it
+  std::uint32_t regions = 0;  // regions registered over it
   ~DeviceMemory();
 };
 
@@ -179,12 +182,12 @@ struct Dm : ibv_dm {
   static Dm& of(ibv_dm* dm) { return static_cast<Dm&>(*dm); }
 };
 
-// What the programs' objects of one region share: the one that was registered, and those that were
-// imported. Any of them deregisters it; the others then stand for nothing.
+// State that the programs' objects of one region share: the object that was registered, and those
+// that were imported. Any of them deregisters the region; the others then stand for nothing.
 struct SharedMr {
   std::vector<Mr*> holders;
   std::shared_ptr<DeviceMemory> device_memory;
-  void* mapping = nullptr;  // of a DMA buffer
+  void* mapping = nullptr;  // mapping of a DMA buffer
   std::size_t mapping_bytes = 0;
   ~SharedMr();
 };
@@ -195,8 +198,8 @@ struct Mr : ibv_mr {
   static Mr& of(ibv_mr* mr) { return static_cast<Mr&>(*mr); }
 };
 
-// What stands behind a command descriptor. Contexts that are imported by it find here, by their
-// handles, the objects that any of its contexts made.
+// The state behind a command descriptor. A context that is imported by the descriptor finds here,
+// by their handles, the objects that any of the descriptor's contexts made.
 struct CommandFile {
   Device* device = nullptr;
   std::uint32_t next_handle = 1;
@@ -220,14 +223,14 @@ struct Channel : ibv_comp_channel {
   static Channel& of(ibv_comp_channel* channel) { return static_cast<Channel&>(*channel); }
 };
 
-// Starts with the fields of ibv_cq, as ibv_cq_ex does by definition.
+// This struct starts with the fields of ibv_cq, as ibv_cq_ex does by definition.
 struct Cq : ibv_cq_ex {
   static constexpr Resource resource = Resource::completion_queue;
   std::shared_ptr<Allocator> allocator;
   verbs::CompletionQueue* queue = nullptr;
-  std::uint32_t completion_events = 0;  // raised
+  std::uint32_t completion_events = 0;  // events raised
   std::uint32_t asynchronous_events = 0;
-  // ibv_start_poll to ibv_end_poll
+  // State of polling, from ibv_start_poll to ibv_end_poll.
   std::mutex polling;
   bool single_threaded = false;
   verbs::Completion current;
@@ -237,11 +240,11 @@ struct Cq : ibv_cq_ex {
   ibv_cq* as_cq() { return ibv_cq_ex_to_cq(this); }
 };
 
-// One open of an XRC domain, which others may have open too.
+// One handle of an open XRC domain, which may have other handles too.
 struct SharedDomain;
 struct Xrcd : ibv_xrcd {
   SharedDomain* shared = nullptr;
-  std::uint32_t users = 0;  // objects made with this one
+  std::uint32_t users = 0;  // objects made with this handle
   static Xrcd& of(ibv_xrcd* xrcd) { return static_cast<Xrcd&>(*xrcd); }
 };
 
@@ -249,44 +252,45 @@ struct Srq : ibv_srq {
   static constexpr Resource resource = Resource::shared_receive_queue;
   std::shared_ptr<Allocator> allocator;
   verbs::SharedReceiveQueue* queue = nullptr;
-  Xrcd* xrcd = nullptr;  // or null
+  Xrcd* xrcd = nullptr;  // null unless the queue is of an XRC domain
   std::uint32_t asynchronous_events = 0;
   static Srq& of(ibv_srq* srq) { return static_cast<Srq&>(*srq); }
 };
 
-// Work between ibv_wr_start and ibv_wr_complete. The vectors keep their capacity, so that work in a
-// steady state allocates nothing.
+// Work that is staged between ibv_wr_start and ibv_wr_complete. The vectors keep their capacity, so
+// that work in a steady state allocates nothing.
 struct StagedWork {
   struct Item {
     verbs::SendRequest request;  // its spans are filled in when all is staged
     std::size_t first_sge = 0;
     std::size_t sge_count = 0;
-    std::size_t first_byte = 0;  // inline
+    std::size_t first_byte = 0;  // inline data
     std::size_t byte_count = 0;
     std::span<const std::byte> bytes;  // the inline data, once all of it is staged
   };
   std::vector<Item> items;
   std::vector<verbs::Sge> sges;
   std::vector<std::byte> bytes;
-  int error = 0;  // of the first builder or setter that failed
+  int error = 0;  // errno of the first builder or setter that failed
 };
 
 struct Qp : ibv_qp_ex {
-  // Newer headers than those of this library's build have their next builder in this place, and
-  // programs call it without looking at any size: wr_flush follows rdma-core 44's last one.
+  // Headers that are newer than those of this library's build have their next builder in this
+  // place, and programs call it without looking at any size. wr_flush follows the last builder of
+  // rdma-core 44.
   void (*newer_builder)(ibv_qp_ex*) = nullptr;
   static constexpr Resource resource = Resource::queue_pair;
   std::shared_ptr<Allocator> allocator;
   transport::QueuePair* pair = nullptr;
-  // An XRC target may be opened more than once: its first handle is the pair's cookie, and each
-  // knows the next.
+  // An XRC target may be opened more than once. The pair's cookie points to the first handle, and
+  // each handle to the next.
   Xrcd* xrcd = nullptr;
   Qp* next_handle = nullptr;
-  std::vector<Gid> groups;  // multicast: those that it is attached to
+  std::vector<Gid> groups;  // multicast groups that it is attached to
   std::uint32_t asynchronous_events = 0;
   bool extended = false;                 // created with send_ops_flags
-  bool spreads = false;                  // over receive work queues
-  std::uint64_t allowed_operations = 0;  // those flags
+  bool spreads = false;                  // spreads frames over receive work queues
+  std::uint64_t allowed_operations = 0;  // the send_ops_flags
   std::mutex building;
   StagedWork staged;
 
@@ -296,7 +300,7 @@ struct Qp : ibv_qp_ex {
 };
 
 struct Wq : ibv_wq {
-  transport::QueuePair* pair = nullptr;  // of verbs::QpType::receive_work_queue
+  transport::QueuePair* pair = nullptr;  // its type is receive_work_queue
   std::uint32_t asynchronous_events = 0;
   static Wq& of(ibv_wq* wq) { return static_cast<Wq&>(*wq); }
 };
@@ -314,15 +318,15 @@ struct Flow : ibv_flow {
   static Flow& of(ibv_flow* flow) { return static_cast<Flow&>(*flow); }
 };
 
-// --- what the files of this room offer each other ---
+// --- functions that the files of this room offer each other ---
 
-// slots.cc: every function slot of a context, of a completion queue and of a queue pair gets a
-// function that refuses.
+// slots.cc: gives every function slot of a context, a completion queue and a queue pair a function
+// that refuses.
 void refuse_all(Context& context);
 void refuse_all(Cq& cq);
 void refuse_all(Qp& qp);
 
-// Each replaces the slots that it serves.
+// Each of these functions replaces the slots that it serves.
 void serve_queries(Context& context);        // context.cc
 void serve_memory(Context& context);         // memory.cc
 void serve_device_memory(Context& context);  // device_memory.cc
@@ -341,78 +345,80 @@ void serve_polling(Cq& cq);                // completion_ex.cc
 void serve_builders(Qp& qp);               // work_ex.cc
 
 // events.cc
-void handle_event(const device::Event& event);  // the live device's sink
-void add_for_events(Context& context);          // for events of the device itself
+void handle_event(const device::Event& event);  // gets the live device's events
+void add_for_events(Context& context);          // for events of the device as a whole
 void remove_for_events(Context& context);
 // Waits until the program has acknowledged all the events that it took of an object that goes away.
 void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition,
                                const std::uint32_t& completed, std::uint32_t taken);
 
-// sharing.cc. The device's lock is held, but for the command file's.
+// sharing.cc. The caller holds the device's lock, except for open_command_file().
 Pd* add_pd(Context& context, std::unique_ptr<Pd> pd, std::uint32_t handle);
 Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle);
-// One holder less; the last takes along what it held, busy or not.
+// Removes one holder. The last one destroys the object that it held, busy or not.
 void drop(Context& context, Pd& pd);
 void drop(Context& context, Mr& mr);
-// False: so much is not to be had.
+// Returns false, with errno, if no descriptor is to be had.
 [[nodiscard]] bool open_command_file(Context& context, Device& device);
 
-// device.cc: without its command file. Null: errno says why.
+// device.cc: makes a context without a command file. Returns null, with errno, if that fails.
 Context* make_context(Device& device);
 
-// memory.cc: the C object of a region that was just made, over the program's memory.
+// memory.cc: makes the C object of a region that was just made over the program's memory.
 Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* address,
                std::size_t length);
 
-// clock.cc: of one tick a nanosecond.
+// clock.cc: the clock has one tick a nanosecond.
 inline constexpr std::uint64_t clock_kilohertz = 1'000'000;
 const verbs::CompletionClock& completion_clock();
 void serve_times(Cq& cq);
 
-// device_memory.cc: what all of a process may have.
+// device_memory.cc: the limit for all device memory of a process.
 inline constexpr std::size_t device_memory_bytes_max = 1u << 20;
 
 // completion.cc
 ibv_wc_opcode to_wc_opcode(verbs::CompletionOpcode opcode);
 ibv_wc_status to_wc_status(verbs::CompletionStatus status);
 unsigned to_wc_flags(const verbs::Completion& completion);
-// A RoCE port has no service levels. NICs say in their place what kind of header a datagram came
-// with (IBTA A17.4.5.1 asks for it, the C API has no field), and programs read it there.
+// A RoCE port has no service levels. In their field, NICs report the kind of header that a datagram
+// came with, and programs read it there: IBTA A17.4.5.1 asks for the kind, and the C API has no
+// field for it.
 std::uint8_t to_service_level(const verbs::Completion& completion);
 
 // work.cc
 bool to_send_opcode(unsigned opcode, verbs::SendOpcode& out);
 bool to_send_flags(unsigned flags, verbs::SendFlags& out);
-// Into the context's scratch. False: there is no list where it counts, or it is too long.
+// Puts the list into the context's scratch space. Returns false if entries are counted where there
+// is no list, or if there are too many.
 [[nodiscard]] bool to_sges(const ibv_sge* list, int count, Context& context,
                            std::span<const verbs::Sge>& out);
 int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
-// shared_receive.cc. The device's lock is held; the queue is there.
+// shared_receive.cc. The caller holds the device's lock, and has made the queue.
 ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes);
 
-// queue_pair.cc. The device's lock is held.
+// queue_pair.cc. The caller holds the device's lock.
 Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context);
-void release(Context& context, Qp& qp);  // the last handle takes the queue pair along
+void release(Context& context, Qp& qp);  // with the last handle, the queue pair goes too
 bool has_flows(Context& context, const Qp& qp);
 Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context);
 
 // work_queue.cc
 std::uint64_t hash_fields_offered();
-Qp* create_spreading(const ibv_qp_init_attr_ex& attributes);  // null: errno says why
-void release(Context& context, IndirectionTable& table);      // the device's lock is held
+Qp* create_spreading(const ibv_qp_init_attr_ex& attributes);  // null, with errno, on failure
+void release(Context& context, IndirectionTable& table);      // the caller holds the device's lock
 
-// flow.cc. The device's lock is held.
+// flow.cc. The caller holds the device's lock.
 void release(Context& context, Flow& flow);
 
-// multicast.cc. The device's lock is held.
+// multicast.cc. The caller holds the device's lock.
 void detach_all(Context& context, Qp& qp);
 
 // extended_connection.cc
 verbs::XrcDomain& domain_of(const Xrcd& xrcd);
 ibv_srq* create_xrc_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
-void release_domain(Context& context, Xrcd& xrcd);  // the device's lock is held
+void release_domain(Context& context, Xrcd& xrcd);  // the caller holds the device's lock
 
 // tag_matching.cc
 ibv_srq* create_tag_srq(ibv_context* context, ibv_srq_init_attr_ex& attributes);
@@ -420,7 +426,7 @@ void fill_tag_capabilities(Context& context, ibv_tm_caps& out);
 void serve_tags(Cq& cq);
 
 // address.cc
-Gid to_gid(const std::uint8_t* raw);  // of its 16 bytes
+Gid to_gid(const std::uint8_t* raw);  // from 16 bytes
 bool to_address_vector(const ibv_ah_attr& attributes, verbs::AddressVector& out);
 void from_address_vector(const verbs::AddressVector& vector, ibv_ah_attr& out);
 

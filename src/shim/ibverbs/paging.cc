@@ -1,5 +1,5 @@
-// Memory that is paged on demand: the pages are asked for when they are touched, not when the
-// region is registered.
+// Memory that is paged on demand: pages are asked for when they are touched, not when the region is
+// registered.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,12 +10,12 @@
 namespace tulle::shim {
 namespace {
 
-// Linux 5.14 and later (madvise(2)); older headers lack them.
+// Linux 5.14 and later have these (madvise(2)); older headers lack them.
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 
-// Has the kernel fault the pages in. Where it is too old for that, whether they are mapped is all
-// that can be known.
+// Has the kernel fault the pages in. If the kernel is too old for that, all that can be known is
+// whether they are mapped.
 class ProcessPages : public verbs::MemoryPages {
  public:
   bool bring(std::byte* memory, std::uint64_t bytes, bool write) const override {
@@ -46,7 +46,7 @@ class ProcessPages : public verbs::MemoryPages {
   bool can_populate_ = false;
 };
 
-// 0, or the errno (ibv_advise_mr(3)). The device's lock is held.
+// Returns 0 or an errno (ibv_advise_mr(3)). The caller holds the device's lock.
 int check(Context& context, const verbs::ProtectionDomain& pd, const ibv_sge& range, bool write) {
   const verbs::MemoryRegion* region = context.adapter().find_region(LocalKey{range.lkey});
   if (region == nullptr || !region->covers(range.addr, range.length)) return EFAULT;
@@ -55,15 +55,15 @@ int check(Context& context, const verbs::ProtectionDomain& pd, const ibv_sge& ra
   return write && !region->access.has(verbs::Access::local_write) ? EPERM : 0;
 }
 
-// Pages that are prefetched are so by the time of return; whether all could be is told to who
-// waits for them (IBV_ADVISE_MR_FLAG_FLUSH).
+// Prefetching is done by the time of return. Only a caller that waits for the pages
+// (IBV_ADVISE_MR_FLAG_FLUSH) is told if some of them are not to be had.
 int advise_mr(ibv_pd* ibv_pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* ranges,
               std::uint32_t count) {
   if (ibv_pd == nullptr || ranges == nullptr || count == 0) return EINVAL;
   if ((flags & ~static_cast<std::uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0) return EINVAL;
   const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   const bool fault = write || advice == IBV_ADVISE_MR_ADVICE_PREFETCH;
-  // Nothing has to be prepared for pages that are there.
+  // Pages that are there need no preparation.
   if (!fault && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
   const bool flush = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
   Context& context = Context::of(ibv_pd->context);

@@ -1,5 +1,6 @@
-// What rdma-core's own providers call. None ever drives our device, but programs link libmlx5 and
-// libefa for their vendor extensions, and those load only where all of these symbols are found.
+// Functions that rdma-core's own providers call. No provider ever drives our device, but programs
+// link libmlx5 and libefa for their vendor extensions, and those libraries load only where all of
+// these symbols are found.
 
 #include <infiniband/verbs.h>
 
@@ -10,8 +11,8 @@ namespace tulle::shim {
 
 extern "C" {
 
-// Called by each provider as it loads, by the name that carries its private node's number. The
-// device is not looked for among the kernel's.
+// Each provider calls one of these as it loads, by the name that carries the number of its private
+// node. They do nothing, because our device is not looked for among the kernel's.
 void verbs_register_driver_34(const void*) {}
 void verbs_register_driver_57(const void*) {}
 void verbs_register_driver_59(const void*) {}
@@ -44,7 +45,7 @@ TULLE_SINCE_34(execute_ioctl)
 TULLE_SINCE_34(__ioctl_final_num_attrs)
 TULLE_SINCE_34(ibv_read_ibdev_sysfs_file)
 
-// Memory that confidential machines share with devices.
+// These allocate memory that confidential machines share with devices.
 void* ibv_dmabuf_heap_cc_shared_init() { return fail(EOPNOTSUPP); }
 void ibv_dmabuf_heap_destroy(void*) {}
 void* ibv_dmabuf_heap_alloc(void*, std::size_t, int*) { return fail(EOPNOTSUPP); }
@@ -54,8 +55,8 @@ TULLE_SINCE_64(ibv_dmabuf_heap_destroy)
 TULLE_SINCE_64(ibv_dmabuf_heap_alloc)
 TULLE_SINCE_64(ibv_dmabuf_heap_free)
 
-// The commands to the kernel. Callers on every ABI that we build for drop their own arguments,
-// which are left out here.
+// These send commands to the kernel. Parameters are left out, because callers on every ABI that we
+// build for drop their own arguments.
 #define TULLE_REFUSE_SINCE(release, command)     \
   int ibv_cmd_##command() { return EOPNOTSUPP; } \
   TULLE_SINCE_##release(ibv_cmd_##command)

@@ -1,4 +1,4 @@
-// Queue pairs: creating, and walking the ladder of states.
+// Queue pairs: creates them, and takes them up and down the ladder of states.
 
 #include <array>
 
@@ -44,7 +44,7 @@ constexpr std::array<AttributeName, 22> attribute_names = {{
     {IBV_QP_RATE_LIMIT, QpAttribute::rate_limit},
 }};
 
-// In the order of verbs::QpState.
+// States in the order of verbs::QpState.
 constexpr std::array<ibv_qp_state, 7> states = {
     IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
 static_assert(static_cast<std::size_t>(QpState::error) + 1 == states.size());
@@ -86,7 +86,7 @@ ibv_mtu from_mtu(verbs::Mtu from) {
   return IBV_MTU_1024;
 }
 
-// 0, or the errno for a type that is not offered or does not exist.
+// Returns 0, or an errno for a type that is not offered or does not exist.
 int to_type(ibv_qp_type from, QpType& to) {
   switch (from) {
     case IBV_QPT_RC:
@@ -122,7 +122,7 @@ bool to_mask(int from, verbs::QpAttributeMask& to) {
   return from == 0;
 }
 
-// False: a value that means nothing. Only what the mask names is looked at.
+// Returns false for a value that means nothing. Only attributes that the mask names are checked.
 bool to_attributes(const ibv_qp_attr& from, int mask, QueuePairAttributes& to) {
   if ((mask & IBV_QP_STATE) != 0 && !to_state(from.qp_state, to.state)) return false;
   if ((mask & IBV_QP_CUR_STATE) != 0 && !to_state(from.cur_qp_state, to.current_state)) {
@@ -198,8 +198,8 @@ void fill(Qp& qp, ibv_qp_init_attr& out) {
   out.sq_sig_all = init.signal_all ? 1 : 0;
 }
 
-// Whether all that the queue pair needs is there and of its context. An XRC initiator receives
-// nothing.
+// Returns true if all objects that the queue pair needs are given and belong to its context. An XRC
+// initiator receives nothing.
 bool complete(const ibv_pd& pd, const ibv_qp_init_attr& attributes) {
   if (attributes.send_cq == nullptr || attributes.send_cq->context != pd.context) return false;
   if (attributes.qp_type == IBV_QPT_XRC_SEND) return attributes.srq == nullptr;
@@ -227,7 +227,7 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   if (pd == nullptr) return fail(EINVAL);
   QpType type{};
   if (const int error = to_type(attributes.qp_type, type); error != 0) return fail(error);
-  // A target belongs to a domain: create_target.
+  // A target belongs to a domain: create_target() makes it.
   if (type == QpType::xrc_target || !complete(*pd, attributes)) return fail(EINVAL);
   Context& context = Context::of(pd->context);
   auto qp = make_object<Qp>(Pd::of(pd).allocator);
@@ -266,7 +266,7 @@ Qp* create_target(ibv_context* ibv, const ibv_qp_init_attr_ex& attributes) {
   return add_handle(*pair, xrcd, attributes.qp_context);
 }
 
-// What each transport can be asked for by ibv_wr_*.
+// The operations that ibv_wr_* offers on each transport.
 constexpr std::uint64_t ud_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t uc_operations = ud_operations | IBV_QP_EX_WITH_RDMA_WRITE |
                                         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
@@ -283,8 +283,8 @@ std::uint64_t operations_of(ibv_qp_type type) {
   return type == IBV_QPT_UC ? uc_operations : ud_operations;
 }
 
-// What may be asked for beside the attributes that all have. Who spreads what it receives sends
-// nothing.
+// Returns the attributes that may be given beside those that all queue pairs have. A queue pair
+// that spreads what it receives sends nothing.
 std::uint32_t offered_to(const ibv_qp_init_attr_ex& attributes, bool spreads) {
   std::uint32_t offered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if (attributes.qp_type == IBV_QPT_XRC_RECV) offered |= IBV_QP_INIT_ATTR_XRCD;
@@ -307,7 +307,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
   const bool extended = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const std::uint64_t operations = extended ? attributes->send_ops_flags : 0;
   if ((operations & ~operations_of(attributes->qp_type)) != 0) return fail(EOPNOTSUPP);
-  // The extended struct begins with the fields of the other.
+  // The extended struct begins with the fields of the plain one.
   Qp* qp = nullptr;
   if (spreads) {
     qp = create_spreading(*attributes);
@@ -324,7 +324,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
 
 }  // namespace
 
-// What it is made of is there.
+// Completes a queue pair whose parts are there, and registers it with its context.
 Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
   ibv_qp& base = qp.qp_base;
   base.context = &context.context;
@@ -419,7 +419,7 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
-    // As Linux has it: first everything is detached.
+    // Linux refuses too until everything is detached.
     if (!qp.groups.empty() || has_flows(context, qp)) return EBUSY;
     release(context, qp);
     context.qps.erase(&qp);
@@ -434,10 +434,10 @@ int ibv_destroy_qp(ibv_qp* ibv) {
   return 0;
 }
 
-// A payload is copied by the processor, which promises no order within a message.
+// The processor copies a payload, and promises no order within a message.
 int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
 
-// Enhancements that peers of one vendor agree upon: there are none.
+// There are no enhancements that peers of one vendor could agree upon.
 int ibv_set_ece(ibv_qp*, ibv_ece*) {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;

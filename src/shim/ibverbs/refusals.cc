@@ -1,4 +1,4 @@
-// Functions of newer releases for features that this device does not have. They answer as they do
+// Functions of newer releases for features that this device does not have. They return the same as
 // for any device whose provider lacks the feature.
 
 #include "shim/ibverbs/errors.h"
@@ -12,7 +12,7 @@ extern "C" {
 ibv_dmah* ibv_alloc_dmah(ibv_context*, ibv_dmah_init_attr*) { return fail(EOPNOTSUPP); }
 int ibv_dealloc_dmah(ibv_dmah*) { return EOPNOTSUPP; }
 
-// Device memory as a DMA buffer (rdma-core 62): only a kernel driver makes those.
+// Device memory as a DMA buffer (rdma-core 62): only a kernel driver makes such buffers.
 int ibv_dm_export_dmabuf_fd(ibv_dm*) { return fail_with_minus_one(EOPNOTSUPP); }
 
 // Completion counters (rdma-core 65).

@@ -8,7 +8,7 @@ namespace {
 
 using verbs::VerbsStatus;
 
-// The inline function of the C API sends basic queues to ibv_create_srq; what is left wants more.
+// The C API's inline function sends basic queues to ibv_create_srq. Only other requests come here.
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
   if (context == nullptr || attributes == nullptr) return fail(EINVAL);
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
@@ -26,7 +26,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
     return fail(EOPNOTSUPP);
   }
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) return fail(EINVAL);
-  // The extended struct begins with the fields of the other.
+  // The extended struct begins with the fields of the plain one.
   return ibv_create_srq(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes));
 }
 

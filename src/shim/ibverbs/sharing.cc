@@ -1,7 +1,7 @@
-// Objects that several contexts of a process share, by the command descriptor of the first:
-// contexts, protection domains, regions and device memory are imported by their handles. A
-// descriptor that came from another process is refused: keys and queues are of one process, as its
-// memory is.
+// Objects that several contexts of a process share. A context is imported by the command descriptor
+// of the first one; protection domains, regions and device memory are imported by their handles. A
+// descriptor that came from another process is refused, because keys and queues belong to one
+// process, as its memory does.
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr char descriptor_name[] = "tulle-commands";
 
-// Command descriptors, by the file that they are open on, however often they were duplicated.
+// Command descriptors, by the files that they are open on, however often they were duplicated.
 using FileId = std::pair<dev_t, ino_t>;
 struct OpenFiles {
   std::mutex mutex;
@@ -37,7 +37,8 @@ bool identify(int fd, FileId& out) {
   return true;
 }
 
-// Whether the descriptor is another process's: its file has our name and is not among ours.
+// Returns true if the descriptor is another process's. Its file has our name; the caller knows that
+// it is not among ours.
 bool is_foreign(int fd) {
   char target[64] = {};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
@@ -63,7 +64,7 @@ SharedMr::~SharedMr() {
 }
 
 bool open_command_file(Context& context, Device& device) {
-  // Programs mark it close-on-exec or put it in a select; this one allows that.
+  // Programs mark the descriptor close-on-exec or put it in a select; this one allows that.
   const int fd = memfd_create(descriptor_name, MFD_CLOEXEC);
   FileId id;
   if (fd < 0 || !identify(fd, id)) return false;
@@ -118,7 +119,7 @@ void drop(Context& context, Mr& mr) {
 
 extern "C" {
 
-// The descriptor becomes the context's, which closes it.
+// The context takes the descriptor over, and closes it.
 ibv_context* ibv_import_device(int cmd_fd) {
   auto file = find_file(cmd_fd);
   if (file == nullptr) return nullptr;
@@ -154,7 +155,7 @@ void ibv_unimport_pd(ibv_pd* ibv) {
   delete &pd;
 }
 
-// Its address is unknown: the importer may see the memory elsewhere, or not at all.
+// The region's address is unknown: the importer may see the memory elsewhere, or not at all.
 ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) {
   if (ibv_pd == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv_pd->context);

@@ -1,6 +1,6 @@
 // Programs reach most verbs through function pointers: in ibv_context, in the verbs_context in
-// front of it, in ibv_qp_ex and in ibv_cq_ex. None may be null, since some inline functions of the
-// C API do not look first.
+// front of it, in ibv_qp_ex and in ibv_cq_ex. None of them may be null, because some inline
+// functions of the C API do not check.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -8,7 +8,7 @@
 namespace tulle::shim {
 namespace {
 
-// For each type of function the one that refuses, the way its return type can say so.
+// Holds, for each type of function, one that refuses in the way that its return type allows.
 template <typename Function>
 struct Refusal;
 
@@ -24,7 +24,7 @@ template <typename... Arguments>
 struct Refusal<void (*)(Arguments...)> {
   static void call(Arguments...) {}
 };
-// Readers of a completion's field that the queue was not created to keep.
+// These functions read a completion's field that the queue was not created to keep.
 template <typename Value>
 struct Refusal<Value (*)(ibv_cq_ex*)> {
   static Value call(ibv_cq_ex*) { return {}; }
@@ -43,7 +43,7 @@ void refuse(Slots&... slots) {
   ((slots = &Refusal<Slots>::call), ...);
 }
 
-// Builders have no way to say no; ibv_wr_complete says it for them.
+// Builders cannot report an error; ibv_wr_complete reports it for them.
 template <typename... Arguments>
 void refuse_builder(ibv_qp_ex* qp, Arguments...) {
   Qp::of(qp).staged.error = EOPNOTSUPP;
@@ -53,8 +53,8 @@ void refuse_as_builder(void (*&slot)(ibv_qp_ex*, Arguments...)) {
   slot = &refuse_builder<Arguments...>;
 }
 
-// Slots that only newer headers than the oldest declare. Programs built with newer headers than
-// this library see by verbs_context's size that it ends before them.
+// Older headers do not declare these slots. A program that is built with newer headers than this
+// library sees by verbs_context's size that it ends before them.
 #define TULLE_REFUSE_IF_DECLARED(object, slot)              \
   [](auto& any) {                                           \
     if constexpr (requires { any.slot; }) refuse(any.slot); \

@@ -1,4 +1,4 @@
-// Names and rates: tables only.
+// Tables of names and rates.
 
 #include <infiniband/verbs.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gb/s; none where rdma-core gives none
-  int megabits;  // of the lanes: FDR's 14 Gb/s are 14.0625
+  int multiple;  // of 2.5 Gb/s; `none` where rdma-core gives none
+  int megabits;  // rate of the lanes: FDR's 14 Gb/s are 14.0625
 };
 constexpr int none = -1;
 constexpr std::array<Rate, 23> rates = {{
@@ -98,7 +98,7 @@ constexpr std::array<const char*, 24> completion_statuses = {"success",
                                                              "TM error",
                                                              "TM software rendezvous"};
 
-// By the numbers of ibv_wr_opcode.
+// Names by the numbers of ibv_wr_opcode.
 constexpr std::array<const char*, 16> work_opcodes = {"rdma-write",
                                                       "rdma-write-with-imm",
                                                       "send",
@@ -124,7 +124,7 @@ const char* ibv_node_type_str(ibv_node_type type) { return name_of(node_types, t
 const char* ibv_port_state_str(ibv_port_state state) { return name_of(port_states, state); }
 const char* ibv_event_type_str(ibv_event_type type) { return name_of(event_types, type); }
 const char* ibv_wc_status_str(ibv_wc_status status) { return name_of(completion_statuses, status); }
-// Declared among the public functions of later releases, but exported at the private nodes.
+// Later releases declare this function among the public ones, but export it at the private nodes.
 const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) { return name_of(work_opcodes, opcode); }
 TULLE_SINCE_34(ibv_wr_opcode_str)
 

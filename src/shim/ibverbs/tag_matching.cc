@@ -1,4 +1,4 @@
-// Tag matching: shared receive queues with a matching list, and what a completion tells of a tag.
+// Tag matching: shared receive queues with a matching list, and the tag that a completion carries.
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -9,8 +9,9 @@ namespace {
 using verbs::TagOperation;
 using verbs::VerbsStatus;
 
-// Of a rendezvous' request, both headers and what the sender adds for software that handles it. The
-// device sets no limit, and the C API needs one: Linux's mlx5 has 64 bytes.
+// The limit for a rendezvous request: both headers, and what the sender adds for software that
+// handles the request. The device sets no limit, but the C API needs one. Linux's mlx5 has 64
+// bytes.
 constexpr std::uint32_t rendezvous_header_bytes_max = 64;
 
 bool to_kind(ibv_ops_wr_opcode opcode, TagOperation::Kind& out) {
@@ -28,7 +29,7 @@ bool to_kind(ibv_ops_wr_opcode opcode, TagOperation::Kind& out) {
   return false;
 }
 
-// 0, or the errno. The device's lock is held.
+// Returns 0 or an errno. The caller holds the device's lock.
 int operate(Context& context, verbs::SharedReceiveQueue& srq, ibv_ops_wr& wr) {
   constexpr int known_flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
   TagOperation operation;
@@ -63,7 +64,7 @@ int post_srq_ops(ibv_srq* ibv, ibv_ops_wr* wr, ibv_ops_wr** bad) {
     if (error != 0) break;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
-  context.live->transmit();  // hands out events
+  context.live->transmit();  // delivers events
   return error;
 }
 

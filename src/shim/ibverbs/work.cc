@@ -1,4 +1,4 @@
-// Posting work: lists of requests, translated one by one.
+// Posts work: translates lists of requests one by one.
 
 #include <array>
 #include <span>
@@ -13,8 +13,8 @@ namespace {
 using verbs::SendFlag;
 using verbs::SendOpcode;
 
-// In the order of ibv_wr_opcode, up to SEND_WITH_INV; behind it are segmentation offload and
-// vendors' own, which are not offered, and atomic write.
+// Opcodes in the order of ibv_wr_opcode, up to SEND_WITH_INV. Behind that come segmentation offload
+// and the opcodes of vendors, which are not offered, and atomic write.
 constexpr std::array<SendOpcode, 10> send_opcodes = {
     SendOpcode::write,       SendOpcode::write_with_immediate,
     SendOpcode::send,        SendOpcode::send_with_immediate,
@@ -68,7 +68,7 @@ int bind_from(const ibv_send_wr& from, verbs::SendRequest& to) {
   return 0;
 }
 
-// 0, or the errno. The device's lock is held.
+// Returns 0 or an errno. The caller holds the device's lock.
 int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::SendRequest& to) {
   to = {};
   to.wr_id = from.wr_id;
@@ -99,7 +99,7 @@ int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::S
       to.rkey = RemoteKey{from.wr.rdma.rkey};
       break;
     case SendOpcode::atomic_write:
-      // Without data there would be nothing to write.
+      // A request without data has nothing to write.
       if (from.num_sge == 0) return EINVAL;
       to.remote_address = from.wr.rdma.remote_addr;
       to.rkey = RemoteKey{from.wr.rdma.rkey};
@@ -141,7 +141,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   return error;
 }
 
-// To a queue pair's own queue, or a shared one.
+// Posts receives to the queue of a queue pair, or to a shared one.
 template <typename Queue>
 int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const auto guard = context.lock_for_work();

@@ -1,7 +1,7 @@
-// Posting work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work
-// is staged beside the queue pair and posted all at once at the end, since ibv_wr_abort and any
-// error must leave the queue as it was. Setters may be called before or after each other but always
-// behind their builder: they complete the last item.
+// Posts work by ibv_wr_*: builders and setters between ibv_wr_start and ibv_wr_complete. The work
+// is staged beside the queue pair and posted all at once at the end, because ibv_wr_abort and any
+// error must leave the queue as it was. Setters may be called in any order, but always after their
+// builder: they complete the last item.
 
 #include <algorithm>
 #include <cstring>
@@ -16,14 +16,14 @@ namespace {
 using verbs::SendFlag;
 using verbs::SendOpcode;
 
-// The setter of data decides whether it is inline; the flag is for ibv_post_send.
+// The setter of the data decides whether the data is inline. IBV_SEND_INLINE is for ibv_post_send.
 constexpr unsigned flags_of_builders = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
 
 void note(StagedWork& staged, int error) {
   if (staged.error == 0) staged.error = error;
 }
 
-// A new item of work, with what all builders have in common.
+// Adds an item of work, with the fields that all builders have in common.
 verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t operation) {
   Qp& qp = Qp::of(ibv);
   StagedWork& staged = qp.staged;
@@ -41,7 +41,7 @@ verbs::SendRequest& stage(ibv_qp_ex* ibv, SendOpcode opcode, std::uint64_t opera
   return item.request;
 }
 
-// Null, and the error noted: a setter without a builder.
+// Returns null, and notes an error, if a setter comes without a builder.
 StagedWork::Item* last_item(StagedWork& staged) {
   if (!staged.items.empty()) return &staged.items.back();
   note(staged, EINVAL);

@@ -1,5 +1,5 @@
 // Receive work queues, and raw packet queue pairs that spread what they receive over several: each
-// frame goes to the queue that its hash finds in a table.
+// frame goes to the queue that the frame's hash finds in a table.
 
 #include <algorithm>
 #include <utility>
@@ -39,14 +39,14 @@ ibv_wq* create_wq(ibv_context* ibv, ibv_wq_init_attr* attributes) {
   init.receive_sges = std::max(from.max_sge, 1u);
   init.cookie = wq.get();
   const auto guard = context.lock();
-  // Only a raw packet queue pair has a use for it.
+  // Only raw packet queue pairs have a use for such a queue.
   if (const int error = context.live->open_packets(); error != 0) return fail(error);
   VerbsStatus status{};
   wq->pair = context.adapter().create_qp(init, status);
   if (wq->pair == nullptr) return fail(to_errno(status));
   attributes->max_wr = wq->pair->init.receive_work_requests;
   attributes->max_sge = wq->pair->init.receive_sges;
-  // The C API's inline function sets up what else there is.
+  // The C API's inline function sets up the other fields.
   wq->context = ibv;
   wq->pd = from.pd;
   wq->cq = from.cq;
@@ -70,8 +70,8 @@ ibv_wq_state state_of(const Wq& wq) {
   }
 }
 
-// As Linux has it (drivers/infiniband/core/uverbs_cmd.c and mlx5's modify_wq): not from reset to
-// error, and from error only to reset.
+// States change as on Linux (drivers/infiniband/core/uverbs_cmd.c and mlx5's modify_wq): not from
+// reset to error, and from error only to reset.
 int change_state(Context& context, Wq& wq, ibv_wq_state to) {
   const ibv_wq_state from = state_of(wq);
   if (from == to) return 0;
@@ -105,7 +105,7 @@ int modify_wq(ibv_wq* ibv, ibv_wq_attr* attributes) {
     if (const int error = change_state(context, wq, attributes->wq_state); error != 0) return error;
   }
   wq.state = state_of(wq);
-  context.live->transmit();  // hands out the events of what was flushed
+  context.live->transmit();  // delivers the events of work that was flushed
   return 0;
 }
 
@@ -184,7 +184,7 @@ constexpr std::array<FieldName, 8> field_names = {{
     {IBV_RX_HASH_DST_PORT_UDP, HashField::destination_port_udp},
 }};
 
-// 0, or the errno.
+// Returns 0 or an errno.
 int to_hash(const ibv_rx_hash_conf& from, device::ReceiveHash& to) {
   constexpr std::uint64_t ipv4 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4;
   constexpr std::uint64_t ipv6 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6;
@@ -194,7 +194,7 @@ int to_hash(const ibv_rx_hash_conf& from, device::ReceiveHash& to) {
   if (from.rx_hash_key == nullptr || from.rx_hash_key_len != to.key.size()) return EINVAL;
   std::copy_n(from.rx_hash_key, to.key.size(), to.key.begin());
   std::uint64_t left = from.rx_hash_fields_mask;
-  // As the C API's header says.
+  // The C API's header says that these exclude each other.
   if (((left & ipv4) != 0 && (left & ipv6) != 0) || ((left & tcp) != 0 && (left & udp) != 0)) {
     return EINVAL;
   }
@@ -214,7 +214,7 @@ std::uint64_t hash_fields_offered() {
   return all;
 }
 
-// It has no queues of its own, and is ready from the beginning (mlx5 has it so).
+// The queue pair has no queues, and is ready from the beginning (mlx5 has it so).
 Qp* create_spreading(const ibv_qp_init_attr_ex& from) {
   constexpr std::uint32_t needed =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;

@@ -1,18 +1,19 @@
 /* Preloaded into programs that look for RDMA devices where a kernel would show them: below the
-   class directory, the device directory and a driver's. Answers for those paths from a tree of
-   ordinary files whose root is named by TULLE_SYSFS (tree.h makes it); every other path, and every
-   path while TULLE_SYSFS is not set, goes to the C library as it is.
+   class directories, the device directory and a driver's directory. The library answers for those
+   paths from a tree of ordinary files (tree.h makes it), whose root TULLE_SYSFS names. Every other
+   path goes to the C library unchanged; while TULLE_SYSFS is not set, every path does.
 
    Only names are changed: a path below one of the prefixes gets the root in front. Descriptors,
-   directory streams and relative paths that a program derives from there are the tree's own and
-   need nothing. Four things differ from plain files. Nodes of the device directory are links to
-   /dev/null, so that they are character devices that anyone may open, and must not look like links.
-   Counters, addresses and states are those of the moment they are opened (recipes.c).
-   Names that come back (realpath, glob) lose the root again. And programs that walk from a
-   descriptor of "/" give the path without its slash.
+   directory streams and relative paths that a program derives from such a path belong to the tree
+   and need no further care. Four things differ from plain files:
+   - Nodes of the device directory are links to /dev/null, so that they are character devices that
+     anyone may open. They must not look like links.
+   - Counters, addresses and states have the values of the moment they are opened (recipes.c).
+   - Names that come back (realpath, glob) lose the root again.
+   - Programs that walk from a descriptor of "/" give the path without its first slash.
 
-   C, and nothing but the C library: it lives in every program,
-   also in those that bring another C++ runtime. */
+   The library is written in C and uses nothing but the C library, because it lives in every
+   program, also in those that bring another C++ runtime. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,7 +37,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Not declared by headers any more: programs built before glibc 2.33 call these. */
+/* Headers no longer declare these functions. Programs built before glibc 2.33 call them. */
 int __xstat(int version, const char* path, struct stat* out);
 int __xstat64(int version, const char* path, struct stat64* out);
 int __lxstat(int version, const char* path, struct stat* out);
@@ -53,7 +54,7 @@ char* __realpath_chk(const char* path, char* resolved, size_t resolved_bytes);
 ssize_t __readlink_chk(const char* path, char* out, size_t bytes, size_t out_bytes);
 ssize_t __readlinkat_chk(int folder, const char* path, char* out, size_t bytes, size_t out_bytes);
 
-/* --- the C library's own --- */
+/* --- the C library's own functions --- */
 
 static void* find(_Atomic(void*)* known, const char* name) {
   void* function = atomic_load_explicit(known, memory_order_acquire);
@@ -74,7 +75,7 @@ static void* find(_Atomic(void*)* known, const char* name) {
     (__typeof__(&name))find(&known_, #name); \
   })
 
-/* --- which paths, and where to --- */
+/* --- which paths belong to the tree, and where they lead --- */
 
 struct root {
   dev_t device;
@@ -82,8 +83,8 @@ struct root {
   char path[PATH_MAX];
 };
 
-/* The root as TULLE_SYSFS names it, without a slash at its end; null: not set. Read once: the
-   environment belongs to the program, which may clear it. */
+/* Returns the root as TULLE_SYSFS names it, without a slash at its end, or null if it is not set.
+   The variable is read once, because the environment belongs to the program, which may clear it. */
 static const struct root* tree_root(void) {
   static struct root unset;
   static _Atomic(const struct root*) known;
@@ -93,7 +94,7 @@ static const struct root* tree_root(void) {
     const char* value = getenv("TULLE_SYSFS");
     const size_t length = value != NULL ? strlen(value) : 0;
     struct root* named = NULL;
-    /* Room for the longest name below it. */
+    /* The limit leaves room for the longest name below the root. */
     if (length > 0 && length < PATH_MAX / 2 && value[0] == '/') named = calloc(1, sizeof(*named));
     if (named != NULL) {
       memcpy(named->path, value, length + 1);
@@ -107,7 +108,7 @@ static const struct root* tree_root(void) {
       errno = saved;
       root = named;
     }
-    /* Two threads may come here at once; both read the same. */
+    /* Two threads may come here at once. Both read the same value. */
     atomic_store_explicit(&known, root, memory_order_release);
   }
   return root->length > 0 ? root : NULL;
@@ -117,7 +118,7 @@ static bool is_below(const char* path, const char* prefix, size_t length) {
   return strncmp(path, prefix, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-/* Of a path with its first slash left out. */
+/* Returns true if the path belongs to the tree. `path` has its first slash left out. */
 static bool is_ours(const char* path) {
   static const struct {
     const char* name;
@@ -146,7 +147,7 @@ static bool is_root_folder(int folder) {
   return same;
 }
 
-/* A path to use in place of the program's: its own, or one in `name`. */
+/* The path to use in place of the program's. `path` points to `name`, or to the program's path. */
 struct place {
   const char* path;
   bool ours;
@@ -160,7 +161,7 @@ static void look(struct place* place, int folder, const char* path) {
   if (path == NULL) return;
   const bool absolute = path[0] == '/';
   const char* rest = absolute ? path + 1 : path;
-  /* The first letter decides for almost every path. */
+  /* The first letter rules out almost every path. */
   if ((rest[0] != 's' && rest[0] != 'd') || !is_ours(rest)) return;
   const struct root* root = tree_root();
   if (root == NULL || (!absolute && !is_root_folder(folder))) return;
@@ -174,14 +175,14 @@ static void look(struct place* place, int folder, const char* path) {
   place->is_node = strncmp(rest, "dev/infiniband/", 15) == 0 && rest[15] != '\0';
 }
 
-/* Takes the root off the front of a name. */
+/* Removes the root from the front of a name. */
 static void strip(char* name) {
   const struct root* root = tree_root();
   if (root == NULL || !is_below(name, root->path, root->length)) return;
   memmove(name, name + root->length, strlen(name + root->length) + 1);
 }
 
-/* The number that a kernel gives the N-th verbs node; 0: not one. */
+/* Returns the number that a kernel gives the N-th verbs node, or 0 if the place is not one. */
 static dev_t node_number(const struct place* place) {
   if (!place->is_node) return 0;
   const char* name = strrchr(place->path, '/') + 1;
@@ -189,7 +190,8 @@ static dev_t node_number(const struct place* place) {
   return makedev(231, 192 + (unsigned)atoi(name + 6));
 }
 
-/* Whether what is opened there may be a recipe: below our prefixes, or found from a folder. */
+/* Returns true if the file opened there may be a recipe: its path is below one of our prefixes, or
+   is relative to a folder. */
 static bool may_be_recipe(const struct place* place, const char* path) {
   return place->ours || (path != NULL && path[0] != '/' && tree_root() != NULL);
 }
@@ -214,7 +216,7 @@ static int opened(const struct place* place, const char* path, int file) {
     if ((result) == 0 && number != 0) (out)->st_rdev = number; \
   } while (0)
 
-/* `follow` stands in for a call that would show a node as a link. */
+/* `follow` is called in place of a function that would show a node as a link. */
 #define STAT_FUNCTION(name, follow, type)                                                  \
   EXPORTED int name(const char* path, struct type* out) {                                  \
     LOOK(path);                                                                            \
@@ -430,7 +432,7 @@ GLOB_FUNCTION(glob64, glob64_t)
 
 /* --- links and real names --- */
 
-/* A kernel's node is no link. */
+/* A kernel's node is not a link, so that reading it as one fails with EINVAL. */
 static ssize_t refuse_node(const struct place* at) {
   if (REAL(access)(at->path, F_OK) == 0) errno = EINVAL;
   return -1;
@@ -458,15 +460,15 @@ EXPORTED ssize_t __readlinkat_chk(int folder, const char* path, char* out, size_
   return readlinkat(folder, path, out, bytes);
 }
 
-/* The real name of one of ours, as the program shall see it;
-   what the program gave stands for a node. */
+/* Returns the real name of a path of the tree as the program shall see it. For a node, that is the
+   name that the program gave. */
 static char* real_name(const struct place* at, const char* path, char* resolved) {
   char real[PATH_MAX];
   if (REAL(realpath)(at->path, real) == NULL) return NULL;
   if (at->is_node) {
     strcpy(real, path);
   } else {
-    /* The root itself may be reached by links. */
+    /* The path to the root may itself contain links. */
     char real_root[PATH_MAX];
     const struct root* root = tree_root();
     if (REAL(realpath)(root->path, real_root) == NULL) return NULL;
@@ -495,7 +497,7 @@ EXPORTED char* canonicalize_file_name(const char* path) {
   return at.ours ? real_name(&at, path, NULL) : REAL(canonicalize_file_name)(path);
 }
 
-/* --- extended attributes: there are none, but ls -l asks --- */
+/* --- extended attributes: the tree has none, but ls -l asks for them --- */
 
 #define GETXATTR_FUNCTION(name)                                                               \
   EXPORTED ssize_t name(const char* path, const char* attribute, void* value, size_t bytes) { \

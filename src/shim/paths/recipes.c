@@ -1,19 +1,20 @@
-/* The file of a counter, or of an attribute that changes, is a recipe in the tree: whom to ask,
-   what to send, and what to make of the answer. tree.cc writes it and knows what agents say; here
-   is only how it is done:
+/* The file of a counter, or of an attribute that changes, is a recipe in the tree. It says which
+   host agent to ask, what to send, and what to make of the answer. tree.cc writes recipes and knows
+   what the host agent's messages mean; this file only carries recipes out:
 
      tulle counter
-     KIND DIVISOR INDEX...        of the answer: its kind; 64-bit numbers, counted from its end
-     BYTES                        to send, in hexadecimal
-     ADDRESS                      of the agent: @name or a path
+     KIND DIVISOR INDEX...        kind of the answer; 64-bit numbers in it, counted from its end
+     BYTES                        the request, in hexadecimal
+     ADDRESS                      the host agent's: @name or a path
 
      tulle attribute
-     KIND                         of the answer, which holds whether there is a text, and the text
+     KIND                         kind of the answer: whether there is a text, and the text
      BYTES
      ADDRESS
-     TEXT                         where there is no agent; none: a kernel fails to read it
+     TEXT                         used without a host agent; if empty, reading fails as on a kernel
 
-   Recipes are as long as a kernel's attribute is said to be, which tells them from most files. */
+   A recipe is as long as a kernel says that an attribute is. That distinguishes recipes from most
+   other files. */
 
 #define _GNU_SOURCE
 #include "recipes.h"
@@ -36,7 +37,7 @@
 
 enum { recipe_bytes = 4096, indices_max = 8, request_bytes_max = 1536, answer_bytes_max = 4096 };
 enum { attribute_bytes_max = 256 };
-/* An agent asks the processes to say where they are, which takes it some 30 ms. */
+/* For counters, the host agent asks the processes for theirs first, which takes about 30 ms. */
 enum { answer_milliseconds = 2000, messages_max = 4 };
 
 struct recipe {
@@ -98,8 +99,9 @@ static bool may_be_recipe(int file, dev_t device) {
          its.st_size == recipe_bytes;
 }
 
-/* False: it is none. Neither this nor what asks is part of the function that every opening of a
-   file may call, in a thread whose stack may be small. */
+/* Returns false if the file is not a recipe. This function and those that ask the host agent are
+   not inlined into the one that every opening of a file calls: that may run in a thread whose stack
+   is small. */
 __attribute__((noinline)) static bool read_recipe(int file, struct recipe* out) {
   char text[recipe_bytes + 1];
   const ssize_t read = pread(file, text, recipe_bytes, 0);
@@ -127,7 +129,7 @@ static bool is_of_kind(const unsigned char* message, ssize_t bytes, unsigned kin
   return its == kind;
 }
 
-/* The bytes of the answer, or -1. */
+/* Returns the length of the answer in bytes, or -1. */
 static ssize_t ask(const struct recipe* recipe, unsigned char* answer) {
   const int agent = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (agent < 0) return -1;
@@ -135,7 +137,7 @@ static ssize_t ask(const struct recipe* recipe, unsigned char* answer) {
   if (connect(agent, (const struct sockaddr*)&recipe->address, recipe->address_bytes) == 0 &&
       send(agent, recipe->request, recipe->request_bytes, MSG_NOSIGNAL) ==
           (ssize_t)recipe->request_bytes) {
-    /* It may first say that it takes a while. */
+    /* The host agent may first say that the answer takes a while. */
     for (int i = 0; i < messages_max; ++i) {
       struct pollfd entry = {agent, POLLIN, 0};
       const int ready = poll(&entry, 1, answer_milliseconds);
@@ -151,7 +153,7 @@ static ssize_t ask(const struct recipe* recipe, unsigned char* answer) {
   return bytes;
 }
 
-/* Nothing has been counted where there is no agent. */
+/* Without a host agent nothing has been counted, and the value is 0. */
 __attribute__((noinline)) static uint64_t value_of(const struct recipe* recipe) {
   unsigned char answer[answer_bytes_max];
   const ssize_t bytes = ask(recipe, answer);
@@ -166,7 +168,7 @@ __attribute__((noinline)) static uint64_t value_of(const struct recipe* recipe) 
   return sum / recipe->divisor;
 }
 
-/* As it was when the tree was made, where there is no agent. */
+/* Without a host agent the text stays as it was when the tree was made. */
 __attribute__((noinline)) static void ask_for_text(struct recipe* recipe) {
   unsigned char answer[answer_bytes_max];
   const ssize_t bytes = ask(recipe, answer);
@@ -182,7 +184,8 @@ __attribute__((noinline)) static void ask_for_text(struct recipe* recipe) {
 }
 
 static int text_file(const struct recipe* recipe, bool closes_on_exec) {
-  /* What cannot be read fails so on a kernel, and so does any such descriptor: EINVAL. */
+  /* Reading an attribute that a kernel cannot read fails with EINVAL. Reading from an epoll
+     descriptor does so too. */
   if (!recipe->is_counter && recipe->text[0] == '\0') {
     return epoll_create1(closes_on_exec ? EPOLL_CLOEXEC : 0);
   }

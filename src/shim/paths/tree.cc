@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What goes wrong first ends the making of the tree.
+// Writes the files of a tree. Keeps the first error, which make_tree() returns.
 class Writer {
  public:
   explicit Writer(fs::path root) : root_(std::move(root)) {}
@@ -36,7 +36,7 @@ class Writer {
     if (code) fail("cannot make the folder", root_ / path, code.value());
   }
 
-  // An attribute as a kernel shows it: one line.
+  // Writes an attribute as a kernel shows it: one line.
   void file(const fs::path& path, const std::string& value) {
     folder(path.parent_path());
     const fs::path fresh = beside(path);
@@ -58,7 +58,8 @@ class Writer {
     replace(fresh, path);
   }
 
-  // Of what an earlier tree had there: another network namespace may have had the same number.
+  // Removes what an earlier tree had in the folder: another network namespace may have had a device
+  // of the same number.
   void empty_folder(const fs::path& path) {
     folder(path);
     std::error_code code;
@@ -106,13 +107,14 @@ std::string hexadecimal(std::uint32_t value, int digits) {
   return text;
 }
 
-// Files of a port's counters, by the names that a kernel gives those of IBTA 16.1.3.5 and 16.1.4.11
-// (include/rdma/ib_pma.h), in `counters`; and in `hw_counters` some of what Linux's drivers count
-// there (mlx5's names). Of a file without names nothing is ever counted.
+// The file of one of a port's counters. Files in `counters` have the names that a kernel gives the
+// counters of IBTA 16.1.3.5 and 16.1.4.11 (include/rdma/ib_pma.h). Files in `hw_counters` are some
+// of those that Linux's drivers show there (mlx5's names). A file without `names` always shows 0,
+// because nothing is ever counted for it.
 struct CounterFile {
   const char* path;
   unsigned divisor;                     // data is counted in words of four bytes
-  std::vector<std::string_view> names;  // of live's counters, added up
+  std::vector<std::string_view> names;  // live's counters that are added up
 };
 
 const std::vector<CounterFile>& counter_files() {
@@ -157,9 +159,9 @@ std::string hexadecimal(std::span<const std::byte> bytes) {
   return text;
 }
 
-// What the preloaded library has to do for a file's text (recipes.c).
+// Recipes tell the preloaded library how to obtain a file's text (recipes.c).
 constexpr std::size_t recipe_bytes = 4'096;       // as long as a kernel says that attributes are
-constexpr std::size_t request_bytes_max = 1'536;  // in a recipe
+constexpr std::size_t request_bytes_max = 1'536;  // limit for the request in a recipe
 
 std::string padded(std::string recipe) {
   TULLE_CHECK(recipe.size() < recipe_bytes);
@@ -167,7 +169,7 @@ std::string padded(std::string recipe) {
   return recipe;
 }
 
-// How to find out a counter's value. An AgentStatus ends in the counters.
+// Returns the recipe for a counter's value. The answer, an AgentStatus, ends with the counters.
 std::string counter_recipe(const CounterFile& file, const std::string& agent) {
   live::Hello hello;
   hello.purpose = live::Purpose::status;
@@ -183,8 +185,9 @@ std::string counter_recipe(const CounterFile& file, const std::string& agent) {
   return padded(text);
 }
 
-// What changes while the device is in use: the agent knows the text, or says that there is none.
-// Without an agent it is as it was when the tree was made; an empty line there: there is none.
+// Writes an attribute that changes while the device is in use, as a recipe. The host agent knows
+// the attribute's text, or says that there is none. The recipe also holds the present text, which
+// is used without a host agent; an empty line there means that there is none.
 void write_changing(Writer& tree, const fs::path& port, const std::string& file,
                     const live::DeviceInfo& device, const TreeOptions& options) {
   const std::optional<std::string> now = live::port_attribute(device, file);
@@ -229,8 +232,8 @@ void write_port(Writer& tree, const fs::path& port, const live::DeviceInfo& devi
   tree.file(port / "pkeys/0", "0xffff");
 }
 
-// What a bus shows of the device below its class. Its driver's folder lies where the preloaded
-// library answers too.
+// Writes what a bus shows of the device, below its class directory. The folder of its driver lies
+// where the preloaded library answers too.
 void write_parent(Writer& tree, const fs::path& parent, const live::DeviceInfo& device) {
   tree.file(parent / "numa_node", "-1");
   tree.file(parent / "vendor", hexadecimal(vendor_id, 4));
@@ -265,12 +268,12 @@ void write_device(Writer& tree, const live::DeviceInfo& device, std::size_t inde
   tree.file(verbs / "abi_version", std::to_string(verbs_abi_version));
   tree.file(verbs / "dev", "231:" + std::to_string(192 + index));
   tree.link(verbs / "device", "../../infiniband/" + device.name + "/device");
-  // A character device that anyone may open, without the right to make one.
+  // This link gives a character device that anyone may open, and making it takes no privilege.
   tree.link(fs::path("dev/infiniband") / node, "/dev/null");
 }
 
-// A folder of that name which nobody else can have prepared:
-// whoever may write there decides what programs see.
+// Makes a folder of that name, or accepts one that only this user can have prepared. Whoever may
+// write there decides what programs see.
 Result<std::string> private_folder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{"cannot make the folder " + path + ": " + std::strerror(errno), errno};

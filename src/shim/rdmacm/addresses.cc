@@ -1,4 +1,5 @@
-// Addresses: binding, resolving, and what the agent knows of an id in the fields of the C struct.
+// Addresses: binds and resolves them, and fills the C struct with what the host agent knows of an
+// id.
 
 #include <endian.h>
 
@@ -10,9 +11,9 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// IBTA 15.2.5.16, PathRecord: selectors of "exactly".
+// IBTA 15.2.5.16, PathRecord: the selector that means "exactly".
 constexpr std::uint8_t exactly = 2;
-// One lane of EDR, as the port says.
+// The port reports one lane of EDR.
 constexpr std::uint8_t rate_25_gbps = 15;  // ibv_rate's number for 25 Gb/s
 
 std::uint8_t mtu_code(std::uint16_t bytes) {
@@ -146,7 +147,7 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) {
   return id != nullptr ? port_of(id->route.addr.dst_storage) : __be16{0};
 }
 
-// What an option's bytes mean, and which there are, the agent knows.
+// The host agent knows which options there are and what their bytes mean.
 int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) {
   if (id == nullptr || value == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);

@@ -1,6 +1,6 @@
-// rdma_getaddrinfo: names to addresses by the C library's resolver, and what kind of queue pair and
-// port space goes with them. There is no service here that resolves routes ahead (ibacm), so that
-// no result carries one.
+// rdma_getaddrinfo: the C library's resolver turns names into addresses, and this file adds the
+// kind of queue pair and the port space that go with them. No service here resolves routes ahead
+// (ibacm), so that no result carries a route.
 
 #include <netdb.h>
 
@@ -49,7 +49,7 @@ addrinfo to_hints(const rdma_addrinfo& from) {
   return to;
 }
 
-// The result is freed piece by piece with free(), so each is allocated so.
+// The result is freed piece by piece with free(), so that each piece is allocated with malloc().
 int copy(const sockaddr* from, socklen_t bytes, sockaddr*& to, socklen_t& to_bytes) {
   to = static_cast<sockaddr*>(std::malloc(bytes));
   if (to == nullptr) return EAI_MEMORY;
@@ -88,7 +88,7 @@ int resolve(const char* node, const char* service, const rdma_addrinfo* hints, r
   return error;
 }
 
-// Only what the hints say: their addresses are the result's.
+// Fills the result from the hints alone: their addresses are the result's.
 int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& out) {
   out.ai_flags = hints.ai_flags;
   out.ai_family = hints.ai_family;
@@ -102,7 +102,7 @@ int take_hints(const rdma_addrinfo& hints, rdma_addrinfo& out) {
 
 extern "C" {
 
-// Returns 0, -1 with errno for arguments that mean nothing, or what getaddrinfo() says, which
+// Returns 0, or -1 with errno for arguments that mean nothing, or the error of getaddrinfo(), which
 // gai_strerror() puts into words.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** out) {

@@ -1,5 +1,5 @@
-// Connecting, accepting, rejecting and disconnecting. For UD the same calls look up the queue pair
-// that serves an address, and answer such a lookup.
+// Connecting, accepting, rejecting and disconnecting. For UD, the same calls look up the queue pair
+// that serves an address, and answer a peer's lookup.
 
 #include <algorithm>
 #include <cstring>
@@ -10,10 +10,10 @@ namespace tulle::shim::rdmacm {
 namespace {
 
 constexpr std::uint8_t default_retry_count = 7;
-// IBTA 12.6.7.2: a vendor's option is not supported.
+// IBTA 12.6.7.2: the reason that a vendor's option is not supported.
 constexpr std::uint32_t vendor_option_not_supported = 35;
 
-// The API looks at a connected port space alone.
+// The API checks the parameters of the connected port space alone.
 bool is_valid(const Id& id, const rdma_conn_param* parameters) {
   if (id.ps != RDMA_PS_TCP) return true;
   if (parameters == nullptr) return id.qp != nullptr;
@@ -69,7 +69,8 @@ int connect(Id& id, const rdma_conn_param* given) {
 int accept(Id& id, const rdma_conn_param* given) {
   if (id.device == nullptr || (id.qp == nullptr && given == nullptr)) return EINVAL;
   if (!is_valid(id, given)) return EINVAL;
-  // What the peer asked for, as far as the device has it.
+  // Values that the program does not choose are those that the peer asked for, as far as the device
+  // supports them.
   id.initiator_depth = given == nullptr || given->initiator_depth == RDMA_MAX_INIT_DEPTH
                            ? std::min(id.initiator_depth, id.device->initiator_depth_max())
                            : given->initiator_depth;
@@ -105,8 +106,8 @@ int disconnect(Id& id) {
   return error != 0 ? error : complete(id);
 }
 
-// The next request at a synchronous listener, with a queue pair if its endpoint was made with the
-// attributes of one.
+// Waits for the next request at a synchronous listener. The request gets a queue pair if the
+// listener's endpoint was made with the attributes of one.
 int next_request(Id& listener, rdma_cm_id*& out) {
   if (!listener.synchronous) return EINVAL;
   if (const int error = complete(listener); error != 0) return error;

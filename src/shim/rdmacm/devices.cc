@@ -1,5 +1,5 @@
-// The devices, opened once a process and left open: contexts that this library hands out stay valid
-// as long as it is loaded, whatever becomes of the ids.
+// Each process opens its devices once and leaves them open. Contexts that this library hands out
+// stay valid as long as it is loaded, whatever becomes of the ids.
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,7 +14,7 @@ struct OpenDevices {
   std::mutex mutex;
   std::list<Device> devices;
 };
-// Never destroyed: other threads may use devices while the process ends.
+// Never destroyed, because other threads may use devices while the process ends.
 OpenDevices& open_devices() {
   static auto* instance = new OpenDevices;
   return *instance;
@@ -30,7 +30,7 @@ int open(ibv_device* found, Device& out) {
   return 0;
 }
 
-// Opens what is there and not open yet. The registry's lock is held.
+// Opens all devices that are not open yet. The caller holds the registry's lock.
 int open_all(OpenDevices& all) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
@@ -70,7 +70,7 @@ int find_device(const std::string& name, Device*& out) {
   if (out == nullptr) {
     if (const int error = open_all(all); error != 0) return error;
     out = find(all, name);
-    // A process may call the host's device by a name of its own.
+    // The process's name for the host's device may differ from the host agent's.
     if (out == nullptr && all.devices.size() == 1) out = &all.devices.front();
   }
   if (out == nullptr) return ENODEV;
@@ -83,7 +83,7 @@ int open_xrc_domain(Device& device) {
   if (device.xrcd != nullptr) return 0;
   ibv_xrcd_init_attr attributes = {};
   attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-  attributes.fd = -1;  // of this process alone
+  attributes.fd = -1;  // no file: the domain is this process's alone
   attributes.oflags = O_CREAT;
   device.xrcd = ibv_open_xrcd(device.verbs, &attributes);
   return device.xrcd != nullptr ? 0 : errno;

@@ -1,4 +1,5 @@
-// Endpoints: an id, resolved or bound, with its queue pair, in one call, that works synchronously.
+// Endpoints: one call makes an id that works synchronously, resolves or binds it, and gives it or
+// its requests a queue pair.
 
 #include <cstring>
 

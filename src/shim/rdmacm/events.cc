@@ -1,5 +1,5 @@
-// Events: from the agent to the program, with what goes with each: addresses to fill in, ids of new
-// connections, queue pairs to move on.
+// Carries events from the host agent to the program and does what goes with each: fills in
+// addresses, makes ids for new connections, and moves queue pairs on.
 
 #include <algorithm>
 #include <cstdlib>
@@ -41,14 +41,14 @@ void fill_datagram(const live::ConnectionEvent& from, std::uint8_t port, Event& 
   fill_address(out.ah_attr, from.path, port);
 }
 
-// The error event that a failure here turns an event into.
+// Turns the event into the error event that reports a failure on this side.
 void fail(Event& event, rdma_cm_event_type type, int error) {
   event.event = type;
   event.status = -error;
 }
 
-// The peer accepted: this side's queue pair is made ready, and the peer told. A program that has
-// no queue pair here does that itself, and tells with rdma_establish.
+// The peer accepted. Makes this side's queue pair ready and tells the peer. A program that has no
+// queue pair here does both itself, and tells the peer with rdma_establish().
 void finish_connecting(Id& id, Event& event) {
   if (id.qp == nullptr) return;
   int error = to_ready(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
@@ -71,7 +71,7 @@ void finish_joining(Id& id, Event& event) {
   group.attached = true;
 }
 
-// False: an event that the program does not get to see.
+// Returns false if the program does not get to see the event.
 bool process_request(Id& listener, const live::ConnectionEvent& from, Event& event) {
   Id* id = nullptr;
   if (adopt_id(listener, from, id) != 0) return false;
@@ -83,7 +83,7 @@ bool process_request(Id& listener, const live::ConnectionEvent& from, Event& eve
   return true;
 }
 
-// False: an event that the program does not get to see.
+// Returns false if the program does not get to see the event.
 bool process(Id& id, const live::ConnectionEvent& from, Event& event) {
   switch (from.type) {
     case ConnectionEventType::address_resolved:
@@ -118,7 +118,7 @@ bool process(Id& id, const live::ConnectionEvent& from, Event& event) {
       forget_resolved(id);
       return true;
     case ConnectionEventType::user:
-      // rdma_cm_event's param.arg, which older headers do not declare.
+      // This is rdma_cm_event's param.arg, which older headers do not declare.
       static_assert(sizeof event.param >= sizeof from.argument);
       std::memcpy(&event.param, &from.argument, sizeof from.argument);
       return true;
@@ -136,7 +136,7 @@ int next_event(Channel& channel, rdma_cm_event*& out) {
     event->group = nullptr;
     Id* id = take_event(channel, from, event->group);
     if (id == nullptr) {
-      // Its id went away in another thread. A connection that was asked for goes with it.
+      // The id went away in another thread. A connection that was requested at it goes with it.
       std::uint32_t ignored = 0;
       if (from.type == ConnectionEventType::connect_request) {
         channel.agent->destroy(from.endpoint, ignored);

@@ -1,5 +1,5 @@
-// Event channels and ids: making them, finding them by the agent's numbers, and ending them, which
-// waits until the program has acknowledged every event that it took.
+// Event channels and ids: makes them, finds them by the host agent's numbers, and ends them. Ending
+// an id waits until the program has acknowledged every event of it that it took.
 
 #include <atomic>
 #include <cstdio>
@@ -13,14 +13,15 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// Numbers are one agent's; an agent that starts after another one's death may give them again.
+// The numbers are one host agent's. An agent that starts after the death of another may give the
+// same numbers again.
 using Key = std::pair<const rdma_event_channel*, std::uint32_t>;
 
 struct Registry {
   std::mutex mutex;
   std::map<Key, Id*> ids;
 };
-// Never destroyed: other threads may still wait for events while the process ends.
+// Never destroyed, because other threads may still wait for events while the process ends.
 Registry& registry() {
   static auto* instance = new Registry;
   return *instance;
@@ -34,7 +35,7 @@ void add(Id& id) {
   all.ids[key_of(id)] = &id;
 }
 
-// Programs print an errno at best; one line says what it is about.
+// Programs print an errno at best. This line says what the first error was about.
 void say_once(const Error& error) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true)) std::fprintf(stderr, "tulle: %s\n", error.message.c_str());
@@ -47,7 +48,7 @@ void free_id(Id* id) {
   delete id;
 }
 
-// With its channel, but nothing at the agent yet.
+// Makes an id with its channel. The host agent does not know the id yet.
 int allocate(rdma_event_channel* channel, void* context, rdma_port_space port_space,
              ibv_qp_type type, std::unique_ptr<Id>& out) {
   auto id = std::make_unique<Id>();
@@ -134,7 +135,8 @@ int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out) {
 int destroy_id(Id& id) {
   std::uint32_t ignored = 0;
   const int error = id.agent().destroy(id.endpoint, ignored);
-  // Whatever the agent knew of it is gone with the agent, or with an earlier failure.
+  // ENODEV and EINVAL are no errors here: what the host agent knew of the id is gone with the
+  // agent, or with an earlier failure.
   if (error != 0 && error != ENODEV && error != EINVAL) return error;
   std::uint32_t taken = 0;
   Registry& all = registry();
@@ -165,7 +167,8 @@ int migrate_id(Id& id, rdma_event_channel* channel) {
   int error = 0;
   Registry& all = registry();
   {
-    // Held, so that nobody looks for an event of the new channel before the id is there.
+    // While the mutex is held, no thread looks for an event of the new channel before the id is
+    // registered there.
     const std::lock_guard guard(all.mutex);
     error = id.agent().migrate(id.endpoint, *Channel::of(channel).agent);
     if (error == 0) {
@@ -208,7 +211,7 @@ Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*&
 }
 
 void acknowledge(Id& id, Multicast* group) {
-  // Signalled with the mutex held: who waits for it frees the id.
+  // Notifies with the mutex held, because the thread that waits frees the id.
   const std::lock_guard guard(id.mutex);
   ++id.events_acknowledged;
   if (group != nullptr) ++group->events_acknowledged;

@@ -1,4 +1,4 @@
-// Multicast groups: what an id has joined, and the queue pair that is attached to them.
+// Multicast groups: the groups that an id has joined, and the queue pair that is attached to them.
 
 #include <algorithm>
 #include <cstring>
@@ -38,7 +38,7 @@ int join(Id& id, const sockaddr* address, std::uint32_t flags, void* context) {
 int leave(Id& id, const sockaddr* address) {
   if (length_of(address) == 0) return EINVAL;
   const live::SocketAddress group = from_c(address);
-  std::list<Multicast> left;  // out of the id's sight, so that no event of it counts any more
+  std::list<Multicast> left;  // out of the id's list, so that no more events count for the group
   {
     const std::lock_guard guard(id.mutex);
     const auto found = find(id, group);

@@ -1,6 +1,7 @@
 #pragma once
 
-// What newer releases of rdma-core declare, for building with the headers of any of them.
+// Declares what newer releases of rdma-core declare, so that Tulle builds with the headers of any
+// release.
 
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
@@ -20,7 +21,7 @@ int repoll_wait(int set, epoll_event* events, int count, int timeout_millisecond
 
 namespace tulle::shim::rdmacm {
 
-// RAI_SA and RAI_DNS: who is asked.
+// RAI_SA and RAI_DNS: the service to ask.
 inline constexpr int by_subnet_administrator = 0x10;
 inline constexpr int by_name_service = 0x20;
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// What programs hold of the connection manager: each is the C API's struct, extended with what
-// stands behind it. A program sees only the C struct; its address is the object's.
+// The connection manager's objects that programs hold. Each extends a struct of the C API with what
+// stands behind it. A program sees only the C struct, whose address is the object's.
 //
 // Locks. The registry's mutex (ids.cc) guards which ids exist and how many events of each were
-// taken, so that none is freed between finding it and counting an event of it. An id's own mutex
-// guards its acknowledgements and its groups. Calls on one id are the program's to order, as the
-// API says; calls on different ids and on one channel may run at the same time.
+// taken, so that no id is freed between finding it and counting an event of it. The mutex of an id
+// guards its acknowledgements and its groups. As the API says, the program must order its calls on
+// one id. Calls on different ids and on one event channel may run at the same time.
 
 #include <fcntl.h>
 #include <rdma/rdma_cma.h>
@@ -36,10 +36,10 @@ struct Channel : rdma_event_channel {
   static Channel& of(rdma_event_channel* channel) { return static_cast<Channel&>(*channel); }
 };
 
-// An open device: one context and one protection domain serve all ids, and stay open.
+// An open device. One context and one protection domain serve all ids and stay open.
 struct Device {
   ibv_context* verbs = nullptr;
-  ibv_pd* pd = nullptr;  // the default one, made for the first id
+  ibv_pd* pd = nullptr;  // the default domain, made for the first id
   ibv_xrcd* xrcd = nullptr;
   ibv_device_attr attributes = {};
 
@@ -54,28 +54,30 @@ struct Multicast {
   std::uint32_t flags = 0;
   ibv_gid mgid = {};
   bool attached = false;
-  std::uint32_t events_taken = 0;  // under the registry's mutex
+  std::uint32_t events_taken = 0;  // guarded by the registry's mutex
   std::uint32_t events_acknowledged = 0;
 };
 
 struct Id : rdma_cm_id {
-  live::EndpointId endpoint;  // the agent's number for it
-  bool synchronous = false;   // the channel is its own, and each call waits for its event
+  live::EndpointId endpoint;  // the host agent's number for the id
+  bool synchronous = false;   // the channel is this id's alone, and each call waits for its event
   Device* device = nullptr;
   std::mutex mutex;
   std::condition_variable acknowledged;
-  std::uint32_t events_taken = 0;  // under the registry's mutex
+  std::uint32_t events_taken = 0;  // guarded by the registry's mutex
   std::uint32_t events_acknowledged = 0;
   std::list<Multicast> groups;
-  // An endpoint's: what its queue pairs get, and what its connect says first.
+  // Set by rdma_create_ep: attributes for the queue pairs of a listener's requests, and private
+  // data that comes first in a connect request.
   std::optional<ibv_qp_init_attr> request_attributes;
   std::vector<std::byte> connect_data;
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_resources = 0;
-  bool connect_failed = false;  // here, after the peer had accepted
+  bool connect_failed = false;  // on this side, after the peer had accepted
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
-  // Of rdma_resolve_addrinfo, under the id's mutex: one is under way, or its result was not taken.
+  // State of rdma_resolve_addrinfo, guarded by the id's mutex. `resolving` is true while a call is
+  // under way, and until its result is taken.
   bool resolving = false;
   rdma_addrinfo* resolved = nullptr;
 
@@ -88,13 +90,13 @@ inline constexpr std::size_t private_data_max = 256;
 
 struct Event : rdma_cm_event {
   std::array<std::byte, private_data_max> private_data = {};
-  Id* counted_on = nullptr;  // whose destruction waits for this event's acknowledgement
+  Id* counted_on = nullptr;  // destroying this id waits for the event's acknowledgement
   Multicast* group = nullptr;
 
   static Event& of(rdma_cm_event* event) { return static_cast<Event&>(*event); }
 };
 
-// --- what the files of this room offer each other; an int is 0 or an errno ---
+// --- functions that the files of this room offer each other; an int is 0 or an errno ---
 
 // devices.cc
 int find_device(const std::string& name, Device*& out);
@@ -104,26 +106,28 @@ int open_xrc_domain(Device& device);
 int create_channel(Channel*& out);
 int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_space,
               ibv_qp_type type, Id*& out);
-// An id for a connection that was asked for at a listener; a synchronous listener's gets a channel
-// of its own.
+// Makes an id for a connection that was requested at a listener. If the listener is synchronous,
+// the id gets a channel for itself.
 int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out);
 int destroy_id(Id& id);
-int migrate_id(Id& id, rdma_event_channel* channel);  // null: to one of its own
-// Finds an id, and counts an event that was taken of it; null: it is gone. An event of a group also
-// finds that, and counts for it.
+int migrate_id(Id& id, rdma_event_channel* channel);  // null: to a channel for this id alone
+// Finds the id of an event and counts the event as taken. Returns null if the id is gone. For an
+// event of a multicast group it also finds the group, and counts the event there too.
 Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*& group);
 void acknowledge(Id& id, Multicast* group);
 
 // addresses.cc
-// Bytes of an address that rdma_cm knows; 0 for any other, or none.
+// Returns the length in bytes of an address that rdma_cm knows, or 0 for any other address and for
+// null.
 socklen_t length_of(const sockaddr* address);
-live::SocketAddress from_c(const sockaddr* address);  // of none: family 0
-// Fills what the C struct says of addresses, device and path: as the agent has told, or is asked.
+live::SocketAddress from_c(const sockaddr* address);  // no address: family 0
+// These two fill in the C struct's addresses, device and path: fill() from a status that the host
+// agent has sent, query() from one that it asks for.
 int fill(Id& id, const live::EndpointStatus& status);
 int query(Id& id);
 
 // events.cc
-// For a synchronous id: waits for the event that ends its call.
+// Waits for the event that ends the call of a synchronous id. Returns 0 at once for any other id.
 int complete(Id& id);
 
 // own_events.cc
@@ -134,10 +138,10 @@ int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mas
 int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth);
 int to_error(Id& id);
 
-// addresses.cc. How packets go along a path of the connection manager's.
+// addresses.cc. Fills in how packets travel along a path of the connection manager.
 void fill_address(ibv_ah_attr& to, const live::ConnectionPath& path, std::uint8_t port);
 
-// How the C API answers: 0, or -1 with errno.
+// Returns as the C API does: 0, or -1 with errno.
 inline int answer(int error) {
   if (error == 0) return 0;
   errno = error;

@@ -1,6 +1,6 @@
-// Events that a program causes by itself: those that it writes, and the end of resolving a name in
-// the background. They come by the agent, so that they wait in line with all others of the channel.
-// The name service is asked within the call that starts it, as rdma-core does.
+// Events that a program causes itself: those that it writes, and the end of resolving a name in the
+// background. They pass through the host agent, so that they wait in line with all other events of
+// the channel. The name service is asked within the call that starts resolving, as rdma-core does.
 
 #include <mutex>
 
@@ -12,7 +12,7 @@ namespace {
 
 using live::ConnectionEventType;
 
-// Returns 0 if the answer comes as an event, which tells of a result or of a name that nobody has.
+// Returns 0 if the answer comes as an event, which reports a result or that the name is unknown.
 int resolve(Id& id, const char* node, const char* service, const rdma_addrinfo* hints) {
   rdma_addrinfo* found = nullptr;
   const int result = rdma_getaddrinfo(node, service, hints, &found);
@@ -38,8 +38,8 @@ void forget_resolved(Id& id) {
 
 extern "C" {
 
-// EBUSY: an earlier call's result was not taken. ENOTSUP: the subnet administrator shall be asked,
-// whom no network of RoCE has.
+// Fails with EBUSY if the result of an earlier call was not taken, and with ENOTSUP if the hints
+// ask for the subnet administrator, which no RoCE network has.
 int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service,
                           const rdma_addrinfo* hints) {
   if (ibv == nullptr) return answer(EINVAL);
@@ -57,7 +57,8 @@ int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service
   return answer(complete(id));
 }
 
-// The caller frees the result. ENOENT: nothing was found, or the result was taken before.
+// The caller frees the result. Fails with ENOENT if nothing was found, or if the result was taken
+// before.
 int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) {
   if (ibv == nullptr || out == nullptr) return answer(EINVAL);
   Id& id = Id::of(ibv);

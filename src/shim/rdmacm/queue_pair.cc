@@ -1,5 +1,5 @@
-// Queue pairs and shared receive queues that belong to an id, with the completion queues that go
-// with them where the program brings none, and the way through the states that connecting takes.
+// Queue pairs and shared receive queues that belong to an id, the completion queues that go with
+// them where the program brings none, and the state changes that connecting takes.
 
 #include <cstring>
 
@@ -49,7 +49,7 @@ void fill(const live::QpAttributes& from, ibv_qp_attr& to) {
   fill_address(to.ah_attr, from.path, from.port_number);
 }
 
-// Unconnected: straight to where it sends and receives.
+// Takes a queue pair that is not connected straight to the state in which it sends and receives.
 int make_ready_for_datagrams(Id& id, ibv_qp* qp) {
   ibv_qp_attr attributes = {};
   int mask = 0;
@@ -64,7 +64,7 @@ int make_ready_for_datagrams(Id& id, ibv_qp* qp) {
   return modify(qp, attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-// To be connected: as far as receives may be posted.
+// Prepares a new queue pair. One that is to be connected goes as far as receives may be posted.
 int initialize(Id& id, ibv_qp* qp) {
   if (id.is_datagram()) return make_ready_for_datagrams(id, qp);
   ibv_qp_attr attributes = {};
@@ -74,7 +74,7 @@ int initialize(Id& id, ibv_qp* qp) {
 }
 
 void destroy_queues(Id& id) {
-  // The receive queue of an XRC target goes with its SRQ, which may outlive the queue pair.
+  // The completion queue of an XRC target goes with its SRQ, which may outlive the queue pair.
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq != nullptr && id.send_cq != id.recv_cq) ibv_destroy_cq(id.send_cq);
   if (id.recv_cq != nullptr) ibv_destroy_cq(id.recv_cq);
@@ -90,13 +90,13 @@ int create_queue(Id& id, std::uint32_t entries, ibv_comp_channel*& channel, ibv_
   if (entries == 0) return 0;
   channel = ibv_create_comp_channel(id.verbs);
   if (channel == nullptr) return errno;
-  // rdma_get_send_comp and rdma_get_recv_comp expect the id as the context.
+  // rdma_get_send_comp and rdma_get_recv_comp expect the id as the queue's context.
   queue =
       ibv_create_cq(id.verbs, static_cast<int>(entries), static_cast<rdma_cm_id*>(&id), channel, 0);
   return queue != nullptr ? 0 : errno;
 }
 
-// With sizes of 0 for those that the program brings.
+// Makes an id's completion queues. A size of 0 means that the program brings that queue.
 int create_queues(Id& id, std::uint32_t send_entries, std::uint32_t receive_entries) {
   int error = create_queue(id, receive_entries, id.recv_cq_channel, id.recv_cq);
   if (error == 0) error = create_queue(id, send_entries, id.send_cq_channel, id.send_cq);
@@ -134,8 +134,8 @@ int complete_attributes(Id& id, ibv_qp_init_attr_ex& attributes) {
   return 0;
 }
 
-// Enhanced connection establishment: what vendors of adapters agree upon. A device without it says
-// so, and that is no failure.
+// Enhanced connection establishment: options that adapters of one vendor agree upon. A device
+// without it returns EOPNOTSUPP, which is no failure.
 int prepare_ece(Id& id, ibv_qp* qp) {
   ibv_ece ece = {};
   const int error = ibv_query_ece(qp, &ece);
@@ -163,7 +163,7 @@ int create_qp(Id& id, ibv_qp_init_attr_ex& attributes) {
     destroy_queues(id);
     return error;
   }
-  if (qp->pd != nullptr) id.pd = qp->pd;  // an XRC target has none
+  if (qp->pd != nullptr) id.pd = qp->pd;  // an XRC target has no domain
   id.qp = qp;
   return 0;
 }
@@ -181,7 +181,7 @@ int create_srq(Id& id, ibv_srq_init_attr_ex& attributes) {
       attributes.xrcd = id.device->xrcd;
     }
     if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes.cq == nullptr) {
-      // The target's queue pair may have made one already.
+      // The target's queue pair may have made a completion queue already.
       const std::uint32_t entries = id.recv_cq == nullptr ? attributes.attr.max_wr : 0;
       if (const int error = create_queues(id, 0, entries); error != 0) return error;
       attributes.cq = id.recv_cq;
@@ -216,7 +216,7 @@ int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_de
   if (id.qp == nullptr) return 0;
   ibv_qp_attr attributes = {};
   int mask = 0;
-  // What the peer wants to do to this side's memory is known only now.
+  // INIT is set again, because only now is known what the peer wants to do to this side's memory.
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     if (const int error = initialize_attributes(id, state, attributes, mask); error != 0) {
       return error;
@@ -294,7 +294,7 @@ int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
   return answer(initialize_attributes(Id::of(id), attributes->qp_state, *attributes, *mask));
 }
 
-// These two are for programs that make their queue pairs themselves.
+// These two calls are for programs that make their queue pairs themselves.
 int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   if (id == nullptr || id->qp != nullptr || ece == nullptr) return answer(EINVAL);
   if (ece->vendor_id == 0 || ece->comp_mask != 0) return answer(EINVAL);

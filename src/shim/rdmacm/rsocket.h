@@ -1,11 +1,11 @@
 #pragma once
 
-// Sockets over RDMA: what streams and datagrams have in common, where they are found, and who makes
-// progress for them when no caller does.
+// Sockets over RDMA: what streams and datagrams have in common, the table that finds them, and the
+// service that makes progress for them when no caller does.
 //
-// A socket's descriptor is a real one, which only names it: programs wait with rpoll and rselect.
-// Each socket has one lock; the table's, the service's and the gate's are taken for an instant each
-// and never while a socket is called.
+// A socket's descriptor is a real one, but it only names the socket: programs wait with rpoll and
+// rselect. Each socket has one lock. The locks of the table, the service and the gate are taken for
+// an instant each, and never while a socket is called.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,25 +22,25 @@ namespace tulle::shim::rdmacm {
 
 using Clock = std::chrono::steady_clock;
 
-// Defaults, from /etc/rdma/rsocket as rsocket(7) describes it.
+// Defaults. Files in /etc/rdma/rsocket change them, as rsocket(7) describes.
 struct SocketSettings {
   std::uint32_t receive_buffer_bytes = 128 << 10;
   std::uint32_t send_buffer_bytes = 128 << 10;
   std::uint32_t send_queue = 384;
   std::uint32_t receive_queue = 384;
   std::uint32_t inline_bytes = 64;
-  std::uint32_t maps = 0;                  // that the peer may write
-  std::chrono::microseconds polling{10};   // before a call blocks
-  std::chrono::milliseconds wake_up{500};  // that rpoll looks again, whatever happens
+  std::uint32_t maps = 0;                  // memory maps that the peer may write
+  std::chrono::microseconds polling{10};   // polling time before a call blocks
+  std::chrono::milliseconds wake_up{500};  // after which rpoll looks again, whatever happens
 };
 const SocketSettings& default_settings();
 
 inline constexpr std::uint32_t queue_max = 0xFFFE;
 inline constexpr std::uint32_t queue_min = 16;
-// Less room than this is no reason to send.
+// A stream does not send while its send buffer has less room than this.
 inline constexpr std::uint32_t send_low_water_bytes = 2048;
 
-// Marks a work request's identifier as a receive.
+// Marks the identifier of a work request as that of a receive.
 inline constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
 
 inline std::size_t total_bytes(std::span<const iovec> vectors) {
@@ -49,7 +49,7 @@ inline std::size_t total_bytes(std::span<const iovec> vectors) {
   return bytes;
 }
 
-// Every int is 0 or an errno.
+// Functions return 0 or an errno, except for fd(), arm() and flags().
 class Socket {
  public:
   explicit Socket(const SocketSettings& settings) : settings_(settings) {}
@@ -63,21 +63,21 @@ class Socket {
   virtual int accept(std::shared_ptr<Socket>& out) = 0;
   virtual int connect(const sockaddr* address, socklen_t bytes) = 0;
   virtual int shutdown(int how) = 0;
-  // After this the descriptor is another's.
+  // After this call the descriptor may stand for something else.
   virtual void close() = 0;
 
-  // `from` may be null.
+  // The caller may pass null for `from`.
   virtual int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
                       std::size_t& bytes) = 0;
   virtual int send(std::span<const iovec> from, int flags, const sockaddr* to,
                    socklen_t address_bytes, std::size_t& bytes) = 0;
 
-  // Makes progress, and says which of poll's events hold.
+  // Makes progress, and returns those of poll's events that hold.
   virtual short ready(short events) = 0;
-  // A descriptor that becomes readable once that may have changed; `ready` must be asked once more
-  // after this.
+  // Returns a descriptor that becomes readable once that may have changed. The caller must call
+  // ready() once more after this.
   virtual int arm() = 0;
-  // Takes what made it readable.
+  // Takes the events that made the descriptor readable.
   virtual void drain() = 0;
 
   virtual int local_name(sockaddr_storage& out) = 0;
@@ -87,7 +87,8 @@ class Socket {
   virtual int set_flags(int flags) = 0;
   int flags() const { return flags_; }
 
-  // Called by the service: a descriptor that is watched is readable; its time has come.
+  // The service calls these two: on_readable() when the watched descriptor is readable, on_time()
+  // when the timer is due.
   virtual void on_readable() = 0;
   virtual void on_time() {}
 
@@ -100,29 +101,30 @@ class Socket {
   int flags_ = 0;
 };
 
-// rsocket_table.cc: sockets by their descriptor.
+// rsocket_table.cc: finds sockets by their descriptors.
 void add_socket(std::shared_ptr<Socket> socket);
-std::shared_ptr<Socket> find_socket(int fd);    // null: none
-std::shared_ptr<Socket> remove_socket(int fd);  // null: none
+std::shared_ptr<Socket> find_socket(int fd);    // null if there is none
+std::shared_ptr<Socket> remove_socket(int fd);  // null if there is none
 
 // rsocket_service.cc: one thread a process, which starts with the first socket that needs it.
 void watch(int fd, const std::shared_ptr<Socket>& socket);
-void set_timer(int fd, Clock::time_point due);  // of a descriptor that is watched
+void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watched
 void forget(int fd);
 
-// rsocket_poll.cc: something happened to a socket that only one thread saw.
+// rsocket_poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
 void wake_pollers();
 
-// rsocket_epoll.cc. False: the descriptor is no set's.
+// rsocket_epoll.cc: closes a poll set. Returns false if the descriptor is not one of a set.
 bool close_poll_set(int fd);
 
-// Waits until a descriptor is readable: 0 or EINTR.
+// Waits until a descriptor is readable. Returns 0 or EINTR.
 int wait_readable(int fd);
 
-// Threads that wait for one socket: one of them on a descriptor, the others for that one.
+// Threads that wait for one socket. One of them waits on a descriptor, the others wait for that
+// thread.
 class Sleepers {
  public:
-  // Gives the lock up meanwhile: 0 or EINTR.
+  // Releases the lock while it sleeps. Returns 0 or EINTR.
   int sleep(std::unique_lock<std::mutex>& lock, int fd);
   void wake() { changed_.notify_all(); }
 
@@ -131,13 +133,14 @@ class Sleepers {
   bool has_one_on_descriptor_ = false;
 };
 
-// Makes a queue that serves both directions, with events that never block a reader.
+// Makes the queue pair of an id, with one completion queue that serves both directions and a
+// completion channel that never blocks a reader.
 int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes);
 void set_queue_sizes(const Id& id, SocketSettings& settings);
-// Takes the events of a completion channel, and says whether there was one.
+// Takes all events of a completion channel. Returns true if there was one.
 bool take_completion_events(ibv_comp_channel& channel);
 
-// Memory for a device, in whole pages.
+// Memory that is registered with a device, in whole pages.
 class RegisteredBuffer {
  public:
   RegisteredBuffer() = default;

@@ -1,4 +1,4 @@
-// The calls of rsockets, each as its namesake of the C library's.
+// The calls of rsockets. Each works like its namesake in the C library.
 
 #include <rdma/rsocket.h>
 
@@ -49,7 +49,7 @@ bool is_valid(const iovec* vectors, int count) {
   return count >= 0 && (vectors != nullptr || count == 0);
 }
 
-// Control messages have no meaning over RDMA.
+// Callers refuse control messages, which have no meaning over RDMA.
 bool is_valid(const msghdr* message) {
   return message != nullptr && (message->msg_iov != nullptr || message->msg_iovlen == 0);
 }

@@ -16,7 +16,7 @@ namespace tulle::shim::rdmacm {
 namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
-constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of what UD receives
+constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of each UD datagram
 constexpr std::uint32_t qp_number_mask = 0xFF'FFFF;
 
 const sockaddr* as_address(const sockaddr_storage& storage) {
@@ -47,7 +47,7 @@ DatagramHeader header_of(const live::SocketAddress& from) {
   return header;
 }
 
-// False: it is no datagram of an rsocket's.
+// Returns false if the bytes are not an rsocket's datagram.
 bool read_header(std::span<const std::byte> bytes, DatagramHeader& header, sockaddr_storage& from) {
   if (bytes.size() < datagram_header_ipv4_bytes) return false;
   std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
@@ -110,7 +110,7 @@ Datagram::~Datagram() {
   }
 }
 
-// Sizes hold from now on; from now on the service answers peers.
+// Fixes the sizes of queues and buffers. From now on the service answers peers.
 int Datagram::start() {
   if (is_started_) return 0;
   const auto slots = [](std::uint32_t queue, std::uint32_t bytes) {
@@ -137,7 +137,7 @@ int Datagram::connect(const sockaddr* address, socklen_t bytes) {
   return find_peer(address, connected_);
 }
 
-// Which of this host's addresses datagrams to there come from.
+// Finds the address of this host from which datagrams to the destination come.
 int Datagram::local_address(const sockaddr* destination, live::SocketAddress& out) const {
   sockaddr_storage found = {};
   socklen_t bytes = sizeof found;
@@ -255,7 +255,7 @@ int Datagram::make_handle(Peer& peer, std::uint32_t qp_number) {
   ibv_ah_attr attributes = {};
   attributes.is_global = 1;
   attributes.port_num = peer.endpoint->id->port_num;
-  // RoCE v2: an address is its GID.
+  // With RoCE v2, an address is its GID.
   const Gid destination = peer.address.gid();
   std::memcpy(attributes.grh.dgid.raw, destination.bytes.data(), sizeof attributes.grh.dgid.raw);
   attributes.grh.sgid_index = peer.endpoint->gid_index;
@@ -440,7 +440,8 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
   return 0;
 }
 
-// What came over UDP: from a peer that does not know this side's queue pair, or its answer.
+// Handles what came over UDP: data from a peer that does not know this side's queue pair, or a
+// peer's answer that names its queue pair.
 void Datagram::handle_udp(std::span<const std::byte> datagram, const sockaddr_storage& from) {
   UdpHeader header;
   if (datagram.size() < udp_header_ipv4_bytes) return;
@@ -458,7 +459,7 @@ void Datagram::handle_udp(std::span<const std::byte> datagram, const sockaddr_st
   if (is_data) send_over_udp(*peer, {}, MessageType::control, ignored);
   const std::uint32_t qp_number = header.qp_number & qp_number_mask;
   if (peer->handle == nullptr || peer->qp_number != qp_number) make_handle(*peer, qp_number);
-  // A peer that is never read from must not fill this side's memory.
+  // A peer whose data the program never reads must not fill this side's memory.
   if (!is_data || arrived_.size() >= 2 * std::size_t{settings_.receive_queue}) return;
   const auto data = datagram.subspan(header.length);
   Arrived arrived;
@@ -477,7 +478,7 @@ void Datagram::on_readable() {
     const ssize_t count = recvfrom(udp_, buffer.data(), buffer.size(), MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from), &bytes);
     if (count < 0) {
-      // An answer that nobody listens there is no end of this socket.
+      // ECONNREFUSED says that nothing listens at a peer's port, which does not end this socket.
       if (errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED) return;
       return forget(udp_);
     }

@@ -1,8 +1,9 @@
 #pragma once
 
-// Datagrams over UD (rsocket_wire.h says how). A socket has a UDP socket, and a queue pair for each
-// address of this host that it sends from. Until a peer's queue pair is known, datagrams go over
-// UDP, and the service answers with this side's.
+// Datagrams over UD (rsocket_wire.h describes the protocol). A socket has a UDP socket, and a queue
+// pair for each address of this host that it sends from. Until a peer's queue pair is known,
+// datagrams to it go over UDP. The service answers datagrams that came over UDP with this side's
+// queue pair.
 
 #include <deque>
 #include <functional>
@@ -50,8 +51,8 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
     Id* id = nullptr;
     live::SocketAddress local;
     RegisteredBuffer send_buffer;
-    RegisteredBuffer receive_buffer;        // slots, and one for all address headers behind them
-    std::vector<std::uint32_t> free_slots;  // of the send buffer
+    RegisteredBuffer receive_buffer;  // slots, and behind them one area for all address headers
+    std::vector<std::uint32_t> free_slots;  // slots of the send buffer
     std::size_t datagram_max = 0;
     std::uint8_t gid_index = 0;
 
@@ -65,7 +66,7 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   };
   struct Arrived {
     sockaddr_storage from = {};
-    Endpoint* endpoint = nullptr;  // whose slot it lies in; null: it came over UDP
+    Endpoint* endpoint = nullptr;  // the slot's endpoint; null: the datagram came over UDP
     std::uint32_t slot = 0;
     std::uint32_t offset = 0;
     std::uint32_t length = 0;
@@ -91,8 +92,8 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   void take_events();
 
   int udp_ = -1;
-  int wait_fd_ = -1;  // readable with any of the completion channels, and with news
-  int news_fd_ = -1;  // something came over UDP
+  int wait_fd_ = -1;  // readable with any of the completion channels, and with news_fd_
+  int news_fd_ = -1;  // readable once something came over UDP, or the socket was shut
   std::mutex mutex_;
   Sleepers sleepers_;
   bool is_armed_ = false;

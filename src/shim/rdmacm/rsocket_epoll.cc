@@ -1,8 +1,8 @@
-// repoll_create, repoll_ctl and repoll_wait: epoll's calls for sockets over RDMA and descriptors of
-// any other kind, which report levels. Edges (EPOLLET) are reported as levels too.
+// repoll_create, repoll_ctl and repoll_wait are epoll's calls for sockets over RDMA and descriptors
+// of any other kind. They report levels, also where a program asks for edges (EPOLLET).
 //
-// A set's descriptor is an eventfd. It names the set, and is readable while a thread waits that has
-// not seen the set's last change, so that it looks again.
+// A set's descriptor is an eventfd, which names the set. It is readable while some thread that
+// waits has not seen the set's last change, so that this thread looks again.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// poll and epoll number their events alike, and these are all that both have.
+// poll and epoll number these events alike, and these are all that both have.
 constexpr std::uint32_t events_mask = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLRDNORM |
                                       EPOLLRDBAND | EPOLLWRNORM | EPOLLWRBAND;
 static_assert(EPOLLIN == POLLIN && EPOLLPRI == POLLPRI && EPOLLOUT == POLLOUT &&
@@ -42,10 +42,10 @@ class PollSet {
     pollfd polled;
     epoll_data_t data;
   };
-  // A thread that waits, and the change that it has seen.
+  // A thread that waits, and the last change that it has seen.
   struct Waiter {
     std::uint64_t seen = 0;
-    std::vector<pollfd> fds;  // the set's own, then the members'
+    std::vector<pollfd> fds;  // the set's descriptor, then the members'
   };
 
   int add(int fd, const epoll_event& event);
@@ -101,7 +101,7 @@ int PollSet::control(int operation, int fd, const epoll_event* event) {
   return 0;
 }
 
-// The lock is held.
+// The caller holds the lock.
 void PollSet::tell_waiters() {
   ++changes_;
   if (waiters_ > 0 && waiters_behind_ == 0) {
@@ -111,7 +111,8 @@ void PollSet::tell_waiters() {
   waiters_behind_ = waiters_;
 }
 
-// The lock is held. The last one that sees a change makes the descriptor silent again.
+// The caller holds the lock. The last thread that sees a change makes the descriptor unreadable
+// again.
 void PollSet::look_again(Waiter& waiter) {
   if (waiter.seen != changes_ && --waiters_behind_ == 0) {
     std::uint64_t ignored = 0;
@@ -122,8 +123,8 @@ void PollSet::look_again(Waiter& waiter) {
   for (const Member& member : members_) waiter.fds.push_back(member.polled);
 }
 
-// The lock is held. Members that are reported go behind the others, so that none starves. One that
-// was closed since is forgotten, as epoll does.
+// The caller holds the lock. Members that are reported move behind the others, so that none
+// starves. A member that was closed in the meantime is removed, as epoll does.
 int PollSet::collect(const std::vector<pollfd>& fds, std::span<epoll_event> events) {
   std::size_t count = 0;
   std::vector<Member> reported;
@@ -172,7 +173,7 @@ struct SetTable {
   std::mutex mutex;
   std::map<int, std::shared_ptr<PollSet>> sets;
 };
-// Never destroyed: other threads may wait while the process ends.
+// Never destroyed, because other threads may wait while the process ends.
 SetTable& set_table() {
   static auto* instance = new SetTable;
   return *instance;
@@ -185,7 +186,8 @@ std::shared_ptr<PollSet> find_set(int fd) {
   return found != all.sets.end() ? found->second : nullptr;
 }
 
-// EBADF: the number is no descriptor. EINVAL: it is one of another kind.
+// Returns EBADF if the number is not a descriptor, and EINVAL if it is a descriptor of another
+// kind.
 int error_of(int fd) { return fcntl(fd, F_GETFD) < 0 ? EBADF : EINVAL; }
 
 }  // namespace

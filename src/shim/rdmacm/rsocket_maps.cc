@@ -1,5 +1,5 @@
-// Streams: memory that is mapped so that the peer writes into it where it wants, and writing into
-// the peer's.
+// Streams: maps memory into which the peer may write where it wants, and writes into the maps of
+// the peer.
 
 #include <sys/mman.h>
 
@@ -28,7 +28,7 @@ const MapEntry* Stream::find_map(std::uint64_t offset) const {
   return found != end ? found : nullptr;
 }
 
-// Offset -1: the buffer's address is its offset.
+// An offset of -1 means that the buffer's address is its offset.
 int Stream::map(void* buffer, std::size_t bytes, int protection, std::int64_t& offset) {
   const Lock lock(mutex_);
   if (buffer == nullptr || bytes == 0 || (protection & ~PROT_WRITE) != 0) return EINVAL;
@@ -65,7 +65,7 @@ int Stream::unmap(void* buffer, std::size_t bytes) {
   return 0;
 }
 
-// The peer is told of maps before anything that is sent after they were made.
+// Tells the peer of new maps, before anything that is sent after they were made.
 int Stream::send_maps(Lock& lock, int call_flags) {
   for (;;) {
     auto map =
@@ -74,7 +74,7 @@ int Stream::send_maps(Lock& lock, int call_flags) {
     const std::uint32_t need = sizeof(MapEntry);
     if (!can_send()) {
       if (const int error = await_room(lock, call_flags); error != 0) return error;
-      continue;  // the lock was given up: look again
+      continue;  // the lock was released: look again
     }
     MapEntry entry = {map->offset,
                       {reinterpret_cast<std::uint64_t>(map->region->addr), map->region->rkey,
@@ -112,7 +112,7 @@ int Stream::write_mapped(const std::byte* from, std::size_t count, std::int64_t 
     if (error != 0) break;
     const std::uint64_t at = static_cast<std::uint64_t>(offset) + bytes;
     const MapEntry* map = find_map(at);
-    if (map == nullptr) break;  // as far as there is something mapped
+    if (map == nullptr) break;  // write only as far as memory is mapped
     const std::uint64_t into = at - map->offset;
     const std::size_t length = std::min(
         {count - bytes, piece_max, std::size_t{map->target.bytes - into},

@@ -1,5 +1,5 @@
-// Streams: socket options. Those that change nothing over RDMA are kept, so that a program reads
-// back what it wrote.
+// Streams: socket options. Options that change nothing over RDMA are stored, so that a program
+// reads back what it wrote.
 
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
@@ -76,7 +76,7 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
   switch (option) {
     case SO_REUSEADDR:
       reuse_address_ = number != 0 ? 1 : 0;
-      // Once it is bound it changes nothing, and TCP's does not complain.
+      // On a bound socket the option changes nothing, and TCP does not complain about it either.
       if (state_ != State::idle) return 0;
       return rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &number,
                              sizeof number) == 0
@@ -84,7 +84,7 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
                  : errno;
     case SO_RCVBUF:
       if (number <= 0) return EINVAL;
-      // socket(7): twice what was asked for. Buffers stay as they are once they are there.
+      // socket(7): the size is twice what was asked for. Buffers that exist keep their size.
       if (receive_buffer_.data() == nullptr) {
         settings_.receive_buffer_bytes = 2 * static_cast<std::uint32_t>(number);
       }
@@ -111,7 +111,7 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
 int Stream::set_tcp_option(int option, int value) {
   switch (option) {
     case TCP_KEEPCNT:
-    case TCP_KEEPINTVL:  // the transport's own retries decide
+    case TCP_KEEPINTVL:  // the transport's retries decide instead
     case TCP_MAXSEG:
       return 0;
     case TCP_KEEPIDLE:
@@ -127,7 +127,7 @@ int Stream::set_tcp_option(int option, int value) {
   }
 }
 
-// Of the resources behind a socket; no more once they are there.
+// Sets an option of the resources behind a socket. Returns EINVAL once these resources are there.
 int Stream::set_rdma_option(int option, const void* value, socklen_t bytes) {
   if (state_ != State::idle && state_ != State::bound && state_ != State::listening) return EINVAL;
   if (option == RDMA_ROUTE) {

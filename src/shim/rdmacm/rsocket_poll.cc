@@ -1,4 +1,4 @@
-// rpoll and rselect: they wait on the descriptors behind the sockets, and on others as they are.
+// rpoll and rselect wait on the descriptors behind rsockets, and on all other descriptors directly.
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,8 +13,8 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// Several threads may wait for one socket, and the event that says so wakes one that takes it: the
-// others are woken here, to look for themselves.
+// Several threads may wait for one socket, but an event of it wakes only the one that takes it. The
+// gate wakes the others, so that they look for themselves.
 class Gate {
  public:
   static Gate& instance() {
@@ -67,7 +67,7 @@ int check(const Sockets& sockets, std::span<pollfd> fds) {
   return count;
 }
 
-// One round of sleep: 0, or an errno.
+// Sleeps for one round. Returns 0 or an errno.
 int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& waiting, int gate,
           int milliseconds, int& count) {
   waiting.clear();
@@ -76,7 +76,7 @@ int sleep(const Sockets& sockets, std::span<pollfd> fds, std::vector<pollfd>& wa
                                             : pollfd{fds[i].fd, fds[i].events, 0});
   }
   waiting.push_back({gate, POLLIN, 0});
-  // What came before it was armed makes no descriptor readable.
+  // Events that came before a socket was armed make no descriptor readable.
   count = check(sockets, fds);
   if (count > 0) return 0;
   if (poll(waiting.data(), waiting.size(), milliseconds) < 0) return errno;

@@ -1,5 +1,5 @@
-// The service: one thread that drives connections on while the program does something else, accepts
-// what is asked for, notices peers that went away, and keeps connections alive.
+// The service is one thread that drives connections on while the program does something else,
+// accepts connection requests, notices peers that went away, and keeps connections alive.
 
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -19,7 +19,7 @@ namespace {
 
 class Service {
  public:
-  // Never destroyed: its thread runs until the process is gone.
+  // Never destroyed, because its thread runs until the process is gone.
   static Service& instance() {
     static auto* service = new Service;
     return *service;
@@ -56,7 +56,7 @@ class Service {
     if (is_running_) return;
     is_running_ = true;
     wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    // The program's signals are its own threads' business.
+    // The new thread blocks all signals: the program's signals are for the program's threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -88,7 +88,8 @@ class Service {
     }
   }
 
-  // Milliseconds until the first timer; -1: there is none.
+  // Fills in the descriptors to wait for. Returns the milliseconds until the first timer, at most
+  // 60,000, or -1 if there is no timer.
   int fill(std::vector<pollfd>& waiting) {
     const std::lock_guard guard(mutex_);
     waiting.clear();

@@ -27,7 +27,7 @@ int Stream::open(int domain) {
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(nullptr, &id, this, RDMA_PS_TCP) != 0) return errno;
   id_ = &Id::of(id);
-  // Each wait of this side's is a poll of its own.
+  // The channel never blocks: where this side waits, it polls the descriptor.
   fcntl(id_->channel->fd, F_SETFL, O_NONBLOCK);
   id_->route.addr.src_storage.ss_family = static_cast<sa_family_t>(domain);
   return 0;
@@ -86,14 +86,14 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
   }
 }
 
-// The service found requests at a listener.
+// The service calls this function when requests wait at a listener.
 void Stream::accept_requests() {
   for (;;) {
     rdma_cm_id* request = nullptr;
     if (rdma_get_request(id_, &request) != 0) {
       if (errno != EAGAIN && errno != EINTR) {
         const Lock lock(mutex_);
-        // Only the end of the agent leaves nothing more to come.
+        // Only ENODEV, the end of the host agent, means that no more requests come.
         if (errno == ENODEV) forget(fd());
       }
       return;
@@ -134,7 +134,8 @@ int Stream::answer_request(Id& request) {
   return EAGAIN;
 }
 
-// A connection that was on its way is there, or not.
+// A connection that was on its way is established, or failed with `error`. An established one waits
+// for accept() from now on.
 void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
   {
     const Lock lock(mutex_);
@@ -196,7 +197,7 @@ int Stream::start_step() {
   }
 }
 
-// The step that was under way is done: the state is the next one.
+// Finishes the step that was under way, and enters the next state.
 int Stream::finish_step() {
   retries_ = 0;
   switch (state_) {
@@ -244,7 +245,7 @@ int Stream::fail_connecting(int error) {
   return error;
 }
 
-// For calls that need a connection: finishes one that is under way.
+// Calls that need a connection call this function, which finishes a connection that is under way.
 int Stream::ensure_connected(int call_flags, Lock& lock) {
   const bool was_opening = is_opening();
   while (is_opening()) {
@@ -289,7 +290,7 @@ int Stream::create_endpoint() {
   send_free_bytes_ = settings_.send_buffer_bytes;
   sends_free_ = settings_.send_queue - control_slots;
   controls_allowed_ = control_slots;
-  // The first half is the peer's from the start; the second is offered with the first credits.
+  // The peer may use the first half from the start. The second is offered with the first credits.
   free_offset_ = read_bytes_ = half;
   credits_due_ = static_cast<std::uint16_t>(settings_.receive_queue / 2);
   return post_receives(settings_.receive_queue);
@@ -338,7 +339,8 @@ void Stream::end(State state, int error) {
   sleepers_.wake();
 }
 
-// Of a connection: the peer went away without a word, or its host says so.
+// Ends the connection if the connection manager reports that the peer is gone, perhaps without a
+// message of its own, or if the host agent is gone.
 void Stream::notice_disconnect() {
   Lock lock(mutex_);
   for (;;) {
@@ -350,7 +352,7 @@ void Stream::notice_disconnect() {
     if (!is_over) continue;
     poll_completions();
     end(State::disconnected, error);
-    // What was posted is flushed, which wakes whoever waits for completions.
+    // Posted work requests are flushed, which wakes all threads that wait for completions.
     if (id_->recv_cq != nullptr) ibv_req_notify_cq(id_->recv_cq, 0);
     to_error(*id_);
     lock.unlock();

@@ -1,4 +1,5 @@
-// What sockets share: the table of them, defaults, and small things about queues and buffers.
+// Code that all sockets share: the table of sockets, the defaults, and helpers for queues and
+// buffers.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,13 +20,13 @@ struct Table {
   std::shared_mutex mutex;
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
-// Never destroyed: the service's thread runs until the process is gone.
+// Never destroyed, because the service's thread runs until the process is gone.
 Table& table() {
   static auto* instance = new Table;
   return *instance;
 }
 
-// rsocket(7): one number a file; a file that is missing or says nothing changes nothing.
+// rsocket(7): a file holds one number. A file that is missing or holds no number changes nothing.
 std::uint32_t configured(const char* name, std::uint32_t value) {
   std::ifstream file(std::string("/etc/rdma/rsocket/") + name);
   std::uint32_t found = 0;
@@ -108,7 +109,7 @@ void set_queue_sizes(const Id& id, SocketSettings& settings) {
 }
 
 int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes) {
-  // One queue for both directions: whoever looks sees all.
+  // One queue serves both directions, so that a thread that polls it sees all completions.
   id.recv_cq_channel = ibv_create_comp_channel(id.verbs);
   if (id.recv_cq_channel == nullptr) return errno;
   id.send_cq_channel = id.recv_cq_channel;

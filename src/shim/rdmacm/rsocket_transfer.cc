@@ -1,4 +1,4 @@
-// Streams: moving data, and the messages that say where there is room for more.
+// Streams: moves data, and exchanges the messages that say where there is room for more.
 
 #include <arpa/inet.h>
 
@@ -13,20 +13,20 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// Work requests carry what completing them gives back: the message, and in the upper half the bytes
-// of the ring.
+// The identifier of a work request holds what its completion gives back: the message, and in the
+// upper half the bytes of the ring.
 constexpr std::uint64_t to_work_id(MessageType type, std::uint32_t value,
                                    std::uint32_t ring_bytes) {
   return std::uint64_t{ring_bytes} << 32 | to_message(type, value);
 }
 
-// A transfer starts small, so that the peer has something to do early, and grows.
+// A transfer starts with small pieces, so that the peer has something to do early. They grow.
 constexpr std::size_t first_piece_bytes = 2048;
 constexpr std::size_t last_piece_bytes = 64 << 10;
-// What is sent inline is gathered on the stack.
+// Limit for pieces that are sent inline, which are gathered on the stack.
 constexpr std::size_t inline_max = 512;
 
-// Bytes [offset, offset + count) of the vectors, one after the other.
+// Copies bytes [offset, offset + count) of the vectors, one after the other.
 void gather(std::span<const iovec> from, std::size_t offset, std::size_t count, std::byte* to) {
   for (const iovec& each : from) {
     if (count == 0) return;
@@ -69,7 +69,7 @@ TargetEntry& Stream::target() const {
   return reinterpret_cast<TargetEntry*>(targets_.data())[target_index_];
 }
 
-// The peer writes the list at any time: its length is looked at first, and once.
+// The peer may write the list at any time, so that the entry's length is read first, and once.
 bool Stream::can_send() const {
   if (sends_free_ == 0 || send_free_bytes_ < send_low_water_bytes) return false;
   if (messages_sent_ == messages_allowed_) return false;
@@ -83,7 +83,7 @@ int Stream::post(ibv_send_wr& request) {
   return error;
 }
 
-// `bytes` lie in the send buffer, or are copied as they are posted if they fit inline.
+// `bytes` lie in the send buffer, unless they fit inline: then posting copies them.
 int Stream::post_write(std::span<const std::byte> bytes, MessageType type, std::uint32_t value,
                        std::uint64_t address, std::uint32_t key, bool with_immediate,
                        std::uint32_t ring_bytes) {
@@ -105,7 +105,7 @@ int Stream::post_write(std::span<const std::byte> bytes, MessageType type, std::
 int Stream::post_control(Control control) {
   ++controls_sent_;
   const auto value = static_cast<std::uint32_t>(control);
-  // To keep a connection alive it takes a packet that the peer's program does not see.
+  // Keeping a connection alive takes a packet that the peer's program does not see.
   return post_write({}, MessageType::control, value, 0, 0, control != Control::keep_alive);
 }
 
@@ -149,7 +149,7 @@ void Stream::handle_message(std::uint32_t message) {
   const std::uint32_t value = value_of(message);
   switch (type_of(message)) {
     case MessageType::data:
-      // More than a half can hold is no message of an rsocket's.
+      // An rsocket sends no message that is longer than a half.
       if (value > settings_.receive_buffer_bytes / 2) return end(State::broken, EPROTO);
       arrived_.push_back(value);
       break;
@@ -202,7 +202,7 @@ void Stream::update_credits() {
   if (ahead >= 0 || read_bytes_ >= settings_.receive_buffer_bytes / 2) send_credits();
 }
 
-// How far the peer may count, and with it the half that was read to its end.
+// Tells the peer how far it may count, and offers it the half that was read to its end, if any.
 void Stream::send_credits() {
   const std::uint32_t half = settings_.receive_buffer_bytes / 2;
   const auto credits = static_cast<std::uint16_t>(messages_read_ + settings_.receive_queue);
@@ -213,7 +213,7 @@ void Stream::send_credits() {
     TargetEntry entry = {receive_buffer_.address() + free_offset_, receive_buffer_.region()->rkey,
                          half};
     if (swaps_entries_) entry = swapped(entry);
-    // A slot of its own for each control that may be under way.
+    // Each control message that may be under way has a slot for itself.
     std::byte* at = send_buffer_.data() + settings_.send_buffer_bytes + slot * sizeof(TargetEntry);
     std::memcpy(at, &entry, sizeof entry);
     error = post_write({at, sizeof entry}, MessageType::credits, credits,
@@ -246,7 +246,7 @@ int Stream::await(Lock& lock, bool may_block, const std::function<bool()>& condi
     if (condition()) return 0;
     if (!may_block) return EAGAIN;
     if (Clock::now() - start < settings_.polling) {
-      // Somebody else may hold what this one waits for.
+      // Another thread may need the lock to do what this one waits for.
       lock.unlock();
       lock.lock();
       continue;
@@ -294,7 +294,7 @@ int Stream::send_piece(std::span<const iovec> from, std::size_t offset, std::siz
   }
   const auto length = static_cast<std::uint32_t>(count);
   const std::uint64_t address = entry.address;
-  // Before it is posted: the peer may write the entry as soon as the half is full.
+  // Update the entry before posting: the peer may write it again as soon as the half is full.
   entry.address += length;
   const bool is_full = entry.bytes == length;
   const std::uint32_t key = entry.key;
@@ -327,7 +327,8 @@ int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to
   return bytes > 0 ? 0 : error;
 }
 
-// Into the vectors behind their first `done` bytes; returns how many there are then.
+// Copies data into the vectors behind their first `done` bytes. Returns the number of bytes that
+// they hold then.
 std::size_t Stream::receive_arrived(std::span<const iovec> into, std::size_t done, bool peek) {
   const std::size_t room = total_bytes(into);
   const std::size_t before = done;
@@ -336,7 +337,7 @@ std::size_t Stream::receive_arrived(std::span<const iovec> into, std::size_t don
   while (done < room && at < arrived_.size()) {
     const std::uint32_t message = arrived_[at];
     const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(message, room - done));
-    // A message never crosses the end: it fits the rest of a half.
+    // A message never crosses the buffer's end, because it fits the rest of a half.
     scatter(receive_buffer_.data() + offset, count, into, done);
     done += count;
     offset = (offset + count) % settings_.receive_buffer_bytes;
@@ -393,7 +394,7 @@ short Stream::ready(short events) {
   int out = 0;
   if (has_data() || !readable_) out |= events & POLLIN;
   if (writable_ && can_send()) out |= events & POLLOUT;
-  // Once all is read: programs give up at once where they see it.
+  // POLLHUP waits until all data is read, because programs give up as soon as they see it.
   if (state_ == State::disconnected && !has_data()) out |= POLLHUP;
   if (state_ == State::broken) out |= POLLERR;
   return static_cast<short>(out);

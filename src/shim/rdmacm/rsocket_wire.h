@@ -1,15 +1,15 @@
 #pragma once
 
-// What two rsockets say to each other, as rdma-core's librdmacm/docs/rsocket describes it and its
+// The protocol between two rsockets, as rdma-core's librdmacm/docs/rsocket describes it and its
 // rsocket.c has it on the wire.
 //
 // A stream is a reliable connection. Each side exposes a receive buffer in two halves, and a list
-// of two entries into which the peer writes where its own free half is. Data go by RDMA WRITE with
-// immediate into the half that the list names; what arrives without data is a message in the
+// of two entries into which the peer writes where the peer's free half is. Data goes by RDMA WRITE
+// with immediate into the half that the list names. A message without data consists of the
 // immediate alone. A half is filled to its end before the next is used.
 //
-// A datagram carries a header with its sender's address in front, over UD. Until a peer's queue
-// pair is known, datagrams go over UDP between the same addresses, with a header of their own.
+// A datagram over UD starts with a header that holds its sender's address. Until a peer's queue
+// pair is known, datagrams go over UDP between the same addresses, with another header.
 
 #include <endian.h>
 
@@ -54,15 +54,15 @@ inline constexpr std::uint8_t flag_maps = 1u << 1;
 struct ConnectionData {
   std::uint8_t version = connection_version;
   std::uint8_t flags = 0;
-  be16 credits;  // receives that are posted
+  be16 credits;  // number of receives that are posted
   std::array<std::uint8_t, 3> reserved{};
-  std::uint8_t scaled_maps = 0;  // how many maps the peer may write after the list
+  std::uint8_t scaled_maps = 0;  // number of maps behind the list that the peer may write
   BigEndianEntry targets;        // the list; `bytes` is its number of entries
-  BigEndianEntry buffer;         // its first entry
+  BigEndianEntry buffer;         // the first entry of the list
 };
 static_assert(sizeof(ConnectionData) == 40 && alignof(ConnectionData) == 1);
 
-// Counts of maps travel in eight bits: exactly up to 128, then in steps of 256.
+// A count of maps travels in eight bits: exact up to 128, above that in steps of 256.
 constexpr std::uint8_t to_scaled(std::uint32_t value) {
   constexpr std::uint32_t exact_max = 1u << 7;
   return static_cast<std::uint8_t>(value <= exact_max ? value : exact_max | value >> 8);
@@ -72,13 +72,13 @@ constexpr std::uint32_t from_scaled(std::uint8_t value) {
   return value <= exact_max ? value : (value & ~exact_max) << 8;
 }
 
-// The immediate: three bits of what it is, 29 of what about it.
+// The immediate: three bits of type, 29 bits of value.
 enum class MessageType : std::uint8_t {
-  data = 0,     // bytes that were written
+  data = 0,     // value: the number of bytes written
   direct = 2,   // never sent: marks a work request
-  credits = 4,  // how far the peer's 16-bit count of messages may go
-  map = 6,      // the index of the map that was written
-  control = 7,  // a Control
+  credits = 4,  // value: the limit for the peer's 16-bit count of messages
+  map = 6,      // value: the index of the map that was written
+  control = 7,  // value: a Control
 };
 enum class Control : std::uint8_t { disconnect = 0, keep_alive = 1, shutdown = 2 };
 
@@ -94,7 +94,7 @@ constexpr std::uint32_t value_of(std::uint32_t message) { return message & messa
 
 // --- datagrams ---
 
-// In front of each datagram over UD. IPv4's is the first eight bytes.
+// The header in front of each datagram over UD. With IPv4 it is the first eight bytes.
 struct DatagramHeader {
   std::uint8_t version = 4;
   std::uint8_t length = 0;
@@ -106,7 +106,7 @@ static_assert(sizeof(DatagramHeader) == 24 && alignof(DatagramHeader) == 1);
 inline constexpr std::uint8_t datagram_header_ipv4_bytes = 8;
 inline constexpr std::uint8_t datagram_header_ipv6_bytes = 24;
 
-// In front of what goes over UDP.
+// The header in front of each datagram over UDP.
 struct UdpHeader {
   be32 tag = 0x5555'5555;
   std::uint8_t version = 4;

@@ -35,7 +35,7 @@ TEST(RsocketWire, MessagesAreThreeBitsOfTypeAnd29OfValue) {
     EXPECT_EQ(type_of(message), type);
     EXPECT_EQ(value_of(message), 12345u);
   }
-  // What does not fit does not change the type.
+  // A value that does not fit does not change the type.
   EXPECT_EQ(type_of(to_message(MessageType::data, 0xFFFF'FFFF)), MessageType::data);
 }
 

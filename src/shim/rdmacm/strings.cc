@@ -3,7 +3,7 @@
 namespace tulle::shim::rdmacm {
 namespace {
 
-// In the order of rdma_cm_event_type.
+// Names in the order of rdma_cm_event_type.
 constexpr std::array<const char*, 20> event_names = {{
     "RDMA_CM_EVENT_ADDR_RESOLVED",
     "RDMA_CM_EVENT_ADDR_ERROR",

@@ -1,11 +1,11 @@
-// librspreload: programs that use sockets use rsockets instead, unchanged.
+// librspreload makes unmodified programs that use sockets use rsockets instead.
 //
-// A socket of such a program is a descriptor that only holds its number, and an rsocket behind it.
-// What is no socket of ours goes to the C library. A connection that cannot be made over RDMA is
-// made over TCP or UDP: the number then becomes that socket's own.
+// A socket of such a program is a descriptor that only reserves its number, with an rsocket behind
+// it. Calls on any other descriptor go to the C library. A connection that cannot be made over RDMA
+// is made over TCP or UDP: the number then becomes that of an ordinary socket.
 //
-// Not covered, as with the library of rdma-core that this one stands in for: epoll, and sockets
-// that are used on both sides of a fork.
+// Like the library of rdma-core that it stands in for, it does not cover epoll, nor sockets that
+// are used on both sides of a fork.
 
 #define _GNU_SOURCE
 
@@ -29,7 +29,7 @@
 
 // --- the C library's functions ---
 
-// The next library's function of that name, looked up once.
+// Defines find_NAME(), which looks up the next library's function of that name once and returns it.
 #define REAL(result, name, parameters)                     \
   static result(*real_##name) parameters;                  \
   static result(*find_##name(void)) parameters {           \
@@ -71,11 +71,12 @@ REAL(ssize_t, sendfile, (int, int, off_t*, size_t))
 
 // --- the program's descriptors ---
 
-// An rsocket's own number plus one; 0: the descriptor is not ours.
+// Each entry is the number of an rsocket plus one. 0 means that the descriptor is not ours.
 enum { page_entries = 1024, pages_max = 1024 };
 static _Atomic(atomic_int*) pages[pages_max];
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
-// rsockets make sockets themselves; those are not replaced.
+// True while this thread runs an rsocket call. rsockets make sockets themselves, and those are not
+// replaced.
 static _Thread_local int is_inside;
 
 static atomic_int* entry_of(int fd, int create) {
@@ -93,14 +94,14 @@ static atomic_int* entry_of(int fd, int create) {
   return page != NULL ? &page[fd % page_entries] : NULL;
 }
 
-// The rsocket behind a descriptor; -1: it is the C library's.
+// Returns the rsocket behind a descriptor, or -1 if the descriptor is the C library's.
 static int rsocket_of(int fd) {
   if (is_inside) return -1;
   atomic_int* entry = entry_of(fd, 0);
   return entry != NULL ? atomic_load(entry) - 1 : -1;
 }
 
-// How many descriptors of the program's stand for an rsocket.
+// Counts the program's descriptors that stand for the rsocket.
 static int count_of(int socket) {
   int count = 0;
   for (int page = 0; page < pages_max; ++page) {
@@ -111,7 +112,8 @@ static int count_of(int socket) {
   return count;
 }
 
-// Gives the rsocket a number that the program may use; takes it over.
+// Returns a descriptor that the program may use for the rsocket. Takes the rsocket over: if there
+// is no descriptor for it, it is closed.
 static int give_number(int socket) {
   const int fd = open("/dev/null", O_RDWR);
   atomic_int* entry = fd >= 0 ? entry_of(fd, 1) : NULL;
@@ -128,7 +130,7 @@ static int give_number(int socket) {
   return fd;
 }
 
-// The rsocket leaves that descriptor; with its last one it is closed.
+// Detaches the rsocket from the descriptor, and closes the rsocket with its last descriptor.
 static int leave(int fd, int socket) {
   pthread_mutex_lock(&table_mutex);
   atomic_store(entry_of(fd, 0), 0);
@@ -189,7 +191,8 @@ EXPORT int accept(int fd, struct sockaddr* address, socklen_t* bytes) {
   return accept4(fd, address, bytes, 0);
 }
 
-// The number becomes that of a socket of the C library's, as far as it was set up.
+// Replaces the rsocket behind the descriptor by an ordinary socket of the same type, with the same
+// O_NONBLOCK.
 static int become_plain(int fd, int socket, int family) {
   int type = 0;
   socklen_t bytes = sizeof type;
@@ -321,7 +324,7 @@ EXPORT ssize_t sendfile(int to, int from, off_t* offset, size_t count) {
     const ssize_t sent = INSIDE(ssize_t, rsend(socket, buffer, (size_t)got, 0));
     const ssize_t used = sent > 0 ? sent : 0;
     if (offset != NULL) *offset += used;
-    // What was read and not sent is read once more.
+    // Moves the file's position back, so that bytes that were read and not sent are read again.
     if (offset == NULL && used < got) lseek(from, used - got, SEEK_CUR);
     done += (size_t)used;
     if (sent < got) return done > 0 ? (ssize_t)done : sent;
@@ -353,7 +356,7 @@ EXPORT int poll(struct pollfd* fds, nfds_t count, int timeout) {
   return result;
 }
 
-// A select is a poll of what is in its sets.
+// A select() is a poll() of the descriptors in its sets.
 static int poll_sets(int count, fd_set* sets[3], int timeout) {
   static const short events[3] = {POLLIN, POLLOUT, POLLPRI};
   static const short holds[3] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
@@ -425,7 +428,8 @@ EXPORT int setsockopt(int fd, int level, int option, const void* value, socklen_
   return INSIDE(int, rsetsockopt(socket, level, option, value, bytes));
 }
 
-// Of the flags of a file an rsocket has O_NONBLOCK; what belongs to the number is the number's.
+// O_NONBLOCK is the only status flag that an rsocket has. All other commands concern the descriptor
+// itself and go to the C library.
 static int control(int fd, int socket, int command, long argument) {
   if (command != F_GETFL && command != F_SETFL) return find_fcntl()(fd, command, argument);
   if (command == F_GETFL) return O_RDWR | INSIDE(int, rfcntl(socket, F_GETFL));
