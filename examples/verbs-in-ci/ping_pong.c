@@ -1,5 +1,6 @@
-// Two reliable connections of one process send each other messages in turn. Each message must arrive whole, once and in
-// order; and a WRITE must change exactly the bytes that it names.
+// Two queue pairs of one process, connected to each other, send each other messages in turn. Each
+// message must arrive whole, once and in order, and a WRITE must change exactly the bytes that it
+// names.
 //
 // The exit status is 0 if all of that holds. Without an RDMA device it is 1.
 
@@ -32,7 +33,7 @@ struct end {
   struct ibv_cq* cq;
   struct ibv_qp* qp;
   struct ibv_mr* mr;
-  unsigned char* memory;  // what is sent, what is received, what is written
+  unsigned char* memory;  // data to send, then received data, then memory for WRITE
   uint32_t first_psn;
 };
 
