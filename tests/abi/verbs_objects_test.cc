@@ -161,7 +161,7 @@ TEST_F(Verbs, EventsThatNobodyTookAreForgotten) {
   ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
   ibv_sge sge = piece(0, 8);
   ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
-  wr.wr.rdma = {at(4096), mr->rkey + 1};  // no such key
+  wr.wr.rdma = {at(4096), mr->rkey + 1};  // no region has this key
   ASSERT_EQ(post(a, wr), 0);
   expect(7, IBV_WC_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR);
   ibv_qp_attr attributes;

@@ -15,7 +15,7 @@ namespace tulle::scenarios {
 struct AtomicEntry {
   Time posted;
   Time completed = Time::never();  // never if it failed; it may or may not have been executed
-  std::uint64_t original = 0;      // what it returned
+  std::uint64_t original = 0;      // value that it returned
   std::uint64_t compare = 0;       // of a compare-and-swap
   std::uint64_t operand = 0;       // value that it adds, or swaps in (then unique in the history)
 

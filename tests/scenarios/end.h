@@ -47,7 +47,7 @@ struct Posted {
   bool done = false;  // by its own completion or by a later one
   bool succeeded = false;
   bool delivered = false;          // the peer has its receive completion
-  std::vector<std::byte> payload;  // what it carries
+  std::vector<std::byte> payload;  // bytes that it carries
   std::size_t hot_version = 0;     // write_hot: its own version; read_hot: the last one before it
   std::uint64_t compare = 0;
   std::uint64_t operand = 0;

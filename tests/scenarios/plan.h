@@ -131,7 +131,7 @@ struct NodePlan {
 // How badly the network treats the channels.
 enum class Weather : std::uint8_t {
   perfect,  // nothing is lost, so everything is delivered and nothing sent twice
-  rough,    // whatever can finish must finish
+  rough,    // everything that can finish must finish
   stormy,   // retries may run out
 };
 

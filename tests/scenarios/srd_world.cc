@@ -159,8 +159,8 @@ void SrdWorld::draw_mishap(Op& op) {
   if (needs_bytes && op.bytes == 0) op.bytes = 1;
 }
 
-// Each request has memory of its own at both ends, and so has each receive request. Nobody may
-// touch the bytes between.
+// Each request has memory of its own at both ends, and so has each receive request. No adapter may
+// write to the bytes between.
 void SrdWorld::place() {
   const auto reserve = [this](End& end, std::uint32_t bytes) {
     const auto at = static_cast<std::uint32_t>(end.memory.bytes.size()) + 1 + below(16);

@@ -34,7 +34,7 @@ struct StreamEnd {
   StreamEnd* peer = nullptr;
   transport::QueuePair* qp = nullptr;
   std::vector<std::byte> sent;  // the whole stream
-  std::vector<std::byte> got;   // what was read, with a guard after each read's place
+  std::vector<std::byte> got;   // bytes that were read, with a guard after each read's place
   verbs::MemoryRegion* sent_region = nullptr;
   verbs::MemoryRegion* got_region = nullptr;
   std::vector<std::uint32_t> writes;

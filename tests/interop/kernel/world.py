@@ -16,7 +16,7 @@ ADDRESS = {"ipv4": {"tulle": f"10.0.0.{TULLE_HOST}", "kernel": f"10.0.0.{KERNEL_
 TULLE_GID = {"ipv4": 0, "ipv6": 1}
 KERNEL_GID = {"ipv4": f"0000:0000:0000:0000:0000:ffff:0a00:{KERNEL_HOST:04x}",
               "ipv6": f"fd00:0000:0000:0000:0000:0000:0000:{KERNEL_HOST:04x}"}
-# Nobody listens on port 1, and the refusal shows that the other end is reached.
+# No program listens on port 1, and the refusal shows that the other end is reached.
 MEET = ("import errno, socket, sys\n"
         "try: socket.create_connection((sys.argv[1], 1), 10)\n"
         "except ConnectionRefusedError: pass\n")
