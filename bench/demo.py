@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""./dev demo: Debian's own perftest over Tulle, what TCP does on the same machine, and fabrics compared in virtual time."""
+"""./dev demo: runs Debian's own perftest over Tulle, measures TCP on the same machine, and compares fabrics in
+virtual time."""
 
 import subprocess
 import sys
@@ -11,7 +12,7 @@ COMPARISON = ["compare", "--workload", "incast"]
 
 
 def compare():
-    """The table of one comparison of fabrics"""
+    """Returns the table of one comparison of fabrics."""
     tulle = harness.BUILD / "bin" / "tulle"
     done = subprocess.run([tulle, *COMPARISON], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""bench/history.jsonl: what was measured, on which machine and at which commit, a JSON object a line."""
+"""Appends to bench/history.jsonl: what was measured, on which machine and at which commit, one JSON object a line."""
 
 import json
 import os
@@ -10,7 +10,7 @@ FILE = ROOT / "bench" / "history.jsonl"
 
 
 def commit():
-    """Of the working tree; "-dirty" when a source differs from it."""
+    """Returns the commit of the working tree, with "-dirty" if a source differs from it."""
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     try:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""./dev bench live: the live device beside plain sockets, on this machine and at the same time.
+"""./dev bench live: measures the live device beside plain sockets, on this machine and at the same time.
 
-Each figure is the median of several runs; a measurement and its peer take turns, so that both see the same machine.
-With --json, one object a line: {"name", "value", "unit", "peer", "peer_value", "ratio"}; ratio is value / peer_value.
+Each figure is the median of several runs. A measurement and its peer take turns, so that both see the same machine.
+With --json, the script prints one object a line: {"name", "value", "unit", "peer", "peer_value", "ratio"}; ratio is
+value / peer_value.
 """
 
 import argparse
@@ -19,7 +20,7 @@ PORT = 18600
 
 
 def idle_cpu_percent():
-    """Of two connected processes with nothing to do, together."""
+    """Returns the processor time that two connected idle processes take together, in percent."""
     command = [harness.TULLE, "run", "--interface", "lo", "--", harness.INTEGRITY, "-M", "idle", "-p", str(PORT)]
     server = harness.Process(command)
     client = None
@@ -39,7 +40,7 @@ def idle_cpu_percent():
 
 
 def measurements(here, cable):
-    """(name, unit, measure, peer's name or None, peer's measure)"""
+    """Yields (name, unit, measure, peer's name or None, peer's measure)."""
     def udp(way):
         return lambda: program("socket_pingpong", "--udp", way)["median_us"]
 
@@ -87,7 +88,7 @@ def report(row, as_json):
 
 
 def two_namespaces():
-    """Two hosts with a cable of Ethernet's MTU between, where this machine lets us make them."""
+    """Returns two hosts with a cable of MTU 9000 between them, where this machine allows them to be made."""
     try:
         first, second = harness.Namespace(), harness.Namespace()
     except (harness.Unavailable, OSError):

@@ -1,4 +1,5 @@
-"""One measurement each: perftest over Tulle, iperf3, sockets. Figures in SI units: GB/s, microseconds, messages/s."""
+"""Makes single measurements: perftest over Tulle, iperf3, sockets. Figures are in SI units: GB/s, microseconds,
+messages/s."""
 
 import json
 import pathlib
@@ -27,14 +28,14 @@ def _finish(process, limit=LIMIT):
 
 
 class Place:
-    """Where both sides run: this host (over loopback), or two namespaces with a cable between."""
+    """The place where both sides run: this host (over loopback), or two namespaces with a cable between."""
 
     def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo"):
         self.server_net, self.client_net, self.host = server_net, client_net, host
         self.options = ["--interface", interface]
 
     def over_tulle(self, argv, port):
-        """The client's standard output."""
+        """Runs a server and its client over Tulle and returns the client's standard output."""
         command = [harness.TULLE, "run", *self.options, "--", *argv, "-p", str(port)]
         return self._pair(command, [*command, self.host], port)
 
@@ -60,7 +61,7 @@ class Place:
                     process.close()
 
     def cmtime(self, connections, port=7471):
-        """{step: microseconds} of that many connections at once, all of a step before the next."""
+        """Returns {step: microseconds} of that many connections at once, all of a step before the next."""
         command = [harness.TULLE, "run", *self.options, "--", "cmtime", "-c", str(connections), "-p", str(port)]
         server = harness.Process([*command, "-b", self.host], net=self.server_net)
         client = None
@@ -77,7 +78,7 @@ class Place:
                     process.close()
 
     def _listeners(self):
-        """How many the connection manager has."""
+        """Returns how many listeners the connection manager has."""
         status = harness.Process([harness.TULLE, "status", "--json"], net=self.server_net)
         try:
             agent = json.loads(_finish(status))["agent"]
@@ -86,7 +87,7 @@ class Place:
             status.close()
 
     def connection_rate(self, connections):
-        """Queue pairs connected a second, from nothing to the last that is established"""
+        """Returns the queue pairs connected a second, from nothing to the last that is established."""
         steps = self.cmtime(connections)
         until = ("create id", "resolve addr", "resolve route", "create qp", "connect")
         return connections / sum(steps[step] for step in until) * 1e6
@@ -98,20 +99,20 @@ class Place:
         return rows[0]
 
     def bandwidth(self, program, size, iterations, *options):
-        """GB/s"""
+        """Returns GB/s."""
         return self.perftest(program, "-s", size, "-n", iterations, "--report_gbits", *options)[3] / 8
 
     def message_rate(self, program, size, iterations, *options):
-        """Messages a second"""
+        """Returns messages a second."""
         return self.perftest(program, "-s", size, "-n", iterations, *options)[4] * 1e6
 
     def latency(self, program, size, iterations, *options):
-        """Half a round trip, the median, in microseconds"""
+        """Returns half a round trip, the median, in microseconds."""
         return self.perftest(program, "-s", size, "-n", iterations, *options)[4]
 
 
 def program(*argv, over_tulle=False):
-    """The JSON that one of our own programs prints."""
+    """Runs one of our own programs and returns the JSON that it prints."""
     command = [harness.BUILD / "bin" / argv[0], *argv[1:]]
     if over_tulle:
         command = [harness.TULLE, "run", "--interface", "lo", "--", *command]

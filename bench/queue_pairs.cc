@@ -1,5 +1,6 @@
-// What a connected, idle RC queue pair costs: memory of the process, and the time to create and
-// connect it (the calls alone, without the exchange of addresses, which is the application's).
+// Measures what a connected, idle RC queue pair costs: memory of the process, and the time to
+// create and connect it (the calls alone, without the exchange of addresses, which is the
+// application's part).
 
 #include <infiniband/verbs.h>
 #include <unistd.h>
@@ -92,8 +93,8 @@ int main(int argc, char** argv) {
   if (pd == nullptr || cq == nullptr || ibv_query_gid(context, 1, 0, &gid) != 0) {
     die("setting up", errno);
   }
-  std::vector<ibv_qp*> qps{create(pd, cq),
-                           create(pd, cq)};  // what the first ones bring along is not theirs
+  // These come before the measurement, since the first queue pairs bring along more than their own.
+  std::vector<ibv_qp*> qps{create(pd, cq), create(pd, cq)};
   const std::uint64_t before = resident_bytes();
   const auto start = Clock::now();
   for (int i = 0; i < count; i += 2) {

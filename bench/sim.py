@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""./dev bench sim: the simulator on the reference workloads, beside what other simulators needed for them.
+"""./dev bench sim: runs the simulator on the reference workloads, and shows beside it what other simulators needed.
 
-A packet-hop is one data packet serialised on one link. CPU seconds are user and system together; the peers' are user
-only, from another day on a machine of the same kind (bench/sim/peers.json). Each line that was measured is appended to
-bench/history.jsonl with the commit and the machine.
-With --json, one object a line: {"workload", "congestion_control", "packet_hops", "events", "cpu_s", "user_s",
-"packet_hops_per_cpu_s", "peak_mb", "setup_s", "fct_us": {"min", "median", "p99", "max"}}.
+A packet-hop is one data packet serialised on one link. CPU seconds are user and system time together. The peers' are
+user time only, from another day on a machine of the same kind (bench/sim/peers.json). Each line that was measured is
+appended to bench/history.jsonl with the commit and the machine.
+With --json, the script prints one object a line: {"workload", "congestion_control", "packet_hops", "events", "cpu_s",
+"user_s", "packet_hops_per_cpu_s", "peak_mb", "setup_s", "fct_us": {"min", "median", "p99", "max"}}.
 """
 
 import argparse
@@ -30,14 +30,14 @@ BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 TULLE = BUILD / "bin" / "tulle"
 PEERS = ROOT / "bench" / "sim" / "peers.json"
 LIMIT_S = 900
-SEED = 1  # of the flows that the peers ran
+SEED = 1  # seed of the flows that the peers ran
 
 
 class Failed(Exception):
     pass
 
 
-# --- what the simulator is asked, and where it answers -------------------------------------------------------------
+# --- the simulator's command line and its results ------------------------------------------------------------------
 
 CONGESTION_CONTROLS = ["none", "dcqcn-hpcc"]  # PFC alone, or DCQCN with the parameters of the peer's runs
 
@@ -48,7 +48,7 @@ def command(tulle, folder, results, timings, congestion_control):
 
 
 def read_results(results, timings):
-    """(the summary, flow completion times in microseconds, seconds of set-up)"""
+    """Returns (the summary, flow completion times in microseconds, seconds of set-up)."""
     try:
         summary = json.loads((results / "summary.json").read_text())
         setup_s = json.loads(timings.read_text())["setup_s"]
@@ -68,7 +68,7 @@ def read_results(results, timings):
 
 
 def run_measured(argv, limit_s):
-    """(user seconds, system seconds, peak MB) of a command."""
+    """Runs a command and returns (user seconds, system seconds, peak MB)."""
     with tempfile.NamedTemporaryFile("r") as used:
         process = subprocess.Popen([sys.executable, "-I", "-S", ROOT / "bench" / "sim" / "usage.py", used.name, *argv],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -90,12 +90,12 @@ def run_measured(argv, limit_s):
 
 
 def percentile(values, share):
-    """The smallest value that at least this share of all values do not exceed."""
+    """Returns the smallest value that at least this share of all values do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def measure(tulle, workload, congestion_control, limit_s):
-    """The row of one workload."""
+    """Measures one workload and returns its row."""
     with tempfile.TemporaryDirectory(prefix="tulle-bench-") as folder:
         folder = pathlib.Path(folder)
         workload.write(folder)
@@ -121,7 +121,7 @@ def measure(tulle, workload, congestion_control, limit_s):
 
 
 def median_run(rows):
-    """The run in the middle by CPU time."""
+    """Returns the run in the middle by CPU time."""
     return sorted(rows, key=lambda row: row["cpu_s"])[(len(rows) - 1) // 2]
 
 
@@ -157,7 +157,8 @@ def report(row, workload, peers, as_json):
 
 
 def warn_of_other_work(row, workload):
-    """Rates compare only where the same packets cross the same links: none lost, none counted that others do not."""
+    """Warns if other packets crossed the links than in the peers' runs. Rates compare only where the same packets
+    cross the same links: none lost, and none counted that others do not count."""
     expected = workload.packet_hops()
     if row["packet_hops"] != expected:
         print(f"{workload.name}: {row['packet_hops']:,} packet-hops where the peers had {expected:,}; "

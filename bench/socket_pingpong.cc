@@ -1,6 +1,6 @@
-// What plain sockets do on this machine, to set RDMA's figures beside: the half round trip of a
-// small message between two processes, over UDP or TCP, polling or blocking; and how long a TCP
-// connection takes to set up.
+// Measures what plain sockets do on this machine, to set beside RDMA's figures: the half round trip
+// of a small message between two processes, over UDP or TCP, polling or blocking; and how long a
+// TCP connection takes to set up.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ sockaddr_in loopback() {
   return address;
 }
 
-// A socket on a port of the kernel's choice, and that address.
+// Returns a socket on a port of the kernel's choice, and stores its address.
 int bound_socket(int type, sockaddr_in& address) {
   const int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
   address = loopback();
@@ -66,7 +66,7 @@ void prepare(int fd, const Options& options) {
   if (options.poll) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-// Two connected ends; the second is for the child.
+// Returns two connected ends. The second is for the child.
 std::array<int, 2> connected_pair(const Options& options) {
   std::array<int, 2> ends{};
   sockaddr_in first{}, second{};
@@ -86,7 +86,7 @@ std::array<int, 2> connected_pair(const Options& options) {
   return ends;
 }
 
-// False: the other end is gone.
+// Returns false if the peer is gone.
 bool receive(int fd, std::vector<char>& buffer) {
   for (std::size_t received = 0; received < buffer.size();) {
     const ssize_t n = recv(fd, buffer.data() + received, buffer.size() - received, 0);

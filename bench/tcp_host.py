@@ -28,12 +28,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TULLE = pathlib.Path(os.environ.get("TULLE", ROOT / "build/bin/tulle"))
 GIB = 1 << 30
-HEADERS = 40  # of IPv4 and TCP; the kernel's timestamps take 12 more of each frame
+HEADERS = 40  # bytes of IPv4 and TCP; the kernel's timestamps take 12 more of each frame
 CHUNK = 65536
 CONFIGURATIONS = [(1500, False), (1500, True), (9000, False), (9000, True)]
 CALIBRATED_ON = [(1500, False), (9000, True)]
 
-# linux/ethtool.h: ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO by SIOCETHTOOL. No ethtool is needed.
+# ETHTOOL_STSO, ETHTOOL_SGSO and ETHTOOL_SGRO (linux/ethtool.h) by SIOCETHTOOL, so that no ethtool is needed.
 SET_OFFLOADS = """
 import ctypes, fcntl, socket, struct, sys
 name, on = sys.argv[1], int(sys.argv[2])
@@ -74,7 +74,8 @@ def configure(names, mtu, offloads):
 
 
 def iperf3(names, seconds):
-    """Throughput in bits a second, and processor seconds a GiB of the sender's and the receiver's process."""
+    """Returns the throughput in bits a second, and processor seconds a GiB of the sender's and the receiver's
+    process."""
     server = subprocess.Popen(["ip", "netns", "exec", names[1], "iperf3", "-s", "-1", "-p", "5301"],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -87,7 +88,7 @@ def iperf3(names, seconds):
     finally:
         server.terminate()
         server.wait()
-    # The utilisation is of the whole run, with the second that -O leaves out of the sum.
+    # The utilisation covers the whole run, with the second that -O leaves out of the sum.
     intervals = [i["sum"] for i in told["intervals"]]
     moved = sum(i["bytes"] for i in intervals)
     took = sum(i["seconds"] for i in intervals)
@@ -107,12 +108,13 @@ def measure(seconds, runs):
 
 
 def packets_per_gib(mtu, offloads):
-    # With timestamps, 12 bytes.
+    # The timestamps take 12 bytes.
     return GIB / (CHUNK if offloads else mtu - HEADERS - 12)
 
 
 def calibrate(results):
-    """Of both ends together: seconds a GiB that bytes cost, and seconds that a packet costs; from two configurations."""
+    """Returns what both ends together cost: seconds a GiB for the bytes, and seconds a packet; from two
+    configurations."""
     (a, b) = CALIBRATED_ON
     total = {key: results[key][1] + results[key][2] for key in CALIBRATED_ON}
     per_packet = (total[a] - total[b]) / (packets_per_gib(*a) - packets_per_gib(*b))
@@ -144,7 +146,7 @@ def simulate(profile, mtu, offloads, gigabytes=0.5):
         folder = pathlib.Path(folder)
         (folder / "profiles").symlink_to(ROOT / "scenarios/profiles")
         (folder / "flows.csv").write_text(f"src,dst,bytes,start_ns\n0,1,{int(gigabytes * GIB)},0\n")
-        # Where a pair of virtual interfaces keeps chunks whole no frame costs anything by itself.
+        # Where a pair of virtual interfaces keeps chunks whole, no frame costs anything by itself.
         kernel = ('chunk = "64KiB"\nmerge = true\nreceive_frame = "0ns"\ntransmit_frame = "0ns"' if offloads
                   else 'chunk = "0B"\nmerge = false')
         text = SCENARIO.replace("PROFILE", profile).replace("MTU", str(mtu)).replace("KERNEL", kernel)

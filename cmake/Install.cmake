@@ -2,7 +2,7 @@
 # as a whole. Symbolic links give the build folder the same layout.
 include(GNUInstallDirs)
 
-# The drop-in libraries have the names of the system's, so they lie where only `tulle run` looks.
+# The drop-in libraries have the names of the system's libraries, so they lie where only `tulle run` looks.
 set(TULLE_INSTALL_LIBRARIES ${CMAKE_INSTALL_LIBDIR}/tulle)
 set(TULLE_INSTALL_DATA ${CMAKE_INSTALL_DATADIR}/tulle)
 file(RELATIVE_PATH TULLE_LIBRARY_FOLDER
@@ -27,8 +27,8 @@ endfunction()
 tulle_link_in_build(${TULLE_LIBRARY_FOLDER} ${CMAKE_BINARY_DIR}/lib/shim)
 tulle_link_in_build(${TULLE_DATA_FOLDER}/scenarios ${PROJECT_SOURCE_DIR}/scenarios)
 
-# tulle_install_library(TARGET [FOLDER]): installs a library for programs under `tulle run`, in FOLDER below the others. It
-# finds the others beside itself, never the system's.
+# tulle_install_library(TARGET [FOLDER]): installs a library for programs under `tulle run`, in FOLDER below the other
+# libraries. It finds those beside itself, never the system's.
 function(tulle_install_library target)
   set(folder ${TULLE_INSTALL_LIBRARIES})
   set(others $ORIGIN)

@@ -1,5 +1,6 @@
-# help2man makes the manual pages, one for `tulle` and one for each command, from the help texts; docs/man adds what
-# those do not tell. A sanitizer's build leaves the pages out, since its programs may need a special environment to start.
+# help2man makes the manual pages, one for `tulle` and one for each command, from the help texts; docs/man adds what the
+# help texts do not say. A sanitizer's build leaves the pages out, since its programs may need a special environment to
+# start.
 find_program(HELP2MAN help2man)
 if(NOT HELP2MAN)
   message(STATUS "The manual pages need help2man, which is not installed: they are left out.")

@@ -1,8 +1,8 @@
 # tulle_room(NAME DEPENDS <rooms> LIBRARIES <external>)
 #
-# One static library a folder. Sources are the folder's *.cc, unit tests its *_test.cc, fuzzers its
-# *_fuzz.cc (built with -DTULLE_FUZZ=ON), benchmarks its *_bench.cc. A room is linked only to the rooms
-# that it names, so that a wrong include fails to link as well as in tests/layers_test.py.
+# Makes one static library of a folder. Sources are the folder's *.cc, unit tests its *_test.cc, fuzzers its *_fuzz.cc
+# (built with -DTULLE_FUZZ=ON), benchmarks its *_bench.cc. A room is linked only to the rooms that it names, so that a
+# wrong include fails to link and also fails in tests/layers_test.py.
 function(tulle_room name)
   cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
 
@@ -36,7 +36,7 @@ function(tulle_room name)
 
   if(TULLE_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)  # tests name their helpers alike
+    set_target_properties(${name}_test PROPERTIES UNITY_BUILD OFF)  # several tests give their helpers the same names
     target_link_libraries(${name}_test PRIVATE tulle_${name} GTest::gtest GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE
       TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")

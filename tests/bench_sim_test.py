@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""./dev bench sim: the reference workloads are those that the peers ran, and results are read as they are written.
+"""Tests ./dev bench sim: the reference workloads are those that the peers ran, and the benchmark reads results right.
 
-The simulator is a small program in a temporary folder here, that answers as `tulle sim` does.
+The tests replace the simulator by a small program in a temporary folder, which answers as `tulle sim` does.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import sim  # noqa: E402
 
-# SHA-256 of the files with seed 1. The peers' figures hold for these bytes and no others.
+# SHA-256 of the workloads' files with seed 1. The peers' figures hold for these bytes and no others.
 DIGESTS = {
     "W1/flows.csv": "89a07231a4cafd92eb7d8246500ebe2c1ed76c76e2fd38e0e3337452703fa53b",
     "W1/topology.csv": "8f06fd6d79994f0d8640e4e61f2d011a2cd151c67a403d2d1af514d95242e311",
@@ -35,7 +35,7 @@ DIGESTS = {
 }
 PACKET_HOPS = {"W1": 15_680, "W1L": 156_288, "W2": 1_821_732, "W3": 1_472_940, "W4": 11_901_120}
 
-# Flow i completes after i + 1 us. What each test changes is put in front of `write()`.
+# The fake simulator. Flow i completes after i + 1 us. The change that a test asks for is inserted before `write()`.
 FAKE = """\
     #!{python}
     import argparse, csv, json, os, pathlib, sys, time
@@ -88,7 +88,8 @@ class Bench(unittest.TestCase):
         self.history = self.folder / "history.jsonl"
 
     def bench(self, *arguments, change=""):
-        """(exit status, standard output, standard error) over a simulator that does `change` before it writes."""
+        """Returns (exit status, standard output, standard error) of a run whose simulator does `change` before it
+        writes."""
         tulle = self.folder / "tulle"
         tulle.write_text(textwrap.dedent(FAKE).format(python=sys.executable, change=change))
         tulle.chmod(0o755)
@@ -139,7 +140,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(["1", "/", "16", "/", "32", "/", "32"], lines[2][-7:])
         self.assertTrue(any("htsim" in line and "2587" in line for line in lines), out)
         self.assertTrue(any("DCQCN" in line and "0.34" in line for line in lines), out)
-        self.assertEqual(6, len(lines), out)  # the columns, the workload, Tulle, three peers
+        self.assertEqual(6, len(lines), out)  # the columns' names, the workload, Tulle and three peers
 
     def test_congestion_control_is_passed_on(self):
         change = "assert options.congestion_control == 'dcqcn-hpcc'"
@@ -153,7 +154,7 @@ class Bench(unittest.TestCase):
         self.assertIn("W1: 31,360 packet-hops where the peers had 15,680", err)
 
     def test_peak_memory_is_the_simulators(self):
-        mine = bytearray(os.urandom(1 << 20)) * 200  # is not counted
+        mine = bytearray(os.urandom(1 << 20)) * 200  # memory of the test itself, which must not be counted
         _, out, _ = self.bench("--json", "W1", change="block = b'x' * (80 << 20)")
         self.assertGreater(json.loads(out)["peak_mb"], 80)
         self.assertLess(json.loads(out)["peak_mb"], 160)

@@ -13,8 +13,8 @@ TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
 SCRIPT = ROOT / "src" / "cli" / "tulle.bash"
 GENERAL = pathlib.Path("/usr/share/bash-completion/bash_completion")
 
-# bash hands a completion function COMP_WORDS and COMP_CWORD, and takes COMPREPLY from it. _command_offset reads COMP_LINE
-# and COMP_POINT too. compopt works nowhere but in a completion that a key started.
+# bash hands a completion function COMP_WORDS and COMP_CWORD, and takes COMPREPLY from it. _command_offset also reads
+# COMP_LINE and COMP_POINT. compopt works only in a completion that a key started, so the driver replaces it.
 DRIVER = """
 general=$1 script=$2
 shift 2
@@ -41,7 +41,7 @@ class Completion(unittest.TestCase):
         (self.folder / "results").mkdir()
 
     def complete(self, *words, general="-"):
-        """`words` as bash splits the line; the last one is being typed."""
+        """Returns the completions of a line that bash splits into `words`. The last word is the one being typed."""
         done = subprocess.run(["bash", "--norc", "-c", DRIVER, "bash", general, SCRIPT, TULLE, *words], cwd=self.folder,
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stderr, "")

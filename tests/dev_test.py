@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ./dev says where it cannot go on: one line, with what to do. And its list of packages."""
+"""Tests that ./dev ends with one line that says what to do where it cannot go on, and checks its list of packages."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ TOOLS = ("awk", "bash", "cat", "compgen", "df", "grep", "mktemp", "readlink", "r
 
 
 class Machine:
-    """A machine that has these tools and what a test says of the rest"""
+    """A machine with TOOLS and with whatever else a test gives it."""
 
     def __init__(self, folder, release="bookworm", name="Debian GNU/Linux 12 (bookworm)"):
         self.folder = pathlib.Path(folder)
@@ -40,7 +40,7 @@ class Machine:
         return self
 
     def run(self, command, user=0):
-        """(status, what went to standard error), with ./dev's own functions"""
+        """Runs a command with ./dev's own functions and returns (exit status, standard error, standard output)."""
         script = f"""
 set -euo pipefail
 fail() {{ echo "dev: $*" >&2; exit 1; }}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Rooms know only whom they may know, and the lower ones touch nothing of the machine.
+"""Checks that each room knows only the rooms that it may know, and that the lower rooms do not touch the machine.
 
-Three checks, each shown to be able to fail by a fabricated violation:
+There are three checks, and a fabricated violation shows that each of them can fail:
 - every #include "room/..." under src/ goes in an allowed direction;
-- so does every room that a CMakeLists.txt there links;
+- every room that a CMakeLists.txt under src/ links is an allowed one;
 - no archive of a room below the drivers has an undefined symbol of a clock, a socket, a thread, the environment, a
   file or a random device (with --build; time is an argument there, see docs/architecture.md).
 """
@@ -19,8 +19,8 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 BUILD = None  # the build folder, from --build
 
-# Who may include and link whom; everyone may know `base` and itself. The drivers move frames, so they know what a frame
-# and an IP header are (link, wire); they know no transport.
+# Rooms that each room may include and link. Every room may also know `base` and itself. The drivers move frames, so
+# they know what a frame and an IP header are (link, wire); they know no transport.
 MAY_KNOW = {
     "base": set(),
     "wire": set(),
@@ -58,7 +58,8 @@ IMPURE_SYMBOLS = re.compile(
     )(_chk)?$""",
     re.VERBOSE,
 )
-# The same in C++: std::chrono's clocks, std::random_device, std::thread, file streams, std::filesystem.
+# C++ symbols with the same meaning: std::chrono's clocks, std::random_device, std::thread, file streams and
+# std::filesystem.
 IMPURE_CXX_SYMBOLS = re.compile(
     r"^_ZNSt6chrono3_V2\d+\w+_clock3nowEv|^_ZNSt13random_device|^_ZNSt6thread"
     r"|^_ZN[KS]*t?\d*basic_[io]?f(stream|ilebuf)|^_ZNSt\d+basic_(filebuf|[io]?fstream)|^_ZNSt10filesystem"
@@ -72,7 +73,7 @@ def room_of(path, source):
 
 
 def include_violations(source):
-    """Lines of the kind "src/wire/a.h includes device: not allowed"."""
+    """Yields lines such as "src/wire/a.h: wire includes device: not allowed"."""
     for path in sorted(source.rglob("*")):
         if path.suffix not in (".h", ".cc", ".c", ".inc"):
             continue
@@ -86,7 +87,8 @@ def include_violations(source):
 
 
 def link_violations(source):
-    """The same of what CMake links: tulle_room(NAME DEPENDS ...) and target_link_libraries(... tulle_NAME)."""
+    """Yields such lines for what CMake links by tulle_room(NAME DEPENDS ...) and target_link_libraries(...
+    tulle_NAME)."""
     for path in sorted(source.rglob("CMakeLists.txt")):
         if path.parent == source:
             continue

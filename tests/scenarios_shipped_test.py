@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The scenarios that come along: each runs, and shows what it says that it shows, in direction and rough size.
+"""Runs each scenario that ships with Tulle and checks that it shows what its text claims, in direction and rough size.
 
-The figures are the models' own, so a change of a model may move them; the bounds are what the scenario's text claims.
+The figures come from the models, so a change of a model may move them. The bounds are what the scenario's text
+claims.
 """
 
 import csv
@@ -25,7 +26,7 @@ FOLDER = tempfile.TemporaryDirectory(prefix="tulle-scenarios-")
 
 
 def simulate(scenario, folder, *arguments):
-    """Its summary, from results in the folder."""
+    """Runs a scenario, writes its results to the folder and returns its summary."""
     done = subprocess.run([TULLE, "sim", scenario, "-o", folder, *arguments], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode != 0:
@@ -35,7 +36,7 @@ def simulate(scenario, folder, *arguments):
 
 @functools.cache
 def results(scenario):
-    """{variant: its figures} of a scenario as it is shipped; run once."""
+    """Runs a scenario as it is shipped, only once, and returns {variant: its figures}."""
     summary = simulate(scenario, pathlib.Path(FOLDER.name) / scenario)
     return {variant["variant"]: variant for variant in summary["variants"]}
 
@@ -65,8 +66,9 @@ class Latency(Case):
         self.assert_between(4.5, us["roce"], 5.5)
         self.assert_between(1.16, us["infiniband-inline"], 1.36)  # measured: 1.26
         self.assert_between(us["infiniband"], us["roce-tuned"], us["infiniband"] + 0.5)
-        self.assert_between(44, us["tcp"], 55)  # about 50, and from its parts
-        # In the adapter, the same host's parts and as many bytes but for some: the protocol hardly matters.
+        self.assert_between(44, us["tcp"], 55)  # about 50, the sum of its parts
+        # iWARP in the adapter has the same parts of the host and nearly as many bytes as RoCE: the protocol hardly
+        # matters.
         self.assert_between(us["roce"] - 0.05, us["iwarp"], us["roce"] + 0.05)
         self.assert_between(us["roce-tuned"] - 0.05, us["iwarp-tuned"], us["roce-tuned"] + 0.05)
         for name, variant in results("latency").items():
@@ -77,10 +79,11 @@ class Iwarp(Case):
     def test_it_takes_losses_for_congestion(self):
         self.assert_all_arrived("iwarp")
         gbps = {name: variant["goodput_gbps"] for name, variant in results("iwarp").items()}
-        # Near, next to nothing is thrown away: 255 of 256 segments of 1,440 bytes of payload on 1,538 of the link.
+        # On the near path, next to nothing is thrown away: 255 of 256 segments count, each with 1,440 bytes of payload
+        # on 1,538 bytes of the link.
         self.assert_between(0.95, gbps["near-iwarp"] / (40 * 255 / 256 * 1440 / 1538), 1)
         self.assertGreater(gbps["near-iwarp"], gbps["near-roce"])
-        # Far, CUBIC's cycle of 256 segments: 20 of them a round trip of 100 us, on average.
+        # On the far path, CUBIC's cycle is 256 segments, on average 20 of them a round trip of 100 us.
         self.assert_between(2.1, gbps["far-iwarp"], 3.0)
         self.assertGreater(gbps["far-roce"], gbps["far-iwarp"])
         self.assertGreater(gbps["far-selective-repeat"], 3 * gbps["far-roce"])
@@ -111,7 +114,8 @@ class Ecmp(Case):
     def test_hashing_leaves_about_half(self):
         self.assert_all_arrived("ecmp")
         share = {name: variant["share_of_ideal"] for name, variant in results("ecmp").items()}
-        self.assert_between(0.43, share["ecmp"], 0.53)  # max-min without packets: 0.48, the slowest 0.24
+        # max-min fairness without packets gives 0.48, and 0.24 for the slowest
+        self.assert_between(0.43, share["ecmp"], 0.53)
         self.assert_between(2.5, results("ecmp")["ecmp"]["slowdown"]["max"], 7)
         self.assert_between(0.55, share["ecmp-4-queue-pairs"], 0.65)
         self.assertGreater(share["ecmp-8-queue-pairs"], share["ecmp-4-queue-pairs"])
@@ -186,18 +190,19 @@ class Victim(Case):
             self.assertEqual(("7", "12"), (victim["src"], victim["dst"]))
             gbps[name] = float(victim["bytes"]) * 8 / float(victim["fct_ns"])
         self.assert_between(370, gbps["alone"], 400)
-        self.assert_between(30, gbps["pfc"], 130)  # published: 30 to 100; 59 to 113 by seed
+        self.assert_between(30, gbps["pfc"], 130)  # published: 30 to 100; here 59 to 113 by seed
         self.assert_between(40, gbps["pfc-8-queue-pairs"], 80)
         self.assert_between(300, gbps["pfc-dcqcn"], 400)
         self.assert_between(280, gbps["pfc-dcqcn-paper"], 360)  # published: 300
         self.assert_between(90, gbps["pfc-dcqcn-8-queue-pairs"], 180)  # published: down to 100
-        self.assertGreater(gbps["spraying"], 380)  # published: as alone
+        self.assertGreater(gbps["spraying"], 380)  # published: the same as alone
         shares = [float(flow["fct_ns"]) for flow in flows("victim", "spraying")[1:]]
         self.assertLess(max(shares), 1.01 * min(shares))
         self.assert_between(40, gbps["infiniband"], 70)
         self.assert_between(180, gbps["infiniband-4-lanes"], 220)
         self.assert_between(350, gbps["infiniband-8-lanes"], 400)
-        # Congestion control: more than without, though the start costs; all that the seven could have only if tuned.
+        # Congestion control gives more than no control, although its start costs some. The seven get all that there is
+        # only if it is tuned.
         self.assert_between(90, gbps["infiniband-cc"], 200)
         self.assert_between(170, gbps["infiniband-cc-400g"], 300)
         self.assertLess(results("victim")["infiniband-cc"]["goodput_gbps"], 300)
@@ -209,11 +214,11 @@ class Victim(Case):
 
 class HotSpot(Case):
     def gbps(self, variant):
-        """By host, what it sent; and what host 6, the hot spot, received."""
+        """Returns the rates in Gb/s at which hosts 0 to 5 sent and at which host 6, the hot spot, received."""
         results("hot-spot")
         with (pathlib.Path(FOLDER.name) / "hot-spot" / variant / "links.csv").open(newline="") as table:
             links = list(csv.DictReader(table))
-        rate = {link["from"]: float(link["bytes"]) * 8 / 20e6 for link in links}  # bits in 20 ms
+        rate = {link["from"]: float(link["bytes"]) * 8 / 20e6 for link in links}  # Gb/s, from bytes in 20 ms
         hot, = [float(link["bytes"]) * 8 / 20e6 for link in links if link["to"] == "host 6"]
         return [rate[f"host {host}"] for host in range(6)], hot
 
@@ -244,18 +249,19 @@ class HotSpot(Case):
 
 class Lanes(Case):
     def us(self, variant, level):
-        """When the flows of a service level were done."""
+        """Returns the completion times of the flows of one service level, in us."""
         return [float(flow["fct_ns"]) / 1000 for flow in flows("lanes", variant)[level::2]]
 
     def test_a_lane_of_their_own_saves_small_messages(self):
         self.assert_all_arrived("lanes")
-        self.assert_between(12, max(self.us("one-lane", 0)), 25)  # seven ports' 131,008 bytes at 400 Gb/s: 18
+        # seven ports' buffers of 131,008 bytes at 400 Gb/s: 18
+        self.assert_between(12, max(self.us("one-lane", 0)), 25)
         self.assertLess(max(self.us("opensm", 0)), 1)
         for variant in ("one-lane", "opensm"):
             self.assert_between(550, max(self.us(variant, 1)), 580)
 
     def test_high_priority_without_a_limit_starves_the_rest(self):
-        # The first meets its host's bullies; from then on the switch is full of them.
+        # The first message meets the bullies of its own host. From then on the switch is full of bullies.
         ends = sorted(float(flow["end_ns"]) / 1000 for flow in flows("lanes", "bullies-first")[0::2])
         self.assertGreater(ends[7], 0.97 * min(self.us("bullies-first", 1)))
 
@@ -331,7 +337,7 @@ class ScalableReliableDatagram(Case):
         srd = results("srd")
         self.assert_between(0.8, srd["bad-link-srd"]["share_of_ideal"], 1)
         self.assertLess(srd["bad-link-srd"]["fct_us"]["max"], srd["bad-link-selective-repeat"]["fct_us"]["max"])
-        # A dead link is noticed by its switches after 65 ms, and by who has other paths at once.
+        # A dead link's switches notice it after 65 ms. A sender that has other paths avoids it at once.
         self.assertGreater(srd["dead-link-selective-repeat"]["fct_us"]["max"], 60_000)
         self.assertLess(srd["dead-link-srd"]["fct_us"]["max"], 300)
 
@@ -353,7 +359,7 @@ class Collectives(Case):
     def test_ring_all_reduce(self):
         self.assert_all_arrived("ring-all-reduce")
         us = {name: variant["end_us"] for name, variant in results("ring-all-reduce").items()}
-        self.assert_between(600, us["infiniband"], 720)  # 600 is the payload at the line's rate
+        self.assert_between(600, us["infiniband"], 720)  # the payload at line rate takes 600
         self.assert_between(1.05, us["roce"] / us["infiniband"], 1.25)
         self.assert_between(1.8, us["roce-64KB"] / us["infiniband-64KB"], 2.6)  # 30 steps of latency
         self.assert_between(620, us["roce-4-chunks"], us["roce"])
@@ -373,7 +379,7 @@ class Collectives(Case):
 
 class PauseStorm(Case):
     def bystanders(self, variant):
-        """When the flows were done that have nothing to do with the stuck host, in ms."""
+        """Returns when the flows that do not involve the stuck host were done, in ms."""
         done = [flow for flow in flows("pause-storm", variant) if "0" not in (flow["src"], flow["dst"])]
         self.assertEqual(210, len(done))
         return [float(flow["end_ns"]) / 1e6 for flow in done if flow["status"] == "done"]
@@ -439,19 +445,20 @@ class LinkFailure(Case):
     def test_all_find_a_way_around(self):
         variants = results("link-failure")
         ms = {name: variant["recovery_us"] / 1000 for name, variant in variants.items() if "recovery_us" in variant}
-        self.assert_between(10, ms["infiniband"], 12)  # 1 of the trap, 10 of computing, 0.01 a switch
+        self.assert_between(10, ms["infiniband"], 12)  # ms: 1 for the trap, 10 of computing, 0.01 a switch
         self.assert_between(60, ms["roce"], 66)        # PortLand: 65
         self.assert_between(145, ms["roce-bfd"], 166)
         for name in ("infiniband", "roce", "roce-bfd"):
             variant = variants[name]
             self.assertEqual(16, variant["finished"], name)
-            # What waited for the timer was late by the recovery, and no more than some timers.
+            # A flow that waited for its timer was late by the recovery and at most some timers more.
             late = variant["fct_us"]["max"] - variants[name.split("-")[0] + "-healthy"]["fct_us"]["max"]
             self.assert_between(ms[name] * 0.5, late / 1000, ms[name] + 3 * 17.2)
             self.assertEqual(0, variant["lossless_dropped"])
         self.assert_between(3, variants["roce"]["lost_bytes"] / variants["infiniband"]["lost_bytes"], 8)
         self.assertGreater(variants["roce-bfd"]["lost_bytes"], variants["roce"]["lost_bytes"])
-        # No more than two directions of 25 Gb/s carry until then, and what else was for the dead link.
+        # Until the recovery, at most two directions of 25 Gb/s carry data to the dead link. The bound also has room for
+        # the other data that was on its way to that link.
         self.assertLess(variants["infiniband"]["lost_bytes"], 2 * 25e9 / 8 * 0.0125)
 
     def test_without_a_trap_retries_run_out_before_the_sweep(self):
@@ -461,7 +468,7 @@ class LinkFailure(Case):
 
 
 def measures(scenario, variant):
-    """IRN's: average slowdown, average and 99 % completion time in microseconds."""
+    """Returns IRN's measures: the average slowdown, and the average and 99 % completion time in microseconds."""
     done = flows(scenario, variant)
     us = sorted(float(flow["fct_ns"]) / 1000 for flow in done)
     return (sum(float(flow["slowdown"]) for flow in done) / len(done), sum(us) / len(us), us[math.ceil(0.99 * len(us)) - 1])
@@ -474,7 +481,7 @@ class Irn(Case):
             better = [1 - irn / roce for irn, roce in zip(measures("irn", "irn" + suffix),
                                                           measures("irn", "roce-pfc" + suffix))]
             for share in better:
-                self.assert_between(0.06, share, 0.83)  # published, of all cases and measures
+                self.assert_between(0.06, share, 0.83)  # published range, over all cases and measures
             self.assertGreater(better[0], 0.3)
             self.assertGreater(results("irn")["roce-pfc" + suffix]["pauses"],
                                10 * results("irn")["irn-pfc" + suffix]["pauses"])
@@ -491,22 +498,23 @@ class Irn(Case):
 
 class DcqcnRecovery(Case):
     def samples(self, variant):
-        """(time in ms, Gb/s) of the shared link."""
+        """Returns the samples of the shared link as (time in ms, Gb/s)."""
         results("dcqcn-recovery")
         with (pathlib.Path(FOLDER.name) / "dcqcn-recovery" / variant / "samples.csv").open(newline="") as table:
             return [(float(line["time_ns"]) / 1e6, float(line["gbps"])) for line in csv.DictReader(table)
                     if line["to"] == "host 17"]
 
     def idle_ms(self, variant):
-        """How long the link was under-used from 3 ms, when the bursts began, to the end, but for the last sample."""
+        """Returns for how many ms the link was under-used after the bursts began, at 3 ms. The last sample does not
+        count."""
         return sum(0.1 for ms, gbps in self.samples(variant)[:-1] if ms > 3.05 and gbps < 36)
 
     def test_a_link_stays_empty_after_a_burst(self):
         self.assert_all_arrived("dcqcn-recovery")
-        self.assert_between(14, self.idle_ms("dcqcn"), 19)  # told: 16
+        self.assert_between(14, self.idle_ms("dcqcn"), 19)  # the arithmetic of the scenario's text gives 16
         after = [gbps for ms, gbps in self.samples("dcqcn") if 4.45 < ms < 5.55]
         self.assertLess(max(after), 4)
-        # Two flows, each with 40 Mb/s more every 50 us: 1.6 Gb/s a millisecond.
+        # Each of two flows adds 40 Mb/s every 50 us. Together that is 1.6 Gb/s a millisecond.
         rates = dict((round(ms, 1), gbps) for ms, gbps in self.samples("dcqcn"))
         self.assert_between(1.4, (rates[20.0] - rates[10.0]) / 10, 1.8)
 
@@ -541,8 +549,8 @@ class Adaptive(Case):
         line = 72 * 100e9 / 1e9
         share = {name: variant["goodput_gbps"] / line for name, variant in results("adaptive").items()
                  if name.startswith("next-group")}
-        self.assert_between(0.11, share["next-group-minimal"], 1 / 8)  # one link for eight hosts
-        self.assert_between(0.3, share["next-group-valiant"], 0.5)     # two links each
+        self.assert_between(0.11, share["next-group-minimal"], 1 / 8)  # eight hosts share one link
+        self.assert_between(0.3, share["next-group-valiant"], 0.5)  # each flow takes two links
         self.assert_between(0.37, share["next-group-ugal"], 0.5)
         self.assertGreater(share["next-group-ugal"], share["next-group-valiant"])
 
@@ -559,7 +567,7 @@ class Adaptive(Case):
         incast = {name: variant["traffic"]["incast"]["goodput_gbps"]
                   for name, variant in results("adaptive").items() if "incast" in variant.get("traffic", {})}
         for name in ("minimal-endpoint", "ugal-endpoint"):
-            self.assert_between(85, incast[name], 95)  # of 99, with a target of 95 %
+            self.assert_between(85, incast[name], 95)  # of at most 99, with a target of 95 %
             self.assertGreater(results("adaptive")[name]["notices"], 35)
             self.assertEqual(0, results("adaptive")[name]["retransmitted"])
 
@@ -601,7 +609,7 @@ class Demo(Case):
 
 # --- the reference ----------------------------------------------------------------------------------------------
 
-# What says which keys there are, or what is needed: not defaults.
+# Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
            ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
            ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"), ("routing", "allow_deadlock"),
@@ -617,7 +625,8 @@ def merged(base, change):
 
 
 def toml_of(tables):
-    """Text for a table of tables, and lists of them, with strings, numbers, truths and an empty table in it."""
+    """Returns the TOML text of a table of tables and lists of tables that hold strings, numbers, booleans or empty
+    tables."""
     lines = []
     for name, table in tables.items():
         if isinstance(table, list):
@@ -635,7 +644,7 @@ class Tcp(Case):
     def test_queues(self):
         self.assert_all_arrived("tcp")
         variants = results("tcp")
-        # Of the small messages, which are nearly all: what the queue makes them wait, 0.8 us a KB.
+        # Median latency of the small messages, which are nearly all messages. A queue makes them wait 0.8 us a KB.
         cubic, dctcp = (variants[name]["latency_us"]["median"] for name in ("cubic", "dctcp"))
         threshold_us, buffer_us, empty_us = 98 * 0.8, 750 * 0.8, 25
         self.assert_between(0.5 * buffer_us, cubic, buffer_us + empty_us)
@@ -650,7 +659,8 @@ class Tcp(Case):
         self.assert_all_arrived("tcp-incast")
         variants = results("tcp-incast")
         end = {name: variant["end_us"] for name, variant in variants.items()}
-        # One time-out at least, of a hundred times what the link needs; or of the network's own size.
+        # CUBIC waits for at least one time-out, a hundred times as long as the link needs. With cubic-1ms the time-out
+        # is of the network's own size.
         self.assert_between(200e3, end["cubic"], 700e3)
         self.assertGreater(variants["cubic"]["timeouts"], 0)
         self.assertLess(end["cubic-1ms"], 8e3)
@@ -661,7 +671,7 @@ class Tcp(Case):
 
 
 def keys_in_sources():
-    """Keys that the reader of scenarios asks for, from its sources."""
+    """Returns the keys that the reader of scenarios asks for, as its sources show them."""
     found = set()
     folder = ROOT / "src" / "scenario"
     for source in [folder / "scenario.cc", folder / "picture.cc", *sorted(folder.glob("build*.cc"))]:
@@ -674,7 +684,7 @@ def keys_in_sources():
         found |= set(re.findall(r"\benrol\(\"(\w+)\"", text))
         for prefix in re.findall(r"\blink\(table, \"(\w+)\"", text):
             found |= {prefix + "rate", prefix + "delay"}
-    return found - {"send", "receive", "completion"}  # tables of host profiles
+    return found - {"send", "receive", "completion"}  # names of tables in host profiles
 
 
 class Reference(Case):
@@ -748,7 +758,7 @@ class All(Case):
             fabric = tomllib.loads(path.read_text())
             self.assertGreater(len(fabric["title"]), 20, path.stem)
             self.assertGreater(len(fabric["sources"]), 30, path.stem)
-            # What a preset says is said, and not a default that may change.
+            # A preset must state its kind and not rely on a default, which may change.
             self.assertIn("kind", fabric["fabric"], path.stem)
 
     def test_are_listed(self):

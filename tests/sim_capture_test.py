@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `tulle sim --capture` writes, as Wireshark reads it."""
+"""Tests that Wireshark reads what `tulle sim --capture` writes."""
 
 import collections
 import csv
@@ -29,9 +29,9 @@ pattern = "incast"
 receiver = 4
 bytes = "200KB"
 """
-ERF_HEADER = 16  # before each packet of InfiniBand
-SET = {"0": False, "1": True, "False": False, "True": True}  # tshark 4.0 tells flags as numbers, tshark 4.4 as words
-PACKETS = 49  # of 200 kB, 4,096 bytes each
+ERF_HEADER = 16  # bytes before each InfiniBand packet
+SET = {"0": False, "1": True, "False": False, "True": True}  # tshark 4.0 prints flags as numbers, tshark 4.4 as words
+PACKETS = 49  # packets of 4,096 bytes in a message of 200 kB
 TWO_HOSTS = """
 [topology]
 kind = "single-switch"
@@ -44,7 +44,7 @@ bytes = "200KB"
 
 
 class Case(unittest.TestCase):
-    """A simulation of the class's `scenario`, captured at `node`."""
+    """Simulates the class's `scenario` once, with a capture at `node`."""
 
     @classmethod
     def setUpClass(cls):
@@ -69,14 +69,14 @@ class Case(unittest.TestCase):
         return done.stdout.splitlines()
 
     def fields(self, *names):
-        """Of every packet, as text."""
+        """Returns the named fields of every packet, as text."""
         arguments = [argument for name in names for argument in ("-e", name)]
         return [line.split("\t") for line in self.tshark("-T", "fields", *arguments)]
 
 
 class InfiniBandCase(Case):
     def packets(self):
-        """From LRH to VCRC, of every packet."""
+        """Yields every captured packet from LRH to VCRC."""
         data = self.trace.read_bytes()
         at = 0
         while at < len(data):
@@ -199,15 +199,16 @@ lmc = 1
             self.assertEqual(int(length), 4 * int(words, 0) + 2, "all but the VCRC")
             self.assertEqual(int(vl, 0), 3 * int(level, 0))
             seen.add((int(origin, 0), int(to, 0), int(level, 0)))
-        # Host h has the LIDs from 2 (h + 1) on and sends to host h + 1; its two queue pairs are of two levels.
+        # Host h has the LIDs 2 (h + 1) and 2 (h + 1) + 1 and sends to host h + 1. Its two queue pairs have different
+        # service levels.
         self.assertEqual({(2, 4, 0), (3, 5, 1), (4, 2, 0), (5, 3, 1), (4, 6, 0), (5, 7, 1), (6, 4, 0), (7, 5, 1)}, seen)
 
     def test_both_crcs_are_good(self):
-        """As IBTA 7.8 defines them; Wireshark does not check them."""
+        """Checks both as IBTA 7.8 defines them, since Wireshark does not check them."""
         table = []
         for byte in range(256):
             for _ in range(8):
-                byte = byte >> 1 ^ (0xD008 if byte & 1 else 0)  # 0x100B, reflected
+                byte = byte >> 1 ^ (0xD008 if byte & 1 else 0)  # the polynomial 0x100B, reflected
             table.append(byte)
         count = 0
         for packet in self.packets():
@@ -237,7 +238,7 @@ class Bytes(InfiniBandCase):
 
     @staticmethod
     def split_mix(state):
-        """Steele et al. 2014."""
+        """Yields the numbers of SplitMix64 (Steele et al. 2014)."""
         mask = (1 << 64) - 1
         while True:
             state = state + 0x9E3779B97F4A7C15 & mask
@@ -253,7 +254,7 @@ class Bytes(InfiniBandCase):
         sent = collections.defaultdict(bytes)  # by destination and queue pair
         for packet in self.packets():
             opcode, to, queue_pair = packet[8], packet[2:4], packet[13:16]
-            if opcode in (6, 7, 8):  # WRITE; the first has RETH 16
+            if opcode in (6, 7, 8):  # WRITE; its first packet has a RETH of 16 bytes
                 sent[to, queue_pair] += packet[8 + 12 + (16 if opcode == 6 else 0):-6]
         self.assertEqual({self.pattern(flow, 100_000) for flow in range(4)}, set(sent.values()))
         self.assertEqual(400_000, self.summary["bytes_verified"])

@@ -7,9 +7,9 @@
 The repository's HEAD is cloned into a minimal Debian (minimal_debian.py), in a folder below /var/tmp. The command sees
 its own processes and its own devices, and the network of this machine, since apt needs it: UDP port 4791 must be free.
 
-At the end it tells how long each part took and which packages the command installed; --record appends that to
-bench/history.jsonl if the command succeeds. The folder is removed, unless --keep is given; what a killed run left is
-removed by the next one. The exit status is the command's.
+At the end the script reports how long each part took and which packages the command installed. --record appends that to
+bench/history.jsonl if the command succeeds. The folder is removed unless --keep is given; the next run removes what a
+killed run left. The exit status is the command's.
 """
 
 import argparse
@@ -32,20 +32,21 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import history  # noqa: E402
 
-SPACE_MIB = 6000  # a system with every package for the tests, and their build
-INSIDE = "/tulle"  # ordinary users can reach it, as tests need
+SPACE_MIB = 6000  # MiB for a system with every package for the tests, and their build
+INSIDE = "/tulle"  # ordinary users can reach it, as the tests need
 FOLDERS, PREFIX = pathlib.Path("/var/tmp"), "tulle-fresh-"
 
 
 class Workplace:
-    """A folder below FOLDERS. Its lock is held while its maker lives; without the lock file it is kept for good."""
+    """A folder below FOLDERS. Its maker holds the lock while it lives. A folder without the lock file is kept for
+    good."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self._lock = open(self.folder / "lock", "r+" if (self.folder / "lock").exists() else "w", encoding="ascii")
 
     def lock(self):
-        """False if somebody else holds it."""
+        """Returns False if another process holds the lock."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,14 +65,14 @@ def remove_what_was_left():
         try:
             left = Workplace(lock.parent)
         except OSError:
-            continue  # another user's
+            continue  # another user's folder
         if left.lock():
             print(f"fresh: removing {left.folder}, which a killed run left", file=sys.stderr)
             left.remove()
 
 
 def make(folder, release, mirror):
-    """A minimal Debian with the clone in it"""
+    """Makes a minimal Debian with the clone in it."""
     archive, clone = folder / "root.tar", folder / "clone"
     minimal_debian.make_archive(release, archive, mirror)
     system = minimal_debian.System(archive, folder / "root")
@@ -122,7 +123,7 @@ def main():
     words = arguments.command[1:] if arguments.command[0] == "--" else ["./dev", *arguments.command]
     if subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", "HEAD"]).returncode != 0:
         print("fresh: the clone has what is committed; this tree has changes that are not", file=sys.stderr)
-    # The end by a signal is an end like any other: the folder goes.
+    # A signal ends the program like any other end: the folder is removed.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.getsignal(signal.SIGINT))
     remove_what_was_left()
@@ -131,7 +132,7 @@ def main():
         sys.exit(f"fresh: {FOLDERS} has {free} MiB free, and a system with a build in it needs {SPACE_MIB}")
     workplace = Workplace(tempfile.mkdtemp(prefix=PREFIX, dir=FOLDERS))
     workplace.lock()
-    os.chmod(workplace.folder, 0o755)  # users inside pass through it
+    os.chmod(workplace.folder, 0o755)  # users inside the system pass through it
     try:
         return run(arguments, words, workplace)
     except Failed as failure:

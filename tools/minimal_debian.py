@@ -1,4 +1,4 @@
-"""Minimal Debian systems in folders: essential packages and apt, nothing else. Things are tried there as on a machine
+"""Makes minimal Debian systems in folders: essential packages and apt, nothing else. Commands run there as on a machine
 where nothing was ever installed by hand.
 
 mmdebstrap makes an archive of a release in a quarter of a minute, and systems are unpacked from it. A command that
@@ -14,7 +14,7 @@ RELEASES = ("bookworm", "trixie")
 ENVIRONMENT = {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 
-# ENTER ROOT NETWORK HERE:THERE... -- COMMAND...: each folder HERE of this machine is seen as THERE inside.
+# ENTER ROOT NETWORK HERE:THERE... -- COMMAND...: runs COMMAND in ROOT, where each folder HERE of this machine is THERE.
 ENTER = r"""
 set -e
 root=$1 network=$2; shift 2
@@ -46,11 +46,11 @@ exec chroot "$root" "$@"
 
 
 class Failed(RuntimeError):
-    """What went wrong, for a person"""
+    """An error whose text says to a person what went wrong."""
 
 
 def as_root():
-    """The words in front of a command that has to run as root: none for root itself."""
+    """Returns the words in front of a command that has to run as root: none for root itself."""
     return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--map-auto"]
 
 
@@ -63,12 +63,12 @@ def make_archive(release, path, mirror=None):
 
 
 class System:
-    """A minimal Debian in `folder`, unpacked from an archive. As a context it is removed in the end."""
+    """A minimal Debian in `folder`, unpacked from an archive. As a context manager it is removed at the end."""
 
     def __init__(self, archive, folder):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True)
-        # Device files are this machine's (see ENTER), and a user namespace may not make any.
+        # The device files are this machine's (see ENTER), since a user namespace may not make any.
         subprocess.run([*as_root(), "tar", "-C", self.folder, "--exclude=./dev/*", "-xpf", archive], check=True)
         with open("/etc/resolv.conf", "rb") as here:
             self.write("/etc/resolv.conf", here.read())
@@ -83,8 +83,8 @@ class System:
         subprocess.run([*as_root(), "tee", f"{self.folder}{path}"], input=content, stdout=subprocess.DEVNULL, check=True)
 
     def start(self, command, *, binds=None, loopback=False, environment=None, **popen):
-        """Starts that line of shell. `binds`: {folder here: where it is seen inside}. `loopback`: in a network of its
-        own that has nothing else."""
+        """Starts a line of shell. `binds` is {folder here: where it is seen inside}. With `loopback` the command has
+        a network of its own that holds nothing else."""
         pairs = [f"{here}:{there}" for here, there in (binds or {}).items()]
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *(["--net"] if loopback else [])]
         words = [*as_root(), *unshare, "sh", "-c", ENTER, "sh", self.folder, "loopback" if loopback else "shared",
@@ -92,7 +92,7 @@ class System:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, env=ENVIRONMENT | (environment or {}), **popen)
 
     def run(self, command, **options):
-        """Runs it to its end, and returns what it wrote. An exit status other than 0 is an error, which tells that."""
+        """Runs a line of shell to its end and returns its output. An exit status other than 0 raises an error."""
         process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
         output, _ = process.communicate()
         if process.returncode != 0:
@@ -100,7 +100,7 @@ class System:
         return output
 
     def packages(self):
-        """{package: its size in KiB} of what is installed"""
+        """Returns {package: its size in KiB} of the installed packages."""
         lines = self.run("dpkg-query -W -f='${Package}\\t${Installed-Size}\\n'").splitlines()
         return {name: int(size or 0) for name, size in (line.split("\t") for line in lines)}
 

@@ -1,4 +1,4 @@
-# Which Debian packages a purpose needs, and how they are installed. ./dev sources this file; the list is
+# Says which Debian packages a purpose needs, and installs them. ./dev sources this file; the list is
 # cmake/debian-packages.txt.
 
 readonly package_list=cmake/debian-packages.txt
@@ -12,7 +12,7 @@ release() { (. "$os_release" 2>/dev/null && echo "${VERSION_CODENAME:-}") || tru
 is_root() { [[ $EUID -eq 0 ]]; }
 is_known_release() { [[ $(release) == bookworm || $(release) == trixie ]]; }
 
-# wanted_packages PURPOSE...: one package a line, as apt-get takes it, for this machine's release.
+# wanted_packages PURPOSE...: prints one package a line, as apt-get takes it, for this machine's release.
 wanted_packages() {
   local counted=$newest_release pins=no
   if is_known_release; then
@@ -30,7 +30,7 @@ wanted_packages() {
 missing_packages() {  # PURPOSE...
   local installed package
   installed=$(dpkg-query -W -f='${Status} ${Package}\n' | sed -n 's/^install ok installed //p')
-  # A package that another one provides counts as well (pkg-config is pkgconf today).
+  # A package that another one provides counts as installed, too (today pkgconf provides pkg-config).
   installed+=$'\n'$(dpkg-query -W -f='${Status}\t${Provides}\n' | sed -n 's/^install ok installed\t//p' |
     sed 's/ ([^)]*)//g; s/, */\n/g')
   for package in $(wanted_packages "$@"); do
@@ -38,7 +38,7 @@ missing_packages() {  # PURPOSE...
   done
 }
 
-# The first error that apt-get named in this file, on one line.
+# Prints the first error that apt-get named in this file, on one line.
 apt_complaint() {
   local line
   line=$(grep -m 1 -E '^E: ' "$1" || tail -1 "$1")
@@ -47,7 +47,7 @@ apt_complaint() {
 
 has_package_index() { compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; }
 
-# install_packages PURPOSE...: installs what is missing, or says in one line what has to be done.
+# install_packages PURPOSE...: installs the missing packages, or says in one line what has to be done.
 install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     check_tools "$@"
@@ -57,7 +57,7 @@ install_packages() {
   mapfile -t missing < <(missing_packages "$@")
   [[ ${#missing[@]} -gt 0 ]] || return 0
   if ! is_root; then
-    # Pins are left out: the newest of this release is what they name.
+    # Pins are left out, since they name the newest version of this release.
     local update=""
     has_package_index || update="sudo apt-get update && "
     fail "packages are missing; run: ${update}sudo apt-get install --no-install-recommends ${missing[*]%%=*}"
@@ -69,7 +69,7 @@ install_packages() {
   local began=$SECONDS log install=(apt-get install --yes --quiet --no-install-recommends "${missing[@]}")
   log=$(mktemp)
   trap "rm -f '$log'" EXIT
-  # The package index may be missing or old; a first failure is answered with a fresh one.
+  # The package index may be missing or old, so a first failure is answered with a fresh index.
   if ! has_package_index || ! "${install[@]}" </dev/null >"$log" 2>&1; then
     if ! apt-get update --quiet -o APT::Update::Error-Mode=any </dev/null >"$log" 2>&1; then
       fail "apt-get cannot read its package mirrors ($(apt_complaint "$log")); connect this machine, or install these" \
@@ -83,7 +83,7 @@ install_packages() {
   rm -f "$log"
 }
 
-# Without apt the tools must be there; their packages have other names elsewhere.
+# Without apt the tools must be there already, since their packages have other names elsewhere.
 check_tools() {
   local tool absent=() purpose
   for tool in cmake ninja pkg-config c++; do command -v "$tool" >/dev/null || absent+=("$tool"); done
@@ -101,7 +101,7 @@ check_tools() {
       "$(printf '%s, ' "${absent[@]}" | sed 's/, $//')"
 }
 
-# need_space FOLDER MEBIBYTES WHAT
+# need_space FOLDER MEBIBYTES WHAT: fails if FOLDER has less free space than WHAT needs.
 need_space() {
   local free
   free=$(df --output=avail -B 1M "$1" 2>/dev/null | tail -1) || return 0

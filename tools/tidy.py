@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""./dev tidy: how the sources look, and what clang-tidy finds in them.
+"""./dev tidy: checks how the sources look, and what clang-tidy finds in them.
 
     tidy.py                 every source
     tidy.py --changed       clang-tidy reads only what changed; everything else is checked whole
     tidy.py --changed=BASE  likewise, since that commit
 
-Without BASE, what changed is what HEAD adds to origin's main branch; where HEAD is that branch, as in CI, it is what
+Without BASE, the change is what HEAD adds to origin's main branch. If HEAD is that branch, as in CI, the change is what
 the last day of commits before HEAD brought. clang-tidy also reads files that are changed and not committed. It begins
-with what changed last and stops after BUDGET_S seconds; how many files it has not read is said at the end.
+with the file that changed last and stops after BUDGET_S seconds. The end of the output says how many files it has not
+read.
 """
 
 import argparse
@@ -21,11 +22,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = "build-tidy"
-FORMATTER_MAJOR = 14  # the tree is formatted as this version of clang-format does it
+FORMATTER_MAJOR = 14  # the version of clang-format that formats the tree
 CODE_COLUMNS, OTHER_COLUMNS = 100, 130
 CODE, OTHER = (".h", ".cc", ".c"), (".py", ".sh", ".cmake")
 # CI has 25 minutes for everything. clang-tidy takes some five seconds a file; with the analyzer, which follows paths
-# through functions, ten to sixty. The analyzer is therefore for ./dev tidy on every source.
+# through functions, ten to sixty. The analyzer therefore runs only when ./dev tidy reads every source.
 BUDGET_S = 240
 WITHOUT_ANALYZER = "--checks=-clang-analyzer-*"
 
@@ -77,7 +78,7 @@ def base_of_change(given):
 
 
 def changed(given):
-    """The names of files that changed, the last one first; None: git cannot tell."""
+    """Returns the names of files that changed, the last change first, or None if git cannot tell."""
     base = base_of_change(given)
     if base is None:
         return None
@@ -87,8 +88,8 @@ def changed(given):
 
 
 def units(given_base, only_changed):
-    """The .cc files for clang-tidy, and how many seconds it has for them"""
-    # Programs that ./dev compat compiles by itself have no compilation that is known here.
+    """Returns the .cc files for clang-tidy, and how many seconds it has for them."""
+    # ./dev compat compiles some programs by itself. Their compilation is not known here.
     commands = json.loads((ROOT / BUILD / "compile_commands.json").read_text())
     compiled = {str(pathlib.Path(command["file"]).relative_to(ROOT)) for command in commands}
     every = [name for name in sources() if name in compiled and name.endswith(".cc")]
@@ -100,7 +101,7 @@ def units(given_base, only_changed):
 
 
 def clang_tidy(name, end, options):
-    """(name, exit status, output); the status is None if there was no time left to begin."""
+    """Returns (name, exit status, output). The status is None if there was no time left to begin."""
     if time.monotonic() > end:
         return name, None, ""
     done = subprocess.run(["clang-tidy", "--quiet", *options, "-p", BUILD, name], cwd=ROOT, capture_output=True, text=True)

@@ -1,7 +1,8 @@
 """Runs a command and writes what it used to a file: "EXIT-STATUS USER-SECONDS SYSTEM-SECONDS PEAK-KIB".
 
-A process inherits the peak memory of whoever started it, so this starts the command from a small process of its own:
-python3 -I -S usage.py FILE COMMAND [ARGUMENTS...]. A command below about 10 MB is still shown as that.
+A process inherits the peak memory of the process that started it, so this script starts the command from a small
+process of its own: python3 -I -S usage.py FILE COMMAND [ARGUMENTS...]. A command that needs less than about 10 MB is
+still shown with that.
 """
 
 import os

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Lists what a library exports, as the tables *.symbols beside this script have it.
+"""Lists the symbols that a library exports, in the form of the tables *.symbols beside this script.
 
 list_symbols.py LIBRARY "TITLE" > NAME-RELEASE.symbols
 
-For the next release of rdma-core, once for each of libibverbs.so.1, librdmacm.so.1 and libibumad.so.3:
+It is run for the next release of rdma-core, once for each of libibverbs.so.1, librdmacm.so.1 and libibumad.so.3:
 
     list_symbols.py libibverbs.so.1 "Debian 14's libibverbs.so.1 (rdma-core 65)" > libibverbs-65.symbols
 
@@ -16,12 +16,12 @@ from symbols_test import exported, soname, version_nodes
 
 
 def order(node):
-    """Nodes as the linker's script has them: by number, and the private ones last."""
+    """Returns a sort key: nodes come as the linker's script has them, by number and with the private ones last."""
     return "PRIVATE" in node, [int(part) for part in node.rsplit("_", 1)[1].split(".")]
 
 
 def symbol_order(line):
-    """By node; within one the old versions come first, then by name."""
+    """Returns a sort key: by node, and within a node the old versions first, then by name."""
     name, _, node = line.split()[1].partition("@")
     is_default = node.startswith("@")
     return order(node.lstrip("@")), is_default, name

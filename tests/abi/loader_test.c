@@ -1,11 +1,12 @@
-/* Loads the drop-in library the ways in which programs do.
+/* Loads the drop-in library in the ways in which programs do.
 
      loader_test collectives            as a collectives library that is not linked to it:
-                                        libibverbs.so first, then .so.1, its symbols by name and
+                                        libibverbs.so first, then .so.1, then symbols by name and
                                         version
-     loader_test providers              programs that are linked to a provider's library, and
-                                        libibverbs itself, need all symbols that providers bind to
-     loader_test foreign                providers' own tests for "is this device mine"
+     loader_test providers              as programs that are linked to a provider's library and to
+                                        libibverbs itself, which need all symbols that providers
+                                        bind to
+     loader_test foreign                asks providers' own tests for "is this device mine"
 
    FOLDER in the environment says where the library must come from. */
 
@@ -62,14 +63,15 @@ static int collectives(void) {
     printf("a later symbol is missing: %s\n", dlerror());
     ++failures;
   }
-  /* What a program of 2006 would call refuses. */
+  /* The function that a program of 2006 would call refuses. */
   void** (*old_list)(int*) =
       (void** (*)(int*))dlvsym(library, "ibv_get_device_list", "IBVERBS_1.0");
   if (old_list == NULL || old_list(NULL) != NULL) ++failures;
   return failures != 0;
 }
 
-/* Loads a provider with all that it needs. What it binds to must come from the folder. */
+/* Loads a provider with all that it needs. The libibverbs that it binds to must come from the
+   folder. */
 static int load_provider(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
@@ -84,8 +86,8 @@ static int load_provider(const char* path) {
   return check_origin(verbs);
 }
 
-/* Every provider that is installed: as plug-ins of libibverbs, which look for a vendor's device,
-   and as libraries for programs that use a vendor's extensions. */
+/* Loads every provider that is installed: as a plug-in of libibverbs, which looks for a vendor's
+   device, and as a library for programs that use a vendor's extensions. */
 static int providers(void) {
   static const char* const patterns[] = {"/usr/lib/*/libibverbs/lib*-rdmav*.so",
                                          "/usr/lib64/libibverbs/lib*-rdmav*.so"};
@@ -100,8 +102,8 @@ static int providers(void) {
     found += plugins.gl_pathc;
     globfree(&plugins);
   }
-  /* Which of these there are depends on the release: a library that the linker does not find is
-     told from one that it finds and cannot bind. */
+  /* Which of these libraries exist depends on the release. A library that the linker does not
+     find is skipped; one that it finds and cannot bind is a failure. */
   for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); ++i) {
     const char* said = dlopen(libraries[i], RTLD_NOW) == NULL ? dlerror() : NULL;
     if (said != NULL && strstr(said, "cannot open shared object file") != NULL) continue;
@@ -117,9 +119,9 @@ typedef void (*FreeListFunction)(struct ibv_device**);
 typedef struct ibv_context* (*OpenFunction)(struct ibv_device*);
 typedef int (*CloseFunction)(struct ibv_context*);
 
-/* Answers of providers' functions about a device or context that is not theirs. Each is looked for
-   where its release has it. libmlx4 has no such function: its own do not look whose device it is.
- */
+/* Asks providers' functions about a device or context that is not theirs. Each function is
+   looked for where its release has it. libmlx4 has no function of this kind: its functions do
+   not check whose device it is. */
 static int ask_providers(struct ibv_device* device, struct ibv_context* context) {
   static const struct {
     const char* library;

@@ -1,6 +1,6 @@
-// A live device without sockets, threads or an agent: what it sends, it receives. It stands in for
-// the live room, so that the C API is tested in one process,
-// in the order in which the calls are made.
+// A live device without sockets, threads or a host agent: it receives what it sends. It stands in
+// for the live room, so that the C API is tested in one process, in the order in which the calls
+// are made.
 
 #include <time.h>
 
@@ -128,7 +128,7 @@ void Device::progress() {
 bool Device::let_others_run(std::unique_lock<std::mutex>&) { return false; }
 void Device::hand_over() { progress(); }
 void Device::publish() {}
-// It hears all that it sends.
+// The device hears everything that it sends.
 int Device::join(const Gid&) { return 0; }
 void Device::leave(const Gid&) {}
 int Device::may_use_packets() const {

@@ -1,5 +1,5 @@
-/* Looks for devices in every way in which programs do, and says what it found; the library that
-   answers is preloaded by the test that runs it. */
+/* Looks for devices in every way in which programs do, and says what it found. The test that
+   runs this program preloads the library that answers. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -80,7 +80,7 @@ static void opens(void) {
   struct stat st;
   CHECK(node >= 0 && fstat(node, &st) == 0 && S_ISCHR(st.st_mode));
   close(node);
-  /* From a descriptor, as topology libraries walk. */
+  /* This walks from a descriptor, as topology libraries do. */
   const int slash = open("/", O_RDONLY | O_DIRECTORY);
   const int ports = openat(slash, "sys/class/infiniband/tulle0/ports", O_RDONLY | O_DIRECTORY);
   CHECK(text_is(openat(ports, "1/phys_state", O_RDONLY), "5: LinkUp\n"));
@@ -134,7 +134,7 @@ static void names(void) {
   CHECK(readlink("/dev/infiniband/none", name, sizeof(name)) == -1 && errno == ENOENT);
 }
 
-/* Paths that only look alike, and the rest of the machine. */
+/* Checks paths that only look alike, and the rest of the machine. */
 static void others(void) {
   struct stat st;
   char name[PATH_MAX];

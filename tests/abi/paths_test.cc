@@ -1,5 +1,5 @@
-// The tree of a kernel's files and the preloaded library that shows it: seen by a C client and by
-// everyday programs.
+// Tests the tree of a kernel's files and the preloaded library that shows it, as a C client and
+// everyday programs see them.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class Paths : public testing::Test {
   }
   void TearDown() override { fs::remove_all(base); }
 
-  // What a program prints that sees the tree, without its last line's end.
+  // Returns the output of a program that sees the tree, without its last line's end.
   std::string output(const std::string& command, const std::string& tree) {
     const std::string line =
         "LD_PRELOAD='" TULLE_PATHS_LIBRARY "' TULLE_SYSFS='" + tree + "' " + command + " 2>&1";
@@ -134,16 +134,16 @@ TEST_F(Paths, ReasonIsSaidWhereTheTreeCannotBe) {
   EXPECT_NE(made.error().error_number, 0);
 }
 
-// --- counters: a file's content is asked for when it is opened ---
+// --- counters: opening a file asks for its content ---
 
-// The first to come within five seconds.
+// Returns the first connection to come within five seconds.
 live::UniqueFd next_visitor(const live::UniqueFd& listener) {
   pollfd waiting{listener.get(), POLLIN, 0};
   if (poll(&waiting, 1, 5'000) <= 0) return {};
   return live::UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
-// Answers one question as an agent does, which first says that it takes a while.
+// Answers one question as a host agent does that first says that it takes a while.
 class Agent {
  public:
   explicit Agent(const std::string& path) : listener_(live::listen_at(path)) {
@@ -215,7 +215,7 @@ TEST_F(Counters, are_as_long_as_attributes) {
 
 constexpr char port_folder[] = "/sys/class/infiniband/tulle0/ports/1/";
 
-// Stands for an agent that is asked for an attribute once.
+// Stands for a host agent that is asked for an attribute once.
 class Attributes : public Counters {
  protected:
   void TearDown() override {
@@ -263,7 +263,7 @@ TEST_F(Attributes, are_as_they_were_where_there_is_no_agent) {
   EXPECT_NE(status, 0);
 }
 
-// A program's own file of that length stays what it is, even if it begins like one of ours.
+// A program's own file of that length stays unchanged, even if it begins like one of Tulle's.
 TEST_F(Counters, other_files_are_left_alone) {
   for (const std::string& text :
        {std::string(4'096, 'x'), "tulle counter\n" + std::string(4'082, '9'),

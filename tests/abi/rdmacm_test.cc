@@ -1,5 +1,5 @@
-// The drop-in librdmacm where no agent is asked: what each call says to arguments that mean
-// nothing, and what is answered by the library alone.
+// Tests the drop-in librdmacm where it asks no host agent: how each call answers arguments that
+// mean nothing, and what the library answers by itself.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -201,7 +201,7 @@ TEST(Rsocket, NullsAreRefused) {
   expect_refused({{"poll", [] { return rpoll(nullptr, 1, 0); }}}, EFAULT);
 }
 
-// Other descriptors are waited for as poll and select do.
+// rpoll() and rselect() wait for other descriptors as poll and select do.
 class ForeignDescriptor : public testing::Test {
  protected:
   ~ForeignDescriptor() override { close(fd); }

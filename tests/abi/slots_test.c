@@ -1,5 +1,5 @@
-/* Calls everything that a program can reach, with nothing useful in hand: each call must refuse,
-   and none may crash. A C program on purpose: this is how the header is used. */
+/* Calls everything that a program can reach, with useless arguments. Each call must refuse, and
+   none may crash. This is a C program on purpose, since that is how the header is used. */
 
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ static int failures;
     CHECK(errno == EOPNOTSUPP); \
   } while (0)
 
-/* Every pointer-sized word of the table must be a function. */
+/* Checks that every pointer-sized word of the table is a function. */
 static void no_slot_is_null(const char* name, const void* table, size_t bytes) {
   const void* const* slot = table;
   for (size_t i = 0; i < bytes / sizeof(void*); ++i) {
@@ -38,8 +38,8 @@ static void no_slot_is_null(const char* name, const void* table, size_t bytes) {
 static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct ibv_qp* qp,
                           struct ibv_cq* cq, struct ibv_srq* srq) {
   struct verbs_context* vctx = verbs_get_ctx(context);
-  /* The struct grows at its front: with newer headers than the library's it begins before the slots
-     that there are, as its size says. */
+  /* The struct grows at its front. With newer headers than the library's, it begins before the
+     slots that exist, as its size says. */
   CHECK(vctx != NULL && vctx->sz >= offsetof(struct verbs_context, sz) -
                                         offsetof(struct verbs_context, query_port));
   const size_t expected = sizeof(struct verbs_context);
@@ -66,12 +66,13 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   struct ibv_modify_cq_attr unknown_change = {.attr_mask = 2};
   CHECK(ibv_modify_cq(cq, &unknown_change) == EINVAL);
   uint32_t number = 0;
-  CHECK(ibv_get_srq_num(srq, &number) == EINVAL); /* of no domain */
+  CHECK(ibv_get_srq_num(srq, &number) == EINVAL); /* the queue belongs to no XRC domain */
 
-  /* Slots that serve, given nothing. */
+  /* These slots serve, but get no arguments here. */
   struct ibv_ops_wr operation = {0};
   struct ibv_ops_wr* bad_operation = NULL;
-  CHECK(ibv_post_srq_ops(srq, &operation, &bad_operation) == EINVAL); /* no tag matching's */
+  /* the queue matches no tags */
+  CHECK(ibv_post_srq_ops(srq, &operation, &bad_operation) == EINVAL);
   CHECK(bad_operation == &operation);
   CHECK(ibv_create_rwq_ind_table(context, NULL) == NULL && errno == EINVAL);
   CHECK(vctx->destroy_rwq_ind_table(NULL) == EINVAL);
@@ -118,7 +119,7 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   struct ibv_recv_wr* bad_receive = NULL;
   CHECK(ibv_post_recv(qp, &receive, &bad_receive) != 0 && bad_receive == &receive);
 
-  /* Slots of programs from before verbs_context. */
+  /* These slots are for programs from before verbs_context. */
   struct ibv_device_attr device_attributes;
   CHECK(context->ops._compat_query_device(context, &device_attributes) == 0);
   CHECK(context->ops._compat_query_device(context, NULL) != 0);
@@ -140,7 +141,7 @@ static void context_slots(struct ibv_context* context, struct ibv_pd* pd, struct
   }
 }
 
-/* A builder cannot say no by itself: ibv_wr_complete does. */
+/* A builder cannot refuse by itself: ibv_wr_complete does. */
 #define REFUSES_BUILDER(qp, expected, call)   \
   do {                                        \
     ibv_wr_start(qp);                         \
@@ -153,7 +154,7 @@ static void queue_pair_slots(struct ibv_qp_ex* qp) {
                   sizeof(*qp) - offsetof(struct ibv_qp_ex, wr_atomic_cmp_swp));
   const uint64_t word = 0;
   const struct ibv_mw_bind_info bind = {0};
-  /* Created for SEND alone. */
+  /* The queue pair was created for SEND alone. */
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_atomic_cmp_swp(qp, 0, 0, 0, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_atomic_fetch_add(qp, 0, 0, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_bind_mw(qp, NULL, 0, &bind));
@@ -165,7 +166,7 @@ static void queue_pair_slots(struct ibv_qp_ex* qp) {
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_send_inv(qp, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_send_tso(qp, NULL, 0, 0));
   REFUSES_BUILDER(qp, EOPNOTSUPP, ibv_wr_atomic_write(qp, 0, 0, &word));
-  /* Setters without a builder, and a queue pair that may not send yet. */
+  /* These are setters without a builder, and a queue pair that may not send yet. */
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_ud_addr(qp, NULL, 0, 0));
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_xrc_srqn(qp, 1));
   REFUSES_BUILDER(qp, EINVAL, ibv_wr_set_inline_data(qp, NULL, 0));
@@ -276,8 +277,8 @@ static void functions_given_nothing(struct ibv_context* context, struct ibv_pd* 
   CHECK(ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
 }
 
-/* The port of a program that was built when the struct had 48 bytes:
-   the bytes behind them are its own. */
+/* Queries the port as a program does that was built when the struct had 48 bytes. The bytes
+   behind them belong to the program. */
 static void old_port_struct(struct ibv_context* context) {
   unsigned char bytes[64];
   memset(bytes, 0xAB, sizeof(bytes));

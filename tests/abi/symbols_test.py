@@ -3,8 +3,8 @@
 
 symbols_test.py LIBRARY TABLE-RELEASE.symbols …
 
-Each table's symbols must be there at their version nodes, and nothing that no table has. Where a symbol's default
-version differs between releases, the newest release that has the symbol decides.
+The library must have each table's symbols at their version nodes, and no symbol that no table has. If a symbol's
+default version differs between releases, the newest release that has the symbol decides.
 """
 
 import re
@@ -29,7 +29,7 @@ def exported(library):
 
 
 def version_nodes(library):
-    """Each node with its parents, as the dynamic linker sees them."""
+    """Returns each version node with its parents, as the dynamic linker sees them."""
     nodes = set()
     name = None
     text = readelf("-V", library).split("Version definition section")[1].split("\n\n")[0]
@@ -58,7 +58,8 @@ def read_table(path):
 
 
 def merge(tables):
-    """All tables as one. They come in the order of their releases, so that a later default takes an earlier's place."""
+    """Returns all tables as one. They come in the order of their releases, so that a later default replaces an
+    earlier one."""
     defaults = {}  # a symbol's name: its node
     merged = set()
     for table in tables:

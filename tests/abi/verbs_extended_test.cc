@@ -1,4 +1,5 @@
-// The C API over a loopback device: extended reliable connections, atomic WRITEs, multicast groups.
+// Tests the C API over a loopback device: extended reliable connections, atomic WRITEs, multicast
+// groups.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ class Extended : public Verbs {
                                 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
               0);
   }
-  // a: the initiator, b: the target; srq and its number.
+  // Creates the initiator a, the target b, and srq with its number.
   void create_connection(std::uint64_t operations = 0) {
     a = create(IBV_QPT_XRC_SEND, operations);
     b = create_target(xrcd);
@@ -158,7 +159,7 @@ TEST_F(Extended, DomainsAreFiles) {
   ASSERT_NE(other, nullptr);
   ibv_xrcd* second = open(other, fd, 0);
   ASSERT_NE(second, nullptr);
-  // A target that one has made, the other opens; and both are told what happens to it.
+  // One context has made a target, and the other opens it. A change through either shows in both.
   b = create_target(first);
   ibv_qp_open_attr attributes = {};
   attributes.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE |

@@ -1,6 +1,6 @@
 #pragma once
 
-// An open device with two queue pairs that talk to each other, as far as a test asks for it.
+// An open device. A test that needs them creates two queue pairs that talk to each other.
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>

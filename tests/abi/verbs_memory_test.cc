@@ -1,4 +1,4 @@
-// The C API over a loopback device: memory of every kind that is not an ordinary region.
+// Tests the C API over a loopback device: memory of every kind that is not an ordinary region.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -92,7 +92,8 @@ TEST_F(Memory, OfTheDeviceIsWrittenAndReadByPeers) {
   ibv_mr* region = ibv_reg_dm_mr(pd, dm, 64, 128, device_access);
   ASSERT_NE(region, nullptr);
   EXPECT_EQ(ibv_free_dm(dm), EBUSY);
-  transfer(IBV_WR_RDMA_WRITE, piece(16, 32), 96, region->rkey);  // at 64 + 96 of the memory
+  // lands at 64 + 96 of the device memory
+  transfer(IBV_WR_RDMA_WRITE, piece(16, 32), 96, region->rkey);
   std::array<std::uint8_t, 32> bytes{};
   ASSERT_EQ(ibv_memcpy_from_dm(bytes.data(), dm, 160, 32), 0);
   EXPECT_EQ(std::memcmp(bytes.data(), &memory[16], 32), 0);
@@ -175,7 +176,7 @@ TEST_F(Memory, AllOfTheAddressSpaceIsOneRegion) {
   transfer(IBV_WR_RDMA_WRITE, {at(100), 512, region->lkey},
            reinterpret_cast<std::uint64_t>(elsewhere.data()), region->rkey);
   EXPECT_EQ(std::memcmp(elsewhere.data(), &memory[100], 512), 0);
-  // Nothing lies there: neither where no program has memory, nor behind all of it.
+  // No program has memory at this address.
   transfer(IBV_WR_RDMA_WRITE, piece(0, 8), 1u << 13, region->rkey, IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_dereg_mr(region), 0);
 }

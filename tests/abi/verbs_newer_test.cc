@@ -1,4 +1,4 @@
-// Functions and slots of newer releases of rdma-core than the headers may declare.
+// Tests functions and slots of newer releases of rdma-core than the headers may declare.
 
 #include "shim/ibverbs/newer.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using Newer = Verbs;
 
-// 0 where the headers do not say what the struct holds.
+// Returns 0 if the headers do not say what the struct holds.
 template <typename Struct>
 consteval std::size_t declared_bytes() {
   if constexpr (requires { sizeof(Struct); }) {

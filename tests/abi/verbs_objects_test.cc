@@ -1,5 +1,5 @@
-// The C API over a loopback device: what a device says of itself, how objects come and go,
-// and events.
+// Tests the C API over a loopback device: what a device says of itself, how objects are created and
+// destroyed, and events.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -101,7 +101,7 @@ TEST_F(Verbs, EventsWakeAndAreAcknowledged) {
   ASSERT_EQ(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK), 0);
   EXPECT_EQ(ibv_get_cq_event(channel, &event_cq, &event_context), -1);
   EXPECT_EQ(errno, EAGAIN);
-  // Destroying the queue waits for the acknowledgement, which here comes from elsewhere.
+  // Destroying the queue waits for the acknowledgement, which another thread gives here.
   for (ibv_qp* qp : qps) ASSERT_EQ(ibv_destroy_qp(qp), 0);
   qps.clear();
   ibv_cq* old = cq;
@@ -147,7 +147,7 @@ TEST_F(Verbs, ModeratedEventsWait) {
   write();
   ibv_wc wc;
   while (ibv_poll_cq(cq, 1, &wc) == 1) {
-  }  // who polls in vain has this device look at its clock
+  }  // a poll that finds nothing makes this device look at its clock
   EXPECT_EQ(::poll(&readable, 1, 0), 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(25));
   while (ibv_poll_cq(cq, 1, &wc) == 1) {
@@ -161,7 +161,7 @@ TEST_F(Verbs, EventsThatNobodyTookAreForgotten) {
   ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
   ibv_sge sge = piece(0, 8);
   ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
-  wr.wr.rdma = {at(4096), mr->rkey + 1};  // no such key
+  wr.wr.rdma = {at(4096), mr->rkey + 1};  // no region has this key
   ASSERT_EQ(post(a, wr), 0);
   expect(7, IBV_WC_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR);
   ibv_qp_attr attributes;
@@ -216,7 +216,7 @@ TEST_F(Verbs, QueuePairsClimbTheLadder) {
   EXPECT_EQ(attributes.sq_draining, 0);
   EXPECT_EQ(init.qp_type, IBV_QPT_RC);
   EXPECT_EQ(init.send_cq, cq);
-  // What is posted to a queue pair in error is flushed.
+  // A request that is posted to a queue pair in error is flushed.
   attributes = {};
   attributes.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
@@ -292,7 +292,7 @@ TEST(Device, ClosingTakesWhatIsLeftAlong) {
   static std::array<char, 64> memory;
   ASSERT_NE(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE), nullptr);
   ASSERT_NE(ibv_alloc_mw(pd, IBV_MW_TYPE_1), nullptr);
-  // The protection domain of one context is none of the other's.
+  // A queue pair cannot have a protection domain of one context and a completion queue of another.
   ibv_cq* foreign = ibv_create_cq(second, 4, nullptr, nullptr, 0);
   init.send_cq = foreign;
   EXPECT_EQ(ibv_create_qp(pd, &init), nullptr);

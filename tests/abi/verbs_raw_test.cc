@@ -1,4 +1,4 @@
-// The C API over a loopback device: raw packet queue pairs, flows, receive work queues.
+// Tests the C API over a loopback device: raw packet queue pairs, flows, receive work queues.
 
 #include <cerrno>
 #include <cstdlib>
@@ -65,7 +65,8 @@ class Raw : public Verbs {
     EXPECT_EQ(errno, error);
   }
 
-  // A frame to the rule's address lies in front of the memory.
+  // Returns a piece of one frame's length. post() sends a frame to the rule's address from offset
+  // 0.
   ibv_sge sge(std::size_t offset) {
     return {reinterpret_cast<std::uintptr_t>(memory.data() + offset), frame_bytes, mr->lkey};
   }
@@ -173,7 +174,7 @@ TEST_F(Raw, a_frame_goes_by_the_rule) {
   EXPECT_EQ(done[1].qp_num, receiver->qp_num);
   EXPECT_EQ(done[1].wc_flags, 0u);
   EXPECT_EQ(std::memcmp(memory.data(), memory.data() + 1024, frame_bytes), 0);
-  // By the builders too.
+  // The builders send it too.
   ibv_qp_ex* extended = ibv_qp_to_qp_ex(sender);
   ASSERT_NE(extended, nullptr);
   ibv_wr_start(extended);
@@ -203,7 +204,7 @@ TEST_F(Raw, what_makes_no_rule_is_refused) {
   rule.attributes.flags = 1;
   refused(EINVAL, qp, rule);
   rule = {};
-  rule.attributes.type = IBV_FLOW_ATTR_SNIFFER;  // with a specification
+  rule.attributes.type = IBV_FLOW_ATTR_SNIFFER;  // a sniffer takes no specification
   refused(EINVAL, qp, rule);
   rule = {};
   constexpr unsigned behind_the_last = 4;
@@ -326,10 +327,11 @@ TEST_F(Raw, frames_spread_over_work_queues) {
   ASSERT_EQ(post(ready()), 0);
   std::array<ibv_wc, 4> done;
   ASSERT_EQ(ibv_poll_cq(cq, 4, done.data()), 2);
-  EXPECT_EQ(done[1].qp_num, wqs[0]->wq_num);  // no IPv4: the first entry
+  // the frame has no IPv4 header, so it goes to the first entry
+  EXPECT_EQ(done[1].qp_num, wqs[0]->wq_num);
 }
 
-// The context takes along what the program leaves behind.
+// Closing a context destroys what the program left behind in it.
 TEST_F(Raw, closing_takes_all_along) {
   ibv_context* other = ibv_open_device(context->device);
   ASSERT_NE(other, nullptr);

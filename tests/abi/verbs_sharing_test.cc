@@ -1,4 +1,4 @@
-// The C API over a loopback device: objects that contexts share, and domains over domains.
+// Tests the C API over a loopback device: objects that contexts share, and domains over domains.
 
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ TEST_F(Sharing, ImportedRegionServesQueuePairsOfTheImportedDomain) {
   EXPECT_EQ(imported->rkey, mr->rkey);
   EXPECT_EQ(imported->length, mr->length);
   EXPECT_EQ(imported->addr, nullptr);
-  // A queue pair of the other context, in the shared domain.
+  // The queue pair belongs to the other context, and to the shared domain.
   ibv_cq* other_cq = ibv_create_cq(other, 8, nullptr, nullptr, 0);
   ibv_qp_init_attr init = {};
   init.send_cq = init.recv_cq = other_cq;
@@ -180,7 +180,7 @@ TEST_F(Domains, ArePartsOfEachOther) {
   EXPECT_EQ(domain->context, context);
   EXPECT_EQ(ibv_dealloc_td(td), EBUSY);
   EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
-  // It is the protection domain: regions and queue pairs of either work together.
+  // The parent domain is the protection domain: regions and queue pairs of either work together.
   ibv_mr* region = ibv_reg_mr(domain, memory.data(), 64, all_access);
   ASSERT_NE(region, nullptr);
   create_pair(IBV_QPT_RC);

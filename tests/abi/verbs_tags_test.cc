@@ -1,4 +1,4 @@
-// Tag matching, as ibv_create_srq_ex(3) and ibv_post_srq_ops(3) have it.
+// Tests tag matching, as ibv_create_srq_ex(3) and ibv_post_srq_ops(3) describe it.
 
 #include <endian.h>
 #include <infiniband/tm_types.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t exact = ~std::uint64_t{0};
 constexpr unsigned whole = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID;
 
-// a sends to b, whose shared receive queue is one of tag matching, with its own completion queue.
+// a sends to b. The shared receive queue of b matches tags, and has a completion queue of its own.
 class Tags : public Verbs {
  protected:
   void SetUp() override {
@@ -69,7 +69,7 @@ class Tags : public Verbs {
     wr.flags = IBV_OPS_SIGNALED;
     return wr;
   }
-  // Returns its handle.
+  // Adds a tag and returns its handle.
   std::uint32_t add(std::uint64_t wr_id, std::uint64_t tag, ibv_sge sge, int flags = 0) const {
     ibv_ops_wr wr = operation(IBV_WR_TAG_ADD);
     wr.flags = flags;
@@ -92,7 +92,7 @@ class Tags : public Verbs {
     ASSERT_EQ(ibv_post_srq_recv(srq, &wr, &bad), 0);
   }
 
-  // From the beginning of the memory.
+  // Sends bytes from the beginning of the memory, where it puts the header.
   void send(ibv_tmh_op operation_code, std::uint64_t tag, std::uint32_t bytes) {
     ibv_tmh header = {};
     header.opcode = static_cast<std::uint8_t>(operation_code);
@@ -159,7 +159,7 @@ TEST_F(Tags, EagerUnexpectedAndWithoutATag) {
   send(IBV_TMH_EAGER, 43, 116);
   expect_tagged(8, IBV_WC_TM_RECV, 0);
   EXPECT_TRUE(equal(0, 2048, 116));
-  // It may be for whoever is added now.
+  // The message may be for the tag that is added now.
   add(6, 43, piece(1024, 512), IBV_OPS_SIGNALED);
   expect_tagged(70, IBV_WC_TM_ADD, IBV_WC_TM_SYNC_REQ);
   post_ordinary(9, 2048);

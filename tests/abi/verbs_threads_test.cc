@@ -1,5 +1,5 @@
-// The C API is thread-safe: threads with queue pairs of their own share a device, and devices come
-// and go meanwhile.
+// Tests that the C API is thread-safe: threads with queue pairs of their own share a device, while
+// devices are opened and closed.
 
 #include <atomic>
 #include <thread>
@@ -14,8 +14,8 @@ constexpr int rounds = 200;
 
 class Threads : public Verbs {
  protected:
-  // A pair of queue pairs on a completion queue of its own,
-  // made and destroyed by the thread that uses it.
+  // Uses two queue pairs on a completion queue of their own. The thread that calls it makes and
+  // destroys them.
   void write_and_read(std::size_t thread) {
     ibv_cq* own = ibv_create_cq(context, 16, nullptr, nullptr, 0);
     ASSERT_NE(own, nullptr);
@@ -67,7 +67,8 @@ TEST_F(Threads, ShareADevice) {
   opener.join();
 }
 
-// Two threads on one queue pair: what one builds is never mixed with the other's.
+// Two threads build work on one queue pair. The requests of one are never mixed with those of the
+// other.
 TEST_F(Threads, BuildWorkInTurn) {
   create_pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
   ibv_qp_ex* qp = ibv_qp_to_qp_ex(a);

@@ -1,4 +1,5 @@
-// The C API over a loopback device: posting work and polling for it, in one process and in order.
+// Tests the C API over a loopback device: posting work and polling for it, in one process and in
+// order.
 
 #include <arpa/inet.h>
 
@@ -96,7 +97,7 @@ TEST_F(Verbs, BadRequestIsNamedAndThoseBeforeItRun) {
   EXPECT_EQ(bad, &second);
   expect(1, IBV_WC_RECV);
   expect(7, IBV_WC_SEND);
-  // The queue is full: eight and no more.
+  // The queue takes eight receives and no more.
   for (int i = 0; i < 8; ++i) EXPECT_EQ(receive(b, 1, 4096, 64), 0);
   EXPECT_EQ(receive(b, 1, 4096, 64), ENOMEM);
 }
@@ -162,7 +163,7 @@ TEST_F(Verbs, BuildersPostAllOrNothing) {
   expect(11, IBV_WC_SEND);
   EXPECT_TRUE(equal(0, 4096, 200));
 
-  // One of two is wrong: none runs.
+  // One of the two requests is wrong, so none runs.
   memory[6000] = 1;
   ibv_wr_start(qp);
   ibv_wr_rdma_write(qp, mr->rkey, at(6000));
@@ -177,7 +178,7 @@ TEST_F(Verbs, BuildersPostAllOrNothing) {
   EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0);
   EXPECT_EQ(memory[6000], 1);
 
-  // More than the queue holds.
+  // These are more requests than the queue holds.
   ibv_wr_start(qp);
   for (int i = 0; i < 9; ++i) ibv_wr_rdma_write(qp, mr->rkey, at(6000));
   EXPECT_EQ(ibv_wr_complete(qp), ENOMEM);
@@ -252,7 +253,7 @@ TEST_F(Verbs, BuildersSendDatagrams) {
   ibv_wr_start(qp);
   ibv_wr_send(qp);
   ibv_wr_set_sge(qp, mr->lkey, at(0), 8);
-  EXPECT_EQ(ibv_wr_complete(qp), EINVAL);  // to nobody
+  EXPECT_EQ(ibv_wr_complete(qp), EINVAL);  // without a destination
   ibv_wr_start(qp);
   ibv_wr_send(qp);
   ibv_wr_set_ud_addr(qp, ah, a->qp_num, qkey);

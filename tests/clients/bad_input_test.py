@@ -1,4 +1,5 @@
-"""What users and machines get wrong: one clear line and an exit status, no hang, no crash."""
+"""Tests what users and machines get wrong: each mistake leads to one clear line and an exit status, no hang, no
+crash."""
 
 import pathlib
 import signal
@@ -13,7 +14,8 @@ PORT = 18600
 
 class CommandLine(ClientTest):
     def refused(self, *argv, net=None):
-        """Exits on its own, not with 0 and not by a signal, and says why in one line; that line."""
+        """Runs a command that must exit on its own, not with 0 and not by a signal, and say why in one line. Returns
+        that line."""
         process = self.run_program(*argv, net=net, expect=None, limit=30)
         self.assertGreater(process.wait(), 0, process.describe())
         self.assertEqual(1, len(process.stderr.strip().splitlines()), process.describe())
@@ -58,7 +60,7 @@ class CommandLine(ClientTest):
         self.assertEqual(1, len(about), process.describe())
 
     def test_status_without_agent(self):
-        """Asking is no reason to start one."""
+        """Asking for the status does not start a host agent."""
         process = self.run_program(TULLE, "status", expect=None, limit=20)
         self.assertGreaterEqual(process.wait(), 0)
         self.assertEqual([], self.net.pids())
@@ -114,7 +116,7 @@ threading.Thread(target=answer, daemon=True).start()""")
         self.run_program(*self.over_tulle(["ibv_devinfo"]))
 
     def test_garbage_to_the_agent(self):
-        """The other way round: an agent outlives what strangers say to it."""
+        """A host agent outlives what strangers say to it."""
         self.run_program(*self.over_tulle(["ibv_devinfo"]))
         agent = self.status()["agent"]["pid"]
         self.run_program(PYTHON, "-c", """
@@ -145,7 +147,7 @@ class ForgedDatagrams(ClientTest):
         wait_until(lambda: "1000 operations" in client.stdout, "operations")
         before = {p["pid"]: p for p in self.status()["processes"]}
         self.assertEqual({server.pid, client.pid}, set(before))
-        # The first queue pairs of each process, so that some datagrams hit living ones.
+        # These are the first queue pairs of each process, so that some datagrams hit living ones.
         qps = [before[pid]["first_qp"] + i for pid in before for i in range(4)]
         self.forge(200, qps)
 

@@ -1,4 +1,4 @@
-"""`tulle capture` writes what Wireshark reads: every operation dissected, nothing malformed."""
+"""Tests that Wireshark reads what `tulle capture` writes: every operation is dissected, and nothing is malformed."""
 
 import collections
 import os
@@ -11,7 +11,7 @@ from harness import INTEGRITY, TULLE, ClientTest, wait_until
 
 PORT = 18600
 
-# IBTA 9.2.1, as Wireshark names them.
+# Operations of IBTA 9.2.1, as Wireshark names them.
 RC = {0x00: "SEND First", 0x01: "SEND Middle", 0x02: "SEND Last", 0x03: "SEND Last with Immediate", 0x04: "SEND Only",
       0x05: "SEND Only with Immediate", 0x06: "RDMA WRITE First", 0x07: "RDMA WRITE Middle", 0x08: "RDMA WRITE Last",
       0x09: "RDMA WRITE Last with Immediate", 0x0A: "RDMA WRITE Only", 0x0B: "RDMA WRITE Only with Immediate",
@@ -25,8 +25,8 @@ UD = {0x64: "SEND Only", 0x65: "SEND Only with Immediate"}
 class Capture(ClientTest):
     def setUp(self):
         super().setUp()
-        # Wireshark guesses what a payload is from its first bytes, and calls ours malformed when it guesses so. So it
-        # is left with the protocols that are there.
+        # Wireshark guesses what a payload is from its first bytes, and if it guesses so, calls the programs' payload
+        # malformed. So only the protocols that occur stay enabled.
         self.wireshark = self.enterContext(tempfile.TemporaryDirectory())
         protocols = self.run_program("tshark", "-G", "protocols").stdout.splitlines()
         names = {line.split("\t")[2] for line in protocols} - {"frame", "raw", "eth", "ethertype", "ip", "ipv6", "udp",
@@ -64,7 +64,7 @@ class Capture(ClientTest):
         self.assertEqual({"127.0.0.1\t4791"}, addresses)
 
     def test_checksums(self):
-        """Every ICRC is right by another implementation's reckoning: Scapy's."""
+        """Scapy, another implementation, finds every ICRC right."""
         from scapy.contrib.roce import BTH
         from scapy.utils import PcapNgReader
 

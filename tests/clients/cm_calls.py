@@ -1,4 +1,5 @@
-"""Calls of librdmacm that newer releases have, for rdmacm_test.py: run over Tulle, as a unittest program of its own."""
+"""Makes calls of librdmacm that newer releases have, for rdmacm_test.py. Runs over Tulle, as a unittest program of
+its own."""
 
 import ctypes
 import errno
@@ -137,7 +138,7 @@ class Resolving(CmTest):
 
 
 class PollSets(unittest.TestCase):
-    """rsockets in a set: a server's own, and its connection."""
+    """Tests rsockets in a poll set: a server's listening socket, and its connection."""
 
     def test_connection(self):
         address = (ctypes.c_byte * 16).from_buffer_copy(

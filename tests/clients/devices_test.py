@@ -1,4 +1,4 @@
-"""What programs that list devices see."""
+"""Tests what programs that list devices see."""
 
 import pathlib
 import tempfile
@@ -7,7 +7,7 @@ from harness import TULLE, ClientTest, wait_until
 
 
 def fields(output):
-    """ibv_devinfo's "name: value" lines; of the GIDs a list."""
+    """Returns ibv_devinfo's "name: value" lines by name, with a list of the GIDs."""
     found = {"GID": []}
     for line in output.splitlines():
         name, colon, value = line.strip().partition(":")
@@ -16,7 +16,7 @@ def fields(output):
         if name.startswith("GID["):
             found["GID"].append(value.strip())
         else:
-            found.setdefault(name, value.strip())  # the first: tm_caps has a max_sge of its own
+            found.setdefault(name, value.strip())  # the first counts: tm_caps has a max_sge of its own
     return found
 
 
@@ -31,7 +31,7 @@ class Devices(ClientTest):
 
     def test_tulle_devices(self):
         output = self.run_program(*self.over_tulle(["true"])).stdout
-        self.assertEqual("", output)  # nothing of ours among a program's output
+        self.assertEqual("", output)  # `tulle run` adds nothing to a program's output
 
 
 class Devinfo(ClientTest):
@@ -63,7 +63,7 @@ class Devinfo(ClientTest):
         self.assertIn("nothing0", process.stdout + process.stderr)
 
     def test_mtu_follows_the_interface(self):
-        """A path MTU that fits: 1024 on Ethernet's 1500, 4096 on jumbo frames."""
+        """The active MTU is a path MTU that fits: 1024 on Ethernet's 1500, 4096 on jumbo frames."""
         for interface_mtu, expected in [(1500, "1024 (3)"), (9000, "4096 (5)"), (2200, "2048 (4)")]:
             with self.subTest(interface_mtu=interface_mtu):
                 first, _ = self.joined_namespaces(mtu=interface_mtu)
@@ -71,7 +71,7 @@ class Devinfo(ClientTest):
                 self.assertEqual(expected, found["active_mtu"])
 
     def test_gids_of_an_interface(self):
-        """IPv4 and IPv6 addresses, each a RoCE v2 GID; of the loopback none, where there is another interface."""
+        """Each IPv4 and IPv6 address is a RoCE v2 GID. The loopback's are not, where there is another interface."""
         first, _ = self.joined_namespaces()
         found = fields(self.run_program(*self.over_tulle(["ibv_devinfo", "-v"]), net=first).stdout)
         gids = found["GID"]
@@ -88,7 +88,7 @@ class Devinfo(ClientTest):
 
 
 class Files(ClientTest):
-    """Below /sys, as a kernel shows its devices."""
+    """Tests files below /sys, as a kernel shows its devices."""
 
     def test_namespaces_do_not_meet(self):
         first, _ = self.joined_namespaces()
@@ -96,7 +96,7 @@ class Files(ClientTest):
         look = f"until [ -e {go} ]; do sleep 0.01; done; cat /sys/class/infiniband/tulle0/ports/1/gids/0"
         process = self.start(*self.over_tulle(["sh", "-c", f"echo begun; {look}"]), net=first)
         wait_until(lambda: "begun" in process.stdout, "the program")
-        self.run_program(*self.over_tulle(["true"]))  # in another namespace, whose addresses are others
+        self.run_program(*self.over_tulle(["true"]))  # in another namespace, which has other addresses
         go.touch()
         self.assertEqual(0, process.wait(), process.describe())
         self.assertIn("0a00:0001", process.stdout)  # 10.0.0.1

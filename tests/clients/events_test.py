@@ -1,4 +1,4 @@
-"""Asynchronous events: of queues, and of the port as interfaces and addresses change."""
+"""Tests asynchronous events: those of queues, and those of the port as interfaces and addresses change."""
 
 import os
 import signal
@@ -6,19 +6,19 @@ import signal
 from harness import BUILD, TULLE, ClientTest, wait_until
 
 EVENTS = BUILD / "bin" / "events"
-# A program that saw nothing more for this long is taken to have seen all.
+# The tests take it that a program has seen everything once it saw nothing more for this long.
 QUIET_SECONDS = 0.2
 
 
 def make_interface(net, name):
-    """An interface that is down and has no address, with a cable that is in."""
+    """Makes an interface that is down and has no address, with its cable plugged in."""
     net.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
     net.run("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}-peer")
     net.run("ip", "link", "set", f"{name}-peer", "up")
 
 
 class Queues(ClientTest):
-    """Each event is raised once, of the right element, to the context that owns it."""
+    """Each event is raised once, for the right element, to the context that owns it."""
 
     def provoked(self, name):
         return self.run_program(*self.over_tulle([EVENTS, "provoke", name])).stdout.splitlines()
@@ -30,7 +30,7 @@ class Queues(ClientTest):
         self.assertEqual(["invalid request local work queue error, B"], self.provoked("unsupported"))
 
     def test_errors_of_a_receive_request_are_its_completions(self):
-        """What a completion tells is no event besides."""
+        """An error that a completion reports raises no event besides."""
         self.assertEqual([], self.provoked("too_long"))
         self.assertEqual([], self.provoked("bad_key"))
 
@@ -80,7 +80,7 @@ class Port(ClientTest):
         return process
 
     def expect(self, process, event, addresses, state="ACTIVE", of=3):
-        """The next event, and what calls and files say then: the same."""
+        """Checks the next event, and that calls and files then say the same."""
         port = f"{state} {addresses}".strip()
         expected = [event if event == "ready" else f"event {event} 1", f"asked {port}", f"files {port}"]
         first = self.seen[process]
@@ -95,7 +95,8 @@ class Port(ClientTest):
         self.seen[process] += of
 
     def expect_both(self, process, events, last):
-        """Two events, in any order, as the agent may see them at once or apart; and what is said in the end."""
+        """Checks the events, in any order, since the host agent may see the changes at once or apart. Then checks
+        the last line."""
 
         def lines():
             return process.stdout.splitlines()[self.seen[process]:]
@@ -138,7 +139,7 @@ class Port(ClientTest):
         os.kill(holder.pid, signal.SIGUSR1)
         wait_until(lambda: "let go" in holder.stdout, "the holder to let go")
         self.seen[holder] += 1
-        self.net.run("sleep", "0.5")  # until its device has looked
+        self.net.run("sleep", "0.5")  # until the holder's device has looked
         self.add("10.0.0.4")
         for process in both:
             self.expect(process, "GID table change", "10.0.0.1 10.0.0.4 10.0.0.3")
@@ -180,7 +181,7 @@ class Port(ClientTest):
         self.expect_both(process, ["event port error 1", "event GID table change 1"], "files DOWN")
         self.make("d1")
         self.add("10.0.7.1", "d1")
-        self.expect_no_more(process)  # not before it is up
+        self.expect_no_more(process)  # no event before it is up
         self.ip("link", "set", "d1", "up")
         self.expect_both(process, ["event port active 1", "event GID table change 1"], "files ACTIVE 10.0.7.1")
         self.expect_no_more(process)
@@ -214,7 +215,7 @@ class Port(ClientTest):
         self.add("10.0.0.3")
         os.kill(agent, signal.SIGKILL)
         self.status_of_a_new_agent()
-        # What the last agent did not tell, the next does: the hole stays one until the process was asked.
+        # The next agent reports what the last one did not. The hole stays until the process has been asked.
         self.expect(process, "GID table change", "10.0.0.1 - 10.0.0.3")
         self.expect_no_more(process)
         self.add("10.0.0.4")
@@ -239,7 +240,7 @@ class Connections(ClientTest):
         first, second = self.joined_namespaces()
         server = self.start_server(["ib_send_bw", "-F", "-D", "3", "-x", "0"], 18515, net=second)
         client = self.start(*self.over_tulle(["ib_send_bw", "-F", "-D", "3", "-x", "0", "10.0.0.2"]), net=first)
-        # Its own conversation over TCP, which ends with the address, is over a path of its own by then.
+        # By then perftest's own conversation over TCP, which ends with the address, is over a path of its own.
         wait_until(lambda: "remote address" in client.stdout, "the connection")
         first.run("sleep", "0.5")
         first.run("ip", "address", "add", "10.0.0.9/24", "dev", "veth0")

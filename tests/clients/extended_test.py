@@ -1,4 +1,4 @@
-"""Extended reliable connections (XRC) by programs: rdma-core's own example, and perftest's."""
+"""Runs programs over extended reliable connections (XRC): rdma-core's own example, and perftest's."""
 
 from harness import ClientTest, table_rows
 

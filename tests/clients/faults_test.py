@@ -1,4 +1,4 @@
-"""A network that loses, doubles, swaps and damages packets: `tulle run --faults`, and nftables between namespaces."""
+"""Tests networks that lose, double, swap and damage packets: `tulle run --faults`, and nftables between namespaces."""
 
 from harness import INTEGRITY, ClientTest, table_rows, wait_until
 
@@ -22,7 +22,7 @@ class Injected(ClientTest):
             self.pair([INTEGRITY, "-l", "-m", "256", "-M", mode], port=PORT, options=self.faulty(3), limit=240)
 
     def test_heavy_loss(self):
-        """One in ten packets: slow, and right."""
+        """One in ten packets is lost: the programs are slow, and right."""
         self.pair([INTEGRITY, "-M", "mix", "-n", "4"], port=PORT, options=self.faulty(4, "drop=0.1"), limit=240)
 
     def test_pingpong_checks_its_data(self):
@@ -32,7 +32,8 @@ class Injected(ClientTest):
         self.assertTrue(done, f"{server.describe()}\n{client.describe()}")
         for process in (server, client):
             self.assertNotIn("invalid data", process.stdout + process.stderr)
-            # Who is done leaves. If the acknowledgement of the last message was lost, the other waits for it in vain.
+            # A program that is done leaves. If the acknowledgement of the last message was lost, its peer waits for it
+            # in vain.
             if process not in done:
                 self.assertIn("transport retry counter exceeded", process.stderr)
 
@@ -44,7 +45,7 @@ class Injected(ClientTest):
         self.pair(["ib_atomic_bw", "-F", "-n", "200"], options=self.faulty(7), limit=120)
 
     def test_counted(self):
-        """What was injected shows in the counters."""
+        """Injected faults show in the counters."""
         server = self.start_server([INTEGRITY, "-M", "until-error", "-p", str(PORT)], PORT,
                                    options=self.faulty(8, "drop=0.02,corrupt=0.02"))
         client = self.start(*self.over_tulle([INTEGRITY, "-M", "until-error", "-p", str(PORT), "127.0.0.1"],
@@ -65,7 +66,7 @@ class Injected(ClientTest):
 
 
 class Nftables(ClientTest):
-    """The kernel drops one RoCE packet in a hundred, each way; nothing of ours knows."""
+    """The kernel drops one RoCE packet in a hundred, in each direction. Tulle does not know of it."""
 
     def setUp(self):
         super().setUp()

@@ -1,8 +1,8 @@
-"""What the tests of real programs stand on: network namespaces, processes with time limits, pairs, perftest's tables.
+"""The tools for tests of real programs: network namespaces, processes with time limits, pairs, perftest's tables.
 
-Every test runs in network namespaces of its own: UDP port 4791 and the agent's abstract socket belong to one, so that
-tests neither meet each other nor an agent that serves somebody else. Only processes that a test started, and those that
-live in its namespaces (an agent), are ever ended.
+Every test runs in network namespaces of its own. UDP port 4791 and the host agent's abstract socket belong to a
+namespace, so that tests meet neither each other nor an agent that serves other programs. The tests end only
+processes that they started and processes that live in their namespaces (a host agent).
 """
 
 import ctypes
@@ -22,7 +22,8 @@ BUILD = ROOT / os.environ.get("TULLE_BUILD", "build")
 TULLE = BUILD / "bin" / "tulle"
 INTEGRITY = BUILD / "bin" / "integrity"
 
-# Generous: the machine may have two cores and other tests on them. A test that hangs costs this much once.
+# The limit is generous, since the machine may have two cores and run other tests. A test that hangs costs this much
+# once.
 LIMIT = float(os.environ.get("TULLE_TEST_LIMIT", "60"))
 
 CLONE_NEWNET = 0x40000000
@@ -36,11 +37,11 @@ def _check(result):
 
 
 class Unavailable(Exception):
-    """This machine does not let us make what the test needs."""
+    """The machine does not allow what the test needs."""
 
 
 class Process:
-    """A child in a process group of its own, its output in files."""
+    """A child in a process group of its own, with its output in files."""
 
     def __init__(self, argv, net=None, env=None, cwd=None, unshare_net=False, pass_fds=()):
         self.argv = [str(a) for a in argv]
@@ -81,7 +82,7 @@ class Process:
 
     @staticmethod
     def _text(file):
-        # Not through the file's offset, which the child shares.
+        # pread() does not move the file's offset, which the child shares.
         size = os.fstat(file.fileno()).st_size
         return os.pread(file.fileno(), size, 0).decode(errors="replace")
 
@@ -90,7 +91,7 @@ class Process:
         return self.popen.poll() is None
 
     def wait(self, limit=None):
-        """The exit status, negative for a signal; ends the child and says so when it takes too long."""
+        """Returns the exit status, negative for a signal. Ends the child and fails if it takes too long."""
         limit = LIMIT if limit is None else limit
         try:
             return self.popen.wait(limit)
@@ -99,7 +100,7 @@ class Process:
             raise AssertionError(f"still running after {limit} s\n{self.describe()}") from None
 
     def signal(self, number):
-        """To the child and what it started."""
+        """Sends the signal to the child and to what it started."""
         try:
             os.killpg(self.popen.pid, number)
         except ProcessLookupError:
@@ -148,7 +149,7 @@ class Namespace:
             raise
 
     def run(self, *argv, limit=None):
-        """A helper program in here that must succeed; its standard output."""
+        """Runs a helper program in the namespace that must succeed, and returns its standard output."""
         process = Process(argv, net=self)
         try:
             if process.wait(limit) != 0:
@@ -158,7 +159,7 @@ class Namespace:
             process.close()
 
     def pids(self):
-        """Of every process in here but the holder."""
+        """Returns the ID of every process in the namespace but the holder."""
         found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and int(entry) != self.holder.pid:
@@ -166,7 +167,7 @@ class Namespace:
                     if os.stat(f"/proc/{entry}/ns/net").st_ino == self.inode:
                         found.append(int(entry))
                 except OSError:
-                    pass  # gone, or not ours to look at
+                    pass  # the process is gone, or may not be looked at
         return found
 
     def close(self):
@@ -183,9 +184,10 @@ class Namespace:
 
 
 def join(first, second, mtu=1500):
-    """A virtual cable: 10.0.0.1/fd00::1 in the first namespace, 10.0.0.2/fd00::2 in the second, both on `veth0`."""
+    """Joins two namespaces by a virtual cable: 10.0.0.1/fd00::1 in the first, 10.0.0.2/fd00::2 in the second, both
+    on `veth0`."""
     for net in (first, second):
-        # No waiting for a neighbour who might have the same address.
+        # Interfaces do not wait for a neighbour that might have the same address.
         net.run("sh", "-c", "for each in all default; do echo 0 > /proc/sys/net/ipv6/conf/$each/accept_dad; done")
     first.run("ip", "link", "add", "veth0", "mtu", str(mtu), "type", "veth",
               "peer", "name", "veth0", "mtu", str(mtu), "netns", str(second.holder.pid))
@@ -200,7 +202,7 @@ def join(first, second, mtu=1500):
 
 
 def tests_in(suite):
-    """Every single test of a unittest.TestSuite."""
+    """Yields every single test of a unittest.TestSuite."""
     for entry in suite:
         if isinstance(entry, unittest.TestSuite):
             yield from tests_in(entry)
@@ -209,7 +211,7 @@ def tests_in(suite):
 
 
 def wait_until(condition, what, limit=None, pause=0.01):
-    """The condition's value, once it is true."""
+    """Waits until the condition is true, and returns its value."""
     limit = LIMIT if limit is None else limit
     deadline = time.monotonic() + limit
     while True:
@@ -222,7 +224,7 @@ def wait_until(condition, what, limit=None, pause=0.01):
 
 
 def listens(process, port):
-    """Whether somebody listens on that TCP port where the process is."""
+    """Returns whether a program listens on that TCP port in the process's network namespace."""
     pattern = re.compile(rf"^\s*\d+: [0-9A-F]+:{port:04X} [0-9A-F]+:0000 0A ", re.MULTILINE)
     for table in ("tcp", "tcp6"):
         try:
@@ -235,13 +237,13 @@ def listens(process, port):
 
 
 def cpu_ticks(pid):
-    """User and system time of a process, in clock ticks."""
+    """Returns the user and system time of a process, in clock ticks."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 class ClientTest(unittest.TestCase):
-    """One namespace (self.net) a test, and everything that is started in it ended with it."""
+    """A test with one namespace (self.net). Everything that is started in the namespace ends with the test."""
 
     maxDiff = None
     prefix = ()
@@ -250,7 +252,7 @@ class ClientTest(unittest.TestCase):
         self.namespaces = []
         try:
             return super().run(result)
-        except BaseException:  # interrupted: unittest goes without its cleanups then
+        except BaseException:  # interrupted: unittest then goes without its cleanups
             before = signal.signal(signal.SIGINT, signal.SIG_IGN)
             self.doCleanups()
             signal.signal(signal.SIGINT, before)
@@ -281,7 +283,7 @@ class ClientTest(unittest.TestCase):
         return process
 
     def run_program(self, *argv, net=None, env=None, limit=None, expect=0):
-        """Runs to its end; `expect` is the exit status, or None for any."""
+        """Runs a program to its end. `expect` is the exit status, or None for any."""
         process = self.start(*argv, net=net, env=env)
         status = process.wait(limit)
         if expect is not None:
@@ -292,7 +294,7 @@ class ClientTest(unittest.TestCase):
         return [TULLE, "run", *options, "--", *argv]
 
     def start_server(self, argv, port, net=None, options=(), env=None, prefix=()):
-        """A program over Tulle that listens on a TCP port; back when it does."""
+        """Starts a program over Tulle that listens on a TCP port, and returns when it listens."""
         process = self.start(*prefix, *self.over_tulle(argv, options), net=net, env=env)
 
         def ready():
@@ -309,7 +311,7 @@ class ClientTest(unittest.TestCase):
 
     def pair(self, argv, server_argv=None, host="127.0.0.1", port=18515, net=None, server_net=None,
              options=(), server_options=None, env=None, prefix=(), limit=None, expect=0):
-        """`argv` as a server, then the same with `host` as its client, both over Tulle; both exit statuses are checked.
+        """Runs `argv` as a server, then `argv` with `host` as its client, both over Tulle. Checks both exit statuses.
 
         Returns (server, client).
         """
@@ -326,7 +328,7 @@ class ClientTest(unittest.TestCase):
         both = lambda: f"{server.describe()}\n{client.describe()}"  # noqa: E731
         try:
             client_status = client.wait(limit)
-            # A client that failed may leave its server waiting for ever.
+            # A client that failed may leave its server waiting indefinitely.
             server_status = server.wait(limit if client_status == 0 else 5)
         except AssertionError:
             self.fail(f"still running after the time limit\n{both()}")
@@ -334,7 +336,8 @@ class ClientTest(unittest.TestCase):
             self.assertEqual((expect, expect), (server_status, client_status), both())
 
     def status(self, net=None, prefix=None):
-        """`tulle status --json`, parsed. With a prefix the programs, and so the agent, are another user's."""
+        """Returns the parsed output of `tulle status --json`. With a prefix the programs, and so the host agent,
+        belong to another user."""
         prefix = self.prefix if prefix is None else prefix
         process = self.run_program(*prefix, TULLE, "status", "--json", net=net, limit=20)
         return json.loads(process.stdout)
@@ -344,8 +347,8 @@ class ClientTest(unittest.TestCase):
 
 
 def table_rows(output):
-    """The rows of perftest's result table: lists of numbers, the first the size in bytes. Some are inf or nan where
-    it could not find out the clock's rate, or where one time is far off the others."""
+    """Returns the rows of perftest's result table: lists of numbers, the first of which is the size in bytes. Some
+    numbers are inf or nan if perftest could not find out the clock's rate, or if one time is far off the others."""
     rows, inside = [], False
     for line in output.splitlines():
         if line.lstrip().startswith("#bytes"):

@@ -1,4 +1,4 @@
-"""The project's own verbs program, which looks at every byte (tests/clients/integrity)."""
+"""Runs the project's own verbs program, which checks every byte (tests/clients/integrity)."""
 
 from harness import INTEGRITY, ClientTest
 
@@ -25,17 +25,17 @@ class Loopback(Integrity):
         self.integrity("-m", 256, "-s", 2)
 
     def test_seeds(self):
-        """More of what is random; the seed is in the output."""
+        """Runs more of the random mode. The seed is in the output."""
         for seed in (11, 12, 13):
             with self.subTest(seed=seed):
                 self.integrity("-M", "mix", "-n", 40, "-s", seed)
 
     def test_packets(self):
-        """Without the direct path between processes of one host: all goes through sockets."""
+        """All data goes through sockets, without the direct path between processes of one host."""
         self.integrity(options=["--no-direct"])
 
     def test_packets_without_offload(self):
-        """One datagram each, as on kernels without UDP segmentation."""
+        """The kernel gets each datagram on its own, as kernels without UDP segmentation do."""
         self.integrity(options=["--no-direct", "--no-offload"])
 
 

@@ -1,4 +1,4 @@
-"""A client that opens libibverbs at run time, as collective libraries do."""
+"""Runs a client that opens libibverbs at run time, as collective libraries do."""
 
 import late_binding
 from harness import ClientTest

@@ -1,4 +1,4 @@
-"""Deaths: of a peer, of an agent; and what idle processes cost."""
+"""Tests the deaths of peers and host agents, and what idle processes cost."""
 
 import os
 import pathlib
@@ -25,8 +25,8 @@ class PeerDeath(ClientTest):
         server, client = self.running_pair(options)
         server.signal(signal.SIGKILL)
         killed = time.monotonic()
-        # The program's timeout is 67 ms and it retries seven times; engines may wait up to four times as long (IBTA
-        # 9.7.6.1.3), so seconds, not minutes.
+        # The program's timeout is 67 ms and it retries seven times. An engine may wait up to four times as long (IBTA
+        # 9.7.6.1.3), so the error takes seconds, not minutes.
         self.assertEqual(0, client.wait(30), f"{server.describe()}\n{client.describe()}")
         self.assertLess(time.monotonic() - killed, 15)
         self.assertRegex(client.stdout, r"(?m)^status 12 \(transport retry counter exceeded\)")
@@ -57,7 +57,7 @@ class PeerDeath(ClientTest):
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "100"])
 
     def test_killed_again_and_again(self):
-        """More deaths than there are places for processes in a small agent: none is lost."""
+        """More processes die than a small host agent has places for. No place is lost."""
         for _ in range(20):
             process = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
             process.signal(signal.SIGKILL)
@@ -77,7 +77,7 @@ class PeerDeath(ClientTest):
 
 class AgentDeath(ClientTest):
     def test_killed(self):
-        """Running processes keep their data path; the next program starts a new agent; all work together."""
+        """Running processes keep their data path, the next program starts a new host agent, and all work together."""
         argv = [INTEGRITY, "-M", "until-error", "-p", str(PORT)]
         server = self.start_server(argv, PORT)
         client = self.start(*self.over_tulle([*argv, "127.0.0.1"]))
@@ -87,7 +87,7 @@ class AgentDeath(ClientTest):
         os.kill(agent, signal.SIGKILL)
         time.sleep(1)
         self.assertTrue(server.running and client.running, f"{server.describe()}\n{client.describe()}")
-        # New processes beside the old ones, on the same port.
+        # New processes run beside the old ones, on the same port.
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "200"])
         status = self.status()
         self.assertNotEqual(agent, status["agent"]["pid"])
@@ -98,7 +98,7 @@ class AgentDeath(ClientTest):
         self.assertRegex(client.stdout, r"(?m)^status 12 ")
 
     def test_killed_between_idle_processes(self):
-        """The same with connected processes that are silent when the agent dies."""
+        """The same with connected processes that are silent when the host agent dies."""
         server = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
         client = self.start(*self.over_tulle([INTEGRITY, "-M", "idle", "-p", str(PORT), "127.0.0.1"]))
         wait_until(lambda: "idle" in client.stdout, "the connection")
@@ -120,7 +120,7 @@ class AgentDeath(ClientTest):
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "10"])
 
     def check_one_agent_for_many(self, options=()):
-        """Ten at once find none; one agent serves them all."""
+        """Ten programs at once find no host agent. One agent then serves them all."""
         processes = [self.start(*self.over_tulle(["ibv_devinfo"], options)) for _ in range(10)]
         for process in processes:
             self.assertEqual(0, process.wait(), process.describe())
@@ -131,7 +131,7 @@ class AgentDeath(ClientTest):
         self.check_one_agent_for_many()
 
     def test_many_programs_start_one_agent_at_a_path(self):
-        """Also where one that was killed has left its socket."""
+        """The same at a path where a killed host agent has left its socket."""
         path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "agent")
         for _ in range(3):
             self.check_one_agent_for_many(["--agent", path])

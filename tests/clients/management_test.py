@@ -1,4 +1,4 @@
-"""What asks for ports and their counters: infiniband-diags, and libibumad's calls."""
+"""Tests programs that ask for ports and their counters: infiniband-diags, and libibumad's calls."""
 
 import pathlib
 import re
@@ -15,12 +15,13 @@ class ToolTest(ClientTest):
         return self.run_program(*self.over_tulle([TOOLS + name, *arguments]), expect=expect, limit=30)
 
     def fields(self, *arguments):
-        """perfquery's "name:....value" lines."""
+        """Returns perfquery's "name:....value" lines by name."""
         found = re.findall(r"(?m)^(\w+):\.*(\S+)$", self.tool("perfquery", *arguments).stdout)
         return {name: int(value, 0) for name, value in found}
 
     def ping_pong(self):
-        """1000 messages of 4 packets of 1024 bytes each way, and their acknowledgements, none by a shorter way."""
+        """Sends 1000 messages of 4 packets of 1024 bytes each way, with their acknowledgements. None takes the
+        direct path."""
         command = ["ibv_rc_pingpong", "-g", "0", "-n", "1000", "-s", "4096", "-m", "1024"]
         self.pair(command, options=["--no-direct"], port=18620)
 
@@ -58,7 +59,7 @@ class Counters(ToolTest):
         self.assertEqual(0, self.fields()["PortXmitPkts"])
         self.ping_pong()
         found = self.fields("-x")
-        # 8000 packets of data and 2000 acknowledgements, with what may have been sent twice.
+        # There are 8000 packets of data and 2000 acknowledgements, and perhaps some that were sent twice.
         self.assertGreaterEqual(found["PortXmitPkts"], 10_000)
         self.assertLess(found["PortXmitPkts"], 12_000)
         self.assertGreaterEqual(found["PortXmitData"], (8_000 * (12 + 1024 + 4) + 2_000 * (12 + 4 + 4)) // 4)
@@ -72,7 +73,7 @@ class Counters(ToolTest):
         self.assertEqual(0, short["PortRcvErrors"])
 
     def test_survive_who_is_killed(self):
-        """What a process had counted stays counted, however it ended."""
+        """The counts of a process stay, however it ended."""
         command = ["ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-s", "4096", "-p", "18621"]
         server = self.start_server(command, 18621, options=["--no-direct"])
         client = self.start(*self.over_tulle([*command, "127.0.0.1"], ["--no-direct"]))
@@ -84,9 +85,9 @@ class Counters(ToolTest):
         self.assertGreaterEqual(self.fields()["PortXmitPkts"], seen)
 
     def test_errors(self):
-        """Damaged packets are the port's receive errors.
+        """Damaged packets count as the port's receive errors.
 
-        Either side may fail at the end: the other one leaves without asking whether its last answer has come.
+        Either side may fail at the end, since its peer leaves without asking whether its last answer has come.
         """
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "300", "-s", "4096"],
                   options=["--no-direct", "--faults", "corrupt=0.01"], port=18622, expect=None)
@@ -98,7 +99,7 @@ class Counters(ToolTest):
 
 
 class Files(ToolTest):
-    """A kernel's files of counters, which have their values of the moment, however they are reached."""
+    """Tests a kernel's files of counters, which show their values of the moment, however they are reached."""
 
     FOLDER = "/sys/class/infiniband/tulle0/ports/1"
 
@@ -128,7 +129,7 @@ class Files(ToolTest):
 
 
 class Refusals(ToolTest):
-    """A RoCE port has no LIDs and no subnet manager: the tools say so themselves, and end."""
+    """A RoCE port has no LIDs and no subnet manager. The tools say so themselves, and end."""
 
     def refused(self, name, *arguments):
         process = self.tool(name, *arguments, expect=None)

@@ -1,4 +1,4 @@
-"""MPI jobs over UCX over the device, every byte checked."""
+"""Runs MPI jobs over UCX over the device, with every byte checked."""
 
 import frame
 import mpich

@@ -1,4 +1,4 @@
-"""Multicast groups: who is attached gets a copy, wherever it runs, and nobody else does."""
+"""Tests multicast groups: every attached program gets a copy, wherever it runs, and no other program does."""
 
 import re
 
@@ -17,7 +17,7 @@ class Multicast(ClientTest):
         return process
 
     def received(self, process, group, own=False):
-        """(queue pair's place, text) of each message; all must have come to the group."""
+        """Returns (queue pair's place, text) of each message. All messages must have come to the group."""
         self.assertEqual(0, process.wait(), process.describe())
         found = re.findall(r"^received (\d+) (.*) to (\S+?)( from itself)?$", process.stdout, re.MULTILINE)
         self.assertEqual({group} if found else set(), {to for _, _, to, _ in found}, process.describe())
@@ -44,7 +44,7 @@ class Multicast(ClientTest):
                     self.assertEqual([(0, f"message {i}") for i in range(3)], self.received(member, group))
 
     def test_who_sends_hears_himself(self):
-        """As adapters have it."""
+        """An attached sender gets its own message, as with adapters."""
         sender = self.member(IPV4, "--attach", 1, "--send", 1, "--expect", 1)
         self.assertEqual([(0, "message 0")], self.received(sender, IPV4, own=True))
 
@@ -54,7 +54,7 @@ class Multicast(ClientTest):
         self.assertEqual([], self.received(member, IPV4))
 
     def test_a_member_that_is_killed(self):
-        """Its slot's next owner joins the group anew, and gets each message once."""
+        """The next owner of its slot joins the group anew, and gets each message once."""
         self.member(IPV4, "--attach", 1, wait=60000).end()
         member = self.member(IPV4, "--attach", 1, wait=1500)
         self.assertEqual(0, self.member(IPV4, "--send", 1, wait=100).wait())

@@ -1,4 +1,5 @@
-"""Two hosts, each a network namespace with an agent of its own, joined by a cable; and many processes on one address."""
+"""Tests two hosts, each a network namespace with a host agent of its own, joined by a cable; and many processes on
+one address."""
 
 from harness import ClientTest, table_rows, wait_until
 
@@ -23,7 +24,7 @@ class TwoHosts(ClientTest):
         self.between("ibv_ud_pingpong", "-g", 0, "-n", 200, "-s", 1024)
 
     def test_pingpong_ipv6(self):
-        """The GIDs are; what the programs agree on by TCP goes over IPv4, which is all they listen on."""
+        """The GIDs are IPv6. The programs' own exchange over TCP goes over IPv4, which is all they listen on."""
         for program in ("rc", "uc", "srq"):
             with self.subTest(program=program):
                 server, _ = self.between(f"ibv_{program}_pingpong", "-g", 1, "-n", 200)
@@ -47,7 +48,7 @@ class TwoHosts(ClientTest):
         self.assertEqual(23, len(table_rows(client.stdout)), client.describe())
 
     def test_mtu(self):
-        """1500 bytes of Ethernet carry a path MTU of 1024; more is refused by the program, which asks the port."""
+        """1500 bytes of Ethernet carry a path MTU of 1024. The program asks the port, and refuses more."""
         _, client = self.between("ib_write_bw", "-F", "-n", 20)
         self.assertRegex(client.stdout, r"Mtu\s*:\s*1024\[B\]")
 
@@ -75,7 +76,7 @@ class OneAddress(ClientTest):
             self.finish(server, client, limit=180)
 
     def test_more_processes_than_pairs(self):
-        """Three servers, one after the other, while the first still lives: places are taken and given back."""
+        """Twelve pairs run one after the other while a server lives: places are taken and given back."""
         keeper = self.start_server(["ib_write_bw", "-F", "-p", "19100"], 19100)
         for _ in range(12):
             self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "10"])

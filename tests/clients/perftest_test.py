@@ -1,4 +1,4 @@
-"""perftest's programs over one host: every operation, transport, size, MTU and way of completion that they offer."""
+"""Runs perftest's programs on one host: every operation, transport, size, MTU and way of completion that they offer."""
 
 from harness import POWERS_TO_8_MIB, ClientTest, table_rows
 
@@ -7,7 +7,7 @@ MTUS = (256, 512, 1024, 2048, 4096)
 
 class Perftest(ClientTest):
     def perftest(self, program, *options, sizes=None, iterations=100, **keywords):
-        """Runs a pair; both must print a table with these sizes, the client's with a rate or a latency in each row."""
+        """Runs a pair. The client must print a table with these sizes, and a rate or a latency in each row."""
         argv = [program, "-F", "-n", str(iterations), *map(str, options)]
         server, client = self.pair(argv, **keywords)
         rows = table_rows(client.stdout)
@@ -15,8 +15,8 @@ class Perftest(ClientTest):
         if sizes is not None:
             self.assertEqual(list(sizes), [int(row[0]) for row in rows], client.describe())
         for row in rows:
-            # Bandwidth: size, iterations, peak, average, rate; latency: size, iterations, min, max, typical, average …
-            # A few iterations of a few bytes may round to 0.00 MiB/s on a busy machine.
+            # The columns are, for bandwidth: size, iterations, peak, average, rate; for latency: size, iterations, min,
+            # max, typical, average … A few iterations of a few bytes may round to 0.00 MiB/s on a busy machine.
             self.assertGreater(row[3] + (row[0] < 1024), 0, client.describe())
         return server, client
 
@@ -40,7 +40,7 @@ class Bandwidth(Perftest):
         self.each("-q", 8, "-s", 16384)
 
     def test_events(self):
-        self.each("-e", "-s", 4096, programs=("ib_read_bw", "ib_send_bw"))  # WRITE has nothing to wait for
+        self.each("-e", "-s", 4096, programs=("ib_read_bw", "ib_send_bw"))  # with WRITE there is nothing to wait for
 
     def test_events_both_ways(self):
         self.each("-e", "-b", "-s", 4096, programs=("ib_read_bw", "ib_send_bw"))
@@ -71,7 +71,7 @@ class Bandwidth(Perftest):
             self.each("-c", "UD", "-s", 1024, *options, programs=("ib_send_bw",))
 
     def test_nothing_is_lost_without_a_window(self):
-        """UC and UD wait for ever for a message that a full socket buffer lost."""
+        """UC and UD would wait indefinitely for a message that a full socket buffer lost."""
         self.each("-c", "UC", "-s", 65536, "-b", "-e", iterations=3000, programs=("ib_send_bw",))
         self.each("-c", "UC", "-s", 2048, iterations=20000, programs=("ib_send_bw",))
         self.each("-c", "UD", "-s", 4096, iterations=20000, programs=("ib_send_bw",))

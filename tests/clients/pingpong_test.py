@@ -1,10 +1,10 @@
-"""rdma-core's ibv_*_pingpong programs: every transport, polled and with events, sizes, MTUs, iterations."""
+"""Runs rdma-core's ibv_*_pingpong programs: every transport, polled and with events, sizes, MTUs, iterations."""
 
 import re
 
 from harness import ClientTest
 
-# Of a laptop's CI, not of a benchmark: they check their data and count their messages.
+# The number suits a laptop's CI, and no benchmark: the tests check their data and count their messages.
 ITERATIONS = 200
 
 
@@ -14,7 +14,7 @@ class Pingpong(ClientTest):
         server, client = self.pair(argv, **keywords)
         for process in (server, client):
             self.assertRegex(process.stdout, rf"(?m)^{iterations} iters in [\d.]+ seconds", process.describe())
-            # Both send and receive each message; the last lines say how many bytes that was.
+            # Both programs send and receive each message. Their last lines say how many bytes that was.
             self.assertRegex(process.stdout, r"(?m)^\d+ bytes in [\d.]+ seconds")
         return server, client
 
@@ -68,7 +68,7 @@ class Pingpong(ClientTest):
         self.pingpong("rc", "-r", 16)
 
     def test_timestamps(self):
-        """-t takes completions with their times, and says how far apart the receives were."""
+        """-t takes completions with their times, and prints how far apart the receives were."""
         server, client = self.pingpong("rc", "-t", iterations=100)
         for process in (server, client):
             match = re.search(r"Max receive completion clock cycles = (\d+)", process.stdout)

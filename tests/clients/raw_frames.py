@@ -1,5 +1,5 @@
-"""A raw packet queue pair for raw_test.py, by pyverbs: sends the frames that it is given as hexadecimal digits, or says
-"ready" and prints those that come to it, until there were enough or it has waited long enough."""
+"""A raw packet queue pair for raw_test.py, made with pyverbs. It prints "ready", sends the frames that it is given
+as hexadecimal digits, and prints the frames that come to it until enough have come or it has waited long enough."""
 
 import argparse
 import sys

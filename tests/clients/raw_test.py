@@ -1,4 +1,4 @@
-"""Raw packets: whole Ethernet frames through queue pairs, steered by rules, between two hosts and within one."""
+"""Tests raw packets: whole Ethernet frames through queue pairs, steered by rules, between two hosts and within one."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ FRAMES = pathlib.Path(__file__).resolve().parent / "raw_frames.py"
 PYTHON = "/usr/bin/python3"  # Debian's, which has pyverbs
 GROUP, OTHER_GROUP = "01:00:5e:01:02:03", "01:00:5e:01:02:04"
 
-# What the kernel sends by a packet socket, as any program may: not a frame of ours.
+# The kernel sends these frames through a packet socket, as for any program. Tulle has no part in them.
 SEND = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
@@ -18,7 +18,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
     for frame in sys.argv[2:]:
         out.send(bytes.fromhex(frame))
 """
-# What the kernel's own stack sends, and leaves the checksum of to the hardware that is not there.
+# The kernel's own stack sends this datagram, and leaves the checksum to hardware that is not there.
 SEND_UDP = """
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hello", ("10.0.0.1", 7777))
@@ -30,17 +30,18 @@ def mac_of(net, interface="veth0"):
 
 
 def frame(destination, text, source="02:00:00:00:00:09", kind="88b5"):
-    """Of a type that is for experiments (IEEE 802)."""
+    """Returns a frame of a type that is for experiments (IEEE 802)."""
     return destination.replace(":", "") + source.replace(":", "") + kind + text.encode().hex().ljust(100, "0")
 
 
 def has_flow(net):
-    """Whether somebody in the namespace receives all frames (protocol 0003)."""
+    """Returns whether a program in the namespace receives all frames (protocol 0003)."""
     return re.search(r" 0003 ", net.run("cat", "/proc/net/packet")) is not None
 
 
 class Perftest(ClientTest):
-    """Its raw Ethernet programs, whose two sides have nothing in common but frames: one lost, and the server waits on."""
+    """Runs perftest's raw Ethernet programs. Their two sides share nothing but frames: if one is lost, the server
+    waits on."""
 
     def setUp(self):
         super().setUp()
@@ -100,7 +101,7 @@ class Frames(ClientTest):
         self.assertEqual([], self.received(other))
 
     def test_what_is_sent_is_a_frame_of_the_wire(self):
-        """A kernel's own socket at the other end sees it, to the byte."""
+        """A kernel's own socket at the other end sees the frame, to the byte."""
         first, second = self.joined_namespaces()
         receive = ("import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5));"
                    "s.bind(('veth0', 0x88B5)); s.settimeout(20); print('ready', flush=True); print(s.recv(2000).hex())")
@@ -112,7 +113,7 @@ class Frames(ClientTest):
         self.assertIn(sent, other.stdout)
 
     def test_within_one_host(self):
-        """As a NIC turns round what its own host is to hear; but not what is for somebody else."""
+        """A frame that the own host is to hear turns round, as in a NIC. A frame for another host does not."""
         first, _ = self.joined_namespaces()
         own, foreign = mac_of(first), "02:00:00:00:00:77"
         to_group = self.receiver("--mac", GROUP, "--expect", 1, net=first)
@@ -160,7 +161,7 @@ class Frames(ClientTest):
         self.assertIn("sent 1", sender.stdout)  # IBV_WC_LOC_LEN_ERR
 
     def test_without_privileges(self):
-        """Not among the capabilities, and refused."""
+        """The capabilities have no raw queue pairs, and creating one is refused."""
         skip_out_of_reach(self, as_ordinary_user())
         process = self.pair("--send", frame(GROUP, "no"), prefix=as_ordinary_user())
         self.assertEqual(1, process.wait(), process.describe())

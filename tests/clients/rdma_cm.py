@@ -1,4 +1,5 @@
-"""Pairs of programs that librdmacm connects: their servers listen nowhere but with the host's connection manager."""
+"""Runs pairs of programs that librdmacm connects. Their servers listen nowhere but with the host's connection
+manager."""
 
 import pathlib
 
@@ -6,13 +7,14 @@ from harness import wait_until
 
 
 def listeners(test, net=None, prefix=()):
-    """How many the connection manager has. An agent answers only whom it belongs to: `prefix` makes that user."""
+    """Returns how many listeners the connection manager has. A host agent answers only the user that it belongs to:
+    `prefix` runs the question as that user."""
     agent = test.status(net, prefix)["agent"]
     return agent["listeners"] if agent else 0
 
 
 def binds(port):
-    """For servers that bind a UDP port instead: rsockets' datagrams."""
+    """Returns the check for servers that bind a UDP port instead: those of rsockets' datagrams."""
     def is_ready(process):
         tables = (pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text() for table in ("udp", "udp6"))
         return any(f":{port:04X} " in table for table in tables)
@@ -21,7 +23,7 @@ def binds(port):
 
 
 def start_server(test, argv, net=None, env=None, prefix=(), is_ready=None):
-    """A server over Tulle; back once it listens."""
+    """Starts a server over Tulle, and returns once it listens."""
     before = listeners(test, net, prefix)
     process = test.start(*prefix, *test.over_tulle(argv), net=net, env=env)
 
@@ -35,7 +37,8 @@ def start_server(test, argv, net=None, env=None, prefix=(), is_ready=None):
 
 def pair(test, server_argv, client_argv, server_net=None, client_net=None, server_ends=True, is_ready=None, env=None,
          prefix=(), limit=None):
-    """(server, client), both over Tulle and ended well; a server that serves for ever is ended."""
+    """Runs both programs over Tulle and returns (server, client). Both must end well; a server that serves without
+    end is ended."""
     server = start_server(test, server_argv, server_net, env, prefix, is_ready)
     client = test.start(*prefix, *test.over_tulle(client_argv), net=client_net, env=env)
     if server_ends:

@@ -1,4 +1,4 @@
-"""The connection manager's library: rdma-core's rdmacm-utils, perftest that connects with it, and rsockets."""
+"""Tests the connection manager's library: rdma-core's rdmacm-utils, perftest that connects with it, and rsockets."""
 
 import os
 import pathlib
@@ -75,7 +75,7 @@ class Utilities(Rdmacm):
         self.assertIn("REJECTED", process.stdout + process.stderr)
 
     def test_one_server_of_many_clients(self):
-        """They begin one after the other: this rping forgets a request that another follows at once."""
+        """The clients begin one after the other, since this rping forgets a request that another follows at once."""
         server = self.listener("rping", "-s", "-P", "-q", "-a", "127.0.0.1")
         argv = self.over_tulle(["rping", "-c", "-q", "-v", "-V", "-C", "500", "-a", "127.0.0.1"])
         clients = []
@@ -94,7 +94,8 @@ class Utilities(Rdmacm):
             self.assertIn("return status 0", process.stdout, process.describe())
 
     def test_multicast(self):
-        """Of each family a receiver, and a sender on the same host and on another; they wait for three seconds."""
+        """For each address family, runs a receiver with a sender on the same host, and one with a sender on another
+        host. The senders wait for three seconds."""
         first, second = self.joined_namespaces()
         pairs = []
         for sender_net, last in ((first, 1), (second, 2)):
@@ -122,7 +123,8 @@ class Utilities(Rdmacm):
 
 
 class Perftest(Rdmacm):
-    """Connects twice: its server listens anew for the second time, and its client does not wait for that."""
+    """Runs perftest, which connects twice. Its server listens anew for the second time, and its client does not wait
+    for that."""
 
     def perftest(self, *argv):
         argv = [*argv, "-R", "-F", "-n", "200"]
@@ -159,7 +161,8 @@ class Lifetime(Rdmacm):
         self.assertIn("DISCONNECT", server.stdout + server.stderr)
 
     def test_a_killed_listener(self):
-        """Its peer that is connected is told; who asks while it dies, or later, is refused at once."""
+        """The connected peer of a killed listener is told. A client that asks while it dies, or later, is refused at
+        once."""
         first, second = self.joined_namespaces()
         for host, server_net, client_net in (("127.0.0.1", None, None), ("10.0.0.1", first, second)):
             with self.subTest(host=host):
@@ -167,7 +170,7 @@ class Lifetime(Rdmacm):
                 client = self.over_tulle(["stdbuf", "-oL", "rping", "-c", "-a", host, "-d"])
                 connected = self.start(*client, net=client_net)
                 wait_until(lambda: "ESTABLISHED" in connected.stdout, "the connection")
-                # It takes the request and answers no more.
+                # The server takes the request and answers no more.
                 server.signal(signal.SIGSTOP)
                 connecting = self.start(*client, net=client_net)
                 wait_until(lambda: "ROUTE_RESOLVED" in connecting.stdout, "the second to connect")
@@ -185,7 +188,8 @@ class Lifetime(Rdmacm):
 class Rsockets(Rdmacm):
     def stream(self, program, *options):
         argv = [program, "-S", "20000", "-C", "20", "-I", "5", "-T", "v"]
-        # The server blocks, whatever the client does: one that polls cannot be told from one that is not ready.
+        # The server blocks, whatever the client does: the test cannot tell a server that polls from one that is not
+        # ready.
         for process in self.both([*argv, "-T", "b", "-b", "127.0.0.1"], [*argv, *options, "-s", "127.0.0.1"]):
             self.assertRegex(process.stdout, r"(?m)^custom\s+\S+\s+20\s+5\s", process.describe())
 
@@ -218,7 +222,7 @@ class Rsockets(Rdmacm):
 
 
 class Preloaded(Rdmacm):
-    """Programs that know sockets only."""
+    """Runs programs that know sockets only."""
 
     SERVER = """
 import socket
@@ -243,7 +247,7 @@ print("over TCP" if ":%04X " % 7000 in open("/proc/net/tcp").read() else "over R
 """
 
     def test_echo(self):
-        # By the library's path and not by its name: `tulle run` has its own way to preload.
+        # LD_PRELOAD has the library's path and not its name, since `tulle run` has its own way to preload.
         prefix = ["env", f"LD_PRELOAD={RSPRELOAD}", "/usr/bin/python3", "-c"]
         server = self.listener(*prefix, self.SERVER)
         client = self.start(*self.over_tulle([*prefix, self.CLIENT]))

@@ -1,6 +1,6 @@
-"""RoCE v2 datagrams made by hand, with or without a right checksum, for tests that throw them at a device.
+"""Makes RoCE v2 datagrams by hand, with or without a right checksum, for tests that throw them at a device.
 
-Written from the wire format alone and independent of the code under test.
+The code follows the wire format alone and is independent of the code under test.
 """
 
 import socket
@@ -16,7 +16,8 @@ def bth(opcode, qp, psn, ack_request=False, pad=0, pkey=0xFFFF, version=0):
 
 
 def icrc(source, destination, source_port, body):
-    """Of an IPv4 datagram as an unconnected socket that never fragments sends it: identification 0, DF."""
+    """Returns the ICRC of an IPv4 datagram as an unconnected socket that never fragments sends it: identification 0,
+    DF."""
     length = 20 + 8 + len(body) + 4
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0xFF, length, 0, 0x4000, 0xFF, socket.IPPROTO_UDP, 0xFFFF,
                      socket.inet_aton(source), socket.inet_aton(destination))
@@ -38,5 +39,5 @@ class Forger:
         self.socket.sendto(payload, (self.destination, PORT))
 
     def send_framed(self, body):
-        """With the right ICRC."""
+        """Sends a datagram with the right ICRC."""
         self.send(body + icrc(self.source, self.destination, self.source_port, body))

@@ -6,7 +6,7 @@
     run.py GROUP.CLASS[.TEST]   one class, one test
     run.py all
 
-As an ordinary user it goes on as root of a user namespace of its own, which may make network namespaces.
+Run by an ordinary user, it continues as root of a user namespace of its own, which may make network namespaces.
 """
 
 import os
@@ -18,9 +18,9 @@ import harness
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDERS = [HERE, HERE.parent / "interop"]
-COMPAT = HERE.parent / "compat"  # what tests of programs share with ./dev compat
+COMPAT = HERE.parent / "compat"  # modules that the tests share with ./dev compat
 GROUPS = sorted(path.stem.removesuffix("_test") for folder in FOLDERS for path in folder.glob("*_test.py"))
-SKIPPED = 77  # what ctest takes for "all skipped"
+SKIPPED = 77  # the exit status that ctest takes for "all skipped"
 
 
 def expand(name):
@@ -31,7 +31,8 @@ def expand(name):
 
 
 def become_root_of_a_namespace():
-    """An ordinary user may make network namespaces as root of a user namespace, where the machine allows those."""
+    """Makes an ordinary user root of a user namespace, who may make network namespaces, where the machine allows
+    those."""
     if os.geteuid() == 0:
         return
     if os.spawnlp(os.P_WAIT, "unshare", "unshare", "--map-root-user", "--net", "true") == 0:

@@ -1,4 +1,5 @@
-"""UCX over the device: the kinds of messages that it makes, on each verbs transport. ./dev compat ucx runs them all."""
+"""Runs UCX over the device: the kinds of messages that it makes, on each verbs transport. ./dev compat ucx runs them
+all."""
 
 import frame
 import ucx

@@ -1,4 +1,4 @@
-"""Calls of libibumad, for management_test.py: run over Tulle, as a unittest program of its own."""
+"""Makes calls of libibumad, for management_test.py. Runs over Tulle, as a unittest program of its own."""
 
 import ctypes
 import errno
@@ -62,7 +62,7 @@ def buffer():
 
 
 def request(management_class, attribute, method=GET, version=1, transaction=7, data=b""):
-    """A datagram behind room for its address; `data` begins at byte 64 of it."""
+    """Returns a datagram behind room for its address. `data` begins at byte 64 of the datagram."""
     mad = struct.pack(">BBBBHHQHHI", 1, management_class, version, method, 0, 0, transaction, attribute, 0, 0)
     out = buffer()
     out[HEADER_BYTES:HEADER_BYTES + MAD_BYTES] = (mad.ljust(64, b"\0") + data).ljust(MAD_BYTES, b"\0")
@@ -201,7 +201,7 @@ class Ports(UmadTest):
             self.refused(errno.EINVAL, OURS.umad_get_fd(port))
         self.refused(errno.ENODEV, OURS.umad_open_port(b"nothing0", 1))
         self.refused(errno.EINVAL, OURS.umad_open_port(None, 2))
-        for port in (-1, 0, 1, 4711):  # open or not, they are none of ours
+        for port in (-1, 0, 1, 4711):  # whether open or not, these are no ports of the library
             self.refused(errno.EINVAL, OURS.umad_close_port(port))
 
     def test_open_for_subnet_management(self):
@@ -281,7 +281,7 @@ class Datagrams(UmadTest):
             self.assertEqual(transaction, struct.unpack_from(">Q", body, 8)[0])
 
     def test_nobody_reads(self):
-        """A port whose answers nobody takes fills up; that is an error, not a wait."""
+        """A port whose answers nobody takes fills up. That is an error, not a wait."""
         port = self.open()
         agent = self.agent(port)
         for _ in range(100_000):
@@ -313,7 +313,7 @@ class Datagrams(UmadTest):
             self.assertEqual(status, struct.unpack_from(">H", body, 4)[0])
 
     def test_no_answer(self):
-        """What nobody answers comes back as it was, timed out."""
+        """A request that nobody answers comes back unchanged, timed out."""
         port = self.open()
         agent = self.agent(port)
         mad = request(SUBNET_ADMINISTRATION, 0x35, method=GET_TABLE)

@@ -1,4 +1,5 @@
-"""No privilege, no RDMA kernel module, no device nodes: ordinary users, and containers with next to nothing in /dev."""
+"""Tests without privileges, RDMA kernel modules or device nodes: ordinary users, and containers with next to nothing
+in /dev."""
 
 import os
 import pathlib
@@ -10,12 +11,12 @@ NOBODY = 65534
 
 
 def maps_all_users():
-    """Not inside a user namespace, where other users may not exist."""
+    """Returns true outside user namespaces. Inside one, other users may not exist."""
     return pathlib.Path("/proc/self/uid_map").read_text().split()[2] == str(2**32 - 1)
 
 
 def as_ordinary_user():
-    """What to put before a command, so that it runs without root and without capabilities."""
+    """Returns what to put before a command, so that it runs without root and without capabilities."""
     if maps_all_users():
         return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
                 "--bounding-set=-all"]
@@ -29,7 +30,7 @@ def skip_out_of_reach(test, prefix):
 
 
 class Basics:
-    """What must work in each of these surroundings; `prefix` goes before each program."""
+    """Tests of what must work in each of these surroundings. `prefix` goes before each program."""
 
     prefix = ()
 
@@ -71,7 +72,7 @@ class OrdinaryUser(Basics, ClientTest):
 
 
 class Container(Basics, ClientTest):
-    """/dev with null alone, no shared memory folder, an empty /sys."""
+    """A container whose /dev has null alone, without a shared memory folder and with an empty /sys."""
 
     def setUp(self):
         hide = """
@@ -97,7 +98,7 @@ class Container(Basics, ClientTest):
 
 
 class TwoUsers(ClientTest):
-    """A user's agent serves that user; what another user's program finds is said in one line."""
+    """A user's host agent serves that user. Another user's program that finds it says so in one line."""
 
     def test_foreign_agent(self):
         if not maps_all_users():

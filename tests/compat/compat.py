@@ -37,7 +37,7 @@ SUITES = ("ibverbs_utils", "perftest", "ucx", "openmpi", "mpich", "gloo", "late_
           "qemu", "qperf", "rdmacm_utils", "iperf3", "infiniband_diags", "rdma_core")
 
 PAGE = ROOT / "docs" / "compatibility.md"
-INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
+INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
 
 
 def available():
@@ -45,7 +45,7 @@ def available():
 
 
 def selection(names):
-    """{suite: names of tests, none for all}."""
+    """Returns {suite: names of its tests}. No names mean all tests."""
     chosen = {}
     for name in names:
         suite, _, rest = name.partition(".")
@@ -67,14 +67,14 @@ def end_at_a_signal(number, _):
 
 
 def run(chosen, arguments):
-    """[(name, suite, its results)]"""
+    """Runs the chosen suites and returns [(name, suite, its results)]."""
     told = []
     for name, tests in chosen.items():
         suite = importlib.import_module(name)
         began = time.monotonic()
         results = []
         for result in frame.results(suite, tests, arguments.verbose):
-            tell(dataclasses.replace(result, suite=name), arguments.json)  # as its name is given to us
+            tell(dataclasses.replace(result, suite=name), arguments.json)  # under the name that the caller gave
             results.append(result)
         if not results:
             sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
@@ -85,7 +85,7 @@ def run(chosen, arguments):
 
 
 def page():
-    """The page, from the records of every release."""
+    """Returns the page, made from the records of every release."""
     suites = {name: importlib.import_module(name) for name in available()}
     return document.write(suites, records.read_all())
 

@@ -1,4 +1,4 @@
-"""The outcomes as a page for people: docs/compatibility.md, made from every release's record (records.py)."""
+"""Makes the page for people, docs/compatibility.md, from the outcomes in every release's record (records.py)."""
 
 import collections
 import dataclasses
@@ -18,7 +18,7 @@ that is there. Every reason below is a test's own words. What did not pass stand
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One test: per release its outcome and reason, or None where the release does not have it."""
+    """One test: for each release its outcome and reason, or None if the release does not have it."""
 
     test: str
     cells: tuple
@@ -39,7 +39,7 @@ def table(heads, rows):
 
 
 def in_one_order(lists):
-    """The names of all lists. A name that an earlier list does not have follows the one that it follows in its own."""
+    """Returns the names of all lists. A name that the earlier lists lack follows the name before it in its own list."""
     merged = []
     for names in lists:
         at = 0
@@ -53,7 +53,7 @@ def in_one_order(lists):
 
 
 def rows_of(records):
-    """The rows of one suite, from each release's record of it (None where it did not run)."""
+    """Returns the rows of one suite, from each release's record of it (None if the suite did not run)."""
     tests = [record["tests"] if record else {} for record in records]
 
     def cell_of(each, name):
@@ -78,7 +78,7 @@ def has_not_passed(row):
 
 
 def reasons(row, names):
-    """Why the test did not pass. The releases are named where their reasons differ."""
+    """Returns why the test did not pass. The text names the releases if their reasons differ."""
     given = {}
     for name, told in zip(names, row.cells):
         if told and told[0] != "pass":
@@ -89,7 +89,7 @@ def reasons(row, names):
 
 
 def details(rows, names):
-    """Everything that did not pass. Tests that fared alike share a line."""
+    """Returns a table of everything that did not pass. Tests with equal outcomes and reasons share a line."""
     groups = {}
     for row in rows:
         if has_not_passed(row):
@@ -102,14 +102,14 @@ def details(rows, names):
 
 
 def footnote(rows, names):
-    """Says how many of the tests a release lacks, where one does."""
+    """Returns a note that says how many of the tests each release lacks, or an empty text if none lacks any."""
     lacking = [sum(row.cells[i] is None for row in rows) for i in range(len(names))]
     told = ", ".join(f"{count} in {name}" for name, count in zip(names, lacking) if count)
     return f"\n{ABSENT}: not among the release's tests ({told}).\n" if told else ""
 
 
 def measured(records):
-    """The days on which the releases' suites ran."""
+    """Returns a sentence that names the days on which the releases' suites ran."""
     def days(record):
         dates = sorted({suite["date"] for suite in record["suites"].values()})
         return " to ".join(dict.fromkeys((dates[0], dates[-1])))
@@ -119,7 +119,7 @@ def measured(records):
 
 
 def write(suites, records):
-    """The whole page. `suites`: {name: module}; `records`: each release's."""
+    """Returns the whole page. `suites` is {name: module}; `records` has one record a release."""
     names = [record["name"] for record in records]
     of = {key: [record["suites"].get(key) for record in records] for key in suites}
     rows = {key: rows_of(told) for key, told in of.items()}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/compatibility.md is what its records say, two releases stand side by side in it, and forms go by release."""
+"""Tests that docs/compatibility.md agrees with its records, that it shows two releases side by side, and that the
+form of a test goes by the release."""
 
 import json
 import pathlib

@@ -16,13 +16,13 @@ as the transfer is long. The engine knows IPv4 alone, and verifies only what is 
 
 PORT = 8888
 BLOCK_BYTES = 65536
-BLOCKS = 512  # as many as the engine has in flight at most
+BLOCKS = 512  # the most that the engine has in flight
 VERBS = ("write", "read", "send")
-DEPTHS = (1, 32)  # besides 16
+DEPTHS = (1, 32)  # besides DEPTH
 DEPTH = 16
 
 
-# To the engine, a job that writes is a client and one that reads a server, whichever the verb.
+# To the engine, a job that writes is a client and one that reads is a server, whatever the verb.
 def job(*options):
     return ["fio", "--name=job", "--ioengine=rdma", f"--port={PORT}", f"--bs={BLOCK_BYTES}",
             f"--size={BLOCKS * BLOCK_BYTES}", "--output-format=json", "--verify_state_save=0", *options]
@@ -48,7 +48,7 @@ def transfer(stage, place, verb, depth=DEPTH, verify=False):
 
 
 def wrong_data(stage):
-    """A receiver that looks for checksums complains of blocks that have none."""
+    """Checks that a receiver that looks for checksums complains of blocks that have none."""
     place = frame.one_host(stage)
     receiver = rdma_cm.start_server(stage, server("--verify=crc32c", "--do_verify=1", depth=BLOCKS))
     stage.run_program(*stage.over_tulle(client(place, "send", depth=DEPTH)), expect=None)

@@ -1,13 +1,16 @@
-"""What the suites of real programs have in common: cases, their outcomes, where they run.
+"""The common parts of the suites that run real programs: cases, their outcomes, and the places where they run.
 
 A suite is a module with
 
-    NAME        what people call the program
-    PACKAGES    Debian's packages that it comes from; the first one's version is told
-    WHAT        one line: what is run
-    cases()     its cases, and any of
-    GROUPS      groups of tests/clients whose tests count as cases too, or of a group one class ("raw.Perftest")
-    results(names)  outcomes right away instead, where a runner of its own makes them
+    NAME        the name that people give the program
+    PACKAGES    Debian's packages that it comes from; the page shows the first one's version
+    WHAT        one line that says what is run
+
+and with some of
+
+    cases()     its cases
+    GROUPS      groups of tests/clients whose tests count as cases too, or one class of a group ("raw.Perftest")
+    results(names)  outcomes right away instead, for a suite with a runner of its own
 
 Each case runs in network namespaces and process groups of its own, which end with it (tests/clients/harness.py).
 """
@@ -22,7 +25,7 @@ import unittest
 
 import harness
 
-# In the order in which they are told. `skip` says in its reason why a test does not apply.
+# Outcomes in the order in which they are reported. The reason of a `skip` says why a test does not apply.
 OUTCOMES = ("pass", "skip", "fail", "error", "crash", "hang")
 BAD = frozenset(OUTCOMES) - {"pass", "skip"}
 
@@ -36,7 +39,7 @@ class Result:
 
 
 class Stage(harness.ClientTest):
-    """Where one case runs: the harness's tools, with everything that it started ended afterwards."""
+    """The stage on which one case runs: it has the harness's tools, and everything that it started ends with it."""
 
     def __init__(self, case):
         super().__init__()
@@ -51,8 +54,9 @@ class Stage(harness.ClientTest):
             self.check_traffic()
 
     def check_traffic(self):
-        """A program that went another way, TCP or shared memory of its own, left no trace in the device's counters. Its
-        namespaces, and so the agents, are the case's own: they began at 0."""
+        """Checks that the program moved its data through the device. A program that went another way, over TCP or
+        shared memory of its own, leaves no trace in the device's counters. The namespaces, and so the host agents,
+        belong to this case alone: their counters began at 0."""
         agents = [self.status(net)["agent"] for net in self.namespaces]
         counters = [agent["counters"] for agent in agents if agent is not None]
         moved = sum(counted["bytes_sent"] + counted["direct_bytes"] for counted in counters)
@@ -63,7 +67,7 @@ class Stage(harness.ClientTest):
 class Case:
     name: str
     run: typing.Callable[[Stage], None]  # raises AssertionError, or unittest.SkipTest
-    bytes_min: int = 0  # that the devices must have carried at the end; 0 where no data is moved
+    bytes_min: int = 0  # bytes that the devices must have carried at the end; 0 if no data is moved
 
 
 Place = collections.namedtuple("Place", "server client host prefix")
@@ -79,7 +83,7 @@ def two_hosts(stage):
 
 
 def ordinary_user(stage):
-    """On one host, without root and without capabilities."""
+    """Returns a place on one host, for a user without root and without capabilities."""
     from unprivileged_test import as_ordinary_user
 
     prefix = as_ordinary_user()
@@ -93,11 +97,11 @@ PLACES = {"one_host": one_host, "two_hosts": two_hosts, "ordinary_user": ordinar
 
 
 def headline(said):
-    """Of a failure, for people: what was wrong, and the last that a program said of it."""
+    """Summarises a failure for people: what was wrong, and the last line that a program printed about it."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     first = lines[0] if lines else ""
     if re.match(r"Tuples differ|-?\d+ [!=]= -?\d+", first) or " : $ " in first:
-        first = ""  # of use only beside the programs' output
+        first = ""  # this line is of use only beside the programs' output
     status = re.search(r"\[(exit status -?\d+|running)\]", said)
     complaint = [block.split("\n") for block in re.findall(r"stderr:\n((?:    .*\n?)+)", said)]
     last = next((line.strip() for block in complaint for line in reversed(block) if line.strip()), "")
@@ -122,7 +126,7 @@ def run_test(suite, name, test, verbose=False):
 
 
 def tests_of(suite):
-    """(name, test): the suite's cases and those of its groups."""
+    """Yields (name, test) for the suite's cases and for the tests of its groups."""
     if hasattr(suite, "cases"):
         for case in suite.cases():
             yield case.name, Stage(case)
@@ -134,25 +138,25 @@ def tests_of(suite):
 
 
 def version(package):
-    """Debian's version of an installed package, or None."""
+    """Returns Debian's version of an installed package, or None."""
     asked = subprocess.run(["dpkg-query", "-W", "-f=${Version}", package], capture_output=True, text=True, check=False)
     return asked.stdout if asked.returncode == 0 and asked.stdout else None
 
 
 def numbers(version):
-    """The numbers of a version without its epoch, for comparison."""
+    """Returns the numbers of a version without its epoch, for comparison."""
     return [int(number) for number in re.findall(r"\d+", version.rpartition(":")[2])]
 
 
 def form(forms, package):
-    """Returns what differs from one release of a package to another. `forms` has each form under its first release, in
-    rising order. The last form that is not newer than the installed package holds."""
+    """Returns the form that differs from one release of a package to another. `forms` has each form under its first
+    release, in rising order. The last form that is not newer than the installed package applies."""
     installed = numbers(version(package))
     return [value for first, value in forms.items() if numbers(first) <= installed][-1]
 
 
 def results(suite, names, verbose=False):
-    """The suite's outcomes, one by one, of all cases or of those whose names start with one of `names`."""
+    """Yields the suite's outcomes, one by one, for all cases or for those whose names start with one of `names`."""
     missing = [package for package in suite.PACKAGES if version(package) is None]
     if missing:
         yield Result(suite.NAME, "all", "skip", f"not installed: {' '.join(missing)}")

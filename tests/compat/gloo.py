@@ -1,4 +1,4 @@
-"""Gloo's ibverbs transport, by a program of our own (programs/gloo_collectives.cc)."""
+"""Gloo's ibverbs transport, which a program of our own uses (programs/gloo_collectives.cc)."""
 
 import pathlib
 import shutil
@@ -19,10 +19,10 @@ LARGEST_BYTES = 2_000_000
 
 
 def collectives(stage, place, options=()):
-    """Ranks take turns between the place's two ends."""
+    """Runs the collectives. The ranks alternate between the place's two ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tulle-gloo-"))
     stage.addCleanup(shutil.rmtree, folder)
-    folder.chmod(0o777)  # the ranks leave each other files here, an ordinary user's too
+    folder.chmod(0o777)  # the ranks leave files for each other here, also those of an ordinary user
     program = folder / "gloo_collectives"
     stage.run_program("c++", "-std=c++17", "-O1", "-o", program, SOURCE, "-lgloo", limit=3 * LIMIT)
     meeting = folder / "meeting"

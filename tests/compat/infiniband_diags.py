@@ -1,4 +1,4 @@
-"""infiniband-diags: what the programs tell of the local adapter."""
+"""infiniband-diags: what its programs report about the local adapter."""
 
 from frame import Case
 

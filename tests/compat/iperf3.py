@@ -19,7 +19,7 @@ OPTIONS = {"one_stream": [], "four_streams": ["-P", "4"], "other_direction": ["-
 
 
 def iperf3(*options):
-    # By the library's path and not by its name: `tulle run` has its own way to preload.
+    # LD_PRELOAD has the library's path and not its name, since `tulle run` has its own way to preload.
     return ["env", f"LD_PRELOAD={RSPRELOAD}", "iperf3", "-J", *options]
 
 
@@ -27,7 +27,8 @@ def transfer(stage, place, options):
     _, client = rdma_cm.pair(stage, iperf3("-s", "-1"), iperf3("-c", place.host, "-n", str(SENT_BYTES), *options),
                              place.server, place.client, prefix=place.prefix)
     received = json.loads(client.stdout)["end"]["sum_received"]["bytes"]
-    # The sender's last block may be cut off: it stops at a number of bytes, and the receiver at the end of the test.
+    # The sender's last block may be cut off: the sender stops at a number of bytes, and the receiver at the end of the
+    # test.
     stage.assertGreaterEqual(received, SENT_BYTES // 2, client.describe())
 
 

@@ -12,7 +12,7 @@ PACKAGES = ["libibverbs-dev"]
 WHAT = ("a client as collective libraries write them: `dlopen`, `dlvsym` of each function's version, then WRITE with "
         "immediate and a flushing READ on a queue pair of its own, every byte checked")
 
-MOVED_BYTES_MIN = 10_000_000  # of 400 messages, 128 KiB on average
+MOVED_BYTES_MIN = 10_000_000  # 400 messages have 128 KiB on average
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "late_binding.c"
 
 

@@ -23,13 +23,15 @@ ENDPOINTS = {
 
 
 def place_for(stage, where):
-    """Always with a cable: the provider takes no loopback interface. On one host both are at one end of it."""
+    """Returns a place with a cable, since the provider takes no loopback interface. On one host both programs are at
+    one end of it."""
     place = frame.two_hosts(stage)
     return place if where == "two_hosts" else place._replace(client=place.server)
 
 
 def named(stage, address):
-    """A prefix that makes `localhost` that address: the provider's server listens on what it resolves to."""
+    """Returns a command prefix that makes `localhost` that address. The provider's server listens on what it
+    resolves to."""
     hosts = tempfile.NamedTemporaryFile("w", prefix="tulle-hosts-")
     stage.addCleanup(hosts.close)
     hosts.write(f"{address} localhost\n")
@@ -48,7 +50,7 @@ def pingpong(stage, where, endpoint, *options):
 
 
 def info(stage):
-    """All three kinds of endpoints are offered."""
+    """Checks that all three kinds of endpoints are offered."""
     place = frame.two_hosts(stage)
     process = stage.run_program(*stage.over_tulle(["fi_info", "-p", "verbs"]), net=place.server)
     for kind in ("FI_EP_MSG", "FI_EP_DGRAM", "FI_EP_RDM"):
@@ -59,7 +61,7 @@ def cases():
     yield Case("info", info)
     for endpoint in ENDPOINTS:
         for where in ("one_host", "two_hosts"):
-            # Datagrams end at the MTU, 1024 bytes here.
+            # A datagram is at most as long as the MTU, 1024 bytes here.
             largest = 1024 if endpoint == "dgram" else 6 << 20
             for name, size, bytes_once in (("small", "64", 64), ("all_sizes", "all", largest)):
                 yield Case(f"{where}.{endpoint}.{name}",

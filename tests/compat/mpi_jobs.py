@@ -1,7 +1,7 @@
 """MPI jobs over Tulle: programs of our own (programs/) that check every byte, by each MPI's compiler and launcher.
 
-That the network carried it, and no shared memory, is seen twice: UCX tells which transports each rank chose, and
-without the device the same job cannot start.
+Two things show that the network carried the data and not shared memory: UCX reports which transports each rank
+chose, and the same job cannot start without the device.
 """
 
 import pathlib
@@ -17,16 +17,17 @@ PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
 SOURCE = PROGRAMS / "collectives.c"
 RANKS = 4
 LIMIT = 120
-LARGEST_BYTES = 1_200_000  # what collectives.c moves at once
+LARGEST_BYTES = 1_200_000  # the most that collectives.c moves at once
 TRANSPORTS = {"rc": ("rc_v,self", "rc_verbs"), "ud": ("ud_v,self", "ud_verbs")}
 
-# The line in which UCX says, at its level "info", what an endpoint goes over.
+# Pattern of the line in which UCX, at its log level "info", says which transports an endpoint uses.
 ENDPOINT = {
     "1.0": r"ep_cfg\[.*",
     "1.18": r"ucp_context_\d+ (?:self|intra-node|inter-node) cfg#.*",
 }
 
-# In place of a remote shell: [OPTIONS] HOST COMMAND..., the host being one end of a cable, with a name of its own.
+# This script takes the place of a remote shell: [OPTIONS] HOST COMMAND... The host is one end of a cable, and has a
+# name of its own.
 REMOTE_SHELL = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 case $1 in 10.0.0.1) net={first} name=first ;; *) net={second} name=second ;; esac
@@ -36,7 +37,7 @@ exec nsenter --net=/proc/$net/ns/net unshare --uts sh -c "hostname $name; exec {
 
 
 class Mpi:
-    """One implementation: its compiler, launcher and what its launcher needs to be told; `remotely` makes a remote shell
+    """One implementation: its compiler, its launcher and the launcher's options. `remotely` turns a remote shell
     into the options by which the launcher reaches the two ends of a cable."""
 
     def __init__(self, compiler, launcher, options=(), env=None, remotely=None, source=SOURCE):
@@ -44,7 +45,7 @@ class Mpi:
         self.remotely, self.source = remotely, source
 
     def build(self, stage):
-        """The program, in a folder that an ordinary user may read and that goes with the stage."""
+        """Builds the program in a folder that an ordinary user may read and that is removed with the stage."""
         folder = tempfile.mkdtemp(prefix="tulle-mpi-")
         stage.addCleanup(shutil.rmtree, folder)
         pathlib.Path(folder).chmod(0o755)
@@ -53,13 +54,13 @@ class Mpi:
         return program
 
     def job(self, program, transports, options=()):
-        """(arguments, environment)"""
+        """Returns (arguments, environment)."""
         env = {"UCX_TLS": transports, "UCX_NET_DEVICES": "tulle0:1", "UCX_LOG_LEVEL": "info", **self.env}
         return [self.launcher, "-n", str(RANKS), *self.options, *options, program], env
 
     def on_one_host(self, stage, transport, prefix=()):
         argv, env = self.job(self.build(stage), TRANSPORTS[transport][0])
-        # The prefix goes first: the launcher hands on the environment that `tulle run` makes.
+        # The prefix goes first, since the launcher hands on the environment that `tulle run` makes.
         process = stage.run_program(*prefix, *stage.over_tulle(argv), env=env, limit=LIMIT)
         self.check(stage, process, transport, "in 1 networks" if self.source is SOURCE else "")
 
@@ -110,7 +111,7 @@ OPEN_MPI = Mpi(
 OPEN_SHMEM = Mpi("oshcc", "oshrun", ["--mca", "spml", "ucx", "-x", "SHMEM_SYMMETRIC_HEAP_SIZE=16M", *OPEN_MPI.options],
                  OPEN_MPI.env, source=PROGRAMS / "symmetric.c")
 
-# NOLOCAL: all messages go to the network below, none through MPICH's own shared memory.
+# With NOLOCAL all messages go to the network below, and none through MPICH's own shared memory.
 MPICH = Mpi(
     "mpicc.mpich", "mpirun.mpich", env={"MPIR_CVAR_NOLOCAL": "1"},
     remotely=lambda shell: ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", "10.0.0.1,10.0.0.2", "-ppn", "2"])

@@ -32,11 +32,11 @@ import harness  # noqa: E402
 
 PYTHON = "/usr/bin/python3"  # Debian's, for which its pyverbs is built
 SOURCE = pathlib.Path("/usr/share/doc/rdma-core/tests")
-LIMIT = 60  # seconds; the slowest that passes takes some five on two cores
+LIMIT = 60  # seconds; the slowest test that passes takes some five on two cores
 SUITE = "pyverbs"
 OTHERS_DEVICES = re.compile(r"test_(mlx5|efa)")
 
-# Inside: one test, its outcome as JSON in a file. Skipped in setUp counts as skipped.
+# The program that runs one test and writes its outcome as JSON into a file. A test skipped in setUp counts as skipped.
 RUN_ONE = """
 import json, sys, unittest
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests"]
@@ -64,7 +64,8 @@ with open(answer, "w") as file:
 """
 
 # Newer tests ask iproute2's `rdma link show -j` for the interface below a port. That program asks the kernel, which
-# knows nothing of a device that lives in processes. This one answers in its place, from what Tulle says of the device.
+# knows nothing of a device that lives in processes. This program answers in its place, from what Tulle reports about
+# the device.
 RDMA_LINK = """#!{python}
 import json, subprocess
 devices = json.loads(subprocess.run(["{tulle}", "devices", "--json"], check=True, capture_output=True).stdout)
@@ -93,7 +94,7 @@ for module in tests.__test_modules__:
 
 
 def unpack(source, target):
-    """The tests as Debian ships them, some compressed, as importable files."""
+    """Copies the tests as Debian ships them, some compressed, to importable files. Returns the folder."""
     tests = target / "tests"
     tests.mkdir()
     for path in source.iterdir():
@@ -106,7 +107,7 @@ def unpack(source, target):
 
 
 def add_rdma_link(folder):
-    """The environment in which `rdma` is the program above."""
+    """Writes the program above as `rdma`, and returns the environment in which it is found."""
     programs = pathlib.Path(folder) / "bin"
     programs.mkdir()
     program = programs / "rdma"
@@ -116,7 +117,7 @@ def add_rdma_link(folder):
 
 
 def namespace():
-    """With lo, and one more interface that has addresses of both kinds."""
+    """Returns a network namespace with lo and one more interface, which has addresses of both kinds."""
     net = harness.Namespace()
     net.run("sh", "-c", "for each in all default; do echo 0 > /proc/sys/net/ipv6/conf/$each/accept_dad; done")
     net.run("ip", "link", "add", "eth0", "mtu", "4200", "type", "veth", "peer", "name", "eth1", "mtu", "4200")
@@ -130,7 +131,7 @@ def namespace():
 
 
 def names(net, folder):
-    """Of all the tests, without those of a vendor's own interfaces, which only its adapters have."""
+    """Returns the names of all tests, without those of a vendor's own interfaces, which only its adapters have."""
     process = harness.Process([harness.TULLE, "run", "--", PYTHON, "-c", LIST_ALL, folder], net=net, cwd=folder)
     try:
         if process.wait(60) != 0:
@@ -178,7 +179,7 @@ def main():
         parser.error(f"{SOURCE} is missing; install the package rdma-core")
     if os.geteuid() != 0 and os.spawnlp(os.P_WAIT, "unshare", "unshare", "--map-root-user", "--net", "true") == 0:
         os.execvp("unshare", ["unshare", "--map-root-user", sys.executable, *sys.argv])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of what ends its processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # an exit by which the processes are ended
     counts = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="tulle-pyverbs-") as scratch:
         folder = str(unpack(SOURCE, pathlib.Path(scratch)))

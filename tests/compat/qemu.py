@@ -1,4 +1,4 @@
-"""QEMU moves a running guest over RDMA; the guest itself looks at its memory all along (programs/guest.S)."""
+"""QEMU moves a running guest over RDMA. The guest itself checks its memory all the time (programs/guest.S)."""
 
 import json
 import pathlib
@@ -18,13 +18,13 @@ WHAT = ("`migrate rdma:` of a running guest of 64 MiB (TCG) that keeps changing 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "guest.S"
 PORT = 4444
 MEMORY_MIB = 64
-CHANGED_BYTES = 16 << 20  # what the guest writes to, from 1 MiB on
+CHANGED_BYTES = 16 << 20  # size of the memory that the guest writes, from 1 MiB on
 LIMIT = 120
 PROGRAM = "qemu-system-x86_64"
 
 
 def build(stage, folder):
-    """The guest's disk: its boot sector."""
+    """Builds the guest's disk, which holds its boot sector alone."""
     guest = folder / "guest.o"
     disk = folder / "guest.img"
     stage.run_program("as", "--32", "-o", guest, SOURCE)
@@ -50,7 +50,7 @@ class Machine:
         self.socket.settimeout(harness.LIMIT)
         harness.wait_until(self._connect, f"{name}'s monitor")
         self.stream = self.socket.makefile("r")
-        json.loads(self.stream.readline())  # its greeting
+        json.loads(self.stream.readline())  # the monitor's greeting
         self.ask("qmp_capabilities")
 
     def _connect(self):
@@ -87,7 +87,7 @@ class Machine:
 
 
 def migrated(source):
-    """The state of the migration, once it is over."""
+    """Returns the state of the migration if it is complete, and None before that."""
     said = source.ask("query-migrate")
     if said.get("status") == "failed":
         source.stage.fail(f"migration failed: {said.get('error-desc', 'no reason given')}\n{source.process.describe()}")
@@ -105,7 +105,7 @@ def migrate(stage, place, pinned):
         machine.ask("migrate-set-capabilities", capabilities=capabilities)
     harness.wait_until(lambda: source.serial().count("v") > 3 or source.ended(), "the guest to start")
     target.ask("migrate-incoming", uri=f"rdma:{place.host}:{PORT}")
-    # The guest writes faster than a network would copy; let it stand still for the last part.
+    # The guest writes faster than a network would copy, so it may stand still for the last part.
     source.ask("migrate-set-parameters", **{"downtime-limit": 5000, "max-bandwidth": 1 << 33})
     source.ask("migrate", uri=f"rdma:{place.host}:{PORT}")
     said = harness.wait_until(lambda: migrated(source), "the migration", limit=LIMIT, pause=0.05)

@@ -14,7 +14,8 @@ NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on E
 for `-cm1` there. Its tests over UC and UD say that they do not use `-cm1`, and name their peer so all the same."""
 
 PORT = 19765
-# A byte a message, and few of them where both ends spin on their memory and there are fewer cores than programs.
+# A test may move one byte a message, and few messages if both ends spin on their memory and there are fewer cores than
+# programs.
 MOVED_BYTES_MIN = 20
 CONNECTED = ("rc_bi_bw", "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_rdma_write_bw",
              "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap",
@@ -29,7 +30,7 @@ def measure(stage, place, test, *options):
                          net=place.client)
     client.wait()
     both = f"{client.describe()}\n{server.describe()}"
-    # Its exit status is 0 whatever happened.
+    # qperf's exit status is 0 whatever happened.
     stage.assertNotRegex(client.stderr + server.stderr, r"failed|error|timed out", both)
     found = re.search(r"=\s+([\d.]+) (\S+)", client.stdout)
     stage.assertTrue(found, both)
@@ -38,7 +39,8 @@ def measure(stage, place, test, *options):
 
 
 def by_lid(stage, test):
-    """Works only where a LID is enough to reach a peer; what it says elsewhere is its own limit."""
+    """Runs a test that works only where a LID is enough to reach a peer. Elsewhere qperf reports its own limit, and
+    the test is skipped."""
     try:
         measure(stage, frame.one_host(stage), test, "-cm1")
     except AssertionError as error:

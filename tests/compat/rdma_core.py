@@ -18,7 +18,7 @@ RUNNER = pathlib.Path(__file__).resolve().parent / "pyverbs.py"
 
 def results(names):
     runner = subprocess.Popen([sys.executable, RUNNER, *names], stdout=subprocess.PIPE, text=True,
-                              start_new_session=True)  # Ctrl-C is ours, and ends it with SIGTERM
+                              start_new_session=True)  # Ctrl-C comes to this process, which ends the runner by SIGTERM
     try:
         for line in runner.stdout:
             said = json.loads(line)

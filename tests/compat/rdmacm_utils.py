@@ -20,7 +20,7 @@ of older releases' `cmtime` serve for ever, and are ended here. Both sides of a 
 alone."""
 
 STREAM = ["-S", "65536", "-C", "50"]
-# Both sides' arguments; the server's go on with -b and its address, the client's with -s and the same.
+# Arguments of both sides. The server's go on with -b and its address, the client's with -s and the same address.
 PAIRS = {
     "ucmatose": ["ucmatose", "-c", "100", "-C", "5", "-S", "4096"],
     "ucmatose_migrates": ["ucmatose", "-c", "2", "-C", "20", "-m"],
@@ -38,25 +38,25 @@ PAIRS = {
     "rdma_xclient": ["rdma_xclient", "-c", "r"],
     "rdma_xclient_xrc": ["rdma_xclient", "-c", "x"],
 }
-# Those whose server is another program, and what it takes for its address.
+# Programs whose server is another program, with the option before that server's address (None: it takes no address).
 SERVERS = {"rdma_client": ["rdma_server", "-s"], "rdma_xclient": ["rdma_xserver", None]}
 FOR_EVER = {"udpong", "rcopy"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cmtime:
-    """How one form of cmtime is started and what it tells."""
+    """Says how one form of cmtime is started and what it prints."""
 
     families: tuple
     server_options: tuple
     client_options: tuple
     server_ends: bool
-    row: str  # of its table
+    row: str  # pattern of a row of its table
 
 
-# From release 52 on both sides meet at an IPv4 socket too, and make a second round of connections without queue pairs,
-# under numbers of their own invention. Each side would begin with the same: the connection manager of one host, the
-# kernel's too, would then take one side for a peer that has forgotten its connections.
+# From release 52 on, both sides also meet at an IPv4 socket and make a second round of connections without queue pairs,
+# under numbers of their own invention. Each side would begin with the same number. The connection manager of one host,
+# the kernel's too, would then take one side for a peer that has forgotten its connections.
 CMTIME = {
     "1": Cmtime(("IPv4", "IPv6"), (), (), False, r"(?m)^disconnect\s*:"),
     "52": Cmtime(("IPv4",), ("-q", "1000"), ("-q", "100000"), True, r"(?m)^disconnect\s+\d+"),
@@ -68,7 +68,7 @@ PINGS = {
     "rping_large": ["rping", "-C", "20", "-V", "-S", "65536"],
     "rping_own_queue_pair": ["rping", "-C", "20", "-V", "-q"],
 }
-CLIENTS = 10  # of a server that serves many
+CLIENTS = 10  # clients of one server
 GROUPS_OF = {"IPv4": "239.1.2.3", "IPv6": "ff0e::123"}
 
 
@@ -82,7 +82,7 @@ def pair(stage, place, argv):
 
 
 def cmtime(stage, place, family="IPv4"):
-    """A hundred connections."""
+    """Makes a hundred connections."""
     form = frame.form(CMTIME, PACKAGES[0])
     if family not in form.families:
         raise unittest.SkipTest("the two sides of this cmtime meet at a socket of IPv4 alone")
@@ -99,8 +99,8 @@ def ping(stage, place, argv):
 
 
 def pings_at_once(stage, place):
-    """rping -P: one server and many clients at the same time. They begin one after the other: this rping forgets a
-    request that another follows at once (mended in rdma-core's 6f8e0056e)."""
+    """Runs rping -P: one server and many clients at the same time. The clients begin one after the other, since this
+    rping forgets a request that another follows at once (mended in rdma-core's 6f8e0056e)."""
     server = rdma_cm.start_server(stage, ["rping", "-s", "-P", "-a", place.host], place.server, prefix=place.prefix)
     clients = []
     for _ in range(CLIENTS):
@@ -113,7 +113,7 @@ def pings_at_once(stage, place):
 
 
 def copy(stage, place):
-    """rcopy: a file, compared afterwards."""
+    """Copies a file with rcopy and compares it afterwards."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tulle-rcopy-"))
     stage.addCleanup(shutil.rmtree, folder)
     source, target = folder / "source", folder / "target"
@@ -124,7 +124,8 @@ def copy(stage, place):
 
 
 def multicast(stage, place, group, sender_address):
-    """mckey: one joins a group and receives, the other sends to it. It sends three seconds after it has joined."""
+    """Runs mckey: one side joins a group and receives, the other sends to it. The sender sends three seconds after
+    it has joined."""
     argv = ["stdbuf", "-oL", "mckey", "-m", group, "-c", "1", "-C", "10"]
     receiver = stage.start(*stage.over_tulle([*argv, "-b", place.host]), net=place.server)
     wait_until(lambda: "joined" in receiver.stdout or not receiver.running, "mckey to join")
@@ -133,7 +134,7 @@ def multicast(stage, place, group, sender_address):
 
 
 def hosts(stage, where, family, has_routes):
-    """(place, the client's own address); loopback has no routes to groups of IPv6."""
+    """Returns (place, the client's own address). Loopback has no routes to groups of IPv6."""
     if where == "one_host" and has_routes:
         place = frame.two_hosts(stage)
         place = place._replace(client=place.server)

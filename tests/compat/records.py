@@ -1,8 +1,8 @@
-"""The outcomes of each release as data: docs/compatibility/CODENAME.json.
+"""Keeps the outcomes of each release as data: docs/compatibility/CODENAME.json.
 
-A file holds one release: its name, and for each suite the day of its run, the packages' versions and every test with its
-outcome and, unless it passed, the reason. The page (document.py) is made from these files alone, so that each release is
-measured where it is installed.
+A file holds one release: its name, and for each suite the day of its run, the packages' versions and every test with
+its outcome and, unless it passed, the reason. document.py makes the page from these files alone, so that each
+release is measured where it is installed.
 """
 
 import datetime
@@ -18,7 +18,7 @@ FOLDER = harness.ROOT / "docs" / "compatibility"
 
 
 def this_release():
-    """(codename, name) of the machine's release, for example ("bookworm", "Debian 12")."""
+    """Returns (codename, name) of the machine's release, for example ("bookworm", "Debian 12")."""
     lines = pathlib.Path("/etc/os-release").read_text().splitlines()
     told = {key: value.strip('"') for key, _, value in (line.partition("=") for line in lines)}
     name = f"{told['ID'].capitalize()} {told.get('VERSION_ID', '')}".strip()
@@ -26,15 +26,15 @@ def this_release():
 
 
 def without_paths(reason):
-    """The reason without the folders of the machine that ran the test."""
+    """Returns the reason without the folders of the machine that ran the test."""
     for path, name in ((harness.BUILD, "build"), (harness.ROOT, ".")):
-        # A path of its own, and not the end of another one.
+        # The pattern takes a path of its own, and not the end of another path.
         reason = re.sub(rf"(?<![\w./-]){re.escape(str(path))}(?![\w-])", name, reason)
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/tulle-\w+", "/tmp/tulle", reason)
 
 
 def of_suite(suite, results):
-    """The record of one suite that has just run."""
+    """Returns the record of one suite that has just run."""
     tests = {}
     for result in results:
         tests[result.test] = {"outcome": result.outcome}
@@ -56,7 +56,7 @@ def read(path):
 
 
 def read_all(folder=FOLDER):
-    """Every release's record, in the order of their names."""
+    """Returns every release's record, in the order of the releases' names."""
     def by_name(record):
         return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", record["name"])]
 
@@ -64,15 +64,15 @@ def read_all(folder=FOLDER):
 
 
 def text_of(record):
-    """A record as its file holds it: a test a line."""
+    """Returns a record as its file holds it, with one test a line."""
     text = json.dumps(record, indent=1, ensure_ascii=False)
     return re.sub(r"\{\s+(\"outcome\": .*?)\n\s+\}", lambda test: "{" + re.sub(r"\n\s+", " ", test[1]) + "}", text,
                   flags=re.DOTALL) + "\n"
 
 
 def update(told, order, folder=FOLDER):
-    """Writes the suites that ran into this release's file; the file's other suites stay. `told`: [(name, suite,
-    results)]; `order`: the names of all suites."""
+    """Writes the suites that ran into this release's file and keeps the other suites of the file. `told` is [(name,
+    suite, results)]; `order` has the names of all suites."""
     codename, name = this_release()
     path = path_of(codename, folder)
     suites = read(path)["suites"] if path.exists() else {}

@@ -1,4 +1,4 @@
-"""UCX: ucx_perftest over its RC and UD verbs transports, and what ucx_info tells of the device."""
+"""UCX: ucx_perftest over its RC and UD verbs transports, and what ucx_info reports about the device."""
 
 import re
 
@@ -11,22 +11,23 @@ WHAT = ("`ucx_info -d`; every test of `ucx_perftest`, UCP's over `rc_verbs` and 
         "messages, put, get, atomics) and UCT's over the transports themselves, 8 bytes to 4 MiB")
 
 PORT = 13337
-# UCX's names of a transport with what it needs to set up its connections: rc_v is rc_verbs, with UD for that alone.
+# UCX's names of each transport and of what it needs to set up its connections. rc_v is rc_verbs, with UD for the set-up
+# alone.
 UCP_TRANSPORTS = {"rc": "rc_v,self", "ud": "ud_v,self"}
 UCP_TESTS = ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "stream_lat", "stream_bw", "ucp_put_lat",
              "ucp_put_bw", "ucp_get", "ucp_am_lat", "ucp_am_bw")
 UCP_ATOMICS = ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")
-# What each transport has a message of its own for.
+# Tests for which each transport has a message of its own.
 UCT_TESTS = {
     "rc_verbs": ("am_lat", "am_bw", "put_lat", "put_bw", "get", "add_lat", "fadd", "cswap"),
     "ud_verbs": ("am_lat", "am_bw"),
 }
-# Debian builds newer releases of ucx_perftest with MPI, which takes the place of the two sides' own exchange unless it is
-# told not to, wherever standard input is no terminal.
+# Debian builds newer releases of ucx_perftest with MPI. Where standard input is no terminal, MPI takes the place of the
+# exchange between the two sides unless it is told not to.
 EXCHANGE = {"1.0": [], "1.18": ["-P", "0"]}
 LARGE_BYTES = 4 << 20
 ITERATIONS = 1000
-# How UCX goes about its work, in other ways than by itself: (test, size, environment, options).
+# Ways of working that UCX does not choose by itself: (test, size, environment, options).
 WAYS = {
     "device_fadd": ("ucp_fadd", 8, {"UCX_ATOMIC_MODE": "device"}, []),
     "device_cswap": ("ucp_cswap", 8, {"UCX_ATOMIC_MODE": "device"}, []),
@@ -48,13 +49,14 @@ def environment(transports):
 
 
 def perftest(stage, place, test, transports, *options, iterations=ITERATIONS, run_options=(), env=None):
-    """A pair of ucx_perftest; the client must report a result."""
+    """Runs a pair of ucx_perftest. The client must report a result."""
     argv = ["ucx_perftest", *frame.form(EXCHANGE, PACKAGES[0]), "-t", test, "-n", str(iterations), "-w", "10", *map(str, options)]
     _, client = stage.pair(argv, host=place.host, port=PORT, net=place.client, server_net=place.server,
                            env={**environment(transports), **(env or {})}, prefix=place.prefix, options=run_options)
     final = re.search(r"^Final:\s+(.*)$", client.stdout, re.MULTILINE)
     stage.assertTrue(final, f"no result\n{client.describe()}")
-    # Iterations, the median, average and overall latency; a rate below one a second is told as 0.
+    # The final line has the iterations and the median, average and overall latency. A rate below one a second is
+    # printed as 0.
     done, _, _, overall_us, *_ = map(float, final.group(1).split())
     stage.assertEqual(iterations, done, client.describe())
     stage.assertGreater(overall_us, 0, client.describe())
@@ -92,7 +94,7 @@ def way(name):
 
 
 def info(stage):
-    """Both transports are offered, with what the device can do."""
+    """Checks that both transports are offered, with what the device can do."""
     process = stage.run_program(*stage.over_tulle(["ucx_info", "-d"]))
     offered = dict(re.findall(r"#\s+Transport: (\w+)\n#\s+Device: (tulle0:1)\n", process.stdout))
     stage.assertEqual({"rc_verbs": "tulle0:1", "ud_verbs": "tulle0:1"}, offered, process.describe())

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes scapy_vectors.txt: RoCE v2 packets built by Scapy, with Scapy's ICRC, to test ours against.
+"""Writes scapy_vectors.txt: RoCE v2 packets built by Scapy, with Scapy's ICRC, to test Tulle's against.
 
 Usage: generate_scapy_vectors.py > scapy_vectors.txt     (needs Scapy 2.5; the seed is fixed)
 
-One packet a line: its name, then field=value pairs (numbers in decimal) with what its headers say,
-then packet=HEX with the bytes from the IP header to the ICRC. The extension headers are packed here,
-since Scapy knows only BTH and AETH. Scapy 2.5 has no ICRC over IPv6: there it is taken by zlib over
-the headers as Scapy builds them with the variant fields set to ones.
+One packet a line: its name, then field=value pairs (numbers in decimal) with what its headers say, then packet=HEX with
+the bytes from the IP header to the ICRC. The script packs the extension headers itself, since Scapy knows only BTH and
+AETH. Scapy 2.5 has no ICRC over IPv6, so zlib computes it there over the headers as Scapy builds them, with the variant
+fields set to ones.
 """
 import random
 import struct
@@ -60,7 +60,7 @@ CLASSES = {
 
 
 def extension(kind, rng, fields):
-    """The bytes of one extension header with random content, which `fields` learns."""
+    """Returns the bytes of one extension header with random content, and adds its values to `fields`."""
     def value(name, bits):
         fields[name] = rng.getrandbits(bits)
         return fields[name]
@@ -87,7 +87,7 @@ def extension(kind, rng, fields):
 
 
 def ipv6_icrc(ip, udp, payload):
-    """The ICRC bytes for a UDP payload that lacks them."""
+    """Returns the ICRC bytes for a UDP payload that lacks them."""
     masked_ip, masked_udp = ip.copy(), udp.copy()
     masked_ip.tc, masked_ip.fl, masked_ip.hlim = 0xFF, 0xFFFFF, 0xFF
     masked_udp.chksum = 0xFFFF
@@ -133,7 +133,7 @@ def build(rng, family, opcode, kinds, payload_bytes):
     fields["flow_label"] = rng.getrandbits(20)
     ip = IPv6(src="fe80::1234:56ff:fe78:9abc", dst="2001:db8::2", tc=fields["traffic_class"],
               fl=fields["flow_label"], hlim=fields["hop_limit"])
-    # Only the twelve bytes of the BTH itself: the ICRC field behind them is not where it belongs.
+    # Only the twelve bytes of the BTH itself are taken, since Scapy's ICRC field behind them is not in its place.
     bth.icrc = 0
     payload = bytes(bth)[:12] + body
     return fields, bytes(ip / udp / Raw(payload + ipv6_icrc(ip, udp, payload)))

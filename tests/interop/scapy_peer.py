@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """scapy_peer.py rc|ud HOST ITERATIONS SIZE MTU [--lose]: plays the client of ibv_rc_pingpong or ibv_ud_pingpong.
 
-The server has one buffer for what it receives and what it sends, so each message comes back. The packets here, their
-checksums included, are made and read by Scapy, and the reliable connection is the few lines below: nothing of it is
-Tulle's. With --lose it loses some of what it receives and some of its own acknowledgements, and asks
-again as IBTA 9.7.5 says. Prints "N messages" at the end.
+The server has one buffer for what it receives and what it sends, so each message comes back. Scapy makes and reads
+the packets here, their checksums included, and the few lines below are the reliable connection: none of it is
+Tulle's. With --lose the client loses some of the packets that it receives and some of its own acknowledgements, and
+asks again as IBTA 9.7.5 says. It prints "N messages" at the end.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY, ACKNOWLEDGE, UD_SEND_ONLY = 0x00,
 
 
 class Wire:
-    """Datagrams to and from one address, framed by Scapy."""
+    """Sends datagrams to one address and receives datagrams from it, framed by Scapy."""
 
     def __init__(self, host):
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -45,7 +45,7 @@ class Wire:
         self.udp.sendto(bytes(frame)[28:], (self.host, ROCE))
 
     def receive(self):
-        """The BTH of the next datagram, and what follows it without the ICRC, which must be right."""
+        """Returns the BTH of the next datagram, and what follows it without the ICRC, which must be right."""
         datagram, (source, port) = self.udp.recvfrom(9000)
         assert source == self.host, source
         for identification in range(64):  # the sender's kernel counts the segments of one call
@@ -59,7 +59,7 @@ class Wire:
 
 
 def exchange_addresses(host, address, psn):
-    """What ibv_*_pingpong tell each other over TCP: "lid:qpn:psn:gid"."""
+    """Exchanges what ibv_*_pingpong tell each other over TCP: "lid:qpn:psn:gid"."""
     tcp = socket.create_connection((host, 18515))
     gid = "00000000000000000000ffff" + socket.inet_aton(address).hex()
     tcp.sendall(f"0000:{QP:06x}:{psn:06x}:{gid}".encode() + b"\0")
@@ -74,10 +74,10 @@ def exchange_addresses(host, address, psn):
 class ReliableConnection:
     def __init__(self, wire, qp, psn, expected, mtu, lose):
         self.wire, self.qp, self.psn, self.expected, self.mtu, self.lose = wire, qp, psn, expected, mtu, lose
-        self.messages = 0  # received
-        self.seen = 0  # packets
+        self.messages = 0  # received messages
+        self.seen = 0  # received packets
         self.incoming = b""
-        self.asked = False  # a NAK was sent for what is expected
+        self.asked = False  # a NAK was sent for the expected packet
 
     def packets(self, message):
         pieces = [message[i : i + self.mtu] for i in range(0, len(message), self.mtu)]
@@ -93,7 +93,7 @@ class ReliableConnection:
         last = packets[-1][0].psn
         for bth, payload in packets:
             self.wire.send(bth, payload)
-        while True:  # what else comes meanwhile is handled
+        while True:  # other packets that come meanwhile are handled
             bth, rest = self.wire.receive()
             if bth.opcode != ACKNOWLEDGE:
                 self.handle_request(bth, rest)
@@ -140,7 +140,7 @@ class ReliableConnection:
         return self.finished
 
     def linger(self):
-        """Answers until it is quiet: the peer may have missed an acknowledgement."""
+        """Answers until nothing has come for a second, since the peer may have missed an acknowledgement."""
         self.wire.udp.settimeout(1)
         try:
             while True:
@@ -153,7 +153,7 @@ class ReliableConnection:
 
 def play_rc(options):
     wire = Wire(options.host)
-    tcp, qp, their_psn = exchange_addresses(options.host, wire.address, 0xFFFFF0)  # wraps on the way
+    tcp, qp, their_psn = exchange_addresses(options.host, wire.address, 0xFFFFF0)  # the PSN wraps on the way
     connection = ReliableConnection(wire, qp, 0xFFFFF0, their_psn, options.mtu, options.lose)
     for i in range(options.iterations):
         message = random.randbytes(options.size)

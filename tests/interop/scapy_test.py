@@ -1,5 +1,5 @@
-"""Another implementation at the other end: a peer whose packets and checksums are Scapy's, and whose state machine is a
-page of Python. It plays the client of rdma-core's pingpong programs from a namespace without Tulle."""
+"""Tests Tulle against another implementation: a peer whose packets and checksums are Scapy's and whose state machine
+is a page of Python. The peer plays the client of rdma-core's pingpong programs from a namespace without Tulle."""
 
 import pathlib
 
@@ -29,12 +29,12 @@ class ScapyPeer(ClientTest):
         self.play("rc")
 
     def test_rc_several_packets(self):
-        """First, middle and last packets with a padded end, over PSNs that wrap."""
+        """Sends first, middle and last packets with a padded end, over PSNs that wrap."""
         self.play("rc", size=3001)
 
     def test_rc_smallest_mtu(self):
         self.play("rc", size=3001, mtu=256)
 
     def test_rc_loss(self):
-        """The peer loses packets and acknowledgements: NAKs, timeouts and duplicates."""
+        """The peer loses packets and acknowledgements, which leads to NAKs, timeouts and duplicates."""
         self.play("rc", "--lose", size=3001, iterations=30)

@@ -25,13 +25,13 @@ from minimal_debian import RELEASES, System, make_archive  # noqa: E402
 
 PAGE = TREE / "docs" / "continuous-integration.md"
 INSTALL = "apt-get install --yes --quiet --no-install-recommends"
-# What apt, dpkg and programs that they call note down, and what a start of the machine clears.
+# Places that apt, dpkg and the programs that they call write to, or that a start of the machine clears.
 NOT_OURS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/cache", "/var/lib/apt", "/var/lib/dpkg", "/var/log",
             "/packages")
 
 
 def copy_source(folder):
-    """The files that git knows and those that it would, as a clone with them has."""
+    """Copies the files that git knows and those that it would add, as a clone with them has them."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TREE,
                            check=True, capture_output=True).stdout.split(b"\0")
     for name in filter(None, map(os.fsdecode, names)):
@@ -44,7 +44,7 @@ def build(root, packages, cache):
     copy_source(root.folder / "tulle")
     binds = {packages: "/packages"}
     if cache:
-        # A matter of time alone: what is built is the same.
+        # The cache only saves time: the result of the build is the same.
         binds[cache] = "/ccache"
         root.run(f"apt-get update --quiet && {INSTALL} ccache")
     root.run("export CCACHE_DIR=/ccache CCACHE_BASEDIR=/tmp CCACHE_NOHASHDIR=1; /tulle/dev package --output /packages",
@@ -57,7 +57,7 @@ def build(root, packages, cache):
 
 
 def files_of(root):
-    """What each file is: enough to see that one came, went or changed."""
+    """Returns the status of each file, which is enough to see that a file came, went or changed."""
     found = {}
     for folder, folders, names in os.walk(root.folder):
         inside = "/" + os.path.relpath(folder, root.folder).removeprefix(".")
@@ -87,7 +87,7 @@ def use(root, package):
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if changed:
         raise RuntimeError("purged, but these files came, went or changed:\n" + "\n".join(changed))
-    # man-db keeps the pages that were looked at in /var/cache, until its own timer clears them.
+    # man-db keeps the pages that a user has looked at in /var/cache, until its own timer clears them.
     left = root.run("find / -xdev '(' -path /proc -o -path /tmp -o -path /run -o -path /var/cache ')' -prune -o "
                     "-iname '*tulle*' -print")
     if left:
@@ -95,7 +95,8 @@ def use(root, package):
 
 
 def recipes():
-    """{service: (its variables, its steps)}, as the page has them. A step is a script for a shell of its own."""
+    """Returns {service: (its variables, its steps)}, as the page has them. Each step is a script for a shell of its
+    own."""
     found = {}
     for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
         recipe = yaml.safe_load(text)
@@ -111,14 +112,14 @@ def recipes():
 
 
 def follow(root, package, variables, steps):
-    """Runs the steps in a checkout of the example. The package's URL is the one thing that is not the page's."""
+    """Runs the steps in a checkout of the example. Only the package's URL differs from the page."""
     shutil.copytree(TREE / "examples/verbs-in-ci", root.folder / "checkout")
     if sorted(variables) != ["TULLE_PACKAGE"]:
         raise RuntimeError(f"the recipe has variables that are not known here: {variables}")
     environment = f"export TULLE_PACKAGE=file:///packages/{package.name}; cd /checkout"
     for step in steps:
         # A container has a network of its own, so that UDP port 4791 is free. Here only the live step gets one, since
-        # the others download.
+        # the other steps download.
         output = root.run(f"set -e; {environment}\n{step}", binds={package.parent: "/packages"},
                           loopback="tulle run" in step)
     if "100% tests passed, 0 tests failed out of 1" not in output:

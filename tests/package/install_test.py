@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that `cmake --install` installs what users run, and that it works from wherever it lies."""
+"""Tests that `cmake --install` installs what users run, and that it works from any folder."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3", "libtulle-pa
 
 
 def cached(name):
-    """A variable of the build's CMake."""
+    """Returns a variable of the build's CMake cache."""
     found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)
     return found and found[1]
 
@@ -37,7 +37,7 @@ class Installed(unittest.TestCase):
         cls.temporary.cleanup()
 
     def tulle(self, *arguments, **options):
-        # A network of its own, since `tulle run` starts an agent.
+        # The command gets a network of its own, since `tulle run` starts a host agent.
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
         done = subprocess.run([*unshare, self.prefix / "bin/tulle", *arguments], capture_output=True, text=True,
                               timeout=120, **{"cwd": "/", **options})

@@ -15,7 +15,8 @@ struct Placed {
   std::uint64_t to;
 };
 
-// What was completed before another was posted comes before it in the order, too.
+// Checks that an operation that completed before another was posted also comes before it in the
+// order.
 std::string check_real_time(const std::vector<Placed>& placed) {
   std::vector<const Placed*> by_post, by_completion;
   for (const Placed& each : placed) {
@@ -78,14 +79,14 @@ std::string check_additions(std::uint64_t initial, std::uint64_t final,
 namespace {
 
 // The word's history as a chain of values from the first to the last. Where the chain would end, an
-// operation of which nobody knows whether it was executed may continue it; the one to choose is the
-// one with which everything fits.
+// operation that may or may not have been executed can continue it. The search chooses one with
+// which everything fits.
 class SwapChain {
  public:
   SwapChain(std::uint64_t final, const std::vector<AtomicEntry>& entries)
       : final_(final), entries_(entries) {}
 
-  // False: two operations replaced the same value.
+  // Returns false if two operations replaced the same value.
   bool read() {
     for (const AtomicEntry& entry : entries_) {
       if (!entry.known()) {
@@ -142,7 +143,7 @@ class SwapChain {
   const std::vector<AtomicEntry>& entries_;
   std::map<std::uint64_t, std::uint64_t> successor_;
   std::multimap<std::uint64_t, std::uint64_t> perhaps_;
-  std::map<std::uint64_t, std::uint64_t> place_;  // of a value in the chain
+  std::map<std::uint64_t, std::uint64_t> place_;  // place of each value in the chain
 };
 
 }  // namespace

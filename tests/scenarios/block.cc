@@ -39,7 +39,7 @@ void Block::build(Random& random) {
   actual_.resize(reserved_ + 2 * guard_bytes);
   fill(random, actual_);
   expected_ = actual_;
-  // Not the addresses that the memory really has: those differ from run to run.
+  // The iova is not the memory's real address, which differs from run to run.
   iova = (random.next() >> 20) << 12;
 }
 
@@ -113,7 +113,7 @@ bool Block::as_expected(const Piece& piece) const {
 std::optional<std::string> Block::difference() {
   for (const Doubt& doubt : doubts_) {
     const Piece piece{doubt.offset, static_cast<std::uint32_t>(doubt.bytes.size())};
-    // What may be written twice may be doubted twice; the later doubt then decides.
+    // Bytes that two requests may write can be doubted twice. The later doubt then decides.
     (void)settle({&piece, 1}, doubt.bytes);
   }
   doubts_.clear();

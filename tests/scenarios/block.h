@@ -1,8 +1,8 @@
 #pragma once
 
-// Memory that a scenario registers, between guard bytes, and beside it what it should hold by now.
-// What the network may or may not have written, because a request failed half-way, is kept as a
-// doubt: each byte is the old or the new one.
+// Memory that a scenario registers, between guard bytes, with a copy of the contents that it should
+// have by now. If a request failed half-way, the network may or may not have written its bytes. The
+// block keeps these as a doubt: each byte is the old or the new one.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,10 @@ namespace tulle::scenarios {
 
 class Block {
  public:
-  // Room for `bytes`, with a gap before the next; before `build`.
+  // Reserves `bytes`, with a gap before the next reservation, and returns their offset. Must come
+  // before `build`.
   std::uint32_t reserve(Random& random, std::uint32_t bytes, std::uint32_t alignment = 1);
-  // The same in `pieces` of random sizes that sum up to `bytes`.
+  // Reserves `bytes` in at most `pieces` pieces of random sizes.
   std::vector<Piece> reserve_pieces(Random& random, std::uint32_t bytes, std::uint32_t pieces);
   void build(Random& random);
 
@@ -30,23 +31,24 @@ class Block {
   std::byte* at(std::uint32_t offset) { return data() + offset; }
   std::uint64_t address(std::uint32_t offset) const { return iova + offset; }
 
-  // The application writes something new.
+  // The application writes new random bytes.
   void scribble(Random& random, const Piece& piece);
   void scribble(Random& random, std::span<const Piece> pieces);
-  // The network must have written this by now.
+  // The network must have written these bytes by now.
   void expect(std::uint32_t offset, std::span<const std::byte> bytes);
   void expect(std::span<const Piece> pieces, std::span<const std::byte> bytes);
-  // The network may write this, byte by byte, from now on or ever since.
+  // The network may write each of these bytes from now on, or may have written it already.
   void doubt(std::uint32_t offset, std::vector<std::byte> bytes);
-  // Whatever is there now, if each byte is the expected one or that of `bytes`; from now on
-  // expected.
+  // Accepts the current contents if each byte is the expected one or that of `bytes`; the current
+  // contents are then expected. Returns false otherwise.
   [[nodiscard]] bool settle(std::span<const Piece> pieces, std::span<const std::byte> bytes);
 
   std::vector<std::byte> gather(std::span<const Piece> pieces);
   bool holds(std::uint32_t offset, std::span<const std::byte> bytes);
   bool holds(std::span<const Piece> pieces, std::span<const std::byte> bytes);
   bool as_expected(const Piece& piece) const;
-  // The first byte that is not as it should be, guards included; empty: all are.
+  // Describes the first byte, guards included, that differs from the expected one. Empty if none
+  // does.
   std::optional<std::string> difference();
 
   std::uint64_t iova = 0;

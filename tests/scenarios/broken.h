@@ -5,7 +5,7 @@
 
 namespace tulle::scenarios {
 
-// A promise that was not kept. Ends the scenario.
+// A promise that was not kept. Throwing it ends the scenario.
 class Broken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

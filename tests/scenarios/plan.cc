@@ -74,7 +74,7 @@ class Drawer {
     network.link_delay = Time::nanoseconds(100 + static_cast<std::int64_t>(below(20'000)));
     fabric::FaultSettings& faults = network.faults;
     if (plan_.weather == Weather::rough) {
-      // Few enough that eight tries in a row all fail once in about 10^8 requests.
+      // The rates are so low that eight tries in a row all fail once in about 10^8 requests.
       draw_rates(faults, 0.03, 0.08, 0.15, damage ? 0.02 : 0);
     } else if (plan_.weather == Weather::stormy) {
       draw_rates(faults, 0.3, 0.2, 0.5, damage ? 0.1 : 0);
@@ -100,7 +100,8 @@ class Drawer {
     node.completion_queues = 1 + static_cast<std::uint32_t>(below(3));
     node.polling = static_cast<Polling>(below(3));
     node.solicited_only = one_in(4);
-    // More than the messages that can come to a halt with one in hand.
+    // The queue is deeper than the number of messages that can come to a halt with one receive in
+    // hand.
     node.srq_depth = 12 + static_cast<std::uint32_t>(below(20));
     node.srq_limit = one_in(2) ? 1 + static_cast<std::uint32_t>(below(4)) : 0;
     node.words = 1 + static_cast<std::uint32_t>(below(4));
@@ -160,7 +161,7 @@ class Drawer {
     end.inline_bytes = one_in(2) ? static_cast<std::uint32_t>(below(257)) : 0;
     end.rnr_timer = static_cast<std::uint8_t>(1 + below(14));
     end.retry_count = plan_.weather == Weather::stormy ? static_cast<std::uint8_t>(below(8)) : 7;
-    // Long enough for a full window from every channel to leave at the slowest rate.
+    // The timeout is long enough for a full window from every channel to leave at the slowest rate.
     end.timeout = static_cast<std::uint8_t>(
         (plan_.network.link_bits_per_second <= 1'000'000'000 ? 14 : 12) + below(3));
     end.read_depth = read_depth;
@@ -239,7 +240,8 @@ class Drawer {
     return op;
   }
 
-  // The owner binds, the peer uses it, one of them invalidates it; then the owner may bind again.
+  // The owner binds the window, the peer uses it, and one of them invalidates it. Then the owner
+  // may bind it again.
   void draw_window_cycles(ChannelPlan& channel) {
     EndPlan& owner = channel.ends[channel.window_owner];
     EndPlan& user = channel.ends[1 - channel.window_owner];
@@ -256,7 +258,7 @@ class Drawer {
         add(user, one_in(2) ? Work::write_window : Work::read_window, size);
       }
       if (one_in(2)) {
-        // IBTA 10.8.3.3: without a fence it may overtake the READs before it.
+        // IBTA 10.8.3.3: without a fence the SEND may overtake the READs before it.
         Op* op = add(user, Work::send_with_invalidate, static_cast<std::uint32_t>(below(3'000)));
         op->fence = true;
       } else {
@@ -270,7 +272,8 @@ class Drawer {
     }
   }
 
-  // What depends on the whole: what the mishap needs, receives, and who must be signaled.
+  // Finishes what depends on the whole channel: the mishap's request, the receives, and which
+  // requests are signaled.
   void finish(ChannelPlan& channel) {
     EndPlan& culprit = channel.ends[channel.mishap_end];
     if (channel.mishap != Mishap::none) place_mishap(channel, culprit);
@@ -282,7 +285,8 @@ class Drawer {
       finish_receives(channel, side, messages);
       for (std::size_t i = 0; i < end.ops.size(); ++i) {
         const bool last = i + 1 == end.ops.size();
-        // Before one that waits for the peer, too: it may wait for good.
+        // A request before one that waits for the peer is signaled too, since the later one may
+        // wait indefinitely.
         if (last || i % ((end.send_depth + 1) / 2) == 0 || waits(end.ops[i + 1].work)) {
           end.ops[i].signaled = true;
         }
@@ -301,7 +305,7 @@ class Drawer {
     end.receives_first = static_cast<std::uint32_t>(below(end.receive_depth + 1));
     const bool refuses = channel.mishap == Mishap::rnr_exhausted && side != channel.mishap_end;
     if (plan_.weather == Weather::perfect || refuses || one_in(3)) {
-      // Nothing ever has to wait for a receive, so any retry count will do.
+      // No message ever has to wait for a receive, so any retry count will do.
       end.receive_depth = end.receives_first = messages + 1;
       if (!end.shared_receives) peer.rnr_retry = static_cast<std::uint8_t>(below(8));
     }
@@ -323,7 +327,7 @@ class Drawer {
         break;
       case Mishap::wrong_qp_access:
         become(Work::fetch_add, 8);
-        // The peer's queue pair allows no atomics: none may come before it.
+        // The peer's queue pair allows no atomics, so none may come before this one.
         for (std::uint32_t i = 0; i < culprit.ops.size(); ++i) {
           if (i != channel.mishap_op && is_atomic(culprit.ops[i].work)) {
             culprit.ops[i] = draw_op(channel, culprit, Work::write, some);
@@ -390,7 +394,8 @@ void repeat_selectively(Plan& plan) {
   recovery.window_packets = 1 + static_cast<std::uint32_t>(random.below(200));
   recovery.reordering_packets = 1 + static_cast<std::uint32_t>(random.below(4));
   recovery.few_packets = static_cast<std::uint32_t>(random.below(6));
-  // Where nothing may be sent twice, longer than a full window of every channel takes to leave.
+  // Where nothing may be sent twice, the time-out is longer than a full window of every channel
+  // takes to leave.
   const bool perfect = plan.weather == Weather::perfect;
   const auto least = Time::microseconds(perfect ? 67'000 : 50);
   recovery.timeout_low =
@@ -415,9 +420,10 @@ Work without_iwarps_gaps(Work work) {
   }
 }
 
-// There is no RNR NAK: receives have to be there before messages come. What a peer's error does to
-// a request that TCP has acknowledged is not promised, and late segments of one connection would
-// fit its successor, whose numbers are the same.
+// iWARP has no RNR NAK, so receives must be there before messages come. The mishaps that are kept
+// are those whose outcome is known: how a peer's error affects a request that TCP has acknowledged
+// is not promised, and late segments of one connection would fit its successor, whose numbers are
+// the same.
 void go_over_iwarp(ChannelPlan& channel) {
   channel.type = QpType::iwarp;
   const bool kept =
@@ -454,10 +460,10 @@ void go_over_iwarp(Plan& plan) {
     tcp.timeout_max = Time::milliseconds(200);
     tcp.tail_loss_probe = random.below(2) == 0;
   } else {
-    tcp.tail_loss_probe = false;  // it may go out while its segment waits at a port
+    tcp.tail_loss_probe = false;  // a probe may go out while its segment waits at a port
   }
-  // Who waits for an answer alone has nothing to send again, and would never learn that its peer is
-  // gone.
+  // An end that only waits for an answer has nothing to retransmit, and would never learn that its
+  // peer is gone.
   tcp.keep_alive = Time::milliseconds(50 + static_cast<std::int64_t>(random.below(200)));
   for (ChannelPlan& channel : plan.channels) {
     if (channel.type == QpType::rc) go_over_iwarp(channel);
@@ -482,8 +488,8 @@ void write_atomically(ChannelPlan& channel, Random& random) {
   }
 }
 
-// A window of type 2 is bound to the queue pair that has bound it, an initiator, and no request
-// comes by one.
+// A window of type 2 belongs to the queue pair that bound it. That is an initiator, and no request
+// reaches one.
 Work without_window(Work work) {
   switch (work) {
     case Work::send_with_invalidate:
@@ -500,8 +506,9 @@ Work without_window(Work work) {
   }
 }
 
-// What a queue receives is not flushed when a target is reset, and what it has taken of one is
-// lost. It gives no credits, so that over a perfect network the receives have to be there first.
+// Resetting a target does not flush the shared receive queue, and a receive that the target has
+// taken is lost. The queue gives no credits, so over a perfect network the receives have to be
+// there first.
 void extend(ChannelPlan& channel, bool perfect) {
   channel.type = QpType::xrc_initiator;
   if (channel.mishap == Mishap::reset_and_reconnect) channel.mishap = Mishap::none;

@@ -1,7 +1,8 @@
 #pragma once
 
-// What happens in one scenario, drawn from its seed before it runs: the nodes, the network and its
-// faults, the channels between queue pairs, each end's work, and what is to go wrong.
+// A plan says what happens in one scenario. It is drawn from the scenario's seed before it runs:
+// the nodes, the network and its faults, the channels between queue pairs, each end's work, and
+// what goes wrong on purpose.
 
 #include <cstdint>
 #include <string>
@@ -17,15 +18,15 @@
 
 namespace tulle::scenarios {
 
-// One send work request, by what it is for.
+// Purpose of one send work request.
 enum class Work : std::uint8_t {
   send,
   send_with_immediate,
   send_with_invalidate,  // ends a window cycle
   write,
   write_with_immediate,
-  write_to_nowhere,  // no bytes with a key that names nothing: allowed
-  write_hot,         // one place that is written over and over: shows the order
+  write_to_nowhere,  // allowed: no bytes, with a key that names nothing
+  write_hot,         // overwrites one place again and again, which shows the order
   write_window,
   atomic_write,
   read,
@@ -37,25 +38,25 @@ enum class Work : std::uint8_t {
   local_invalidate,
 };
 
-// What goes wrong on purpose, and once, on a channel.
+// A fault that happens on purpose, and once, on a channel.
 enum class Mishap : std::uint8_t {
   none,
-  // Found by the responder.
+  // The responder finds these.
   unknown_key,
   out_of_bounds,
   wrong_region_access,
   wrong_qp_access,
   short_receive,
   receive_protection,
-  // Found by the requester.
+  // The requester finds these.
   local_protection,
   misaligned_atomic,
   bad_bind,
   bad_invalidate,
   datagram_too_long,
-  // Nobody answers as hoped.
+  // The peer does not answer as hoped.
   rnr_exhausted,
-  // The application's doing.
+  // The application does these.
   moved_to_error,
   reset_and_reconnect,
 };
@@ -72,12 +73,12 @@ struct Op {
   bool fence = false;
   bool solicited = false;
   bool inlined = false;
-  Time pause;  // before it is posted
+  Time pause;  // between its post and the next one
   std::uint32_t immediate = 0;
-  std::uint32_t cycle = 0;  // of the channel's window
-  std::uint32_t word = 0;   // of the target node
+  std::uint32_t cycle = 0;  // cycle of the channel's window
+  std::uint32_t word = 0;   // index of the target node's word
   std::uint64_t add = 0;
-  bool guess_right = false;         // compare_swap: with what the application believes is there
+  bool guess_right = false;  // compare_swap: compares with the word's value at the time of the post
   std::vector<Piece> pieces;        // local memory
   std::uint32_t remote_offset = 0;  // in the peer's Block
 };
@@ -92,14 +93,15 @@ struct EndPlan {
   std::uint8_t rnr_retry = 7;
   std::uint8_t retry_count = 7;
   std::uint8_t timeout = 14;
-  std::uint8_t read_depth = 1;  // as requester; the peer's as responder is the same
+  std::uint8_t read_depth = 1;  // as requester; the peer has the same depth as responder
   bool signal_all = false;
   bool shared_receives = false;
   bool late_to_rts = false;
-  bool drain = false;  // once, SQD and back
+  bool drain = false;  // moves once to SQD and back
   Time drain_at;
-  Time receive_delay_max;            // from a receive's completion until its buffer is posted again
-  std::uint32_t receives_first = 0;  // posted before anything is sent; the others come late
+  Time receive_delay_max;  // from a receive's completion until its buffer is posted again
+  // receives posted before anything is sent; the others come late
+  std::uint32_t receives_first = 0;
   std::vector<Op> ops;
 };
 
@@ -108,9 +110,9 @@ struct ChannelPlan {
   verbs::Mtu mtu = verbs::Mtu::b1024;
   EndPlan ends[2];
   Mishap mishap = Mishap::none;
-  int mishap_end = 0;           // whose request or doing it is
-  std::uint32_t mishap_op = 0;  // index into its ops
-  Time mishap_at;               // moved_to_error, reset_and_reconnect
+  int mishap_end = 0;           // the end whose request or action it is
+  std::uint32_t mishap_op = 0;  // index into that end's ops
+  Time mishap_at;               // for moved_to_error and reset_and_reconnect
   int window_owner = 0;
   std::uint32_t window_cycles = 0;
 };
@@ -120,16 +122,16 @@ enum class Polling : std::uint8_t { at_once, now_and_then, by_event };
 struct NodePlan {
   std::uint32_t completion_queues = 1;
   Polling polling = Polling::at_once;
-  bool solicited_only = false;  // by_event
+  bool solicited_only = false;  // with Polling::by_event
   std::uint32_t srq_depth = 0;
   std::uint32_t srq_limit = 0;
   std::uint32_t words = 0;
 };
 
-// How hard the network is on them.
+// How badly the network treats the channels.
 enum class Weather : std::uint8_t {
   perfect,  // nothing is lost, so everything is delivered and nothing sent twice
-  rough,    // whatever can finish must finish
+  rough,    // everything that can finish must finish
   stormy,   // retries may run out
 };
 
@@ -150,22 +152,22 @@ struct Plan {
 };
 
 Plan draw_plan(std::uint64_t seed);
-// The same world, in which reliable connections repeat selectively, with a window and time-outs
+// Changes the plan so that reliable connections use selective repeat, with a window and time-outs
 // drawn from the plan's seed.
 void repeat_selectively(Plan& plan);
-// The same world, in which reliable connections are iWARP's, over TCP connections drawn from the
-// plan's seed; without what iWARP lacks.
+// Changes the plan so that reliable connections are iWARP's, over TCP connections drawn from the
+// plan's seed. Leaves out what iWARP lacks.
 void go_over_iwarp(Plan& plan);
-// The same world, in which half of the reliable connections are extended ones, and some of their
-// WRITEs atomic.
+// Changes the plan so that half of the reliable connections are extended ones (XRC), and some
+// WRITEs of reliable connections are atomic.
 void extend(Plan& plan);
 std::string describe(const Plan& plan);
 
 bool takes_receive(Work work);
 bool is_read(Work work);
 bool is_atomic(Work work);
-bool waits(Work work);  // until the channel's window is in some state
-// Whether the responder finds the mishap, and so fails too.
+bool waits(Work work);  // for the channel's window to be in some state
+// Returns true if the responder finds the mishap, so that it fails too.
 bool found_by_responder(Mishap mishap);
 
 }  // namespace tulle::scenarios

@@ -124,7 +124,7 @@ bool Promises::fails_as_planned(const End& end, std::size_t index, CompletionSta
   }
 }
 
-// Whether the first failure of an end may be this one.
+// Returns true if the first failure of an end may be this one.
 bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus status) const {
   if (fails_as_planned(end, index, status)) return true;
   const Mishap mishap = end.channel->mishap;
@@ -135,17 +135,18 @@ bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus stat
   }
   if (status != CompletionStatus::retry_exceeded_error || !end.is_rc()) return false;
   if (plan_.weather == Weather::stormy || end.cut_off()) return true;
-  // The peer failed on its own: nobody answers any more.
+  // The peer failed for a reason of its own and does not answer any more.
   if (end.is_victim() && !found_by_responder(mishap)) {
     return mishap != Mishap::reset_and_reconnect;
   }
-  // The peer failed over our request, and what it said then, or of the requests before, was lost.
+  // The peer failed because of this end's request, and the network lost its answer to that request
+  // or to earlier ones.
   return end.is_culprit() && found_by_responder(mishap) && lossy() &&
          index <= end.channel->mishap_op;
 }
 
-// The peer's TERMINATE or reset, or TCP's giving up: the request that waited longest says so, or
-// where none was under way the rest is flushed.
+// After the peer's TERMINATE or reset, or after TCP has given up, the request that waited longest
+// reports it. If no request was under way, the rest is flushed.
 bool Promises::may_fail_over_iwarp(const End& end, CompletionStatus status) const {
   if (status != CompletionStatus::flushed && status != CompletionStatus::retry_exceeded_error) {
     return false;
@@ -195,7 +196,8 @@ void Promises::succeeded(Time now, End& end, std::size_t index) {
   if (op.work == Work::write_window || op.work == Work::read_window) {
     --end.window_uses_left[op.cycle];
   }
-  // The buffer is the application's again: whoever still reads or writes it will be found out.
+  // The buffer belongs to the application again. The new contents reveal an adapter that still
+  // reads or writes it.
   end.local.scribble(random_, op.pieces);
 }
 
@@ -214,8 +216,8 @@ void Promises::failed(End& end, std::size_t index) {
     const AtomicEntry entry{posted.at, Time::never(), 0, posted.compare, posted.operand};
     nodes_[end.peer->mine->node].words[op.word].history.push_back(entry);
   }
-  // A long READ may be asked for in pieces, of which the first few are within bounds. What a failed
-  // READ leaves in its buffer is undefined.
+  // An adapter may send a long READ as several requests, of which the first few are within bounds.
+  // The contents that a failed READ leaves in its buffer are undefined.
   if (refused && op.work == Work::read) posted.payload = end.local.gather(op.pieces);
   const bool partial = op.work == Work::read || op.work == Work::read_window;
   const auto bytes =
@@ -230,7 +232,7 @@ void Promises::was_reset(End& end) {
             end.name() + ": a receive buffer holds what no message carried");
   }
   for (; end.completed < end.posted.size(); ++end.completed) {
-    // It may have succeeded, and its completion been forgotten.
+    // The request may have succeeded, and the reset may have discarded its completion.
     const Op& op = end.ops[end.completed];
     if (op.work == Work::read_hot || is_atomic(op.work)) {
       end.local.expect(op.pieces, end.local.gather(op.pieces));
@@ -251,7 +253,7 @@ void Promises::was_forgotten(End& end) {
   end.first_error.reset();
 }
 
-// --- what WRITE, READ and the hot place must show ---
+// --- checks of WRITE, READ and the hot place ---
 
 void Promises::check_write(End& end, std::size_t index) {
   promise(end.peer->exposed.holds(end.ops[index].remote_offset, end.posted[index].payload),
@@ -259,7 +261,7 @@ void Promises::check_write(End& end, std::size_t index) {
               ": what it wrote is not in the peer's memory");
 }
 
-// The target is its owner's again, and must not change any more.
+// The target belongs to its owner again and must not change any more.
 void Promises::recycle(End& end, std::size_t index) {
   if (!end.is_rc()) return;  // UC may write it again if the network delivers it again
   end.peer->exposed.scribble(random_, Piece{end.ops[index].remote_offset, end.ops[index].bytes});
@@ -279,8 +281,8 @@ void Promises::read_arrived(End& end, std::size_t index) {
   end.local.expect(op.pieces, posted.payload);
 }
 
-// What `end` writes over and over in the peer's memory: no version older than `oldest`, and never a
-// mixture.
+// Checks the place in the peer's memory that `end` writes again and again: it holds no version
+// older than `oldest`, and never a mixture.
 void Promises::check_hot(End& end, std::size_t oldest, std::span<const std::byte> content) {
   for (std::size_t i = end.hot_versions.size(); i-- > oldest;) {
     if (std::equal(content.begin(), content.end(), end.hot_versions[i].begin())) return;
@@ -326,8 +328,8 @@ bool Promises::carries(End& receiver, std::size_t index, const ReceivePool::Buff
   return std::equal(posted.payload.begin(), posted.payload.end(), content.begin());
 }
 
-// UC and UD may lose, repeat and (UD, or by delay) reorder messages; what arrives must still be one
-// that was sent.
+// UC and UD may lose and repeat messages. UD may reorder them, and so may a delay on UC. A message
+// that arrives must still be one that was sent.
 std::size_t Promises::which_message(End& receiver, const ReceivePool::Buffer& buffer,
                                     const verbs::Completion& completion) {
   End& sender = *receiver.peer;
@@ -353,12 +355,12 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
   const Op& op = sender.ops[index];
   if (op.work != Work::write_with_immediate || receiver.channel->type == QpType::uc) {
     auto content = receiver.receives->block.gather(buffer.pieces);
-    // On UC a longer message may have begun in this buffer, and come to nothing.
+    // On UC a longer message may have begun in this buffer without ever being completed.
     if (receiver.channel->type != QpType::uc) content.resize(completion.byte_length);
     receiver.receives->block.expect(buffer.pieces, content);
   }
   if (op.work == Work::send_with_invalidate) ++receiver.cycles_ended;
-  // Elsewhere equal messages are not told apart.
+  // On UC and UD the checker cannot tell equal messages apart.
   promise(!unannounced || !op.solicited || !receiver.is_rc(),
           receiver.name() + ": there was no event for a solicited message");
   const bool again = posted.delivered;
@@ -367,7 +369,7 @@ void Promises::message_arrived(End& receiver, ReceivePool::Buffer& buffer,
     check_write(sender, index);
   }
   if (!receiver.is_rc()) return;
-  // IBTA 9.5: all that was posted before it on this channel has been executed.
+  // IBTA 9.5: everything that was posted before this message on its channel has been executed.
   std::size_t hot = 0;
   for (std::size_t before = 0; before < index; ++before) {
     const bool dropped = sender.posted[before].done && !sender.posted[before].succeeded;
@@ -407,8 +409,8 @@ void Promises::receive_failed(End& receiver, ReceivePool::Buffer& buffer,
   promise(explained, receiver.name() + ": a receive buffer holds what no message carried");
 }
 
-// Whether a receive buffer without a completion holds what it did, or some of a message that was on
-// its way in.
+// Returns true if a receive buffer without a completion holds its old contents, or part of a
+// message that was on its way in.
 bool Promises::explain(End& receiver, const ReceivePool::Buffer& buffer) {
   Block& block = receiver.receives->block;
   if (!receiver.is_rc()) {

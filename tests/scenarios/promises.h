@@ -1,7 +1,7 @@
 #pragma once
 
-// The checker. It knows what was posted, what completions the applications saw and what the memory
-// holds, and nothing of how the transports work: what it holds them to is what the verbs promise.
+// The checker. It knows what was posted, which completions the applications saw and what the memory
+// holds, and nothing of how the transports work. It holds the transports to what the verbs promise.
 
 #include <cstdint>
 #include <vector>
@@ -18,22 +18,23 @@ class Promises {
       : plan_(plan), nodes_(nodes), random_(plan.seed ^ 0xC4EC'4E12) {}
 
   void send_completed(Time now, End& end, const verbs::Completion& completion);
-  // `buffer` is the pool's whose wr_id the completion carries.
+  // `buffer` is the pool's buffer whose wr_id the completion carries.
   void receive_completed(End& end, ReceivePool::Buffer& buffer,
                          const verbs::Completion& completion);
-  // Both queue pairs of a channel were reset, so that what was outstanding has no completion: for
-  // both ends the first, then for both the second.
+  // Both queue pairs of a channel were reset, so that outstanding requests have no completions. The
+  // caller calls was_reset() for both ends, then was_forgotten() for both.
   void was_reset(End& end);
   void was_forgotten(End& end);
-  // Everything that can finish has; the network is empty.
+  // To be called when everything that can finish has finished and the network is empty.
   void check_finished(End& end);
-  // After the queue pairs were moved to error and everything was flushed.
+  // To be called after the queue pairs were moved to error and everything was flushed.
   void check_flushed(const End& end);
   void check_memory(End& end);
   void check_receives(ReceivePool& pool);
   void check_node(NodeState& node);
 
-  // What is seen now had no event, though the queue was armed for solicited completions.
+  // True while the completions that are checked had no event, though the queue was armed for
+  // solicited completions.
   bool unannounced = false;
 
  private:

@@ -1,4 +1,4 @@
-// What a checker that is worth its name must find. Each happens once, at the first occasion.
+// Faults that a useful checker must find. Each happens once, at the first occasion.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@ std::string_view name_of(Sabotage sabotage) {
   return names[static_cast<std::size_t>(sabotage)];
 }
 
-// False: the completion is kept from the checker.
+// Returns false if the checker must not see the completion.
 bool World::sabotage_completion(End& end, verbs::Completion& completion) {
   if (sabotage_ == Sabotage::none || outcome_.sabotaged) return true;
   const bool is_send = completion.wr_id >> 63 == 0;
@@ -34,7 +34,7 @@ bool World::sabotage_completion(End& end, verbs::Completion& completion) {
     case Sabotage::completions_swapped:
       if (!is_send || !good || end.outstanding() < 2) return true;
       if (!end.posted.back().signaled || !end.posted[end.completed].signaled) return true;
-      // As if a later one had come first.
+      // Pretends that a later request completed first.
       completion.wr_id = end.posted.back().wr_id;
       break;
     case Sabotage::status_changed:
@@ -56,7 +56,7 @@ bool World::sabotage_completion(End& end, verbs::Completion& completion) {
   return true;
 }
 
-// After all work is done: what a late or repeated packet would do.
+// Does what a late or repeated packet would do, after all work is done.
 void World::sabotage_memory() {
   for (auto& end : ends_) {
     if (outcome_.sabotaged) return;
@@ -77,7 +77,7 @@ void World::sabotage_memory() {
       if (sabotage_ == Sabotage::atomic_twice && op.work == Work::fetch_add) {
         NodeState& node = nodes_[end->peer->mine->node];
         const auto& history = node.words[op.word].history;
-        // Where one failed, twice may be once each.
+        // If another operation failed, this one twice may look like both of them once.
         if (!std::all_of(history.begin(), history.end(),
                          [](const AtomicEntry& entry) { return entry.known(); })) {
           continue;

@@ -1,4 +1,4 @@
-// Random scenarios in virtual time, each from a seed. See `--help`.
+// Plays random scenarios in virtual time, each from a seed. See `--help`.
 
 #include <CLI/CLI.hpp>
 #include <cinttypes>
@@ -16,7 +16,7 @@
 namespace tulle::scenarios {
 namespace {
 
-// What is played. All but srd and streams play the same plans.
+// Transports that can be played. All but srd and streams play the same plans.
 enum class Transport { rc, selective_repeat, iwarp, extended, srd, streams };
 
 const std::map<std::string, Transport> transports = {

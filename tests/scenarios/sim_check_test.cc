@@ -1,4 +1,4 @@
-// The scenarios repeat themselves exactly, and their checker finds what is wrong.
+// Tests that the scenarios repeat themselves exactly, and that their checker finds what is wrong.
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Each, CheckerFinds,
                                          Sabotage::atomic_twice, Sabotage::event_lost),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-// Bytes that change where no ICRC covers them: handed over as packets, damaged on the way.
+// The network hands over packets, which no ICRC covers, and damages some of them on the way.
 TEST(CheckerFinds, PayloadDamagedUnseen) {
   int damaged = 0, found = 0;
   for (std::uint64_t seed = 1; damaged < 40; ++seed) {
@@ -65,11 +65,12 @@ TEST(CheckerFinds, PayloadDamagedUnseen) {
       ++found;
     }
   }
-  // Not all of it can be found: what was dropped as a duplicate was not looked at.
+  // The checker cannot find all damage: an adapter that drops a duplicate does not look at its
+  // bytes.
   EXPECT_GE(found, 35);
 }
 
-// The same for streams: as packets nothing covers their payload.
+// The same for streams, whose payload nothing covers when they are carried as packets.
 TEST(CheckerFinds, StreamDamagedUnseen) {
   int found = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -97,10 +98,11 @@ AtomicEntry entry(int posted, int completed, std::uint64_t original, std::uint64
 TEST(AtomicHistory, Additions) {
   EXPECT_EQ(check_additions(10, 16, {entry(0, 9, 11, 2), entry(0, 9, 10, 1), entry(0, 9, 13, 3)}),
             "");
-  // One that failed may have been executed, or not.
+  // An operation that failed may or may not have been executed.
   EXPECT_EQ(check_additions(10, 15, {entry(0, 9, 14, 1), entry(0, -1, 0, 4)}), "");
   EXPECT_EQ(check_additions(10, 11, {entry(0, 9, 10, 1), entry(0, -1, 0, 4)}), "");
-  // Executed twice, lost, seen twice, and out of time.
+  // In this order: an addition that was executed twice, one that was lost, one seen twice, and one
+  // out of time.
   EXPECT_NE(check_additions(10, 14, {entry(0, 9, 10, 2)}), "");
   EXPECT_NE(check_additions(10, 10, {entry(0, 9, 10, 2)}), "");
   EXPECT_NE(check_additions(10, 14, {entry(0, 9, 10, 2), entry(0, 9, 10, 2)}), "");
@@ -108,7 +110,7 @@ TEST(AtomicHistory, Additions) {
 }
 
 TEST(AtomicHistory, Swaps) {
-  // 1 -> 2 -> 3, and one that failed to match.
+  // The word goes 1 -> 2 -> 3, and one swap fails to match.
   EXPECT_EQ(check_swaps(1, 3, {entry(0, 9, 2, 3, 2), entry(0, 9, 1, 2, 1), entry(0, 9, 2, 8, 7)}),
             "");
   EXPECT_EQ(check_swaps(1, 3, {entry(0, 9, 2, 3, 2), entry(0, -1, 0, 2, 1)}), "");

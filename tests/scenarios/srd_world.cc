@@ -22,12 +22,12 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// Past the time in which anything can take; and far more events than a scenario needs.
+// Limits that only a hung scenario reaches: nothing takes as long or needs as many events.
 constexpr Time time_max = Time::seconds(60);
 constexpr std::uint64_t events_max = 3'000'000;
 constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
 constexpr Qkey the_qkey{0x2222'2222};
-constexpr std::uint32_t tag_bytes = 4;  // of a message's content, its number
+constexpr std::uint32_t tag_bytes = 4;  // the first bytes of a message hold its number
 
 Gid gid_of(std::uint32_t node) { return Gid::from_ipv4(0x0A00'0001 + node); }
 
@@ -63,7 +63,7 @@ SrdWorld::SrdWorld(std::uint64_t seed, SrdSabotage sabotage)
 
 SrdWorld::~SrdWorld() = default;
 
-// --- what is drawn ---
+// --- drawing the scenario ---
 
 void SrdWorld::draw_network() {
   network_ = {};
@@ -159,8 +159,8 @@ void SrdWorld::draw_mishap(Op& op) {
   if (needs_bytes && op.bytes == 0) op.bytes = 1;
 }
 
-// Each request has memory of its own at both ends, and each receive request too, with bytes between
-// that nobody may touch.
+// Each request has memory of its own at both ends, and so has each receive request. No adapter may
+// write to the bytes between.
 void SrdWorld::place() {
   const auto reserve = [this](End& end, std::uint32_t bytes) {
     const auto at = static_cast<std::uint32_t>(end.memory.bytes.size()) + 1 + below(16);
@@ -180,7 +180,7 @@ void SrdWorld::place() {
   }
 }
 
-// --- before anything happens ---
+// --- building the world ---
 
 void SrdWorld::build_node(std::uint32_t number) {
   device::Configuration configuration;
@@ -261,7 +261,7 @@ void SrdWorld::bring_up(End& end) {
   step(QpState::rts, QpAttributeMask(QpAttribute::sq_psn) | QpAttribute::rnr_retry);
 }
 
-// --- what happens ---
+// --- running the scenario ---
 
 SrdWorld::Outcome SrdWorld::run() {
   for (std::uint32_t i = 0; i < ends_.size(); ++i) pump(i);
@@ -319,7 +319,8 @@ void SrdWorld::handle_alarm(std::uint64_t token) {
   }
 }
 
-// Moved to error, or destroyed: what it has been told before is seen.
+// Moves the end's queue pair to error or destroys it. The completions that it already has are
+// polled first.
 void SrdWorld::finish_end(std::uint32_t number) {
   End& end = ends_[number];
   poll(end.node);
@@ -343,7 +344,7 @@ void SrdWorld::finish_end(std::uint32_t number) {
     transport::QueuePairAttributes to;
     to.state = QpState::error;
     must(adapter(end.node).modify(*end.qp, to, QpAttribute::state), "error");
-    // What is in a shared queue is not the queue pair's to flush.
+    // A queue pair does not flush the requests of a shared queue.
     for (Buffer& buffer : end.buffers) {
       buffer.may_flush = buffer.posted && end.shared;
       buffer.posted = buffer.posted && !end.shared;
@@ -441,7 +442,7 @@ void SrdWorld::post_receive(std::uint32_t number, std::uint32_t which) {
        "a receive request");
 }
 
-// --- what applications see ---
+// --- completions ---
 
 void SrdWorld::poll(std::uint32_t node) {
   std::array<verbs::Completion, 8> completions;
@@ -464,7 +465,7 @@ void SrdWorld::completed(const verbs::Completion& completion) {
   }
 }
 
-// False: the completion is kept from the checker.
+// Returns false if the checker must not see the completion.
 bool SrdWorld::sabotage(verbs::Completion& completion) {
   if (sabotage_ == SrdSabotage::none || sabotaged_) return true;
   const bool is_send = (completion.wr_id & receive_bit) == 0;
@@ -534,14 +535,14 @@ void SrdWorld::send_completed(const verbs::Completion& completion) {
   if (op.work == Work::write) {
     promise(std::equal(op.payload.begin(), op.payload.end(), to.memory.bytes.begin() + op.remote),
             who + "what it wrote is not there");
-    // From now on nobody writes there: a packet that came twice would be found out.
+    // From now on no request writes there, so a packet that came twice would be found.
     for (std::uint32_t i = 0; i < op.bytes; ++i) {
       const auto byte = static_cast<std::byte>(random_.next());
       to.memory.bytes[op.remote + i] = to.memory.expected[op.remote + i] = byte;
       to.memory.open[op.remote + i] = false;
     }
   }
-  // Nor is what was sent read again.
+  // No adapter reads the sent bytes again, either.
   End& from = ends_[op.from];
   for (std::uint32_t i = 0; i < op.bytes; ++i) {
     from.memory.bytes[op.local + i] = from.memory.expected[op.local + i] =
@@ -601,7 +602,7 @@ void SrdWorld::arrived(std::uint32_t number, const verbs::Completion& completion
       end.memory.open[at + i] = false;
     }
   }
-  // A request that holds a message which came to nothing may hold some of it.
+  // A buffer may hold a part of another message that was never completed.
   const auto expected = end.memory.expected.begin() + buffer.offset;
   const auto found = end.memory.bytes.begin() + buffer.offset;
   const std::uint32_t used = writes ? 0 : op.bytes;
@@ -611,7 +612,7 @@ void SrdWorld::arrived(std::uint32_t number, const verbs::Completion& completion
   std::copy_n(found, end.buffer_bytes, expected);
 }
 
-// --- what must hold ---
+// --- checks ---
 
 CompletionStatus SrdWorld::status_of(Mishap mishap) {
   switch (mishap) {
@@ -667,7 +668,7 @@ void SrdWorld::check_memory(std::uint32_t number) const {
             "end " + std::to_string(number) + ": byte " + std::to_string(i) +
                 " of its memory was written by nobody who may");
   }
-  // What was written by a request of which nobody knows more is old or new, byte by byte.
+  // Bytes of a WRITE whose outcome is unknown are old or new, each on its own.
   for (const Op& op : ops_) {
     if (op.to != number || !op.posted || !is_written(op)) continue;
     for (std::uint32_t i = 0; i < op.bytes; ++i) {
@@ -679,8 +680,9 @@ void SrdWorld::check_memory(std::uint32_t number) const {
   }
 }
 
-// Where nothing is lost or late, little is sent twice: only what waited behind others for longer
-// than time-outs from an empty network allow for.
+// Adds up the retransmitted packets. They are not bounded: even where nothing is lost or late, an
+// adapter repeats a packet that waited behind others for longer than a time-out from an empty
+// network allows for.
 void SrdWorld::check_at_rest() {
   for (std::uint32_t node = 0; node < node_count_; ++node) {
     outcome_.retransmitted += adapter(node).counters().transport.retransmitted_packets;

@@ -1,14 +1,14 @@
 #pragma once
 
-// Random scenarios of the scalable reliable datagram, each from a seed: queue pairs of several
-// nodes that send and write to each other under loss, duplication, reordering and damage, some with
-// requests that must fail, one of them perhaps ended, a node perhaps cut off. Held to what SRD
-// promises, by a checker that knows what was posted, what completed and what memory holds, and no
-// more:
+// Random scenarios of the scalable reliable datagram, each from a seed. Queue pairs of several
+// nodes send and write to each other under loss, duplication, reordering and damage. Some requests
+// must fail, a queue pair may be ended, and a node may be cut off. A checker that knows what was
+// posted, what completed and what memory holds, and no more, holds the adapters to what SRD
+// promises:
 //
 // - a request that succeeded has arrived, as it was sent, once;
 // - one that failed has arrived once or not at all, and had a reason to fail;
-// - what is signaled, and what fails, completes once; in any order;
+// - every request that is signaled or fails completes once; in any order;
 // - a receive request takes one message as a whole, and completes once;
 // - nothing else is written to.
 
@@ -25,7 +25,7 @@
 
 namespace tulle::scenarios {
 
-// Wrong on purpose, between the adapters and the checker, to show that the checker sees it.
+// Faults made on purpose between the adapters and the checker, to show that the checker sees them.
 enum class SrdSabotage : std::uint8_t {
   none,
   completion_twice,
@@ -52,7 +52,7 @@ class SrdWorld {
     std::uint64_t failures = 0;
     std::uint64_t retransmitted = 0;
   };
-  // Throws Broken.
+  // Plays the whole scenario. Throws Broken if a promise was not kept.
   Outcome run();
   bool sabotaged() const { return sabotaged_; }
   void describe() const;
@@ -60,7 +60,7 @@ class SrdWorld {
 
  private:
   enum class Work : std::uint8_t { send, send_with_immediate, write, write_with_immediate };
-  // Why a request must fail.
+  // Reason why a request must fail.
   enum class Mishap : std::uint8_t {
     none,
     unknown_remote_key,
@@ -72,16 +72,16 @@ class SrdWorld {
     receive_too_short,
   };
   struct Op {
-    std::uint32_t from = 0, to = 0;  // ends
+    std::uint32_t from = 0, to = 0;  // indices of ends
     Work work{};
     Mishap mishap{};
     std::uint32_t bytes = 0;
     bool signaled = true;
     std::uint32_t local = 0;   // where in the sender's memory
-    std::uint32_t remote = 0;  // where in the receiver's, if it writes
+    std::uint32_t remote = 0;  // where in the receiver's memory, if it writes
     Time pause;
     bool posted = false;
-    bool forgotten = false;  // its queue pair is gone, and what it completed
+    bool forgotten = false;  // its queue pair was destroyed, and its completion with it
     std::uint32_t arrivals = 0;
     std::optional<verbs::CompletionStatus> status;
     std::vector<std::byte> payload;
@@ -89,14 +89,14 @@ class SrdWorld {
   struct Memory {
     std::vector<std::byte> bytes;
     std::vector<std::byte> expected;
-    std::vector<bool> open;  // may be anything
+    std::vector<bool> open;  // true for bytes that may be anything
     verbs::MemoryRegion* region = nullptr;
     std::uint64_t iova = 0;
   };
   struct Buffer {
     std::uint32_t offset = 0;
     bool posted = false;
-    bool may_flush = false;  // a shared one that a message of the queue pair may have taken
+    bool may_flush = false;  // in a shared queue, and perhaps taken by a message of the queue pair
   };
   struct End {
     std::uint32_t node = 0;
@@ -107,26 +107,26 @@ class SrdWorld {
     std::uint32_t buffer_bytes = 0;
     std::vector<std::uint32_t> ops;  // in the order in which they are posted
     std::size_t next_op = 0;
-    std::uint32_t outstanding = 0;  // signaled, so that their end is known
+    std::uint32_t outstanding = 0;  // signaled requests, whose end is known
     std::uint32_t depth = 0;
     std::uint8_t rnr_retry = 7;
     Time ends_at = Time::never();
-    bool destroyed = false;  // at its end, else moved to error
+    bool destroyed = false;  // destroyed at `ends_at`; else moved to error
     bool ended = false;
     bool paused = false;
-    bool shared = false;  // its receive requests are of its node's shared queue
+    bool shared = false;  // receives through a shared receive queue
   };
   struct Node {
     verbs::ProtectionDomain* pd = nullptr;
     verbs::CompletionQueue* cq = nullptr;
-    std::map<std::uint32_t, verbs::AddressHandle*> handles;  // by node
+    std::map<std::uint32_t, verbs::AddressHandle*> handles;  // by peer node
   };
   enum class Alarm : std::uint8_t {
     resume,
     receive,
     end,
     cut_off,
-    look,  // what was just posted may have completed at once
+    look,  // a request that was just posted may have completed at once
   };
 
   std::uint32_t below(std::uint64_t bound) {

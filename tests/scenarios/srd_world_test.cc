@@ -1,4 +1,5 @@
-// The scenarios of SRD repeat themselves exactly, and their checker finds what is wrong.
+// Tests that the scenarios of SRD repeat themselves exactly, and that their checker finds what is
+// wrong.
 
 #include "tests/scenarios/srd_world.h"
 

@@ -28,14 +28,13 @@ void ok(VerbsStatus status, const char* what) {
   promise(status == VerbsStatus::ok, std::string(what) + " was refused");
 }
 
-// One end of a connection: what it writes, from one block of memory, and what it reads, into
-// another.
+// One end of a connection. It writes from one block of memory and reads into another.
 struct StreamEnd {
   std::uint32_t node = 0;
   StreamEnd* peer = nullptr;
   transport::QueuePair* qp = nullptr;
-  std::vector<std::byte> sent;  // the stream
-  std::vector<std::byte> got;   // the same with a guard after each read's place
+  std::vector<std::byte> sent;  // the whole stream
+  std::vector<std::byte> got;   // bytes that were read, with a guard after each read's place
   verbs::MemoryRegion* sent_region = nullptr;
   verbs::MemoryRegion* got_region = nullptr;
   std::vector<std::uint32_t> writes;
@@ -43,9 +42,9 @@ struct StreamEnd {
   std::size_t writes_posted = 0, writes_done = 0;
   std::size_t reads_posted = 0, reads_done = 0;
   std::uint64_t written = 0;     // bytes of posted writes
-  std::uint64_t read_place = 0;  // in `got`, of the next read to be posted
+  std::uint64_t read_place = 0;  // place in `got` of the next read to be posted
   std::uint64_t done_place = 0;
-  std::uint64_t checked = 0;  // of the peer's stream
+  std::uint64_t checked = 0;  // bytes of the peer's stream
   std::uint32_t depth = 1;
 };
 
@@ -111,13 +110,13 @@ class StreamWorld {
     constexpr std::array<std::int64_t, 4> rates = {1, 10, 100, 400};
     network.link_bits_per_second = rates[random_.below(rates.size())] * 1'000'000'000;
     network.link_delay = Time::nanoseconds(100 + static_cast<std::int64_t>(random_.below(100'000)));
-    const std::uint64_t weather = random_.below(4);  // 0: perfect
+    const std::uint64_t weather = random_.below(4);  // 0 is perfect
     if (weather > 0) {
       const double much = weather == 3 ? 4 : 1;
       network.faults.drop = up_to(0.05 * much);
       network.faults.duplicate = up_to(0.05 * much);
       network.faults.reorder = up_to(0.1 * much);
-      // As packets nothing covers the payload.
+      // Nothing covers the payload of packets.
       if (network.carriage == sim::Carriage::datagrams) network.faults.corrupt = up_to(0.02 * much);
     }
     if (damage) network.faults.corrupt = 0.1;
@@ -216,7 +215,7 @@ class StreamWorld {
                            QpAttribute::max_rd_atomic);
   }
 
-  // Posts some of what is to be done, the rest later.
+  // Posts some of the remaining work, and sets an alarm for the rest.
   void pump(std::uint32_t number) {
     StreamEnd& end = *ends_[number];
     while (end.writes_posted < end.writes.size() &&
@@ -242,7 +241,7 @@ class StreamWorld {
     verbs::SendRequest request;
     request.wr_id = end.writes_posted;
     request.sges = sges;
-    // Before the call: an empty write may complete in it.
+    // The counts change before the call, since an empty write may complete in it.
     ++end.writes_posted;
     end.written += bytes;
     ok(adapter(end.node).post_send(*end.qp, request), "a write");

@@ -1,8 +1,8 @@
 #pragma once
 
-// Random scenarios of streams (QpType::stream): what a socket promises under any weather. What one
-// end writes the other reads, in order, once and whole, however both cut it; completions come in
-// order; and nobody's memory is touched elsewhere.
+// Random scenarios of streams (QpType::stream), held to what a socket promises under any weather.
+// One end reads what the other writes, in order, once and completely, however the two divide it.
+// Completions come in order, and no other memory is touched.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace tulle::scenarios {
 
-// Throws Broken where a promise is. `damage`: bytes change where no checksum covers them, which has
-// to be found.
+// Throws Broken if a promise was not kept. With `damage`, bytes change where no checksum covers
+// them, and the checker has to find that.
 Outcome play_streams(std::uint64_t seed, bool damage = false);
 
 }  // namespace tulle::scenarios

@@ -16,8 +16,8 @@ using verbs::QpState;
 
 namespace {
 
-// Past the time in which every retry of every request can have run out; and far more events than a
-// scenario needs.
+// Limits that only a hung scenario reaches: by then every retry of every request has run out, and
+// there were far more events than a scenario needs.
 constexpr Time time_max = Time::seconds(300);
 constexpr std::uint64_t events_max = 3'000'000;
 
@@ -99,7 +99,7 @@ std::string World::unfinished() const {
   return out;
 }
 
-// What is still on its way arrives, and every receive completion is seen.
+// Delivers what is still on its way, and polls every completion.
 void World::settle() {
   while (cluster_.events() < events_max) {
     const sim::Happening happening = cluster_.step();
@@ -128,7 +128,8 @@ void World::tear_down() {
   for (auto& end : ends_) promises_.check_flushed(*end);
 }
 
-// Where nothing is lost, late or refused, nothing is sent twice.
+// Checks that nothing was sent twice if nothing was lost, late or refused. Also adds up the
+// retransmitted packets.
 void World::check_perfect() {
   bool quiet = plan_.weather == Weather::perfect && !plan_.cut_off;
   for (const ChannelPlan& channel : plan_.channels) {
@@ -221,7 +222,8 @@ void World::start_mishap(std::uint32_t channel) {
   cluster_.attend(sim::NodeNumber(end.mine->node));
 }
 
-// Both ends at once; then nothing of the old connection may be on its way when the new one begins.
+// Resets both ends at once. The new connection begins when nothing of the old one can still be on
+// its way.
 void World::reset_channel(std::uint32_t channel) {
   for (int side = 0; side < 2; ++side) {
     End& end = end_of(channel, side);
@@ -264,7 +266,7 @@ void World::end_drain(End& end) {
   cluster_.attend(sim::NodeNumber(end.mine->node));
 }
 
-// A send queue in error (UC, UD) is set going again when all that was flushed has been seen.
+// Moves a send queue in error (UC, UD) back to RTS when all flushed requests have been seen.
 void World::recover(End& end) {
   if (end.qp->state() != QpState::sqe || end.outstanding() > 0) return;
   transport::QueuePairAttributes to;
@@ -273,7 +275,7 @@ void World::recover(End& end) {
   end.first_error.reset();
 }
 
-// --- what the adapters have to say ---
+// --- what the adapters report ---
 
 void World::look_at(std::uint32_t node) {
   pull_events(node);
@@ -329,14 +331,16 @@ void World::look_at_queue(std::uint32_t node, std::uint32_t number) {
     poll(node, *queue.cq);
     return;
   }
-  // By event this is only for what no event was asked for, or for what should have come with one.
+  // With polling by event, this alarm is only for completions that asked for no event, or that
+  // should have had one.
   const std::uint64_t most = plan.polling == Polling::by_event ? 400'000 : 60'000;
   queue.poll_planned = true;
   alarm(cluster_.now() + Time::nanoseconds(static_cast<std::int64_t>(1 + random_.below(most))),
         node, Alarm::poll, number);
 }
 
-// For a queue that is armed this may bring only what it was not armed for.
+// Polls a queue without an event. A queue that is armed may have only completions that it was not
+// armed for.
 void World::poll_unasked(std::uint32_t node, Cq& queue) {
   pull_events(node);
   const NodePlan& plan = plan_.nodes[node];

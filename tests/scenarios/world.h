@@ -1,6 +1,7 @@
 #pragma once
 
-// Plays a plan: builds the nodes, connects the queue pairs, and is the applications on top of them.
+// Plays a plan: builds the nodes, connects the queue pairs, and acts as the applications on top of
+// them.
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace tulle::scenarios {
 
-// Wrong on purpose, between the adapters and the checker, to show that the checker sees it.
+// Faults made on purpose between the adapters and the checker, to show that the checker sees them.
 enum class Sabotage : std::uint8_t {
   none,
   completion_twice,
@@ -37,18 +38,18 @@ struct Outcome {
   std::uint64_t events = 0;
   std::uint64_t completions = 0;
   std::uint64_t retransmitted = 0;
-  bool sabotaged = false;  // there was an occasion
+  bool sabotaged = false;  // the sabotage found an occasion
 };
 
 class World {
  public:
   explicit World(const Plan& plan, Sabotage sabotage = Sabotage::none);
 
-  // Throws Broken.
+  // Plays the whole plan. Throws Broken if a promise was not kept.
   Outcome run();
-  // Whether there was an occasion for the sabotage.
+  // Returns true if the sabotage found an occasion.
   bool sabotaged() const { return outcome_.sabotaged; }
-  // Prints every packet that leaves, and every completion.
+  // Makes run() print every packet that leaves and every completion.
   void trace();
 
  private:
@@ -58,11 +59,11 @@ class World {
     drain,
     drained_over,
     post_receive,  // a buffer of a pool
-    poll,          // a completion queue of a node
-    mishap,        // of a channel
+    poll,          // a node's completion queue
+    mishap,        // a channel's mishap
     reconnect,
     cut_off,
-    look,  // what was just posted may have completed at once
+    look,  // a request that was just posted may have completed at once
   };
 
   struct Cq {
@@ -143,12 +144,12 @@ class World {
   std::vector<std::vector<Cq>> queues_;  // by node
   std::vector<std::unique_ptr<End>> ends_;
   std::vector<std::unique_ptr<ReceivePool>> pools_;
-  std::vector<End*> owner_of_pool_;  // null: it is shared
+  std::vector<End*> owner_of_pool_;  // null if the pool is shared
   Promises promises_;
   Outcome outcome_;
   bool tracing_ = false;
   bool tearing_down_ = false;
-  // Of the request being posted.
+  // Pieces of the request that is being posted.
   std::vector<verbs::Sge> sges_;
   std::vector<std::span<const std::byte>> inline_pieces_;
 };

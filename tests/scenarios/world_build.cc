@@ -1,4 +1,4 @@
-// The world before anything happens: nodes, memory, queue pairs and their connections.
+// Builds the world before anything happens: nodes, memory, queue pairs and their connections.
 
 #include <algorithm>
 
@@ -68,7 +68,7 @@ void World::build_node(std::uint32_t number) {
   VerbsStatus status{};
   node.pd = adapter(number).create_pd(status);
   ok(status, "a protection domain");
-  // Even words are added to, odd ones swapped.
+  // Even words are added to, odd words are swapped.
   for (std::uint32_t i = 0; i < 2 * plan_.nodes[number].words; ++i) {
     node.word_offsets.push_back(node.memory_of_words.reserve(random_, 8, 8));
   }
@@ -95,14 +95,14 @@ void World::build_node(std::uint32_t number) {
   build_shared_receives(number);
 }
 
-// Everything that could complete on a node at once: no more is ever outstanding, so none may
-// overrun.
+// Returns how many completions a node can have at once. No more are ever outstanding, so no
+// completion queue may overrun.
 std::uint32_t World::capacity_of_queue(std::uint32_t node) const {
   std::uint32_t sum = plan_.nodes[node].srq_depth;
   for (const ChannelPlan& channel : plan_.channels) {
     for (const EndPlan& end : channel.ends) {
-      // A request of each end may be held by a message while its place in a shared queue is posted
-      // again.
+      // A message may hold one receive of each end while that receive's place in a shared queue is
+      // posted again.
       if (end.node == node) sum += end.send_depth + end.receive_depth + 1;
     }
   }
@@ -180,7 +180,8 @@ void World::build_channels() {
   }
 }
 
-// Each request has memory of its own on both sides, so that it can be told who wrote what.
+// Each request has memory of its own on both sides, so that the checker can tell which request
+// wrote what.
 void World::place_ops(End& end) {
   End& peer = *end.peer;
   end.window_uses_left.resize(end.channel->window_cycles);
@@ -305,7 +306,8 @@ void World::connect(End& first, End& second) {
   for (End* end : {&first, &second}) {
     to_init(*end);
     post_first_receives(*end);
-    // Far from those of the connection before, so that nothing late fits into this one.
+    // The PSNs are far from those of the connection before, so that no late packet fits into this
+    // one.
     end->psn =
         Psn(end->psn.value() + distance + static_cast<std::uint32_t>(random_.below(distance)));
     if (end->connections++ == 0) end->psn = Psn(static_cast<std::uint32_t>(random_.next()));
@@ -328,7 +330,7 @@ void World::modify(End& end, const transport::QueuePairAttributes& attributes,
   ok(adapter(end.mine->node).modify(*end.qp, attributes, mask), "a queue pair's next state");
 }
 
-// The same for its target, where it has one.
+// Modifies the end's target in the same way, if the end has one.
 void World::modify_target(End& end, const transport::QueuePairAttributes& attributes,
                           QpAttributeMask mask) {
   if (end.target == nullptr) return;
@@ -405,7 +407,7 @@ void World::post_first_receives(End& end) {
   }
 }
 
-// --- the end of it ---
+// --- destruction ---
 
 void World::destroy_all() {
   for (auto& end : ends_) {

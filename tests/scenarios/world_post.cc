@@ -1,4 +1,4 @@
-// What the applications post.
+// Posts the applications' work requests.
 
 #include <algorithm>
 #include <cstring>
@@ -50,7 +50,8 @@ SendOpcode opcode_of(Work work) {
   return SendOpcode::send;
 }
 
-// The key that a window has in a cycle: its index, and eight bits of the application's choice.
+// Returns the key that a window has in a cycle: its index, and eight bits of the application's
+// choice.
 RemoteKey key_of_cycle(RemoteKey first, std::uint32_t cycle) {
   return RemoteKey{(first.value & ~0xFFu) | ((first.value + 1 + cycle) & 0xFF)};
 }
@@ -63,7 +64,8 @@ void World::pump(End& end) {
   bool any = false;
   while (end.ready && !end.paused && !tearing_down_ && end.posted.size() < end.ops.size() &&
          end.outstanding() < end.mine->send_depth) {
-    // An application that has seen its queue pair fail tries once more, or twice.
+    // An application whose queue pair has failed posts at most send_depth requests after the one
+    // that failed.
     if (end.first_error && end.posted.size() > *end.first_error + end.mine->send_depth) break;
     const Op& op = end.ops[end.posted.size()];
     if (!may_post(end, op)) {
@@ -83,7 +85,7 @@ void World::pump(End& end) {
   alarm(cluster_.now(), end.mine->node, Alarm::look, 0);
 }
 
-// Whether the window is as far as the request needs it.
+// Returns true if the window has reached the state that the request needs.
 bool World::may_post(const End& end, const Op& op) {
   const End& peer = *end.peer;
   switch (op.work) {
@@ -129,7 +131,7 @@ void World::post(End& end, std::size_t index) {
   if (op.inlined) request.flags |= SendFlag::inline_data;
   request.immediate = op.immediate;
   aim(end, index, request);
-  // Half of them hand over the value itself.
+  // Half of the atomic WRITEs hand over the value itself.
   if (op.work == Work::atomic_write && !op.inlined && random_.below(2) == 0) {
     std::memcpy(&request.compare_add, posted.payload.data(), sizeof request.compare_add);
     request.sges = {};
@@ -193,7 +195,7 @@ void World::aim_atomic(End& end, std::size_t index, verbs::SendRequest& request)
     posted.operand = request.compare_add = op.add;
     return;
   }
-  // No value is swapped in twice, so each tells who swapped it in.
+  // No value is swapped in twice, so each value tells which request swapped it in.
   posted.operand = request.swap = random_.next();
   posted.compare = random_.next();
   if (op.guess_right) {
@@ -227,7 +229,7 @@ void World::aim_window(End& end, const Op& op, Posted& posted, verbs::SendReques
   }
 }
 
-// The request that is to fail is made so.
+// Changes the request that is to fail so that it fails.
 void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
   Block& target = end.peer->exposed;
   switch (end.channel->mishap) {
@@ -239,7 +241,7 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
       if (end.ops[index].work == Work::fetch_add) {
         request.remote_address = nodes_[end.peer->mine->node].memory_of_words.address(0) - 8;
       } else {
-        // The last byte lies beyond the end, or the first before the start, or the sum of both
+        // The last byte lies beyond the end, or the first byte before the start, or the sum of both
         // wraps.
         const std::uint64_t bytes = end.ops[index].bytes;
         const std::uint64_t choices[] = {target.address(target.size()) - bytes + 1, target.iova - 1,
@@ -251,7 +253,7 @@ void World::spoil(End& end, std::size_t index, verbs::SendRequest& request) {
       request.rkey = end.peer->sealed.region->rkey();
       request.remote_address = end.peer->sealed.address(0);
       if (end.ops[index].work == Work::fetch_add) {
-        // Written and read it may be, but not operated upon.
+        // This memory may be written and read, but it allows no atomics.
         request.rkey = target.region->rkey();
         request.remote_address = target.address(0);
       }
@@ -303,7 +305,8 @@ void World::post_receive(ReceivePool& pool, std::uint32_t number) {
   if (owner != nullptr && owner->is_victim() &&
       (owner->channel->mishap == Mishap::short_receive ||
        owner->channel->mishap == Mishap::receive_protection)) {
-    // The receive that the peer's spoiled message will take: as many come before it as messages do.
+    // The peer's spoiled message takes this receive: as many receives come before it as messages
+    // before that one.
     const auto& ops = owner->peer->ops;
     const std::uint32_t op = owner->channel->mishap_op;
     const auto before = static_cast<std::uint32_t>(std::count_if(

@@ -1,10 +1,10 @@
-// Connects and disconnects many times within one process, both sides of it, and prints what that
+// Connects and disconnects many times within one process, which is both sides, and prints what that
 // left behind.
 //
 //   connections CYCLES [ADDRESS]
 //
 // The output is one line: "cycles N descriptors BEFORE AFTER heap BEFORE AFTER", in counts and
-// bytes, "before" being after a tenth of the cycles. Each cycle sends a byte each way.
+// bytes. "Before" is after a tenth of the cycles. Each cycle sends a byte each way.
 
 #define _GNU_SOURCE
 
@@ -33,7 +33,7 @@ static void check(int result, const char* what) {
   if (result != 0) fail(what);
 }
 
-// The next event, which must be that one; returns its id.
+// Takes the next event, which must have that type, and returns its id.
 static struct rdma_cm_id* expect(struct rdma_event_channel* channel, enum rdma_cm_event_type type) {
   struct rdma_cm_event* event;
   check(rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
@@ -117,7 +117,7 @@ static void cycle(int number) {
 
   check(rdma_disconnect(active.id), "rdma_disconnect");
   expect(passive_channel, RDMA_CM_EVENT_DISCONNECTED);
-  check(rdma_disconnect(passive.id), "rdma_disconnect");  // the answer to the other side's
+  check(rdma_disconnect(passive.id), "rdma_disconnect");  // answers the other side's disconnect
   expect(active_channel, RDMA_CM_EVENT_DISCONNECTED);
   end(&active);
   end(&passive);

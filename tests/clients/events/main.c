@@ -1,13 +1,13 @@
-// Asynchronous events, for tests.
+// Shows asynchronous events, for tests.
 //
 //   events watch [INDEX]     prints each event of the port, and then the port as calls and as files
 //                            say it is; with INDEX it holds that GID by an address handle until
 //                            SIGUSR1
-//   events provoke NAME      makes a queue pair B of this process raise it, and prints what was
-//                            raised, and for whom
+//   events provoke NAME      makes queue pair B of this process raise the event, and prints what
+//                            was raised, and for which element
 //
-// A port is one line: "asked" or "files", its state, and addresses by GID index with - for holes,
-// up to the last.
+// A port is printed as one line: "asked" or "files", its state, and its addresses by GID index, up
+// to the last one, with - for holes.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -89,7 +89,7 @@ static void print_asked(struct ibv_context* context) {
   print_port("asked", port.state == IBV_PORT_ACTIVE, addresses);
 }
 
-// False: it cannot be read.
+// Returns false if the file cannot be read.
 static bool read_file(const char* file, char* out, size_t bytes) {
   char path[128];
   snprintf(path, sizeof path, "/sys/class/infiniband/tulle0/ports/1/%s", file);
@@ -171,9 +171,9 @@ struct world {
   struct ibv_context* context;
   struct ibv_context* bystander;
   struct ibv_pd* pd;
-  struct ibv_cq* cq;      // of A, and of B's sends
-  struct ibv_cq* own_cq;  // of B's receives
-  struct ibv_srq* srq;    // B's, or null
+  struct ibv_cq* cq;      // for A, and for B's sends
+  struct ibv_cq* own_cq;  // for B's receives
+  struct ibv_srq* srq;    // B's queue, or null
   struct ibv_mr* mr;
   struct ibv_qp* a;
   struct ibv_qp* b;
@@ -260,13 +260,13 @@ static const char* element_of(const struct world* w, const struct ibv_async_even
   }
 }
 
-// What comes until nothing has come for a while.
+// Prints events until none has come for a while.
 static void print_events(const struct world* w, struct ibv_context* context, const char* whose) {
   int patience_ms = context == w->context ? 2000 : 0;
   for (;;) {
     struct pollfd entry = {context->async_fd, POLLIN, 0};
     struct ibv_async_event event;
-    // Progress is made by the device's thread.
+    // The device's thread makes the progress.
     if (poll(&entry, 1, patience_ms) <= 0) return;
     CHECK(ibv_get_async_event(context, &event) == 0);
     printf("%s%s, %s\n", whose, ibv_event_type_str(event.event_type), element_of(w, &event));
@@ -283,7 +283,7 @@ static void provoke(const char* name) {
   if (strcmp(name, "access") == 0) {
     send_to_b(&w, IBV_WR_RDMA_WRITE, w.mr->rkey ^ 0x5500);
   } else if (strcmp(name, "unsupported") == 0) {
-    send_to_b(&w, IBV_WR_RDMA_READ, w.mr->rkey);  // which B does not serve
+    send_to_b(&w, IBV_WR_RDMA_READ, w.mr->rkey);  // B does not serve READs
   } else if (strcmp(name, "too_long") == 0) {
     receive(&w, message_bytes - 1, w.mr->lkey);
     send_to_b(&w, IBV_WR_SEND, 0);

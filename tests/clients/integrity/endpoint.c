@@ -125,8 +125,8 @@ static void to_init(const struct link* link) {
   modify(link->qp, &init, mask, "INIT");
 }
 
-/* Soft-RoCE takes 7 for no end, and needs that where a network loses: a NAK for what is missing
-   counts like a timeout, however far a message has come since. */
+/* Soft-RoCE retries without end if the count is 7. Over a lossy network it needs that: it counts
+   a NAK for a missing packet like a timeout, however far the message has come since. */
 static uint8_t retry_count(const struct options* options) {
   return options->soft_roce && !options->lossy ? 6 : 7;
 }
@@ -194,10 +194,10 @@ void link_close(struct link* link) {
 
 /* --- order ------------------------------------------------------------------------------------ */
 
-/* The barrier orders this program and the device by way of the peer: a store here, the barrier, the
-   peer's request, the device's execution of it. The thread sanitizer looks at one process, where a
-   target makes no call between its store and the peer's request. Any call into the device, which
-   locks, shows it that order. */
+/* The barrier orders this program and the device by way of the peer: a store here, the barrier,
+   the peer's request, the device's execution of that request. The thread sanitizer looks at one
+   process, where a target makes no call between its store and the peer's request. Any call into
+   the device takes a lock, which shows the sanitizer that order. */
 static void show_order(struct endpoint* e) {
 #ifdef __SANITIZE_THREAD__
   struct ibv_port_attr port;
@@ -265,7 +265,8 @@ bool next_completion(struct endpoint* e, struct ibv_cq* cq, struct ibv_wc* wc, d
     const double left = end - now_seconds();
     if (left <= 0) return false;
     if (e->channel == NULL) continue;
-    /* A completion that came before the arming raises no event, so look once more. */
+    /* A completion that came before the arming raises no event, so the queue is polled once
+       more. */
     if (ibv_req_notify_cq(cq, 0) != 0) die("ibv_req_notify_cq failed");
     if (poll_once(cq, wc) > 0) return true;
     wait_for_event(e, left);

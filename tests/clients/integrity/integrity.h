@@ -1,11 +1,11 @@
 #pragma once
 
-/* A verbs program of the project's own that looks at every byte: what each operation must place,
+/* A verbs program of the project's own that checks every byte: what each operation must place,
    what it must leave alone, and what its completion must say. It is written against libibverbs'
-   headers alone and knows nothing of Tulle, so that it can be run over any other device too.
+   headers alone and knows nothing of Tulle, so that it can run over any other device too.
 
-   Two processes, a server and a client, follow the same plan, which a seed determines; a TCP
-   connection keeps them in step. Both initiate, both are targets. */
+   Two processes, a server and a client, follow the same plan, which a seed determines. A TCP
+   connection keeps them in step. Both are initiators, and both are targets. */
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 struct options {
-  const char* server; /* null: this is the server */
+  const char* server; /* null: this process is the server */
   const char* port;   /* TCP */
-  const char* device; /* null: the first */
+  const char* device; /* null: the first device */
   int gid_index;
-  int mtu; /* path MTU in bytes; 0: the port's */
+  int mtu; /* path MTU in bytes; 0: the port's MTU */
   const char* mode;
   uint64_t seed;
-  int rounds;     /* of the mix, and in the streams a factor */
+  int rounds;     /* rounds of the mix */
   bool events;    /* wait for completion events instead of polling */
-  bool lossy;     /* the network loses: unreliable messages may be missing, never wrong */
+  bool lossy;     /* the network loses packets: unreliable messages may be missing, never wrong */
   bool soft_roce; /* one of the two devices is the Linux kernel's Soft-RoCE (rxe, as of 6.1) */
 };
 
@@ -39,9 +39,9 @@ struct random {
 uint64_t random_next(struct random* random);
 uint32_t random_below(struct random* random, uint32_t bound);
 
-/* Byte `position` of stream `stream`. */
+/* Fills memory with the bytes of a stream, from byte `position` of the stream on. */
 void pattern_fill(uint8_t* to, size_t bytes, uint64_t stream, size_t position);
-#define BACKGROUND 0xBACC6A0D /* the stream that lies wherever nothing was placed */
+#define BACKGROUND 0xBACC6A0D /* the stream that fills memory where nothing was placed */
 
 /* A message cut into pieces with gaps between them. */
 #define MAX_PIECES 8
@@ -55,12 +55,12 @@ struct layout {
 };
 struct layout layout_of(struct random* random, uint32_t length, unsigned pieces);
 
-/* --- side_channel.c: a TCP connection between the two --- */
+/* --- side_channel.c: a TCP connection between the two processes --- */
 
 void side_channel_open(const struct options* options);
-/* Sends ours, receives theirs, of equal size. */
+/* Sends our bytes and receives the peer's, of equal size. */
 void side_channel_swap(const void* ours, void* theirs, size_t bytes);
-/* The server's say in a value that both must know. */
+/* Returns the server's value on both sides. */
 uint64_t side_channel_agree(uint64_t value);
 
 /* --- endpoint.c: the device's objects --- */
@@ -71,7 +71,7 @@ uint64_t side_channel_agree(uint64_t value);
 #define HALF_BYTES (SLOTS * SLOT_BYTES)
 #define UD_QKEY 0x11111111u
 
-struct address { /* what one side tells the other */
+struct address { /* what each side tells its peer */
   uint64_t memory;
   uint32_t rkey;
   uint32_t spare_rkey; /* of a region that allows no remote access */
@@ -82,7 +82,7 @@ struct address { /* what one side tells the other */
 struct endpoint {
   const struct options* options;
   bool is_server;
-  bool is_soft_roce; /* only where the options speak of it */
+  bool is_soft_roce; /* this side's device is Soft-RoCE; set only if the options say that one is */
   struct ibv_context* context;
   struct ibv_port_attr port;
   enum ibv_mtu mtu;
@@ -114,8 +114,8 @@ void endpoint_close(struct endpoint* endpoint);
 struct link link_open(struct endpoint* endpoint, enum ibv_qp_type type, bool with_srq);
 void link_close(struct link* link);
 
-/* Both are here. What either stored before, operations that are posted after it find; what these
-   did before it, either sees after it. */
+/* Waits until both sides have called it. Operations that are posted afterwards find what either
+   side stored before, and either side sees what operations did before. */
 void barrier(struct endpoint* endpoint);
 
 static inline uint8_t* target_slot(struct endpoint* endpoint, unsigned slot) {
@@ -124,26 +124,27 @@ static inline uint8_t* target_slot(struct endpoint* endpoint, unsigned slot) {
 static inline uint8_t* source_slot(struct endpoint* endpoint, unsigned slot) {
   return endpoint->memory + HALF_BYTES + (size_t)slot * SLOT_BYTES;
 }
-/* Where the peer's target slot lies in the peer's memory. */
+/* Returns where the peer's target slot lies in the peer's memory. */
 static inline uint64_t remote_slot(const struct endpoint* endpoint, unsigned slot) {
   return endpoint->there.memory + (uint64_t)slot * SLOT_BYTES;
 }
 
-/* The next completion. False: none before the limit. */
+/* Gets the next completion. Returns false if none came before the limit. */
 bool next_completion(struct endpoint* endpoint, struct ibv_cq* cq, struct ibv_wc* wc,
                      double seconds);
-/* The next completion, which must be there within the time limit, successful,
-   and have this wr_id and opcode. */
+/* Returns the next completion. It must come within the time limit, be successful, and have this
+   wr_id and opcode. */
 struct ibv_wc expect_completion(struct endpoint* endpoint, struct ibv_cq* cq, uint64_t wr_id,
                                 enum ibv_wc_opcode opcode, const char* what);
 void post_send(struct link* link, struct ibv_send_wr* wr);
 void post_receive(struct endpoint* endpoint, struct link* link, struct ibv_recv_wr* wr);
-/* A receive into one contiguous place. */
+/* Posts a receive into one contiguous place. */
 void post_plain_receive(struct endpoint* endpoint, struct link* link, uint64_t wr_id, uint8_t* at,
                         uint32_t bytes);
 
-/* Puts the background over a whole slot, and compares a whole slot with the background plus a
-   message of `stream` laid out from `at` bytes on. */
+/* slot_clear() puts the background over a whole slot. slot_put() adds a message of `stream`,
+   laid out from `at` bytes on. slot_verify() compares a whole slot with the background plus that
+   message. */
 void slot_clear(uint8_t* slot);
 void slot_put(uint8_t* slot, const struct layout* layout, uint32_t at, uint64_t stream);
 void slot_verify(struct endpoint* endpoint, const uint8_t* slot, const struct layout* layout,
@@ -153,9 +154,9 @@ void slot_verify(struct endpoint* endpoint, const uint8_t* slot, const struct la
 
 void run_single(struct endpoint* endpoint); /* each operation alone, in every shape */
 void run_mix(struct endpoint* endpoint);    /* many at once, on several queue pairs, both ways */
-void run_streams(
-    struct endpoint* endpoint); /* unreliable messages: none wrong, and unless lossy none missing */
-void run_refusals(struct endpoint* endpoint);    /* what must fail, with its completion status */
-void run_windows(struct endpoint* endpoint);     /* memory windows of either type */
-void run_until_error(struct endpoint* endpoint); /* the client writes until its peer is gone */
+/* Unreliable messages: none may be wrong, and unless the network is lossy, none may be missing. */
+void run_streams(struct endpoint* endpoint);
+void run_refusals(struct endpoint* endpoint); /* operations that must fail, with their statuses */
+void run_windows(struct endpoint* endpoint);  /* memory windows of either type */
+void run_until_error(struct endpoint* endpoint); /* the client works until its peer is gone */
 void run_idle(struct endpoint* endpoint);        /* connected, doing nothing, until ended */

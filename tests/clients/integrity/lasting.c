@@ -1,4 +1,4 @@
-/* Runs that something else ends: a peer's death, a signal. */
+/* Runs that an outside event ends: a peer's death, a signal. */
 
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void post_write(struct endpoint* e, struct link* link, uint64_t wr_id) {
   post_send(link, &wr);
 }
 
-/* The client writes and reads without end; prints when it goes, and what ended it. */
+/* The client writes and reads without end. It prints when it is under way, and what ended it. */
 void run_until_error(struct endpoint* e) {
   struct link link = link_open(e, IBV_QPT_RC, false);
   announce("running");
@@ -52,7 +52,7 @@ void run_until_error(struct endpoint* e) {
   printf("%d flushed\n", OUTSTANDING - 1);
   link_close(&link);
   endpoint_close(e);
-  exit(0); /* there is nobody left to be in step with */
+  exit(0); /* no peer is left to be in step with */
 }
 
 void run_idle(struct endpoint* e) {

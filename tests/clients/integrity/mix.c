@@ -1,6 +1,6 @@
-/* Many operations of every kind at once, on several RC queue pairs, both ways: what order,
-   pipelining and loss may get wrong. Each operation has a slot of its own on either side; both
-   sides know both plans. */
+/* Many operations of every kind at once, on several RC queue pairs, in both directions. They
+   show whether order, pipelining and loss are handled right. Each operation has a slot of its
+   own on either side, and both sides know both plans. */
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "integrity.h"
 
-#define LINKS 4       /* the last one with a shared receive queue */
-#define OPERATIONS 64 /* a round and side: one a slot */
+#define LINKS 4       /* the last one has a shared receive queue */
+#define OPERATIONS 64 /* of one side in a round: one for each slot */
 _Static_assert(OPERATIONS <= SLOTS, "a slot each");
 
 enum verb {
@@ -43,7 +43,7 @@ struct operation {
   bool fence;
   uint32_t length;
   uint64_t stream;
-  uint64_t before, operand; /* atomics */
+  uint64_t before, operand; /* of an atomic: the word's old value, and the operand */
   struct layout layout;     /* contiguous */
 };
 
@@ -52,7 +52,7 @@ static bool consumes_receive(const struct operation* o) {
   return o->verb == SEND || o->verb == SEND_IMMEDIATE || o->verb == WRITE_IMMEDIATE;
 }
 
-/* Short ones are likelier, so that many are outstanding at once. */
+/* Draws a plan. Short operations are likelier, so that many are outstanding at once. */
 static void plan(struct operation* operations, uint64_t seed, bool atomics) {
   struct random random = {seed};
   for (unsigned i = 0; i < OPERATIONS; ++i) {
@@ -89,8 +89,8 @@ static void prepare(struct endpoint* e, struct link* links, const struct operati
 
 static void post(struct endpoint* e, struct link* links, const struct operation* o, unsigned i) {
   struct ibv_sge sge = {(uintptr_t)source_slot(e, i) + GUARD, o->length, e->region->lkey};
-  /* Its fence counts READs and atomics that were sent. What must be sent again waits for those that
-     are behind it, and for itself, without end. */
+  /* Soft-RoCE's fence counts READs and atomics that were sent. A request that must be sent again
+     then waits for those behind it, and for itself, without end. */
   const bool fenced = o->fence && !e->is_soft_roce;
   struct ibv_send_wr wr = {.wr_id = i,
                            .opcode = opcodes[o->verb],
@@ -179,8 +179,9 @@ static void verify(struct endpoint* e, const struct operation* ours, const struc
 void run_mix(struct endpoint* e) {
   struct link links[LINKS];
   struct operation ours[OPERATIONS], theirs[OPERATIONS];
-  /* When the answer to an atomic is lost and a request behind it is refused with a NAK, Soft-RoCE
-     takes the NAK for an acknowledgement of the atomic too, and completes it without its value. */
+  /* If the response to an atomic is lost and a request behind it is refused with a NAK,
+     Soft-RoCE takes the NAK for an acknowledgement of the atomic too, and completes the atomic
+     without its value. */
   const bool atomics_get_lost = e->options->soft_roce && e->options->lossy;
   for (unsigned i = 0; i < LINKS; ++i) links[i] = link_open(e, IBV_QPT_RC, i + 1 == LINKS);
   for (int round = 0; round < e->options->rounds; ++round) {
@@ -192,7 +193,7 @@ void run_mix(struct endpoint* e) {
     for (unsigned i = 0; i < OPERATIONS; ++i) post(e, links, &ours[i], i);
     collect(e, e->send_cq, links, ours, true);
     collect(e, e->receive_cq, links, theirs, false);
-    barrier(e); /* their WRITEs are complete, so they are here */
+    barrier(e); /* the peer's WRITEs are complete, so their bytes are here */
     verify(e, ours, theirs, round);
     barrier(e);
   }

@@ -1,6 +1,6 @@
-/* What must fail: with the completion status that IBTA 11.6.2 gives it, on the side that it names,
-   without touching memory, and with everything behind it flushed. Each breaks its queue pair, so
-   each has a new one. */
+/* Operations that must fail: with the completion status that IBTA 11.6.2 gives them, on the side
+   that it names, without touching memory, and with every request behind them flushed. Each
+   breaks its queue pair, so each has a new one. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +14,13 @@ struct refusal {
   uint32_t length;
   int64_t remote_offset; /* from the target slot's start */
   bool wrong_rkey;
-  bool spare_region; /* aim at what allows no remote access */
+  bool spare_region; /* aim at the region that allows no remote access */
   bool wrong_lkey;
-  uint32_t receive_bytes; /* the target posts a receive of so many */
+  uint32_t receive_bytes; /* size of the receive that the target posts */
   bool no_receive;
   enum ibv_wc_status initiator;
-  bool may_be_local;         /* the initiator's adapter may see it first, even when it is posted */
-  enum ibv_wc_status target; /* of its receive; success: none is looked for */
+  bool may_be_local;         /* the initiator's adapter may find it first, even at the post */
+  enum ibv_wc_status target; /* status of its receive; success: no completion is checked */
 };
 
 static const struct refusal refusals[] = {
@@ -89,11 +89,12 @@ static const struct refusal refusals[] = {
      .initiator = IBV_WC_LOC_PROT_ERR},
 };
 
-/* Where Soft-RoCE's completion status is another one than IBTA's. */
+/* Returns true if Soft-RoCE is known to complete with another status than IBTA's. */
 static bool is_known_otherwise(const struct endpoint* e, const struct refusal* r,
                                enum ibv_wc_status status) {
   if (!e->options->soft_roce) return false;
-  /* A message that its receive does not hold: it answers that it failed itself. */
+  /* The message is too long for its receive. Soft-RoCE then answers that the operation failed on
+     its own side. */
   if (r->target == IBV_WC_LOC_LEN_ERR) return !e->is_soft_roce && status == IBV_WC_REM_OP_ERR;
   if (r->wrong_lkey) return e->is_soft_roce && status == IBV_WC_LOC_QP_OP_ERR;
   return false;
@@ -132,8 +133,8 @@ static void initiate(struct endpoint* e, struct link* link, const struct refusal
     struct ibv_wc wc;
     if (!next_completion(e, e->send_cq, &wc, 60)) die("%s: no completion %u", r->what, i + 1);
     if (i == 0 && r->may_be_local && wc.status == IBV_WC_LOC_QP_OP_ERR) continue;
-    /* A responder refuses once: its queue pair is in the error state then, and a refusal that was
-       lost stays lost. */
+    /* A responder refuses once: its queue pair is then in the error state, and a refusal that
+       was lost stays lost. */
     if (i == 0 && e->options->lossy && wc.status == IBV_WC_RETRY_EXC_ERR) continue;
     if (i == 0 && is_known_otherwise(e, r, wc.status)) continue;
     if (wc.status != expected[i] || wc.wr_id != i + 1) {

@@ -1,5 +1,5 @@
-/* Each operation alone: every verb a transport has, at lengths around the path MTU's multiples,
-   gathered and scattered, inline and not, with either side as the initiator. */
+/* Each operation alone: every verb that a transport has, at lengths around the path MTU's
+   multiples, gathered and scattered, inline and not, with either side as the initiator. */
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -32,15 +32,15 @@ static const struct {
 struct step {
   enum verb verb;
   uint32_t length;
-  unsigned
-      pieces; /* the initiator gathers (READ: scatters) so many, and the target scatters so many */
+  /* Number of pieces that the initiator gathers (READ: scatters) and that the target scatters. */
+  unsigned pieces;
   bool inline_data;
   bool solicited;
-  bool initiator; /* whether this side is */
+  bool initiator; /* true if this side initiates */
   uint32_t immediate;
   uint64_t stream;
-  struct layout here;  /* in the initiator's memory */
-  struct layout there; /* in the target's */
+  struct layout here;  /* layout in the initiator's memory */
+  struct layout there; /* layout in the target's memory */
   char what[128];
 };
 
@@ -76,7 +76,7 @@ static unsigned gather(struct endpoint* e, const struct layout* layout, const ui
   return count;
 }
 
-/* The slot that a message is laid out in by whoever takes part; UD leaves room for the GRH. */
+/* Returns the bytes that the GRH takes before a received message: 40 on UD, else 0. */
 static uint32_t grh_bytes(const struct link* link) { return link->type == IBV_QPT_UD ? 40 : 0; }
 
 static void prepare_target(struct endpoint* e, struct link* link, const struct step* step) {
@@ -112,11 +112,11 @@ static void initiate(struct endpoint* e, struct link* link, const struct step* s
   wr.wr.rdma.remote_addr = remote_slot(e, 0) + GUARD;
   wr.wr.rdma.rkey = e->there.rkey;
   post_send(link, &wr);
-  /* Inline data is the application's again at once. */
+  /* The adapter has copied inline data, so the buffer belongs to the application again. */
   if (step->inline_data) slot_clear(slot);
   expect_completion(e, e->send_cq, WR_ID, verbs[step->verb].completion, step->what);
-  if (link->type == IBV_QPT_UC &&
-      step->verb == WRITE) { /* what follows it in order shows that it has arrived */
+  if (link->type == IBV_QPT_UC && step->verb == WRITE) {
+    /* A message that follows in order shows that the WRITE has arrived. */
     struct ibv_send_wr fence = {
         .wr_id = WR_ID + 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     post_send(link, &fence);
@@ -129,8 +129,8 @@ static void check_grh(struct endpoint* e, const uint8_t* grh, const char* what) 
   const uint8_t* from = e->there.gid.raw;
   const uint8_t* to = e->here.gid.raw;
   static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  if (memcmp(to, mapped, sizeof mapped) ==
-      0) { /* an IPv4 header in the last 20 bytes (IBTA A17.4.5.2) */
+  if (memcmp(to, mapped, sizeof mapped) == 0) {
+    /* An IPv4 header lies in the last 20 bytes (IBTA A17.4.5.2). */
     if (grh[20] >> 4 != 4 || memcmp(grh + 32, from + 12, 4) != 0 ||
         memcmp(grh + 36, to + 12, 4) != 0) {
       die("%s: the 40 bytes before the message end in no IPv4 header of ours", what);
@@ -175,7 +175,8 @@ static void run_step(struct endpoint* e, struct link* link, const struct step* s
   ++e->operations;
 }
 
-/* Atomics: old and new value on either side, and nothing around them. */
+/* Runs an atomic. Checks the old and the new value on either side, and that nothing around them
+   changed. */
 static void run_atomic(struct endpoint* e, struct link* link, struct random* random, enum verb verb,
                        bool equal, bool server_initiates) {
   struct step step = plan(e, link, random, verb, 8, 1, false, server_initiates);
@@ -240,7 +241,7 @@ static void run_verb(struct endpoint* e, struct link* link, struct random* rando
   }
 }
 
-/* One message of some three million bytes. */
+/* Runs one operation of some three million bytes from each side. */
 static void run_large(struct endpoint* e, struct link* link, struct random* random,
                       enum verb verb) {
   const uint32_t length = 3000001, at = 12345;
@@ -295,7 +296,7 @@ void run_single(struct endpoint* e) {
     link_close(&rc);
   }
   if (e->options->lossy)
-    return; /* the steps below wait for what may be lost; run_streams does not */
+    return; /* the steps below wait for messages that may be lost; run_streams does not */
   struct link uc = link_open(e, IBV_QPT_UC, false);
   for (enum verb verb = SEND; verb <= WRITE_IMMEDIATE; ++verb) run_verb(e, &uc, &random, verb);
   link_close(&uc);

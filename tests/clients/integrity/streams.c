@@ -1,5 +1,6 @@
-/* Unreliable messages in a stream, one direction at a time: UC of several packets each, UD of one.
-   Over a network that loses, some may be missing; what arrives is whole. */
+/* Unreliable messages in a stream, one direction at a time: UC messages of several packets, UD
+   messages of one. Over a network that loses packets, some messages may be missing, but those
+   that arrive are complete. */
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static void send_all(struct endpoint* e, struct link* link, const char* what) {
                              .send_flags = IBV_SEND_SIGNALED,
                              .imm_data = htonl(i)};
     post_send(link, &wr);
-    /* A few at a time: nothing paces an unreliable sender but itself. */
+    /* Messages go out a few at a time: nothing paces an unreliable sender but the sender itself. */
     expect_completion(e, e->send_cq, i, IBV_WC_SEND, what);
     if (i % 8 == 7) usleep(1000);
   }
@@ -61,8 +62,8 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     const struct layout layout = whole(length_of(e, link, i));
     if (wc.byte_len != layout.span + grh)
       die("%s: byte_len %u, not %u", what, wc.byte_len, layout.span + grh);
-    /* A network that doubles and swaps may do so with unreliable messages;
-       one that does not keeps UC's order. */
+    /* A network that doubles and swaps packets may do so with unreliable messages. Any other
+       network keeps UC's order. */
     if (!lossy && (seen[i] || (link->type == IBV_QPT_UC && (int)i <= last)))
       die("%s: %u after %d", what, i, last);
     const bool again = seen[i];
@@ -71,8 +72,8 @@ static void receive_all(struct endpoint* e, struct link* link, const char* what)
     uint8_t* slot = target_slot(e, (unsigned)wc.wr_id);
     const uint32_t begin = GUARD + grh, end = SLOT_BYTES - GUARD;
     if (grh > 0) pattern_fill(slot + GUARD, grh, BACKGROUND, GUARD);
-    /* A message that lost its end may have left its beginning in the buffer, behind the one that
-       came after it. */
+    /* A message that lost its end may have left its beginning in the buffer, behind the message
+       that came after it. */
     if (lossy)
       pattern_fill(slot + begin + layout.span, end - begin - layout.span, BACKGROUND,
                    begin + layout.span);
@@ -103,7 +104,7 @@ static void run_stream(struct endpoint* e, enum ibv_qp_type type) {
     else
       receive_all(e, &link, what);
     barrier(e);
-    link_close(&link); /* takes unused receives along */
+    link_close(&link); /* discards unused receives, too */
   }
 }
 

@@ -1,4 +1,5 @@
-/* Memory windows: what a peer may reach through one, while it is bound, and what no longer. */
+/* Memory windows: which memory a peer can reach through a bound window, and which it can no
+   longer reach. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ struct window {
   struct ibv_mw* mw;
   uint32_t rkey;
 };
-struct told { /* by the target */
+struct told { /* what the target tells the initiator */
   uint64_t address;
   uint32_t rkey;
 };
@@ -93,7 +94,8 @@ static void check_memory(struct endpoint* e, const char* what) {
   e->bytes_verified += REGION_BYTES;
 }
 
-/* Bound: all of it can be written and read; a byte behind it cannot. */
+/* While the window is bound, the peer can write and read all of it, but not the byte behind it.
+   An invalidated window cannot be written at all. */
 static void run_window(struct endpoint* e, enum ibv_mw_type type, bool invalidate,
                        bool server_initiates) {
   const bool initiator = server_initiates == e->is_server;
@@ -126,15 +128,15 @@ static void run_window(struct endpoint* e, enum ibv_mw_type type, bool invalidat
   barrier(e);
   if (!initiator && invalidate) {
     const struct ibv_wc wc = expect_completion(e, e->receive_cq, 42, IBV_WC_RECV, what);
-    /* Soft-RoCE sets the kernel's own flag, which is another bit than verbs.h has for it. */
+    /* Soft-RoCE sets the kernel's own flag, which is not the bit that verbs.h has for it. */
     const unsigned with_invalidate = e->is_soft_roce ? 1u << 2 : IBV_WC_WITH_INV;
     if ((wc.wc_flags & with_invalidate) == 0 || wc.invalidated_rkey != window.rkey)
       die("windows: %s: the completion does not tell of the invalidation", what);
   }
   if (!initiator) check_memory(e, what);
   barrier(e);
-  if (initiator) { /* past its end, or, once it is invalid, anywhere */
-    /* Soft-RoCE looks where the region ends that the window is bound to. */
+  if (initiator) { /* past the window's end, or, once the window is invalid, anywhere */
+    /* Soft-RoCE checks the end of the region that the window is bound to. */
     const bool at_soft_roce = e->options->soft_roce && !e->is_soft_roce;
     const uint32_t end = at_soft_roce ? REGION_BYTES - WINDOW_AT : WINDOW_BYTES;
     post_one(e, &link, IBV_WR_RDMA_WRITE, theirs.address + (invalidate ? 0 : end), theirs.rkey, 1);

@@ -1,12 +1,13 @@
-// A member of a multicast group, for tests: attaches queue pairs, sends, and tells what has come.
+// A member of a multicast group, for tests. It attaches queue pairs, sends, and prints the messages
+// that come.
 //
 //   multicast_group GROUP [--attach N] [--send N] [--expect N] [--wait MS] [--gid INDEX]
 //                   [--qkey KEY] [--hop-limit N]
 //
-// GROUP is an IPv4 or IPv6 address. With --attach it prints "ready" when it is attached, and then
-// waits until `expect` messages have come, or for so long. Every message is printed: the queue
-// pair's place, its bytes, the address that the GRH says it was sent to. The exit status is 0
-// unless a call failed; the messages are the caller's to judge.
+// GROUP is an IPv4 or IPv6 address. With --attach the program prints "ready" when it is attached.
+// It then waits until `expect` messages have come, or for `wait` milliseconds. It prints every
+// message: the queue pair's place, the message's bytes, and the address that the GRH says it was
+// sent to. The exit status is 0 unless a call failed; the caller judges the messages.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -150,7 +151,7 @@ int main(int count, char** values) {
     if (options.attach == 0) continue;
     errno = ibv_attach_mcast(qps[i], &options.group, 0);
     CHECK(errno == 0);
-    CHECK(ibv_attach_mcast(qps[i], &options.group, 0) == 0);  // again: nothing changes
+    CHECK(ibv_attach_mcast(qps[i], &options.group, 0) == 0);  // a second time changes nothing
     CHECK(ibv_destroy_qp(qps[i]) == EBUSY);
   }
   if (options.attach > 0) {

@@ -1,5 +1,6 @@
-// A ring, an all-to-all and an all-reduce among all ranks, each in sizes from a few bytes to what
-// takes a rendezvous, every byte checked. Rank 0 prints one line at the end.
+// Runs a ring, an all-to-all, an all-reduce and one-sided access among all ranks, each in sizes
+// from a few bytes to those that take a rendezvous. Every byte is checked. Rank 0 prints one line
+// at the end.
 
 #include <mpi.h>
 #include <stdint.h>
@@ -19,7 +20,8 @@ static void* allocate(size_t bytes) {
   return memory;
 }
 
-// What `from` sends `to` in round `round`, at `index`: no two alike close to one another.
+// Returns the word that `from` sends to `to` in round `round`, at `index`. Words close to one
+// another differ.
 static uint32_t pattern(int from, int to, int round, size_t index) {
   uint32_t x =
       (uint32_t)(from * 1000003 + to * 7919 + round * 104729) + (uint32_t)index * 2654435761u;
@@ -35,7 +37,8 @@ static void expect(const char* what, int from, size_t words, size_t index, uint6
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-// Everyone sends to the right and receives from the left, until what each sent has come around.
+// Every rank sends to the right and receives from the left, until each rank's block has come
+// around.
 static void ring(size_t words) {
   uint32_t* out = allocate(words * sizeof *out);
   uint32_t* in = allocate(words * sizeof *in);
@@ -85,8 +88,8 @@ static void all_reduce(size_t words) {
   free(in);
 }
 
-// One-sided: everyone puts a block into the right neighbour's window and gets it back, and all
-// count in one word of rank 0.
+// One-sided access: every rank puts a block into its right neighbour's window and gets it back, and
+// all ranks count in one word of rank 0.
 static void one_sided(size_t words) {
   uint32_t* memory = NULL;
   MPI_Win window;
@@ -116,7 +119,7 @@ static void one_sided(size_t words) {
   MPI_Win_free(&window);
 }
 
-// Among how many network namespaces the ranks are spread; rank 0 is told.
+// Returns to rank 0 the number of network namespaces among which the ranks are spread.
 static int networks(void) {
   enum { name_bytes = 64 };
   char mine[name_bytes] = {0};

@@ -1,5 +1,5 @@
-// Gloo over its ibverbs transport: all-reduce by ring and by halving and doubling, broadcast and a
-// barrier, every word checked.
+// Runs Gloo over its ibverbs transport: all-reduce by ring and by halving and doubling, broadcast
+// and a barrier. Every word is checked.
 //
 //     gloo_collectives FOLDER RANK RANKS
 //
@@ -38,8 +38,8 @@ void expect(const Context& context, const char* what, std::size_t words, std::si
   std::exit(1);
 }
 
-// Gloo asks that a buffer outlives what is on its way from it, and its algorithms do not wait for
-// the last of their own notices: they are kept until the end.
+// Gloo asks that a buffer outlive the transfers from it, and its algorithms do not wait for the
+// last of their own notices. Both are therefore kept until the end.
 template <typename Algorithm, typename... Arguments>
 Algorithm& kept(Arguments&&... arguments) {
   return *new Algorithm(std::forward<Arguments>(arguments)...);

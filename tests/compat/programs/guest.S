@@ -1,7 +1,7 @@
-# A guest in one boot sector: fills 1 to 17 MiB with words that tell their own address, says R on the
-# serial port, then looks at all of them again and again, adding one to each as it goes, so that
-# memory changes while the guest moves. Each round that found what it should says v; a word that is
-# not what it should be says X, and the guest stops.
+# A guest in one boot sector. It fills 1 to 17 MiB with words that encode their own address and says R on
+# the serial port. Then it checks all of them again and again and adds one to each, so that memory changes
+# while the guest moves. After each round in which all words were right it says v. If a word is wrong, it
+# says X and stops.
 
         .equ    memory_begin, 0x00100000
         .equ    memory_end,   0x01100000
@@ -14,7 +14,7 @@ _start:
         cli
         xorw    %ax, %ax
         movw    %ax, %ds
-        inb     $0x92, %al              # address line 20
+        inb     $0x92, %al              # enables address line 20
         orb     $2, %al
         andb    $0xfe, %al
         outb    %al, $0x92
@@ -31,7 +31,7 @@ flat:
         movw    %ax, %es
         movw    %ax, %ss
         movl    $0x7000, %esp
-        xorl    %ebx, %ebx              # the round: what has been added to each word
+        xorl    %ebx, %ebx              # the round, which has been added to each word
         movl    $memory_begin, %edi
 fill:
         movl    %edi, %eax
@@ -64,7 +64,7 @@ stop:
         hlt
         jmp     stop
 
-# The character in al. The port has no wire to wait for.
+# Sends the character in al. The port has no wire to wait for.
 say:
         movw    $serial, %dx
         outb    %al, %dx

@@ -1,8 +1,8 @@
-// A client as collective libraries write them: nothing is linked; libibverbs is opened when the
-// program runs, and each function is asked for by the version that it came with. Two processes then
-// move data as such libraries do: the receiver writes where its buffer is into the sender's memory,
-// the sender polls that memory, writes the data and its length with an immediate, and the receiver
-// reads a word of its own through a queue pair connected to itself before it looks at the data.
+// A client as collective libraries write them. It links nothing: it opens libibverbs when it runs
+// and asks for each function by the version that the function came with. Two processes then move
+// data as those libraries do. The receiver writes its buffer's address into the sender's memory.
+// The sender polls that memory, writes the data, and then its length as an immediate. Before the
+// receiver looks at the data, it reads a word of its own through a queue pair connected to itself.
 
 #define _GNU_SOURCE  // dlvsym
 #include <dlfcn.h>
@@ -90,11 +90,11 @@ struct Address {
   union ibv_gid gid;
 };
 
-// What the receiver writes into the sender's memory: where it expects the next message.
+// The receiver writes this into the sender's memory: the place where it expects the next message.
 struct Slot {
   uint64_t address;
   uint32_t rkey;
-  uint32_t round;  // written last; 0: nothing yet
+  uint32_t round;  // written last; 0 means nothing yet
 };
 
 struct Side {
@@ -185,7 +185,7 @@ static void open_side(struct Side* side) {
   CHECK(side->slots_mr != NULL && side->buffer_mr != NULL);
   side->qp = create_qp(side);
   struct ibv_ece ece = {0};
-  // Either answers, or says that it has no such options.
+  // A library answers, or says that it has no options of this kind.
   (void)verbs.query_ece(side->qp, &ece);
 }
 
@@ -240,8 +240,8 @@ static void send_all(struct Side* side) {
   for (uint32_t round = 1; round <= rounds; ++round) {
     volatile struct Slot* slot = &side->slots[round % depth];
     long polls = 0;
-    // The receiver's WRITE lands here without a completion. What polls a completion queue also
-    // makes progress.
+    // The receiver's WRITE lands here without a completion. Polling a completion queue also makes
+    // progress.
     while (slot->round != round) {
       CHECK(++polls < polls_max);
       struct ibv_wc none;
@@ -264,8 +264,8 @@ static void send_all(struct Side* side) {
   }
 }
 
-// A READ of one's own memory, through a queue pair connected to itself: what was written before is
-// in place.
+// Reads the side's own memory through a queue pair connected to itself. After that, everything
+// written before is in place.
 static void flush(struct Side* side, struct ibv_qp* loop, const struct ibv_mr* word_mr) {
   struct ibv_sge sge = {(uintptr_t)word_mr->addr, 4, word_mr->lkey};
   struct ibv_send_wr read = {.wr_id = 7,
@@ -287,7 +287,7 @@ static void offer(struct Side* side, uint32_t round) {
   CHECK(ibv_post_recv(side->qp, &receive, &bad_receive) == 0);
   struct Slot slot = {(uintptr_t)side->buffer, side->buffer_mr->rkey, round};
   struct ibv_sge sge = {(uintptr_t)&slot, sizeof slot, 0};
-  // Every so often one is signaled, or the send queue would never be seen to empty.
+  // One request in `depth` is signaled, or the send queue would never be seen to empty.
   struct ibv_send_wr write = {
       .wr_id = 1000000 + round,
       .opcode = IBV_WR_RDMA_WRITE,

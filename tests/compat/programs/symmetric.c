@@ -1,5 +1,5 @@
-// OpenSHMEM: every rank puts into every other's symmetric memory, gets it back, and counts with
-// atomics; every word checked. Rank 0 prints one line at the end.
+// OpenSHMEM: every rank puts words into every other rank's symmetric memory, gets them back, and
+// counts with atomics. Every word is checked. Rank 0 prints one line at the end.
 
 #include <shmem.h>
 #include <stdint.h>
@@ -53,7 +53,7 @@ int main(void) {
   expect("atomic increments", 0, each * ranks, shmem_long_atomic_fetch(counter, 0));
   shmem_barrier_all();
 
-  // Each takes its turn, by compare and swap.
+  // Each rank takes its turn, by compare and swap.
   const long turn = each * ranks + rank;
   while (shmem_long_atomic_compare_swap(counter, turn, turn + 1, 0) != turn) {
   }

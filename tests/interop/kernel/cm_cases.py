@@ -1,5 +1,5 @@
-"""Connections that rdma_cm makes: rdma-core's own programs, one end over Tulle's connection manager, the other over the
-kernel's."""
+"""Tests connections that rdma_cm makes with rdma-core's own programs: one end over Tulle's connection manager, the
+other over the kernel's."""
 
 import time
 import unittest
@@ -10,8 +10,8 @@ from world import OTHER, KernelTest, every_way, spread
 # Recovery from a lost message takes about 2.3 s in the kernel (response timeout 20, 4.3 s, and a fraction of it).
 LIMIT = 60
 PATIENCE = 20
-# perftest's client connects twice, the second time whether or not its server listens again. Where that server's kernel
-# rejects it, the client ends or waits for ever, and so does the server.
+# perftest's client connects twice, the second time whether or not its server listens again. If that server's kernel
+# rejects it, the client ends or waits indefinitely, and so does the server.
 PERFTEST_LIMIT, PERFTEST_TRIES = 10, 5
 
 
@@ -23,7 +23,7 @@ class Connections(KernelTest):
         super().setUpClass()
 
     def connect(self, server_argv, client_argv, serves):
-        """Both to their ends, successfully. A client that finds nobody listening yet is started again."""
+        """Runs both programs to a successful end. A client that finds no listener yet is started again."""
         server = self.launch(serves, server_argv)
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -38,9 +38,9 @@ class Connections(KernelTest):
         return server, client
 
     def pair(self, server_argv, client_argv, serves):
-        """Whether a server and its client both ended well, and the client."""
+        """Returns whether a server and its client both ended well, and the client."""
         server = self.launch(serves, server_argv)
-        time.sleep(1)  # there is no port that could be looked at
+        time.sleep(1)  # the test has no port to look at
         client = self.launch(OTHER[serves], client_argv)
         try:
             return (client.wait(PERFTEST_LIMIT), server.wait(PERFTEST_LIMIT)) == (0, 0), client

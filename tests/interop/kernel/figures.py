@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""figures.py [RUNS]: bandwidth and latency by perftest between Tulle and the kernel's Soft-RoCE, either one as the
-client, next to two such kernels joined to each other. Medians of RUNS runs (5). The kernel is a User-Mode-Linux
-process with one CPU: what it reaches is its own, and no figure of Soft-RoCE on a machine.
+"""figures.py [RUNS]: measures bandwidth and latency by perftest between Tulle and the kernel's Soft-RoCE, either one as
+the client, and between two of these kernels joined to each other. The figures are medians of RUNS runs (5). The kernel
+is a User-Mode-Linux process with one CPU: its figures are its own, and not those of Soft-RoCE on a machine.
 """
 
 import os
@@ -19,7 +19,7 @@ from world import ADDRESS, KERNEL_GID, World, enter  # noqa: E402
 
 MTU = 5000  # bytes, for a path MTU of 4096
 PORT = 18515
-# What, perftest's program, its options, the column of its result, the unit.
+# (what is measured, perftest's program, its options, the column of its result, the unit)
 MEASURES = [
     ("RDMA WRITE, 64 KiB", "ib_write_bw", ["--report_gbits", "-n", "1000", "-s", "65536"], 3, "Gb/s"),
     ("RDMA READ, 64 KiB", "ib_read_bw", ["--report_gbits", "-o", "16", "-n", "1000", "-s", "65536"], 3, "Gb/s"),
@@ -31,7 +31,7 @@ MEASURES = [
 
 
 class Side:
-    """Where one end of a measurement runs."""
+    """The place where one end of a measurement runs."""
 
     def __init__(self, address, gid, start, listens_on):
         self.address, self.gid, self.start, self.listens = address, gid, start, listens_on
@@ -59,7 +59,7 @@ def measure(server_side, client_side, program, options, column):
                 raise AssertionError(f"{client.describe()}\n{server.describe()}")
             server.wait(10)
             rows = table_rows(client.stdout)
-            if not rows:  # perftest did not find out the clock's rate: its times are "inf"
+            if not rows:  # perftest could not find out the clock's rate: its times are "inf"
                 raise AssertionError(f"the machine is too busy to measure\n{client.describe()}")
             return rows[0][column]
         finally:
@@ -71,7 +71,7 @@ def measure(server_side, client_side, program, options, column):
 def main(runs):
     if os.geteuid() != 0:
         sys.exit("figures.py: needs root, for network namespaces and taps")
-    # A new kernel each, since both ends of a measurement share two cores and a third would take from them.
+    # Each measurement gets a new kernel, since both ends share two cores and a third process would take from them.
     results = {}
 
     def series(title, server_side, client_side):

@@ -1,5 +1,5 @@
-"""The first process of the Linux kernel that peer.py starts. Its root is the machine's own file system, read
-only, so that it has every program that the machine has; its console is a pair of pipes to the test.
+"""The first process of the Linux kernel that peer.py starts. Its root is the machine's own file system, read only,
+so that it has every program that the machine has. Its console is a pair of pipes to the test.
 
 Commands come on the console, one JSON object a line, and answers go back the same way:
     {"run": ID, "argv": […], "environment": {…}}   -> {"ended": ID, "status": N}; output in FOLDER/ID.out and ID.err
@@ -40,15 +40,16 @@ def command(*argv):
 def mounts(folder):
     mount("proc", "/proc")
     mount("sysfs", "/sys")
-    if not os.path.ismount("/dev"):  # the kernel mounts it by itself, if it is configured to
+    if not os.path.ismount("/dev"):  # a kernel that is configured to mounts it by itself
         mount("devtmpfs", "/dev")
     mount("tmpfs", "/run")
     os.mkdir("/dev/shm")
     mount("tmpfs", "/dev/shm")
-    # The one place that both see and either may write to. Where the machine's file system has it, it is read only.
+    # The one place that the test and the guest both see and may both write. The guest sees the folder read only where
+    # it lies in the machine's file system.
     os.mkdir("/run/test")
     mount("hostfs", "/run/test", folder)
-    # perftest reads the clock rate there, which this kernel does not show.
+    # perftest reads the CPU's clock rate in /proc/cpuinfo, where this kernel does not show it.
     shown = pathlib.Path("/proc/cpuinfo").read_text() + pathlib.Path("/run/test/cpu").read_text()
     pathlib.Path("/run/cpuinfo").write_text(shown)
     show_in_place_of("/run/cpuinfo", "/proc/cpuinfo")
@@ -79,7 +80,7 @@ def listens(port):
 class Programs:
     def __init__(self, answer):
         self.answer = answer
-        self.running = {}  # process id to the test's number
+        self.running = {}  # from process id to the test's number
 
     def start(self, number, argv, environment):
         with open(f"/run/test/{number}.out", "wb") as out, open(f"/run/test/{number}.err", "wb") as err:
@@ -101,7 +102,7 @@ class Programs:
                     pass
 
     def reap(self):
-        """Also what has lost its parent, as the first process must."""
+        """Also reaps processes that have lost their parent, as the first process must."""
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -156,6 +157,6 @@ def main():
 
 try:
     main()
-except BaseException as error:  # the kernel ends with its first process, and this is all that is seen of why
+except BaseException as error:  # the kernel ends with its first process, and this line is all that shows the reason
     print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), flush=True)
     raise

@@ -1,4 +1,5 @@
-"""The project's own verbs program, which looks at every byte (tests/clients/integrity), between Tulle and the kernel."""
+"""Runs the project's own verbs program, which checks every byte (tests/clients/integrity), between Tulle and the
+kernel."""
 
 from harness import INTEGRITY
 from world import KernelTest, every_way, spread
@@ -17,7 +18,7 @@ class Integrity(KernelTest):
 class Plain(Integrity):
     @every_way("ipv4", "ipv6")
     def single(self, serves, family):
-        """Every verb of every transport at many lengths, each side initiating."""
+        """Runs every verb of every transport at many lengths. Each side initiates."""
         self.integrity(serves, family, "-M", "single")
 
     @every_way("ipv4")
@@ -34,7 +35,7 @@ class Plain(Integrity):
 
     @every_way("ipv4")
     def windows(self, serves, family):
-        """Memory windows of either type, and SENDs that invalidate."""
+        """Uses memory windows of either type, and SENDs that invalidate."""
         self.integrity(serves, family, "-M", "windows")
 
     @every_way("ipv4")

@@ -1,5 +1,5 @@
-"""A cable between Tulle and the kernel that loses, doubles, swaps, delays and damages RoCE v2 frames; every byte is
-checked. And one that is cut."""
+"""Tests a cable between Tulle and the kernel that loses, doubles, swaps, delays and damages RoCE v2 frames, with
+every byte checked, and a cable that is cut."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ class Loss(KernelTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if cls.FAULTS:  # what the relay did is looked at when it has ended
+        if cls.FAULTS:  # the test checks what the relay did after the relay has ended
             cls.addClassCleanup(cls.check_counts)
 
     @classmethod
@@ -71,7 +71,7 @@ class Doubles(Loss):
 
 @spread
 class LateDuplicates(Loss):
-    """What comes again behind a READ whose answer is lost must not be taken for that answer."""
+    """A packet that comes again behind a READ whose response is lost must not be taken for that response."""
     FAULTS, SEED = "drop=1,double=15,delay=3", 6
 
     @every_way("ipv4")

@@ -44,7 +44,7 @@ def clock_rate():
 
 
 class GuestProcess:
-    """A program in the peer; has what harness.Process has."""
+    """A program in the peer, with the interface of harness.Process."""
 
     def __init__(self, peer, number, argv):
         self.peer, self.number, self.argv, self.status = peer, number, argv, None
@@ -99,11 +99,11 @@ class GuestProcess:
 
 
 class KernelPeer:
-    """A running kernel; `host` numbers its addresses: 10.0.0.HOST and fd00::HOST."""
+    """A running kernel. `host` numbers its addresses: 10.0.0.HOST and fd00::HOST."""
 
     def __init__(self, enter, interface, host=2, mtu=1500, pass_fds=()):
-        """`enter` is called in the child before it becomes the kernel, to join a network namespace. `interface` is
-        what User-Mode Linux calls a transport: "tap,ifname=NAME" or "fd,fd=NUMBER"."""
+        """The child calls `enter` before it becomes the kernel, to join a network namespace. `interface` is what
+        User-Mode Linux calls a transport: "tap,ifname=NAME" or "fd,fd=NUMBER"."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tulle-peer-"))
         self.ipv4, self.ipv6 = f"10.0.0.{host}", f"fd00::{host}"
         self.processes, self.answers, self.next_number = {}, {}, 1
@@ -136,7 +136,7 @@ class KernelPeer:
         self.console.sendall((json.dumps(message) + "\n").encode())
 
     def listen(self, seconds):
-        """Handles what the peer says, waiting that long for it at most."""
+        """Handles what the peer says. Waits for it at most that long."""
         readable, _, _ = select.select([self.console], [], [], seconds)
         if not readable:
             return
@@ -185,7 +185,7 @@ class KernelPeer:
         return process
 
     def run(self, *argv, limit=60):
-        """A helper program that must succeed; its standard output."""
+        """Runs a helper program that must succeed, and returns its standard output."""
         process = self.start(*argv)
         if process.wait(limit) != 0:
             raise AssertionError(process.describe())
@@ -199,7 +199,7 @@ class KernelPeer:
         return self.answers.pop(number)
 
     def gid_index(self, address_gid):
-        """Where that GID stands in rxe0's table."""
+        """Returns the index of that GID in rxe0's table."""
         listing = self.run("sh", "-c", "cd /sys/class/infiniband/rxe0/ports/1/gids; grep . * 2>/dev/null")
         for line in listing.splitlines():
             index, _, gid = line.partition(":")
@@ -216,7 +216,8 @@ class KernelPeer:
                 file.unlink()
 
     def close(self):
-        # User-Mode Linux is many processes (one for each address space), all of one session: the group goes at once.
+        # User-Mode Linux is many processes (one for each address space), all in one session. The whole group is killed
+        # at once.
         try:
             os.killpg(self.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -227,7 +228,8 @@ class KernelPeer:
 
 
 def open_tap(name):
-    """A tap of frames as they are on a cable, in the caller's network namespace, which lives as long as this."""
+    """Opens a tap that carries frames as they are on a cable, in the caller's network namespace. The tap lives as
+    long as the descriptor that is returned."""
     TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))

@@ -1,10 +1,10 @@
-"""perftest's programs, one end over Tulle, the other over the kernel's Soft-RoCE."""
+"""Runs perftest's programs, one end over Tulle, the other over the kernel's Soft-RoCE."""
 
 from harness import table_rows
 from world import KernelTest, every_way, spread
 
-# READs and atomics outstanding: each side of perftest asks its device for what the other's could do at most, which is
-# more with Soft-RoCE (128) than Tulle, or a common adapter, has.
+# Outstanding READs and atomics. Each side of perftest asks its own device for as many as the other side's device could
+# do, which is more with Soft-RoCE (128) than Tulle, or a common adapter, has.
 OUTSTANDING = 16
 
 
@@ -14,7 +14,7 @@ class Perftest(KernelTest):
             options = ("-o", OUTSTANDING, *options)
         argv = [program, "-F", "-n", iterations, *(["-s", size] if size else []), *options]
         server, client = self.across(argv, serves, family, gid_option="-x", **keywords)
-        # In the peer perftest may fail to find out the clock's rate, when the machine is busy: its times are "inf" then.
+        # On a busy machine perftest may fail to find out the clock's rate in the peer. Its times are "inf" then.
         self.assertTrue(table_rows(client.stdout), client.describe())
         return client
 

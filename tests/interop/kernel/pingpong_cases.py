@@ -1,4 +1,4 @@
-"""rdma-core's ibv_*_pingpong programs, one end over Tulle, the other over the kernel's Soft-RoCE."""
+"""Runs rdma-core's ibv_*_pingpong programs, one end over Tulle, the other over the kernel's Soft-RoCE."""
 
 from world import KernelTest, every_way, spread
 

@@ -1,8 +1,8 @@
 """relay.py TAP SOCKET SEED FAULT=PERCENT,…: carries frames between a new tap of that name and a packet socket (a
-descriptor), and spoils some of those that are RoCE v2, either way: drop, double, swap (with the next one), delay (by
-DELAY_SECONDS), damage (one bit, of anything behind the IP header). All other frames pass. Prints "up", and at its end
-(SIGTERM) a JSON object: how many frames it carried, and how many of them with each fault. SIGUSR1 cuts the cable for
-RoCE v2, SIGUSR2 mends it.
+descriptor), and spoils some RoCE v2 frames in both directions. The faults are drop, double, swap (with the next
+frame), delay (by DELAY_SECONDS) and damage (one bit, anywhere behind the IP header). All other frames pass. The
+relay prints "up", and at its end (SIGTERM) a JSON object with the number of frames that it carried and the number
+with each fault. SIGUSR1 cuts the cable for RoCE v2, SIGUSR2 mends it.
 """
 
 import json
@@ -23,7 +23,7 @@ FAULTS = ("drop", "double", "swap", "delay", "damage")
 
 
 def roce_offset(frame):
-    """Where the UDP header of a RoCE v2 frame starts; 0 for every other frame."""
+    """Returns where the UDP header of a RoCE v2 frame starts, or 0 for every other frame."""
     kind = frame[12:14]
     if kind == b"\x08\x00" and frame[23] == socket.IPPROTO_UDP:
         offset = 14 + 4 * (frame[14] & 15)
@@ -40,7 +40,7 @@ class Relay:
         self.random = random.Random(seed)
         self.percent = percent
         self.counts = {name: 0 for name in ("frames", "cut", *FAULTS)}
-        self.held = {}  # by destination: a frame that goes after the next one
+        self.held = {}  # by destination: a frame that leaves after the next one
         self.late = []  # (when, destination, frame)
         self.cut = False
 
@@ -56,9 +56,9 @@ class Relay:
         try:
             os.write(to, frame)
         except BlockingIOError:
-            pass  # a full queue loses what comes, as everywhere
+            pass  # a full queue loses the frame, as everywhere
         except OSError:
-            pass  # the interface is down, or the peer gone
+            pass  # the interface is down, or the peer is gone
 
     def carry(self, to, frame):
         offset = roce_offset(frame)
@@ -89,7 +89,7 @@ class Relay:
 
     def run(self):
         while True:
-            # What was held for a frame that does not come goes after a while, as does what is late.
+            # A held frame whose successor does not come leaves after a while, and so do late frames.
             wait = 0.02 if self.held or self.late else None
             readable, _, _ = select.select(self.ends, [], [], wait)
             for end in readable:

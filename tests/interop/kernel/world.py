@@ -1,5 +1,5 @@
-"""A namespace with Tulle in it, a Linux kernel with Soft-RoCE at the other end of a cable, and pairs of programs, one
-on each side."""
+"""A world for the tests: a namespace with Tulle, a Linux kernel with Soft-RoCE at the other end of a cable, and
+pairs of programs with one on each side."""
 
 import atexit
 import pathlib
@@ -16,7 +16,7 @@ ADDRESS = {"ipv4": {"tulle": f"10.0.0.{TULLE_HOST}", "kernel": f"10.0.0.{KERNEL_
 TULLE_GID = {"ipv4": 0, "ipv6": 1}
 KERNEL_GID = {"ipv4": f"0000:0000:0000:0000:0000:ffff:0a00:{KERNEL_HOST:04x}",
               "ipv6": f"fd00:0000:0000:0000:0000:0000:0000:{KERNEL_HOST:04x}"}
-# Nobody listens there, and the refusal shows that the other end is reached.
+# No program listens on port 1, and the refusal shows that the other end is reached.
 MEET = ("import errno, socket, sys\n"
         "try: socket.create_connection((sys.argv[1], 1), 10)\n"
         "except ConnectionRefusedError: pass\n")
@@ -31,11 +31,12 @@ def enter(net):
 
 
 class World:
-    """`faults`: what relay.py does to RoCE v2 frames in between; None: a plain cable."""
+    """A namespace, a kernel and the cable between. `faults` says what relay.py does to RoCE v2 frames on the cable;
+    None means a plain cable."""
 
     def __init__(self, mtu=1500, faults=None, seed=1):
         self.net, self.peer, self.relay, self.tap = Namespace(), None, None, "wire0"
-        atexit.register(self.close)  # a run that is interrupted ends without its classes' cleanups
+        atexit.register(self.close)  # an interrupted run ends without its classes' cleanups
         try:
             self._connect(mtu, faults, seed)
         except BaseException:
@@ -68,7 +69,7 @@ class World:
         if faults is not None:
             theirs.close()
         wait_until(lambda: "tentative" not in run("ip", "-6", "address", "show", "dev", self.tap), "IPv6 addresses")
-        # The first packet of a connection need not wait for the neighbour's address.
+        # With this, the first packet of a connection need not wait for the neighbour's address.
         for host in (f"10.0.0.{KERNEL_HOST}", f"fd00::{KERNEL_HOST}"):
             run("/usr/bin/python3", "-c", MEET, host)
 
@@ -82,7 +83,7 @@ class World:
 
 
 class KernelTest(ClientTest):
-    """One world a class; what a test starts in it ends with the test."""
+    """A test with one world for the whole class. Programs that a test starts in the world end with the test."""
 
     MTU, FAULTS, SEED = 1500, None, 1
 
@@ -99,7 +100,7 @@ class KernelTest(ClientTest):
         return ADDRESS[family][side]
 
     def launch(self, side, argv, options=(), env=None):
-        """A program over Tulle here, or over Soft-RoCE there."""
+        """Starts a program over Tulle here, or over Soft-RoCE in the kernel there."""
         if side == "kernel":
             return self.peer.start(*argv, env=env)
         return self.start(*self.over_tulle(argv, options), env=env)
@@ -114,8 +115,8 @@ class KernelTest(ClientTest):
 
     def across(self, argv, serves, family="ipv4", gid_option="-g", port=18515, server_argv=None, tulle_options=(),
                limit=60, expect=0, kernel_argv=(), tulle_argv=()):
-        """`argv` as a server on the side `serves`, and with the server's address as a client on the other; both exit
-        statuses are checked. Returns (server, client)."""
+        """Runs `argv` as a server on the side `serves`, and with the server's address as a client on the other side.
+        Both exit statuses are checked. Returns (server, client)."""
         extra = {"kernel": kernel_argv, "tulle": tulle_argv}
 
         def complete(side, base):
@@ -130,7 +131,8 @@ class KernelTest(ClientTest):
 
 
 def every_way(*families):
-    """The decorated test becomes one for each side that may serve and each address family: it is called with both."""
+    """Makes one test of the decorated function for each side that may serve and each address family. The function
+    gets both as arguments."""
 
     def decorate(function):
         function.ways = [(serves, family) for family in families or ("ipv4",) for serves in OTHER]
@@ -140,7 +142,7 @@ def every_way(*families):
 
 
 def spread(cls):
-    """Class decorator: makes the tests that @every_way asks for."""
+    """Class decorator that adds the tests that @every_way asks for."""
     for name, function in list(vars(cls).items()):
         for serves, family in getattr(function, "ways", ()):
 
