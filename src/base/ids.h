@@ -83,4 +83,17 @@ struct Gid {
   }
 };
 
+// A port as its peers address it: by GID, on InfiniBand within a subnet by LID, or by both where an
+// InfiniBand packet has a GRH. A member that is not used is zero.
+struct PortAddress {
+  Gid gid;
+  Lid lid;
+
+  constexpr PortAddress() = default;
+  constexpr PortAddress(const Gid& gid) : gid(gid) {}  // NOLINT(google-explicit-constructor)
+  constexpr PortAddress(Lid lid, const Gid& gid = {})  // NOLINT(google-explicit-constructor)
+      : gid(gid), lid(lid) {}
+  constexpr auto operator<=>(const PortAddress&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
 }  // namespace tulle

@@ -79,7 +79,7 @@ std::bitset<Adapter::gids_max> Adapter::gids_in_use() const {
   std::bitset<gids_max> used;
   hot_.qps_by_number.for_each([&](const QueuePair* qp) {
     const verbs::AddressVector& to = qp->attributes().address;
-    if (to.destination != Gid{}) used.set(to.source_gid_index);
+    if (to.destination.gid != Gid{}) used.set(to.source_gid_index);
   });
   handles_.for_each(
       [&](const verbs::AddressHandle& handle) { used.set(handle.to.source_gid_index); });
@@ -108,47 +108,47 @@ link::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool ide
 }
 
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
-                            const wire::IpUdp& ip) {
+                            const wire::Path& path) {
   if (wire::transport_of(packet.opcode) == wire::TransportClass::cnp) [[unlikely]] {
     return handle_congestion_notification(now, packet);
   }
   QueuePair* qp = find_qp(packet.destination_qp);
-  if (qp == nullptr) return handle_unknown(now, packet, payload, ip);
+  if (qp == nullptr) return handle_unknown(now, packet, payload, path);
   if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
     ++counters_.pkey_violations;
     ++environment_.counters.dropped_packets;
     return;
   }
-  const Agenda agenda = qp->handle_packet(now, packet, payload, ip);
+  const Agenda agenda = qp->handle_packet(now, packet, payload, path);
   schedule(*qp, agenda);
-  if (wire::is_marked(ip) && qp->congestion_experienced(now)) notify(*qp);
+  if (wire::is_marked(path) && qp->congestion_experienced(now)) notify(*qp);
   if (packet.fecn || packet.becn) [[unlikely]]
-    handle_congestion_bits(now, *qp, packet, ip);
+    handle_congestion_bits(now, *qp, packet, path);
   watch_deadline(*qp, agenda.deadline);
 }
 
 void Adapter::handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
-                             const wire::IpUdp& ip) {
-  if (packet.destination_qp == multicast_qp) return handle_multicast(now, packet, payload, ip);
+                             const wire::Path& path) {
+  if (packet.destination_qp == multicast_qp) return handle_multicast(now, packet, payload, path);
   ++counters_.unknown_queue_pair;
   // Its sender is told, or else an answer has come for a queue pair that is no more.
   if (environment_.srd != nullptr &&
       wire::transport_of(packet.opcode) == wire::TransportClass::srd) {
-    environment_.srd->handle_packet(now, nullptr, packet, payload, ip);
+    environment_.srd->handle_packet(now, nullptr, packet, payload, path);
     attend_srd();
   }
 }
 
 void Adapter::handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
-                             const wire::IpUdp& ip) {
-  const auto found =
-      streams_.find(stream_key(header.destination_port, header.source_port, ip.source));
-  if (found == streams_.end() || found->second->attributes().address.destination != ip.source) {
+                             const wire::Path& path) {
+  const Gid source = wire::source_of(path).gid;
+  const auto found = streams_.find(stream_key(header.destination_port, header.source_port, source));
+  if (found == streams_.end() || found->second->attributes().address.destination != source) {
     ++counters_.unknown_queue_pair;
     return;
   }
   QueuePair& qp = *found->second;
-  visit(qp, qp.handle_segment(now, header, payload, ip));
+  visit(qp, qp.handle_segment(now, header, payload, path));
 }
 
 // What tells the connections of one host apart: the peer's address and both ports.
@@ -174,7 +174,7 @@ VerbsStatus Adapter::connect_stream(QueuePair& qp, QpNumber peer, const Gid& add
 void Adapter::disconnect_stream(const QueuePair& qp) {
   const transport::QueuePairAttributes& attributes = qp.attributes();
   const auto found = streams_.find(
-      stream_key(qp.number, attributes.destination_qp, attributes.address.destination));
+      stream_key(qp.number, attributes.destination_qp, attributes.address.destination.gid));
   if (found != streams_.end() && found->second == &qp) streams_.erase(found);
 }
 
@@ -186,16 +186,17 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
   watch_deadline(*qp, qp->agenda().deadline);
 }
 
-void Adapter::limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold) {
+void Adapter::limit(Time now, const PortAddress& destination, std::int64_t bits_per_second,
+                    Time hold) {
   const auto found = environment_.endpoint_limits.find(destination);
   if (found != environment_.endpoint_limits.end()) found->second.limit(now, bits_per_second, hold);
 }
 
 // IBTA annex A10: a switch has marked the packet on its way here, or it answers one so marked.
 void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet& packet,
-                                     const wire::IpUdp& ip) {
-  if (!environment_.congestion.infiniband.enabled || !qp.is_from_peer(ip)) return;
-  if (packet.fecn && qp.congestion_marked(packet, ip)) notify(qp);
+                                     const wire::Path& path) {
+  if (!environment_.congestion.infiniband.enabled || !qp.is_from_peer(path)) return;
+  if (packet.fecn && qp.congestion_marked(packet, path)) notify(qp);
   if (!packet.becn) return;
   ++counters_.congestion_notifications;
   qp.handle_congestion_notification(now);
@@ -275,7 +276,9 @@ bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   out.headers = Datagram::Headers::bth;
   qp.emit_notification(out);
   address(qp, out);
-  out.ip.traffic_class = static_cast<std::uint8_t>(out.ip.traffic_class & ~ecn_mask);
+  if (auto* ip = std::get_if<wire::IpUdp>(&out.path)) {
+    ip->traffic_class = static_cast<std::uint8_t>(ip->traffic_class & ~ecn_mask);
+  }
   out.service_level = level;
   ++counters_.packets_sent;
   counters_.bytes_sent += out.udp_payload_bytes();
@@ -301,28 +304,49 @@ void Adapter::forget_notification(QueuePair& qp) {
 }
 
 void Adapter::address(const QueuePair& qp, Datagram& out) const {
-  const verbs::AddressVector& path = *out.path;
-  out.service_level = path.service_level;
+  const verbs::AddressVector& to = *out.to;
+  out.service_level = to.service_level;
   out.packet.pkey = qp.pkey();
-  out.ip = {};
-  if (path.source_gid_index < hot_.gids.size()) out.ip.source = hot_.gids[path.source_gid_index];
-  out.ip.destination = path.destination;
-  out.ip.traffic_class = path.traffic_class;
-  out.ip.hop_limit = path.hop_limit;
-  out.ip.flow_label = path.flow_label;
-  if (out.headers == Datagram::Headers::tcp) [[unlikely]] {
-    out.ip.source_port = out.tcp.source_port;
-    out.ip.destination_port = out.tcp.destination_port;
-    out.ip.traffic_class = static_cast<std::uint8_t>((path.traffic_class & ~ecn_mask) |
-                                                     (out.ecn_capable ? ecn_capable : 0));
+  out.flow_entropy = link::source_port(to.flow_label, qp.number, out.packet.destination_qp);
+  if (configuration_.link_layer == link::LinkLayer::infiniband) [[unlikely]] {
+    out.path = local_path_to(to);
     return;
   }
-  out.ip.source_port = link::source_port(path.flow_label, qp.number, out.packet.destination_qp);
+  wire::IpUdp& ip = out.path.emplace<wire::IpUdp>();
+  if (to.source_gid_index < hot_.gids.size()) ip.source = hot_.gids[to.source_gid_index];
+  ip.destination = to.destination.gid;
+  ip.traffic_class = to.traffic_class;
+  ip.hop_limit = to.hop_limit;
+  ip.flow_label = to.flow_label;
+  ip.source_port = out.flow_entropy;
+  if (out.headers == Datagram::Headers::tcp) [[unlikely]] {
+    out.flow_entropy = ip.source_port = out.tcp.source_port;
+    ip.destination_port = out.tcp.destination_port;
+    ip.traffic_class = static_cast<std::uint8_t>((to.traffic_class & ~ecn_mask) |
+                                                 (out.ecn_capable ? ecn_capable : 0));
+  }
+}
+
+// The port uses the LID that the path bits select, as its peer expects (IBTA 9.6.1).
+wire::LocalPath Adapter::local_path_to(const verbs::AddressVector& to) const {
+  wire::LocalPath path;
+  path.local.service_level = to.service_level;
+  path.local.destination = to.destination.lid;
+  const unsigned path_bits = to.path_bits & ((1u << environment_.lmc) - 1);
+  path.local.source = Lid(static_cast<std::uint16_t>(lid_.value + path_bits));
+  path.has_global = to.destination.gid != Gid{};
+  if (!path.has_global) return path;
+  if (to.source_gid_index < hot_.gids.size()) path.global.source = hot_.gids[to.source_gid_index];
+  path.global.destination = to.destination.gid;
+  path.global.traffic_class = to.traffic_class;
+  path.global.hop_limit = to.hop_limit;
+  path.global.flow_label = to.flow_label;
+  return path;
 }
 
 void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
-  datagram.ip.identification = identification;
-  link::encode(datagram.ip, datagram.packet, {datagram.pieces.data(), datagram.piece_count},
+  datagram.ip().identification = identification;
+  link::encode(datagram.ip(), datagram.packet, {datagram.pieces.data(), datagram.piece_count},
                datagram.frame);
 }
 

@@ -20,6 +20,7 @@
 #include "base/time.h"
 #include "device/owned.h"
 #include "device/timer_queue.h"
+#include "link/link_layer.h"
 #include "link/roce_v2.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/engine.h"
@@ -32,6 +33,7 @@
 #include "verbs/tag_list.h"
 #include "verbs/types.h"
 #include "verbs/xrc_domain.h"
+#include "wire/path.h"
 
 namespace tulle::device {
 
@@ -64,6 +66,7 @@ struct Configuration {
   std::uint32_t mtu_bytes =
       4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
   Limits limits;
+  link::LinkLayer link_layer = link::LinkLayer::ethernet;  // of the port
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
   // Adapters with equal settings share one object. Null means the defaults.
@@ -92,11 +95,16 @@ struct Counters {
   transport::Counters transport;
 };
 
-// One datagram to send: everything but the IP and UDP headers, which `ip` describes. The pieces
+// One packet to send: everything but the headers in front of BTH, which `path` describes. The pieces
 // point into the application's memory and hold until the next call into the adapter other than
 // pull_datagram.
 struct Datagram : transport::OutgoingPacket {
-  wire::IpUdp ip;
+  wire::Path path;
+  // RoCE v2, and TCP.
+  wire::IpUdp& ip() { return std::get<wire::IpUdp>(path); }
+  const wire::IpUdp& ip() const { return std::get<wire::IpUdp>(path); }
+  // The packets of a flow have one value: RoCE v2's UDP source port (IBTA A17.9.2).
+  std::uint16_t flow_entropy = 0;
   std::uint8_t service_level = 0;
   link::Frame frame;  // by finish_frame
 
@@ -142,6 +150,11 @@ class Adapter {
   }
   // As of the last set_gids.
   const std::bitset<gids_max>& withdrawn_gids() const { return withdrawn_gids_; }
+  // InfiniBand: the port's base LID, of which the port has 2^lmc in a row (IBTA 7.11.1).
+  void set_lid(Lid lid, unsigned lmc = 0) {
+    lid_ = lid;
+    environment_.lmc = lmc;
+  }
   // The port's partition keys, by P_Key index (IBTA 10.9.2); at least one. Before queue pairs are
   // made. Unless called: the default partition's, of a full member.
   void set_pkeys(std::span<const Pkey> pkeys);
@@ -249,13 +262,13 @@ class Adapter {
   // The same for a packet that is decoded already, with a payload that may be a ghost: for a
   // simulated network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
-                     const wire::IpUdp& ip);
+                     const wire::Path& path);
   // The same for a TCP segment, whose checksum was right.
   void handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
-                      const wire::IpUdp& ip);
+                      const wire::Path& path);
   // The network says what may be sent to a host in all, from now on for so long; without effect
   // unless congestion.endpoint_limits.
-  void limit(Time now, const Gid& destination, std::int64_t bits_per_second, Time hold);
+  void limit(Time now, const PortAddress& destination, std::int64_t bits_per_second, Time hold);
   // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and
   // computes the ICRC, when the driver knows the source port and the `identification` that the
   // kernel will write into the IPv4 header (k for the k-th segment of one call).
@@ -344,11 +357,11 @@ class Adapter {
   void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
   void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,
-                              const wire::IpUdp& ip);
+                              const wire::Path& path);
   void handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
-                      const wire::IpUdp& ip);
+                      const wire::Path& path);
   void handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
-                        const wire::IpUdp& ip);
+                        const wire::Path& path);
   void notify(transport::QueuePair& qp);
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
@@ -363,6 +376,7 @@ class Adapter {
   void remove_xrc(verbs::SharedReceiveQueue& srq);
   void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
+  wire::LocalPath local_path_to(const verbs::AddressVector& to) const;
   std::bitset<gids_max> gids_in_use() const;
 
   // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an
@@ -402,6 +416,7 @@ class Adapter {
   // By service level: those by which SRD's packets leave, each made when it is first needed.
   std::array<transport::QueuePair*, levels> srd_carriers_{};
   std::bitset<gids_max> withdrawn_gids_;
+  Lid lid_;
   std::uint32_t next_qp_offset_ = 0;
   std::uint32_t next_xrc_srq_ = 0;
   // By group: those attached to it. Null: there has been none.

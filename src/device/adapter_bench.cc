@@ -113,7 +113,7 @@ class Pair {
       }
       put(datagram_.frame.tail.data(), datagram_.frame.tail_bytes);
       const auto verdict = adapters_[1 - from]->handle_datagram(
-          now_, datagram_.ip, true, {wire_.data(), static_cast<std::size_t>(at - wire_.data())});
+          now_, datagram_.ip(), true, {wire_.data(), static_cast<std::size_t>(at - wire_.data())});
       TULLE_CHECK(verdict == link::Verdict::ok);
     }
     return any;

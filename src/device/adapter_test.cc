@@ -166,7 +166,7 @@ struct Wire {
       put(datagram.frame.tail.data(), datagram.frame.tail_bytes);
       const auto size = static_cast<std::size_t>(at - bytes.data());
       EXPECT_EQ(size, datagram.udp_payload_bytes());
-      EXPECT_EQ(to.adapter.handle_datagram(now, datagram.ip, true, {bytes.data(), size}),
+      EXPECT_EQ(to.adapter.handle_datagram(now, datagram.ip(), true, {bytes.data(), size}),
                 link::Verdict::ok);
     }
     return any;
@@ -217,7 +217,7 @@ TEST(Adapter, NoAllocationPerRetry) {
     }
     now = a.adapter.next_deadline();
     a.adapter.handle_deadline(now);
-    wire.run(a, b);
+    wire.run(a, b, now);
     EXPECT_EQ(a.drain(), 1u);
     EXPECT_EQ(b.drain(), 1u);
   };
@@ -279,7 +279,7 @@ TEST(Adapter, AThousandQueuePairsTakeTurns) {
     now = a.adapter.next_deadline();
     ASSERT_FALSE(now.is_never());
     a.adapter.handle_deadline(now);
-    wire.run(a, b);
+    wire.run(a, b, now);
   }
   EXPECT_EQ(a.drain(), count + 8);
   EXPECT_EQ(b.drain(), count);
@@ -299,7 +299,7 @@ TEST(Adapter, CountsWhatItDrops) {
   const wire::Packet good = datagram.packet;
   const std::byte payload[10] = {};
   const auto hand_over = [&](const wire::Packet& packet) {
-    b.adapter.handle_packet({}, packet, {payload, 10}, datagram.ip);
+    b.adapter.handle_packet({}, packet, {payload, 10}, datagram.ip());
   };
   auto unknown = good;
   unknown.destination_qp = QpNumber(0xFF'FFFE);
@@ -320,9 +320,9 @@ TEST(Adapter, CountsWhatItDrops) {
   EXPECT_EQ(b.drain(), 1u);
   // Bytes that are no packet, and a packet that was damaged.
   const std::byte nothing[3] = {};
-  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip, true, nothing), link::Verdict::truncated);
+  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, nothing), link::Verdict::truncated);
   std::vector<std::byte> noise(64, std::byte{0x11});
-  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip, true, noise), link::Verdict::bad_icrc);
+  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, noise), link::Verdict::bad_icrc);
   const Counters& counters = b.adapter.counters();
   EXPECT_EQ(counters.packets_received, 2u);
   EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::truncated)], 1u);
@@ -355,7 +355,7 @@ TEST(Adapter, QueuePairsTalkWithinTheirPartition) {
     ASSERT_TRUE(a.adapter.pull_datagram({}, datagram));
     EXPECT_EQ(datagram.packet.pkey, c.from);
     const std::byte payload[10] = {};
-    b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip);
+    b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip());
     EXPECT_EQ(b.cq->size(), c.arrives ? 1u : 0u);
     EXPECT_EQ(b.adapter.counters().pkey_violations, c.arrives ? 0u : 1u);
     b.drain();

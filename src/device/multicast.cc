@@ -54,18 +54,19 @@ bool Adapter::is_attached(const QueuePair& qp) const {
 // sent it, when the port hears itself: so adapters do, and those who mind look who has sent it
 // (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
 void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
-                               const wire::IpUdp& ip) {
-  if (!has_group(ip.destination)) {
+                               const wire::Path& path) {
+  const Gid group = wire::destination_of(path).gid;
+  if (!has_group(group)) {
     ++counters_.unknown_queue_pair;
     return;
   }
-  for (QueuePair* qp : multicast_->by_address.at(ip.destination)) {
+  for (QueuePair* qp : multicast_->by_address.at(group)) {
     if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
       ++counters_.pkey_violations;
       ++environment_.counters.dropped_packets;
       continue;
     }
-    qp->handle_packet(now, packet, payload, ip);
+    qp->handle_packet(now, packet, payload, path);
   }
 }
 

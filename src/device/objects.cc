@@ -360,7 +360,7 @@ VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes&
   const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
   if (connects) [[unlikely]] {
     const VerbsStatus taken =
-        connect_stream(qp, attributes.destination_qp, attributes.address.destination);
+        connect_stream(qp, attributes.destination_qp, attributes.address.destination.gid);
     if (taken != VerbsStatus::ok) return taken;
   }
   const bool resets = mask.has(QpAttribute::state) && attributes.state == verbs::QpState::reset;
@@ -369,7 +369,7 @@ VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes&
   const VerbsStatus status = qp.modify(attributes, mask);
   if (connects && status != VerbsStatus::ok) [[unlikely]] {
     streams_.erase(
-        stream_key(qp.number, attributes.destination_qp, attributes.address.destination));
+        stream_key(qp.number, attributes.destination_qp, attributes.address.destination.gid));
   }
   if (status == VerbsStatus::ok) schedule(qp, qp.agenda());
   return status;

@@ -442,12 +442,12 @@ void Replay::pull_answers() {
 void Replay::compare(const RecordedPacket& recorded, Said said) {
   const wire::IpUdp& ip = recorded.captured.ip;
   Datagram& datagram = said.datagram;
-  EXPECT_EQ(datagram.ip.source, ip.source);
-  EXPECT_EQ(datagram.ip.destination, ip.destination);
-  EXPECT_EQ(datagram.ip.destination_port, ip.destination_port);
-  EXPECT_EQ(datagram.ip.dont_fragment, ip.dont_fragment);
-  datagram.ip.source_port = ip.source_port;
-  datagram.ip.identification = ip.identification;
+  EXPECT_EQ(datagram.ip().source, ip.source);
+  EXPECT_EQ(datagram.ip().destination, ip.destination);
+  EXPECT_EQ(datagram.ip().destination_port, ip.destination_port);
+  EXPECT_EQ(datagram.ip().dont_fragment, ip.dont_fragment);
+  datagram.ip().source_port = ip.source_port;
+  datagram.ip().identification = ip.identification;
   datagram.packet.migration_state = recorded.packet.migration_state;
   if (wire::operation_of(recorded.packet.opcode) == Operation::fetch_add) {
     datagram.packet.compare = recorded.packet.compare;
@@ -468,7 +468,7 @@ void Replay::compare(const RecordedPacket& recorded, Said said) {
   EXPECT_EQ(ours.original, theirs.original);
 
   link::Frame frame;
-  link::encode(datagram.ip, datagram.packet, std::array{std::span<const std::byte>(said.payload)},
+  link::encode(datagram.ip(), datagram.packet, std::array{std::span<const std::byte>(said.payload)},
                frame);
   std::vector<std::byte> bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   bytes.insert(bytes.end(), said.payload.begin(), said.payload.end());

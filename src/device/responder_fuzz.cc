@@ -134,14 +134,16 @@ class Target {
     a.max_rd_atomic = a.max_dest_rd_atomic = 4;
     a.timeout = a.retry_count = a.rnr_retry = a.min_rnr_timer = 3;
     auto mask = QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port;
+    const bool is_datagram = qp->transport.is_datagram;
     step(*qp, a, QpState::init,
-         mask | (verbs::is_datagram(type) ? QpAttribute::qkey : QpAttribute::access_flags));
+         mask | (is_datagram ? QpAttribute::qkey : QpAttribute::access_flags));
     mask = {};
-    if (!verbs::is_datagram(type)) {
+    if (!is_datagram) {
       mask = QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |
              QpAttribute::destination_qp | QpAttribute::rq_psn;
     }
-    const bool is_rc = type == QpType::rc || verbs::is_xrc(type);
+    const bool is_rc =
+        type == QpType::rc || type == QpType::xrc_initiator || type == QpType::xrc_target;
     if (is_rc) {
       mask |= QpAttributeMask(QpAttribute::max_dest_rd_atomic) | QpAttribute::min_rnr_timer;
     }

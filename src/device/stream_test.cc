@@ -142,7 +142,7 @@ TEST_F(Streams, NobodyAnswers) {
   for (int i = 0; i < 100 && qp->state() == QpState::rts; ++i) {
     while (adapter.pull_datagram(now, datagram)) {
       EXPECT_EQ(datagram.headers, Datagram::Headers::tcp);
-      EXPECT_EQ(datagram.ip.destination, peer_gid);
+      EXPECT_EQ(datagram.ip().destination, peer_gid);
     }
     now = adapter.next_deadline();
     ASSERT_FALSE(now.is_never());

@@ -167,7 +167,7 @@ class Xrc : public testing::Test {
     seen.push_back(datagram.packet);
     to.adapter.handle_packet(now, datagram.packet,
                              {payload.data(), static_cast<std::uint32_t>(payload.size())},
-                             datagram.ip);
+                             datagram.ip());
     return true;
   }
   CompletionStatus sent() {
@@ -306,7 +306,7 @@ TEST_F(Xrc, ARepeatForAQueueThatIsGone) {
   ASSERT_TRUE(client.adapter.pull_datagram(now, request));
   const std::vector<std::byte> payload(10);
   for (int i = 0; i < 2; ++i) {
-    server.adapter.handle_packet(now, request.packet, {payload.data(), 10}, request.ip);
+    server.adapter.handle_packet(now, request.packet, {payload.data(), 10}, request.ip());
     Datagram answer;
     ASSERT_TRUE(server.adapter.pull_datagram(now, answer));
     EXPECT_EQ(answer.packet.syndrome.kind, wire::AckKind::ack);
@@ -340,7 +340,7 @@ TEST_F(Xrc, AMessageThatChangesItsQueue) {
   ASSERT_TRUE(client.adapter.pull_datagram(now, last));
   last.packet.xrc_srq = other->number;
   const std::vector<std::byte> payload(mtu);
-  server.adapter.handle_packet(now, last.packet, {payload.data(), mtu}, last.ip);
+  server.adapter.handle_packet(now, last.packet, {payload.data(), mtu}, last.ip());
   EXPECT_EQ(target->state(), QpState::error);
   const auto received = server.next(*server.cq);
   ASSERT_TRUE(received);

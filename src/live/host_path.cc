@@ -134,7 +134,7 @@ void HostPath::expose(const transport::QueuePair& qp) {
   withdraw(qp);  // the earlier entry may differ
   auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
                       qp.number.value);
-  if (entry == nullptr || !is_local_(qp.attributes().address.destination)) return;
+  if (entry == nullptr || !is_local_(qp.attributes().address.destination.gid)) return;
   entry->destination = qp.attributes().destination_qp.value;
   entry->access = qp.attributes().access.bits();
   entry->pd = identity(qp.init.pd);
@@ -168,7 +168,7 @@ void HostPath::wait_for_visitors() {
 }
 
 std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
-  if (!is_local_(qp.attributes().address.destination)) return 0;
+  if (!is_local_(qp.attributes().address.destination.gid)) return 0;
   auto peer = find_peer_(qp.attributes().destination_qp);
   if (!peer) return 0;
   const std::uint32_t token = token_of(*peer);

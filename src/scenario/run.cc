@@ -59,16 +59,18 @@ workload::Stage Run::stage() {
       [this](std::uint32_t host) -> device::Adapter& { return network_.adapter(host); },
       [this](std::uint32_t host) { network_.attend(host); },
       [this](Time at, std::uint32_t host, std::uint32_t token) { network_.alarm(at, host, token); },
-      sim::Network::gid_of,
+      [this](std::uint32_t host, std::uint8_t path_bits) {
+        return network_.address_of(host, path_bits);
+      },
       network_.lookahead(),
       [this](std::uint32_t from, std::uint32_t to, std::uint8_t qos_level, std::uint8_t path_bits) {
         return path(from, to, qos_level, path_bits);
       }};
 }
 
-workload::Path Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
-                         std::uint8_t path_bits) const {
-  workload::Path path{qos_level, pkey_index(from, to)};
+workload::PathRecord Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                               std::uint8_t path_bits) const {
+  workload::PathRecord path{qos_level, pkey_index(from, to)};
   if (setup_.path_lanes) {
     const std::uint32_t leaf = routes_.leaf_node(routes_.leaf_of(from));
     path.service_level = setup_.path_lanes->service_level(routes_, leaf, to, qos_level, path_bits);

@@ -170,8 +170,8 @@ class Run {
   Run(Setup setup, fabric::Routes routes, fabric::Recovery recovery);
   workload::Stage stage();
   std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
-  workload::Path path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
-                      std::uint8_t path_bits) const;
+  workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                            std::uint8_t path_bits) const;
   bool play(Time until, const OnProgress& on_progress);
   bool play_and_sample(Time until, const OnProgress& on_progress);
   Progress progress() const;

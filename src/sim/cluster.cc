@@ -102,7 +102,7 @@ void Cluster::transmit(NodeNumber from) {
          outgoing_.packet.destination_qp.value);
   record(outgoing_.payload_bytes);
   const auto route = std::find_if(routes_.begin(), routes_.end(), [this](const Route& each) {
-    return each.gid == outgoing_.ip.destination;
+    return each.gid == outgoing_.ip().destination;
   });
   if (route == routes_.end() || node.cut_off || nodes_[route->node.value].cut_off) return;
   carry(from, route->node, departs);
@@ -138,7 +138,7 @@ std::uint32_t Cluster::take_slot() {
 
 // The pieces hold until the adapter is called again, so the bytes are copied now.
 void Cluster::fill(InFlight& slot) const {
-  slot.ip = outgoing_.ip;
+  slot.ip = outgoing_.ip();
   slot.packet = outgoing_.packet;
   slot.ghost_bytes = outgoing_.piece_count == 0 ? outgoing_.payload_bytes : 0;
   slot.bytes.clear();

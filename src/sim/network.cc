@@ -33,6 +33,7 @@ constexpr std::uint32_t front_bytes_max = 88;
 device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
   configuration.mtu_bytes = settings.host.mtu_bytes;
+  configuration.link_layer = settings.link_layer;
   configuration.congestion = settings.host.congestion;
   configuration.recovery = settings.host.recovery;
   configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
@@ -72,8 +73,14 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
     configuration.seed = settings_.seed << 24 ^ host;
     configuration.line_bits_per_second = fastest[host];
     Host& added = hosts_.emplace_back(configuration);
-    const Gid gid = gid_of(host);
-    added.adapter.set_gids({&gid, 1});
+    if (settings_.link_layer == LinkLayer::infiniband) {
+      const Gid gid = fabric::gid_of(host);
+      added.adapter.set_gids({&gid, 1});
+      added.adapter.set_lid(fabric::lid_of(host, settings_.lmc), settings_.lmc);
+    } else {
+      const Gid gid = gid_of(host);
+      added.adapter.set_gids({&gid, 1});
+    }
     added.receivers.fill(
         fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
   }

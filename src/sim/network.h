@@ -34,6 +34,7 @@
 #include "fabric/routing.h"
 #include "fabric/switch.h"
 #include "fabric/topology.h"
+#include "link/link_layer.h"
 #include "link/overhead.h"
 #include "sim/event.h"
 #include "sim/faults.h"
@@ -41,12 +42,11 @@
 #include "sim/notices.h"
 #include "sim/rounds.h"
 #include "sim/turn.h"
-#include "wire/ip_udp.h"
-#include "wire/lrh.h"
+#include "wire/path.h"
 
 namespace tulle::sim {
 
-enum class LinkLayer : std::uint8_t { ethernet, infiniband };
+using link::LinkLayer;
 
 struct HostSettings {
   // In the adapter, of every frame: from what made it send to the first bit on the wire, and from
@@ -161,9 +161,11 @@ class Network {
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
   device::Adapter& adapter(std::uint32_t host) { return hosts_[host].adapter; }
   const device::Adapter& adapter(std::uint32_t host) const { return hosts_[host].adapter; }
-  static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
-  // The IP and UDP headers of a frame, which it does not carry; on InfiniBand its LRH, for hosts of
-  // 2^lmc LIDs.
+  // Returns the address of a host's port: on Ethernet its GID, which is an IPv4 address; on
+  // InfiniBand the one of its 2^LMC LIDs that the path bits select.
+  PortAddress address_of(std::uint32_t host, std::uint8_t path_bits = 0) const;
+  // Return the headers that a frame would have in front of its transport's headers, and which it
+  // does not carry: IP and UDP, or on InfiniBand the LRH, for hosts with 2^lmc LIDs.
   static wire::IpUdp ip_of(const fabric::Frame& frame);
   static wire::LocalRoute local_route_of(const fabric::Frame& frame, unsigned lmc);
   // Of the host that an event is of; after run() has found nothing more, of the last that happened.
@@ -219,6 +221,8 @@ class Network {
 
  private:
   static constexpr std::uint32_t first_address = 0x0A00'0001;  // 10.0.0.1
+  static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
+  wire::Path path_of(const fabric::Frame& frame) const;
 
   // In the order in which they happen at one time and node.
   enum Kind : std::uint8_t {

@@ -70,14 +70,18 @@ transport::Payload Network::segment_of(FrameRef ref) {
 // Whence and where to, and how it is to be served.
 void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
   frame.source = host & 0xFF'FFFF;
-  frame.path = datagram.path->path_bits & 0x7F;
+  frame.path = datagram.to->path_bits & 0x7F;
   frame.damaged = 0;
-  frame.destination = (datagram.ip.destination.ipv4() - first_address) & 0xFF'FFFF;
+  const PortAddress to = wire::destination_of(datagram.path);
+  frame.destination =
+      (settings_.link_layer == LinkLayer::infiniband ? fabric::host_of(to.lid, settings_.lmc)
+                                                     : to.gid.ipv4() - first_address) &
+      0xFF'FFFF;
   frame.via = 0;
-  frame.source_port = datagram.ip.source_port;
+  frame.source_port = datagram.flow_entropy;
   frame.service_level = datagram.service_level % fabric::service_levels;
   frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
-  frame.traffic_class = datagram.ip.traffic_class;
+  frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 
 void Network::measure(Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
@@ -109,7 +113,7 @@ void Network::hand_over(std::uint32_t number, FrameRef ref) {
       wire::decode(std::span(frame.header).first(frame.header_bytes), handed_over_);
   TULLE_CHECK(decoded.status == wire::DecodeStatus::ok);
   hosts_[number].adapter.handle_packet(now_, handed_over_, {payload_of(ref), frame.payload_bytes},
-                                       ip_of(frame));
+                                       path_of(frame));
 }
 
 void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
@@ -119,6 +123,19 @@ void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
       wire::decode(std::span(frame.header).first(frame.header_bytes), header);
   TULLE_CHECK(decoded.ok);
   hosts_[number].adapter.handle_segment(now_, header, segment_of(ref), ip_of(frame));
+}
+
+PortAddress Network::address_of(std::uint32_t host, std::uint8_t path_bits) const {
+  if (settings_.link_layer == LinkLayer::ethernet) return gid_of(host);
+  const std::uint32_t path = path_bits & ((1u << settings_.lmc) - 1);
+  return fabric::lid_of(host, settings_.lmc, path);
+}
+
+wire::Path Network::path_of(const Frame& frame) const {
+  if (settings_.link_layer == LinkLayer::ethernet) return ip_of(frame);
+  wire::LocalPath path;
+  path.local = local_route_of(frame, settings_.lmc);
+  return path;
 }
 
 wire::IpUdp Network::ip_of(const Frame& frame) {

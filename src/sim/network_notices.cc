@@ -41,7 +41,8 @@ void Network::handle_notice(std::uint32_t node, std::uint32_t place) {
   if (!is_host(node)) return forward_notice(node, place);
   const fabric::EndpointNotice notice = (*notices_)[place];
   notices_->give(place);
-  hosts_[node].adapter.limit(now_, gid_of(notice.endpoint), notice.bits_per_second, notice.hold);
+  hosts_[node].adapter.limit(now_, address_of(notice.endpoint), notice.bits_per_second,
+                             notice.hold);
 }
 
 // False: none waits at this port.

@@ -78,7 +78,7 @@ TEST(CongestionMarks, AnswersThatWereMarkedAndUnreliablePacketsNeedAPacketOfThei
     host.qp->emit_notification(out);
     EXPECT_EQ(out.packet.opcode, wire::infiniband_congestion_notification);
     EXPECT_TRUE(out.packet.becn);
-    EXPECT_EQ(out.path->destination, peer_gid);
+    EXPECT_EQ(out.to->destination, peer_gid);
     EXPECT_EQ(out.payload_bytes, 0u);
     return out.packet.destination_qp;
   };

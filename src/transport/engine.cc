@@ -4,12 +4,11 @@
 
 namespace tulle::transport {
 
-Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet&, Payload,
-                             const wire::IpUdp&) {
+Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet&, Payload, const wire::Path&) {
   return drop(qp);
 }
 
-Agenda Engine::handle_segment(Time, QueuePair& qp, const wire::Tcp&, Payload, const wire::IpUdp&) {
+Agenda Engine::handle_segment(Time, QueuePair& qp, const wire::Tcp&, Payload, const wire::Path&) {
   return drop(qp);
 }
 

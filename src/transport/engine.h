@@ -16,8 +16,8 @@
 #include "base/time.h"
 #include "transport/packet_io.h"
 #include "verbs/types.h"
-#include "wire/ip_udp.h"
 #include "wire/packet.h"
+#include "wire/path.h"
 #include "wire/tcp.h"
 
 namespace tulle::transport {
@@ -74,10 +74,9 @@ class Engine {
 
   // A packet with IBTA's headers came. The engine drops a packet of another transport.
   virtual Agenda handle_packet(Time now, QueuePair&, const wire::Packet&, Payload,
-                               const wire::IpUdp&);
+                               const wire::Path&);
   // A TCP segment came, for transports over TCP.
-  virtual Agenda handle_segment(Time now, QueuePair&, const wire::Tcp&, Payload,
-                                const wire::IpUdp&);
+  virtual Agenda handle_segment(Time now, QueuePair&, const wire::Tcp&, Payload, const wire::Path&);
   // Fills in the next packet to send, if there is one: Agenda::packet tells.
   virtual Agenda pull(Time now, QueuePair&, OutgoingPacket&) = 0;
   virtual void handle_deadline(Time /*now*/, QueuePair&) {}
@@ -87,7 +86,7 @@ class Engine {
 
   // A switch marked this packet (FECN). Returns true if the sender must be told by a notification
   // packet of its own, false if the engine's next packet tells it.
-  virtual bool handle_mark(const wire::Packet&, const wire::IpUdp&) { return true; }
+  virtual bool handle_mark(const wire::Packet&, const wire::Path&) { return true; }
   // Completes the address of that notification; the queue pair has set its connected peer's.
   virtual void address_notification(OutgoingPacket&) const {}
 

@@ -66,6 +66,7 @@ struct Environment {
   };
   GrowingRing<WaitingSocket> waiting_sockets;
   std::span<const Gid> gids;  // of the port, by index
+  unsigned lmc = 0;           // InfiniBand: of the port, and of all ports of its subnet
   IdMap<verbs::SharedReceiveQueue> xrc_srqs;
   srd::Settings srd_settings;
   std::unique_ptr<srd::Peers> srd;  // made with the first SRD queue pair

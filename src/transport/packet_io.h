@@ -37,7 +37,7 @@ struct OutgoingPacket {
   std::array<std::span<const std::byte>, verbs::sges_max + 2> pieces;
   std::uint8_t piece_count = 0;
   std::uint32_t payload_bytes = 0;
-  const verbs::AddressVector* path = nullptr;
+  const verbs::AddressVector* to = nullptr;
   Headers headers = Headers::bth;
   bool ecn_capable = false;       // tcp
   std::uint32_t ghost_bytes = 0;  // tcp: of the payload, behind the pieces, if there are any

@@ -179,8 +179,10 @@ void QueuePair::start_congestion_control() {
   const congestion::Shared shared{&environment.endpoint_limits, environment.injections != nullptr
                                                                     ? environment.injections->data()
                                                                     : nullptr};
-  congestion.start(environment.congestion, make_rate_control(environment.congestion, shared,
-                                                             attributes_.address.destination,
+  // A host's 2^LMC LIDs share one limit.
+  PortAddress host = attributes_.address.destination;
+  host.lid = Lid(static_cast<std::uint16_t>(host.lid.value >> environment.lmc << environment.lmc));
+  congestion.start(environment.congestion, make_rate_control(environment.congestion, shared, host,
                                                              attributes_.address.service_level));
 }
 
@@ -282,7 +284,7 @@ void QueuePair::emit_notification(OutgoingPacket& out) const {
                           : wire::congestion_notification;
   out.packet.becn = true;
   out.packet.destination_qp = attributes_.destination_qp;
-  out.path = &attributes_.address;
+  out.to = &attributes_.address;
   engine_->address_notification(out);
 }
 

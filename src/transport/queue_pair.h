@@ -19,7 +19,7 @@
 #include "verbs/completion_queue.h"
 #include "verbs/qp_state.h"
 #include "verbs/receive_queue.h"
-#include "wire/ip_udp.h"
+#include "wire/path.h"
 
 namespace tulle::transport {
 
@@ -112,11 +112,12 @@ class QueuePair {
   // --- packets and time: the engine's answers ---
 
   Agenda handle_packet(Time now, const wire::Packet& packet, Payload payload,
-                       const wire::IpUdp& ip) {
-    return engine_->handle_packet(now, *this, packet, payload, ip);
+                       const wire::Path& path) {
+    return engine_->handle_packet(now, *this, packet, payload, path);
   }
-  Agenda handle_segment(Time now, const wire::Tcp& header, Payload payload, const wire::IpUdp& ip) {
-    return engine_->handle_segment(now, *this, header, payload, ip);
+  Agenda handle_segment(Time now, const wire::Tcp& header, Payload payload,
+                        const wire::Path& path) {
+    return engine_->handle_segment(now, *this, header, payload, path);
   }
   // Fills in the next packet to send; Agenda::packet is false if there is none now.
   Agenda pull(Time now, OutgoingPacket& out) {
@@ -135,12 +136,12 @@ class QueuePair {
   [[nodiscard]] bool congestion_experienced(Time now);
   // The same on InfiniBand (FECN). Returns false if no packet is needed: the next answer tells the
   // peer, or the mark came from where no such packet can go.
-  [[nodiscard]] bool congestion_marked(const wire::Packet& packet, const wire::IpUdp& ip) {
-    return engine_->handle_mark(packet, ip);
+  [[nodiscard]] bool congestion_marked(const wire::Packet& packet, const wire::Path& path) {
+    return engine_->handle_mark(packet, path);
   }
   // True if the packet comes from the connected peer, or if the queue pair has none.
-  bool is_from_peer(const wire::IpUdp& ip) const {
-    return transport.is_datagram || ip.source == attributes_.address.destination;
+  bool is_from_peer(const wire::Path& path) const {
+    return transport.is_datagram || wire::source_of(path) == attributes_.address.destination;
   }
   void emit_notification(OutgoingPacket& out) const;
 

@@ -272,10 +272,9 @@ enum class [[nodiscard]] VerbsStatus : std::uint8_t{
     invalid_state,     // EINVAL: not allowed in this QP state
 };
 
-// The destination of the packets of a QP or address handle (IBTA 11.2.2.1 address vector, for a
-// RoCE port).
+// The destination of the packets of a QP or address handle (IBTA 11.2.2.1 address vector).
 struct AddressVector {
-  Gid destination;
+  PortAddress destination;
   std::uint8_t source_gid_index = 0;
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;

@@ -176,10 +176,10 @@ void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumbe
                          std::uint32_t peer_host, verbs::AddressVector address) {
   device::Adapter& adapter = stage_.adapter(number);
   const std::uint8_t qos_level = address.service_level;
-  const Path path =
-      stage_.path ? stage_.path(number, peer_host, qos_level, address.path_bits) : Path{qos_level};
+  const PathRecord path = stage_.path ? stage_.path(number, peer_host, qos_level, address.path_bits)
+                                      : PathRecord{qos_level};
   address.service_level = path.service_level;
-  address.destination = stage_.gid(peer_host);
+  address.destination = stage_.address(peer_host, address.path_bits);
   transport::QueuePairAttributes attributes;
   attributes.state = QpState::init;
   attributes.pkey_index = path.pkey_index;

@@ -22,7 +22,7 @@ namespace tulle::workload {
 
 // The way in which a host is to send to another, as a subnet manager reports it (IBTA 15.2.5.16:
 // PathRecord).
-struct Path {
+struct PathRecord {
   std::uint8_t service_level = 0;
   std::uint16_t pkey_index = 0;
 };
@@ -34,13 +34,14 @@ struct Stage {
   std::function<void(std::uint32_t host)> attend;
   // Asks the driver to call handle_alarm() at that time.
   std::function<void(Time at, std::uint32_t host, std::uint32_t token)> alarm;
-  std::function<Gid(std::uint32_t host)> gid;
+  // Returns the address of a host's port; path_bits selects one of its 2^LMC LIDs.
+  std::function<PortAddress(std::uint32_t host, std::uint8_t path_bits)> address;
   // An event at one host can affect another host only this much later.
   Time lookahead;
   // Returns the path for traffic of a QoS level. If empty, the QoS level is the service level.
   // path_bits selects one of the host's 2^LMC paths.
-  std::function<Path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
-                     std::uint8_t path_bits)>
+  std::function<PathRecord(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                           std::uint8_t path_bits)>
       path = {};
 };
 

@@ -56,7 +56,7 @@ verbs::AddressHandle* Player::handle_to(std::uint32_t from, std::uint32_t to,
   verbs::AddressHandle*& handle = hosts_[from].handles[std::uint64_t{to} << 8 | qos_level];
   if (handle != nullptr) return handle;
   verbs::AddressVector address;
-  address.destination = stage_.gid(to);
+  address.destination = stage_.address(to, address.path_bits);
   address.traffic_class = settings_.traffic_class;
   address.service_level =
       stage_.path ? stage_.path(from, to, qos_level, 0).service_level : qos_level;

@@ -67,8 +67,9 @@ class Device::Impl {
         bytes.insert(bytes.end(), datagram.pieces[i].begin(), datagram.pieces[i].end());
       }
       bytes.insert(bytes.end(), frame.tail.data(), frame.tail.data() + frame.tail_bytes);
-      if (datagram.ip.destination == datagram.ip.source || datagram.ip.destination.is_multicast()) {
-        (void)adapter.handle_datagram(now(), datagram.ip, true, bytes);
+      if (datagram.ip().destination == datagram.ip().source ||
+          datagram.ip().destination.is_multicast()) {
+        (void)adapter.handle_datagram(now(), datagram.ip(), true, bytes);
       }
     }
     if (has_packets) deliver_packets();

@@ -40,7 +40,7 @@ void CaptureTap::sent(const device::Datagram& datagram) {
   pieces[count++] = std::span(datagram.frame.head).first(datagram.frame.head_bytes);
   for (std::size_t i = 0; i < datagram.piece_count; ++i) pieces[count++] = datagram.pieces[i];
   pieces[count++] = std::span(datagram.frame.tail).first(datagram.frame.tail_bytes);
-  mirror(true, datagram.ip, std::span(pieces).first(count));
+  mirror(true, datagram.ip(), std::span(pieces).first(count));
 }
 
 void CaptureTap::mirror(bool outbound, const wire::IpUdp& ip,

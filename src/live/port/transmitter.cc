@@ -83,8 +83,8 @@ void Transmitter::compose(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     device::Datagram& datagram = datagrams_[i];
     const Sender& sender = sender_for(datagram.packet.destination_qp);
-    datagram.ip.source_port = sender.port;
-    datagram.ip.destination_port = options_.port;
+    datagram.ip().source_port = sender.port;
+    datagram.ip().destination_port = options_.port;
     const std::size_t bytes = datagram.udp_payload_bytes();
     const std::size_t pieces = datagram.piece_count + 3u;
     if (message_count_ == 0 ||
@@ -110,7 +110,7 @@ bool Transmitter::joins(const Message& message, const device::Datagram& datagram
   return offload_ && all_equal_so_far && bytes <= message.segment_bytes &&
          message.socket == socket && message.bytes + bytes <= message_bytes_max &&
          piece_count_ - first_piece + pieces <= message_pieces_max &&
-         same_path(datagrams_[message.first].ip, datagram.ip);
+         same_path(datagrams_[message.first].ip(), datagram.ip());
 }
 
 void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes) {
@@ -118,7 +118,7 @@ void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std:
   Message& message = messages_[message_count_];
   message.socket = sender.socket;
   message.slot = slot_of(datagrams_[datagram].packet.destination_qp);
-  message.stays_on_host = is_own(datagrams_[datagram].ip.destination);
+  message.stays_on_host = is_own(datagrams_[datagram].ip().destination);
   message.first = datagram;
   message.count = 0;
   message.bytes = 0;
@@ -130,7 +130,7 @@ void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std:
 void Transmitter::end_message() {
   if (message_count_ == 0) return;
   Message& message = messages_[message_count_ - 1];
-  const wire::IpUdp& ip = datagrams_[message.first].ip;
+  const wire::IpUdp& ip = datagrams_[message.first].ip();
   const std::size_t segment_bytes = message.count > 1 ? message.segment_bytes : 0;
   fill(message.address, ip, is_ipv6_, interface_of(ip.source), options_.port,
        static_cast<std::uint16_t>(segment_bytes));
@@ -251,7 +251,7 @@ void Transmitter::send_singly(Message& message) {
     add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
     for (std::size_t k = 0; k < datagram.piece_count; ++k) add(datagram.pieces[k]);
     add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
-    send_held(datagram.ip, {bytes, size});
+    send_held(datagram.ip(), {bytes, size});
   }
 }
 
@@ -295,14 +295,14 @@ void Transmitter::send_with_faults(std::size_t count, Time now) {
   std::array<std::span<const std::byte>, pieces_per_datagram_max> pieces;
   for (std::size_t i = 0; i < count; ++i) {
     device::Datagram& datagram = datagrams_[i];
-    datagram.ip.source_port = sender_for(datagram.packet.destination_qp).port;
-    datagram.ip.destination_port = options_.port;
+    datagram.ip().source_port = sender_for(datagram.packet.destination_qp).port;
+    datagram.ip().destination_port = options_.port;
     device::Adapter::finish_frame(datagram, 0);
     std::size_t n = 0;
     pieces[n++] = std::span(datagram.frame.head).first(datagram.frame.head_bytes);
     for (std::size_t k = 0; k < datagram.piece_count; ++k) pieces[n++] = datagram.pieces[k];
     pieces[n++] = std::span(datagram.frame.tail).first(datagram.frame.tail_bytes);
-    faults_->offer(now, datagram.ip, std::span(pieces).first(n));
+    faults_->offer(now, datagram.ip(), std::span(pieces).first(n));
   }
   faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   const fabric::FaultCounters& c = faults_->counters();

@@ -86,7 +86,7 @@ bool to_address_vector(const ibv_ah_attr& from, verbs::AddressVector& to) {
 void from_address_vector(const verbs::AddressVector& from, ibv_ah_attr& to) {
   to = {};
   to.is_global = 1;
-  std::memcpy(to.grh.dgid.raw, from.destination.bytes.data(), sizeof to.grh.dgid.raw);
+  std::memcpy(to.grh.dgid.raw, from.destination.gid.bytes.data(), sizeof to.grh.dgid.raw);
   to.grh.sgid_index = from.source_gid_index;
   to.grh.hop_limit = from.hop_limit;
   to.grh.traffic_class = from.traffic_class;

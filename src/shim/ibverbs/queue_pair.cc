@@ -352,7 +352,8 @@ Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
 }
 
 bool has_flows(Context& context, const Qp& qp) {
-  return verbs::is_raw(qp.pair->type()) && context.adapter().raw_packets().is_used(*qp.pair);
+  return qp.pair->transport.found_by == transport::FoundBy::flow_rules &&
+         context.adapter().raw_packets().is_used(*qp.pair);
 }
 
 void release(Context& context, Qp& qp) {

@@ -87,7 +87,8 @@ class InfinibandControl final : public RateControl {
 }  // namespace
 
 std::unique_ptr<RateControl> make_rate_control(const Settings& settings, const Shared& shared,
-                                               const Gid& destination, std::uint8_t service_level) {
+                                               const PortAddress& destination,
+                                               std::uint8_t service_level) {
   TULLE_CHECK(settings.dcqcn.enabled + settings.infiniband.enabled + settings.endpoint_limits <= 1);
   if (settings.dcqcn.enabled) return std::make_unique<DcqcnControl>(settings.dcqcn);
   if (settings.endpoint_limits) {

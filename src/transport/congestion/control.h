@@ -44,7 +44,8 @@ struct Shared {
 // The algorithm that the settings choose, for a queue pair that sends to this host at this service
 // level. Returns null if the rate is not limited. `settings` must outlive what is returned.
 std::unique_ptr<RateControl> make_rate_control(const Settings& settings, const Shared& shared,
-                                               const Gid& destination, std::uint8_t service_level);
+                                               const PortAddress& destination,
+                                               std::uint8_t service_level);
 
 class Control {
  public:

@@ -34,6 +34,6 @@ class EndpointLimit {
 };
 
 // By destination; addresses stay.
-using EndpointLimits = std::map<Gid, EndpointLimit>;
+using EndpointLimits = std::map<PortAddress, EndpointLimit>;
 
 }  // namespace tulle::transport::congestion

@@ -122,7 +122,7 @@ bool Connection::pull_reset(QueuePair& qp, OutgoingPacket& out) {
 
 void Connection::address(const QueuePair& qp, OutgoingPacket& out) const {
   out.headers = OutgoingPacket::Headers::tcp;
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   out.packet.destination_qp = qp.attributes().destination_qp;
 }
 

@@ -52,9 +52,9 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
-                              const wire::IpUdp& ip) {
+                              const wire::Path& path) {
   if (connection_ == nullptr) return drop(qp);
-  connection_->handle_segment(now, qp, header, payload, wire::is_marked(ip));
+  connection_->handle_segment(now, qp, header, payload, wire::is_marked(path));
   return agenda(qp);
 }
 

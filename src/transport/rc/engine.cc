@@ -52,9 +52,9 @@ bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
 
 // IBTA 9.6.1: the packet's transport must be the queue pair's, and the packet must come from the
 // connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
-bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::IpUdp& ip,
+bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                      bool is_response) const {
-  if (ip.source != qp.attributes().address.destination) return false;
+  if (wire::source_of(path) != qp.attributes().address.destination) return false;
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
   const wire::Kind kind = wire::info(packet.opcode).kind;
   if (kind == wire::Kind::selective_acknowledge && requester_.is_selective()) {
@@ -67,9 +67,9 @@ bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire
 }
 
 Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                             const wire::IpUdp& ip) {
+                             const wire::Path& path) {
   const bool response = is_response(wire::info(packet.opcode).kind);
-  if (!is_mine(qp, packet, ip, response)) return drop(qp);
+  if (!is_mine(qp, packet, path, response)) return drop(qp);
   if (response) {
     requester_.handle_response(now, qp, packet, payload);
   } else {
@@ -126,7 +126,7 @@ bool Engine::pull_request(Time now, QueuePair& qp, OutgoingPacket& out) {
 
 // IBTA annex A10: a reliable connection's responder sets BECN in the next packet that it sends
 // anyway. Its requester, whose next packet may be late, sends a notification for it.
-bool Engine::handle_mark(const wire::Packet& packet, const wire::IpUdp&) {
+bool Engine::handle_mark(const wire::Packet& packet, const wire::Path&) {
   const bool responds = role_ != Role::xrc_initiator;
   if (!responds || is_response(wire::info(packet.opcode).kind)) return true;
   becn_due_ = true;

@@ -29,17 +29,17 @@ class Engine final : public transport::Engine {
   bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                       const wire::IpUdp& ip) override;
+                       const wire::Path& path) override;
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   void handle_deadline(Time now, QueuePair& qp) override { requester_.handle_deadline(now, qp); }
   Agenda agenda(const QueuePair& qp) const override;
-  bool handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) override;
+  bool handle_mark(const wire::Packet& packet, const wire::Path& path) override;
 
   // XRC: the message in progress is dropped, with the receive request that it took.
   void forget_inbound() { responder_.inbound().reset(); }
 
  private:
-  bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::IpUdp& ip,
+  bool is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                bool is_response) const;
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
   bool pull_request(Time now, QueuePair& qp, OutgoingPacket& out);

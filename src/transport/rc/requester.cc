@@ -202,7 +202,7 @@ std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) 
   out.clear_payload();
   out.packet.destination_qp = qp.attributes().destination_qp;
   out.packet.psn = wqe.first_psn + cursor_packet_;
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   std::uint32_t psns = 1;
   if (wqe.opcode == SendOpcode::read) {
     emit_read(qp, wqe, out);

@@ -390,7 +390,7 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
   out.packet.destination_qp = qp.attributes().destination_qp;
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   Job& job = jobs_.front();
   out.packet.psn = job.first_psn + job.sent;
   out.packet.msn = job.msn;
@@ -465,7 +465,7 @@ void Responder::emit_acknowledge(QueuePair& qp, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
   out.packet.destination_qp = qp.attributes().destination_qp;
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   out.packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::acknowledge);
   out.packet.psn = pending_psn_;
   out.packet.syndrome = pending_;

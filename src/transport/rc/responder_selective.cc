@@ -42,7 +42,7 @@ bool Responder::emit_selective_acknowledge(QueuePair& qp, OutgoingPacket& out) {
     out.packet = {};
     out.clear_payload();
     out.packet.destination_qp = qp.attributes().destination_qp;
-    out.path = &qp.attributes().address;
+    out.to = &qp.attributes().address;
     out.packet.opcode = wire::selective_acknowledge;
     out.packet.psn = expected_;
     out.packet.syndrome = {wire::AckKind::nak,

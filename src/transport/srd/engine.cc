@@ -86,11 +86,11 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                             const wire::IpUdp& ip) {
+                             const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::srd &&
                        wire::info(packet.opcode).kind != wire::Kind::none;
   if (!is_mine) return drop(qp);
-  qp.environment.srd->handle_packet(now, &qp, packet, payload, ip);
+  qp.environment.srd->handle_packet(now, &qp, packet, payload, path);
   return agenda(qp);
 }
 

@@ -46,7 +46,7 @@ class Engine final : public transport::Engine {
   void send_posted(QueuePair& qp) override { hand_over(qp); }
   bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                       const wire::IpUdp& ip) override;
+                       const wire::Path& path) override;
   Agenda pull(Time, QueuePair& qp, OutgoingPacket&) override { return agenda(qp); }
   Agenda agenda(const QueuePair& qp) const override;
 

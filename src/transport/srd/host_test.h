@@ -69,7 +69,7 @@ class Host : public transport::testing::Host {
         pulled.payload.insert(pulled.payload.end(), packet.pieces[i].begin(),
                               packet.pieces[i].end());
       }
-      flow_label = packet.path->flow_label;
+      flow_label = packet.to->flow_label;
       out.push_back(pulled);
     }
     return out;

@@ -25,7 +25,7 @@ bool receives(QpState state) {
 }  // namespace
 
 void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
-                            const wire::IpUdp& ip) {
+                            const wire::Path& path) {
   const Context context = Context::of(packet.srd_context);
   // What is left in the network of a sender that has begun anew.
   const bool is_stale = generation_ != 0 && context.generation != generation_ &&
@@ -35,7 +35,7 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
     ++peers_.counters().dropped_packets;
     return;
   }
-  if (context.generation != generation_) begin(now, context.generation, ip);
+  if (context.generation != generation_) begin(now, context.generation, path);
   heard_at_ = now;
   const Sequence sequence = unwrapped(packet.psn, next_);
   if (sequence == no_sequence || sequence >= next_ + window_packets) {
@@ -62,7 +62,7 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
                                     packet.srd_path, syndrome_of(verdict)});
 }
 
-void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
+void Inbound::begin(Time, std::uint32_t generation, const wire::Path& path) {
   drop_partials();
   generation_ = generation;
   next_ = 0;
@@ -71,8 +71,8 @@ void Inbound::begin(Time, std::uint32_t generation, const wire::IpUdp& ip) {
   to_.destination = key.gid;
   to_.service_level = key.service_level;
   // Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
-  to_.traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
-  to_.source_gid_index = peers_.gid_index(ip.destination);
+  to_.traffic_class = static_cast<std::uint8_t>(wire::traffic_class_of(path) & ~wire::ecn_mask);
+  to_.source_gid_index = peers_.gid_index(wire::destination_of(path).gid);
 }
 
 wire::Syndrome Inbound::syndrome_of(Verdict verdict) {
@@ -365,7 +365,7 @@ void Inbound::fill(Time now, const Answer& answer, OutgoingPacket& out) {
       static_cast<std::uint32_t>(std::min((now - answer.came_at).to_nanoseconds(), held_max));
   out.packet.srd_received = last_64(answer.sequence);
   to_.flow_label = peers_.answer_label(key, answer.path);
-  out.path = &to_;
+  out.to = &to_;
 }
 
 }  // namespace tulle::transport::srd

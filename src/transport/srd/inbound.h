@@ -12,8 +12,8 @@
 #include "transport/srd/peer_key.h"
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
-#include "wire/ip_udp.h"
 #include "wire/packet.h"
+#include "wire/path.h"
 
 namespace tulle::transport {
 class QueuePair;
@@ -60,7 +60,7 @@ class Inbound {
   Inbound* next_same_hash = nullptr;
 
   void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
-                     const wire::IpUdp& ip);
+                     const wire::Path& path);
   void fill(Time now, const Answer& answer, OutgoingPacket& out);
   // Drops what is half there for a queue pair that goes, or has failed.
   void forget(const QueuePair& qp);
@@ -78,7 +78,7 @@ class Inbound {
   };
   static wire::Syndrome syndrome_of(Verdict verdict);
 
-  void begin(Time now, std::uint32_t generation, const wire::IpUdp& ip);
+  void begin(Time now, std::uint32_t generation, const wire::Path& path);
   Verdict accept(QueuePair* qp, const wire::Packet& packet, Payload payload);
   Verdict accept_send(QueuePair& qp, const wire::Packet& packet, Payload payload);
   Verdict accept_segment(QueuePair& qp, const wire::Packet& packet, Payload payload);

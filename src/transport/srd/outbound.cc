@@ -154,7 +154,7 @@ void Outbound::send(Time now, Sequence sequence, std::uint8_t path, OutgoingPack
   out.packet.srd_context = context().word();
   out.packet.srd_path = path;
   to_.flow_label = paths_.flow_label(path);
-  out.path = &to_;
+  out.to = &to_;
   frame_bytes_ = out.bth_and_payload_bytes() + peers_.link_overhead_bytes();
   flight_.sent(now, sequence, path, frame_bytes_);
   rate_.sent(now, frame_bytes_);

@@ -153,7 +153,7 @@ void Peers::post(QueuePair& qp, SendWqe& wqe) {
       settings_.send_bytes_max == 0 ? qp.mtu_bytes() : settings_.send_bytes_max;
   if (!wqe.is_write() && wqe.length > longest) wqe.status = CompletionStatus::local_length_error;
   Outbound& outbound =
-      outbound_to(key_of(target.to.destination, target.qp, target.to.service_level), target.to);
+      outbound_to(key_of(target.to.destination.gid, target.qp, target.to.service_level), target.to);
   message.peer = &outbound;
   outbound.add(ref);
   attend(outbound);
@@ -169,14 +169,15 @@ Outbound* Peers::find_answered(const Gid& from, const Context& context) const {
 }
 
 void Peers::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
-                          const wire::IpUdp& ip) {
+                          const wire::Path& path) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   const Context context = Context::of(packet.srd_context);
   if (info.srdeth) {
-    Inbound& inbound = inbound_from(key_of(ip.source, packet.source_qp, context.service_level));
-    return inbound.handle_packet(now, qp, packet, payload, ip);
+    Inbound& inbound =
+        inbound_from(key_of(wire::source_of(path).gid, packet.source_qp, context.service_level));
+    return inbound.handle_packet(now, qp, packet, payload, path);
   }
-  Outbound* outbound = info.srd_ack ? find_answered(ip.source, context) : nullptr;
+  Outbound* outbound = info.srd_ack ? find_answered(wire::source_of(path).gid, context) : nullptr;
   if (outbound == nullptr) {
     ++counters().dropped_packets;
     return;

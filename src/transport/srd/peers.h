@@ -17,7 +17,7 @@
 #include "transport/srd/message.h"
 #include "transport/srd/outbound.h"
 #include "transport/srd/settings.h"
-#include "wire/ip_udp.h"
+#include "wire/path.h"
 
 namespace tulle::transport {
 struct Counters;
@@ -54,7 +54,7 @@ class Peers {
   void post(QueuePair& qp, SendWqe& wqe);
   // A packet of SRD's; `qp` null: there is none of its number.
   void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
-                     const wire::IpUdp& ip);
+                     const wire::Path& path);
   void forget(QueuePair& qp);
 
   // For the adapter.

@@ -46,9 +46,9 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
-                              const wire::IpUdp& ip) {
+                              const wire::Path& path) {
   if (stream_ == nullptr || !qp.receives()) return drop(qp);
-  stream_->handle_segment(now, qp, header, payload, wire::is_marked(ip));
+  stream_->handle_segment(now, qp, header, payload, wire::is_marked(path));
   return agenda(qp);
 }
 

@@ -25,7 +25,7 @@ class Engine final : public transport::Engine {
   bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
 
   Agenda handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
-                        const wire::IpUdp& ip) override;
+                        const wire::Path& path) override;
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   void handle_deadline(Time now, QueuePair& qp) override;
   Agenda agenda(const QueuePair& qp) const override;

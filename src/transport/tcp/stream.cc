@@ -70,7 +70,7 @@ bool Stream::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   out.headers = OutgoingPacket::Headers::tcp;
   out.tcp = segment_.header;
   out.ecn_capable = segment_.ecn_capable;
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   out.packet.destination_qp = qp.attributes().destination_qp;
   if (fill_payload(qp, segment_, out)) return true;
   fail(qp, CompletionStatus::local_protection_error);

@@ -92,7 +92,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
     const bool last = sent_packets_ + 1 == wqe.packets;
     out.packet = {};
     out.clear_payload();
-    out.path = &qp.attributes().address;
+    out.to = &qp.attributes().address;
     out.packet.opcode =
         wire::opcode(wire::TransportClass::uc, operation_of(wqe.opcode, first, last));
     out.packet.destination_qp = qp.attributes().destination_qp;
@@ -140,10 +140,10 @@ bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
 }
 
 Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                             const wire::IpUdp& ip) {
+                             const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc &&
                        wire::info(packet.opcode).kind != wire::Kind::none &&
-                       ip.source == qp.attributes().address.destination;
+                       wire::source_of(path) == qp.attributes().address.destination;
   if (!is_mine || !qp.receives_unreliably()) return drop(qp);
   handle_request(qp, packet, payload);
   return agenda(qp);

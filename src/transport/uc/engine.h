@@ -25,7 +25,7 @@ class Engine final : public transport::Engine {
   bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                       const wire::IpUdp& ip) override;
+                       const wire::Path& path) override;
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   Agenda agenda(const QueuePair& qp) const override;
 

@@ -56,7 +56,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   path_ = target.to;
   out.packet = {};
   out.clear_payload();
-  out.path = &path_;
+  out.to = &path_;
   const bool immediate = wqe.opcode == SendOpcode::send_with_immediate;
   out.packet.opcode =
       wire::opcode(wire::TransportClass::ud, immediate ? wire::Operation::send_only_with_immediate
@@ -88,33 +88,33 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
 
 // When several marked packets come in a row, the notification goes to the sender of the last. A
 // switch that marked one packet of a flow marks its next ones too.
-bool Engine::handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) {
+bool Engine::handle_mark(const wire::Packet& packet, const wire::Path& path) {
   marked_from_ = {};
-  marked_from_.destination = ip.source;
+  marked_from_.destination = wire::source_of(path);
   marked_qp_ = packet.source_qp;
   return true;
 }
 
 void Engine::address_notification(OutgoingPacket& out) const {
   out.packet.destination_qp = marked_qp_;
-  out.path = &marked_from_;
+  out.to = &marked_from_;
 }
 
 // IBTA 9.8.3.2: a packet that does not fit is dropped, and its sender is not told.
 Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                             const wire::IpUdp& ip) {
+                             const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::ud &&
                        wire::info(packet.opcode).kind == wire::Kind::send;
   if (!is_mine || !qp.receives_unreliably() || packet.qkey != qp.attributes().qkey ||
       payload.bytes > qp.mtu_bytes()) {
     return drop(qp);
   }
-  handle_send(qp, packet, payload, ip);
+  handle_send(qp, packet, payload, path);
   return agenda(qp);
 }
 
 void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
-                         const wire::IpUdp& ip) {
+                         const wire::Path& path) {
   // A message that does not fit is dropped and its receive request kept: a stranger must not be
   // able to end this queue pair (IBTA 9.8.3.2 leaves the choice).
   const std::uint64_t needed = payload.bytes + wire::grh_bytes;
@@ -127,8 +127,8 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = payload.bytes + static_cast<std::uint32_t>(wire::grh_bytes);
-  completion.has_grh = true;
-  completion.ipv4 = wire::is_ipv4(ip);
+  completion.has_grh = wire::has_global_route(path);
+  completion.ipv4 = wire::is_ipv4(path);
   completion.has_immediate = wire::info(packet.opcode).immediate;
   completion.immediate = packet.immediate;
   completion.solicited = packet.solicited_event;
@@ -136,7 +136,7 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
   std::array<std::byte, wire::grh_bytes> grh;
   const std::size_t datagram =
       wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
-  wire::encode_grh(ip, datagram, grh);
+  wire::encode_grh(path, datagram, grh);
   if (!scatter(qp, receive.sges.data(), receive.sge_count, 0,
                {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
       !scatter(qp, receive.sges.data(), receive.sge_count, wire::grh_bytes, payload)) {

@@ -17,16 +17,16 @@ class Engine final : public transport::Engine {
   void reset(QueuePair& qp) override;
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
-                       const wire::IpUdp& ip) override;
+                       const wire::Path& path) override;
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   Agenda agenda(const QueuePair& qp) const override;
-  bool handle_mark(const wire::Packet& packet, const wire::IpUdp& ip) override;
+  bool handle_mark(const wire::Packet& packet, const wire::Path& path) override;
   void address_notification(OutgoingPacket& out) const override;
 
  private:
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   void handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
-                   const wire::IpUdp& ip);
+                   const wire::Path& path);
 
   Psn next_psn_;
   verbs::AddressVector path_;  // of the packet that was pulled last, whose request is gone by then

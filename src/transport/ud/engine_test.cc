@@ -68,7 +68,7 @@ TEST_F(UdEngine, EachMessageGoesItsOwnWay) {
   EXPECT_EQ(out.packet.destination_qp, QpNumber(0x42));
   EXPECT_EQ(out.packet.qkey, Qkey(7));
   EXPECT_EQ(out.packet.source_qp, host.qp->number);
-  EXPECT_EQ(out.path->destination, handle.to.destination);
+  EXPECT_EQ(out.to->destination, handle.to.destination);
   EXPECT_EQ(out.packet.psn, first_psn);
   ASSERT_TRUE(host.qp->pull(host.now, out).packet);
   EXPECT_EQ(out.packet.qkey, Qkey(qkey)) << "the top bit: the queue pair's own (IBTA 10.2.5)";
