@@ -14,8 +14,8 @@
 namespace tulle::device {
 namespace {
 
-// In place of a queue pair's number, which has 24 bits: the timer of completion queues whose events
-// wait.
+// Marks the timer of completion queues whose events wait. It takes the place of a queue pair
+// number, which has 24 bits.
 constexpr QpNumber held_events{0xFFFF'FFFF};
 
 }  // namespace
@@ -29,7 +29,7 @@ using wire::ecn_mask;
 
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration), environment_(configuration.seed) {
-  // Without a clock: a timer that is due at once is the first to learn the time.
+  // Completion events have no clock. A timer that is due at once is the first to learn the time.
   completion_events_.tell = [](void* timers) {
     static_cast<TimerQueue*>(timers)->add(Time(), held_events);
   };
@@ -74,7 +74,7 @@ void Adapter::set_gids(std::span<const Gid> gids) {
   environment_.gids = hot_.gids;
 }
 
-// By queue pairs that have a way to their peer, and by address handles.
+// Returns the GIDs used by address handles and by queue pairs that have a path to their peer.
 std::bitset<Adapter::gids_max> Adapter::gids_in_use() const {
   std::bitset<gids_max> used;
   hot_.qps_by_number.for_each([&](const QueuePair* qp) {
@@ -131,7 +131,7 @@ void Adapter::handle_unknown(Time now, const wire::Packet& packet, transport::Pa
                              const wire::Path& path) {
   if (packet.destination_qp == multicast_qp) return handle_multicast(now, packet, payload, path);
   ++counters_.unknown_queue_pair;
-  // Its sender is told, or else an answer has come for a queue pair that is no more.
+  // SRD tells the sender, or handles an answer to a queue pair that no longer exists.
   if (environment_.srd != nullptr &&
       wire::transport_of(packet.opcode) == wire::TransportClass::srd) {
     environment_.srd->handle_packet(now, nullptr, packet, payload, path);
@@ -151,7 +151,7 @@ void Adapter::handle_segment(Time now, const wire::Tcp& header, transport::Paylo
   visit(qp, qp.handle_segment(now, header, payload, path));
 }
 
-// What tells the connections of one host apart: the peer's address and both ports.
+// Returns the key that tells the connections of one host apart: the peer's address and both ports.
 std::uint64_t Adapter::stream_key(std::uint16_t local_port, std::uint16_t peer_port,
                                   const Gid& peer) {
   std::uint32_t address = 0;
@@ -192,7 +192,8 @@ void Adapter::limit(Time now, const PortAddress& destination, std::int64_t bits_
   if (found != environment_.endpoint_limits.end()) found->second.limit(now, bits_per_second, hold);
 }
 
-// IBTA annex A10: a switch has marked the packet on its way here, or it answers one so marked.
+// IBTA annex A10: a switch has marked the packet on its way here (FECN), or the packet answers a
+// marked one (BECN).
 void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet& packet,
                                      const wire::Path& path) {
   if (!environment_.congestion.infiniband.enabled || !qp.is_from_peer(path)) return;
@@ -210,7 +211,7 @@ bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_lev
     if (open == 0) return false;
     const std::uint32_t first_list = (open & answers) != 0 ? 0 : levels;
     open = open >> first_list & answers;
-    // The next level in turn that has something.
+    // Takes the next level in turn that has something to send.
     const std::uint32_t from_next = open >> hot_.next_level << hot_.next_level;
     const auto level =
         static_cast<std::uint32_t>(std::countr_zero(from_next != 0 ? from_next : open));
@@ -267,7 +268,8 @@ std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socke
   return waiting;
 }
 
-// Before anything else: who is to slow down should hear of it while it matters.
+// Notifications go before everything else, so that the peer that must slow down hears of it while
+// it matters.
 bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   const std::uint8_t level = environment_.congestion.notification_service_level;
   if ((held_back_levels >> level & 1) != 0) return false;
@@ -395,7 +397,8 @@ void Adapter::handle_deadline(Time now) {
   while (hot_.timers.next() <= now && !hot_.timers.empty()) {
     const TimerQueue::Entry entry = hot_.timers.pop();
     QueuePair* qp = find_qp(entry.qp);
-    // A number that was given again, or an entry that an earlier one has replaced.
+    // A number without a queue pair may mark held events. Otherwise the queue pair is gone, or an
+    // earlier entry has replaced this one.
     if (qp == nullptr && entry.qp == held_events) {
       const Time next = completion_events_.raise_due(now);
       if (next != Time::never()) hot_.timers.add(next, held_events);
@@ -438,7 +441,7 @@ VerbsStatus Adapter::post_send(QueuePair& qp, const verbs::SendRequest& request)
 
 VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& request) {
   const VerbsStatus status = qp.post_receive(request);
-  // A socket's bytes may have been read, so that there is a window to tell the peer.
+  // The program may have read bytes of a socket, so that there is a new window to tell the peer.
   if (qp.transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
     schedule(qp, qp.agenda());
   return status;

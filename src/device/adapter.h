@@ -1,9 +1,9 @@
 #pragma once
 
 // An RDMA adapter (IBTA: channel adapter) as one node: queue pairs, memory keys, completion queues,
-// one port. A state machine without input or output: the driver tells it the time, hands it
-// datagrams, and pulls what it wants to send. Not thread-safe: the driver holds one lock around
-// every call.
+// one port. It is a state machine without input or output. The driver tells it the time, hands it
+// datagrams, and pulls the datagrams to send. The class is not thread-safe: the driver holds one
+// lock around every call.
 
 #include <array>
 #include <bitset>
@@ -39,10 +39,10 @@ namespace tulle::device {
 
 class RawPackets;
 
-// What the device offers; the shim reports exactly these.
+// The limits that the device offers. The shim reports exactly these.
 struct Limits {
   std::uint32_t queue_pairs = 16'384;
-  std::uint32_t work_requests = 32'768;  // a queue
+  std::uint32_t work_requests = 32'768;  // per queue
   std::uint32_t sges = 16;
   std::uint32_t inline_bytes = 1'024;
   std::uint32_t completion_queues = 65'536;
@@ -52,19 +52,19 @@ struct Limits {
   std::uint32_t shared_receive_queues = 16'384;
   std::uint32_t read_atomic_depth = 16;
   std::uint64_t region_bytes = 1ull << 46;
-  // Of a shared receive queue of tag matching. Operations are done at once, so that none is ever
-  // outstanding: the number is what programs may ask for.
+  // Limits of a shared receive queue with tag matching. Operations are done at once, so that none
+  // is ever outstanding. The number of operations is what programs may request.
   std::uint32_t tags = verbs::TagList::entries_max;
   std::uint32_t tag_sges = verbs::TagList::sges_per_entry;
   std::uint32_t tag_operations = 1'024;
 };
 
 struct Configuration {
-  std::uint64_t seed = 0;    // keys and first queue pair number; unguessable live
-  QpNumber first_qp{0x100};  // the range handed to this process
+  std::uint64_t seed = 0;    // for keys and the first queue pair number; unguessable live
+  QpNumber first_qp{0x100};  // start of the range handed to this process
   std::uint32_t qp_count = 16'384;
-  std::uint32_t mtu_bytes =
-      4096;  // largest path MTU the port carries: 256, 512, 1024, 2048 or 4096
+  // Largest path MTU that the port carries: 256, 512, 1024, 2048 or 4096 bytes.
+  std::uint32_t mtu_bytes = 4096;
   Limits limits;
   link::LinkLayer link_layer = link::LinkLayer::ethernet;  // of the port
   transport::congestion::Settings congestion;
@@ -72,31 +72,31 @@ struct Configuration {
   // Adapters with equal settings share one object. Null means the defaults.
   std::shared_ptr<const transport::tcp::Settings> tcp;
   std::shared_ptr<const transport::srd::Settings> srd;
-  // Of the port, where congestion control begins: it stands for the line rates of `congestion` and
-  // `srd`.
+  // Line rate of the port, where congestion control begins. It replaces the line rates in
+  // `congestion` and `srd`.
   std::int64_t line_bits_per_second = 100'000'000'000;
-  // The transports of its queue pairs; must outlive the adapter.
+  // The transports of the queue pairs. The table must outlive the adapter.
   const transport::TransportTable* transports = &transport::TransportTable::standard();
-  // Packets that one queue pair may send before the next has its turn: what one segmented call to
-  // the kernel holds.
+  // Number of packets that a queue pair may send before the next has its turn: as many as one
+  // segmented call to the kernel holds.
   std::uint32_t packets_per_turn = 16;
 };
 
-// Counters of one adapter, since its start. Monotonic.
+// Counters of one adapter since its start. They are monotonic.
 struct Counters {
   std::uint64_t packets_sent = 0;
   std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;                                     // UDP payload, or TCP segments
+  std::uint64_t bytes_sent = 0;                                     // UDP payload or TCP segments
   std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
-  std::uint64_t pkey_violations = 0;           // packets whose partition is not their queue pair's
+  std::uint64_t pkey_violations = 0;           // packets of another partition than their queue pair
   std::uint64_t congestion_notifications = 0;  // received
   transport::Counters transport;
 };
 
-// One packet to send: everything but the headers in front of BTH, which `path` describes. The pieces
-// point into the application's memory and hold until the next call into the adapter other than
+// A packet to send: all but the headers in front of BTH, which `path` describes. The pieces point
+// into the application's memory. They are valid until the next call into the adapter other than
 // pull_datagram.
 struct Datagram : transport::OutgoingPacket {
   wire::Path path;
@@ -106,21 +106,21 @@ struct Datagram : transport::OutgoingPacket {
   // The packets of a flow have one value: RoCE v2's UDP source port (IBTA A17.9.2).
   std::uint16_t flow_entropy = 0;
   std::uint8_t service_level = 0;
-  link::Frame frame;  // by finish_frame
+  link::Frame frame;  // filled in by finish_frame
 
-  // TCP's header and payload, where that is what it holds.
+  // Returns the bytes of TCP's header and payload. The datagram must hold a segment.
   std::uint32_t segment_bytes() const {
     return static_cast<std::uint32_t>(wire::header_bytes(tcp)) + payload_bytes;
   }
-  // BTH … ICRC.
+  // Returns the bytes of BTH … ICRC.
   std::uint32_t udp_payload_bytes() const {
     return static_cast<std::uint32_t>(wire::header_bytes(packet.opcode) + payload_bytes +
                                       packet.pad_count + wire::icrc_bytes);
   }
 };
 
-// Something the application is to be told: a completion event for a CQ that was armed, or an
-// asynchronous event.
+// An event for the application: a completion event of a CQ that was armed, or an asynchronous
+// event.
 struct Event {
   enum class Kind : std::uint8_t { completion, asynchronous } kind = Kind::completion;
   verbs::EventType type{};
@@ -138,41 +138,45 @@ class Adapter {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // The port's addresses, by GID index (the driver's, from the interfaces). At most 256. Zeros
-  // stand for no address: what was there before is withdrawn. It is not for new work then, but
-  // whoever has it goes on sending by it, and never by another that takes its place.
+  // Sets the port's addresses by GID index, as the driver reads them from the interfaces. At most
+  // 256 are used. An entry of zeros is no address, and withdraws the address that was there. New
+  // work cannot use a withdrawn address, but queue pairs and address handles that have it keep
+  // sending by it while the entry stays zero.
   static constexpr std::size_t gids_max = 256;
   void set_gids(std::span<const Gid> gids);
-  // Those withdrawn too, as long as a queue pair or an address handle has them.
+  // Returns all addresses, including withdrawn ones as long as a queue pair or an address handle
+  // has them.
   std::span<const Gid> gids() const { return hot_.gids; }
   bool has_gid(std::size_t index) const {
     return index < hot_.gids.size() && hot_.gids[index] != Gid{} && !withdrawn_gids_[index];
   }
-  // As of the last set_gids.
+  // Returns the withdrawn addresses as of the last set_gids.
   const std::bitset<gids_max>& withdrawn_gids() const { return withdrawn_gids_; }
-  // InfiniBand: the port's base LID, of which the port has 2^lmc in a row (IBTA 7.11.1).
+  // Sets the port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
   void set_lid(Lid lid, unsigned lmc = 0) {
     lid_ = lid;
     environment_.lmc = lmc;
   }
-  // The port's partition keys, by P_Key index (IBTA 10.9.2); at least one. Before queue pairs are
-  // made. Unless called: the default partition's, of a full member.
+  // Sets the port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Must
+  // be called before queue pairs are created. The default is a full member of the default
+  // partition.
   void set_pkeys(std::span<const Pkey> pkeys);
 
-  // Objects. A null pointer: a limit is reached, or an argument is out
-  // of range (`status` says which).
+  // Objects. The functions return null if a limit is reached or an argument is out of range;
+  // `status` says which.
   verbs::ProtectionDomain* create_pd(verbs::VerbsStatus& status);
   verbs::VerbsStatus destroy(verbs::ProtectionDomain* pd);
 
   verbs::MemoryRegion* register_memory(verbs::ProtectionDomain& pd, void* address,
                                        std::uint64_t length, std::uint64_t iova,
                                        verbs::AccessFlags access, verbs::VerbsStatus& status);
-  // A region that covers all addresses, reads as zeros and loses what is written; for local access
-  // alone.
+  // Creates a region that covers all addresses, reads as zeros and loses what is written. It allows
+  // only local access.
   verbs::MemoryRegion* create_null_region(verbs::ProtectionDomain& pd, verbs::VerbsStatus& status);
-  // IBTA 11.2.8.4: any of pd, range and access may change; keys change when the range or PD does.
+  // IBTA 11.2.8.4: the PD, the range and the access may change. The keys change if the range or the
+  // PD does.
   struct Reregistration {
-    verbs::ProtectionDomain* pd = nullptr;  // null: as before
+    verbs::ProtectionDomain* pd = nullptr;  // null: unchanged
     bool change_range = false;
     void* address = nullptr;
     std::uint64_t length = 0;
@@ -181,10 +185,10 @@ class Adapter {
     verbs::AccessFlags access;
   };
   verbs::VerbsStatus reregister(verbs::MemoryRegion& region, const Reregistration& change);
-  const verbs::MemoryRegion* find_region(LocalKey key) const {  // null: there is none
+  const verbs::MemoryRegion* find_region(LocalKey key) const {  // null: there is no such region
     return environment_.keys.find_region(key);
   }
-  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to it
+  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to the region
 
   verbs::MemoryWindow* create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
                                      verbs::VerbsStatus& status);
@@ -202,7 +206,7 @@ class Adapter {
                             const std::uint32_t* limit);
   verbs::VerbsStatus destroy(verbs::SharedReceiveQueue* srq);
 
-  // Extended reliable connections (IBTA A14). A queue of a domain is found by its number.
+  // Extended reliable connections (IBTA A14). A queue in a domain is found by its number.
   verbs::XrcDomain* create_xrc_domain();
   verbs::VerbsStatus destroy(verbs::XrcDomain* domain);
   verbs::SharedReceiveQueue* create_xrc_srq(verbs::ProtectionDomain& pd, verbs::XrcDomain& domain,
@@ -210,14 +214,14 @@ class Adapter {
                                             std::uint32_t sges, void* cookie,
                                             verbs::VerbsStatus& status);
 
-  // Tag matching (transport/tag_matching.h): for reliable connections, whose messages all complete
-  // to `cq`. Operations complete there too.
+  // Creates a queue with tag matching (transport/tag_matching.h) for reliable connections. All
+  // their messages complete to `cq`, and so do operations.
   verbs::SharedReceiveQueue* create_tag_srq(verbs::ProtectionDomain& pd, verbs::CompletionQueue& cq,
                                             std::uint32_t work_requests, std::uint32_t sges,
                                             std::uint32_t tags, void* cookie,
                                             verbs::VerbsStatus& status);
-  // Sets the handle of one that adds. A tag to be removed that is no longer there: its completion
-  // says so.
+  // Performs a tag operation at once. An operation that adds a tag sets its handle. If a tag to
+  // remove is no longer there, the completion says so.
   verbs::VerbsStatus operate(verbs::SharedReceiveQueue& srq, verbs::TagOperation& operation);
 
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
@@ -225,79 +229,83 @@ class Adapter {
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
 
   transport::QueuePair* create_qp(const transport::QueuePairInit& init, verbs::VerbsStatus& status);
-  // Attributes and their mask as the ladder allows (verbs/qp_state.h).
+  // Modifies a queue pair. Attributes and mask must be as the ladder of states allows
+  // (verbs/qp_state.h).
   verbs::VerbsStatus modify(transport::QueuePair& qp,
                             const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask);
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
   transport::QueuePair* find_qp(QpNumber number);
 
-  // Multicast (IBTA 10.5): packets for a group come to all queue pairs that are attached to it.
-  // Only UD, and only a multicast GID; attaching again changes nothing. The driver sees to it that
-  // the port receives what is sent to the group. While it is attached, a queue pair is busy.
+  // Multicast (IBTA 10.5): packets for a group go to all queue pairs attached to it. Only UD queue
+  // pairs and multicast GIDs are allowed. Attaching twice has no effect. The driver makes the port
+  // receive the group's packets. An attached queue pair is busy.
   verbs::VerbsStatus attach(transport::QueuePair& qp, const Gid& group);
   verbs::VerbsStatus detach(transport::QueuePair& qp, const Gid& group);
   void detach_all(const transport::QueuePair& qp);
   bool has_group(const Gid& group) const;
   bool is_attached(const transport::QueuePair& qp) const;
 
-  // Raw packet queue pairs (device/raw_packets.h): there the driver hands frames in, and pulls
-  // them.
+  // Returns the raw packet queue pairs (device/raw_packets.h), to which the driver hands frames and
+  // from which it pulls them.
   RawPackets& raw_packets();
 
-  // Work. Nothing is sent by these calls: the driver pulls.
+  // Work. These calls send nothing: the driver pulls.
   verbs::VerbsStatus post_send(transport::QueuePair& qp, const verbs::SendRequest& request);
   verbs::VerbsStatus post_receive(transport::QueuePair& qp, const verbs::ReceiveRequest& request);
   verbs::VerbsStatus post_receive(verbs::SharedReceiveQueue& srq,
                                   const verbs::ReceiveRequest& request);
-  // Arms the CQ: the next completion (or the next solicited or failed one) raises one event.
+  // Arms the CQ. The next completion (or the next solicited or failed one) raises one event.
   void request_notification(verbs::CompletionQueue& cq, bool solicited_only);
 
-  // For the driver.
+  // The functions below are for the driver.
   //
-  // A datagram's UDP payload as received; identification_known as in link::decode. The payload is
-  // copied where it belongs before the call returns.
+  // Handles a received UDP payload. identification_known is as in link::decode. The payload is
+  // copied to its destination before the call returns.
   link::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                 std::span<const std::byte> udp_payload);
-  // The same for a packet that is decoded already, with a payload that may be a ghost: for a
-  // simulated network.
+  // Handles a packet that is already decoded, with a payload that may be a ghost, for a simulated
+  // network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                      const wire::Path& path);
-  // The same for a TCP segment, whose checksum was right.
+  // Handles a TCP segment whose checksum was correct.
   void handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
                       const wire::Path& path);
-  // The network says what may be sent to a host in all, from now on for so long; without effect
-  // unless congestion.endpoint_limits.
+  // Limits the total rate to a host from now on for `hold`, as the network demands. Has no effect
+  // unless congestion.endpoint_limits is set.
   void limit(Time now, const PortAddress& destination, std::int64_t bits_per_second, Time hold);
-  // Fills in the next datagram to send; false: nothing to send now. finish_frame then frames it and
-  // computes the ICRC, when the driver knows the source port and the `identification` that the
-  // kernel will write into the IPv4 header (k for the k-th segment of one call).
+  // Fills in the next datagram to send. Returns false if there is nothing to send now. finish_frame
+  // then frames the datagram and computes the ICRC, once the driver knows the source port and the
+  // `identification` that the kernel will write into the IPv4 header (k for the k-th segment of one
+  // call).
   bool pull_datagram(Time now, Datagram& out) { return pull_datagram(now, out, 0); }
-  // With some service levels held back (bit n: level n, 0 to 7), as a port's flow control asks.
+  // Does the same with some service levels held back (bit n: level n, 0 to 7), as a port's flow
+  // control demands.
   bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
-  // Queue pairs take turns by service level, 8 of them: level n shares n + 8's.
+  // Queue pairs take turns by service level. There are 8 turns: levels n and n + 8 share one.
   static constexpr std::uint32_t levels = 8;
-  // Whether there may be something to send.
+  // True if there may be something to send.
   bool has_ready(std::uint32_t held_back_levels = 0) const {
     return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
            hot_.notifying.first != nullptr;
   }
-  // The service levels of queue pairs that may have something to send.
+  // Returns the service levels of queue pairs that may have something to send.
   std::uint32_t ready_levels() const {
     return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
   }
-  // For a driver that takes turns of its own (host_stack.h): the next queue pair that may have
-  // something to send, which leaves the adapter's turns; null: none. Then what that one sends.
+  // For a driver that schedules queue pairs itself (host_stack.h): take_ready() removes the next
+  // queue pair that may have something to send from the adapter's turns and returns it, or null if
+  // there is none. pull_datagram_of() pulls the datagrams of that queue pair.
   transport::QueuePair* take_ready();
   bool pull_datagram_of(Time now, transport::QueuePair& qp, Datagram& out);
-  // It may have something to send again.
+  // Schedules a queue pair that may have something to send again.
   void make_ready(transport::QueuePair& qp) { visit(qp, qp.agenda()); }
-  // From now on sockets' reads and writes wait for the driver to have them happen; and the next
-  // that waits.
+  // Makes reads and writes of sockets wait until the driver performs them. take_waiting_socket()
+  // returns the next one that waits.
   void let_sockets_wait() { environment_.sockets_wait = true; }
   std::optional<transport::Environment::WaitingSocket> take_waiting_socket();
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
-  // Fetch what a packet that is soon to arrive will touch, for a driver of many adapters.
+  // Prefetches the memory that the next packet to arrive will touch, for a driver of many adapters.
   void prefetch() const {
     prefetch(&environment_, &environment_.endpoint_limits);
     prefetch(hot_);
@@ -306,19 +314,22 @@ class Adapter {
     if (const transport::QueuePair* qp = find_qp(number)) prefetch_with_engine(*qp);
     environment_.keys.prefetch();
   }
-  // When handle_deadline is next due; Time::never() if nothing waits.
+  // Returns when handle_deadline is next due, or Time::never() if nothing waits.
   Time next_deadline() const;
   void handle_deadline(Time now);
-  // The next event for the application; false: none.
+  // Returns the next event for the application, or false if there is none.
   bool pull_event(Event& event);
 
-  // Who looks after the pages of regions with Access::on_demand; null: nobody need.
+  // Sets the manager of the pages of regions with Access::on_demand. Null means that they need
+  // none.
   void set_pages(const verbs::MemoryPages* pages) { environment_.keys.set_pages(pages); }
 
-  // A shorter way to peers on the same host, before any queue pair is connected; null: none.
+  // Sets a shorter path to peers on the same host. Must be called before any queue pair is
+  // connected. Null means none.
   void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
 
-  // How many completions there have ever been: whether a call into the adapter brought one.
+  // Returns the total number of completions, by which a driver sees whether a call into the adapter
+  // produced one.
   std::uint64_t completions() const { return environment_.completions; }
 
   const Counters& counters() const;
@@ -337,7 +348,8 @@ class Adapter {
       tulle::prefetch(line);
     }
   }
-  // The engine lies behind its queue pair (QueuePairOf); a reliable connection's is the longest.
+  // The engine lies behind its queue pair (QueuePairOf). A reliable connection's engine is the
+  // longest.
   static void prefetch_with_engine(const transport::QueuePair& qp) {
     const auto* begin = reinterpret_cast<const std::byte*>(&qp);
     prefetch(begin, begin + sizeof(transport::QueuePairOf<transport::rc::Engine>));
@@ -379,20 +391,20 @@ class Adapter {
   wire::LocalPath local_path_to(const verbs::AddressVector& to) const;
   std::bitset<gids_max> gids_in_use() const;
 
-  // Queue pairs that may have something to send, in turn: an intrusive list. Those that owe an
-  // answer come before those that only have requests.
+  // Queue pairs that may have something to send, in turn, as an intrusive list. Queue pairs that
+  // owe an answer come before those that only have requests.
   struct ReadyList {
     transport::QueuePair* first = nullptr;
     transport::QueuePair* last = nullptr;
   };
 
-  // What every packet touches, side by side.
+  // The members that every packet touches, side by side.
   struct Hot {
-    std::array<transport::QueuePair*, 2> recent{};  // the queue pairs that were found last
+    std::array<transport::QueuePair*, 2> recent{};  // the queue pairs found last
     std::uint32_t ready_lists = 0;                  // bit n: ready[n] is not empty
     std::uint32_t next_level = 0;                   // levels take turns
-    std::uint32_t turn_packets = 0;                 // that the first of a list has sent in its turn
-    ReadyList notifying;                            // by next_notification
+    std::uint32_t turn_packets = 0;  // packets that the first of a list has sent in its turn
+    ReadyList notifying;             // linked by next_notification
     IdMap<transport::QueuePair> qps_by_number;
     TimerQueue timers;
     std::vector<Gid> gids;
@@ -400,30 +412,31 @@ class Adapter {
   };
 
   Configuration configuration_;
-  mutable Counters counters_;  // the transport's part is brought up to date when asked for
+  mutable Counters counters_;  // the transport's part is updated in counters()
   transport::Environment environment_;
   Hot hot_;
   verbs::CompletionEvents completion_events_;
   Owned<verbs::ProtectionDomain> pds_;
   Owned<verbs::MemoryRegion> regions_;
-  std::unique_ptr<std::byte[]> null_memory_;  // of all null regions
+  std::unique_ptr<std::byte[]> null_memory_;  // shared by all null regions
   Owned<verbs::MemoryWindow> windows_;
   Owned<verbs::CompletionQueue> cqs_;
   Owned<verbs::SharedReceiveQueue> srqs_;
   Owned<verbs::XrcDomain> xrc_domains_;
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
-  // By service level: those by which SRD's packets leave, each made when it is first needed.
+  // The queue pairs by which SRD's packets leave, by service level. Each is created when it is
+  // first needed.
   std::array<transport::QueuePair*, levels> srd_carriers_{};
   std::bitset<gids_max> withdrawn_gids_;
   Lid lid_;
   std::uint32_t next_qp_offset_ = 0;
   std::uint32_t next_xrc_srq_ = 0;
-  // By group: those attached to it. Null: there has been none.
+  // The queue pairs attached to each group. Null means that there has been none.
   struct MulticastGroups;
   std::unique_ptr<MulticastGroups> multicast_;
-  std::unique_ptr<RawPackets> raw_packets_;  // null: there has been no such queue pair
-  // Those of connected streams, by the peer's address and both ports.
+  std::unique_ptr<RawPackets> raw_packets_;  // null: there has been no raw packet queue pair
+  // The queue pairs of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;
 };
 

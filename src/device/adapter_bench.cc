@@ -1,4 +1,4 @@
-// What a packet costs from queue pair to queue pair, without a network: encoding, ICRC,
+// Measures the cost of a packet from queue pair to queue pair, without a network: encoding, ICRC,
 // decoding, both engines.
 
 #include <benchmark/benchmark.h>
@@ -13,7 +13,7 @@ namespace {
 
 using verbs::QpAttribute;
 
-// Two adapters whose datagrams are handed over as bytes.
+// Two adapters that exchange their datagrams as bytes.
 class Pair {
  public:
   Pair() : buffers_(2, std::vector<std::byte>(1u << 20)), wire_(link::udp_payload_bytes_max) {

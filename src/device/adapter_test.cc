@@ -10,7 +10,8 @@
 
 namespace {
 
-// Counts what the whole program allocates, so that a test can show that a stretch of it does not.
+// Counts the allocations of the whole program, so that a test can show that a stretch of code makes
+// none.
 std::atomic<std::uint64_t> allocations{0};
 std::atomic<std::uint64_t> allocated_bytes{0};
 
@@ -46,7 +47,7 @@ using verbs::VerbsStatus;
 
 void must(VerbsStatus status) { TULLE_CHECK(status == VerbsStatus::ok); }
 
-// One adapter with memory and a completion queue.
+// An adapter with memory and a completion queue.
 struct Node {
   explicit Node(int number, std::uint32_t cq_entries = 4'096)
       : adapter(configuration(number)), gid(Gid::from_ipv4(0x0A00'0001 + number)) {
@@ -143,7 +144,7 @@ struct Node {
   verbs::MemoryRegion* region = nullptr;
 };
 
-// Hands datagrams over as bytes, without a fault, until neither side has any.
+// Passes datagrams between two nodes as bytes, without faults, until neither has any.
 struct Wire {
   void run(Node& a, Node& b, Time now = {}) {
     while (move(a, b, now) || move(b, a, now)) {
@@ -202,7 +203,7 @@ TEST(Adapter, NoAllocationPerPacket) {
   EXPECT_GT(a.adapter.counters().packets_sent - packets, 3'000u);
 }
 
-// The same where packets are lost and timers go off.
+// Makes the same check with lost packets and expiring timers.
 TEST(Adapter, NoAllocationPerRetry) {
   Node a(0), b(1);
   Wire wire;
@@ -262,7 +263,7 @@ TEST(Adapter, AThousandQueuePairsTakeTurns) {
   }
   EXPECT_EQ(a.adapter.queue_pairs_in_use(), count);
   for (auto* qp : to) b.post_receive(*qp, 16'384);
-  // One has much to send, all others a little: they do not wait for it.
+  // One queue pair has much to send, and all others a little. The others do not wait for the first.
   for (int i = 0; i < 8; ++i) a.post(*from[0], SendOpcode::write, 16'384, b);
   for (auto* qp : from) a.post(*qp, SendOpcode::send, 100, b);
   Datagram datagram;
@@ -274,7 +275,7 @@ TEST(Adapter, AThousandQueuePairsTakeTurns) {
   }
   EXPECT_EQ(seen.size(), count);
   EXPECT_LE(of_first, 64u);
-  // What was pulled is lost; the timers bring it all again.
+  // The pulled datagrams are lost, and the timers retransmit them all.
   for (Time now; a.cq->size() < count + 8;) {
     now = a.adapter.next_deadline();
     ASSERT_FALSE(now.is_never());
@@ -315,10 +316,10 @@ TEST(Adapter, CountsWhatItDrops) {
   EXPECT_EQ(b.adapter.counters().congestion_notifications, 1u);
   EXPECT_EQ(b.cq->size(), 0u);
   auto limited = good;
-  limited.pkey = Pkey(0x7FFF);  // a limited member may talk to a full one
+  limited.pkey = Pkey(0x7FFF);  // a limited member may talk to a full member
   hand_over(limited);
   EXPECT_EQ(b.drain(), 1u);
-  // Bytes that are no packet, and a packet that was damaged.
+  // The bytes of `nothing` are no packet, and `noise` is a damaged one.
   const std::byte nothing[3] = {};
   EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, nothing), link::Verdict::truncated);
   std::vector<std::byte> noise(64, std::byte{0x11});
@@ -331,7 +332,7 @@ TEST(Adapter, CountsWhatItDrops) {
   EXPECT_EQ(a.adapter.counters().bytes_sent, 12u + 10 + 2 + 4);
 }
 
-// IBTA 10.9.3, from a queue pair of one member to one of another.
+// IBTA 10.9.3: a queue pair of one kind of member sends to one of another.
 TEST(Adapter, QueuePairsTalkWithinTheirPartition) {
   constexpr Pkey full{0x8001}, limited{0x0001}, other{0x8002};
   struct Case {
@@ -391,7 +392,7 @@ TEST(Adapter, TimersOfManyQueuePairs) {
     }
   }
   EXPECT_EQ(a.adapter.next_deadline(), timeout);
-  // A queue pair that is gone wakes nobody.
+  // A queue pair that is gone causes no wake-up.
   must(a.adapter.destroy(qps[0]));
   a.adapter.handle_deadline(timeout);
   EXPECT_FALSE(a.adapter.pull_datagram(timeout, datagram));

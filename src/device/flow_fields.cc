@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// The first header of what is left, which may be too short.
+// Removes the first header from the remaining bytes. Returns false if they are too short.
 template <typename Header>
 bool step(Bytes& left, Header& header) {
   if (left.size() < sizeof(Header)) return false;
@@ -102,7 +102,7 @@ void read_ipv4(Bytes left, FlowFields& fields) {
   read_transport(packet.subspan(header_bytes), fields);
 }
 
-// False: a header is cut off, or what follows belongs to a fragment that is not the first.
+// Returns false if a header is cut off, or if the rest belongs to a fragment that is not the first.
 bool skip_extensions(Bytes& left, std::uint8_t& protocol) {
   while (wire::is_ipv6_extension(protocol)) {
     wire::Ipv6Extension extension;

@@ -1,8 +1,8 @@
 #pragma once
 
-// What flow steering looks at in a frame, and how a rule is compared with it. All fields lie in one
-// struct of bytes, so that a rule is a value and a mask of the whole struct: a field that a frame
-// does not have is zero, and which headers it has is a field too.
+// The fields of a frame that flow steering reads, and their comparison with a rule. All fields lie
+// in one struct of bytes, so that a rule is a value and a mask of the whole struct. A field that a
+// frame does not have is zero. The set of headers that the frame has is a field too.
 
 #include <array>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace tulle::device {
 
-// Headers of a frame, one bit each.
+// The headers that a frame may have, one bit each.
 enum class FlowHeader : std::uint16_t {
   vlan = 1,
   ipv4 = 2,
@@ -29,11 +29,11 @@ enum class FlowHeader : std::uint16_t {
 struct FlowFields {
   wire::MacAddress destination_mac{};
   wire::MacAddress source_mac{};
-  be16 ether_type;                        // behind the last VLAN tag
-  be16 vlan;                              // the outermost tag's control
+  be16 ether_type;                        // after the last VLAN tag
+  be16 vlan;                              // control field of the outermost tag
   std::array<std::uint8_t, 16> source{};  // IPv4: the first four bytes
   std::array<std::uint8_t, 16> destination{};
-  std::uint8_t protocol = 0;  // IPv6: behind its extension headers
+  std::uint8_t protocol = 0;  // IPv6: after the extension headers
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
   std::uint8_t fragment_flags = 0;  // IPv4
@@ -48,7 +48,7 @@ struct FlowFields {
   be16 headers;
   be16 unused;  // always zero
 
-  // As the verbs number them (Linux, include/rdma/ib_verbs.h: ib_ipv4_flags).
+  // The bits have the values of the verbs (Linux, include/rdma/ib_verbs.h: ib_ipv4_flags).
   static constexpr std::uint8_t dont_fragment = 2;
   static constexpr std::uint8_t more_fragments = 4;
 
@@ -59,12 +59,12 @@ struct FlowFields {
 };
 static_assert(sizeof(FlowFields) == 80 && alignof(FlowFields) == 1);
 
-// Headers that end too early, or are none that it knows, are not there: nothing is read past the
-// end. At least an Ethernet header, or all is zero. Of a fragment only the first has ports
-// (RFC 791 §3.2, RFC 8200 §4.5).
+// Reads the fields of a frame. Headers that are cut off or unknown count as absent, and nothing is
+// read past the end. A frame shorter than an Ethernet header gives all zeros. Only the first
+// fragment of a packet has ports (RFC 791 §3.2, RFC 8200 §4.5).
 FlowFields read_flow_fields(std::span<const std::byte> frame);
 
-// A frame matches where it has the value's bits wherever the mask has ones.
+// A frame matches if it has the value's bits wherever the mask has ones.
 struct FlowMatch {
   FlowFields value;
   FlowFields mask;

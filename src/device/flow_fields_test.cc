@@ -1,4 +1,4 @@
-// What is read of a frame's headers, and how rules are compared with it.
+// Tests of reading the fields of a frame's headers and of comparing rules with them.
 
 #include "device/flow_fields.h"
 
@@ -24,7 +24,7 @@ Bytes operator+(Bytes front, const Bytes& back) {
   return front;
 }
 
-// By hand, from the RFCs' figures.
+// These headers are written by hand from the RFCs' figures.
 const Bytes macs = bytes({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
 const Bytes is_ipv4 = bytes({0x08, 0x00});
 const Bytes is_ipv6 = bytes({0x86, 0xDD});
@@ -121,7 +121,7 @@ TEST(FlowFieldsTest, reads_tunnels_and_security) {
   const FlowFields in_udp = read_flow_fields(macs + is_ipv4 + ipv4(17) + to_vxlan + vxlan);
   EXPECT_TRUE(in_udp.has(FlowHeader::vxlan));
   EXPECT_EQ(in_udp.tunnel, 0x76ADF1u);
-  const Bytes gre = bytes({0xA0, 0, 0x65, 0x58, 0, 0, 0, 0, 1, 2, 3, 4});  // checksum and key
+  const Bytes gre = bytes({0xA0, 0, 0x65, 0x58, 0, 0, 0, 0, 1, 2, 3, 4});  // with checksum and key
   const FlowFields in_ip = read_flow_fields(macs + is_ipv4 + ipv4(47) + gre);
   EXPECT_TRUE(in_ip.has(FlowHeader::gre));
   EXPECT_EQ(in_ip.tunnel_protocol, 0x6558);
@@ -132,7 +132,7 @@ TEST(FlowFieldsTest, reads_tunnels_and_security) {
   EXPECT_EQ(secured.security_sequence, 7u);
 }
 
-// The sanitizers see a byte that is read behind the end.
+// The sanitizers detect a read past the end.
 TEST(FlowFieldsTest, every_cut_is_read_as_far_as_it_goes) {
   const std::vector<Bytes> frames = {
       macs + tag_of_5 + is_ipv4 + ipv4(17) + udp, macs + is_ipv6 + ipv6(6) + tcp,
@@ -150,7 +150,7 @@ TEST(FlowFieldsTest, every_cut_is_read_as_far_as_it_goes) {
   }
 }
 
-// What two kernels sent each other.
+// The captures hold packets that two kernels sent each other.
 TEST(FlowFieldsTest, reads_captures) {
   std::size_t packets = 0;
   for (const auto& file : link::capture_files()) {

@@ -1,4 +1,4 @@
-// The port's addresses come and go; who has one keeps it.
+// Tests of addresses that come and go: objects that have an address keep it.
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@ namespace tulle::device {
 namespace {
 
 constexpr std::size_t budget_frames = 64;           // Linux's NAPI_POLL_WEIGHT
-constexpr std::uint32_t merged_bytes_max = 65'536;  // of what GRO makes of them
+constexpr std::uint32_t merged_bytes_max = 65'536;  // of a packet that GRO merges
 
 }  // namespace
 
@@ -29,7 +29,7 @@ Time HostStack::copying(std::uint64_t bytes) const {
   return Time{static_cast<std::int64_t>(bytes) * bits_ps_per_byte / settings_.copy_bits_per_second};
 }
 
-// --- what comes from outside ---
+// --- frames and calls from outside ---
 
 bool HostStack::arrive(Time now, FrameHandle frame, std::uint32_t flow,
                        std::uint32_t payload_bytes) {
@@ -40,7 +40,7 @@ bool HostStack::arrive(Time now, FrameHandle frame, std::uint32_t flow,
   }
   core.ring.push_back({frame, flow, payload_bytes});
   if (core.polling) return true;
-  // ethtool's rx-usecs count from the first frame, rx-frames from the last interrupt.
+  // ethtool's rx-usecs counts from the first frame, and rx-frames from the last interrupt.
   if (core.interrupt_at.is_never()) core.interrupt_at = now + settings_.interrupt_delay;
   const std::uint32_t enough = settings_.interrupt_frames;
   if (enough != 0 && core.ring.size() >= enough) core.interrupt_at = now;
@@ -79,7 +79,7 @@ void HostStack::run(Time now) {
     if (core.busy && core.free_at <= now) finish(now, core);
     begin_next(now, core);
   }
-  // What one core has done may be for another.
+  // The work of one core may have created jobs for another.
   for (Core& core : cores_) begin_next(now, core);
 }
 
@@ -117,7 +117,7 @@ void HostStack::begin_next(Time now, Core& core) {
   (core.of_application ? counters_.busy_application : counters_.busy_kernel) += cost;
 }
 
-// Soft interrupts first; but one that has polled its budget lets a process have its turn, as
+// Soft interrupts come first. A core that has polled its budget lets a process have its turn, as
 // ksoftirqd does.
 bool HostStack::take_job(Core& core) {
   const bool yields = core.polled_in_row >= budget_frames && !core.application.empty();
@@ -168,7 +168,8 @@ void HostStack::finish(Time now, Core& core) {
 
 // --- receiving ---
 
-// Frames of one flow in a row are one packet up the stack, up to 64 KiB; so the batch ends there.
+// The frames of one flow in a batch climb the stack as one packet of up to 64 KiB, at which the
+// batch ends.
 Time HostStack::begin_receive(Core& core) {
   Time cost = std::exchange(core.interrupted, false) ? settings_.interrupt : Time::zero();
   core.batch.clear();
@@ -228,7 +229,8 @@ Time HostStack::begin_transmit(Time now, Core& core) {
   while (adapter_.pull_datagram_of(now, *qp, datagram_)) {
     if (core.cut.empty()) cost += settings_.transmit;
     if (chunk != 0 && datagram_.payload_bytes > 0) cost += settings_.transmit_frame;
-    // Sockets copy when they are written to, verbs in software when they send.
+    // Data of sockets was copied when the application wrote it. Verbs in software copy when they
+    // send.
     if (!is_stream) cost += copying(datagram_.payload_bytes);
     core.cut.push_back({driver_.keep(datagram_), datagram_.payload_bytes});
     bytes += datagram_.payload_bytes;
@@ -246,7 +248,7 @@ void HostStack::finish_transmit(Core& core) {
   core.cut.clear();
   transport::QueuePair* qp = adapter_.find_qp(core.job.qp);
   if (qp == nullptr || !sent) return;
-  adapter_.make_ready(*qp);  // it may have more, in its turn
+  adapter_.make_ready(*qp);  // the queue pair may have more to send in its next turn
 }
 
 // --- the application ---
@@ -265,7 +267,7 @@ Time HostStack::begin_socket(Core& core) {
   transport::QueuePair* qp = adapter_.find_qp(core.job.qp);
   transport::tcp::Stream* stream = qp == nullptr ? nullptr : transport::tcp::Engine::stream_of(*qp);
   if (stream == nullptr) return Time::zero();
-  // In parts, so that the stack below has something to do meanwhile.
+  // A call is done in parts, so that the stack below has something to do meanwhile.
   constexpr std::uint64_t part_max = 65'536;
   core.reads = stream->readable() > 0;
   core.bytes = std::min(core.reads ? stream->readable() : stream->writable(), part_max);
@@ -287,7 +289,7 @@ void HostStack::finish_socket(Core& core) {
   }
   adapter_.make_ready(*qp);
   if (stream->readable() == 0 && stream->writable() == 0) {
-    stream->listed = false;  // it sleeps until there is more
+    stream->listed = false;  // the application sleeps until there is more
     return;
   }
   core.application.push_back(core.job);

@@ -1,25 +1,26 @@
 #pragma once
 
-// What a kernel's network stack costs a host: processor time between the wire and an adapter's
-// queue pairs, and between these and the application. A decorator, whatever the transport: with
-// streams it is kernel TCP, with reliable connections Soft-RoCE, with iWARP over TCP software
-// iWARP; an adapter that does all this itself has none.
+// The cost of a kernel's network stack for a host: processor time between the wire and an adapter's
+// queue pairs, and between these and the application. This is a decorator that works with any
+// transport. With streams it is kernel TCP, with reliable connections Soft-RoCE, and with iWARP
+// over TCP software iWARP. An adapter that does all this in hardware has no such stack.
 //
-// The host's cores are a resource. Each does one job after the other, the kernel's before the
-// application's (soft interrupts come before processes), and what a job is for happens at its end:
+// The host's cores are a resource. Each core does one job after the other, the kernel's before the
+// application's (soft interrupts come before processes). The effect of a job happens at its end:
 //
-//   receive    up to 64 frames that the adapter had ready (NAPI), after the interrupt that
-//              announces them, which may wait (ethtool's rx-usecs and rx-frames). What one flow
-//              sent in a row climbs the stack as one packet (GRO).
-//   transmit   what a queue pair has to send, up to a chunk that the adapter or the driver cuts
-//              into frames (TSO, GSO); a packet each where neither does.
-//   socket     a system call of a stream's application: copies between its memory and the socket.
-//              An application that slept is woken first.
+//   receive    takes up to 64 frames that the adapter has ready (NAPI), after the interrupt that
+//              announces them, which may wait (ethtool's rx-usecs and rx-frames). The frames of one
+//              flow among them climb the stack as one packet (GRO).
+//   transmit   sends the data of a queue pair, up to a chunk that the adapter or the driver cuts
+//              into frames (TSO, GSO), or a single packet if neither does.
+//   socket     is a system call of a stream's application: it copies between the application's
+//              memory and the socket. An application that slept is woken first.
 //
-// A connection's frames are received by one core (RSS), and its application runs on another one (or
-// the same, where there is one only). Who makes a queue pair ready to send sends on its own core.
+// A connection's frames are received by one core (RSS), and its application runs on another (or on
+// the same, if there is only one). A core that makes a queue pair ready to send also does the
+// sending.
 //
-// Frames are the driver's; here they are handles.
+// Frames belong to the driver. This class knows only their handles.
 
 #include <cstdint>
 #include <deque>
@@ -32,36 +33,39 @@
 namespace tulle::device {
 
 struct HostStackSettings {
-  std::uint32_t cores = 0;        // 0: there is no such stack
-  bool application_apart = true;  // its core is the next one; else the core that receives
-  // Of an application's call, its entry and exit, and how much one moves.
+  std::uint32_t cores = 0;        // 0: the host has no such stack
+  bool application_apart = true;  // true: on the next core; false: on the core that receives
+  // Time of an application's call for entry and exit, and the bytes that one call moves.
   Time system_call;
   std::uint32_t call_bytes = 131'072;
-  // Of payload between application and kernel. More than any: copies cost nothing.
+  // Rate at which payload is copied between application and kernel. At the default, copies cost
+  // practically nothing.
   std::int64_t copy_bits_per_second = 1'000'000'000'000'000;
-  // Down the stack: TCP, IP, queueing discipline and driver, of a chunk; and of each frame, where
-  // the kernel cuts the chunk (GSO) and the adapter does not (TSO).
+  // Time down the stack: of a chunk, for TCP, IP, queueing discipline and driver; and of each
+  // frame, where the kernel cuts the chunk (GSO) and the adapter does not (TSO).
   Time transmit;
   Time transmit_frame;
   std::uint32_t chunk_bytes = 65'536;  // 0: each frame is a chunk
-  // Up: the interrupt and the soft interrupt's beginning; the driver's part of each frame; IP, TCP
-  // and the socket of a packet, which several frames of one flow are with `merges`; and of an
-  // acknowledgement.
+  // Time up the stack: the interrupt and the start of the soft interrupt; the driver's part for
+  // each frame; IP, TCP and the socket for a packet, which with `merges` consists of several frames
+  // of one flow; and the time of an acknowledgement.
   Time interrupt;
   Time receive_frame;
   Time receive;
   Time acknowledgement;
   bool merges = true;
-  // An interrupt waits so long, or for so many frames (0: not for frames).
+  // An interrupt waits for this time, or until there are this many frames (0: the time alone
+  // counts).
   Time interrupt_delay;
   std::uint32_t interrupt_frames = 0;
-  Time wake_up;  // of a sleeping application: the scheduler's work
-  // A core that had nothing to do for `idle_after` begins a job so much later, which costs no time
-  // of it: it has to leave its idle state (the processor's C-states).
+  Time wake_up;  // the scheduler's work for a sleeping application
+  // A core that was idle for `idle_after` begins its next job `idle_exit` later, as it must leave
+  // its idle state (the processor's C-states). The delay counts as no processor time.
   Time idle_exit;
   Time idle_after;
-  std::uint32_t receive_ring_frames = 1'024;     // of each core's queue
-  std::uint32_t transmit_queue_bytes = 1 << 20;  // that wait for the link, then senders wait
+  std::uint32_t receive_ring_frames = 1'024;  // per core
+  // Limit for frames that wait for the link; senders wait beyond it.
+  std::uint32_t transmit_queue_bytes = 1 << 20;
 };
 
 class HostStack {
@@ -69,18 +73,18 @@ class HostStack {
   using FrameHandle = std::uint32_t;
   static constexpr FrameHandle no_frame = 0xFFFF'FFFF;
 
-  // What the driver does for it.
+  // The services that the driver provides.
   class Driver {
    public:
     virtual ~Driver() = default;
-    // Hands the frame's packet to the adapter; the handle is not used again.
+    // Hands the frame's packet to the adapter. The handle is not used again.
     virtual void deliver(FrameHandle frame) = 0;
-    // A frame for what the adapter has just given out.
+    // Returns a frame for the datagram that the adapter has just produced.
     virtual FrameHandle keep(const Datagram& datagram) = 0;
   };
 
   struct Counters {
-    Time busy_kernel;       // all cores together
+    Time busy_kernel;       // of all cores together
     Time busy_application;  // with system calls and copies
     Time busy_most;         // of the busiest core
     std::uint64_t interrupts = 0;
@@ -89,21 +93,22 @@ class HostStack {
 
   HostStack(const HostStackSettings& settings, Adapter& adapter, Driver& driver);
 
-  // A frame has come to the adapter; `flow` as flow_of() has it. False:
-  // there is no room, and it is lost.
+  // Takes in a frame that has arrived at the adapter. `flow` must come from flow_of(). Returns
+  // false if there is no room and the frame is lost.
   [[nodiscard]] bool arrive(Time now, FrameHandle frame, std::uint32_t flow,
                             std::uint32_t payload_bytes);
-  // The application has called, or a timer of the adapter ran out.
+  // Must be called when the application has called the adapter, or a timer of the adapter has run
+  // out.
   void attend(Time now);
-  // What is due.
+  // Does all work that is due.
   void run(Time now);
   Time next_deadline() const;
-  // The next frame for the link, in turn.
+  // The next frame for the link, in order.
   bool has_frame() const { return !outgoing_.empty(); }
   FrameHandle front() const { return outgoing_.front().frame; }
   FrameHandle pull(Time now);
-  // What cores are chosen by: the local end of a connection, of which frames may name no more than
-  // TCP's port.
+  // Returns the value by which cores are chosen. It depends on the local end of a connection, of
+  // which frames may name only TCP's port.
   static std::uint32_t flow_of(QpNumber local) {
     return (local.value & 0xFFFF) * 0x9E37'79B9u >> 8;
   }
@@ -136,13 +141,13 @@ class HostStack {
     Time free_at = Time::never();
     Time idle_since = Time::seconds(-1);
     Time busy_time;
-    // NAPI of its receive queue.
+    // NAPI state of the core's receive queue.
     std::deque<Received> ring;
     bool polling = false;
     Time interrupt_at = Time::never();
     std::uint32_t polled_in_row = 0;
     bool interrupted = false;  // the next receive job pays for it
-    // Of the job under way.
+    // State of the current job.
     std::vector<Received> batch;
     std::vector<Outgoing> cut;
     std::uint64_t bytes = 0;
@@ -173,7 +178,7 @@ class HostStack {
   std::vector<Core> cores_;
   std::deque<Outgoing> outgoing_;
   std::uint64_t outgoing_bytes_ = 0;
-  std::deque<QpNumber> held_back_;  // senders that wait for the link's queue
+  std::deque<QpNumber> held_back_;  // senders that wait until the link's queue drains
   Datagram datagram_;
   Counters counters_;
 };

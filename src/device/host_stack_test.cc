@@ -80,7 +80,7 @@ struct Host : HostStack::Driver {
   std::uint64_t frames_sent = 0;
 };
 
-// Two of them, and a link that takes no time.
+// Two hosts and a link that takes no time.
 struct Pair {
   explicit Pair(const HostStackSettings& settings, const Configuration& configuration = {})
       : a(settings, configuration, 1), b(settings, configuration, 2) {
@@ -99,7 +99,7 @@ struct Pair {
     a.now = now;
     a.stack.attend(now);
   }
-  // When the receiver has it all; then goes on until nothing happens.
+  // Runs until nothing happens. Returns the time at which the receiver had all the data.
   Time run() {
     Time read = Time::never();
     for (;;) {
@@ -158,12 +158,12 @@ HostStackSettings costs() {
 TEST(HostStack, ASmallMessageTakesTheSumOfItsParts) {
   Pair pair(costs());
   pair.send(8);
-  // System call, down the stack; interrupt, up the stack; wake-up and system call.
+  // The parts are: system call, down the stack; interrupt, up the stack; wake-up and system call.
   EXPECT_EQ(pair.run(), Time{(1 + 2 + 3 + 4 + 5 + 6 + 1) * us});
   const HostStack::Counters a = pair.a.stack.counters(), b = pair.b.stack.counters();
   EXPECT_EQ(a.busy_application, Time{1 * us});
   EXPECT_EQ(b.busy_application, Time{7 * us});
-  // The acknowledgement goes down on one side and, with an interrupt, up on the other.
+  // The acknowledgement goes down the stack on one side and, with an interrupt, up on the other.
   EXPECT_EQ(b.busy_kernel, Time{(3 + 4 + 5 + 2) * us});
   EXPECT_EQ(a.busy_kernel, Time{(2 + 3 + 4 + 1) * us});
   EXPECT_EQ(b.interrupts, 1u);
@@ -193,7 +193,7 @@ TEST(HostStack, EnoughFramesDoNotWaitForTheInterruptsTime) {
   EXPECT_GE(other.run(), Time{1'000 * us});
 }
 
-// The receiving application's core copies a byte in 100 ps, and everything else is nothing: 10
+// The receiving application's core copies a byte in 100 ps, and everything else costs nothing: 10
 // GB/s.
 TEST(HostStack, TheBusiestCoreIsTheRate) {
   HostStackSettings settings;
@@ -205,7 +205,7 @@ TEST(HostStack, TheBusiestCoreIsTheRate) {
   const Time took = pair.run();
   EXPECT_NEAR(took.to_seconds(), bytes / 10e9, 0.02 * bytes / 10e9);
   EXPECT_NEAR(pair.b.stack.counters().busy_most.to_seconds(), bytes / 10e9, 0.01 * bytes / 10e9);
-  // On one core the kernel's work adds to it.
+  // On one core, the kernel's work is added to that.
   settings.cores = 1;
   settings.receive_frame = Time{8'960 * 100};
   Pair one(settings);
@@ -213,7 +213,7 @@ TEST(HostStack, TheBusiestCoreIsTheRate) {
   EXPECT_NEAR(one.run().to_seconds(), 2 * bytes / 10e9, 0.05 * bytes / 10e9);
 }
 
-// GRO: what came together is answered by one acknowledgement.
+// GRO: frames that arrive together are answered by one acknowledgement.
 TEST(HostStack, MergedFramesAreAcknowledgedTogether) {
   HostStackSettings settings = costs();
   settings.receive_frame = Time{1 * us};

@@ -1,4 +1,4 @@
-// Multicast groups: who is attached, and what comes for them.
+// Multicast groups: the attached queue pairs, and the delivery of packets for a group.
 
 #include "device/multicast.h"
 
@@ -11,7 +11,7 @@ namespace tulle::device {
 using transport::QueuePair;
 using verbs::VerbsStatus;
 
-// For UD alone, as Linux has it (drivers/infiniband/core/verbs.c: ib_attach_mcast).
+// Only UD queue pairs may attach, as in Linux (drivers/infiniband/core/verbs.c: ib_attach_mcast).
 VerbsStatus Adapter::attach(QueuePair& qp, const Gid& group) {
   if (!qp.transport.takes_multicast || !group.is_multicast()) {
     return VerbsStatus::invalid_argument;
@@ -50,9 +50,9 @@ bool Adapter::is_attached(const QueuePair& qp) const {
                      });
 }
 
-// IBTA 9.6.1.3 and 10.5.2: a copy for each, which checks its Q_Key as ever. Also for the one that
-// sent it, when the port hears itself: so adapters do, and those who mind look who has sent it
-// (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
+// IBTA 9.6.1.3 and 10.5.2: every attached queue pair gets a copy and checks its Q_Key as usual. The
+// sender gets a copy too if the port hears itself. Adapters do the same, and programs that mind
+// check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
 void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
                                const wire::Path& path) {
   const Gid group = wire::destination_of(path).gid;

@@ -7,9 +7,11 @@
 
 namespace tulle::device {
 
-inline constexpr QpNumber multicast_qp{0xFF'FFFF};  // IBTA 5.3.2 and 9.6.1.3: whoever is attached
+// IBTA 5.3.2 and 9.6.1.3: all attached queue pairs.
+inline constexpr QpNumber multicast_qp{0xFF'FFFF};
 
-// Control path, and packets to a group: ordered, so that all runs deliver in the same order.
+// The groups for the control path and for packets to a group. They are ordered, so that all runs
+// deliver in the same order.
 struct Adapter::MulticastGroups {
   std::map<Gid, std::vector<transport::QueuePair*>> by_address;
 };

@@ -1,4 +1,4 @@
-// Multicast groups: who gets a copy of what comes for one.
+// Tests of multicast groups: which queue pairs get a copy of a group's packets.
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ class Multicast : public testing::Test {
     }
     return qp;
   }
-  // How many each has received since it was asked last.
+  // Delivers a packet and returns how many each queue pair has received since the previous call.
   std::array<std::uint32_t, 3> deliver(const Gid& to, Qkey key = qkey, Pkey pkey = default_pkey) {
     wire::Packet packet;
     packet.opcode = wire::opcode(wire::TransportClass::ud, wire::Operation::send_only);
@@ -133,7 +133,7 @@ TEST_F(Multicast, WhatIsRefused) {
   EXPECT_EQ(deliver(group), (Counts{0, 0, 0}));
 }
 
-// A connected transport's packet has no business with a group.
+// A packet of a connected transport cannot be for a group.
 TEST_F(Multicast, OtherPackets) {
   EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
   wire::Packet packet;

@@ -1,4 +1,4 @@
-// The adapter's control path: objects come and go.
+// The adapter's control path: creating, changing and destroying objects.
 
 #include <algorithm>
 #include <bit>
@@ -21,7 +21,7 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// IBTA 11.2.8.2: who may write remotely may write locally.
+// IBTA 11.2.8.2: remote write access requires local write access.
 bool access_makes_sense(AccessFlags access) {
   const AccessFlags writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
   return !(access & writes).any() || access.has(Access::local_write);
@@ -48,7 +48,7 @@ verbs::MemoryRegion* Adapter::register_memory(verbs::ProtectionDomain& pd, void*
   const std::uint64_t start = access.has(Access::zero_based) ? 0 : iova;
   const bool wraps = start + length < start || reinterpret_cast<std::uintptr_t>(address) + length <
                                                    reinterpret_cast<std::uintptr_t>(address);
-  // What is paged on demand may be all of the address space.
+  // Regions that are paged on demand may cover all of the address space.
   const bool too_long =
       length > configuration_.limits.region_bytes && !access.has(Access::on_demand);
   if (wraps || too_long || !access_makes_sense(access)) {
@@ -211,8 +211,8 @@ VerbsStatus Adapter::destroy(verbs::XrcDomain* domain) {
   return VerbsStatus::ok;
 }
 
-// Numbered from where this adapter's queue pairs are, so that no two adapters of a host have the
-// same: who asks the wrong one is told.
+// Numbers begin where this adapter's queue pair numbers begin, so that no two adapters of a host
+// share a number. A request that reaches the wrong adapter thus fails.
 verbs::SharedReceiveQueue* Adapter::create_xrc_srq(verbs::ProtectionDomain& pd,
                                                    verbs::XrcDomain& domain,
                                                    verbs::CompletionQueue& cq,
@@ -290,7 +290,8 @@ VerbsStatus Adapter::check(const Transport& transport, const transport::QueuePai
   return room ? VerbsStatus::ok : VerbsStatus::out_of_memory;
 }
 
-// The next number in turn, so that one that was given back is not soon given again (IBTA 10.2.4.3).
+// Returns the next unused number in turn, so that a number given back is not soon used again (IBTA
+// 10.2.4.3).
 QpNumber Adapter::unused_qp_number(std::uint32_t hint) {
   if (hint != 0) next_qp_offset_ = hint % configuration_.qp_count;
   for (;;) {
@@ -310,12 +311,12 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
   if (!has_receive_queue) {
     init.receive_work_requests = init.receive_sges = 0;
-    init.receive_cq = init.send_cq;  // which nothing is completed to
+    init.receive_cq = init.send_cq;  // nothing completes to it
   }
   if (init.srq != nullptr && init.srq->tags != nullptr) init.receive_cq = init.srq->cq;
   if (!transport->sends.any()) init.send_work_requests = init.send_sges = init.inline_bytes = 0;
-  // A request's slot has room for its SGEs or its inline bytes. Inline data may use the room of the
-  // SGEs: programs of rdma_xclient's kind count on 16 bytes without asking.
+  // The slot of a request has room for its SGEs or its inline bytes. Inline data may use the room
+  // of the SGEs: programs like rdma_xclient count on 16 bytes without asking.
   init.inline_bytes =
       std::max(init.inline_bytes, static_cast<std::uint32_t>(init.send_sges * sizeof(verbs::Sge)));
   const QpNumber number = unused_qp_number(asked.number_hint);

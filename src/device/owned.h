@@ -5,7 +5,7 @@
 
 namespace tulle::device {
 
-// The objects of one kind that an adapter has given out. Control path only.
+// The objects of one kind that an adapter has created. They are used on the control path only.
 template <typename T>
 class Owned {
  public:

@@ -57,7 +57,7 @@ IndirectionTable* RawPackets::create_table(std::span<QueuePair* const> queues,
   status = VerbsStatus::ok;
   auto table = std::make_unique<IndirectionTable>();
   table->queues.assign(queues.begin(), queues.end());
-  // A queue is as busy as the entries that name it.
+  // A queue is busy as long as any entry names it.
   for (QueuePair* queue : queues) ++table_entries_[queue];
   return tables_.add(std::move(table));
 }
@@ -134,7 +134,7 @@ void RawPackets::find_receivers(const FlowFields& fields) {
   }
 }
 
-// Whether a rule takes it.
+// Adds the receivers that the rules name. Returns true if a rule has taken the frame.
 bool RawPackets::find_by_rules(const FlowFields& fields) {
   bool taken = false;
   std::uint16_t taken_by = 0;
@@ -150,7 +150,7 @@ bool RawPackets::find_by_rules(const FlowFields& fields) {
   return taken;
 }
 
-// One copy, however many of its rules match.
+// Adds the queue pair once, however many of its rules match.
 void RawPackets::add_receiver(QueuePair& qp, const FlowFields& fields) {
   if (std::find(found_.begin(), found_.end(), &qp) != found_.end()) return;
   found_.push_back(&qp);
@@ -180,7 +180,7 @@ std::span<const transport::OutgoingPacket> RawPackets::pull_frames() {
   return {};
 }
 
-// Who has sent a batch goes behind the others.
+// A queue pair that has sent a batch goes behind the others.
 void RawPackets::sent(std::size_t count) {
   QueuePair& qp = *ready_.front();
   transport::raw::Engine::of(qp).sent(qp, static_cast<std::uint32_t>(count));

@@ -1,11 +1,11 @@
 #pragma once
 
-// Raw packet queue pairs: which of them a frame from the wire goes to, and whose frame goes to the
-// wire next. An adapter has this once the first of them is made.
+// Raw packet queue pairs: this class decides which of them get a frame from the wire, and which one
+// sends next. An adapter has it once the first raw packet queue pair is created.
 //
-// Steering is Linux's and its NICs' (ibv_create_flow(3)): rules look at the headers; the lowest
-// priority number that matches wins, and all the queue pairs that have such a rule get a copy.
-// What no rule takes goes to those with a default rule, and sniffers get everything beside.
+// Steering is that of Linux and its NICs (ibv_create_flow(3)). Rules look at the headers. The
+// lowest priority number that matches wins, and all queue pairs with such a rule get a copy. Frames
+// that no rule takes go to the queue pairs with a default rule. Sniffers get a copy of every frame.
 
 #include <array>
 #include <cstddef>
@@ -28,8 +28,8 @@ enum class FlowKind : std::uint8_t { normal, all_default, multicast_default, sni
 struct FlowRule {
   FlowKind kind = FlowKind::normal;
   std::uint16_t priority = 0;  // 0 is tried first
-  bool drops = false;          // what matches goes nowhere
-  bool passes_on = false;      // what matches is tried against rules of other priorities too
+  bool drops = false;          // matching frames go nowhere
+  bool passes_on = false;      // matching frames are tried against rules of other priorities too
   FlowMatch match;
 };
 
@@ -38,7 +38,8 @@ struct Flow {
   FlowRule rule;
 };
 
-// Which receive work queue a hash stands for: its low bits are the place. A power of two of them.
+// Maps a hash to a receive work queue: the hash's low bits are the index. The number of queues is a
+// power of two.
 struct IndirectionTable {
   std::vector<transport::QueuePair*> queues;
   std::uint32_t users = 0;
@@ -51,36 +52,38 @@ class RawPackets {
   static constexpr std::uint32_t table_entries_max = 2'048;
   static constexpr std::size_t frames_at_once = 32;
 
-  // The longest frame that the port carries, without its check sequence.
+  // Sets the length of the longest frame that the port carries, without the check sequence.
   void set_frame_bytes_max(std::uint32_t bytes) { frame_bytes_max_ = bytes; }
 
-  // Null: there are too many.
+  // Returns null if there are too many flows.
   Flow* add_flow(transport::QueuePair& qp, const FlowRule& rule);
   void remove(Flow* flow);
   bool has_flows() const { return flows_.size() > 0; }
 
-  // Of receive work queues. Null: there are too many, or this one has too many or too few entries.
+  // Creates a table of receive work queues. Returns null if there are too many tables, if the
+  // number of entries is not a power of two or is too large, or if a queue is of another kind.
   IndirectionTable* create_table(std::span<transport::QueuePair* const> queues,
                                  verbs::VerbsStatus& status);
   [[nodiscard]] verbs::VerbsStatus destroy(IndirectionTable* table);
-  // What comes for the queue pair goes to one of the table's queues from now on.
+  // Makes the frames for the queue pair go to the table's queues from now on.
   void spread(transport::QueuePair& qp, IndirectionTable& table, const ReceiveHash& hash);
 
-  // Whether a flow or a table holds it; if not, it can be forgotten.
+  // True if a flow or a table refers to the queue pair. Otherwise it can be forgotten.
   bool is_used(const transport::QueuePair& qp) const;
   void forget(transport::QueuePair& qp);
 
-  // For the driver. A frame from the wire. Where a queue has no receive request for it, it is lost
-  // there; or it goes nowhere and the answer is false: the driver gives it again a little later.
-  // For a queue where that did not help, nobody waits again before it has received something.
+  // For the driver: handles a frame from the wire. If a queue has no receive request for the frame,
+  // `drop` makes that queue lose it. With `wait`, the frame goes nowhere and the call returns
+  // false, and the driver hands it in again a little later. If that did not help, frames do not
+  // wait for that queue again until it has received one.
   enum class IfNoRoom : std::uint8_t { wait, drop };
   [[nodiscard]] bool handle_frame(std::span<const std::byte> frame, IfNoRoom if_no_room);
-  // Frames of one queue pair to send, good until `sent` says how many of them, from the first, have
-  // left; none: nothing to send now.
+  // Returns frames of one queue pair to send. They are valid until `sent` says how many of them,
+  // from the first, have left. An empty result means that there is nothing to send now.
   std::span<const transport::OutgoingPacket> pull_frames();
   void sent(std::size_t count);
   bool has_ready() const { return !ready_.empty(); }
-  // For the adapter: it has something to send.
+  // For the adapter: marks a queue pair that has something to send.
   void make_ready(transport::QueuePair& qp);
 
  private:
@@ -96,16 +99,16 @@ class RawPackets {
 
   std::uint32_t frame_bytes_max_ = 1'514;
   Owned<Flow> flows_;
-  std::vector<Flow*> rules_;     // normal ones, by priority
-  std::vector<Flow*> defaults_;  // of both kinds
+  std::vector<Flow*> rules_;     // normal rules by priority
+  std::vector<Flow*> defaults_;  // both kinds of default rules
   std::vector<Flow*> sniffers_;
   Owned<IndirectionTable> tables_;
   std::unordered_map<const transport::QueuePair*, std::uint32_t> table_entries_;
   std::unordered_map<const transport::QueuePair*, Spreading> spreadings_;
-  std::vector<const transport::QueuePair*> found_;     // that the frame at hand is for
-  std::vector<transport::QueuePair*> receivers_;       // the queues that take it for them
+  std::vector<const transport::QueuePair*> found_;     // queue pairs that get the current frame
+  std::vector<transport::QueuePair*> receivers_;       // queues that receive the frame for them
   std::vector<const transport::QueuePair*> given_up_;  // queues without room
-  std::vector<transport::QueuePair*> ready_;           // in turn
+  std::vector<transport::QueuePair*> ready_;           // queue pairs with frames to send, in turn
   std::array<transport::OutgoingPacket, frames_at_once> frames_;
 };
 

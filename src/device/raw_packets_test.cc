@@ -1,4 +1,4 @@
-// Raw packet queue pairs: what is sent, and who gets what comes.
+// Tests of raw packet queue pairs: sending, and the receivers of frames.
 
 #include "device/raw_packets.h"
 
@@ -23,7 +23,7 @@ using verbs::VerbsStatus;
 
 using Frame = std::vector<std::byte>;
 
-// To a group's address that ends so, from a UDP port over IPv4.
+// Returns a frame to a group address with this last byte, from a UDP port over IPv4.
 Frame frame_to(int last, int source_port = 7, std::size_t bytes = 64) {
   Frame frame(bytes);
   const std::array<int, 36> headers = {1, 0, 0,    0, 0, last, 2, 0, 0, 0, 0, 9,
@@ -100,7 +100,7 @@ class RawPacketsTest : public testing::Test {
     all.resize(cq->poll(all));
     return all;
   }
-  // The queue pairs that got the frame, in order.
+  // Returns the queue pairs that got the frame, in order.
   std::vector<QpNumber> receivers(const Frame& frame) {
     EXPECT_TRUE(handle(frame));
     std::vector<QpNumber> found;
@@ -130,7 +130,7 @@ TEST_F(RawPacketsTest, a_frame_comes_to_whom_a_rule_names) {
   raw().add_flow(*qps[0], rule_for(1));
   raw().add_flow(*qps[1], rule_for(2));
   EXPECT_EQ(receivers(frame_to(1)), numbers({0}));
-  EXPECT_EQ(std::to_integer<int>(memory[5]), 1);  // all of it, as it came
+  EXPECT_EQ(std::to_integer<int>(memory[5]), 1);  // the whole frame, as it arrived
   EXPECT_EQ(receivers(frame_to(2)), numbers({1}));
   EXPECT_EQ(receivers(frame_to(3)), numbers({}));
 }
@@ -140,7 +140,7 @@ TEST_F(RawPacketsTest, the_lowest_priority_wins_and_equals_share) {
   raw().add_flow(*qps[0], rule_for(1, 5));
   Flow* first = raw().add_flow(*qps[1], rule_for(1, 2));
   raw().add_flow(*qps[2], rule_for(1, 2));
-  raw().add_flow(*qps[2], rule_for(1, 2));  // one copy all the same
+  raw().add_flow(*qps[2], rule_for(1, 2));  // still one copy
   EXPECT_EQ(receivers(frame_to(1)), numbers({1, 2}));
   first->rule.passes_on = true;
   EXPECT_EQ(receivers(frame_to(1)), numbers({1, 2}));
@@ -191,7 +191,7 @@ TEST_F(RawPacketsTest, a_frame_waits_for_a_request_but_once) {
   EXPECT_EQ(poll().size(), 1u);
   EXPECT_FALSE(handle(frame_to(1), IfNoRoom::wait));
   EXPECT_TRUE(handle(frame_to(1), IfNoRoom::drop));
-  EXPECT_TRUE(handle(frame_to(1), IfNoRoom::wait));  // given up
+  EXPECT_TRUE(handle(frame_to(1), IfNoRoom::wait));  // the queue has been given up
   EXPECT_EQ(poll().size(), 0u);
   post_receive(*qps[0]);
   EXPECT_TRUE(handle(frame_to(1), IfNoRoom::wait));
@@ -228,7 +228,7 @@ TEST_F(RawPacketsTest, frames_are_sent_in_turn_and_completed_when_they_have_left
   raw().sent(2);
   EXPECT_TRUE(raw().pull_frames().empty());
   EXPECT_EQ(poll().size(), 3u);
-  EXPECT_FALSE(adapter.has_ready());  // none of it was the packets' scheduler's
+  EXPECT_FALSE(adapter.has_ready());  // the packet scheduler was not involved
 }
 
 TEST_F(RawPacketsTest, a_frame_that_cannot_be_sent_fails_behind_those_before_it) {

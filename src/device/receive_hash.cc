@@ -7,7 +7,7 @@
 namespace tulle::device {
 namespace {
 
-// The input, as far as it is put together.
+// The hash's input while it is put together.
 struct Input {
   std::array<std::uint8_t, receive_hash_key_bytes - 4> bytes{};
   std::size_t size = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Receive-side scaling: which of several receive queues a frame goes to. The hash is Toeplitz's, as
-// Microsoft's specification has it ("RSS hashing functions", NDIS 6.0), over the fields that are
-// asked for, in its order: source and destination address, source and destination port.
+// Receive-side scaling: chooses one of several receive queues for a frame. The hash is Toeplitz's,
+// as Microsoft's specification defines it ("RSS hashing functions", NDIS 6.0). It covers the
+// requested fields in this order: source and destination address, source and destination port.
 
 #include <array>
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace tulle::device {
 inline constexpr std::size_t receive_hash_key_bytes = 40;
 using ReceiveHashKey = std::array<std::uint8_t, receive_hash_key_bytes>;
 
-// Of at most 36 bytes: the key holds no more. For each bit of the input that is set, the 32 bits of
-// the key that begin at its place.
+// Returns the Toeplitz hash of at most 36 bytes, for which the key suffices. Each set bit of the
+// input contributes the 32 bits of the key that begin at the bit's place.
 std::uint32_t toeplitz(const ReceiveHashKey& key, std::span<const std::uint8_t> input);
 
 enum class HashField : std::uint32_t {
@@ -37,7 +37,7 @@ struct ReceiveHash {
   ReceiveHashKey key{};
   HashFields fields;
 
-  // Of what the frame has of the fields; 0 if that is nothing.
+  // Returns the hash of the requested fields that the frame has, or 0 if it has none.
   std::uint32_t of(const FlowFields& frame) const;
 };
 

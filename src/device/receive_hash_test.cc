@@ -1,5 +1,5 @@
-// The hash of receive-side scaling, held to the values that Microsoft publishes ("Verifying the RSS
-// hash calculation", Windows driver documentation).
+// Compares the hash of receive-side scaling with the values that Microsoft publishes ("Verifying
+// the RSS hash calculation", Windows driver documentation).
 
 #include "device/receive_hash.h"
 

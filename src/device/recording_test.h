@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests: what one queue pair of a Linux kernel was told and what it said, read from
-// tests/data/captures. Set-up (QP1) is left out.
+// The conversation of one queue pair of a Linux kernel, read from tests/data/captures for tests.
+// The set-up (QP1) is left out.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,7 +21,7 @@ enum class Side : std::uint8_t { client, server };
 
 struct RecordedPacket {
   link::Captured captured;
-  bool said = false;  // by this side; else it was told
+  bool said = false;  // true: this side sent it; false: this side received it
   bool damaged = false;
   wire::Packet packet;
   std::span<const std::byte> payload;  // a part of captured.bytes
@@ -30,7 +30,7 @@ struct RecordedPacket {
   std::size_t frame() const { return captured.frame; }
 };
 
-// Requests, as against what answers them.
+// True for requests, as opposed to their answers.
 inline bool is_request(wire::Kind kind) {
   using enum wire::Kind;
   return kind == send || kind == write || kind == read_request || kind == atomic;
@@ -38,10 +38,10 @@ inline bool is_request(wire::Kind kind) {
 
 struct Recording {
   std::vector<RecordedPacket> packets;
-  Gid own, peer;  // peer: of whom it hears, or else to whom it speaks
+  Gid own, peer;  // peer: source of received packets, or else destination of sent ones
   std::optional<QpNumber> own_qp, peer_qp;
 
-  // The PSN of the first request that was said, or told.
+  // Returns the PSN of the first request that this side sent (or received).
   Psn first_psn(bool said) const {
     for (const RecordedPacket& each : packets) {
       if (each.said == said && !each.damaged && is_request(each.info().kind)) {
@@ -50,7 +50,7 @@ struct Recording {
     }
     return {};
   }
-  // The payloads of all packets from `from` on that were said (or told) and make up one message.
+  // Returns the payload of the message that begins at packet `from`, sent or received.
   std::vector<std::byte> message(std::size_t from) const {
     const bool said = packets[from].said;
     std::vector<std::byte> bytes;
@@ -66,7 +66,8 @@ struct Recording {
     TULLE_CHECK(false);
     return bytes;
   }
-  // Of the message that begins at `from`: its last packet, which says what is to happen at the end.
+  // Returns the last packet of the message that begins at `from`. It says what must happen at the
+  // end.
   const wire::Packet& last_packet(std::size_t from) const {
     for (std::size_t i = from; i < packets.size(); ++i) {
       const RecordedPacket& each = packets[i];
@@ -75,7 +76,8 @@ struct Recording {
     }
     return packets[from].packet;
   }
-  // What was answered to a READ that was said (or told) with this PSN, of this length.
+  // Returns the data that answered a READ with this PSN and length. `answer_said` is true if this
+  // side sent the answer.
   std::vector<std::byte> read_data(bool answer_said, Psn psn, std::uint32_t length) const {
     std::vector<std::byte> bytes;
     for (const RecordedPacket& each : packets) {
@@ -86,14 +88,14 @@ struct Recording {
     }
     return bytes;
   }
-  // What an atomic found, by its answer.
+  // Returns the value that an atomic found, from its answer.
   std::uint64_t original(Psn psn) const {
     for (const RecordedPacket& each : packets) {
       if (each.info().atomic_ack_eth && each.packet.psn == psn) return each.packet.original;
     }
     return 0;
   }
-  // Whether a request's answer is a NAK.
+  // True if a request's answer is a NAK.
   bool is_refused(std::size_t index) const {
     for (std::size_t i = index; i < packets.size(); ++i) {
       const wire::Packet& packet = packets[i].packet;
@@ -104,12 +106,12 @@ struct Recording {
   }
 };
 
-// `lost`: frames that this side neither sent nor received, as a relay between the two dropped them
-// on the other side of the capture, or made them up.
+// Reads a recording. `lost` lists frames that this side neither sent nor received, because a relay
+// between the two kernels dropped them on the other side of the capture, or made them up.
 inline Recording read_recording(const std::string& name, Side side,
                                 const std::vector<std::size_t>& lost) {
   Recording out;
-  // The client's host is number 3, the server's number 2 (tests/data/README.md).
+  // The client's host is number 3, and the server's is number 2 (tests/data/README.md).
   const std::uint8_t host = side == Side::client ? 3 : 2;
   constexpr QpNumber management{1}, multicast{0xFF'FFFF};
   for (link::Captured& captured : link::roce_packets(TULLE_TEST_DATA "/captures/" + name)) {
@@ -129,7 +131,7 @@ inline Recording read_recording(const std::string& name, Side side,
     if (to != multicast) (each.said ? out.peer_qp : out.own_qp) = to;
     if (each.said && each.info().deth) out.own_qp = each.packet.source_qp;
     out.packets.push_back(std::move(each));
-    // The payload lies in the vector that has moved along with it.
+    // The payload stays valid, since it lies in the vector that has moved along with it.
   }
   return out;
 }

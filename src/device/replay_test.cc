@@ -24,7 +24,7 @@ namespace {
 
 void must(VerbsStatus status) { TULLE_CHECK(status == VerbsStatus::ok); }
 
-// What the recorded programs' exposed memory held at first.
+// Initial contents of the memory that the recorded programs exposed.
 std::byte goldops_byte(std::size_t offset) {
   return static_cast<std::byte>(offset * 7 + (offset >> 8));
 }
@@ -32,12 +32,12 @@ constexpr std::size_t goldops_region_bytes = 1 << 20;
 constexpr std::size_t receive_bytes = 8'192, receive_count = 64;
 constexpr std::size_t scratch_bytes_max = 4 << 20;
 constexpr std::uint64_t scratch_iova = 0x10'0000;
-// What rdma_cm had chosen: 4.096 us * 2^19 = 2.1 s, after which the recorded client sent again.
+// rdma_cm had chosen 4.096 us * 2^19 = 2.1 s, after which the recorded client retransmitted.
 constexpr std::uint8_t ack_timeout_code = 19;
-// 1.28 ms: what the recorded RNR NAKs say, since the server had asked for it.
+// The recorded RNR NAKs say 1.28 ms, since the server had requested it.
 constexpr std::uint8_t rnr_timer_code = 14;
 
-// The packet by which to know a message that takes a receive request.
+// True for the packet that identifies a message which takes a receive request.
 bool takes_receive(const RecordedPacket& packet) {
   const wire::OpcodeInfo& info = packet.info();
   return info.kind == Kind::send ? info.starts_message() : info.immediate;
@@ -122,7 +122,7 @@ void Replay::connect() {
   must(adapter.modify(*qp, to, QpAttributeMask(state) | pkey_index | port | access_flags));
   to.state = QpState::rtr;
   to.path_mtu = scenario.path_mtu;
-  // Nobody knows the number of a peer that was never spoken to.
+  // The number of a peer to which nothing was ever sent is unknown.
   to.destination_qp = recording_.peer_qp.value_or(QpNumber{0x77});
   to.address.destination = recording_.peer;
   to.rq_psn = recording_.first_psn(false);
@@ -157,7 +157,7 @@ void Replay::connect_datagram() {
   must(adapter.modify(*qp, to, QpAttributeMask(state) | sq_psn));
 }
 
-// One region for each key that the peer uses, from the lowest address that it names on.
+// Creates a region for each key that the peer uses, starting at the lowest address that it names.
 void Replay::create_regions() {
   std::map<RemoteKey, std::pair<std::uint64_t, std::uint64_t>> ranges;
   for (const RecordedPacket& each : recording_.packets) {
@@ -247,7 +247,7 @@ void Replay::tell(const RecordedPacket& packet, std::size_t index) {
   EXPECT_EQ(verdict, packet.damaged ? link::Verdict::bad_icrc : link::Verdict::ok);
   if (packet.damaged) return;
   pull_answers();
-  // From here on what the memory ought to hold: of requests that are new.
+  // The rest updates the expected contents of memory, for requests that are new.
   if (!is_request(kind)) return;
   const bool is_new = !next_told_.has_value() || packet.packet.psn == *next_told_;
   if (!is_new || !receives_posted_ || recording_.is_refused(index)) return;
@@ -259,7 +259,7 @@ void Replay::tell(const RecordedPacket& packet, std::size_t index) {
   apply(packet);
 }
 
-// What the kernel's application had put where this asks for it.
+// Puts the data in place that the kernel's application had put where this request asks for it.
 void Replay::fill(const RecordedPacket& packet) {
   const wire::Packet& asked = packet.packet;
   std::vector<std::byte> data;
@@ -293,7 +293,7 @@ std::vector<std::byte> Replay::with_our_keys(const RecordedPacket& recorded) {
   return out;
 }
 
-// What an accepted WRITE or atomic makes of the memory, by a model of its own.
+// Applies an accepted WRITE or atomic to the expected memory, by an independent model.
 void Replay::apply(const RecordedPacket& packet) {
   const wire::OpcodeInfo& info = packet.info();
   if (info.reth && info.kind == Kind::write) write_at_ = packet.packet.virtual_address;
@@ -329,7 +329,8 @@ void Replay::expect(const RecordedPacket& packet, std::size_t index) {
   if (packet.info().starts_message() && is_new) post(index);
   Said said;
   if (!pull(said)) {
-    // It waits longer than the kernel did before it sends again; IBTA allows four times the least.
+    // The adapter waits longer than the kernel before it retransmits. IBTA allows four times the
+    // minimum.
     const Time longest = transport::ack_timeout(ack_timeout_code) * 4;
     ASSERT_LE(adapter.next_deadline(), now_ + longest) << "the adapter has nothing to say";
     advance(adapter.next_deadline());
@@ -338,7 +339,7 @@ void Replay::expect(const RecordedPacket& packet, std::size_t index) {
   compare(packet, std::move(said));
 }
 
-// The application asks for what the kernel's must have asked for, as it said it then.
+// Posts the request that the kernel's application must have posted.
 void Replay::post(std::size_t index) {
   const RecordedPacket& packet = recording_.packets[index];
   const wire::Packet& last = recording_.last_packet(index);
@@ -387,7 +388,8 @@ void Replay::post(std::size_t index) {
   next_post_ = packet.packet.psn + psns;
 }
 
-// IBTA 10.6.7.2.6: the low byte of a type 2 window's key is the application's, who counts it up.
+// IBTA 10.6.7.2.6: the low byte of a type 2 window's key belongs to the application, which counts
+// it up.
 void Replay::bind_window(std::span<const std::byte> message) {
   be32 key;
   be64 address;
@@ -424,7 +426,8 @@ bool Replay::pull(Said& out) {
   return true;
 }
 
-// At once, so that none of them coalesce (IBTA 9.7.5.1.2 leaves that to the responder).
+// Pulls answers at once, so that they do not coalesce (IBTA 9.7.5.1.2 leaves that to the
+// responder).
 void Replay::pull_answers() {
   while (qp->agenda().answers || qp->notification_due) {
     Said said;
@@ -479,7 +482,7 @@ void Replay::compare(const RecordedPacket& recorded, Said said) {
   ++compared;
 }
 
-// --- what is left when all has been said ---
+// --- the state at the end ---
 
 void Replay::check_end() {
   SCOPED_TRACE(::testing::Message() << scenario << ", at the end");
@@ -551,7 +554,7 @@ void Replay::check_received(const verbs::Completion& completion) {
 
 namespace {
 
-// tests/data/README.md tells what happens in each.
+// tests/data/README.md describes each recording.
 std::vector<Scenario> scenarios() {
   using enum Side;
   std::vector<Scenario> out;
@@ -585,7 +588,7 @@ std::vector<Scenario> scenarios() {
   }
   out.push_back({.file = "roce_mcast_mckey", .type = QpType::ud});
 
-  // Captured where the packet had not been lost yet.
+  // In these recordings, the packet was captured before it was lost.
   out.push_back({.file = "roce_loss_send_timeout"});
   out.push_back({.file = "roce_loss_send_timeout", .side = server, .lost = {4}});
   out.push_back({.file = "roce_loss_write_middle_nak_seq"});
@@ -604,7 +607,7 @@ std::vector<Scenario> scenarios() {
                  .last_completion = CompletionStatus::retry_exceeded_error,
                  .ends_in_error = true});
 
-  // Refused.
+  // In these recordings, requests are refused.
   Scenario refused{.file = "roce_nak_remote_access_write", .ends_in_error = true};
   refused.unknown_key = RemoteKey{0x0055'b8cd};
   both_refused(refused);
@@ -639,9 +642,9 @@ INSTANTIATE_TEST_SUITE_P(All, RecordedConversations, ::testing::ValuesIn(scenari
                                   (info.param.side == Side::client ? "_client" : "_server");
                          });
 
-// The kernel sends none; a notification point does (IBTA A17.9.3), at most one in its interval. Of
-// the six marked packets the second, fourth and fifth come within a millisecond of one that was
-// told.
+// The kernel sends no notifications. A notification point does (IBTA A17.9.3), at most one in its
+// interval. Of the six marked packets, the second, fourth and fifth come within a millisecond of
+// one that was answered.
 TEST(RecordedConversation, with_marks_is_answered_with_notifications_where_they_are_on) {
   Scenario scenario{.file = "roce_ecn_ce", .side = Side::server};
   Replay replay(scenario, Receives::shared, Time::milliseconds(1));

@@ -1,23 +1,23 @@
 #pragma once
 
-// For tests: an adapter in the place of one of two Linux kernels whose conversation was recorded.
-// It is told what the kernel was told, its application asks for what the kernel's asked, and what
-// it says is compared with what the kernel said: the whole UDP payload, byte for byte, ICRC
-// included.
+// Puts an adapter in the place of one of two Linux kernels whose conversation was recorded. The
+// adapter gets the packets that the kernel got, and its application posts what the kernel's
+// application posted. The packets that it sends are compared with the kernel's: the whole UDP
+// payload, byte for byte, ICRC included.
 //
-// Not compared, since an implementation chooses them; the recording's are put in before the ICRC is
-// computed:
-// - the UDP source port (IBTA A17.4.5.2: any; Linux has one recipe, we the one of A17.9.1),
+// Some fields are not compared, since an implementation chooses them. The recorded values are put
+// in before the ICRC is computed:
+// - the UDP source port (IBTA A17.4.5.2: any; Linux has one recipe, Tulle that of A17.9.1),
 // - IPv4's identification, which a host's kernel counts (RFC 791),
 // - BTH's MigReq (IBTA 9.2.2: says "migrated" where there is no automatic path migration; this
 //   kernel's rdma_rxe leaves it 0),
 // - a FETCH & ADD's compare operand, which it does not use (IBTA 9.3.5; rdma_rxe leaves anything),
-// - the credits of an acknowledgement, only where the queue pair has a receive queue of its own:
-//   the kernel never gives any (31), as IBTA 9.7.7.2.3 wants it for shared receive queues,
-// - when something is sent again after a time-out: within IBTA's limits (9.7.6.1.3), which is
-//   checked.
-// Keys are an adapter's to choose: those that the kernel was told are replaced by ours, and the
-// ICRC computed anew.
+// - the credits of an acknowledgement, only where the queue pair has a separate receive queue: the
+//   kernel never gives any (31), as IBTA 9.7.7.2.3 wants it for shared receive queues,
+// - the time of a retransmission after a timeout. It must be within IBTA's limits (9.7.6.1.3),
+//   which is checked.
+// An adapter chooses its keys. The keys that the kernel was told are therefore replaced, and the
+// ICRC is computed anew.
 
 #include <gtest/gtest.h>
 
@@ -30,22 +30,23 @@
 namespace tulle::device::testing {
 
 struct Scenario {
-  std::string file;  // of tests/data/captures, without ".pcap"
+  std::string file;  // in tests/data/captures, without ".pcap"
   Side side = Side::client;
   verbs::QpType type = verbs::QpType::rc;
   verbs::Mtu path_mtu = verbs::Mtu::b1024;
-  std::vector<std::size_t> lost = {};  // frames: as in read_recording
+  std::vector<std::size_t> lost = {};  // frames, as in read_recording
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry = 7;
-  // No receive request is posted before this frame.
+  // Receive requests are posted from this frame on.
   std::size_t receives_from_frame = 0;
   // A key that the kernel had not given out.
   std::optional<RemoteKey> unknown_key = {};
-  // Where in the region the lowest address lies that a request names.
+  // Offset in the region of the lowest address that a request names.
   std::uint64_t first_offset = 0;
-  // The application binds windows and tells their keys in messages of 12 bytes: key and address.
+  // The application binds windows and sends their keys in messages of 12 bytes: key and address.
   bool binds_windows = false;
-  // What READs and atomics find was put there by the application, not as `goldops_byte` says.
+  // The application has put the data there that READs and atomics find. Otherwise `goldops_byte`
+  // defines it.
   bool application_fills = false;
   verbs::CompletionStatus last_completion = verbs::CompletionStatus::success;
   bool ends_in_error = false;
@@ -60,14 +61,14 @@ enum class Receives : std::uint8_t { shared, own };
 class Replay {
  public:
   Replay(const Scenario& scenario, Receives receives, Time notification_interval = Time::never());
-  // Ends early where the two conversations part. What the test has to look at is in `adapter`.
+  // Replays the conversation. Ends early where the two differ. The test then looks at `adapter`.
   void run();
 
   const Scenario& scenario;
   Adapter adapter;
   transport::QueuePair* qp = nullptr;
   std::uint32_t compared = 0;       // packets
-  std::uint32_t notifications = 0;  // of congestion
+  std::uint32_t notifications = 0;  // congestion notifications
 
  private:
   struct Said {
@@ -116,10 +117,10 @@ class Replay {
   verbs::CompletionQueue* cq_ = nullptr;
   verbs::SharedReceiveQueue* srq_ = nullptr;
   verbs::MemoryRegion* scratch_region_ = nullptr;
-  std::vector<std::byte> scratch_;  // what is sent, and where READs and receives put things
+  std::vector<std::byte> scratch_;  // data to send, and the destination of READs and receives
   std::size_t scratch_used_ = 0;
   std::deque<Region> regions_;
-  std::map<RemoteKey, RemoteKey> our_keys_;  // by the recorded one
+  std::map<RemoteKey, RemoteKey> our_keys_;  // by the recorded key
   std::map<RemoteKey, RemoteKey> recorded_keys_;
   std::deque<Said> answers_;
   std::vector<std::span<std::byte>> receive_buffers_;
@@ -129,7 +130,7 @@ class Replay {
   std::uint32_t posted_ = 0;
   std::optional<Psn> next_post_;
   std::optional<Psn> next_told_;
-  std::optional<RecordedPacket> write_;  // the one in progress, by its first packet
+  std::optional<RecordedPacket> write_;  // the WRITE in progress, by its first packet
   std::uint64_t write_at_ = 0;
 };
 

@@ -1,10 +1,9 @@
-// Whatever arrives at an adapter, it neither crashes nor touches memory that is not registered for
-// it.
+// For any input, an adapter must not crash or touch memory that is not registered for it.
 //
-// The input's first byte chooses between go-back-N and selective repeat. The rest is a script: each
-// step is a few bytes that choose a packet (mostly one that makes sense: a PSN near the expected
-// one, an address near the region's bounds, the right key), or that post work, pull packets or let
-// time pass. Packets come as packets, or as datagrams whose ICRC is right, since chance would never
+// The input's first byte chooses between go-back-N and selective repeat. The rest is a script. Each
+// step is a few bytes that choose a packet (mostly a plausible one: a PSN near the expected one, an
+// address near the region's bounds, the right key), or that post work, pull packets or let time
+// pass. Packets arrive decoded, or as datagrams whose ICRC is correct, since chance would never
 // find one.
 
 #include <algorithm>
@@ -50,7 +49,7 @@ class Script {
   std::span<const std::uint8_t> bytes_;
 };
 
-// Selective repeat holds what comes early, and takes NACKs that name it.
+// Selective repeat holds early packets, and accepts NACKs that name them.
 Configuration configuration(bool selective) {
   Configuration configuration;
   if (!selective) return configuration;
@@ -165,8 +164,8 @@ class Target {
     TULLE_CHECK(status == VerbsStatus::ok);
   }
 
-  // Mostly within the region; sometimes across its end, before its start, or round the end of all
-  // addresses.
+  // Returns an address mostly within the region, sometimes across its end, before its start, or
+  // beyond the end of all addresses.
   std::uint64_t address(Script& script) {
     const std::uint8_t choice = script.byte();
     const std::uint64_t offset = std::uint64_t{script.byte()} * 16;
@@ -199,7 +198,7 @@ class Target {
     packet.ack_request = (flags & 1) != 0;
     packet.solicited_event = (flags & 2) != 0;
     packet.destination_qp = qp.number;
-    // Small steps around where the script has come to, and seldom anywhere.
+    // The PSN is mostly near the current one of the script, and seldom arbitrary.
     const std::uint8_t move = script.byte();
     std::uint32_t& psn = psns_[place];
     packet.psn = Psn(move < 160 ? psn++ : move < 250 ? psn + move - 205u : script.word());
@@ -218,14 +217,15 @@ class Target {
     const std::uint8_t size = script.byte();
     std::uint32_t bytes = size < 64 ? packet.dma_length % (mtu + 1) : size < 192 ? mtu : size;
     const wire::OpcodeInfo& info = wire::info(packet.opcode);
-    if (info.kind == wire::Kind::none) return;  // decode lets none pass
+    if (info.kind == wire::Kind::none) return;  // decode rejects these
     if (!info.payload) bytes = 0;
     packet.pad_count = static_cast<std::uint8_t>(-bytes & 3);
     hand_over(packet, bytes, (flags & 4) != 0);
     check();
   }
 
-  // One of those that there are, which seldom goes away.
+  // Mostly returns the number of an existing queue. Rarely destroys the queue instead, and returns
+  // another number.
   std::uint32_t xrc_srq(Script& script) {
     const std::uint8_t choice = script.byte();
     verbs::SharedReceiveQueue*& srq = xrc_srqs_[choice % 2u];
@@ -236,7 +236,7 @@ class Target {
     return srq != nullptr && choice < 240 ? srq->number : choice;
   }
 
-  // Contexts and answers near those that there are.
+  // Fills in contexts and answers close to the existing ones.
   void fill_srd(Script& script, wire::Packet& packet) {
     const std::uint8_t choice = script.byte();
     packet.srd_context = (1u + choice % 3) << 4 | (choice < 240 ? 0u : choice % 16u);
@@ -303,7 +303,7 @@ class Target {
   void pull(unsigned most) {
     for (; most > 0 && adapter_.pull_datagram(now_, outgoing_); --most) {
       Adapter::finish_frame(outgoing_, 0);
-      // Whatever leaves comes from the region or from a copy of the adapter's own.
+      // All payload that leaves must come from the region.
       std::uint32_t bytes = 0;
       for (std::uint8_t i = 0; i < outgoing_.piece_count; ++i) {
         bytes += static_cast<std::uint32_t>(outgoing_.pieces[i].size());

@@ -1,5 +1,5 @@
-// Streams as queue pairs of an adapter: what is refused, and what becomes of requests when one
-// ends.
+// Tests of streams as queue pairs of an adapter: refused calls, and the fate of requests when a
+// stream ends.
 
 #include <gtest/gtest.h>
 
@@ -102,17 +102,18 @@ TEST_F(Streams, WhatIsRefused) {
   }
 }
 
-// TCP tells connections apart by addresses and ports, which are the low bits of numbers.
+// TCP tells connections apart by addresses and ports. The ports are the low bits of queue pair
+// numbers.
 TEST_F(Streams, TwoConnectionsHaveDifferentPorts) {
   transport::QueuePair* first = create(1);
   transport::QueuePair* second = create(2);
   EXPECT_EQ(connect(*first, QpNumber{7}), VerbsStatus::ok);
   EXPECT_EQ(connect(*second, QpNumber{7}), VerbsStatus::ok);
-  // Another queue pair of the peer's, by the same port: it could not be told from the first.
+  // A third queue pair with the same port to the same peer could not be told from the first.
   transport::QueuePair* third = create(1 + 0x1'0000);
   EXPECT_EQ(third->number.value & 0xFFFF, first->number.value & 0xFFFF);
   EXPECT_EQ(connect(*third, QpNumber{7}), VerbsStatus::busy);
-  // The same numbers again once it is gone.
+  // The same numbers work again once the first is gone.
   const QpNumber number = first->number;
   EXPECT_EQ(adapter.destroy(first), VerbsStatus::ok);
   transport::QueuePair* again = create(1);

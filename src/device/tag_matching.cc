@@ -1,4 +1,4 @@
-// Shared receive queues of tag matching, and what applications do to their lists.
+// Shared receive queues with tag matching, and the operations of applications on their lists.
 
 #include "device/adapter.h"
 #include "transport/completions.h"
@@ -46,7 +46,7 @@ VerbsStatus Adapter::operate(verbs::SharedReceiveQueue& srq, TagOperation& opera
   if (srq.tags == nullptr) return VerbsStatus::invalid_argument;
   verbs::TagList& tags = *srq.tags;
   verbs::Completion completion;
-  // First, so that a request which comes with the count that was missing can be matched.
+  // The count comes first, so that a request which comes with the missing count can be matched.
   if (operation.has_count) tags.synchronize(operation.unexpected);
   if (operation.kind == TagOperation::Kind::add) {
     const VerbsStatus status = tags.add(operation.request, operation.handle);

@@ -9,9 +9,9 @@
 
 namespace tulle::device {
 
-// When queue pairs want to be woken. Entries are only ever added earlier, never moved: a deadline
-// that has been put off (each acknowledgement does that) is found out when its old entry comes up.
-// So the packet path seldom touches the heap.
+// The times at which queue pairs want to be woken. Entries are only added, and never moved. A
+// deadline that was put off (every acknowledgement does that) is noticed when its old entry comes
+// up. So the packet path seldom touches the heap.
 class TimerQueue {
  public:
   struct Entry {

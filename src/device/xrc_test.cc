@@ -1,5 +1,5 @@
-// Extended reliable connections between two adapters: which queue a request reaches, and what
-// becomes of those that name none.
+// Tests of extended reliable connections between two adapters: the queue that a request reaches,
+// and the fate of requests that name none.
 
 #include <gtest/gtest.h>
 
@@ -148,7 +148,7 @@ class Xrc : public testing::Test {
   void post(SendOpcode opcode, std::uint32_t bytes, std::uint32_t to) {
     must(try_post(opcode, bytes, to));
   }
-  // Packets from one to the other, until neither has any.
+  // Exchanges packets until neither node has any.
   std::vector<wire::Packet> exchange(std::size_t most = 1'000) {
     std::vector<wire::Packet> seen;
     for (bool any = true; any && seen.size() < most;) {
@@ -209,7 +209,7 @@ TEST_F(Xrc, EachRequestNamesItsQueueAndNoAnswerDoes) {
                          server.memory.begin() + 8'192));
 }
 
-// Each queue has its own protection domain and completion queue.
+// Each queue has a separate protection domain and completion queue.
 TEST_F(Xrc, QueuesOfOneTarget) {
   VerbsStatus status{};
   verbs::ProtectionDomain* other_pd = server.adapter.create_pd(status);
@@ -226,7 +226,7 @@ TEST_F(Xrc, QueuesOfOneTarget) {
   EXPECT_EQ(server.next(*server.cq)->wr_id, 1u);
   EXPECT_EQ(sent(), CompletionStatus::success);
   EXPECT_EQ(sent(), CompletionStatus::success);
-  // The key is of the first queue's protection domain.
+  // The key belongs to the first queue's protection domain.
   post(SendOpcode::write, 10, srq->number);
   exchange();
   EXPECT_EQ(sent(), CompletionStatus::success);
@@ -271,7 +271,7 @@ TEST_F(Xrc, ReadsAndAtomicsAndTheirRepeats) {
   EXPECT_EQ(server.memory[0], std::byte{9});
 }
 
-// The READ was accepted; then the queue went away, and with it the right to read.
+// The READ is accepted. Then the queue goes away, and with it the right to read.
 TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
   post(SendOpcode::read, 100, srq->number);
   std::vector<wire::Packet> seen;
@@ -281,7 +281,8 @@ TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
   EXPECT_EQ(sent(), CompletionStatus::remote_access_error);
 }
 
-// A READ that waits to be answered is of the queue that it named, whichever came after it.
+// A READ that waits for its answer belongs to the queue that it named, whichever queue is named
+// after it.
 TEST_F(Xrc, AReadIsOfItsOwnQueue) {
   VerbsStatus status{};
   verbs::ProtectionDomain* other_pd = server.adapter.create_pd(status);
@@ -298,7 +299,7 @@ TEST_F(Xrc, AReadIsOfItsOwnQueue) {
   EXPECT_EQ(sent(), CompletionStatus::success);
 }
 
-// A request that comes again when its queue is gone is acknowledged, without credits.
+// A repeated request whose queue is gone is acknowledged, without credits.
 TEST_F(Xrc, ARepeatForAQueueThatIsGone) {
   server.post_receive(*srq, 7, 100, server.region->lkey());
   post(SendOpcode::send, 10, srq->number);
@@ -325,10 +326,10 @@ TEST_F(Xrc, AQueueThatGoesAwayInTheMiddleOfAMessage) {
   exchange();
   EXPECT_NE(sent(), CompletionStatus::success);
   EXPECT_FALSE(server.next(*server.cq)) << "its receive went with it";
-  must(server.adapter.destroy(server.cq));  // nothing refers to it
+  must(server.adapter.destroy(server.cq));  // nothing refers to it any more
 }
 
-// All packets of a message name one queue.
+// All packets of a message must name one queue.
 TEST_F(Xrc, AMessageThatChangesItsQueue) {
   auto* other = server.create_srq(*server.pd, *server.cq, *server.domain);
   server.post_receive(*srq, 7, 1'000, server.region->lkey());

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: topologies and routes that must come to be.
+// Topologies and routes for tests, whose construction must succeed.
 
 #include <gtest/gtest.h>
 

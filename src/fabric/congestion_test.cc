@@ -69,11 +69,11 @@ TEST(Congestion, WhoLackedCreditsIsAVictimUntilItHasSentALanesBufferInARow) {
     lane.sent(4'000);
   }
   EXPECT_TRUE(lane_marks(false));
-  for (int i = 0; i < 3; ++i) lane.sent(0xF000'0000);  // it does not wrap
+  for (int i = 0; i < 3; ++i) lane.sent(0xF000'0000);  // the sum does not wrap
   EXPECT_FALSE(lane.is_victim(buffer));
 }
 
-// --- a switch: what comes in by port 0 leaves by port 1 ---
+// --- a switch: frames come in by port 0 and leave by port 1 ---
 
 class Bench {
  public:
@@ -100,7 +100,7 @@ class Bench {
     constexpr std::uint16_t out = 1;
     ASSERT_EQ(at.receive(Time::zero(), 0, ref, out), out);
   }
-  // Whether the next frame has FECN; none: there is none that may go.
+  // Returns true if the next frame has FECN, or nothing if no frame may be sent.
   std::optional<bool> pull(Switch& at) {
     const FrameRef ref = at.pull(Time::zero(), 1);
     if (ref == no_frame) return std::nullopt;
@@ -122,7 +122,7 @@ TEST(SwitchCongestion, TheRootMarksWhatIsBeforeALongQueue) {
   Switch at = bench.make();
   for (int i = 0; i < 4; ++i) bench.arrive(at);
   EXPECT_EQ(bench.pull(at), true);
-  EXPECT_EQ(bench.pull(at), true);  // 9,600 bytes with it
+  EXPECT_EQ(bench.pull(at), true);  // 9,600 bytes with this frame
   EXPECT_EQ(bench.pull(at), false);
   EXPECT_EQ(bench.pull(at), false);
   EXPECT_EQ(at.counters(1).marked, 2u);

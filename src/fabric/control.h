@@ -1,36 +1,38 @@
 #pragma once
 
-// What two ends of a link say to each other about its flow control.
+// Messages of flow control between the two ends of a link.
 
 #include <cstdint>
 
 namespace tulle::fabric {
 
-// IEEE 802.1Qbb, a priority-based flow control frame: the classes named are to stop, or to go on (a
-// time of zero); for the others it says nothing.
+// A priority-based flow control frame (IEEE 802.1Qbb). The classes in `stop` must stop, and those
+// in `go` may continue (a pause time of zero). The frame changes nothing for the other classes.
 struct Pause {
   std::uint8_t stop = 0;
   std::uint8_t go = 0;
 };
 
-// 64 bytes, preamble and gap.
+// Bytes of a pause frame on the link: 64 bytes, plus preamble and gap.
 inline constexpr std::uint32_t pause_link_bytes = 64 + 20;
 
-// IBTA 7.9: a flow control packet of one virtual lane. Totals of 64-byte blocks, in 12 bits.
+// A flow control packet for one virtual lane (IBTA 7.9). Totals count blocks of 64 bytes and have
+// 12 bits.
 struct CreditUpdate {
   std::uint8_t lane = 0;
-  std::uint16_t limit = 0;  // FCCL: how many blocks the sender may have sent in all
+  std::uint16_t limit = 0;  // FCCL: the total number of blocks that the sender may have sent
 };
 inline constexpr std::uint32_t credit_block_bytes = 64;
 inline constexpr std::uint32_t credit_mask = 0xFFF;
-// 6 bytes with its CRC, and the two symbols that delimit it (IBTA 7.9.4, 5.3).
+// Bytes of a flow control packet on the link: 6 bytes with its CRC, and the two symbols that
+// delimit it (IBTA 7.9.4, 5.3).
 inline constexpr std::uint32_t credit_update_link_bytes = 8;
 
 constexpr std::uint32_t blocks_of(std::uint32_t bytes) {
   return (bytes + credit_block_bytes - 1) / credit_block_bytes;
 }
 
-// A control message in 32 bits, as an event carries it.
+// A control message. An event carries it packed into 32 bits.
 struct Control {
   enum class Kind : std::uint8_t { none, pause, credit } kind = Kind::none;
   Pause pause;

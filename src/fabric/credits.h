@@ -1,7 +1,7 @@
 #pragma once
 
-// Both ends of InfiniBand's link-level flow control (IBTA 7.9), for one virtual lane of one
-// direction of a link. Absolute counts, so that a lost update costs time and nothing else.
+// The two ends of InfiniBand's link-level flow control (IBTA 7.9), for one virtual lane in one
+// direction of a link. The counts are absolute, so that a lost update costs only time.
 
 #include <cstdint>
 
@@ -11,7 +11,8 @@ namespace tulle::fabric {
 
 class CreditSender {
  public:
-  // IBTA 7.9.4.2: a packet may go if the total with it does not exceed the limit, modulo 2^12.
+  // IBTA 7.9.4.2: a packet may be sent if the total including it does not exceed the limit, modulo
+  // 2^12.
   bool may_send(std::uint32_t bytes) const {
     return ((limit_ - (sent_ + blocks_of(bytes))) & credit_mask) <= credit_mask / 2;
   }
@@ -22,7 +23,7 @@ class CreditSender {
 
  private:
   std::uint32_t sent_ = 0;   // FCTBS
-  std::uint32_t limit_ = 0;  // FCCL as last told
+  std::uint32_t limit_ = 0;  // FCCL from the latest update
 };
 
 class CreditReceiver {
@@ -35,19 +36,19 @@ class CreditReceiver {
     free_ -= blocks;
   }
   void released(std::uint32_t bytes) { free_ += blocks_of(bytes); }
-  // IBTA 7.9.4.4: what may arrive in all, at most 2047 blocks ahead.
+  // IBTA 7.9.4.4: returns the total that may arrive, at most 2047 blocks ahead.
   std::uint16_t limit() const {
     return static_cast<std::uint16_t>((arrived_ + (free_ < 2'047 ? free_ : 2'047)) & credit_mask);
   }
-  // Blocks by which the limit has moved since it was last told.
+  // Returns the number of blocks by which the limit has moved since the sender was last told.
   std::uint32_t untold() const { return (limit() - told_) & credit_mask; }
-  // Whether that is enough to tell of: a quarter of the lane's memory, so that the rest keeps the
-  // link busy meanwhile.
+  // Returns true if the limit has moved far enough to be worth an update: by a quarter of the
+  // lane's memory, so that the rest keeps the link busy until the update arrives.
   bool is_worth_telling(std::uint32_t buffer_blocks) const { return untold() * 4 >= buffer_blocks; }
   std::uint16_t tell() { return told_ = limit(); }
   std::uint32_t free_blocks() const { return free_; }
-  // The link is initialised again: totals begin anew (IBTA 7.9.4), and what is still in the memory
-  // keeps its room.
+  // Restarts the totals when the link is initialised again (IBTA 7.9.4). Packets that are still in
+  // memory keep their blocks.
   void restart() {
     arrived_ = 0;
     told_ = 0;

@@ -35,7 +35,8 @@ TEST(Credits, APacketThatFitsExactlyMayGoAndThenNoOther) {
   EXPECT_EQ(sender.total_sent(), 10u);
 }
 
-// IBTA 7.9.4.2: (limit - (sent + packet)) mod 4096 lies in the lower half of the circle.
+// IBTA 7.9.4.2: a packet may be sent if (limit - (sent + packet)) mod 4096 lies in the lower half
+// of the circle.
 TEST(Credits, TheRuleHoldsAllRoundTheCircle) {
   for (std::uint32_t sent = 0; sent < 4'096; ++sent) {
     CreditSender sender;
@@ -90,15 +91,15 @@ TEST(Credits, ALostUpdateCostsNothingButTime) {
     sender.sent(65 * 64);
     receiver.received(65 * 64);
     receiver.released(65 * 64);
-    if (i == 0) receiver.tell();  // nobody hears it
+    if (i == 0) receiver.tell();  // this update is lost
   }
   EXPECT_FALSE(sender.may_send(64));
-  sender.update(receiver.tell());  // the next one says it all: totals, not differences
+  sender.update(receiver.tell());  // the next update makes up for it: totals, not differences
   EXPECT_TRUE(sender.may_send(130 * 64));
 }
 
-// Both ends with packets and updates that take time: the memory is never exceeded, and all of it is
-// used in the end.
+// Packets and updates between the two ends take time. The memory is never exceeded, and all of it
+// is used in the end.
 TEST(Credits, BothEndsWithDelaysNeverExceedTheMemory) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

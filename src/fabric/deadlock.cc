@@ -11,9 +11,9 @@
 namespace tulle::fabric {
 namespace {
 
-// Channels are numbered (first_channel[node] + port) · vls + vl. What a channel depends on are
-// ports and lanes of the switch at its end: a row of bits for each channel, `ports · vls` of that
-// switch long. Channels from and to hosts are left out: they cannot be part of a circle.
+// Channels are numbered (first_channel[node] + port) · vls + vl. A channel depends on ports and
+// lanes of the switch at its end. Each channel has a row of bits for these, `ports · vls` of that
+// switch long. Channels from and to hosts are left out, because they cannot be part of a cycle.
 class ChannelGraph {
  public:
   ChannelGraph(const Topology& topology, unsigned vls, unsigned sls)
@@ -59,8 +59,8 @@ class ChannelGraph {
     words_[first_word_[channel] + bit / 64] |= std::uint64_t{1} << (bit % 64);
   }
 
-  // The next channel, at or after `from_bit` of its row, that this one depends on; none at its end.
-  // Sets from_bit to the one after it.
+  // Returns the next channel, at or after `from_bit` of its row, that this channel depends on, and
+  // sets from_bit to the bit after it. Returns none at the end of the row.
   std::uint32_t next_dependency(std::uint32_t channel, std::uint32_t& from_bit) const {
     const std::size_t first = first_word_[channel], last = first_word_[channel + 1];
     for (std::size_t i = first + from_bit / 64; i < last; ++i) {
@@ -83,8 +83,8 @@ class ChannelGraph {
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
-  // For walks: visits a channel with packets of a service level once per number, and says whether
-  // this was the first time.
+  // Marks a channel as visited by packets of a service level in the walk with this number. Returns
+  // true if this is the first visit of the walk.
   bool visit(std::uint32_t channel, std::uint8_t sl, std::uint32_t number) {
     if (!is_used_[channel]) ++in_use_;
     is_used_[channel] = true;
@@ -96,7 +96,7 @@ class ChannelGraph {
   std::uint16_t port_of(std::uint32_t channel) const {
     return static_cast<std::uint16_t>((channel - first_channel_[from_[channel]]) / vls_);
   }
-  // The switch at the end of a link between switches.
+  // Returns the switch at the end of a link between switches, or none.
   std::uint32_t end_of(std::uint32_t node, std::uint32_t port) const {
     if (topology_.is_host(node)) return none;
     const Wiring::Peer& peer = wiring_.peer(node, static_cast<std::uint16_t>(port));
@@ -108,11 +108,11 @@ class ChannelGraph {
   Wiring wiring_;
   unsigned vls_;
   unsigned sls_;
-  std::vector<std::uint32_t> first_channel_ = {0};  // by node, and one more
-  std::vector<std::uint32_t> from_;                 // by channel: the node
-  std::vector<std::size_t> first_word_;             // by channel, and one more
+  std::vector<std::uint32_t> first_channel_ = {0};  // by node; one more at the end
+  std::vector<std::uint32_t> from_;                 // by channel: its node
+  std::vector<std::size_t> first_word_;             // by channel; one more at the end
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint32_t> visited_;  // by channel and level: the number of its last walk
+  std::vector<std::uint32_t> visited_;  // by channel and level: number of the last walk there
   std::vector<bool> is_used_;           // by channel
   std::size_t in_use_ = 0;
 };
@@ -150,7 +150,7 @@ class RouteWalk {
       }
       return;
     }
-    // All hosts of a leaf share its candidates: one stands for all.
+    // All hosts of a leaf share its candidates, so one host stands for all.
     std::vector<std::uint32_t> host_of_leaf(routes_.leaves());
     for (std::uint32_t host = 0; host < topology_.hosts; ++host) {
       if (routes_.leaf_of(host) < routes_.leaves()) host_of_leaf[routes_.leaf_of(host)] = host;
@@ -163,7 +163,7 @@ class RouteWalk {
   }
 
  private:
-  // A link's lane, and the service level of packets on it.
+  // A lane of a link, and the service level of packets on it.
   struct Step {
     std::uint32_t channel = 0;
     std::uint8_t sl = 0;
@@ -174,7 +174,7 @@ class RouteWalk {
     if (routes_.leaf_of(host) >= routes_.leaves()) return;  // not plugged in
     const std::uint32_t destination = routes_.leaf_node(routes_.leaf_of(host));
     begin();
-    // What comes by way of a third group is there on its way from now on.
+    // Packets by way of a third group continue from their entry into that group.
     for (const Step& entry : entries_) {
       const std::uint32_t group = settings_.non_minimal->group_of(graph_.end(entry.channel).node);
       if (group == settings_.non_minimal->group_of(destination)) continue;
@@ -191,7 +191,8 @@ class RouteWalk {
     follow(destination, outputs, [&](std::uint32_t node) { return node == destination; });
   }
 
-  // From all leaves to a group that they go by way of: what comes there is kept.
+  // Walks from all leaves to a group that packets go by way of, and keeps the channels that enter
+  // it.
   void walk_to_group(std::uint32_t group) {
     const GroupRoutes& groups = *settings_.non_minimal;
     const auto outputs = [&](std::uint32_t node, auto take) {
@@ -241,12 +242,12 @@ class RouteWalk {
   const Routes& routes_;
   const DeadlockSettings& settings_;
   std::uint32_t number_ = 0;
-  std::vector<std::uint16_t> host_ports_;  // by leaf: where one of its hosts is
+  std::vector<std::uint16_t> host_ports_;  // by leaf: port of one of its hosts
   std::vector<Step> queue_;
-  std::vector<Step> entries_;  // into groups that packets go by way of
+  std::vector<Step> entries_;  // channels into groups that packets go by way of
 };
 
-// The channels of some cycle, in order; none if there is no cycle.
+// Returns the channels of some cycle in order, or none if there is no cycle.
 std::vector<std::uint32_t> find_cycle(const ChannelGraph& graph) {
   enum class State : std::uint8_t { fresh, on_path, done };
   struct Step {
@@ -279,7 +280,7 @@ std::vector<std::uint32_t> find_cycle(const ChannelGraph& graph) {
   return {};
 }
 
-// The shortest cycle through this channel, which is on one.
+// Returns the shortest cycle through this channel, which must be on one.
 std::vector<std::uint32_t> shortest_cycle_through(const ChannelGraph& graph, std::uint32_t start) {
   std::vector<std::uint32_t> before(graph.size(), ChannelGraph::none);
   std::vector<std::uint32_t> queue = {start};
@@ -299,7 +300,8 @@ std::vector<std::uint32_t> shortest_cycle_through(const ChannelGraph& graph, std
   return cycle;
 }
 
-// A person reads the cycle: of those through the channels of the one found, the shortest.
+// Shortens the cycle for people: returns the shortest of the cycles through the channels of the one
+// found.
 std::vector<std::uint32_t> shorten(const ChannelGraph& graph, std::vector<std::uint32_t> cycle) {
   constexpr std::size_t most_starts = 64;
   const std::vector<std::uint32_t> starts(

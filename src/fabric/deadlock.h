@@ -1,10 +1,10 @@
 #pragma once
 
-// Can this routing lock up? Where a full buffer holds its sender back (InfiniBand's credits, RoCE's
-// pauses), packets wait for each other along the routes; they can wait in a circle only if the
-// channel dependency graph has one (Dally and Seitz 1987). A channel is a link's one direction on
-// one virtual lane (or one priority, with pauses); it depends on the channels that its packets take
-// next.
+// Checks whether a routing can deadlock. Where a full buffer holds its sender back (InfiniBand's
+// credits, RoCE's pauses), packets wait for each other along the routes. They can wait in a circle
+// only if the channel dependency graph has a cycle (Dally and Seitz 1987). A channel is one
+// direction of a link on one virtual lane (or one priority, with pauses). It depends on the
+// channels that its packets take next.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,32 +20,35 @@
 
 namespace tulle::fabric {
 
-// A packet at a switch, about to leave.
+// A packet that is about to leave a switch.
 struct Hop {
   std::uint32_t switch_node = 0;
-  std::uint32_t leaf_node = 0;  // the last switch, with the destination host
+  std::uint32_t leaf_node = 0;  // last switch, which has the destination host
   std::uint16_t in_port = 0, out_port = 0;
-  std::uint8_t sl = 0;     // its service level
-  std::uint8_t in_vl = 0;  // its lane, if it comes from another switch
-  bool from_host = false;  // then in_port is one of the switch's hosts, which are all alike
+  std::uint8_t sl = 0;     // service level of the packet
+  std::uint8_t in_vl = 0;  // lane of the packet, if it comes from another switch
+  // If true, in_port is the port of one of the switch's hosts, which are all alike.
+  bool from_host = false;
 };
 
-// The virtual lane on which the packet leaves. Empty: it stays on lane 0.
+// Returns the virtual lane on which the packet leaves. An empty function means lane 0.
 using VlMap = std::function<std::uint8_t(const Hop&)>;
 
-// The service level of what a leaf's hosts send to a host, by one of its 2^lmc paths.
+// Returns the service level of the packets from a leaf's hosts to a host, on one of the host's
+// 2^lmc paths.
 using SlMap =
     std::function<std::uint8_t(std::uint32_t leaf_node, std::uint32_t host, std::uint32_t path)>;
 
 struct DeadlockSettings {
   unsigned vls = 1;  // lanes 0 … vls-1
   VlMap vl = {};
-  SlMap sl = {};  // empty: all have level 0
-  // Which routes: every candidate (a switch may take any), or only Routes::port for all of a host's
-  // 2^lmc paths.
+  SlMap sl = {};  // empty: all packets have level 0
+  // Selects the routes to check. False means every candidate, since a switch may take any. True
+  // means only Routes::port, for all 2^lmc paths of a host.
   bool forwarding_tables = false;
   unsigned lmc = 0;
-  // Beside the routes, those by way of any group; must outlive the check. Null: none.
+  // Also checks the routes by way of any third group. The object must outlive the check. Null means
+  // the plain routes only.
   const GroupRoutes* non_minimal = nullptr;
 };
 
@@ -58,30 +61,31 @@ struct Channel {
 };
 
 struct DeadlockReport {
-  std::vector<Channel>
-      cycle;                 // each depends on the next, the last on the first; empty: no deadlock
-  std::size_t channels = 0;  // between switches, in use
+  // Each channel depends on the next, and the last on the first. Empty means no deadlock.
+  std::vector<Channel> cycle;
+  std::size_t channels = 0;  // channels between switches that are in use
   std::size_t dependencies = 0;
 
   bool deadlock_free() const { return cycle.empty(); }
 };
 
-// With those lanes, for one QoS level: each has lanes of its own. `lanes` and `routes` must
-// outlive what is returned.
+// Returns settings with these lanes for one level of quality of service; every level has separate
+// lanes. `lanes` and `routes` must outlive the result.
 DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes);
 
-// Whether every route climbs away from the hosts first, if at all, and then descends, as on trees:
-// then there is no circle, on whatever lanes (Schroeder et al. 1991). One pass over the tables,
-// where check_deadlock follows every route. False: it has to.
+// Returns true if every route first climbs away from the hosts (or does not climb) and then
+// descends, as routes on trees do. Such routes have no cycle, on any lanes (Schroeder et al. 1991).
+// This takes one pass over the tables, where check_deadlock follows every route. If the result is
+// false, check_deadlock must decide.
 bool climbs_then_descends(const Topology& topology, const Routes& routes);
 
-// Follows all routes between leaves. `routes` must be of this topology, and settings.vl stay below
-// settings.vls.
+// Follows all routes between leaves. `routes` must belong to this topology, and settings.vl must
+// return lanes below settings.vls.
 DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
                               const DeadlockSettings& settings = {});
 
-// For people: "leaf 3 → spine 4 → leaf 3", with " (VL 1)" after a switch that is left on another
-// lane than 0.
+// Describes the cycle for people: "leaf 3 → spine 4 → leaf 3", with " (VL 1)" after a switch that
+// packets leave on a lane other than 0.
 std::string describe_cycle(const Topology& topology, std::span<const Channel> cycle);
 
 }  // namespace tulle::fabric

@@ -13,7 +13,7 @@ namespace {
 
 DeadlockReport checked(const Topology& t, const Routes& routes, const DeadlockSettings& settings) {
   DeadlockReport report = check_deadlock(t, routes, settings);
-  // A cycle must be one: each channel ends where the next begins.
+  // A cycle must be closed: each channel ends where the next begins.
   const Wiring wiring(t);
   for (std::size_t i = 0; i < report.cycle.size(); ++i) {
     const Channel& channel = report.cycle[i];
@@ -28,7 +28,7 @@ DeadlockReport checked(const Topology& t, RoutingKind kind, const DeadlockSettin
   return checked(t, routes_of(t, kind), settings);
 }
 
-// Whether forwarding tables are free of deadlock with these lanes.
+// Returns true if forwarding tables are free of deadlock with these lanes.
 bool free_with(const PathLanes& lanes, const Topology& t, RoutingKind kind, unsigned lmc = 0) {
   const Routes routes = routes_of(t, kind);
   DeadlockSettings settings = with_lanes(lanes, routes);
@@ -63,7 +63,7 @@ TEST(Deadlock, TorusWithADateline) {
     EXPECT_FALSE(checked(t, RoutingKind::dimension_ordered).deadlock_free());
     EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::dimension_ordered));
     EXPECT_TRUE(free_with(PathLanes::torus(t), t, RoutingKind::dimension_ordered, 2));
-    // Turns from y to x are what dimension order is for: the dateline alone does not help.
+    // Dimension order exists to prevent turns from y to x: the dateline alone does not.
     EXPECT_FALSE(free_with(PathLanes::torus(t), t, RoutingKind::shortest));
   }
 }
@@ -129,8 +129,8 @@ TEST(Deadlock, UpDownIsFreeOnRingsAndDragonflies) {
   EXPECT_TRUE(checked(built(dragonfly({})), RoutingKind::up_down).deadlock_free());
 }
 
-// A tree that has lost links: each leaf keeps two spines, its neighbours' neighbours are out of
-// reach without going down and up again, and around the leaves this closes a circle.
+// The tree has lost links, so that each leaf keeps two spines. A leaf reaches its neighbours'
+// neighbours only by going down and up again, and around the leaves this closes a cycle.
 TEST(Deadlock, FailedLinksMakeShortestRoutesLockUp) {
   Topology t = built(leaf_spine({.leaves = 4, .spines = 4, .hosts_per_leaf = 1}));
   std::erase_if(t.links, [&](const Link& link) {
@@ -158,12 +158,13 @@ TEST(Deadlock, WhatClimbsAndThenDescendsIsFree) {
   }
   const Topology ring = built(torus({.size = {4}}));
   EXPECT_FALSE(climbs_then_descends(ring, routes_of(ring, RoutingKind::shortest)));
-  // Free too, but its links have no up and down by the distance from hosts.
+  // This is free too, but its links have no up and down by the distance from hosts.
   EXPECT_FALSE(climbs_then_descends(ring, routes_of(ring, RoutingKind::up_down)));
   EXPECT_TRUE(checked(ring, RoutingKind::up_down).deadlock_free());
 }
 
-// On trees that have lost some links: what the short check calls free, the long one does.
+// Trees that have lost some links: where the short check finds no deadlock, the long check finds
+// none either.
 TEST(Deadlock, TheShortCheckIsNeverWrong) {
   int free = 0, undecided = 0, locks = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {

@@ -6,13 +6,14 @@
 namespace tulle::fabric {
 namespace {
 
-// A rate that is no longer within an eighth of what is due is told at once.
+// True if the rate told is within an eighth of the due one. If not, the source is told the new rate
+// at once.
 bool is_near(std::int64_t told, std::int64_t due) {
   return told <= due + due / 8 && told >= due - due / 8;
 }
-// What a source is told holds for so many windows; it is told again after half of that.
+// A notice holds for this many windows. It is repeated after half of that time.
 constexpr std::int64_t windows_held = 4;
-// Who sends less than this part of what it may, does not want it.
+// A source that sends less than this part of its share does not want the share.
 constexpr double idle_share = 0.5;
 constexpr std::int64_t frames_each = 4;
 constexpr double gain = 0.25;
@@ -36,14 +37,14 @@ EndpointMonitor::Advice EndpointMonitor::arrived(Time now, std::uint32_t source,
   if (now >= window_began_ + window()) {
     end_window(now, queue_bytes);
   } else if (is_full && (!is_congested_ || is_new)) {
-    // All that have been seen lately, as each will want what it can get.
+    // Shares out to all sources seen lately, as each will want all that it can get.
     is_congested_ = true;
     share_out(static_cast<double>(link_bits_per_second_) * settings_->target / 2);
   }
   return is_congested_ ? tell(now, entry(source)) : Advice{};
 }
 
-// A window in which each of the contributors has sent some frames at its share.
+// Returns the length of a window, in which each contributor can send some frames at its share.
 Time EndpointMonitor::window() const {
   const std::int64_t frame_ps =
       std::int64_t{longest_frame_bytes_} * 8'000'000'000'000 / link_bits_per_second_;
@@ -58,7 +59,8 @@ void EndpointMonitor::end_window(Time now, std::uint64_t queue_bytes) {
   const bool is_used = arrived > idle_share * given_;
   is_congested_ = is_full || (is_congested_ && is_used);
   if (is_congested_) {
-    // What waits beyond the threshold goes first, within the next window and half of the link.
+    // The bytes beyond the threshold drain first, within the next window and with up to half of the
+    // link.
     const auto link = static_cast<double>(link_bits_per_second_);
     const double excess = is_full ? static_cast<double>(queue_bytes - settings_->queue_bytes) : 0;
     const double drain = std::min(excess * 8 / window().to_seconds(), link / 2);
@@ -71,7 +73,8 @@ void EndpointMonitor::end_window(Time now, std::uint64_t queue_bytes) {
   window_began_ = now;
 }
 
-// Of each, smoothed, as it sends few frames in a window; returns all that came, in bits a second.
+// Measures the rate of each source, smoothed because a source sends few frames in a window. Returns
+// the total rate of arrivals in bits a second.
 double EndpointMonitor::measure(Time taken) {
   double all = 0;
   for (Entry& each : entries_) {
@@ -82,8 +85,8 @@ double EndpointMonitor::measure(Time taken) {
   return all;
 }
 
-// What each may send that wants its share: a source that sends clearly less than it might is left
-// that, and the others share the rest.
+// Sets the share of each source that wants it. A source that sends clearly less than it may keeps
+// its rate, and the others share the rest.
 void EndpointMonitor::share_out(double capacity) {
   const auto all = static_cast<double>(entries_.size());
   const double content_below = idle_share * (share_ > 0 ? static_cast<double>(share_) : 0);
@@ -99,7 +102,7 @@ void EndpointMonitor::share_out(double capacity) {
   share_ = static_cast<std::int64_t>(std::max(wanting < 1 ? capacity : left / wanting, least));
 }
 
-// Who has not sent in two windows is no contributor.
+// Forgets sources that have not sent in two windows.
 void EndpointMonitor::forget_silent() {
   std::erase_if(entries_, [](const Entry& each) { return !each.is_fresh && !each.was_fresh; });
   for (Entry& each : entries_) {
@@ -117,7 +120,7 @@ void EndpointMonitor::index_entries() {
   }
 }
 
-// Where a source is found, or is to be put.
+// Returns the slot where a source is stored or must be inserted.
 std::size_t EndpointMonitor::slot_of(std::uint32_t source) const {
   std::size_t at = source & (place_of_.size() - 1);
   while (place_of_[at] != 0 && entries_[place_of_[at] - 1].source != source) {

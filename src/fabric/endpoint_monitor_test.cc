@@ -12,8 +12,8 @@ constexpr std::int64_t link = 100'000'000'000;
 constexpr std::uint32_t frame_bytes = 4'178;
 constexpr EndpointSettings settings = {.enabled = true};
 
-// Sources that send frames at the rate that each wants, or the one it was told, and the host's link
-// that takes them one after the other; a notice takes no time.
+// Simulates sources and the host's link. Each source sends frames at the rate that it wants or the
+// one that it was told, and the link takes the frames one after the other. A notice takes no time.
 class Incast {
  public:
   struct Source {
@@ -122,7 +122,7 @@ TEST(EndpointMonitor, WhoLeavesMakesRoom) {
   incast.run(Time::milliseconds(3));
   EXPECT_GT(incast.sources[0].bytes * 8, 40'000'000u);
   EXPECT_GT(incast.sources[1].bytes * 8, 40'000'000u);
-  // The last one has the link to itself, and is told nothing any more.
+  // The last source has the link to itself and gets no more notices.
   incast.sources.erase(1);
   incast.sources[0].wants = link / 3;
   incast.run(Time::milliseconds(4));
@@ -132,7 +132,7 @@ TEST(EndpointMonitor, WhoLeavesMakesRoom) {
   EXPECT_EQ(incast.notices, before);
 }
 
-// One to four frames of each in a window, and no more notices than they.
+// Each source sends one to four frames in a window, and there are fewer notices than frames.
 TEST(EndpointMonitor, NoticesAreFewerThanFrames) {
   Incast incast;
   for (std::uint32_t i = 0; i < 500; ++i) incast.sources[i] = {.next = Time{i * 1'000}};

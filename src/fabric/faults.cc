@@ -15,7 +15,7 @@ struct Unit {
 constexpr Unit probability_units[] = {{"", 1}, {"%", 0.01}};
 constexpr Unit time_units[] = {{"ns", 1e3}, {"us", 1e6}, {"ms", 1e9}, {"s", 1e12}, {"", 0}};
 
-// A number and one of these units.
+// Parses a number followed by one of these units.
 std::optional<double> parse_number(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -90,7 +90,8 @@ std::variant<FaultSettings, std::string> parse_faults(std::string_view text) {
 }
 
 Faults::Copies Faults::draw() {
-  // All that may be drawn is drawn, in one order: one rate's value does not shift the others' luck.
+  // Every value is drawn each time, in the same order, so that changing one rate does not change
+  // the draws of the others.
   const bool dropped = random_.chance(settings_.drop);
   const bool duplicated = random_.chance(settings_.duplicate);
   Copies out;
@@ -126,7 +127,7 @@ std::size_t Faults::damage(std::span<std::byte> bytes) {
       return bytes.size();
     }
     default:
-      // An odd number of bits, so that no two can cancel each other out.
+      // An odd number of bits is flipped, so that they cannot all cancel each other out.
       for (std::uint64_t i = 0, bits = 1 + 2 * random_.below(2); i < bits; ++i) {
         const std::uint64_t bit = random_.below(bytes.size() * 8);
         bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));

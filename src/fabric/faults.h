@@ -1,8 +1,8 @@
 #pragma once
 
-// What a bad network does to one datagram, drawn from a seed: it may lose it, deliver it twice,
-// hold it up so that others overtake it, or damage its bytes. It draws; who carries the datagram
-// acts on it.
+// Faults that a bad network inflicts on one datagram, drawn from a seed. A datagram may be lost,
+// delivered twice, held up so that others overtake it, or damaged. This class only draws; the code
+// that carries the datagram acts on the result.
 
 #include <array>
 #include <cstddef>
@@ -17,14 +17,14 @@
 
 namespace tulle::fabric {
 
-// Probabilities, in [0, 1], each drawn for every datagram.
+// Probabilities in [0, 1]. Each is drawn for every datagram.
 struct FaultSettings {
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;
   double corrupt = 0;
   Time delay;                                   // of every datagram
-  Time reorder_delay = Time::microseconds(50);  // one that is overtaken is held up for at most this
+  Time reorder_delay = Time::microseconds(50);  // longest extra delay of a reordered datagram
   std::uint64_t seed = 1;
 
   bool any() const {
@@ -32,8 +32,9 @@ struct FaultSettings {
   }
 };
 
-// Reads "drop=0.01,duplicate=0.01,reorder=1%,corrupt=0.01,delay=100us,reorder_delay=50us,seed=7",
-// any of them in any order. Times in ns, us, ms or s. The string: one line that says what is wrong.
+// Reads "drop=0.01,duplicate=0.01,reorder=1%,corrupt=0.01,delay=100us,reorder_delay=50us,seed=7".
+// Every entry is optional and the order is free. Times are in ns, us, ms or s. Returns the
+// settings, or one line that says what is wrong.
 std::variant<FaultSettings, std::string> parse_faults(std::string_view text);
 
 struct FaultCounters {
@@ -47,7 +48,7 @@ class Faults {
  public:
   explicit Faults(const FaultSettings& settings) : settings_(settings), random_(settings.seed) {}
 
-  // One copy that is to arrive.
+  // One copy of the datagram that must arrive.
   struct Copy {
     Time held_up;
     bool damaged = false;
@@ -58,8 +59,8 @@ class Faults {
   };
   Copies draw();
 
-  // Damages bytes as a faulty buffer or cable would: single bits, a burst, or a cut-off end.
-  // Returns how many bytes are left, at most bytes.size().
+  // Damages bytes as a faulty buffer or cable does: single bits, a burst, or a cut-off end. Returns
+  // how many bytes are left, at most bytes.size().
   std::size_t damage(std::span<std::byte> bytes);
 
   const FaultSettings& settings() const { return settings_; }

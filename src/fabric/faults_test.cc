@@ -84,7 +84,7 @@ TEST(Faults, RatesAreMet) {
     }
   }
   const FaultCounters& c = faults.counters();
-  // Five standard deviations.
+  // Allows five standard deviations.
   const auto close = [](std::uint64_t count, double rate) {
     const double expected = rate * datagrams;
     return std::abs(static_cast<double>(count) - expected) < 5 * std::sqrt(expected);

@@ -1,4 +1,4 @@
-// What stands too long at the head of a lane's queue (HOQLife, IBTA 18.2.5.4).
+// Tests of frames that stand too long at the head of a lane's queue (HOQLife, IBTA 18.2.5.4).
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ SwitchSettings settings_of() {
   return settings;
 }
 
-// What comes in by port 0 leaves by port 1, if it has credits.
+// A switch in which frames come in by port 0 and leave by port 1 if there are credits.
 class Bench {
  public:
   void arrive(Time now, std::uint8_t lane, std::uint16_t bytes = 640) {

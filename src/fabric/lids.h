@@ -12,13 +12,14 @@
 namespace tulle::fabric {
 
 inline constexpr unsigned lmc_max = 7;                    // three bits (IBTA 14.2.5.6)
-inline constexpr std::uint32_t unicast_lid_max = 0xBFFF;  // IBTA 4.1.3: multicast's are behind
+inline constexpr std::uint32_t unicast_lid_max = 0xBFFF;  // IBTA 4.1.3: multicast LIDs follow
 
 constexpr std::uint64_t last_lid(std::uint64_t hosts, std::uint64_t switches, unsigned lmc) {
   return ((hosts + 1) << lmc) - 1 + switches;
 }
 
-// Of a subnet whose last LID is a unicast one; `path` below 2^lmc.
+// Returns the LID of one of a host's paths. The subnet's last LID must be a unicast LID, and `path`
+// must be below 2^lmc.
 constexpr Lid lid_of(std::uint32_t host, unsigned lmc, std::uint32_t path = 0) {
   return Lid(static_cast<std::uint16_t>(((host + 1) << lmc) + path));
 }

@@ -22,7 +22,7 @@ GroupRoutes::GroupRoutes(const Topology& topology, const Routes& routes)
 }
 
 void GroupRoutes::find_ways(const Wiring& wiring, const Topology& topology) {
-  // Of each switch, what its own global links lead to.
+  // The destinations of each switch's global links.
   struct Global {
     std::uint16_t port = 0;
     std::uint32_t to = 0;
@@ -73,7 +73,7 @@ void GroupRoutes::count_hops(const Wiring& wiring) {
       std::uint8_t hops = 0;
       while (node != routes_->leaf_node(leaf)) {
         const auto ports = routes_->towards(node, leaf);
-        if (ports.empty()) break;  // of a switch that no packet comes by
+        if (ports.empty()) break;  // at a switch that no packet passes
         node = wiring.peer(node, ports.front()).node;
         ++hops;
       }
@@ -129,7 +129,7 @@ NonMinimalRouting::Way NonMinimalRouting::best_minimal(Switch& at, std::uint32_t
   return best;
 }
 
-// Each candidate is a group drawn, and one of the ways there.
+// Each candidate is a group drawn at random and one of the ways to it.
 NonMinimalRouting::Way NonMinimalRouting::best_detour(Switch& at, std::uint32_t switch_node,
                                                       const Frame& frame,
                                                       std::uint32_t destination_group) const {

@@ -41,7 +41,7 @@ TEST(GroupRoutes, LeadIntoTheGroupAfterOneLinkOrTwo) {
   }
 }
 
-// Against a walk along the ports.
+// Compares the hops with a walk along the ports.
 TEST(GroupRoutes, CountHops) {
   const Topology t = built(dragonfly({}));
   const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
@@ -68,7 +68,7 @@ TEST(GroupRoutes, CountHops) {
   EXPECT_EQ(*seen.rbegin(), 5u) << "local, global, local, global, local";
 }
 
-// The first switch of group 0 in a dragonfly, with hosts 0 and 1; its driver is the test.
+// The first switch of group 0 in a dragonfly, with hosts 0 and 1. The test is its driver.
 class Source {
  public:
   explicit Source(const NonMinimalSettings& settings, const DragonflySettings& of = {})
@@ -116,9 +116,9 @@ TEST(NonMinimal, AnEmptyNetworkIsCrossedByMinimalPaths) {
   }
 }
 
-// A minimal path of three hops against detours of four and five, whose queues are empty.
+// Compares a minimal path of three hops with detours of four and five, whose queues are empty.
 TEST(NonMinimal, ABiasHasToStandInTheQueueBeforeADetour) {
-  const std::uint32_t host = 71;  // of the last group
+  const std::uint32_t host = 71;  // in the last group
   for (const std::uint16_t bytes : {std::uint16_t{1'001}, std::uint16_t{1'002}}) {
     Source source({.choice = Choice::ugal, .candidates = 4, .bias_bytes = 3'003});
     const std::uint16_t minimal = source.routes.candidates(source.node, host)[0];
@@ -136,10 +136,10 @@ TEST(NonMinimal, QueuesCountByTheHopsBehindThem) {
   Source source({.choice = Choice::ugal, .candidates = 8});
   const std::uint32_t host = 71;
   const std::uint16_t minimal = source.routes.candidates(source.node, host)[0];
-  // All other ports but one to a host are as full: a detour is longer, and so worse.
+  // All other ports except one to a host are equally full. A detour is longer, and so worse.
   for (std::uint16_t port = 2; port < source.at.ports(); ++port) source.load(port, 4'000);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(source.way(source.frame_to(host)), minimal);
-  // Three times as full, it is worse than any.
+  // At three times the length, the minimal path's queue is worse than any detour.
   source.load(minimal, 8'000);
   for (int i = 0; i < 20; ++i) EXPECT_NE(source.way(source.frame_to(host)), minimal);
 }
@@ -148,7 +148,7 @@ TEST(NonMinimal, ValiantGoesByWayOfEveryThirdGroup) {
   Source source({.choice = Choice::valiant});
   std::map<std::uint32_t, int> seen;
   for (int i = 0; i < 700; ++i) {
-    Frame& frame = source.frame_to(40);  // of group 5
+    Frame& frame = source.frame_to(40);  // in group 5
     const std::uint16_t port = source.way(frame);
     ++seen[frame.via];
     ASSERT_NE(frame.via, 0u);

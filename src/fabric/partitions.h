@@ -1,7 +1,8 @@
 #pragma once
 
-// Which packets a switch lets through, by their partition key: optional in switches, and done where
-// hosts are plugged in (IBTA 14.2.5.6: PortInfo's PartitionEnforcementInbound and -Outbound).
+// Decides which packets a switch lets through, by their partition key. Switches may leave this out.
+// Those that do it enforce partitions at the ports of hosts (IBTA 14.2.5.6: PortInfo's
+// PartitionEnforcementInbound and -Outbound).
 
 #include <algorithm>
 #include <vector>
@@ -10,8 +11,9 @@
 
 namespace tulle::fabric {
 
-// Of a switch's port. As OpenSM fills the table (osm_pkey_mgr.c): the partitions of the host at its
-// other end, as a full member of each, so that the hosts themselves keep limited members apart.
+// The partitions of a switch's port. They follow the way in which OpenSM fills the table
+// (osm_pkey_mgr.c): the port is a full member of each partition of the host at its other end, so
+// that the hosts themselves keep limited members apart.
 struct PortPartitions {
   std::vector<Pkey> pkeys;
   bool inbound = false;

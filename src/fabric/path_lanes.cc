@@ -9,7 +9,7 @@
 namespace tulle::fabric {
 namespace {
 
-// Up to this many switches around, no path has two links of the ring, so that none waits for
+// In a ring of up to this many switches, no path has two links of the ring, so that none waits for
 // another.
 constexpr std::uint32_t harmless_ring = 3;
 

@@ -9,7 +9,7 @@
 namespace tulle::fabric {
 namespace {
 
-// The port by which a switch is linked to another.
+// Returns the port by which a switch is linked to another.
 std::uint16_t port_to(const Topology& t, std::uint32_t from, std::uint32_t to) {
   for (const Link& link : t.links) {
     if (link.a == from && link.b == to) return link.a_port;
@@ -19,7 +19,7 @@ std::uint16_t port_to(const Topology& t, std::uint32_t from, std::uint32_t to) {
   return 0;
 }
 
-// A ring of 6, a host a switch; switch i is node 6 + i.
+// A ring of 6 switches with one host each. Switch i is node 6 + i.
 TEST(PathLanes, ATorusServiceLevelSaysWhetherAPathCrossesTheWrapAroundLink) {
   const Topology t = built(torus({.size = {6}}));
   const Routes routes = routes_of(t, RoutingKind::dimension_ordered);
@@ -46,7 +46,7 @@ TEST(PathLanes, ATorusServiceLevelSaysWhetherAPathCrossesTheWrapAroundLink) {
   EXPECT_EQ(lanes.plan().hosts[6], 6);
 }
 
-// To the other side of the ring there are two ways, and one of a host's paths takes each.
+// There are two ways to the other side of the ring, and a host's paths take one each.
 TEST(PathLanes, APathOfSeveralHasALevelOfItsOwn) {
   const Topology t = built(torus({.size = {4}}));
   const Routes routes = routes_of(t, RoutingKind::dimension_ordered);
@@ -70,7 +70,7 @@ TEST(PathLanes, EachDimensionHasABitOfItsOwn) {
   EXPECT_EQ(level(number(3, 2, 4), number(0, 0, 0)), 3) << "both";
 }
 
-// Levels are 16, lanes 8.
+// There are 16 service levels and 8 lanes.
 TEST(PathLanes, QosLevelsShareWhatThereIs) {
   EXPECT_EQ(PathLanes::torus(built(torus({.size = {8}}))).qos_levels_max(), 4u);
   EXPECT_EQ(PathLanes::torus(built(torus({.size = {4, 4}}))).qos_levels_max(), 4u);
@@ -84,8 +84,9 @@ TEST(PathLanes, ADragonflysSecondLaneBeginsAfterTheGlobalLink) {
   const Topology t = built(dragonfly({}));
   const PathLanes lanes = PathLanes::dragonfly(t);
   const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
-  const std::uint32_t first = t.hosts;  // of group 0, routers 0 to 3; two hosts each, ports 0 and 1
-  std::uint16_t global = 0;             // the first of router 0
+  // Group 0 has routers 0 to 3, with two hosts each on ports 0 and 1.
+  const std::uint32_t first = t.hosts;
+  std::uint16_t global = 0;  // first global port of router 0
   for (const Link& link : t.links) {
     if (link.a == first && link.b >= first + 4) global = link.a_port;
   }

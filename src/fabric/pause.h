@@ -1,7 +1,7 @@
 #pragma once
 
-// Which classes of a port the neighbour has stopped, and until when (IEEE 802.1Qbb, 802.3 annex
-// 31D): a pause holds for the time that it names, unless it is renewed or ended before.
+// Tracks which classes of a port the neighbour has stopped, and until when (IEEE 802.1Qbb, 802.3
+// annex 31D). A pause holds for the time that it names, unless it is renewed or ended before.
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tulle::fabric {
 
-inline constexpr std::uint32_t pause_quanta_max = 65'535;  // of 512 bit times
+inline constexpr std::uint32_t pause_quanta_max = 65'535;  // in units of 512 bit times
 
 constexpr Time pause_time(std::uint32_t quanta, std::int64_t bits_per_second) {
   __extension__ using Wide = __int128;
@@ -36,13 +36,13 @@ class PauseState {
       }
       if ((fresh >> c & 1) != 0) since_[c] = now;
     }
-    if (fresh != 0) ++pauses_;  // a renewal is none
+    if (fresh != 0) ++pauses_;  // a renewal does not count
     count(now, before);
     return fresh;
   }
-  // The link is gone: nobody stops anything.
+  // Resets the state when the link is gone, as no neighbour is left to stop a class.
   void reset(Time now) { count(now, std::exchange(stopped_, std::uint8_t{0})); }
-  // Lets the classes go on whose pause has run out.
+  // Resumes the classes whose pause has run out.
   void expire(Time now) {
     const std::uint8_t before = stopped_;
     for (std::uint32_t c = 0; c < classes; ++c) {
@@ -54,7 +54,8 @@ class PauseState {
   }
 
   std::uint8_t stopped() const { return stopped_; }
-  // When the next of the stopped classes goes on by itself; never: none is stopped.
+  // Returns when the next of the stopped classes resumes by itself. Time::never() means that none
+  // is stopped.
   Time next_end() const {
     Time end = Time::never();
     for (std::uint32_t c = 0; c < classes; ++c) {
@@ -62,7 +63,7 @@ class PauseState {
     }
     return end;
   }
-  // Classes that have been stopped, without a break, for so long.
+  // Returns the classes that have been stopped without a break for at least `span`.
   std::uint8_t stopped_for(Time now, Time span) const {
     std::uint8_t found = 0;
     for (std::uint32_t c = 0; c < classes; ++c) {
@@ -73,7 +74,7 @@ class PauseState {
     return found;
   }
   std::uint64_t pauses() const { return pauses_; }
-  // While some class was stopped, until now.
+  // Returns how long some class has been stopped in total, until now.
   Time paused(Time now) const { return stopped_ != 0 ? paused_ + (now - any_since_) : paused_; }
 
  private:

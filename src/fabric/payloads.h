@@ -1,8 +1,8 @@
 #pragma once
 
-// The payloads of frames, where a simulation carries their bytes: as much room for each frame of a
-// pool, found by the frame's place there. Memory is taken as the pool grows, and touched where a
-// frame has a payload.
+// The payloads of frames, for simulations that carry their bytes. Each frame of a pool has room of
+// the same size, found by the frame's index in the pool. Memory is allocated as the pool grows, and
+// touched only where a frame has a payload.
 
 #include <cstddef>
 #include <cstdint>

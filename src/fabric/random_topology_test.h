@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: connected graphs without any order, from a seed.
+// Connected graphs without any order for tests, drawn from a seed.
 
 #include <cstdint>
 #include <numeric>
@@ -13,14 +13,15 @@
 
 namespace tulle::fabric {
 
-// 2 to 25 switches, a tree plus random links (some parallel), and 2 to 40 hosts on some of them.
+// Returns a graph of 2 to 25 switches, a tree plus random links (some parallel), with 2 to 40 hosts
+// on some of them.
 inline Topology random_topology(std::uint64_t seed) {
   Random random(seed);
   const auto draw = [&](std::uint64_t bound) {
     return static_cast<std::uint32_t>(random.below(bound));
   };
   const std::uint32_t switches = 2 + draw(24), hosts = 2 + draw(39);
-  // In a random order, so that numbers say nothing about where a switch is.
+  // Switches are numbered in a random order, so that a number says nothing about a switch's place.
   std::vector<std::uint32_t> node(switches);
   std::iota(node.begin(), node.end(), hosts);
   for (std::uint32_t i = switches - 1; i > 0; --i) std::swap(node[i], node[draw(i + 1)]);

@@ -30,7 +30,7 @@ class Planner {
   }
 
  private:
-  // What goes down and comes up again before anybody has noticed changes nothing.
+  // An outage that ends before it is noticed changes nothing.
   Result<void> plan_routing() {
     recovery_.outages = outages_;
     std::vector<Outage> noticed;
@@ -78,7 +78,7 @@ class Planner {
     const std::int64_t interval = settings_.sweep_interval.ps;
     return Time{(change.ps + interval - 1) / interval * interval};
   }
-  // When the tables of a switch have been written.
+  // Returns the time at which the tables of a switch have been written.
   Time programmed(Time sweep, std::uint32_t index) const {
     const std::uint64_t entries = last_lid(topology_.hosts, topology_.switches, settings_.lmc) + 1;
     const auto blocks =
@@ -105,7 +105,7 @@ class Planner {
     }
   }
 
-  // When links between switches go down or come up, each time once.
+  // Returns the times at which links between switches go down or come up, each time once.
   std::vector<Time> changes(const std::vector<Outage>& outages) const {
     std::vector<Time> times;
     for (const Outage& outage : outages) {
@@ -134,7 +134,8 @@ class Planner {
       rest.links.erase(rest.links.begin() + *link);
     }
     auto routes = compute_routes(rest, routing_);
-    // What is left of a tree may be none; OpenSM too then takes routes that any topology has.
+    // The rest of a tree may not be a tree. OpenSM then also takes routes that work on any
+    // topology.
     if (!routes && routing_.kind == RoutingKind::fat_tree) {
       RoutingSettings any = routing_;
       any.kind = RoutingKind::up_down;
@@ -152,7 +153,7 @@ class Planner {
   RoutingSettings routing_;
   const RecoverySettings& settings_;
   std::vector<Outage> outages_;
-  std::map<std::vector<std::uint32_t>, std::uint32_t> known_;  // by the links that are down
+  std::map<std::vector<std::uint32_t>, std::uint32_t> known_;  // versions by links down
   Recovery recovery_;
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 constexpr Time us(std::int64_t n) { return Time::microseconds(n); }
 
-// Hosts 0 to 3; leaves 4 and 5; spines 6 and 7. Links 0 to 3 are the hosts', then leaf by leaf.
+// Hosts 0 to 3, leaves 4 and 5, spines 6 and 7. Links 0 to 3 belong to the hosts, and the others
+// follow leaf by leaf.
 Topology two_leaves() {
   auto topology = leaf_spine({});
   TULLE_CHECK(static_cast<bool>(topology));
@@ -32,7 +33,8 @@ Recovery planned(const Topology& topology, const RecoverySettings& settings,
   return std::move(*recovery);
 }
 
-// By how many ports a switch may send to a host at a time.
+// Returns the number of ports by which a switch may send to a host at a given time, or 99 if its
+// routes never changed.
 std::size_t ways(const Recovery& recovery, Time now, std::uint32_t node, std::uint32_t host) {
   const Routes* routes = nullptr;
   for (const RouteChange& change : recovery.route_changes) {
@@ -127,7 +129,7 @@ TEST(Recovery, ASubnetManagerWritesOneTableAfterTheOther) {
   settings.subnet_manager = true;
   settings.trap_delay = us(5);
   settings.computing = us(20);
-  settings.programming = us(3);  // 4 hosts and 4 switches: one block
+  settings.programming = us(3);  // 4 hosts and 4 switches make one block
   const std::uint32_t link = link_of(topology, leaf_0, spine_1);
   const Recovery recovery =
       planned(topology, settings, {{link, us(100), us(500)}}, RoutingKind::fat_tree);
@@ -138,12 +140,12 @@ TEST(Recovery, ASubnetManagerWritesOneTableAfterTheOther) {
     EXPECT_EQ(recovery.route_changes[i].node, leaf_0 + i);
     EXPECT_EQ(recovery.route_changes[4 + i].at, us(528 + 3 * i));
   }
-  // A port that comes up carries data when the last table is written.
+  // A port that comes up carries data once the last table is written.
   EXPECT_EQ(recovery.outages, (std::vector<Outage>{{link, us(100), us(537)}}));
 }
 
 TEST(Recovery, LargeTablesTakeTheirBlocks) {
-  auto topology = fat_tree({.k = 8});  // 128 hosts and 80 switches: LIDs to 208, four blocks
+  auto topology = fat_tree({.k = 8});  // 128 hosts and 80 switches: LIDs up to 208, four blocks
   TULLE_CHECK(static_cast<bool>(topology));
   RecoverySettings settings;
   settings.subnet_manager = true;

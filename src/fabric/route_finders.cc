@@ -71,9 +71,9 @@ PortSets::PortSets(const Topology& topology) {
 
 namespace {
 
-// Breadth first from a destination, against the edges: how far each node is, and by which of its
-// ports it comes one closer. `distance` is unreachable everywhere, and stays so where no edge
-// leads.
+// Searches breadth first from a destination, against the edges. Finds how far each node is, and
+// which of its ports lead one hop closer. `distance` must be unreachable everywhere at first, and
+// stays so where no edge leads.
 template <typename EdgesOf>
 void spread(std::uint32_t destination, EdgesOf edges_of, std::vector<std::uint32_t>& distance,
             std::vector<std::uint32_t>& queue, PortSets& ports) {
@@ -102,8 +102,8 @@ void ShortestFinder::find(std::uint32_t destination, PortSets& ports) {
       ports);
 }
 
-// Switches are ordered by their distance from the roots, then by number; a link leads up to the
-// one that comes first. The order is total, so every link has a direction, and a chain of up links
+// Switches are ordered by their distance from the roots, then by number. A link leads up to the end
+// that comes first. The order is total, so every link has a direction, and a chain of up links
 // followed by down links cannot close a cycle.
 UpDownFinder::UpDownFinder(const SwitchGraph& graph, std::span<const std::uint32_t> roots)
     : top_down_(graph.size()) {
@@ -120,10 +120,10 @@ UpDownFinder::UpDownFinder(const SwitchGraph& graph, std::span<const std::uint32
   }
 }
 
-// A forwarding table does not know whether a packet has gone down already. So whoever can reach the
-// destination by going down alone does so, even where up and then down is shorter: what a
-// switch sends down then meets only switches that send it down. All others go up, to where the rest
-// of the route is shortest.
+// A forwarding table does not know whether a packet has gone down already. So every switch that can
+// reach the destination by going down alone does so, even where up and then down is shorter.
+// Packets sent down then meet only switches that send them down. All other switches send up, to
+// where the rest of the route is shortest.
 void UpDownFinder::find(std::uint32_t destination, PortSets& ports) {
   distance_.assign(top_down_.size(), unreachable);
   spread(
@@ -183,8 +183,8 @@ void DragonflyFinder::find(std::uint32_t destination, PortSets& ports) {
       direct_[router] = std::min(direct_[router], direct_[edge.to] + 1);
     }
   }
-  // A router that another sends to for its global link always takes that link: had it a better
-  // neighbour, the other would have chosen this neighbour.
+  // A router whose neighbour sends to it for its global link always takes that link. If it had a
+  // better neighbour, the first router would have chosen that neighbour.
   for (std::uint32_t router = 0; router < graph_.size(); ++router) {
     if (group_of(router) == group) continue;
     std::uint32_t hops = direct_[router];

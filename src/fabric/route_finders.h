@@ -1,7 +1,8 @@
 #pragma once
 
-// Inside this room: one finder a kind of routing. A finder is told a destination switch and marks,
-// for every other switch, the ports on the routes to it. Switches are counted from 0 here.
+// Internal to this folder: one finder for each kind of routing. A finder is given a destination
+// switch and marks, for every other switch, the ports on the routes to it. Switches are counted
+// from 0 here.
 
 #include <array>
 #include <bit>
@@ -15,7 +16,7 @@
 
 namespace tulle::fabric {
 
-// The links between switches, and how far each switch is from the nearest host.
+// The links between switches, and the distance of each switch from the nearest host.
 class SwitchGraph {
  public:
   struct Edge {
@@ -29,18 +30,19 @@ class SwitchGraph {
   std::span<const Edge> edges(std::uint32_t from) const {
     return {&edges_[first_[from]], &edges_[first_[from + 1]]};
   }
-  // 0: has hosts of its own. `unreachable` where no host can be reached.
+  // Returns 0 for a switch with hosts, and `unreachable` if no host can be reached.
   std::uint32_t level(std::uint32_t of) const { return level_[of]; }
   std::uint32_t top_level() const;
-  // How many hops it is from here to each; `unreachable` where there is no way.
+  // Returns the number of hops from the given switches to each switch, and `unreachable` where
+  // there is no path.
   std::vector<std::uint32_t> distances(std::span<const std::uint32_t> from) const;
 
   static constexpr std::uint32_t unreachable = std::numeric_limits<std::uint32_t>::max() / 2;
 
  private:
-  std::vector<std::uint32_t> first_;  // by switch, and one more
+  std::vector<std::uint32_t> first_;  // by switch: its first edge; one more at the end
   std::vector<Edge> edges_;           // in the order of links; one to spare
-  std::vector<std::uint32_t> level_;  // by switch
+  std::vector<std::uint32_t> level_;  // by switch: hops to the nearest switch with hosts
 };
 
 // A set of ports for each switch, as bits.
@@ -56,7 +58,7 @@ class PortSets {
   }
   void clear() { words_.assign(words_.size(), 0); }
 
-  // Ascending.
+  // Visits the ports in ascending order.
   template <typename Visit>
   static void for_each(std::span<const std::uint64_t> words, Visit visit) {
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -67,7 +69,7 @@ class PortSets {
   }
 
  private:
-  std::vector<std::size_t> first_;  // by switch, and one more
+  std::vector<std::size_t> first_;  // by switch: its first word; one more at the end
   std::vector<std::uint64_t> words_;
 };
 
@@ -92,8 +94,8 @@ class UpDownFinder {
     return {up_.data() + first_up_[from], up_.data() + first_up_[from + 1]};
   }
 
-  std::vector<std::uint32_t> top_down_;  // the switches, nearest to the roots first
-  std::vector<std::uint32_t> first_up_;  // by switch, and one more
+  std::vector<std::uint32_t> top_down_;  // the switches, those nearest to the roots first
+  std::vector<std::uint32_t> first_up_;  // by switch: its first edge; one more at the end
   std::vector<SwitchGraph::Edge> up_;    // the edges that lead up
   std::vector<std::uint32_t> distance_;
   std::vector<std::uint32_t> queue_;
@@ -121,10 +123,11 @@ class DragonflyFinder {
 
   const SwitchGraph& graph_;
   std::uint32_t routers_per_group_;
-  std::vector<std::uint32_t> direct_;  // by router: hops when it takes a global link of its own
+  std::vector<std::uint32_t> direct_;  // by router: hops if it takes one of its global links
 };
 
-// The switch whose farthest switch is nearest, and of these the one nearest to all.
+// Returns the switch whose farthest switch is nearest. Of several, it is the one with the smallest
+// sum of distances.
 std::uint32_t middle_switch(const SwitchGraph& graph);
 
 }  // namespace tulle::fabric

@@ -62,7 +62,7 @@ std::size_t Routes::bytes() const {
          of(every_port_);
 }
 
-// Routes in the making.
+// Routes under construction.
 class RouteTable {
  public:
   RouteTable(const Topology& topology, const RoutingSettings& settings)
@@ -84,7 +84,7 @@ class RouteTable {
     return Error{std::string(to_string(settings_.kind)) + " routing: " + what};
   }
 
-  // Leaves, and the hosts' places at them.
+  // Finds the leaves and the hosts' places at them.
   Result<void> plug_in_hosts() {
     std::vector<std::uint32_t> leaf_of_switch(topology_.switches);
     for (std::uint32_t node = topology_.hosts; node < topology_.nodes(); ++node) {
@@ -139,8 +139,8 @@ class RouteTable {
 
   void set_divisors() {
     constexpr std::uint32_t most = 1u << 30;
-    std::vector<std::uint32_t> uplinks(graph_.top_level() + 2,
-                                       1);  // by level: the most of a switch
+    // The most uplinks of a switch, by level.
+    std::vector<std::uint32_t> uplinks(graph_.top_level() + 2, 1);
     for (std::uint32_t node = 0; node < graph_.size(); ++node) {
       if (graph_.level(node) == SwitchGraph::unreachable) continue;
       std::uint32_t& most_uplinks = uplinks[graph_.level(node)];
@@ -239,7 +239,7 @@ class RouteTable {
     routes_.set_at_.assign(static_cast<std::size_t>(switches) * routes_.columns_, 0);
     known_.clear();
     PortSets ports(topology_);
-    // A switch's set is mostly the one it had for the leaf before.
+    // A switch's set is mostly the same as for the leaf before.
     PortSets before(topology_);
     std::vector<std::uint32_t> at(switches, 0);
     for (std::uint32_t leaf = 0; leaf < routes_.leaves_; ++leaf) {
@@ -251,7 +251,8 @@ class RouteTable {
         if (!std::ranges::equal(words, before.words(node))) at[node] = place(node, words);
         routes_.set_at_[static_cast<std::size_t>(node) * routes_.columns_ + leaf] = at[node];
         if (at[node] != 0 || node == destination) continue;
-        // Only leaves send; others may have no route, but then no leaf's route leads through them.
+        // Only leaves send. Other switches may have no route, but then no leaf's route leads
+        // through them.
         any_unreachable_ = any_unreachable_ || graph_.level(node) == 0;
         if (graph_.level(node) == 0 && !settings_.partial) {
           return error(topology_.name(node + topology_.hosts) + " has no route to " +
@@ -264,7 +265,7 @@ class RouteTable {
     return {};
   }
 
-  // Where this set is kept, the same place for equal sets.
+  // Returns the place where this set is stored. Equal sets share one place.
   std::uint32_t place(std::uint32_t node, std::span<const std::uint64_t> words) {
     scratch_.assign(1, 0);
     PortSets::for_each(words, [&](std::uint16_t port) { scratch_.push_back(port); });

@@ -1,9 +1,8 @@
 #pragma once
 
-// Where a switch sends what is for a host: for each (switch, destination host) the output ports
-// that it may take. Destinations are kept by their first switch, the "leaf", and equal sets of
-// ports once, so that 8,192 hosts behind 1,280 switches take some megabytes and a look-up two
-// loads.
+// Routes: for each pair of switch and destination host, the output ports that the switch may take.
+// Destinations are stored by their first switch, the "leaf", and equal sets of ports are stored
+// once. So 8,192 hosts behind 1,280 switches take some megabytes, and a look-up takes two loads.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +19,18 @@ namespace tulle::fabric {
 enum class RoutingKind : std::uint8_t {
   // All shortest paths: Ethernet's equal-cost multipath, InfiniBand's min-hop.
   shortest,
-  // Up to the roots' side, then down, never up again: free of deadlock on any topology. Of these
-  // routes the shortest that forwarding tables allow, as they know the destination only.
+  // Routes climb towards the roots, then descend, and never climb again, which is free of deadlock
+  // on any topology. Of these routes, the switches take the shortest that forwarding tables allow,
+  // as these know only the destination.
   up_down,
-  // Up and down through tiers by the destination's number (d-mod-k, Zahavi 2012): one port a
-  // destination, and no contention when all hosts send to the host n further on.
+  // Routes climb and descend through tiers by the destination's number (d-mod-k, Zahavi 2012).
+  // There is one port for each destination, and no contention when every host sends to the host n
+  // further on.
   fat_tree,
-  // Torus: first along x, then y, then z, each the short way round. Both ways where they are equal.
+  // Torus: routes go first along x, then y, then z, each by the shorter way round, or by both ways
+  // if these are equal.
   dimension_ordered,
-  // At most one local link, one global link and one local link.
+  // Routes have at most one local link, one global link and one local link.
   dragonfly_minimal,
 };
 
@@ -37,11 +39,11 @@ std::optional<RoutingKind> routing_kind(std::string_view name);
 
 struct RoutingSettings {
   RoutingKind kind = RoutingKind::shortest;
-  // up_down: the switches (nodes) that all routes lead up to. Empty: those farthest from the
-  // hosts, or where these do not reach all, the one in the middle.
+  // up_down: the switches (nodes) that all routes climb towards. Empty means the switches farthest
+  // from the hosts, or the middle switch if these do not reach all.
   std::vector<std::uint32_t> roots = {};
-  // What cannot be reached (a topology whose failed links are taken out) is no error, but has no
-  // candidates.
+  // If true, unreachable destinations (in a topology whose failed links are taken out) have no
+  // candidates and cause no error.
   bool partial = false;
 };
 
@@ -52,7 +54,8 @@ class Routes {
   RoutingKind kind() const { return kind_; }
   std::uint32_t hosts() const { return hosts_; }
 
-  // Output ports, ascending; empty where there is no route. O(1), no hashing.
+  // Returns the output ports in ascending order, or none if there is no route. Takes constant time,
+  // without hashing.
   std::span<const std::uint16_t> candidates(std::uint32_t switch_node, std::uint32_t host) const {
     const Destination& to = destinations_[host];
     if (switch_node == to.leaf_node) return one(to.leaf_port);
@@ -63,9 +66,10 @@ class Routes {
     return towards(switch_node, to.leaf);
   }
 
-  // One port for each (destination host, path): what an InfiniBand subnet manager writes into the
-  // forwarding tables. The candidates are dealt over destinations, and over the 2^LMC paths to a
-  // host (IBTA 7.11.1), so that the paths to one host part as early and as long as they can.
+  // Returns the one port for a destination host and path that an InfiniBand subnet manager writes
+  // into the forwarding tables. The candidates are dealt over destinations, and over the 2^LMC
+  // paths to a host (IBTA 7.11.1), so that the paths to one host diverge as early and as long as
+  // they can.
   std::uint16_t port(std::uint32_t switch_node, std::uint32_t host, std::uint32_t path = 0) const {
     const Destination& to = destinations_[host];
     if (switch_node == to.leaf_node) return to.leaf_port;
@@ -75,42 +79,43 @@ class Routes {
     const Divisors& divisors = divisors_[switch_node - hosts_];
     const std::uint32_t divisor = (set[0] & 1) != 0 ? divisors.down : divisors.up;
     std::uint32_t number = to.order / divisor;
-    if (path != 0) number += path / divisor;  // most have one path, and no time for the division
+    if (path != 0) number += path / divisor;  // most hosts have one path, which saves a division
     return set[1 + number % count];
   }
 
-  // All ports on the routes to a leaf (by index), ascending, whatever is chosen among them.
+  // Returns all ports on the routes to a leaf (given by index) in ascending order, before any
+  // choice among them.
   std::span<const std::uint16_t> towards(std::uint32_t switch_node, std::uint32_t leaf) const {
     const std::uint16_t* set = set_of(switch_node, leaf);
     return {set + 1, static_cast<std::size_t>(set[0] >> 1)};
   }
 
-  // The whole table of one switch: entry (host << lmc) + path is port(switch, host, path).
+  // Returns the whole table of one switch. Entry (host << lmc) + path is port(switch, host, path).
   std::vector<std::uint16_t> forwarding_table(std::uint32_t switch_node, unsigned lmc = 0) const;
 
-  // Leaves: the switches with hosts, in the order of nodes, by index from 0.
+  // Returns the number of leaves: the switches with hosts, in the order of nodes, by index from 0.
   std::uint32_t leaves() const { return leaves_; }
-  // leaves() for a host without a link.
+  // Returns the leaf of a host, or leaves() for a host without a link.
   std::uint32_t leaf_of(std::uint32_t host) const { return destinations_[host].leaf; }
   std::uint32_t leaf_node(std::uint32_t leaf) const { return leaf_nodes_[leaf]; }
 
-  std::size_t bytes() const;  // of memory
+  std::size_t bytes() const;  // memory in bytes
 
  private:
   friend class RouteTable;
 
   static constexpr std::uint32_t no_node = 0xFFFF'FFFF;
 
-  // A host, as an address. Without a link its leaf is leaves(), a column of empty sets.
+  // A host as a destination. A host without a link has the leaf leaves(), a column of empty sets.
   struct Destination {
     std::uint32_t leaf = 0;
     std::uint32_t leaf_node = no_node;
-    std::uint32_t order = 0;            // its number when hosts are counted leaf by leaf
-    std::uint16_t leaf_port = no_port;  // where it is plugged into the leaf
+    std::uint32_t order = 0;            // rank of the host when hosts are counted leaf by leaf
+    std::uint16_t leaf_port = no_port;  // port of the leaf to which the host is connected
   };
 
-  // Tier by tier a destination's number is divided by the uplinks below, so that what parts at one
-  // tier parts differently at the next.
+  // At each tier, a destination's number is divided by the number of uplinks below. Destinations
+  // that part at one tier thus part differently at the next.
   struct Divisors {
     std::uint32_t up = 1, down = 1;
   };
@@ -123,16 +128,17 @@ class Routes {
   RoutingKind kind_ = RoutingKind::shortest;
   std::uint32_t hosts_ = 0;
   std::uint32_t leaves_ = 0;
-  std::uint32_t columns_ = 0;              // leaves_, and one where a host has no link
+  std::uint32_t columns_ = 0;              // leaves_, plus one if a host has no link
   std::vector<Destination> destinations_;  // by host
   std::vector<std::uint32_t> leaf_nodes_;  // by leaf
   std::vector<Divisors> divisors_;         // by switch
-  std::vector<std::uint32_t> set_at_;      // by (switch, leaf): where its set of ports is in sets_
-  std::vector<std::uint16_t> sets_;        // each: 2 · count + (1 where all lead down), then ports
-  std::vector<std::uint16_t> every_port_;  // every_port_[p] == p, for sets of one
+  std::vector<std::uint32_t> set_at_;      // by (switch, leaf): index of its set of ports in sets_
+  // Each set is 2 · count + (1 if the ports lead down), followed by the ports.
+  std::vector<std::uint16_t> sets_;
+  std::vector<std::uint16_t> every_port_;  // every_port_[p] == p, for sets of one port
 };
 
-// The error: one line that says what the topology lacks, and what to take instead.
+// Fails with one line that says what the topology lacks, and which routing to take instead.
 Result<Routes> compute_routes(const Topology& topology, const RoutingSettings& settings);
 
 }  // namespace tulle::fabric

@@ -23,7 +23,7 @@ BENCHMARK_CAPTURE(set_up, shortest, RoutingKind::shortest)->Arg(16)->Arg(32);
 BENCHMARK_CAPTURE(set_up, up_down, RoutingKind::up_down)->Arg(32);
 BENCHMARK_CAPTURE(set_up, fat_tree, RoutingKind::fat_tree)->Arg(32);
 
-// Random switches and hosts: each look-up misses the nearest caches.
+// Looks up random switches and hosts, so that each look-up misses the nearest caches.
 template <typename LookUp>
 void look_up(benchmark::State& state, RoutingKind kind, LookUp look_up) {
   const Topology topology = tree(32);

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::uint32_t far = 0xFFFF'FFFF;
 
-// Distances to one host over every node, by a plain search that shares no code with the room.
+// Computes the distances of all nodes to one host by a plain search that shares no code with the
+// code under test.
 std::vector<std::uint32_t> distances_to(const Topology& t, std::uint32_t host) {
   std::vector<std::vector<std::uint32_t>> neighbours(t.nodes());
   for (const Link& link : t.links) {
@@ -36,8 +37,8 @@ std::vector<std::uint32_t> distances_to(const Topology& t, std::uint32_t host) {
   return distance;
 }
 
-// The longest route from any leaf to `host`, in links, whichever candidates are taken; fails where
-// a packet may come back to a switch or finds no way.
+// Returns the longest route from any leaf to `host` in links, over all candidates. Fails if a
+// packet may return to a switch or finds no route.
 std::uint32_t longest_route(const Topology& t, const Wiring& wiring, const Routes& routes,
                             std::uint32_t host) {
   enum : std::uint32_t { unknown = far, on_the_way = far - 1 };
@@ -73,7 +74,7 @@ void expect_all_reached(const Topology& t, RoutingKind kind) {
   for (std::uint32_t host = 0; host < t.hosts; ++host) longest_route(t, wiring, routes, host);
 }
 
-// The candidates are exactly the ports that bring a packet one hop nearer.
+// Checks that the candidates are exactly the ports that bring a packet one hop nearer.
 void expect_shortest(const Topology& t, const Routes& routes) {
   const Wiring wiring(t);
   for (std::uint32_t host = 0; host < t.hosts; ++host) {
@@ -117,7 +118,7 @@ TEST(Routing, ShortestOnRandomGraphs) {
 }
 
 TEST(Routing, ManyPortsASwitch) {
-  // More than one word of bits.
+  // The ports need more than one word of bits.
   const Topology t = built(leaf_spine({.leaves = 2, .spines = 130, .hosts_per_leaf = 70}));
   expect_shortest(t, routes_of(t, RoutingKind::shortest));
   EXPECT_EQ(routes_of(t, RoutingKind::shortest).candidates(t.hosts, 139).size(), 130u);
@@ -151,7 +152,7 @@ TEST(Routing, UpDownReachesAllWithoutLoops) {
   expect_all_reached(built(single_switch({})), RoutingKind::up_down);
 }
 
-// With given roots the order of switches is known here too: by distance from the root, then by
+// Given a root, the test knows the order of switches too: by distance from the root, then by
 // number. No route may lead up after it has led down.
 TEST(Routing, UpDownNeverLeadsUpAgain) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -167,7 +168,7 @@ TEST(Routing, UpDownNeverLeadsUpAgain) {
       return std::pair(rank[to], to) < std::pair(rank[from], from);
     };
     for (std::uint32_t host = 0; host < t.hosts; ++host) {
-      // Whoever is reached by going down must go on down.
+      // A switch that is reached by going down must go on down.
       for (std::uint32_t node = t.hosts; node < t.nodes(); ++node) {
         for (const std::uint16_t port : routes.candidates(node, host)) {
           const std::uint32_t next = wiring.peer(node, port).node;
@@ -191,8 +192,8 @@ TEST(Routing, UpDownRefusesARootThatIsAHost) {
             "up_down routing: root 3 is no switch; name nodes from 16 to 35");
 }
 
-// How often a shift by n (every host sends to the host n further on) uses each directed link, at
-// most.
+// Returns how often a shift by n (every host sends to the host n further on) uses a directed link,
+// at most.
 std::uint32_t shift_contention(const Topology& t, const Routes& routes, std::uint32_t n,
                                std::uint32_t path) {
   const Wiring wiring(t);
@@ -240,7 +241,7 @@ TEST(Routing, FatTreeNeedsTiers) {
       "so there are no tiers; take shortest or up_down");
 }
 
-// IBTA 7.11.1: 2^LMC local identifiers a port, each with its own path.
+// IBTA 7.11.1: a port has 2^LMC local identifiers, each with a separate path.
 TEST(Routing, PathsToOneHostTakeDifferentLinks) {
   const Topology t = built(fat_tree({.k = 8}));
   const Wiring wiring(t);
@@ -258,7 +259,7 @@ TEST(Routing, PathsToOneHostTakeDifferentLinks) {
   }
   const auto table = routes_of(t, RoutingKind::fat_tree).forwarding_table(t.hosts, 2);
   ASSERT_EQ(table.size(), 128u * 4);
-  EXPECT_EQ(table[2], 0u);  // a host of its own, whichever path
+  EXPECT_EQ(table[2], 0u);  // one of the switch's hosts, whichever path
   EXPECT_EQ(std::set<std::uint16_t>(table.begin() + 4 * 127, table.end()),
             (std::set<std::uint16_t>{4, 5, 6, 7}));
 }
@@ -348,7 +349,8 @@ TEST(Routing, TwoHostsWithoutASwitchNeedNoRoutes) {
 TEST(Routing, FailedLinksAreRoutedAround) {
   Topology t = built(fat_tree({.k = 4}));
   const std::uint32_t edge = t.hosts;
-  // The first edge switch loses its uplink to the first aggregation switch, host 15 its only link.
+  // The first edge switch loses its uplink to the first aggregation switch, and host 15 loses its
+  // only link.
   std::erase_if(t.links, [&](const Link& link) {
     return (link.a == edge && link.a_port == 2) || link.a == 15;
   });

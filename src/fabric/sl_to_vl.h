@@ -1,7 +1,7 @@
 #pragma once
 
-// Which virtual lane a packet of a service level takes (IBTA 7.6.6): a switch looks it up by the
-// port that it came in by, the port that it leaves by and its level; a host by the level alone.
+// Maps a packet's service level to its virtual lane (IBTA 7.6.6). A switch looks the lane up by the
+// input port, the output port and the level, a host by the level alone.
 
 #include <array>
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace tulle::fabric {
 
 inline constexpr std::uint32_t service_levels = 16;
 
-// No lane for data: a packet that is mapped to it is dropped (IBTA 7.6.6).
+// Not a lane for data: a packet that is mapped to it is dropped (IBTA 7.6.6).
 inline constexpr std::uint8_t vl15 = 15;
 
-// The lane, by service level.
+// Lanes by service level.
 using LaneRow = std::array<std::uint8_t, service_levels>;
 
-// Level n on lane n, modulo the lanes that there are: what OpenSM writes into ports of 8 lanes
+// Maps level n to lane n, modulo the number of lanes, as OpenSM writes it into ports of 8 lanes
 // (opensm/osm_qos.c, OSM_DEFAULT_QOS_SL2VL).
 inline constexpr LaneRow default_lanes = [] {
   LaneRow row{};
@@ -29,25 +29,26 @@ inline constexpr LaneRow default_lanes = [] {
   return row;
 }();
 
-// A switch's table. Pairs of ports with equal rows share one. IBTA's tables know a packet's level
-// and not the lane by which it came; one whose rows are by that lane instead is beyond IBTA, as is
-// adaptive routing by paths that are not the shortest.
+// A switch's table. Pairs of ports with equal rows share one row. IBTA's tables know a packet's
+// level, but not the lane by which the packet came. A table with rows by that lane is an extension
+// of IBTA, as is adaptive routing over paths that are not the shortest.
 class SlToVl {
  public:
   SlToVl() = default;  // every pair of ports has the default row
-  // Every pair has this row.
+  // Gives every pair of ports this row.
   explicit SlToVl(const LaneRow& row) : rows_(1, row) {}
-  // So it is at first; set() then changes pairs.
+  // Gives every pair of ports this row at first. set() then changes pairs.
   SlToVl(const LaneRow& row, std::uint16_t ports)
       : rows_(1, row), ports_(ports), row_of_(std::size_t{ports} * ports) {}
 
   void set(std::uint16_t in_port, std::uint16_t out_port, const LaneRow& row);
-  // From now on rows are by the lane by which a packet came, not by its level.
+  // Selects by the lane by which a packet came, and no longer by its level.
   void take_lanes() { is_by_lane_ = true; }
 
-  // Nothing to look up: lanes stay as hosts with the default row choose them.
+  // True if there is nothing to look up: packets stay on the lanes that hosts with the default row
+  // chose.
   bool is_default() const { return rows_.empty(); }
-  // Only where it is not the default.
+  // Returns the packet's lane. The table must not be the default.
   std::uint8_t lane(std::uint16_t in_port, std::uint16_t out_port, std::uint8_t level,
                     std::uint8_t in_lane = 0) const {
     const std::size_t row = row_of_.empty() ? 0 : row_of_[std::size_t{in_port} * ports_ + out_port];
@@ -58,13 +59,14 @@ class SlToVl {
   std::vector<LaneRow> rows_;
   std::size_t ports_ = 0;
   bool is_by_lane_ = false;
-  std::vector<std::uint8_t> row_of_;  // by (in port, out port); empty: all have the first
+  // Index in rows_ by (in port, out port). Empty means the first row for all pairs.
+  std::vector<std::uint8_t> row_of_;
 };
 
 // The tables of a whole fabric.
 struct LanePlan {
   LaneRow hosts = default_lanes;
-  std::vector<SlToVl> switches;  // by switch; empty: all have the default
+  std::vector<SlToVl> switches;  // by switch; empty: all switches have the default
 };
 
 }  // namespace tulle::fabric

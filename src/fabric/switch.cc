@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t flowlets = 4'096;
 
-// MurmurHash3's finaliser (Appleby): every bit of the input changes every bit of the output.
+// MurmurHash3's finaliser (Appleby): every bit of the input affects every bit of the output.
 std::uint32_t mixed(std::uint32_t h) {
   h ^= h >> 16;
   h *= 0x85EB'CA6B;
@@ -20,14 +20,14 @@ std::uint32_t mixed(std::uint32_t h) {
   return h;
 }
 
-// In [0, bound).
+// Scales the hash to [0, bound).
 std::uint32_t scaled(std::uint32_t hash, std::size_t bound) {
   return static_cast<std::uint32_t>(std::uint64_t{hash} * bound >> 32);
 }
 
-// How full a queue is, coarsely: below 16 KiB, below 32, below 64 … Exact lengths would lock: with
-// packets of one length at full load the port that has just been freed is the shortest whenever the
-// same sender's next packet comes, which then keeps its path.
+// Returns how full a queue is in coarse grades: below 16 KiB, below 32, below 64 … Exact lengths
+// would lock in. With packets of one length at full load, the port that has just become free is the
+// shortest whenever the same sender's next packet arrives, and that sender would keep its path.
 int grade(std::uint64_t queue_bytes) { return static_cast<int>(std::bit_width(queue_bytes >> 14)); }
 
 std::uint8_t bit(std::uint32_t service_class) {
@@ -109,8 +109,8 @@ std::uint16_t Switch::choose(Time now, const Frame& frame,
   switch (settings_->path_choice) {
     case PathChoice::flow:
       return choose_by_flow(frame, candidates);
-    // Drawn, since turns would lock just so: four senders at full rate and four paths in turn are a
-    // path for each sender.
+    // The path is drawn at random, since round robin would lock in as well: four senders at full
+    // rate that take four paths in turn would have one path each.
     case PathChoice::packet:
       return candidates[random_.below(count)];
     case PathChoice::adaptive:
@@ -136,7 +136,7 @@ std::uint16_t Switch::choose_by_flow(const Frame& frame,
   return count == 1 ? candidates[0] : candidates[scaled(mixed(frame.flow_hash() ^ salt_), count)];
 }
 
-// Of equal ones the first at or after `first`.
+// Returns the port with the lowest grade. Of equal ones, it is the first at or after `first`.
 std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
                                    std::uint32_t first) const {
   std::uint16_t best = candidates[first];
@@ -151,7 +151,7 @@ std::uint16_t Switch::least_loaded(std::span<const std::uint16_t> candidates,
   return best;
 }
 
-// False: it is of a partition that is not its port's, and is lost.
+// Returns false if the frame is of a partition that its ports do not allow, and drops it.
 bool Switch::lets_through(std::uint16_t out_port, const Frame& frame) {
   const Pkey pkey = wire::peek_pkey(frame.header);
   const bool lets_in = (*partitions_)[frame.in_port].lets_in(pkey);
@@ -165,7 +165,7 @@ bool Switch::lets_through(std::uint16_t out_port, const Frame& frame) {
   return false;
 }
 
-// False: there is none for it, and it is lost.
+// Returns false if there is no lane for the frame, and drops it.
 bool Switch::change_lane(std::uint16_t out_port, Frame& frame) {
   const std::uint8_t lane =
       lanes_->lane(frame.in_port, out_port, frame.service_level, frame.in_class);
@@ -178,7 +178,7 @@ bool Switch::change_lane(std::uint16_t out_port, Frame& frame) {
   return true;
 }
 
-// On its way to a port that takes nothing.
+// Drops a frame for a port that accepts nothing.
 void Switch::drop_for(Time now, std::uint16_t out_port, const Frame& frame) {
   Port& port = ports_[out_port];
   if (port.down) {
@@ -203,7 +203,7 @@ void Switch::lose(Time now, Port& port, const Frame& frame) {
   last_loss_ = now;
 }
 
-// Of what came in and is lost at once.
+// Returns the credits of a frame that came in and was lost at once.
 void Switch::give_back_credits(const Frame& frame) {
   if (credits_.empty()) return;
   CreditReceiver& receiver = credits_[frame.in_port * classes + frame.in_class].receiver;
@@ -315,7 +315,7 @@ void Switch::release_credits(const Frame& frame) {
   tell_credits(frame.in_port, frame.in_class);
 }
 
-// The neighbour is told when there is enough to tell.
+// Tells the neighbour its new limit if it has moved far enough.
 void Switch::tell_credits(std::uint16_t in_port, std::uint32_t lane) {
   const std::uint32_t blocks = settings_->lane_buffer_bytes / credit_block_bytes;
   const CreditReceiver& receiver = credits_[in_port * classes + lane].receiver;
@@ -448,7 +448,7 @@ void Switch::discard_head(Time now, Port& port, std::uint32_t lane, Head& head, 
   ++port.counters.discarded;
 }
 
-// Returns what waited, as a list; its memory is free.
+// Empties a queue and releases its memory. Returns the frames as a list.
 FrameRef Switch::empty_queue(Port& port, std::uint32_t service_class) {
   Class& queue = port.of_class[service_class];
   for (FrameRef ref = queue.first; ref != no_frame; ref = (*frames_)[ref].next) {
@@ -553,8 +553,8 @@ FrameRef Switch::pull(Time now, std::uint16_t port_number) {
   return ref;
 }
 
-// Strict classes first, the highest before others; then rounds, in which each class may send its
-// quantum and what it has left from the last.
+// Strict classes come first, in order from the highest. The others take turns in rounds, in which
+// each class may send its quantum and what it has left from the round before.
 std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
   if ((open & (open - 1)) == 0) return static_cast<std::uint8_t>(std::countr_zero(open));
   for (std::uint32_t c = classes; c-- > 0;) {
@@ -579,13 +579,13 @@ std::uint8_t Switch::class_to_send(Port& port, std::uint8_t open) {
   }
 }
 
-// A frame leaves the head of its lane's queue.
+// Updates the lane's state when a frame leaves the head of its queue.
 void Switch::watch_leaving(Time now, std::uint16_t port_number, Frame& frame) {
   if (!congestion_.empty()) mark_congestion(port_number, frame);
   if (!heads_.empty()) heads_[port_number * classes + frame.service_class] = {now};
 }
 
-// Of InfiniBand's congestion control.
+// Marks a frame for InfiniBand's congestion control if its lane is congested.
 void Switch::mark_congestion(std::uint16_t port_number, Frame& frame) {
   Port& port = ports_[port_number];
   LaneCongestion& lane = congestion_[port_number * classes + frame.service_class];

@@ -9,7 +9,7 @@
 namespace tulle::fabric {
 namespace {
 
-// A switch by itself, its driver the test.
+// A single switch whose driver is the test.
 class Bench {
  public:
   explicit Bench(const SwitchSettings& settings, std::uint16_t ports = 4, std::uint64_t seed = 1)
@@ -26,7 +26,7 @@ class Bench {
     made.traffic_class = 0;
     return ref;
   }
-  // Whether it was taken.
+  // Returns true if the frame was accepted.
   bool arrive(std::uint16_t in, std::uint16_t out, std::uint16_t bytes,
               std::uint8_t service_class = 0) {
     const FrameRef ref = frame(bytes, service_class);
@@ -34,7 +34,7 @@ class Bench {
     frames.give(ref);
     return false;
   }
-  // The frame's bytes and class; 0 bytes: there is none that may go.
+  // Returns the next frame. A frame of 0 bytes means that none may be sent.
   Frame pull(std::uint16_t port) {
     const FrameRef ref = at.pull(Time::zero(), port);
     if (ref == no_frame) return {};
@@ -42,7 +42,7 @@ class Bench {
     frames.give(ref);
     return taken;
   }
-  // All that is to be told to anyone, as "PORT:stop/go".
+  // Returns all pending pause messages, as "PORT:stop/go".
   std::string told() {
     std::string text;
     for (std::uint16_t port; (port = at.take_talker()) != Switch::no_port;) {
@@ -102,7 +102,8 @@ TEST(SwitchMemory, BeyondXoffOneStopThenHeadroomThenLossThenOneGo) {
   EXPECT_EQ(bench.at.lossless_drops(), 1u);
   EXPECT_EQ(bench.at.counters(1).dropped, 1u);
 
-  // The headroom empties first: 5,000 held, 2,000 of them in it. Then 3,000 - 1,000 are left to go.
+  // The headroom empties first: 5,000 bytes are held, 2,000 of them in the headroom. At 3,000 -
+  // 1,000, the class may go on.
   std::string said;
   for (const char* expected : {"", "", "0:0/1 ", "", ""}) {
     EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
@@ -115,13 +116,14 @@ TEST(SwitchMemory, BeyondXoffOneStopThenHeadroomThenLossThenOneGo) {
 }
 
 TEST(SwitchMemory, WhatArrivesWhileTheHeadroomIsInUseGoesThereToo) {
-  // Though shared memory has room again: the headroom's last byte leaves before anyone goes on.
+  // This holds even though shared memory has room again: the headroom must be empty before the
+  // class may go on.
   Bench bench(pfc(2'000, 500, 3'000));
   bench.arrive(0, 1, 1'900);
   bench.arrive(0, 1, 1'900);  // beyond 2,000
   EXPECT_EQ(bench.told(), "0:1/0 ");
-  bench.arrive(0, 1, 100);  // 3,900 held, 2,000 in the headroom
-  bench.pull(1);            // 1,900 leave it: 100 left
+  bench.arrive(0, 1, 100);  // 3,900 held, 2,000 of them in the headroom
+  bench.pull(1);            // 1,900 leave the headroom, 100 stay
   EXPECT_EQ(bench.told(), "");
   bench.arrive(0, 1, 50);
   bench.pull(1);  // 100 + 50 from the headroom, 1,750 from the shared memory; 150 held
@@ -162,14 +164,15 @@ TEST(SwitchMemory, DynamicThresholdIsAlphaTimesWhatIsLeft) {
   settings.alpha = 0.5;
   settings.buffer_bytes = 9'000;
   Bench bench(settings);
-  // Each 1,000 in: held h, threshold (9,000 - h) / 2 before it. 2,000 in: 3,500 allowed, 3,000 fit;
-  // 3,000 in: 3,000 allowed, 4,000 do not fit.
+  // Each frame has 1,000 bytes. With h bytes held before it, the threshold is (9,000 - h) / 2. With
+  // 2,000 held, 3,500 are allowed and 3,000 fit. With 3,000 held, 3,000 are allowed and 4,000 do
+  // not fit.
   for (int i = 0; i < 3; ++i) bench.arrive(0, 1, 1'000);
   EXPECT_EQ(bench.told(), "");
   bench.arrive(0, 1, 1'000);
   EXPECT_EQ(bench.told(), "0:1/0 ");
-  // Another port: (9,000 - 3,000) / 2 = 3,000 for its first, 2,500 for its second,
-  // 2,000 for its third.
+  // Another port is allowed (9,000 - 3,000) / 2 = 3,000 bytes for its first frame, 2,500 for its
+  // second, and 2,000 for its third.
   for (int i = 0; i < 2; ++i) bench.arrive(2, 1, 1'000);
   EXPECT_EQ(bench.told(), "");
   bench.arrive(2, 1, 1'000);
@@ -181,8 +184,8 @@ TEST(SwitchMemory, AStoppedPortGoesOnWhenItHoldsNothingWhateverIsLeft) {
   settings.alpha = 0.1;
   settings.buffer_bytes = 10'000;
   Bench bench(settings);
-  bench.arrive(0, 1, 1'000);  // threshold 1,000
-  bench.arrive(0, 1, 1'000);  // 900: into the headroom
+  bench.arrive(0, 1, 1'000);  // the threshold is 1,000
+  bench.arrive(0, 1, 1'000);  // the threshold is 900, so this goes into the headroom
   EXPECT_EQ(bench.told(), "0:1/0 ");
   bench.pull(1);
   EXPECT_EQ(bench.told(), "");  // 1,000 + 2,000 > 1,000
@@ -234,7 +237,7 @@ TEST(SwitchMemory, OfClassesSomeAreLossy) {
   EXPECT_EQ(bench.at.lossless_drops(), 1u);
 }
 
-// --- the neighbour's word ---
+// --- pauses and credits from the neighbour ---
 
 TEST(SwitchPause, AStoppedClassWaitsAndOthersDoNot) {
   Bench bench(pfc(100'000, 1'000, 1'000));
@@ -244,7 +247,7 @@ TEST(SwitchPause, AStoppedClassWaitsAndOthersDoNot) {
   EXPECT_EQ(bench.pull(1).buffer_bytes, 2'000u);
   EXPECT_FALSE(bench.at.has_frame(1));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 0u);
-  bench.at.handle_control(Time::microseconds(2), 1, pause_message(2, 0));  // bit 1 too
+  bench.at.handle_control(Time::microseconds(2), 1, pause_message(2, 0));  // class 1 is stopped too
   bench.at.handle_control(Time::microseconds(3), 1, pause_message(0, 1));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
   bench.at.handle_control(Time::microseconds(5), 1, pause_message(0, 2));
@@ -269,7 +272,8 @@ TEST(SwitchCredits, AFrameGoesWhenItsLaneHasCreditsForIt) {
   bench.at.handle_control(Time::zero(), 1, credit);
   EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
   EXPECT_EQ(bench.pull(1).buffer_bytes, 0u) << "lane 1 has none";
-  // Released: 10 of lane 0's 40 blocks are told back as soon as a quarter is free again.
+  // The frame is released: the neighbour is told as soon as a quarter of lane 0's 40 blocks is free
+  // again, here 10 blocks.
   EXPECT_EQ(bench.at.take_talker(), 0u);
   const Control back = bench.at.pull_control(0);
   EXPECT_EQ(back.kind, Control::Kind::credit);
@@ -278,8 +282,8 @@ TEST(SwitchCredits, AFrameGoesWhenItsLaneHasCreditsForIt) {
   EXPECT_FALSE(bench.at.has_control(0));
 }
 
-// A frame of level 0 comes by lane 0 and leaves by lane 3: it takes room of the one, and credits of
-// the other.
+// A frame of level 0 comes in on lane 0 and leaves on lane 3. It takes room of lane 0 and credits
+// of lane 3.
 TEST(SwitchLanes, AFrameCountsOnTheLaneItCameByUntilItLeavesByAnother) {
   SwitchSettings settings;
   settings.flow_control = FlowControl::credits;
@@ -341,7 +345,7 @@ TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
     bool inbound, outbound;
     int in_drops, out_drops;
   };
-  // Port 0's host is of partition 1, port 1's of 1 and 2, port 2's of 2 alone.
+  // Port 0's host is in partition 1, port 1's host in 1 and 2, and port 2's host only in 2.
   for (const Case& c : {Case{one, true, true, 0, 1}, Case{limited_one, true, true, 0, 1},
                         Case{two, true, true, 1, 0}, Case{one, true, false, 0, 0},
                         Case{two, true, false, 1, 0}, Case{two, false, true, 0, 0},
@@ -372,7 +376,7 @@ TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
   }
 }
 
-// --- which frame goes next ---
+// --- the order of frames ---
 
 TEST(SwitchOrder, AQueueIsFirstInFirstOut) {
   Bench bench(pfc(100'000, 1'000, 1'000));
@@ -381,7 +385,7 @@ TEST(SwitchOrder, AQueueIsFirstInFirstOut) {
 }
 
 TEST(SwitchOrder, StrictClassesComeFirstTheHighestBeforeOthers) {
-  SwitchSettings settings = pfc(1'000'000, 1'000, 1'000);  // quanta: 6 and 7 have none
+  SwitchSettings settings = pfc(1'000'000, 1'000, 1'000);  // classes 6 and 7 have no quantum
   Bench bench(settings);
   for (const int c : {0, 6, 3, 7, 6, 0, 7}) bench.arrive(0, 1, 100, static_cast<std::uint8_t>(c));
   std::string order;
@@ -393,8 +397,9 @@ TEST(SwitchOrder, StrictClassesComeFirstTheHighestBeforeOthers) {
 }
 
 TEST(SwitchOrder, SharesAreProportionalToQuantaWhateverTheFramesLengths) {
-  // Class 0: 8,000 bytes a round in frames of 4,178; class 1: 4,000 in frames of 86; class 2: 2,000
-  // in frames of 1,500. All are always waiting. Shares: 8 : 4 : 2.
+  // Class 0 may send 8,000 bytes a round in frames of 4,178, class 1 4,000 bytes in frames of 86,
+  // and class 2 2,000 bytes in frames of 1,500. All classes always have frames waiting. Their
+  // shares are 8 : 4 : 2.
   SwitchSettings settings = pfc(4'000'000'000, 1'000, 1'000);
   settings.buffer_bytes = 1'000'000'000;
   settings.quantum_bytes = {8'000, 4'000, 2'000, 0, 0, 0, 0, 0};
@@ -412,7 +417,7 @@ TEST(SwitchOrder, SharesAreProportionalToQuantaWhateverTheFramesLengths) {
     ASSERT_NE(frame.buffer_bytes, 0u);
     sent[frame.service_class] += frame.buffer_bytes;
   }
-  // 1,000 rounds; what a class is ahead or behind is at most a frame.
+  // There are 1,000 rounds. A class is ahead or behind by at most a frame.
   EXPECT_NEAR(sent[0], 8'000'000, 12'000);
   EXPECT_NEAR(sent[1], 4'000'000, 6'000);
   EXPECT_NEAR(sent[2], 2'000'000, 4'000);
@@ -433,7 +438,7 @@ TEST(SwitchOrder, AClassThatHasNothingSavesNothingUp) {
 
 // --- marks ---
 
-// How many of 20,000 frames are marked that leave a queue of `bytes`, which stays as long.
+// Returns how many of 20,000 frames are marked as they leave a queue that stays `bytes` long.
 std::uint64_t marked_at(std::uint32_t bytes, std::uint8_t ecn, std::uint64_t seed) {
   SwitchSettings settings = pfc(100'000'000, 1'000, 1'000);
   settings.buffer_bytes = 100'000'000;
@@ -465,7 +470,7 @@ TEST(SwitchMarks, NoneUpToKminAllBeyondKmax) {
 TEST(SwitchMarks, BetweenThemInProportion) {
   for (const std::uint64_t seed : {1u, 2u, 3u}) {
     for (const std::uint32_t bytes : {11'000u, 20'000u, 30'000u, 50'000u}) {
-      // Pmax 0.2 at 50,000: p = 0.2 * (bytes - 10,000) / 40,000.
+      // Pmax is 0.2 at 50,000: p = 0.2 * (bytes - 10,000) / 40,000.
       const double p = 0.2 * (bytes - 10'000) / 40'000;
       const double mean = 20'000 * p;
       const double deviation = std::sqrt(20'000 * p * (1 - p));
@@ -487,9 +492,11 @@ TEST(SwitchMarks, AFrameThatCameInMarkedIsNotCountedAgain) {
     bench.frames[ref].traffic_class = ecn;
     bench.at.receive(Time::zero(), 0, ref, {&out, 1});
   }
-  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);  // of 4,500 bytes
+  // The queue has 4,500 bytes.
+  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);
   EXPECT_EQ(bench.at.counters(1).marked, 0u);
-  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);  // of 3,000
+  // The queue has 3,000 bytes.
+  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);
   EXPECT_EQ(bench.at.counters(1).marked, 1u);
 }
 
@@ -509,7 +516,7 @@ std::uint16_t port_for(Bench& bench, std::uint32_t flow, Time now = Time::zero()
   return bench.at.receive(now, 0, bench.frame(bytes, 0, flow), four);
 }
 
-// Chi-squared of counts that should be alike.
+// Returns chi-squared of counts that should be equal.
 double chi_squared(const std::array<int, 8>& counts, double expected) {
   double sum = 0;
   for (const std::uint16_t port : four) {
@@ -528,12 +535,12 @@ TEST(SwitchPaths, AFlowKeepsItsPortAndFlowsSpread) {
     EXPECT_EQ(port_for(bench, flow, Time::seconds(1)), port);
     ++counts[port];
   }
-  // 1,000 a port; 3 degrees of freedom: 16.3 is exceeded once in a thousand.
+  // Each port expects 1,000. With 3 degrees of freedom, 16.3 is exceeded once in a thousand.
   EXPECT_LT(chi_squared(counts, 1'000), 16.3);
 }
 
 TEST(SwitchPaths, SwitchesChooseIndependently) {
-  // Else all flows that took one port at the first switch would take one at the second too.
+  // Otherwise, all flows that took one port at the first switch would share one at the second too.
   FramePool frames;
   SwitchSettings settings = choosing(PathChoice::flow);
   Switch first(settings, 100, 8, 1, frames), second(settings, 101, 8, 1, frames);
@@ -595,7 +602,7 @@ TEST(SwitchPaths, PacketsSprayEvenly) {
   Bench bench(choosing(PathChoice::packet), 8);
   std::array<int, 8> counts{};
   for (int i = 0; i < 4'000; ++i) ++counts[port_for(bench, 7)];
-  // Drawn from a binomial distribution: its standard deviation is 27.
+  // The counts are drawn from a binomial distribution with a standard deviation of 27.
   for (const std::uint16_t port : four) EXPECT_NEAR(counts[port], 1'000, 4 * 27);
 }
 
@@ -631,7 +638,7 @@ TEST(SwitchPaths, AFlowletKeepsItsPortUntilTheGap) {
   EXPECT_EQ(port_for(bench, 7, now, 10'000), next);
 }
 
-// Gives back what a port loses as its link goes down; how many frames.
+// Gives back the frames that a port loses when its link goes down. Returns their number.
 std::uint32_t take_down(Bench& bench, std::uint16_t port) {
   std::uint32_t count = 0;
   for (FrameRef ref = bench.at.take_down(Time::zero(), port); ref != no_frame; ++count) {
@@ -673,7 +680,7 @@ TEST(SwitchLinks, PausesOfALinkEndWithIt) {
   EXPECT_TRUE(bench.arrive(0, 1, 1'000));
   EXPECT_FALSE(bench.at.has_frame(1));
   EXPECT_EQ(take_down(bench, 1), 1u);
-  // What was planned for a pause finds none.
+  // Events that were scheduled for the pause find no pause.
   EXPECT_TRUE(bench.at.expire_pauses(Time::microseconds(5), 1).is_never());
   EXPECT_FALSE(bench.at.watch(Time::microseconds(6), 1));
   EXPECT_FALSE(bench.arrive(0, 1, 1'000)) << "still down";
@@ -683,7 +690,7 @@ TEST(SwitchLinks, PausesOfALinkEndWithIt) {
   EXPECT_EQ(bench.at.counters(1).pauses, 1u);
 }
 
-// The neighbour has forgotten that it was to stop, so it is told again.
+// The neighbour has forgotten that it must stop, so it is told again.
 TEST(SwitchLinks, AStopIsToldAgainWhenTheLinkIsBack) {
   Bench bench(pfc(10'000, 1'000, 20'000));
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.arrive(0, 1, 3'000));

@@ -20,8 +20,8 @@ struct Size {
   std::uint64_t value;
 };
 
-// What every builder asks of its sizes: none is 0, switches have few enough ports, and the whole
-// has few enough nodes.
+// Checks the sizes that all builders share: no size is 0, no switch has too many ports, and there
+// are not too many nodes.
 Result<void> check_sizes(std::string_view topology, std::initializer_list<Size> at_least_one,
                          std::uint64_t most_ports, std::uint64_t nodes) {
   for (const Size& size : at_least_one) {
@@ -41,7 +41,7 @@ Result<void> check_sizes(std::string_view topology, std::initializer_list<Size> 
   return {};
 }
 
-// The product, or a number too large for any limit here.
+// Returns the product, or a number too large for any limit here.
 std::uint64_t product(std::initializer_list<std::uint64_t> factors) {
   std::uint64_t result = 1;
   for (const std::uint64_t factor : factors) {
@@ -205,7 +205,7 @@ Result<Topology> rail_optimised(const RailOptimisedSettings& s) {
 }
 
 Result<Topology> dragonfly(const DragonflySettings& s) {
-  const std::uint64_t global_links = product({s.routers_per_group, s.global_links});  // a group
+  const std::uint64_t global_links = product({s.routers_per_group, s.global_links});  // per group
   const std::uint64_t groups = s.groups == 0 ? global_links + 1 : s.groups;
   const std::uint64_t routers = product({groups, s.routers_per_group});
   const std::uint64_t hosts = product({routers, s.hosts_per_router});
@@ -235,7 +235,7 @@ Result<Topology> dragonfly(const DragonflySettings& s) {
       }
     }
   }
-  // Slot j of a round leads to the j+1st group after this one; seen from there it is slot g-2-j.
+  // Slot j of a round leads to the j+1st group after this one. Seen from there, it is slot g-2-j.
   const std::uint32_t rounds = narrow(global_links) / (g - 1);
   for (std::uint32_t group = 0; group < g; ++group) {
     for (std::uint32_t round = 0; round < rounds; ++round) {

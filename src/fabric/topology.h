@@ -1,8 +1,8 @@
 #pragma once
 
-// What is plugged into what: hosts, switches and the links between them, as data. The builders
-// number nodes and ports the same way every time, so that a scenario's results can be repeated:
-// hosts first, then switches tier by tier; a node's ports in the order of its links.
+// A topology as data: hosts, switches and the links between them. The builders number nodes and
+// ports the same way every time, so that a scenario's results can be repeated. Hosts come first,
+// then switches tier by tier. A node's ports are in the order of its links.
 
 #include <array>
 #include <cstddef>
@@ -18,28 +18,29 @@
 
 namespace tulle::fabric {
 
-// Full duplex: the same rate and delay both ways.
+// A full-duplex link with the same rate and delay both ways.
 struct Link {
   std::uint32_t a = 0, b = 0;
   std::uint16_t a_port = 0, b_port = 0;
   std::int64_t bits_per_second = 0;
-  Time delay;  // of propagation
+  Time delay;  // propagation delay
 
   bool operator==(const Link&) const = default;
 };
 
-// What routes and names can know of a topology beyond its links.
+// The shapes below tell routes and names more about a topology than its links do.
 
-// Switches in tiers ("leaf", "spine"), each the nodes from `first` to the next tier's.
+// Switches in tiers ("leaf", "spine"). Each tier has the nodes from `first` to the next tier's.
 struct Tiers {
   struct Tier {
     std::uint32_t first = 0;         // a node
-    std::string_view label;          // a literal
-    std::uint32_t first_number = 0;  // what people call `first`
+    std::string_view label;          // a string literal
+    std::uint32_t first_number = 0;  // number of `first` in names
   };
   std::vector<Tier> tiers;
 };
-// Switch (x, y, z) is switch x + size[0] · (y + size[1] · z); a size of 1 is no dimension.
+// Switch (x, y, z) is switch x + size[0] · (y + size[1] · z). A size of 1 means that there is no
+// such dimension.
 struct TorusShape {
   std::array<std::uint32_t, 3> size{1, 1, 1};
 };
@@ -50,28 +51,28 @@ struct DragonflyShape {
 };
 using Shape = std::variant<Tiers, TorusShape, DragonflyShape>;
 
-// Nodes: hosts (adapters) come first, 0 … hosts-1, with one port each (port 0); then switches.
+// Nodes: hosts (adapters) come first, 0 … hosts-1, with one port each (port 0). Switches follow.
 struct Topology {
   std::uint32_t hosts = 0, switches = 0;
   std::vector<Link> links;
-  std::vector<std::uint32_t> ports;  // how many ports each node has, by node
+  std::vector<std::uint32_t> ports;  // by node: its number of ports
   Shape shape;
 
   std::uint32_t nodes() const { return hosts + switches; }
   bool is_host(std::uint32_t node) const { return node < hosts; }
-  // For people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0".
+  // Returns a name for people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0".
   std::string name(std::uint32_t node) const;
-  // Which node is called so; none: no node is.
+  // Returns the node with this name, if there is one.
   std::optional<std::uint32_t> find(std::string_view name) const;
 };
 
-// Who is at the other end of a port, in one look-up.
+// Finds the other end of a port in one look-up.
 class Wiring {
  public:
   static constexpr std::uint32_t no_link = 0xFFFF'FFFF;
   struct Peer {
     std::uint32_t node = 0;
-    std::uint32_t link = no_link;  // an index of Topology::links; no_link: nothing is plugged in
+    std::uint32_t link = no_link;  // index in Topology::links; no_link: nothing is plugged in
     std::uint16_t port = 0;
   };
 
@@ -81,7 +82,7 @@ class Wiring {
   }
 
  private:
-  std::vector<std::uint32_t> first_;  // by node
+  std::vector<std::uint32_t> first_;  // by node: index of its first port in peers_
   std::vector<Peer> peers_;
 };
 
@@ -116,8 +117,8 @@ struct FatTreeSettings {
   LinkSettings uplink = {};
 };
 
-// A server has one adapter a rail; host = server · rails + rail. The servers of a group share one
-// leaf a rail; leaf = group · rails + rail. The last group may be smaller.
+// Each server has one adapter for each rail: host = server · rails + rail. The servers of a group
+// share one leaf for each rail: leaf = group · rails + rail. The last group may be smaller.
 struct RailOptimisedSettings {
   std::uint32_t servers = 2;
   std::uint32_t rails = 8;
@@ -127,20 +128,20 @@ struct RailOptimisedSettings {
   LinkSettings uplink = {};
 };
 
-// Kim et al. 2008: the routers of a group are all linked to each other, and the groups too, by
-// global links dealt over the routers. With fewer groups than the most possible, a pair of groups
+// Kim et al. 2008: the routers of a group are all linked to each other. The groups are all linked
+// too, by global links dealt over the routers. With fewer groups than possible, each pair of groups
 // has as many links as fit for all pairs.
 struct DragonflySettings {
   std::uint32_t groups = 0;  // 0: the most possible, routers_per_group · global_links + 1
   std::uint32_t routers_per_group = 4;
   std::uint32_t hosts_per_router = 2;
-  std::uint32_t global_links = 2;  // a router
+  std::uint32_t global_links = 2;  // for each router
   LinkSettings host_link = {};
   LinkSettings local_link = {};
   LinkSettings global_link = {};
 };
 
-// One to three dimensions. Two switches in a dimension have one link, not two.
+// A torus of one to three dimensions. Two switches in a dimension have one link, not two.
 struct TorusSettings {
   std::vector<std::uint32_t> size = {4, 4};
   std::uint32_t hosts_per_switch = 1;
@@ -148,7 +149,7 @@ struct TorusSettings {
   LinkSettings switch_link = {};
 };
 
-// The error: one line that says which size is wrong and what it may be.
+// Each builder fails with one line that says which size is wrong and what it may be.
 Result<Topology> single_switch(const SingleSwitchSettings& settings);
 Result<Topology> leaf_spine(const LeafSpineSettings& settings);
 Result<Topology> fat_tree(const FatTreeSettings& settings);
@@ -156,10 +157,10 @@ Result<Topology> rail_optimised(const RailOptimisedSettings& settings);
 Result<Topology> dragonfly(const DragonflySettings& settings);
 Result<Topology> torus(const TorusSettings& settings);
 
-// Reads a table of links whose first line is "a,b,gbps,delay_ns"; empty lines and lines that begin
-// with # are skipped. Nodes are numbers from 0 without gaps; the first nodes, those with exactly
-// one link, are the hosts, all others switches. A line that comes twice is two parallel links.
-// The error: "FILE:LINE: what is wrong, and what to do".
+// Reads a table of links whose first line is "a,b,gbps,delay_ns". Empty lines and lines that begin
+// with # are skipped. Nodes are numbers from 0 without gaps. The first nodes, those with exactly
+// one link, are the hosts, and all others are switches. A line that comes twice means two parallel
+// links. Fails with "FILE:LINE: what is wrong, and what to do".
 Result<Topology> from_csv(std::string_view text, std::string_view file);
 
 }  // namespace tulle::fabric

@@ -1,6 +1,7 @@
 #pragma once
 
-// Inside this room: links in, a topology out; each link takes the next free port at both ends.
+// Internal to this folder: builds a topology from links. Each link takes the next free port at both
+// ends.
 
 #include <utility>
 

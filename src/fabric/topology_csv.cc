@@ -6,8 +6,9 @@
 #include "fabric/topology.h"
 #include "fabric/topology_builder.h"
 
-// Two passes: lines become rows, each checked by itself; then the rows are checked together, and
-// what is wrong there is reported at the line that names the node first.
+// Reading takes two passes. First, lines become rows, and each row is checked by itself. Then the
+// rows are checked together. An error of the second pass is reported at the line that names the
+// node first.
 
 namespace tulle::fabric {
 namespace {
@@ -22,7 +23,8 @@ struct Row {
   std::size_t line = 0;
 };
 
-// For an error's one line: the beginning, and nothing that would break the line.
+// Returns the beginning of a text for a one-line error message, without characters that would break
+// the line.
 std::string quoted(std::string_view text) {
   std::string quoted = "\"" + std::string(text.substr(0, 60)) + "\"";
   std::replace_if(
@@ -46,7 +48,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Takes the text up to `separator`, or all of it, off the front.
+// Removes and returns the text up to `separator`, or all of it.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -122,7 +124,7 @@ class Reader {
       return error(line_number, node(*a) + " is linked to itself; name two different nodes");
     }
     const auto gbps = parse<double>(gbps_text);
-    // The least rate is one bit a second: the rate is kept in whole bits.
+    // The lowest rate is one bit a second, because rates are stored in whole bits.
     if (!gbps || !(*gbps >= 1e-9 && *gbps <= max_gbps)) {
       return error(line_number,
                    "gbps is a number above 0, at most 1000000, not " + quoted(gbps_text));
@@ -139,7 +141,7 @@ class Reader {
     return {};
   }
 
-  // The nodes named must be all of 0 … nodes_-1.
+  // Checks that the nodes named are all of 0 … nodes_-1.
   Result<void> check_numbering() {
     std::uint32_t highest = 0;
     for (const Row& row : rows_) highest = std::max({highest, row.a, row.b});
@@ -196,7 +198,7 @@ class Reader {
   }
 
   Result<void> check_reachable() const {
-    // A forest of parents: small, and quick enough for millions of links.
+    // A forest of parents is small, and fast enough for millions of links.
     std::vector<std::uint32_t> parent(nodes_);
     for (std::uint32_t n = 0; n < nodes_; ++n) parent[n] = n;
     const auto root = [&](std::uint32_t n) {
@@ -218,8 +220,8 @@ class Reader {
   std::vector<Row> rows_;
   std::uint32_t nodes_ = 0;
   std::uint32_t hosts_ = 0;
-  std::vector<std::size_t> first_line_;  // by node: the line that names it first, 0 for none
-  std::vector<std::uint32_t> degree_;    // by node: how many links
+  std::vector<std::size_t> first_line_;  // by node: line that names it first, 0 for none
+  std::vector<std::uint32_t> degree_;    // by node: its number of links
 };
 
 }  // namespace

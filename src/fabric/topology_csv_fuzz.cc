@@ -1,5 +1,5 @@
-// Whatever a table of links says, it is read as a topology for which routes can be computed, or
-// refused in one line that begins with the file's name.
+// A table of links either reads as a topology for which routes can be computed, or is refused in
+// one line that begins with the file's name.
 
 #include <cstddef>
 #include <cstdint>

@@ -16,7 +16,8 @@ std::string error_of(const Result<Topology>& result) {
   return result ? "" : result.error().message;
 }
 
-// What holds of every topology: hosts have one port, every port of a node has exactly one link.
+// Checks what is true of every topology: hosts have one port, and every port of a node has exactly
+// one link.
 void expect_sound(const Topology& t) {
   ASSERT_EQ(t.ports.size(), t.nodes());
   std::set<std::pair<std::uint32_t, std::uint32_t>> used;
@@ -75,7 +76,8 @@ TEST(Topology, LeafSpineWithParallelLinksAndItsOwnUplinkRate) {
   EXPECT_EQ(t.name(26), "spine 2");
 }
 
-// The numbering that flow tables made elsewhere count on, written as their generator has it.
+// Checks the numbering on which flow tables made by other tools depend, written as their generator
+// has it.
 TEST(Topology, FatTreeIsNumberedAsPublished) {
   for (const std::uint32_t k : {2u, 4u, 8u, 16u}) {
     const Topology t = built(fat_tree({.k = k}));
@@ -126,7 +128,7 @@ TEST(Topology, RailOptimised) {
   EXPECT_EQ(t.hosts, 80u);
   EXPECT_EQ(t.switches, 3u * 8 + 3);
   const Wiring wiring(t);
-  // Server 5 is in the second group; its rail 2 goes to that group's third leaf.
+  // Server 5 is in the second group. Its rail 2 leads to that group's third leaf.
   EXPECT_EQ(wiring.peer(5 * 8 + 2, 0).node, 80u + 8 + 2);
   EXPECT_EQ(t.ports[80], 4u + 3);
   EXPECT_EQ(t.ports[80 + 16], 2u + 3);  // the last group has two servers
@@ -168,7 +170,7 @@ TEST(Topology, TorusInTwoAndThreeDimensions) {
 
   const Topology cube = built(torus({.size = {4, 3, 2}, .hosts_per_switch = 1}));
   expect_sound(cube);
-  EXPECT_EQ(cube.links.size(), 24u + 24 + 24 + 12);  // a dimension of two has one link a pair
+  EXPECT_EQ(cube.links.size(), 24u + 24 + 24 + 12);  // a dimension of two has one link per pair
   EXPECT_EQ(cube.ports[24], 1u + 4 + 1);
   EXPECT_EQ(cube.name(24 + 23), "switch (3,2,1)");
 
@@ -191,7 +193,7 @@ TEST(Topology, SizesThatCannotBeAreOneLine) {
             "torus: 1 to 3 dimensions are possible, not 4");
   EXPECT_EQ(error_of(torus({.size = {4, 0}})), "torus: size[1] is at least 1, not 0");
   EXPECT_EQ(error_of(rail_optimised({.rails = 0})), "rail-optimised: rails is at least 1, not 0");
-  // Sizes whose product leaves 64 bits.
+  // The products of these sizes exceed 64 bits.
   constexpr std::uint32_t huge = 0xFFFF'FFFE;
   for (const std::string& error :
        {error_of(fat_tree({.k = huge, .hosts_per_edge = huge})),
@@ -216,7 +218,7 @@ TEST(TopologyCsv, ReadsWhatAGeneratorWrites) {
   EXPECT_EQ(t.switches, 20u);
   EXPECT_EQ(t.ports, expected.ports);
   EXPECT_EQ(t.links, expected.links);
-  EXPECT_EQ(t.name(20), "switch 20");  // as the file calls it
+  EXPECT_EQ(t.name(20), "switch 20");  // the number in the file
 }
 
 TEST(TopologyCsv, SkipsCommentsAndAcceptsFractions) {

@@ -30,7 +30,8 @@ VlArbitration::Table::Table(std::span<const VlWeight> from) {
   }
 }
 
-// An entry whose lane has nothing to send gives up what is left of its turn.
+// Moves on to the next entry with an open lane. An entry whose lane has nothing to send loses the
+// rest of its turn.
 std::uint8_t VlArbiter::Turn::advance(const VlArbitration::Table& table, std::uint32_t open) {
   do {
     at = at + 1u < table.entries.size() ? static_cast<std::uint8_t>(at + 1) : std::uint8_t{0};
@@ -44,7 +45,7 @@ void VlArbiter::sent(std::uint32_t bytes) {
   const std::uint32_t blocks = blocks_of(bytes);
   Turn& turn = from_high_ ? high_ : low_;
   turn.left = static_cast<std::int16_t>(turn.left - static_cast<std::int16_t>(blocks));
-  constexpr std::uint32_t most = 0x7FFF;  // beyond every limit
+  constexpr std::uint32_t most = 0x7FFF;  // above every limit
   high_blocks_ = from_high_ ? static_cast<std::uint16_t>(std::min(high_blocks_ + blocks, most)) : 0;
 }
 

@@ -1,4 +1,4 @@
-// IBTA 7.6.9, sentence by sentence.
+// These tests follow IBTA 7.6.9 sentence by sentence.
 
 #include "fabric/vl_arbiter.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using Weights = std::vector<VlWeight>;
 
-// A port whose lanes always have a packet, each of one length.
+// A port whose lanes always have a packet. All packets of a lane have the same length.
 class Port {
  public:
   Port(const Weights& high, const Weights& low, std::uint8_t high_limit)
@@ -29,7 +29,7 @@ class Port {
     sent[lane] += length[lane];
     return lane;
   }
-  // The lanes of so many packets, a digit each.
+  // Returns the lanes of the next `packets` packets, one digit each.
   std::string order(int packets, std::uint32_t open) {
     std::string text;
     for (int i = 0; i < packets; ++i) text += std::to_string(send(open));
@@ -59,7 +59,7 @@ TEST(VlArbiter, SharesAreThoseOfTheWeightsToTheByteWhereTheyHoldWholePackets) {
 }
 
 TEST(VlArbiter, APacketGoesWholeWhileAnyOfTheWeightIsLeft) {
-  // 65 blocks each: 3 of them take 195 of 192, 1 takes 65 of 4.
+  // Each packet has 65 blocks: 3 packets take 195 of 192 blocks, and 1 takes 65 of 4.
   Port port({}, {{0, 192}, {1, 4}}, 0);
   port.length = {4'122, 4'122};
   EXPECT_EQ(port.order(8, 0b11), "00010001");
@@ -96,7 +96,7 @@ TEST(VlArbiter, TheLimitIsInUnitsOf4096Bytes) {
   Port port({{1, 255}}, {{0, 255}}, 3);
   port.length[1] = 2'048;
   EXPECT_EQ(port.order(14, 0b11), "11111101111110") << "six are 3 x 4,096 bytes";
-  port.length[1] = 2'112;  // 33 blocks: the sixth goes beyond 192, as there was some left
+  port.length[1] = 2'112;  // 33 blocks: the sixth goes beyond 192, as some of the limit was left
   EXPECT_EQ(port.order(7, 0b11), "1111110");
 }
 
@@ -108,8 +108,8 @@ TEST(VlArbiter, LowPrioritySendsOnePacketWhenItHasItsOpportunity) {
   EXPECT_EQ(port.order(2, 0b011), "01") << "an opportunity that nobody took is still there";
 }
 
-// Whatever is open and however long packets are: only what is open is sent, and low priority never
-// waits for more than the limit and a packet.
+// Whatever lanes are open and however long packets are, only open lanes send, and low priority
+// never waits for more than the limit and a packet.
 TEST(VlArbiter, NothingStarvesWithALimit) {
   const std::uint64_t seed = 7;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

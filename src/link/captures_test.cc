@@ -1,5 +1,5 @@
-// What two Linux kernels (rdma_rxe, 6.1) said to each other, read and written again. The files are
-// named after what happens in them; roce_bad_icrc has one packet that was damaged on the way.
+// Reads and rewrites the packets that two Linux kernels (rdma_rxe, 6.1) exchanged. The files are
+// named after the events in them. roce_bad_icrc has one packet that was damaged on the way.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST(CapturesTest, every_packet_is_read_and_written_again_byte_for_byte) {
   EXPECT_GT(packets, 1000u);
 }
 
-// As a socket tells it: neither the identification nor DF of the sender.
+// Returns the header as a socket reports it, without the sender's identification and DF.
 wire::IpUdp guessed(wire::IpUdp ip) {
   ip.identification = 0;
   ip.dont_fragment = true;
@@ -74,17 +74,17 @@ TEST(CapturesTest, every_good_packet_is_accepted_without_its_identification) {
     }
     EXPECT_EQ(damaged, damaged_packets(file));
   }
-  EXPECT_GT(identified, 500u);  // else this test has shown little
+  EXPECT_GT(identified, 500u);  // otherwise this test has shown little
 }
 
-// A flip that the ICRC does not see: BTH byte 4, which routers may change.
+// True for a flip that the ICRC does not cover: BTH byte 4, which routers may change.
 bool is_masked(std::size_t bit) { return bit / 8 == 4; }
 
 void flip(std::vector<std::byte>& datagram, std::size_t bit) {
   datagram[bit / 8] ^= std::byte{1} << (bit % 8);
 }
 
-// Damages packets of all files by `flips` random bits; returns {tried, accepted}.
+// Damages packets of all files by `flips` random bits. Returns {tried, accepted}.
 std::pair<std::size_t, std::size_t> try_damage(bool identification_known, int flips, int rounds,
                                                std::uint64_t seed) {
   Random random(seed);
@@ -112,7 +112,7 @@ std::pair<std::size_t, std::size_t> try_damage(bool identification_known, int fl
   return {tried, accepted};
 }
 
-// The seeds are fixed, as the bounds are statistical. With the identification known CRC-32 refuses
+// The seeds are fixed, as the bounds are statistical. With the identification known, CRC-32 detects
 // up to three flips in packets of this length without exception.
 TEST(CapturesTest, flipped_bits_are_refused_where_the_identification_is_known) {
   for (const int flips : {1, 2, 3, 8, 50}) {
@@ -122,8 +122,8 @@ TEST(CapturesTest, flipped_bits_are_refused_where_the_identification_is_known) {
   }
 }
 
-// wire/icrc.h states the odds. A single flip passes more often in packets of a kilobyte, since the
-// one bit that is explained away is one of few.
+// wire/icrc.h states the odds. A single flip passes more often in packets of a kilobyte, since it
+// is one of few bits that an identification explains away.
 TEST(CapturesTest, flipped_bits_seldom_pass_where_it_is_not) {
   for (const int flips : {1, 2, 3, 8, 50}) {
     const auto [tried, accepted] = try_damage(false, flips, 60, 200 + flips);

@@ -9,7 +9,8 @@
 namespace tulle::link {
 namespace {
 
-// The ICRC up to the end of `head`, which begins with the LRH and is at most as long as a frame's.
+// Returns the ICRC up to the end of `head`, which begins with the LRH and is at most as long as a
+// frame's.
 wire::Icrc icrc_of_headers(std::span<const std::byte> head) {
   std::array<std::byte, wire::header_bytes_max> masked;
   const auto transport = head.subspan(wire::lrh_bytes);
@@ -33,7 +34,8 @@ std::uint16_t vcrc_of(std::span<const std::byte> covered) {
   return vcrc.value();
 }
 
-// IBTA 7.4, in its order: what a port discards before anyone else sees it.
+// Makes the checks of IBTA 7.4 in their order. A port discards these packets before any other part
+// of it sees them.
 InfinibandVerdict check_link(std::span<const std::byte> bytes, const wire::LocalRoute& route) {
   const auto covered = bytes.first(bytes.size() - wire::vcrc_bytes);
   if (vcrc_of(covered) != wire::take_vcrc(bytes.last<wire::vcrc_bytes>())) {
@@ -76,7 +78,7 @@ void encode(const wire::LocalRoute& route, const wire::Packet& packet,
   frame.tail = {};
 
   const std::size_t bytes = head_bytes + payload_bytes + vcrc_at;
-  TULLE_CHECK(bytes % 4 == 0);  // the pad's purpose
+  TULLE_CHECK(bytes % 4 == 0);  // guaranteed by the pad
   wire::LocalRoute whole = route;
   whole.next_header = wire::LinkNextHeader::bth;
   whole.packet_words = static_cast<std::uint16_t>(bytes / 4);

@@ -1,7 +1,7 @@
 #pragma once
 
-// InfiniBand around a transport packet: LRH, BTH … payload, pad, ICRC, VCRC (IBTA 7.7, 7.8). For
-// packets that stay in their subnet: without a GRH.
+// InfiniBand's framing of a transport packet: LRH, BTH … payload, pad, ICRC, VCRC (IBTA 7.7, 7.8).
+// It has no GRH, since packets stay in their subnet.
 
 #include <array>
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace tulle::link {
 
-// What stands around the payload on the wire: `head` before it, `tail` (pad, ICRC and VCRC) after
+// The bytes around the payload on the wire: `head` before it, and `tail` (pad, ICRC and VCRC) after
 // it.
 struct InfinibandFrame {
   std::array<std::byte, wire::lrh_bytes + wire::header_bytes_max> head;
@@ -25,7 +25,7 @@ struct InfinibandFrame {
 };
 
 // Frames a packet whose payload lies in `pieces`, in order. The LRH's next header and length are
-// what they must be, whatever `route` says.
+// computed, and their values in `route` are ignored.
 void encode(const wire::LocalRoute& route, const wire::Packet& packet,
             std::span<const std::span<const std::byte>> pieces, InfinibandFrame& frame);
 
@@ -34,14 +34,14 @@ enum class InfinibandVerdict : std::uint8_t {
   truncated,         // shorter than its headers, pad, ICRC and VCRC
   bad_vcrc,          // damaged on the link
   bad_link_version,  // LVer is not 0
-  bad_length,        // the LRH's disagrees with what has come
-  no_transport,      // raw, or with a GRH: not read here
+  bad_length,        // length in the LRH differs from the bytes received
+  no_transport,      // raw, or with a GRH; neither is supported
   bad_icrc,
   unknown_opcode,         // reserved by IBTA
-  bad_transport_version,  // of the BTH, is not 0
+  bad_transport_version,  // version in the BTH is not 0
 };
 
-// Unframes a packet, from LRH to VCRC. On ok, `payload` is a part of `bytes`.
+// Decodes a packet from LRH to VCRC. On ok, `payload` is a part of `bytes`.
 [[nodiscard]] InfinibandVerdict decode(std::span<const std::byte> bytes, wire::LocalRoute& route,
                                        wire::Packet& packet, std::span<const std::byte>& payload);
 

@@ -1,6 +1,7 @@
-// Whatever arrives, decode neither crashes nor invents: what it accepts, encode writes again.
+// For any input, decode must not crash or invent data: encode must write the packets that decode
+// accepts.
 //
-// The first byte of the input says whether both CRCs are made good first, since chance would never
+// The first byte of the input says whether both CRCs are repaired first, since chance would never
 // find them. The rest is the packet.
 
 #include <algorithm>

@@ -51,7 +51,7 @@ Unframed unframe(const Bytes& bytes) {
   return result;
 }
 
-// Makes the last two bytes the VCRC of the rest, whatever that is.
+// Makes the last two bytes the VCRC of the rest, whatever they cover.
 Bytes with_vcrc(Bytes bytes) {
   wire::Vcrc vcrc;
   vcrc.update(std::span(bytes).first(bytes.size() - wire::vcrc_bytes));
@@ -59,7 +59,7 @@ Bytes with_vcrc(Bytes bytes) {
   return bytes;
 }
 
-// And the four before them the ICRC of what it covers.
+// Also makes the four bytes before them the ICRC.
 Bytes with_crcs(Bytes bytes) {
   const std::span<std::byte> all(bytes);
   const auto covered = all.first(bytes.size() - wire::icrc_bytes - wire::vcrc_bytes);
@@ -79,7 +79,8 @@ Bytes from_hex(std::string_view hex) {
   return bytes;
 }
 
-// The packet by which IBTA 7.8 shows how its CRCs are computed: an RDMA WRITE of fourteen bytes.
+// The sample packet by which IBTA 7.8 shows how its CRCs are computed: an RDMA WRITE of fourteen
+// bytes.
 TEST(InfinibandTest, is_the_specifications_sample_packet_to_the_last_byte) {
   const Bytes sample = from_hex(
       "7012375C000E17D2"                  // LRH

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: reads the RoCE v2 packets of a classic pcap file of Ethernet frames, such as those in
+// Reads the RoCE v2 packets of a classic pcap file of Ethernet frames for tests. Examples are in
 // tests/data/captures.
 
 #include <array>
@@ -20,11 +20,11 @@
 namespace tulle::link {
 
 struct Captured {
-  std::size_t frame = 0;         // its number in the file, from 1 on
-  Time time;                     // of the day
+  std::size_t frame = 0;         // number of the frame in the file, from 1
+  Time time;                     // time of day
   std::vector<std::byte> bytes;  // from the IP header to the ICRC
   wire::IpUdp ip;
-  std::size_t header_bytes = 0;  // of IP and UDP
+  std::size_t header_bytes = 0;  // bytes of IP and UDP headers
 
   std::span<const std::byte> datagram() const { return std::span(bytes).subspan(header_bytes); }
 };
@@ -43,7 +43,7 @@ inline std::vector<Captured> roce_packets(const std::string& path) {
   std::vector<Captured> packets;
   std::size_t frame = 0;
   for (std::size_t at = file_header; at + record_header <= file.size();) {
-    // Little-endian, as all these files are, and in microseconds.
+    // All these files are little-endian and count microseconds.
     std::array<std::uint32_t, 3> record;
     std::memcpy(record.data(), file.data() + at, sizeof record);
     const auto [seconds, microseconds, captured] = record;
@@ -52,7 +52,7 @@ inline std::vector<Captured> roce_packets(const std::string& path) {
     at += captured;
     Captured packet;
     packet.frame = ++frame;
-    // int64 picoseconds do not reach back to 1970; a day is enough.
+    // Picoseconds in 64 bits do not reach back to 1970, so the time of day must do.
     packet.time = Time::seconds(seconds % 86'400) + Time::microseconds(microseconds);
     const wire::DecodedIpUdp outer = wire::decode(bytes, packet.ip);
     if (!outer.ok || packet.ip.destination_port != wire::roce_v2_udp_port) continue;

@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::size_t ip_udp_bytes_max = wire::ipv6_header_bytes + wire::udp_header_bytes;
 
-// The ICRC up to the end of `head`, which begins with the BTH and is at most header_bytes_max long.
-// The headers are gathered first, since one CRC over a hundred bytes costs less than three.
+// Returns the ICRC up to the end of `head`, which begins with the BTH and is at most
+// header_bytes_max long. The headers are gathered first, since one CRC over a hundred bytes costs
+// less than three.
 wire::Icrc icrc_of_headers(const wire::IpUdp& ip, std::size_t udp_payload_bytes,
                            std::span<const std::byte> head) {
   std::array<std::byte, ip_udp_bytes_max + wire::header_bytes_max> bytes;
@@ -32,9 +33,10 @@ std::uint32_t icrc_of(const wire::IpUdp& ip, std::size_t udp_payload_bytes,
   return icrc.value();
 }
 
-// Whether a difference between the received ICRC and ours is due to an identification that differs
-// from what `ip` guesses. IBTA A17.4.5 has DF set, so an explanation that needs it clear is damage:
-// that halves what slips through, and leaves no single flipped bit that does.
+// Returns true if the difference between the received and the computed ICRC can come from an
+// identification other than the one guessed in `ip`. IBTA A17.4.5 requires DF to be set, so a
+// difference that needs DF clear is treated as damage. This halves the damage that slips through,
+// and lets no single flipped bit pass.
 bool is_explained(std::uint32_t difference, const wire::IpUdp& ip, std::size_t covered_bytes) {
   if (!wire::is_ipv4(ip)) return false;
   const std::size_t bytes_after = wire::ipv4_udp_bytes_after_fragment_offset + covered_bytes;
@@ -69,7 +71,7 @@ std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber rem
     product ^= product >> 40;
     label = static_cast<std::uint32_t>(product & flow_label_mask);
   }
-  // Fourteen bits are free above 0xC000; the label's upper six are folded into them.
+  // Fourteen bits are free above 0xC000. The label's upper six bits are folded into them.
   return static_cast<std::uint16_t>(((label & 0x3FFF) ^ (label >> 14)) | 0xC000);
 }
 
@@ -97,7 +99,8 @@ Verdict decode(const wire::IpUdp& ip, bool identification_known,
                std::span<const std::byte>& payload) {
   if (datagram.size() < sizeof(wire::Bth) + wire::icrc_bytes) return Verdict::truncated;
 
-  // IBTA 9.6: what the ICRC does not vouch for is not read, so it comes before all other checks.
+  // IBTA 9.6: bytes are not read before the ICRC has vouched for them, so it comes before all other
+  // checks.
   const auto covered = datagram.first(datagram.size() - wire::icrc_bytes);
   const std::uint32_t received = wire::take_icrc(datagram.last<wire::icrc_bytes>());
   const std::uint32_t difference = received ^ icrc_of(ip, datagram.size(), covered);

@@ -1,8 +1,8 @@
 #pragma once
 
-// RoCE v2 around a transport packet: a UDP datagram to port 4791 whose payload is BTH … payload,
-// pad, ICRC. The kernel writes the IP and UDP headers of a live datagram; here they are known well
-// enough to compute the ICRC.
+// RoCE v2's framing of a transport packet: a UDP datagram to port 4791 whose payload is BTH …
+// payload, pad, ICRC. The kernel writes the IP and UDP headers of a live datagram. This code knows
+// them well enough to compute the ICRC.
 
 #include <array>
 #include <cstddef>
@@ -14,17 +14,17 @@
 
 namespace tulle::link {
 
-// IBTA A17.9.1 suggests, and Linux does: a source port from 0xC000 up, one per pair of queue pairs,
-// so that equal-cost paths spread flows.
+// Returns the UDP source port that IBTA A17.9.1 suggests and Linux uses: from 0xC000 up, one for
+// each pair of queue pairs, so that equal-cost paths spread flows.
 std::uint16_t source_port(QpNumber local, QpNumber remote);
-// The same for a given flow label (20 bits; 0: derived from the queue pairs).
+// Returns the same for a given flow label (20 bits). 0 derives the label from the queue pairs.
 std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber remote);
 
-// Longest UDP payload: headers, 4096 bytes of payload, pad, ICRC.
+// The longest UDP payload: headers, 4096 bytes of payload, pad, ICRC.
 inline constexpr std::size_t udp_payload_bytes_max =
     wire::header_bytes_max + 4096 + 3 + wire::icrc_bytes;
 
-// What stands around the payload on the wire: `head` before it, `tail` (pad and ICRC) after it.
+// The bytes around the payload on the wire: `head` before it, and `tail` (pad and ICRC) after it.
 struct Frame {
   std::array<std::byte, wire::header_bytes_max> head;
   std::uint8_t head_bytes = 0;
@@ -32,8 +32,8 @@ struct Frame {
   std::uint8_t tail_bytes = 0;
 };
 
-// Frames a packet whose payload lies in `pieces` (in order; the sum is payload length;
-// packet.pad_count says the pad).
+// Frames a packet whose payload lies in `pieces`, in order; their sum is the payload's length.
+// packet.pad_count gives the pad.
 void encode(const wire::IpUdp& ip, const wire::Packet& packet,
             std::span<const std::span<const std::byte>> pieces, Frame& frame);
 
@@ -46,10 +46,10 @@ enum class Verdict : std::uint8_t {
 };
 inline constexpr std::size_t verdicts = 5;
 
-// Unframes a UDP payload (BTH … ICRC). `ip` is as the socket told it; for IPv4,
+// Decodes a UDP payload (BTH … ICRC). `ip` is as the socket reported it. For IPv4,
 // `identification_known` says whether ip.identification and dont_fragment were read from the header
-// itself or are a guess, in which case a difference that some identification explains is accepted.
-// On ok, `payload` is a part of `datagram`.
+// itself. If they are a guess, a difference that some identification explains is accepted. On ok,
+// `payload` is a part of `datagram`.
 [[nodiscard]] Verdict decode(const wire::IpUdp& ip, bool identification_known,
                              std::span<const std::byte> datagram, wire::Packet& packet,
                              std::span<const std::byte>& payload);

@@ -1,4 +1,4 @@
-// What a packet costs at the link: headers, and the ICRC over all of it.
+// Measures the cost of a packet at the link: headers, and the ICRC over all of it.
 
 #include <benchmark/benchmark.h>
 

@@ -1,7 +1,8 @@
-// Whatever arrives, decode neither crashes nor invents: what it accepts, encode writes again.
+// For any input, decode must not crash or invent data: encode must write the packets that decode
+// accepts.
 //
 // The first byte of the input chooses the address family, whether the identification is known, and
-// whether the ICRC is made good first, since chance would never find one. The rest is the datagram.
+// whether the ICRC is repaired first, since chance would never find one. The rest is the datagram.
 
 #include <algorithm>
 #include <array>
@@ -44,7 +45,7 @@ void repair_icrc(const wire::IpUdp& ip, Bytes& datagram) {
   wire::put_icrc(icrc.value(), std::span(datagram).last<wire::icrc_bytes>());
 }
 
-// The bits of an opcode's headers that mean something: those that a packet full of ones sets.
+// Returns the meaningful bits of an opcode's headers: those that a packet full of ones sets.
 std::array<std::byte, wire::header_bytes_max> meaningful_bits(wire::Opcode opcode) {
   std::array<std::byte, wire::header_bytes_max> ones;
   ones.fill(std::byte{0xFF});
@@ -72,7 +73,7 @@ void check_datagram(const wire::IpUdp& ip, bool identification_known, const Byte
     TULLE_CHECK(frame.head[i] == (datagram[i] & meaningful[i]));
   }
 
-  // What was written is read as the same packet.
+  // The written datagram must decode to the same packet.
   Bytes written(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   written.insert(written.end(), payload.begin(), payload.end());
   written.insert(written.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);

@@ -44,7 +44,7 @@ Bytes datagram_of(const wire::IpUdp& ip, const wire::Packet& packet,
   return bytes;
 }
 
-// Makes the last four bytes the ICRC of the rest, whatever that is.
+// Makes the last four bytes the ICRC of the rest, whatever they cover.
 void repair_icrc(const wire::IpUdp& ip, Bytes& datagram) {
   Bytes covered(48 + datagram.size());
   const std::size_t headers = wire::encode_for_icrc(ip, datagram.size(), covered);
@@ -128,7 +128,7 @@ TEST(RoceV2Test, what_they_may_not_change_is_covered) {
 
 TEST(RoceV2Test, ipv6_has_no_identification_to_excuse_a_difference) {
   Bytes datagram = datagram_of(ipv6(), {.opcode = rc(wire::Operation::send_only)}, {});
-  // The difference that identification 1 would make, were this IPv4.
+  // This is the difference that identification 1 would make in IPv4.
   wire::IpUdp other = ipv4();
   other.identification = 1;
   const Bytes a = datagram_of(ipv4(), {.opcode = rc(wire::Operation::send_only)}, {});
@@ -149,7 +149,7 @@ TEST(RoceV2Test, verdicts_on_malformed_datagrams) {
   for (std::size_t length = 0; length < 16; ++length) {
     EXPECT_EQ(unframe(ipv4(), Bytes(length)).verdict, Verdict::truncated);
   }
-  for (std::size_t length = 16; length < good.size(); ++length) {  // RETH cut short
+  for (std::size_t length = 16; length < good.size(); ++length) {  // the RETH is cut short
     EXPECT_EQ(verdict_of(Bytes(good.begin(), good.begin() + length)), Verdict::truncated);
   }
   Bytes changed = good;
@@ -160,12 +160,12 @@ TEST(RoceV2Test, verdicts_on_malformed_datagrams) {
   changed[1] |= std::byte{0x01};
   EXPECT_EQ(verdict_of(changed), Verdict::bad_version);
   changed = good;
-  changed[1] |= std::byte{0x10};  // one byte of pad where there is no room for it
+  changed[1] |= std::byte{0x10};  // one byte of pad, but no room for it
   EXPECT_EQ(verdict_of(changed), Verdict::truncated);
 }
 
 TEST(RoceV2Test, source_ports_are_the_kernels) {
-  // v = local · remote; v ^= v >> 20; v ^= v >> 40; the lower twenty bits, folded to fourteen.
+  // v = local · remote; v ^= v >> 20; v ^= v >> 40. The lower twenty bits are folded to fourteen.
   EXPECT_EQ(source_port(QpNumber(0), QpNumber(0)), 0xC000);
   EXPECT_EQ(source_port(QpNumber(1), QpNumber(17)), 0xC011);
   EXPECT_EQ(source_port(QpNumber(0x12'3456), QpNumber(0xAB'CDEF)), 0xC3C8);

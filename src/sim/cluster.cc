@@ -7,15 +7,16 @@ namespace tulle::sim {
 
 namespace {
 
-// Of IPv6, UDP, Ethernet with its checksum, preamble and gap: what a datagram costs on the wire
-// beside its payload.
+// Bytes that a datagram costs on the wire besides its payload: IPv6, UDP, Ethernet with its
+// checksum, preamble and gap.
 constexpr std::int64_t overhead_bytes = 40 + 8 + 18 + 20;
 
 }  // namespace
 
 NodeNumber Cluster::add(const device::Configuration& configuration, std::span<const Gid> gids) {
   const NodeNumber number{size()};
-  // A stream of its own: what one node sends does not change another's luck.
+  // Each node has a separate stream, so that one node's traffic does not change the faults of
+  // another's.
   Random stream(settings_.seed ^ (0x5EED'0000 + number.value));
   fabric::FaultSettings faults = settings_.faults;
   faults.seed = stream.next();
@@ -60,7 +61,7 @@ Happening Cluster::step() {
       node.port_busy = false;
       break;
     case Happening::Kind::deadline:
-      // An earlier plan may have taken its place.
+      // An earlier deadline may have been planned since.
       if (node.deadline_planned == now_) node.deadline_planned = Time::never();
       node.adapter->handle_deadline(now_);
       break;
@@ -83,7 +84,7 @@ fabric::FaultCounters Cluster::faults() const {
   return sum;
 }
 
-// One datagram at a time: while it leaves, the adapter decides nothing about the next one.
+// Sends one datagram at a time. While it leaves, the adapter decides nothing about the next one.
 void Cluster::transmit(NodeNumber from) {
   Node& node = nodes_[from.value];
   if (node.port_busy || !node.adapter->pull_datagram(now_, outgoing_)) return;
@@ -111,7 +112,7 @@ void Cluster::transmit(NodeNumber from) {
 void Cluster::carry(NodeNumber number, NodeNumber to, Time departs) {
   Node& from = nodes_[number.value];
   fabric::Faults::Copies copies;
-  copies.count = 1;  // as it is, unless a fault is drawn
+  copies.count = 1;  // one good copy, unless a fault is drawn
   if (now_ < settings_.faults_end) copies = from.faults.draw();
   if (tap_) tap_({now_, number, to, outgoing_, copies});
   for (std::size_t i = 0; i < copies.count; ++i) {
@@ -136,7 +137,7 @@ std::uint32_t Cluster::take_slot() {
   return slot;
 }
 
-// The pieces hold until the adapter is called again, so the bytes are copied now.
+// Copies the bytes now, since the pieces are valid only until the adapter is called again.
 void Cluster::fill(InFlight& slot) const {
   slot.ip = outgoing_.ip();
   slot.packet = outgoing_.packet;
@@ -170,8 +171,8 @@ void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
   std::span<const std::byte> bytes = flying.bytes;
   wire::Tcp tcp = flying.tcp;
   if (settings_.carriage == Carriage::datagrams) {
-    // RFC 9293 §3.1: what has a wrong checksum is dropped. It does not see every damage (some bits
-    // in words that add up); Ethernet's does.
+    // RFC 9293 §3.1: a segment with a wrong checksum is dropped. The checksum misses some damage
+    // (bits in words that add up), but Ethernet's checksum detects it.
     if (wire::tcp_checksum(flying.ip, bytes) != 0 || flying.damaged) return;
     const wire::DecodedTcp decoded = wire::decode(bytes, tcp);
     if (!decoded.ok) return;
@@ -210,7 +211,7 @@ void Cluster::plan_deadline(NodeNumber number) {
   queue_.add(deadline, number.value, {Happening::Kind::deadline, 0});
 }
 
-// FNV-1a, word by word.
+// Adds a word to the digest: FNV-1a, word by word.
 void Cluster::record(std::uint64_t word) {
   digest_ = (digest_ ^ word) * 0x0000'0100'0000'01B3;
   digest_ ^= digest_ >> 32;

@@ -1,13 +1,13 @@
 #pragma once
 
-// Adapters in virtual time: the smallest driver there can be, and the seed of the simulator of
-// whole clusters.
+// Adapters in virtual time: the smallest possible driver. Network is the driver for whole clusters
+// with switches.
 //
-// Nodes are device::Adapter; a network without switches joins their ports, each of which sends one
+// Nodes are device::Adapter. A network without switches joins their ports, and each port sends one
 // datagram after the other at the link's rate. The caller owns the loop: `step` lets the next event
-// happen and says where, so that the caller can look at that node's completion queues. Nothing here
-// decides anything else, reads a clock or is global; each node's faults come from a random stream
-// of its own. A run is a function of its settings and of what the caller does.
+// happen and returns its node, so that the caller can look at that node's completion queues. The
+// driver decides nothing else, reads no clock and has no global state. Each node's faults come from
+// a separate random stream. A run is a function of its settings and the caller's actions.
 
 #include <cstdint>
 #include <functional>
@@ -25,31 +25,31 @@ namespace tulle::sim {
 
 using NodeNumber = Id<struct NodeNumberTag, std::uint32_t>;
 
-// How datagrams travel (TCP's segments as bytes with a checksum, or as headers and payload). As
-// packets they have no ICRC, so that damage reaches the payload unseen:
-// good for speed, and for showing that a checker would see it.
+// The form in which datagrams travel. As datagrams they are bytes with an ICRC (TCP's segments with
+// a checksum). As packets they are headers and payload without an ICRC, so that damage reaches the
+// payload undetected. That is fast, and it shows that a checker would detect damage.
 enum class Carriage : std::uint8_t { datagrams, packets };
 
 struct Settings {
   std::uint64_t seed = 0;
   Carriage carriage = Carriage::datagrams;
-  // Whether a receiver can read the IPv4 identification, which senders choose; see link::decode.
+  // True if a receiver can read the IPv4 identification, which senders choose; see link::decode.
   bool identification_known = true;
   std::int64_t link_bits_per_second = 100'000'000'000;
   Time link_delay = Time::microseconds(1);
-  fabric::FaultSettings faults;     // its seed is not used: each node has its own
-  Time faults_end = Time::never();  // from then on the network is perfect
+  fabric::FaultSettings faults;     // the seed is not used, as each node has its own stream
+  Time faults_end = Time::never();  // from this time on the network is perfect
 };
 
-// What has just happened at a node.
+// An event that has just happened at a node.
 struct Happening {
   enum class Kind : std::uint8_t { nothing, arrival, port_free, deadline, alarm };
-  Kind kind = Kind::nothing;  // nothing: there is nothing left to happen
+  Kind kind = Kind::nothing;  // nothing: no event is left
   NodeNumber node;
-  std::uint64_t token = 0;  // alarm
+  std::uint64_t token = 0;  // token of an alarm
 };
 
-// A datagram that leaves, for who wants to see the traffic.
+// A datagram that leaves a node, for observers of the traffic.
 struct Departure {
   Time at;
   NodeNumber from;
@@ -67,19 +67,21 @@ class Cluster {
   std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
   Time now() const { return now_; }
 
-  // To be called when the application has given a node something to do.
+  // Lets a node act. The caller must call this when the application has given the node something to
+  // do.
   void attend(NodeNumber node);
-  // An event of the application's own.
+  // Plans an event for the application.
   void alarm(Time at, NodeNumber node, std::uint64_t token);
-  // Pulls the node's cable, for good.
+  // Disconnects the node for the rest of the run.
   void cut_off(NodeNumber node) { nodes_[node.value].cut_off = true; }
 
   Happening step();
 
-  // Called with each datagram that leaves for another node; it must not touch the cluster.
+  // Sets a function that is called with each datagram that leaves for another node. It must not
+  // touch the cluster.
   void set_tap(std::function<void(const Departure&)> tap) { tap_ = std::move(tap); }
 
-  // Of everything that has happened, in order: equal runs have equal digests.
+  // Returns a digest of all events in order. Equal runs have equal digests.
   std::uint64_t digest() const { return digest_; }
   fabric::FaultCounters faults() const;
   std::uint64_t events() const { return events_; }
@@ -87,7 +89,7 @@ class Cluster {
  private:
   struct Plan {
     Happening::Kind kind{};
-    std::uint64_t token = 0;  // alarm's, or the datagram's slot
+    std::uint64_t token = 0;  // token of an alarm, or slot of a datagram
   };
   struct Node {
     std::unique_ptr<device::Adapter> adapter;
@@ -101,14 +103,14 @@ class Cluster {
     Gid gid;
     NodeNumber node;
   };
-  // A datagram on its way. Slots are used again, with their memory.
+  // A datagram on its way. Slots are reused with their memory.
   struct InFlight {
     wire::IpUdp ip;
     wire::Packet packet;
     std::vector<std::byte> bytes;   // a datagram's UDP payload, or a packet's payload
-    std::uint32_t ghost_bytes = 0;  // instead of bytes
+    std::uint32_t ghost_bytes = 0;  // length of a payload without bytes
     bool damaged = false;
-    bool is_tcp = false;  // then `bytes` are a segment's, or its payload, of this header
+    bool is_tcp = false;  // true: `bytes` are a segment, or the payload of one with this header
     wire::Tcp tcp;
   };
 

@@ -23,7 +23,7 @@ class Pair {
     for (int side = 0; side < 2; ++side) {
       device::Configuration configuration;
       configuration.seed = static_cast<std::uint64_t>(side);
-      configuration.first_qp = QpNumber(0x100);  // the same numbers at both
+      configuration.first_qp = QpNumber(0x100);  // both nodes use the same numbers
       gids[side] = Gid::from_ipv4(0x0A00'0001 + side);
       nodes[side] = cluster.add(configuration, {&gids[side], 1});
       open(side);
@@ -171,8 +171,8 @@ TEST(Cluster, TimeIsTheLinks) {
   while (pair.cqs[0]->size() == 0) {
     ASSERT_NE(pair.cluster.step().kind, Happening::Kind::nothing);
   }
-  // There: BTH, RETH, 4 bytes, ICRC; back: BTH, AETH, ICRC; around each 86 bytes of UDP, IP and
-  // Ethernet.
+  // The request has BTH, RETH, 4 bytes and ICRC, and the response BTH, AETH and ICRC. Each has 86
+  // bytes of UDP, IP and Ethernet around it.
   const std::int64_t bytes = (12 + 16 + 4 + 4 + 86) + (12 + 4 + 4 + 86);
   EXPECT_EQ(pair.cluster.now(), Time::nanoseconds(8 * bytes) + Time::microseconds(20));
 }

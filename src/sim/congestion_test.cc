@@ -1,4 +1,4 @@
-// InfiniBand's congestion control in a network: marks, answers, injection.
+// Tests of InfiniBand's congestion control in a network: marks, answers, injection.
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ Seen look(Traffic& traffic) {
     if (sending.frame == nullptr) return;
     wire::Packet packet;
     ASSERT_EQ(wire::decode(sending.frame->header, packet).status, wire::DecodeStatus::ok);
-    // On the last link, and on the first.
+    // FECN is counted on the last link, and BECN on the first.
     if (sending.node == 4 && packet.fecn) ++seen.fecn;
     if (sending.node != 3 || !packet.becn) return;
     ++seen.becn;
@@ -53,7 +53,7 @@ TEST(InfinibandCongestion, WhatIsMarkedIsAnsweredInAcknowledgements) {
   const Seen seen = look(traffic);
   EXPECT_GT(seen.fecn, 20u);
   EXPECT_EQ(seen.fecn, traffic.network().counters(4, 3).marked);
-  // Several marked packets that wait for the port have one answer.
+  // Several marked packets that wait for the port share one answer.
   EXPECT_GT(seen.becn, 0u);
   EXPECT_LE(seen.becn, seen.fecn);
   EXPECT_EQ(seen.notifications, 0u);

@@ -1,12 +1,12 @@
-// InfiniBand's credits, kept by a second bookkeeper that knows nothing of the first: it sees what
-// is put on the links, and holds the network to the rules of IBTA 7.9.
+// An independent account of InfiniBand's credits. It knows nothing of the network's counts: it
+// observes the frames and updates on the links, and holds the network to the rules of IBTA 7.9.
 //
-// For each direction of a link and each lane, at every instant:
+// These hold for each direction of a link and each lane, at every instant:
 //   blocks sent in all - blocks released in all - blocks lost = blocks under way + blocks held
 //   blocks under way + blocks held <= the lane's memory
 //   blocks sent in all <= the limit that the sender has been told
-// and a limit that is told is what was released in all, and the memory. Where a link is initialised
-// again its totals begin anew, at minus what is still held.
+// A limit in an update is the sum of the blocks released in all and the memory. When a link is
+// initialised again, its totals begin anew, at minus the blocks still held.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class Audit {
     network.on_link_change([this](const LinkChange& change) { changed(change); });
   }
 
-  // The switches' own counts, against these. To be called between events.
+  // Compares the switches' counts with these. Must be called between events.
   void compare() {
     settle(network_.now());
     for (auto& [where, lane] : lanes_) {
@@ -64,8 +64,8 @@ class Audit {
   std::uint64_t most_sent = 0;  // over one lane
 
  private:
-  using Where =
-      std::tuple<std::uint32_t, std::uint16_t, std::uint8_t>;  // sender's node, port, lane
+  // The sender's node, port and lane.
+  using Where = std::tuple<std::uint32_t, std::uint16_t, std::uint8_t>;
   struct UnderWay {
     Time arrives;
     std::uint64_t blocks = 0;
@@ -77,7 +77,7 @@ class Audit {
     std::uint64_t lost = 0;
     std::uint64_t under_way_blocks = 0;
     std::uint64_t held = 0;
-    std::uint64_t limit = 0;         // that the sender knows
+    std::uint64_t limit = 0;         // latest limit that the sender knows
     std::deque<UnderWay> under_way;  // frames
     std::deque<std::pair<Time, std::uint64_t>> under_way_limits;
   };
@@ -88,7 +88,8 @@ class Audit {
     return at->second;
   }
 
-  // What has arrived: hosts take it in at once, switches hold it unless it is damaged.
+  // Settles the arrivals up to now. Hosts take a frame in at once, and switches hold it unless it
+  // is damaged.
   void settle(Lane& lane, std::uint32_t receiver, Time now) {
     while (!lane.under_way.empty() && lane.under_way.front().arrives <= now) {
       const std::uint64_t blocks = lane.under_way.front().blocks;
@@ -140,7 +141,7 @@ class Audit {
     most_sent = std::max(most_sent, out.sent);
   }
 
-  // An update is about the other direction.
+  // An update is about the other direction of its link.
   void told(const Sending& sending, const fabric::Wiring::Peer& peer) {
     ++updates;
     ASSERT_EQ(sending.control.kind, fabric::Control::Kind::credit);
@@ -151,7 +152,7 @@ class Audit {
     if (!sending.lost) about.under_way_limits.push_back({sending.arrives, limit});
   }
 
-  // What a switch drops was there, and takes no room any more.
+  // A frame that a switch drops was held there, and takes no room any more.
   void dropped(const Loss& loss) {
     const std::uint64_t blocks = (loss.frame->buffer_bytes + 63) / 64;
     const auto& from = wiring_.peer(loss.node, loss.frame->in_port);
@@ -163,7 +164,7 @@ class Audit {
     ++frames_dropped;
   }
 
-  // Each end begins anew, as a sender and as a receiver, when it comes up.
+  // Each end starts its counts anew, as a sender and as a receiver, when it comes up.
   void changed(const LinkChange& change) {
     if (!change.is_up) return;
     ++link_ups;
@@ -193,10 +194,10 @@ struct Case {
   bool cut_through;
   double bit_error_rate = 0;
   bool changes_lanes = false;
-  std::uint32_t flaps = 0;  // of links that are drawn
+  std::uint32_t flaps = 0;  // number of outages of links drawn at random
 };
 
-// Another lane at every switch, by ports and level.
+// Returns tables that change the lane at every switch, by ports and level.
 fabric::LanePlan changing_lanes(const fabric::Topology& topology) {
   fabric::LanePlan plan;
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
@@ -213,7 +214,7 @@ fabric::LanePlan changing_lanes(const fabric::Topology& topology) {
   return plan;
 }
 
-// Most are down for some microseconds, so that frames meet them in every state.
+// Draws outages. Most last some microseconds, so that frames meet links in every state.
 std::vector<fabric::Outage> drawn_outages(const fabric::Topology& topology, std::uint32_t count,
                                           Random& random) {
   std::vector<fabric::Outage> outages;
@@ -253,7 +254,7 @@ void balances(const Case& c, std::uint64_t seed) {
   const std::uint32_t hosts = c.topology.hosts;
   for (int flow = 0; flow < 120; ++flow) {
     const auto from = static_cast<std::uint32_t>(random.below(hosts));
-    // Half of them to one host.
+    // Half of the flows go to one host.
     auto to = random.chance(0.5) ? 0u : static_cast<std::uint32_t>(random.below(hosts));
     if (to == from) to = (to + 1) % hosts;
     const auto bytes =
@@ -282,7 +283,7 @@ void balances(const Case& c, std::uint64_t seed) {
 TEST(CreditsAudit, TheBooksBalanceAtEveryInstant) {
   const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
   for (const bool cut_through : {false, true}) {
-    // Two frames of 4,154 bytes are the least that a scenario allows; 131,008 the most.
+    // Two frames of 4,154 bytes are the least that a scenario allows, and 131,008 bytes the most.
     for (const std::uint32_t lane_bytes : {8'320u, 32'768u, 131'008u}) {
       balances({"star", star(8, 100'000'000'000, Time::nanoseconds(100)), lane_bytes, cut_through},
                1);
@@ -305,7 +306,7 @@ TEST(CreditsAudit, TheBooksBalanceWhereFramesChangeLanes) {
   }
 }
 
-// What a bit error made worthless took its room all the same, and gives it back.
+// A damaged frame takes its room all the same, and gives it back.
 TEST(CreditsAudit, TheBooksBalanceWhereFramesAreDamaged) {
   const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
   for (const bool cut_through : {false, true}) {
@@ -315,7 +316,7 @@ TEST(CreditsAudit, TheBooksBalanceWhereFramesAreDamaged) {
   }
 }
 
-// What a link that went down owed is forgotten at both ends, and no room with it.
+// Both ends forget the credits that a link owed when it went down, and no room is lost with them.
 TEST(CreditsAudit, TheBooksBalanceWhereLinksGoDownAndComeUp) {
   const fabric::LinkSettings link{100'000'000'000, Time::nanoseconds(100)};
   for (const bool cut_through : {false, true}) {
@@ -341,7 +342,7 @@ TEST(CreditsAudit, CountsGoRoundTheirTwelveBits) {
   const fabric::Topology topology = star(2, 100'000'000'000);
   Traffic traffic(topology, settings);
   Audit audit(topology, traffic.network(), settings.switches.lane_buffer_bytes / 64);
-  traffic.write(0, 1, 10'000 * 4'096);  // 10,000 x 65 blocks: 158 times round
+  traffic.write(0, 1, 10'000 * 4'096);  // 10,000 x 65 blocks: the counts wrap 158 times
   traffic.run();
   audit.compare();
   audit.expect_empty();

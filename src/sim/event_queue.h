@@ -1,7 +1,7 @@
 #pragma once
 
-// What is to happen, in the order in which it does: by time, then node, then the order in which it
-// was planned. No two events are equal in all three, so the order never depends on the heap's.
+// The future events in order of time, then node, then the order in which they were planned. No two
+// events are equal in all three, so the order never depends on the heap.
 
 #include <algorithm>
 #include <cstdint>

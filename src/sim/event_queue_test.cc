@@ -24,7 +24,7 @@ TEST(EventQueue, ByTimeThenNodeThenOrderOfPlanning) {
   EXPECT_TRUE(queue.empty());
 }
 
-// Against a sorted list, with events added while others are taken out.
+// Compares the queue with a sorted list. Events are added while others are taken out.
 TEST(EventQueue, Random) {
   constexpr std::uint64_t seed = 11;
   SCOPED_TRACE(seed);

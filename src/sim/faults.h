@@ -1,7 +1,7 @@
 #pragma once
 
-// What goes wrong in a simulated network, as data: the driver makes an event of it at each node
-// that it concerns.
+// The faults of a simulated network, as data. The driver turns each into events at the nodes
+// concerned.
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace tulle::sim {
 
-// Of one link, in both directions, instead of the network's own rate.
+// A bit error rate of one link, in both directions, that replaces the network's rate for a time.
 struct BitErrors {
   std::uint32_t link = 0;
   double rate = 0;
@@ -19,15 +19,17 @@ struct BitErrors {
   Time until = Time::never();
 };
 
-// A host whose adapter takes in no more than this; 0: nothing at all, and it asks its neighbour to
-// stop from the beginning. Some faulty adapters do (Guo et al., SIGCOMM 2016, section 4.3).
+// A host whose adapter takes in no more than this rate. At 0 it takes in nothing, and asks its
+// neighbour to stop from the beginning. Some faulty adapters do this (Guo et al., SIGCOMM 2016,
+// section 4.3).
 struct SlowHost {
   std::uint32_t host = 0;
   std::int64_t bits_per_second = 0;
   Time from = Time::zero();
   Time until = Time::never();
-  // With PFC it asks its neighbour to stop when it holds more than that, and to go on at half of
-  // it; without flow control it loses what is more. With credits its memory is its lanes'.
+  // With PFC the host asks its neighbour to stop if it holds more than this many bytes, and to go
+  // on at half. Without flow control it loses the excess. With credits, the buffers of its lanes
+  // are its memory.
   std::uint32_t buffer_bytes = 256 * 1'024;
 };
 
@@ -37,7 +39,7 @@ struct Faults {
   std::vector<SlowHost> slow_hosts;
 
   bool any() const { return !outages.empty() || !bit_errors.empty() || !slow_hosts.empty(); }
-  Time first() const;  // when the first begins; never: there is none
+  Time first() const;  // start of the first fault; never: there is none
 };
 
 }  // namespace tulle::sim

@@ -1,8 +1,8 @@
 #pragma once
 
-// What an adapter has received and not yet taken in, where a fault makes it slow or stuck: a queue
-// of frames, and whether its neighbour is to stop (IEEE 802.1Qbb). Who knows the time and moves
-// frames is the driver.
+// The frames that an adapter has received and not yet taken in, because a fault makes it slow or
+// stuck. This class holds the queue and decides whether the neighbour must stop (IEEE 802.1Qbb).
+// The driver keeps the time and moves frames.
 
 #include <cstdint>
 
@@ -16,12 +16,12 @@ class Intake {
  public:
   explicit Intake(std::uint32_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
 
-  // From now on; 0: stuck.
+  // Limits the adapter to this rate from now on. 0 means stuck.
   void slow_down(std::int64_t bits_per_second) {
     bits_per_second_ = bits_per_second;
     is_stuck_ = bits_per_second == 0;
   }
-  // From now on it takes in all at once.
+  // Makes the adapter take in all frames at once from now on.
   void recover() {
     bits_per_second_ = 0;
     is_stuck_ = false;
@@ -43,7 +43,8 @@ class Intake {
     bytes_ -= frames[ref].buffer_bytes;
     return ref;
   }
-  // What the first frame takes. There must be one, and it must not be stuck.
+  // Returns the time that taking in the first frame needs. There must be a frame, and the adapter
+  // must not be stuck.
   Time time_of_first(fabric::FramePool& frames) const {
     constexpr std::int64_t picoseconds_bits = 8'000'000'000'000;
     TULLE_CHECK(!empty() && !is_stuck_);
@@ -51,10 +52,12 @@ class Intake {
     return Time{frames[first_].buffer_bytes * picoseconds_bits / bits_per_second_};
   }
 
-  // Whether its neighbour is to be stopped; it has given up asking once its watchdog tripped.
+  // True if the adapter asks its neighbour to stop. It no longer asks once its watchdog has
+  // tripped.
   bool is_asking() const { return is_asking_; }
   Time asking_since() const { return asking_since_; }
-  // Looks at what it holds; true: it has begun or ended to ask.
+  // Updates the decision from the bytes held. Returns true if the adapter has begun or stopped
+  // asking.
   bool update(Time now) {
     const bool wants = is_stuck_ || bytes_ > (is_asking_ ? buffer_bytes_ / 2 : buffer_bytes_);
     if (!wants) has_given_up_ = false;
@@ -70,7 +73,7 @@ class Intake {
   }
   bool has_given_up() const { return has_given_up_; }
 
-  bool is_taking = false;  // the driver's: an event is planned
+  bool is_taking = false;  // set by the driver while an event is planned
 
  private:
   std::uint32_t buffer_bytes_;

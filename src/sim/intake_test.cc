@@ -26,7 +26,7 @@ class IntakeTest : public testing::Test {
 };
 
 TEST_F(IntakeTest, FirstInFirstOutAtItsRate) {
-  intake.slow_down(8'000'000'000);  // a nanosecond a byte
+  intake.slow_down(8'000'000'000);  // one nanosecond per byte
   push(1'000);
   push(2'000);
   push(3'000);

@@ -19,17 +19,18 @@ using fabric::no_frame;
 
 namespace {
 
-// Of an event's place, the low bits are its kind, the others the port's index.
+// The low bits of an event's place are its kind, and the others are the port's index.
 constexpr unsigned kind_bits = 4;
 constexpr std::uint32_t kind_mask = (1u << kind_bits) - 1;
-// How many events ahead of the present one frames are fetched, and what they are for is.
+// Distances, in events ahead of the present one, at which frames are fetched, and the data for
+// which they are meant.
 constexpr std::size_t fetch_distance = 12;
 constexpr std::size_t look_distance = 4;
 
-// The longest record of iWARP that has no ghosts: a TERMINATE, with its number of bytes in front.
+// The longest record of iWARP without ghosts is a TERMINATE, with its number of bytes in front.
 constexpr std::uint32_t front_bytes_max = 88;
 
-// All but what hosts differ in: seed and line rate.
+// Returns the configuration that all hosts share. Hosts differ only in seed and line rate.
 device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
   configuration.mtu_bytes = settings.host.mtu_bytes;
@@ -39,18 +40,19 @@ device::Configuration configuration_of(const NetworkSettings& settings) {
   configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
   configuration.srd = std::make_shared<const transport::srd::Settings>(settings.host.srd);
   configuration.packets_per_turn = 1;
-  // As many queue pairs as there are numbers: a simulated host may have more peers than a device
-  // of this machine serves.
+  // A host has as many queue pairs as there are numbers, since a simulated host may have more peers
+  // than a device of this machine serves.
   configuration.qp_count = configuration.limits.queue_pairs = (1u << 24) - 0x200;
   return configuration;
 }
 
-// Where all nodes have one turn: such that it holds some tens of events when all hosts send.
+// Returns the length of a turn that all nodes share. Such a turn holds some tens of events when all
+// hosts send.
 Time short_turn(const fabric::Topology& topology) {
   constexpr std::int64_t packet_bits = 4'096 * 8;
   constexpr std::int64_t events_per_packet = 24;  // data and acknowledgement, over some links each
   constexpr std::int64_t events_per_turn = 128;
-  constexpr std::int64_t longest = 1'000'000'000'000'000;  // so that what follows fits
+  constexpr std::int64_t longest = 1'000'000'000'000'000;  // keeps the products below in range
   const std::int64_t packet_time =
       std::min(packet_bits * 1'000'000'000'000 / topology.links.front().bits_per_second, longest);
   const std::int64_t turn = packet_time * events_per_turn / (events_per_packet * topology.hosts);
@@ -137,10 +139,10 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
 
 void Network::set_up_rounds() {
   if (lookahead_ == Time::zero()) return order_by_time();
-  // Links of a kilometre and more would make of a turn more than a cache holds.
+  // With links of a kilometre and more, a turn would be more than a cache holds.
   constexpr Time longest_round = Time::microseconds(4);
   const Time round = std::min(lookahead_, longest_round);
-  // As many as a packet is ever away, where that is no more than some megabytes.
+  // Keeps as many rounds as a packet is ever away, if they take no more than some megabytes.
   std::int64_t farthest = 0;
   for (const Port& port : ports_) farthest = std::max(farthest, port.delay);
   constexpr std::uint64_t entries_max = 1 << 22, rounds_max = 1 << 18;
@@ -198,8 +200,8 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     port.delay = link.delay.ps + settings_.fec_delay.ps +
                  (is_host(from) ? settings_.host.send_delay.ps : 0) +
                  (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
-    // What comes in slower than it may leave is stored:
-    // else its end would leave before it is there.
+    // A frame that comes in slower than it may leave is stored. Otherwise its end would be due to
+    // leave before it is there.
     port.peer_cuts_through =
         settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
     lookahead_ = std::min(lookahead_, Time{port.delay});
@@ -221,7 +223,7 @@ void Network::set_victim_mask(const fabric::Link& link) {
   set(link.b, link.b_port, link.a);
 }
 
-// What InfiniBand's ports tell each other when a link comes up, before any packet.
+// Exchanges the credits that InfiniBand's ports announce when a link comes up, before any packet.
 void Network::exchange_credits() {
   for (std::uint32_t node = 0; node < first_port_.size(); ++node) {
     const std::uint32_t end = node + 1 < first_port_.size()
@@ -305,7 +307,8 @@ NetworkEvent Network::run(Time until) {
   }
 }
 
-// The turn of the next node that has something to do; false: nothing is left until then.
+// Begins the turn of the next node that has something to do. Returns false if there is none until
+// then.
 bool Network::begin_turn(Time until) {
   latest_ = std::max(latest_, now_);
   turn_ = rounds_->next_node();
@@ -324,8 +327,8 @@ bool Network::begin_turn(Time until) {
   return true;
 }
 
-// A cluster does not fit in a cache: what the next node's turn will touch is fetched during this
-// one, so that little time is spent waiting for memory.
+// Prefetches the data that the next node's turn will touch. A cluster does not fit in a cache, and
+// this happens during the present turn, so that little time is spent waiting for memory.
 void Network::prepare_turn(std::uint32_t node) {
   next_block_ = rounds_->first_block(node);
   if (is_host(node)) return hosts_[node].adapter.prefetch();
@@ -365,7 +368,7 @@ Time Network::next_event() {
 
 // --- events ---
 
-// True: a host has new completions.
+// Handles an event. Returns true if a host has new completions.
 bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum) {
   switch (kind) {
     case control:
@@ -412,7 +415,7 @@ bool Network::handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uin
       break;
     case deadline: {
       Host& host = hosts_[node];
-      // An earlier plan may have taken its place.
+      // An earlier deadline may have been planned since.
       if (host.deadline_planned == now_) host.deadline_planned = Time::never();
       host.adapter.handle_deadline(now_);
       attend(node);
@@ -445,7 +448,8 @@ void Network::arrive_at_switch(std::uint32_t node, std::uint16_t in_port, FrameR
   end_arrival(node, ref, out_port);
 }
 
-// It waits for a port now, or (no_port) it was dropped.
+// Completes a frame's arrival at a switch. The frame now waits for `out_port`, or was dropped
+// (no_port).
 void Network::end_arrival(std::uint32_t node, FrameRef ref, std::uint16_t out_port) {
   if (out_port == fabric::Switch::no_port) {
     let_go(node, ref);
@@ -459,7 +463,7 @@ void Network::end_arrival(std::uint32_t node, FrameRef ref, std::uint16_t out_po
   kick_talkers(node);
 }
 
-// Where a frame goes whose way depends on nothing but its flow.
+// Returns the output port of a frame whose path depends only on its flow.
 std::uint16_t Network::forward(const fabric::Switch& at, std::uint32_t node,
                                const Frame& frame) const {
   if (settings_.link_layer == LinkLayer::infiniband) {
@@ -508,7 +512,7 @@ void Network::handle_pause(std::uint32_t node, std::uint16_t number, Control con
   }
 }
 
-// Pauses run out where the neighbour has not renewed them.
+// Ends the pauses that the neighbour has not renewed.
 void Network::end_pauses(std::uint32_t node, std::uint16_t number) {
   Port& port = ports_[port_index(node, number)];
   port.pause_end_planned = false;
@@ -575,7 +579,7 @@ void Network::plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind
 
 // --- sending ---
 
-// A port may have something to send: if it is free it does, else when it is.
+// Lets a port send if it has something to send. If the port is busy, it sends when it becomes free.
 void Network::kick(std::uint32_t node, std::uint16_t port_number) {
   Port& port = ports_[port_index(node, port_number)];
   if (port.waits_for != 0) return;
@@ -634,7 +638,7 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   const bool pulled = settings_.switches.flow_control == FlowControl::credits
                           ? pull_by_lane(host)
                           : host.adapter.pull_datagram(now_, outgoing_, host.pause.stopped());
-  plan_deadline(number);  // for an answer to what is sent, or when it may be sent
+  plan_deadline(number);  // for the answer to this packet, or for the time when one may be sent
   if (!pulled) return no_frame;
   const FrameRef ref = frame_of(number, outgoing_);
   const Frame& frame = frames_[ref];
@@ -651,8 +655,8 @@ FrameRef Network::pull_from_host(std::uint32_t number) {
   return ref;
 }
 
-// The port's arbiter chooses among the lanes that have something to send. What has no lane waits
-// for none.
+// Pulls a datagram from the level that the port's arbiter chooses among the lanes with something to
+// send. Levels without a lane do not wait.
 bool Network::pull_by_lane(Host& host) {
   const fabric::VlArbitration& arbitration = settings_.switches.arbitration;
   constexpr std::uint32_t all = (1u << device::Adapter::levels) - 1;
@@ -667,7 +671,7 @@ bool Network::pull_by_lane(Host& host) {
   }
 }
 
-// Those whose lane has no credits for a frame, whatever its length, or is in no table.
+// Returns the levels whose lane is in no table, or lacks credits for the longest frame.
 std::uint32_t Network::levels_held_back(const Host& host) const {
   const std::uint32_t longest = longest_frame_bytes(settings_);
   const std::uint32_t lanes = settings_.switches.arbitration.lanes();
@@ -693,7 +697,8 @@ void Network::tell_sending(Time arrives, std::uint32_t node, std::uint16_t port,
   on_send_({now_, arrives, node, port, &frames_[ref], {}, payload.data, payload.ghost_bytes, lost});
 }
 
-// A host's memory for what comes in is free again at once; the other end is told now and then.
+// Takes in a frame at a host. Its memory is free again at once, and the other end is told from time
+// to time.
 void Network::take_in(Host& host, const Frame& frame) {
   host.receivers[frame.service_class].received(frame.buffer_bytes);
   free_memory(host, frame);
@@ -708,7 +713,8 @@ void Network::free_memory(Host& host, const Frame& frame) const {
   }
 }
 
-// The link layer's check (FCS, VCRC) fails: nobody looks at it further. It took room all the same.
+// Discards a frame that fails the link layer's check (FCS, VCRC). The frame has taken room in the
+// receiver all the same.
 void Network::discard(std::uint32_t node, std::uint16_t port, FrameRef ref) {
   const Frame& frame = frames_[ref];
   if (settings_.switches.flow_control == FlowControl::credits) {
@@ -734,10 +740,10 @@ void Network::send(std::uint32_t node, std::uint16_t port_number, FrameRef ref) 
   frame.next = no_frame;
   const std::int64_t time = time_on_link(port, frame.link_bytes());
   port.busy_until = now_.ps + time;
-  // What has no lane takes the time that it would, and is gone (IBTA 7.6.6).
+  // A frame without a lane takes its time on the link, but is dropped (IBTA 7.6.6).
   if (frame.service_class == fabric::vl15) [[unlikely]]
     return frames_.give(ref);
-  // A switch that cuts through acts on the first bit, everyone else on the last.
+  // A switch with cut-through acts on the first bit, every other receiver on the last.
   const std::int64_t arrives = (port.peer_cuts_through ? now_.ps : port.busy_until) + port.delay;
   const bool lost = disturbed_ && disturb(node, port_number, frame, arrives);
   if (on_send_) [[unlikely]]
@@ -758,7 +764,7 @@ void Network::send_control(std::uint32_t node, std::uint16_t port_number, Contro
                                   ? fabric::pause_link_bytes
                                   : fabric::credit_update_link_bytes;
   port.busy_until = now_.ps + time_on_link(port, bytes);
-  // Half of the pause's time before it would run out.
+  // The pause is renewed after half of its time.
   if (control.kind == Control::Kind::pause && control.pause.stop != 0) {
     const Time duration = fabric::pause_time(settings_.switches.pause_quanta, port.bits_per_second);
     plan_once(port.renewal_planned, now_ + Time{duration.ps / 2}, node, port_number, pause_renewal);

@@ -2,19 +2,20 @@
 
 // A cluster in virtual time: adapters, switches and the links between them, packet by packet.
 //
-// What decides is not here: adapters and switches are the state machines that they are anywhere.
-// This driver keeps virtual time, and moves frames over links: a port sends one frame after the
-// other at its link's rate, and what is sent arrives a propagation delay later. A frame costs one
-// event, its arrival, where it finds its port free, and a second one, the port's becoming free,
-// where it has to wait.
+// This driver makes no protocol decisions: adapters and switches are the same state machines as
+// everywhere. The driver keeps virtual time and moves frames over links. A port sends one frame
+// after the other at its link's rate, and a frame arrives a propagation delay after it was sent. A
+// frame costs one event, its arrival, if it finds its port free. If it has to wait, it costs a
+// second one, when the port becomes free.
 //
-// A run is a function of its topology, settings and of what the caller does. Nothing is global,
-// each node draws from a random stream of its own, and events at the same time are ordered by where
-// they happen.
+// A run is a function of its topology, its settings and the caller's actions. There is no global
+// state, each node draws from a separate random stream, and events at the same time are ordered by
+// where they happen.
 //
-// Nodes take turns: each goes through its events of a round that is no longer than the shortest
-// link's delay, before which nothing that another does can reach it (see rounds.h). Who has to see
-// all that happens in the order of time asks for that; what happens is the same.
+// Nodes take turns. In its turn, a node goes through its events of a round. A round is no longer
+// than the shortest link's delay, before which no other node can affect it (see rounds.h). An
+// observer that must see all events in order of time asks for that order. The simulation's results
+// are the same.
 
 #include <cstdint>
 #include <functional>
@@ -49,23 +50,23 @@ namespace tulle::sim {
 using link::LinkLayer;
 
 struct HostSettings {
-  // In the adapter, of every frame: from what made it send to the first bit on the wire, and from
-  // the last bit off the wire to its having acted on it.
+  // Delays in the adapter for every frame: from the cause of a transmission to the first bit on the
+  // wire, and from the last bit off the wire until the adapter has acted on the frame.
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
-  // PFC: an adapter that has asked its neighbour to stop for so long asks no more, and loses what
-  // it has no room for. Zero: no such watchdog.
+  // PFC: an adapter that has asked its neighbour to stop for this long asks no longer, and loses
+  // the frames for which it has no room. Zero means no watchdog.
   Time watchdog;
-  transport::congestion::Settings congestion;  // DCQCN's line rate is each host's own link's
+  transport::congestion::Settings congestion;  // DCQCN's line rate is that of each host's link
   transport::RecoverySettings recovery;
-  transport::srd::Settings srd;  // the line rate is each host's own link's
+  transport::srd::Settings srd;  // the line rate is that of each host's link
   transport::tcp::Settings tcp;
-  device::HostStackSettings stack;  // a kernel's between adapters and the rest
-  bool plays_tcp = false;           // its frames may be as long as TCP's segments
-  bool plays_iwarp = false;         // which begin with headers, that are bytes also before ghosts
+  device::HostStackSettings stack;  // a kernel between adapters and the network
+  bool plays_tcp = false;           // frames may be as long as TCP's segments
+  bool plays_iwarp = false;         // frames begin with headers that are bytes even before ghosts
 
-  // The longest payload of a frame.
+  // Returns the longest payload of a frame.
   std::uint32_t payload_bytes_max() const {
     return plays_tcp ? std::max(mtu_bytes, tcp.mss_bytes) : mtu_bytes;
   }
@@ -74,27 +75,31 @@ struct HostSettings {
 struct NetworkSettings {
   std::uint64_t seed = 1;
   LinkLayer link_layer = LinkLayer::ethernet;
-  unsigned lmc = 0;  // InfiniBand: hosts have 2^lmc LIDs (IBTA 7.11.1)
-  // Both as a switch's data sheet gives them: from the first bit in to the first bit out of an
-  // empty switch, cut-through; what storing and forwarding adds is the frame's own length.
+  unsigned lmc = 0;  // InfiniBand: each host has 2^lmc LIDs (IBTA 7.11.1)
+  // Latency and mode of a switch, as data sheets give them: from the first bit in to the first bit
+  // out of an empty switch, with cut-through. Store-and-forward adds the time of the frame's
+  // length.
   Time switch_latency;
   bool cut_through = false;
-  // What forward error correction adds to every link's delay (IEEE 802.3 clause 91: some 100 ns for
-  // RS(544,514) at 100 Gb/s), and the share of bits that are wrong after it. A frame with one is
-  // lost at the end of its link.
+  // The delay that forward error correction adds to every link (IEEE 802.3 clause 91: some 100 ns
+  // for RS(544,514) at 100 Gb/s), and the share of bits that are wrong after it. A frame with a
+  // wrong bit is lost at the end of its link.
   Time fec_delay;
   double bit_error_rate = 0;
-  // Beside it, each host's n-th, 2n-th … data packet is lost on the host's own link; 0: none.
+  // In addition, each host's n-th, 2n-th … data packet is lost on the host's link. 0 means none.
   std::uint32_t lose_every = 0;
-  bool carries_bytes = false;  // payloads; else they are ghosts, lengths without bytes
+  bool carries_bytes = false;  // true: payloads have bytes; false: they are ghosts
   HostSettings host;
   fabric::SwitchSettings switches;
-  // What switches tell hosts; host.congestion.endpoint_limits then says that these obey.
+  // Notices from switches to hosts. host.congestion.endpoint_limits then tells the hosts to obey
+  // them.
   fabric::EndpointSettings endpoints;
-  fabric::LanePlan lanes;                  // with credits
-  fabric::NonMinimalSettings non_minimal;  // with a dragonfly and PathChoice::adaptive, no outages
-  // By host, its port's table; empty: all are full members of the default partition, and no switch
-  // asks. Else switches may, at ports to hosts, of what comes in and of what goes out.
+  fabric::LanePlan lanes;  // with credits only
+  // Needs a dragonfly and PathChoice::adaptive, without outages.
+  fabric::NonMinimalSettings non_minimal;
+  // The partition table of each host's port. If empty, all hosts are full members of the default
+  // partition, and switches enforce nothing. Otherwise switches may enforce partitions at ports to
+  // hosts, for frames that enter and that leave.
   std::vector<std::vector<Pkey>> pkeys;
   bool enforce_inbound = true;
   bool enforce_outbound = true;
@@ -102,20 +107,20 @@ struct NetworkSettings {
 };
 
 const link::Overhead& overhead(LinkLayer layer);
-// By node, the rate of its fastest link, in bits a second.
+// Returns the rate of each node's fastest link, in bits a second.
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);
-// The most that a frame takes in a buffer.
+// Returns the most bytes that a frame occupies in a buffer.
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings);
 
-// What has just happened that an application may care for.
+// An event that may concern the application.
 struct NetworkEvent {
   enum class Kind : std::uint8_t { nothing, host, alarm };
-  Kind kind = Kind::nothing;  // nothing: there is nothing left to happen
-  std::uint32_t host = 0;     // host: it has new completions; alarm: whose it is
-  std::uint32_t token = 0;    // alarm
+  Kind kind = Kind::nothing;  // nothing: no event is left
+  std::uint32_t host = 0;     // host: has new completions; alarm: host of the alarm
+  std::uint32_t token = 0;    // token of an alarm
 };
 
-// What a port begins to send, and when the other end will act on it.
+// A frame or message that a port begins to send, and the time at which the other end acts on it.
 struct Sending {
   Time now;
   Time arrives;
@@ -123,30 +128,30 @@ struct Sending {
   std::uint16_t port = 0;
   const fabric::Frame* frame = nullptr;  // null: a control message
   fabric::Control control;
-  const std::byte* payload = nullptr;  // the frame's; null: a ghost
-  std::uint32_t ghost_bytes = 0;       // and of it, at the end, what is a ghost all the same
-  bool lost = false;                   // the link goes down before it is there
+  const std::byte* payload = nullptr;  // payload of the frame; null: a ghost
+  std::uint32_t ghost_bytes = 0;       // bytes at the end of the payload that are ghosts
+  bool lost = false;                   // the link goes down before the frame arrives
 };
 
-// A frame that a switch drops, as it comes in or since its link is gone; `in_port` says whence it
-// came.
+// A frame that a switch drops, as it comes in or because its link is gone. The frame's `in_port` is
+// the port by which it came.
 struct Loss {
   Time now;
   std::uint32_t node = 0;
   const fabric::Frame* frame = nullptr;
 };
-// The link of a port goes down or comes up, at this end of it.
+// The link of a port goes down or comes up, seen at this end.
 struct LinkChange {
   Time now;
   std::uint32_t node = 0;
   std::uint16_t port = 0;
   bool is_up = false;
 };
-// What faults came to.
+// Totals of the frames lost to faults.
 struct FaultTotals {
-  std::uint64_t frames = 0;    // lost
-  std::uint64_t bytes = 0;     // lost, as they take room
-  std::uint64_t unrouted = 0;  // frames of these that had no way left
+  std::uint64_t frames = 0;    // lost frames
+  std::uint64_t bytes = 0;     // bytes of lost frames, as they take room
+  std::uint64_t unrouted = 0;  // lost frames that had no route left
   Time last_loss;
 };
 
@@ -155,7 +160,7 @@ class Network {
   Network(const fabric::Topology& topology, const fabric::Routes& routes,
           const NetworkSettings& settings);
   ~Network();
-  Network(const Network&) = delete;  // its switches know where it is
+  Network(const Network&) = delete;  // its switches hold pointers into it
   Network& operator=(const Network&) = delete;
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
@@ -168,52 +173,54 @@ class Network {
   // does not carry: IP and UDP, or on InfiniBand the LRH, for hosts with 2^lmc LIDs.
   static wire::IpUdp ip_of(const fabric::Frame& frame);
   static wire::LocalRoute local_route_of(const fabric::Frame& frame, unsigned lmc);
-  // Of the host that an event is of; after run() has found nothing more, of the last that happened.
+  // Returns the time of the host whose event run() returned. If run() found no more events, it is
+  // the time of the last one.
   Time now() const { return now_; }
 
-  // To be called when the application has given a host something to do; in answer to an event, none
-  // but the host that it is of.
+  // Lets a host act. The caller must call this when the application has given the host something to
+  // do. In answer to an event, only the host of that event may be named.
   void attend(std::uint32_t host);
-  // An event of the application's own. In answer to an event: at another host not before
-  // lookahead() is over.
+  // Plans an event for the application. In answer to an event, an event at another host must be at
+  // least lookahead() later.
   void alarm(Time at, std::uint32_t host, std::uint32_t token);
-  // Lets things happen until one concerns the application, or it is later than `until`, which must
-  // not be earlier than in the call before.
+  // Lets events happen until one concerns the application, or the next is later than `until`.
+  // `until` must not be earlier than in the previous call.
   NetworkEvent run(Time until = Time::never());
-  // How soon a node can hear of what another does: the shortest delay of a link.
+  // Returns how soon a node can be affected by another: the shortest delay of a link.
   Time lookahead() const { return lookahead_; }
 
-  // From now on all happens in the order of time. To be called before anything has happened.
+  // Makes all events happen in order of time. The caller must call this before anything has
+  // happened.
   void order_by_time();
-  // For who looks on: is told of every frame and control message, in the order of time.
+  // Sets an observer of every frame and control message, in order of time.
   void on_send(std::function<void(const Sending&)> told) {
     order_by_time();
     on_send_ = std::move(told);
   }
 
-  // What goes by other ways than the routes once links are down; without it, all that is for a dead
-  // port is lost. Must outlive the network. To be called before anything has happened.
+  // Reroutes around links that are down. Without it, all frames for a dead port are lost.
+  // `recovery` must outlive the network. The caller must call this before anything has happened.
   void follow(const fabric::Recovery& recovery);
-  // For who looks on at faults, beside on_send().
+  // Sets an observer of lost frames, beside on_send().
   void on_loss(std::function<void(const Loss&)> told) { on_loss_ = std::move(told); }
   void on_link_change(std::function<void(const LinkChange&)> told) {
     on_link_change_ = std::move(told);
   }
   FaultTotals fault_totals() const;
-  // Null: the host has no kernel's stack.
+  // Returns null if the host has no kernel stack.
   const device::HostStack* stack(std::uint32_t host) const;
 
-  // When the next thing happens; never: nothing is left to happen.
+  // Returns the time of the next event. Time::never() means that no event is left.
   Time next_event();
 
   std::uint64_t events() const { return events_; }
-  // Data packets times the links that they were sent over.
+  // Returns the sum over data packets of the links that they were sent over.
   std::uint64_t data_packet_hops() const { return data_hops_; }
   std::uint64_t frames_sent() const { return all_hops_; }
-  // That switches have sent to hosts about endpoints.
+  // Returns the number of notices that switches have sent to hosts about endpoints.
   std::uint64_t notices() const { return notices_ == nullptr ? 0 : notices_->told; }
   const fabric::Switch& switch_at(std::uint32_t node) const { return switches_[node - hosts()]; }
-  // Of what is sent by a port.
+  // Returns the counters of a port's sending side.
   const fabric::PortCounters& counters(std::uint32_t node, std::uint16_t port) const {
     return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
   }
@@ -224,7 +231,7 @@ class Network {
   static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
   wire::Path path_of(const fabric::Frame& frame) const;
 
-  // In the order in which they happen at one time and node.
+  // The kinds of events, in the order in which they happen at one time and node.
   enum Kind : std::uint8_t {
     fault,
     control,
@@ -235,13 +242,13 @@ class Network {
     pause_end,
     pause_renewal,
     watchdog,
-    slow_arrival,  // at a host that a fault makes slow
-    taken_in,      // by such a host
-    notice,        // from a switch to a host
-    stack_work,    // of a host's kernel
+    slow_arrival,  // arrival at a host with an intake
+    taken_in,      // a host with an intake has taken in a frame
+    notice,        // arrival of a notice from a switch
+    stack_work,    // work of a host's kernel
   };
 
-  // A host with a kernel's stack: between it and the network.
+  // Connects a host's kernel stack to the network.
   struct KernelDriver;
   struct Host {
     explicit Host(const device::Configuration& configuration);
@@ -249,43 +256,45 @@ class Network {
     device::Adapter adapter;
     fabric::PortCounters counters;
     std::uint64_t completions = 0;
-    std::uint32_t since_lost = 0;  // data packets, with lose_every
+    std::uint32_t since_lost = 0;  // data packets since the last loss, with lose_every
     Time deadline_planned = Time::never();
     fabric::PauseState pause;
-    std::uint8_t untold = 0;  // lanes with an update of credits due; classes that are to stop or go
+    // Credits: lanes with an update due. PFC: classes that the neighbour must stop or resume.
+    std::uint8_t untold = 0;
     std::array<fabric::CreditSender, fabric::classes> senders;
     std::array<fabric::CreditReceiver, fabric::classes> receivers;
     fabric::VlArbiter arbiter;
-    std::unique_ptr<KernelDriver> kernel;  // null: the adapter does all
-    std::unique_ptr<Intake> intake;        // null: it takes in at once what comes, at all times
+    std::unique_ptr<KernelDriver> kernel;  // null: the adapter does all the work
+    std::unique_ptr<Intake> intake;        // null: the adapter always takes frames in at once
   };
-  // The sending side of a port; and whose it is, for events that name it.
+  // The sending side of a port, and the port's identity for events that name it.
   struct Port {
     std::uint32_t node = 0;
     std::uint16_t number = 0;
     std::int64_t busy_until = 0;  // ps
-    std::int64_t delay = 0;       // ps, of the link and of what stands before it
+    std::int64_t delay = 0;       // ps, of the link and of the delays around it
     std::int64_t picoseconds_per_byte = 0;
     std::uint32_t peer = 0;
     std::uint16_t peer_port = 0;
-    std::uint8_t waits_for = 0;  // before it sends: bits, as below
-    Kind arrives_as = arrival;   // what it sends, at the other end
+    std::uint8_t waits_for = 0;  // conditions before it may send: the bits below
+    Kind arrives_as = arrival;   // kind of event that a frame is at the other end
     bool pause_end_planned = false;
     bool renewal_planned = false;
     bool watchdog_planned = false;
     bool peer_cuts_through = false;
     std::int64_t bits_per_second = 0;
   };
-  // Of Port::waits_for.
+  // Bits of Port::waits_for.
   static constexpr std::uint8_t its_becoming_free = 1;
   static constexpr std::uint8_t its_link = 2;
 
-  // Faults of a port's link, as its sender meets them.
+  // Faults of a port's link, from the sender's view.
   struct PortFaults {
-    std::vector<std::int64_t> downs;  // when the link goes down, the last first; those to come
+    // Future times at which the link goes down, the last one first.
+    std::vector<std::int64_t> downs;
     double bit_error_rate = 0;
   };
-  // A change at one node; what it is of is its port.
+  // A change at one node. The event's port tells which link or host it concerns.
   struct FaultAction {
     enum class Kind : std::uint8_t {
       go_down,
@@ -302,10 +311,10 @@ class Network {
     std::int64_t bits_per_second = 0;        // slow_down
     const fabric::Routes* routes = nullptr;  // reroute
   };
-  // What a switch forwards by.
+  // The forwarding state of a switch with changed routes.
   struct Detour {
     const fabric::Routes* routes = nullptr;
-    std::vector<std::uint16_t> avoided;  // ports that it knows are dead
+    std::vector<std::uint16_t> avoided;  // ports that the switch knows are dead
   };
 
   std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
@@ -324,7 +333,7 @@ class Network {
   std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
   void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
-  // Hosts with a kernel's stack: network_stack.cc.
+  // Hosts with a kernel stack are in network_stack.cc.
   void set_up_stacks();
   void arrive_at_kernel(std::uint32_t host, fabric::FrameRef frame);
   void attend_kernel(std::uint32_t host);
@@ -378,7 +387,7 @@ class Network {
             std::uint32_t datum);
   void plan_deadline(std::uint32_t host);
 
-  // Faults: network_faults.cc.
+  // Faults are in network_faults.cc.
   void plan_faults(const fabric::Topology& topology);
   void plan_outages(const fabric::Topology& topology);
   void plan_bit_errors(const fabric::Topology& topology);
@@ -403,7 +412,7 @@ class Network {
   void watch_host(std::uint32_t host);
   fabric::Control pull_host_control(Host& host) const;
 
-  // Notices: network_notices.cc.
+  // Notices are in network_notices.cc.
   void set_up_notices();
   void watch_endpoint(std::uint32_t node, std::uint16_t out_port, const fabric::Frame& frame);
   void forward_notice(std::uint32_t node, std::uint32_t place);
@@ -418,38 +427,38 @@ class Network {
   Time now_;
   fabric::FramePool frames_;
   std::unique_ptr<fabric::Payloads> payloads_;  // null: ghosts
-  bool carries_fronts_ = false;                 // of ghosts the headers in front, which are bytes
+  bool carries_fronts_ = false;  // true: headers in front of ghosts are carried as bytes
   FixedArray<Host> hosts_;
-  // As a host's adapter counts them.
+  // Sets of service levels, as bits: the levels of each lane, and those without a lane.
   std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
   std::uint32_t levels_without_lane_ = 0;
   std::vector<Random> noise_;  // by sending node; empty without bit errors
-  // Whether links may lose what is sent over them; and then how, by port, where there are faults.
+  // True if links may lose frames. With faults, the next member says how, by port.
   bool disturbed_ = false;
   std::vector<PortFaults> port_faults_;
   std::vector<FaultAction> fault_actions_;
-  std::vector<Detour> detours_;       // by switch; empty: all keep to the routes
-  std::unique_ptr<Notices> notices_;  // null: switches say nothing to hosts
+  std::vector<Detour> detours_;       // by switch; empty: all switches keep to the routes
+  std::unique_ptr<Notices> notices_;  // null: switches send no notices to hosts
   std::unique_ptr<fabric::NonMinimalRouting> non_minimal_;  // null: all paths are minimal
   std::vector<std::uint16_t> ways_;
-  Time last_loss_;                                    // on a link or at a host
+  Time last_loss_;                                    // latest loss on a link or at a host
   std::vector<fabric::SwitchPartitions> partitions_;  // by switch; empty without partitions
   std::vector<fabric::Switch> switches_;
-  std::vector<std::uint32_t> first_port_;  // of ports_, by node
+  std::vector<std::uint32_t> first_port_;  // by node: index of its first port in ports_
   std::vector<Port> ports_;
   Time lookahead_ = Time::never();
   Time short_turn_;
   bool has_head_lifetimes_ = false;
-  bool has_kernels_ = false;       // each host
-  bool in_order_of_time_ = false;  // all nodes have one turn
+  bool has_kernels_ = false;       // true: each host has a kernel
+  bool in_order_of_time_ = false;  // true: all nodes share one turn
   std::unique_ptr<Rounds> rounds_;
   Turn events_of_turn_;
-  std::uint32_t turn_ = Rounds::no_node;  // whose it is
+  std::uint32_t turn_ = Rounds::no_node;  // node whose turn it is
   Time turn_end_;
-  std::uint32_t next_block_ = Rounds::none;  // of the next turn's events: to be looked at
-  Time latest_;                              // of all that has happened
+  std::uint32_t next_block_ = Rounds::none;  // block of the next turn's events to look at next
+  Time latest_;                              // latest time of any event so far
   device::Datagram outgoing_;
-  wire::Packet handed_over_;  // decoding clears it
+  wire::Packet handed_over_;  // a member because decoding clears it
   std::function<void(const Sending&)> on_send_;
   std::function<void(const Loss&)> on_loss_;
   std::function<void(const LinkChange&)> on_link_change_;

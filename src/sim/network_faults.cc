@@ -1,13 +1,14 @@
-// What faults do to a network. All is planned before the first event: a change of a link is an
-// event at each of its ends, and a change of routes one at each switch, so that nodes which take
-// turns find nothing that another has changed meanwhile.
+// Faults of a network. All are planned before the first event. A change of a link is an event at
+// each end, and a change of routes is an event at each switch, so that nodes that take turns never
+// see the changes of another node too early.
 //
-// The sender knows when its link will go down, and so whether a frame is there by then. What a
-// receiver has not acted on is lost: of an Ethernet frame that was cut off the check sequence is
-// wrong (IEEE 802.3 clause 4.2.4.1.2), and InfiniBand drops what it holds in a port that leaves the
-// active state (IBTA 7.2). What waits for a port is lost with it, as Ethernet switches flush the
-// queue of a port without a link, and InfiniBand's drop what they cannot send (IBTA 18.2.5.4). What
-// waits in an adapter is the transport's, and waits on.
+// The sender knows when its link will go down, and so whether a frame arrives in time. A frame on
+// which the receiver has not acted by then is lost. An Ethernet frame that was cut off has a wrong
+// check sequence (IEEE 802.3 clause 4.2.4.1.2), and InfiniBand drops what a port holds when it
+// leaves the active state (IBTA 7.2). Frames that wait for a port are lost with its link, as
+// Ethernet switches flush the queue of a port without a link, and InfiniBand switches drop the
+// packets that they cannot send (IBTA 18.2.5.4). Packets in an adapter belong to the transport and
+// keep waiting.
 
 #include <algorithm>
 
@@ -22,7 +23,7 @@ using fabric::Frame;
 using fabric::FrameRef;
 using fabric::no_frame;
 
-// --- beforehand ---
+// --- plans ---
 
 Time Faults::first() const {
   Time first = Time::never();
@@ -95,7 +96,7 @@ void Network::follow(const fabric::Recovery& recovery) {
   }
 }
 
-// Those of one time and port happen in the order in which they are planned.
+// Plans an action. Actions of one time and port happen in the order in which they are planned.
 void Network::plan_action(Time at, std::uint32_t node, std::uint16_t port,
                           const FaultAction& action) {
   if (at.is_never()) return;
@@ -173,7 +174,7 @@ void Network::restart_credits(Host& host) {
   host.untold = 0xFF;
 }
 
-// What bit errors and the link's going down do to a frame. True: it never arrives.
+// Applies bit errors and the failure of the link to a frame. Returns true if it never arrives.
 bool Network::disturb(std::uint32_t node, std::uint16_t port, Frame& frame, std::int64_t arrives) {
   const bool has_faults = !port_faults_.empty();
   const double rate =
@@ -193,7 +194,7 @@ bool Network::goes_down_by(std::uint32_t node, std::uint16_t port, std::int64_t 
   return !faults.downs.empty() && faults.downs.back() <= arrives;
 }
 
-// Whether a frame has a bit that is wrong at the other end: 1 - (1 - p)^bits.
+// True if a frame has a wrong bit at the other end. The probability is 1 - (1 - p)^bits.
 bool Network::is_damaged(std::uint32_t node, std::uint32_t bytes, double bit_error_rate) {
   const double whole = power(1 - bit_error_rate, std::int64_t{bytes} * 8);
   return !noise_[node].chance(whole);
@@ -215,7 +216,8 @@ void Network::lose_on_link(std::uint32_t node, std::uint16_t port, const Frame& 
 
 // --- switches ---
 
-// As arrive_at_switch(), where each switch has routes of its own and knows of ports that are dead.
+// Does the work of arrive_at_switch() where each switch has separate routes and knows of dead
+// ports.
 void Network::arrive_by_detour(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
   fabric::Switch& at = switches_[node - hosts()];
   const Detour& detour = detours_[node - hosts()];
@@ -241,7 +243,7 @@ void Network::arrive_by_detour(std::uint32_t node, std::uint16_t in_port, FrameR
   end_arrival(node, ref, out_port);
 }
 
-// A switch has dropped it.
+// Gives up a frame that a switch has dropped.
 void Network::let_go(std::uint32_t node, FrameRef ref) {
   if (on_loss_) [[unlikely]]
     on_loss_({now_, node, &frames_[ref]});
@@ -310,7 +312,7 @@ void Network::take_in_next(std::uint32_t number) {
   frames_.give(ref);
 }
 
-// Stops its neighbour, or lets it go on.
+// Stops or resumes the neighbour as the intake asks.
 void Network::update_asking(std::uint32_t number) {
   if (settings_.switches.flow_control != FlowControl::pfc) return;
   Host& host = hosts_[number];
@@ -331,7 +333,8 @@ Control Network::pull_host_control(Host& host) const {
   return control;
 }
 
-// An adapter's own watchdog, whose pauses then run out (Guo et al., SIGCOMM 2016, section 4.3).
+// Runs the adapter's watchdog. Once it trips, the adapter's pauses run out (Guo et al., SIGCOMM
+// 2016, section 4.3).
 void Network::watch_host(std::uint32_t number) {
   Host& host = hosts_[number];
   if (!host.intake->is_asking()) return;
@@ -345,14 +348,14 @@ void Network::watch_host(std::uint32_t number) {
   }
 }
 
-// --- what stands at the head of a queue too long ---
+// --- frames that stand at the head of a queue too long ---
 
 Time Network::head_lifetime(const Port& port) const {
   const fabric::SwitchSettings& switches = settings_.switches;
   return is_host(port.peer) ? switches.leaf_head_lifetime : switches.head_lifetime;
 }
 
-// Something waits at a port.
+// Plans a check of the heads of a port's queues, because a frame waits there.
 void Network::plan_head_watch(std::uint32_t node, std::uint16_t number) {
   Port& port = ports_[port_index(node, number)];
   const Time lifetime = head_lifetime(port);
@@ -360,8 +363,8 @@ void Network::plan_head_watch(std::uint32_t node, std::uint16_t number) {
   plan_once(port.watchdog_planned, now_ + lifetime, node, number, watchdog);
 }
 
-// What has stood too long at the head of a queue is discarded, and what comes behind it looked at
-// when it may have.
+// Discards frames that have stood at the head of a queue too long, and plans the next check for the
+// earliest time at which another may have.
 void Network::watch_heads(std::uint32_t node, std::uint16_t number) {
   Port& port = ports_[port_index(node, number)];
   const Time next = switches_[node - hosts()].discard_heads(now_, number, head_lifetime(port));

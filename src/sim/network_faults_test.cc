@@ -1,4 +1,4 @@
-// Links that go down, hosts that take in too little, and the ways around them.
+// Tests of links that go down, hosts that take in too little, and the routes around them.
 
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Layers, FaultsOf,
                            return info.param == LinkLayer::ethernet ? "ethernet" : "infiniband";
                          });
 
-// What is on the wire and what waits in the switch is lost, what waits in the adapter is not, and
-// the transport sends again what is missing.
+// Frames on the wire and frames that wait in the switch are lost. Frames in the adapter are not,
+// and the transport retransmits the missing ones.
 TEST_P(FaultsOf, AMessageOutlivesItsLink) {
   NetworkSettings settings = plain(GetParam());
   settings.faults.outages = {{1, us(20), us(90)}};
@@ -60,7 +60,7 @@ TEST_P(FaultsOf, AMessageOutlivesItsLink) {
 }
 
 TEST_P(FaultsOf, AFrameIsLostUnlessItIsThereBefore) {
-  // One packet: it leaves its host at 0, and is at the other one some 2.2 us later.
+  // One packet leaves its host at 0 and arrives at the other some 2.2 us later.
   NetworkSettings settings = plain(GetParam());
   Traffic healthy(star(2, 100 * gbps), settings);
   Time arrives;
@@ -165,7 +165,7 @@ TEST(Faults, BitErrorsStayOnTheirLink) {
   EXPECT_GT(damaged[1], 0u);
 }
 
-// 20 of 100 Gb/s: the message takes five times as long, and nothing is lost.
+// The host takes in 20 of 100 Gb/s: the message takes five times as long, and nothing is lost.
 TEST_P(FaultsOf, ASlowHostHoldsBackWhoSendsToIt) {
   NetworkSettings settings = plain(GetParam());
   settings.faults.slow_hosts = {{.host = 1, .bits_per_second = 20 * gbps, .buffer_bytes = 50'000}};
@@ -197,7 +197,7 @@ TEST_P(FaultsOf, ASlowHostThatRecoversIsAsFastAsBefore) {
   EXPECT_EQ(traffic.network().frames().in_use(), 0u);
 }
 
-// Without flow control, what its buffer does not hold is lost.
+// Without flow control, the frames for which the buffer has no room are lost.
 TEST(Faults, ASlowHostLosesWhatNothingHoldsBack) {
   NetworkSettings settings = plain();
   settings.switches.flow_control = fabric::FlowControl::none;
@@ -211,8 +211,8 @@ TEST(Faults, ASlowHostLosesWhatNothingHoldsBack) {
   EXPECT_EQ(traffic.network().counters(2, 1).pauses, 0u);
 }
 
-// Nothing goes to a stuck adapter; its switch stops who sends to it, and with them what they send
-// to others, until its watchdog has had enough.
+// Nothing reaches a stuck adapter. Its switch stops the hosts that send to it, and with them their
+// traffic to others, until the adapter's watchdog trips.
 TEST(Faults, AStuckHostStopsOthersUntilItsWatchdogTrips) {
   for (const Time watchdog : {Time::zero(), us(500)}) {
     NetworkSettings settings = plain();
@@ -228,7 +228,7 @@ TEST(Faults, AStuckHostStopsOthersUntilItsWatchdogTrips) {
     if (watchdog == Time::zero()) {
       EXPECT_TRUE(traffic.end(bystander).is_never());
     } else {
-      // The last pause that it sent holds for up to 336 us.
+      // The last pause of the stuck host holds for up to 336 us.
       EXPECT_GT(traffic.end(bystander), us(520));
       EXPECT_LT(traffic.end(bystander), us(520 + 336 + 200));
       EXPECT_GT(traffic.network().counters(1, 0).lost, 0u) << "of what it has no room for";
@@ -236,7 +236,7 @@ TEST(Faults, AStuckHostStopsOthersUntilItsWatchdogTrips) {
   }
 }
 
-// A link's coming up ends no pause that is still asked for.
+// A pause that is still asked for does not end when the link comes up.
 TEST(Faults, AStuckHostAsksAgainWhenItsLinkIsBack) {
   NetworkSettings settings = plain();
   settings.faults.slow_hosts = {{.host = 1, .from = us(20), .until = us(900)}};

@@ -1,4 +1,5 @@
-// What a network's frames hold: from what an adapter sends, and back where it arrives.
+// The contents of a network's frames: made from the datagrams of a sending adapter, and decoded
+// where they arrive.
 
 #include <algorithm>
 #include <cstring>
@@ -46,7 +47,8 @@ void Network::hold_segment(FrameRef ref, const device::Datagram& datagram) {
   }
 }
 
-// Their number stands before them. What does not fit are inline data, ghosts here like all others.
+// Carries the bytes in front of ghosts, preceded by their number. The bytes that do not fit are
+// inline data, which are ghosts here like all other data.
 void Network::carry_front(FrameRef ref, const device::Datagram& datagram) {
   std::byte* to = payloads_->of(ref) + sizeof(std::uint32_t);
   std::uint32_t bytes = 0;
@@ -67,7 +69,7 @@ transport::Payload Network::segment_of(FrameRef ref) {
   return {payloads_->of(ref) + sizeof there, bytes, bytes - there};
 }
 
-// Whence and where to, and how it is to be served.
+// Writes a frame's source, destination and service.
 void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& datagram) const {
   frame.source = host & 0xFF'FFFF;
   frame.path = datagram.to->path_bits & 0x7F;
@@ -91,8 +93,8 @@ void Network::measure(Frame& frame, const link::Overhead& around, std::uint32_t 
   frame.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
 }
 
-// As an adapter does that fetches a payload when it sends it: what the application changes in its
-// memory from then on does not travel.
+// Copies the payload when it is sent, as an adapter fetches it. Later changes of the application's
+// memory do not travel.
 void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
   TULLE_CHECK(datagram.payload_bytes <= payloads_->bytes_each());
   std::byte* to = payloads_->of(ref);
@@ -101,10 +103,10 @@ void Network::carry_payload(FrameRef ref, const device::Datagram& datagram) {
     std::copy(piece.begin(), piece.end(), to + bytes);
     bytes += piece.size();
   }
-  TULLE_CHECK(bytes == datagram.payload_bytes);  // no ghosts among them
+  TULLE_CHECK(bytes == datagram.payload_bytes);  // there are no ghosts among them
 }
 
-// To the adapter.
+// Hands a frame to the adapter.
 void Network::hand_over(std::uint32_t number, FrameRef ref) {
   const Frame& frame = frames_[ref];
   if (frame.is_tcp()) [[unlikely]]
@@ -152,8 +154,8 @@ wire::LocalRoute Network::local_route_of(const Frame& frame, unsigned lmc) {
   route.vl = frame.service_class;
   route.service_level = frame.service_level;
   route.destination = fabric::lid_of(frame.destination, lmc, frame.path);
-  // Either end uses one of its LIDs for a connection, since it checks where packets come from
-  // (IBTA 9.6.1).
+  // Each end uses one of its LIDs for a connection, since the receiver checks where packets come
+  // from (IBTA 9.6.1).
   route.source = fabric::lid_of(frame.source, lmc, frame.path);
   return route;
 }

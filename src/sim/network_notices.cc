@@ -1,7 +1,7 @@
-// Congestion control by the ports to hosts: what their switches see and tell, and how it gets to
-// those who are told. A notice is short and goes before frames, hop by hop by the first of the
-// routes, and nothing holds it back, as with InfiniBand's management lane (IBTA 7.9: no flow
-// control on VL15); its memory in switches is not counted.
+// Congestion control by the ports to hosts: the traffic that their switches see, the notices that
+// they send, and the way of a notice to its host. A notice is short and goes before frames, hop by
+// hop, by the first of the routes. Nothing holds it back, as on InfiniBand's management lane (IBTA
+// 7.9: no flow control on VL15). Its memory in switches is not counted.
 
 #include "sim/network.h"
 
@@ -17,7 +17,7 @@ void Network::set_up_notices() {
   }
 }
 
-// A frame waits for a port now.
+// Records that a frame waits for a port, and sends a notice if the monitor asks for one.
 void Network::watch_endpoint(std::uint32_t node, std::uint16_t out_port,
                              const fabric::Frame& frame) {
   const std::uint32_t host = ports_[port_index(node, out_port)].peer;
@@ -45,7 +45,7 @@ void Network::handle_notice(std::uint32_t node, std::uint32_t place) {
                              notice.hold);
 }
 
-// False: none waits at this port.
+// Sends a notice that waits at this port. Returns false if there is none.
 bool Network::send_notice(std::uint32_t node, std::uint16_t port_number) {
   const std::uint32_t place = notices_->pop(port_index(node, port_number));
   if (place == Notices::none) return false;

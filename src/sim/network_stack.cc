@@ -1,5 +1,6 @@
-// Hosts whose kernel has the transport's work, or a part of it (device/host_stack.h): frames wait
-// for its cores before the adapter has them, and behind it for the port.
+// Hosts whose kernel does all or a part of the transport's work (device/host_stack.h). Received
+// frames wait for the kernel's cores before the adapter gets them, and sent frames wait for the
+// port behind it.
 
 #include "sim/network_stack.h"
 #include "sim/network.h"
@@ -42,7 +43,7 @@ void Network::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
   const Frame& frame = frames_[ref];
   if (settings_.switches.flow_control == fabric::FlowControl::credits) take_in(host, frame);
-  // As receive-side scaling does it: a connection is at one core.
+  // A connection belongs to one core, as with receive-side scaling.
   const std::uint32_t flow = device::HostStack::flow_of(receiver_of(frame));
   if (!host.kernel->stack.arrive(now_, ref, flow, frame.payload_bytes)) {
     frames_.give(ref);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Of Network, for network_stack.cc and what makes hosts.
+// Declares Network::KernelDriver for network_stack.cc and the code that creates hosts.
 
 #include "device/host_stack.h"
 #include "sim/network.h"

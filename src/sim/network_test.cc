@@ -1,9 +1,9 @@
-// Times to the picosecond, worked out by hand.
+// These tests expect times to the picosecond that were worked out by hand.
 //
-// RoCE v2 puts around a payload: BTH 12, ICRC 4, Ethernet 14 + 4, IPv4 20, UDP 8 (stored: 62), and
-// preamble 8, gap 12 (on a link: 82); the first or only packet of a WRITE has RETH 16 more. An
-// acknowledgement is BTH 12, AETH 4, ICRC 4: 66 stored, 86 on a link. InfiniBand: BTH 12, ICRC 4,
-// LRH 8, VCRC 2 (26), two symbols (28); an acknowledgement 30, on a link 32.
+// RoCE v2 adds to a payload: BTH 12, ICRC 4, Ethernet 14 + 4, IPv4 20, UDP 8 (stored: 62), and
+// preamble 8, gap 12 (on a link: 82). The first or only packet of a WRITE has a RETH of 16 more. An
+// acknowledgement is BTH 12, AETH 4, ICRC 4: 66 stored, 86 on a link. InfiniBand adds BTH 12, ICRC
+// 4, LRH 8, VCRC 2 (26), and two symbols (28). An acknowledgement has 30, on a link 32.
 
 #include "sim/network.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t gbps = 1'000'000'000;
 
-// Host 0, a chain of switches, host 1.
+// Returns a chain: host 0, the switches, host 1.
 fabric::Topology chain(std::uint32_t switches, std::int64_t bits_per_second, Time delay) {
   std::string text = "a,b,gbps,delay_ns\n";
   const auto link = [&](std::uint32_t a, std::uint32_t b) {
@@ -44,9 +44,9 @@ Time one_message(const fabric::Topology& topology, const NetworkSettings& settin
 }
 
 TEST(Physics, OnePacketOverOneSwitch) {
-  // 1,000 bytes at 100 Gb/s, 80 ps a byte: data 1,000 + 82 + 16 = 1,098 bytes, 87,840 ps a link;
-  // the acknowledgement 86 bytes, 6,880 ps. Links of 1 us, a switch of 300 ns,
-  // adapters of 200 and 100.
+  // 1,000 bytes at 100 Gb/s take 80 ps a byte. The data packet has 1,000 + 82 + 16 = 1,098 bytes
+  // and takes 87,840 ps a link. The acknowledgement has 86 bytes and takes 6,880 ps. Links have 1
+  // us, the switch 300 ns, and the adapters 200 and 100 ns.
   NetworkSettings settings = plain();
   settings.switch_latency = Time::nanoseconds(300);
   settings.host.send_delay = Time::nanoseconds(200);
@@ -55,12 +55,13 @@ TEST(Physics, OnePacketOverOneSwitch) {
   constexpr std::int64_t delays = 200'000 + 1'000'000 + 300'000 + 1'000'000 + 100'000;
   EXPECT_EQ(one_message(topology, settings, 1'000).ps,
             (delays + 2 * 87'840) + (delays + 2 * 6'880));
-  settings.cut_through = true;  // each frame takes its time once
+  settings.cut_through = true;  // each frame takes its time on a link once
   EXPECT_EQ(one_message(topology, settings, 1'000).ps, (delays + 87'840) + (delays + 6'880));
 }
 
 TEST(Physics, OnePacketOverInfiniBand) {
-  // 400 Gb/s, 20 ps a byte: 1,000 + 28 + 16 = 1,044 bytes, 20,880 ps; 32 bytes, 640 ps.
+  // At 400 Gb/s, a byte takes 20 ps: 1,000 + 28 + 16 = 1,044 bytes take 20,880 ps, and 32 bytes
+  // take 640 ps.
   NetworkSettings settings = plain(LinkLayer::infiniband);
   settings.switch_latency = Time::nanoseconds(130);
   settings.cut_through = true;
@@ -78,8 +79,9 @@ TEST(Physics, ErrorCorrectionDelaysEveryLink) {
   EXPECT_EQ(one_message(star(2, 100 * gbps), settings, 1'000).ps, without.ps + 4 * 100'000);
 }
 
-// 1,000 packets of 4,158 bytes at 10^-6: a share 1 - (1 - 10^-6)^33,264 = 3.27 % of the frames is
-// damaged on each of two links, and everything behind a loss is sent again.
+// Sends 1,000 packets of 4,158 bytes at a bit error rate of 10^-6. A share of 1 - (1 -
+// 10^-6)^33,264 = 3.27 % of the frames is damaged on each of two links, and everything behind a
+// loss is retransmitted.
 TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
   for (const LinkLayer layer : {LinkLayer::ethernet, LinkLayer::infiniband}) {
     NetworkSettings settings = plain(layer);
@@ -98,7 +100,7 @@ TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
   }
 }
 
-// By count, of what carries data: an acknowledgement is neither lost nor counted.
+// Losses count data packets only: an acknowledgement is neither lost nor counted.
 TEST(Physics, EveryNthDataPacketOfAHostIsLost) {
   NetworkSettings settings = plain();
   settings.lose_every = 40;
@@ -114,7 +116,8 @@ TEST(Physics, EveryNthDataPacketOfAHostIsLost) {
   EXPECT_EQ(traffic.retransmitted(), 4u);
 }
 
-// Its sender does not know: who looks on sees the frame as it was sent, and that it is damaged.
+// The sender does not know of the damage. An observer sees the frame as it was sent, marked as
+// damaged.
 TEST(Physics, ADamagedFrameKeepsItsHeaders) {
   NetworkSettings settings = plain();
   settings.bit_error_rate = 1e-6;
@@ -143,13 +146,13 @@ TEST(Physics, ADamagedFrameKeepsItsHeaders) {
 }
 
 TEST(Physics, AShortFrameIsPadded) {
-  // One byte takes three of padding (IBTA 9.4.1): 4 + 82 + 16 = 102. Nothing of RoCE v2 is below
-  // Ethernet's least, 64: an acknowledgement has 66.
+  // One byte takes three of padding (IBTA 9.4.1): 4 + 82 + 16 = 102. No RoCE v2 frame is below
+  // Ethernet's minimum of 64: an acknowledgement has 66.
   EXPECT_EQ(one_message(star(2, 100 * gbps, Time::zero()), plain(), 1).ps,
             2 * 102 * 80 + 2 * 86 * 80);
 }
 
-// Every frame takes whole picoseconds, rounded down where a rate's byte does not.
+// Every frame takes whole picoseconds, rounded down where a byte at the rate does not.
 struct Case {
   LinkLayer layer;
   std::int64_t bits_per_second;
@@ -166,7 +169,7 @@ TEST_P(PhysicsOf, AMessageOfSeveralPackets) {
   const auto on_link = [&](std::int64_t bytes) {
     return bytes * 8'000'000'000'000 / c.bits_per_second;
   };
-  // 9,193 bytes: 4,096 + 4,096 + 1,001, the last with 3 of padding.
+  // 9,193 bytes are 4,096 + 4,096 + 1,001, the last with 3 of padding.
   const std::int64_t first = on_link(4'096 + around + 16), middle = on_link(4'096 + around);
   const std::int64_t last = on_link(1'004 + around);
   const std::int64_t acknowledgement = on_link(ethernet ? 86 : 32);
@@ -177,8 +180,8 @@ TEST_P(PhysicsOf, AMessageOfSeveralPackets) {
   settings.host.receive_delay = Time{99'999};
   const std::int64_t links = c.switches + 1;
   const std::int64_t delays = 201'001 + 99'999 + links * 500'000 + c.switches * 123'457;
-  // The first frame is the longest, and all others follow it closely: stored and forwarded, it
-  // takes its time on every link, and they take theirs on the last.
+  // The first frame is the longest, and all others follow it closely. With store-and-forward, it
+  // takes its time on every link, and the others take theirs on the last.
   const std::int64_t further = c.cut_through ? 0 : links - 1;
   const std::int64_t there = delays + first + middle + last + further * first;
   const std::int64_t back = delays + acknowledgement + further * acknowledgement;
@@ -190,7 +193,7 @@ TEST_P(PhysicsOf, AMessageOfSeveralPackets) {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const LinkLayer layer : {LinkLayer::ethernet, LinkLayer::infiniband}) {
-    // 54.54 Gb/s (FDR) and 3 Gb/s have bytes of 146.68... and 2,666.67 ps.
+    // At 54.54 Gb/s (FDR) and 3 Gb/s, a byte takes 146.68... and 2,666.67 ps.
     for (const std::int64_t rate :
          {100 * gbps, 200 * gbps, 400 * gbps, 54'540'000'000l, 3 * gbps}) {
       for (const std::uint32_t switches : {1u, 2u, 3u}) {
@@ -210,7 +213,8 @@ INSTANTIATE_TEST_SUITE_P(All, PhysicsOf, testing::ValuesIn(all_cases()), [](cons
 });
 
 TEST(Physics, ALongFlowGoesAtLineRateLessHeaders) {
-  // 1,000 packets: the links carry 16 + 1,000 x (4,096 + 82) bytes without a gap between frames.
+  // For 1,000 packets, the links carry 16 + 1,000 x (4,096 + 82) bytes without a gap between
+  // frames.
   for (const std::int64_t rate : {100 * gbps, 200 * gbps, 400 * gbps}) {
     const std::int64_t byte = 8'000'000'000'000 / rate;
     const Time end = one_message(star(2, rate), plain(), 1'000 * 4'096);
@@ -219,20 +223,22 @@ TEST(Physics, ALongFlowGoesAtLineRateLessHeaders) {
 }
 
 TEST(Physics, CreditsForARoundTripKeepALinkBusy) {
-  // 200 Gb/s, 40 ps a byte; a lane's 2,047 blocks hold 31 frames of 65 (4,122 bytes), 5.1 us of
-  // them; a quarter may be untold: 3.8 us and more are there, the round trip takes below 1.
+  // At 200 Gb/s, a byte takes 40 ps. A lane's 2,047 blocks hold 31 frames of 65 blocks (4,122
+  // bytes), or 5.1 us. The sender may not yet know of a quarter, so it has 3.8 us or more. The
+  // round trip takes less than 1 us.
   NetworkSettings settings = plain(LinkLayer::infiniband);
   const Time end =
       one_message(star(2, 200 * gbps, Time::nanoseconds(100)), settings, 1'000 * 4'096);
-  // An update of 8 bytes goes back for every 8 frames, 520 blocks. The last frame is the 125th
-  // such, so that an update leaves before the last acknowledgement on either link.
+  // An update of 8 bytes goes back for every 8 frames, or 520 blocks. The last frame completes the
+  // 125th group of 8, so that an update leaves before the last acknowledgement on either link.
   EXPECT_EQ(end.ps, (16 + 1'000 * 4'124 + 4'124 + 16) * 40 + 2 * (8 + 32) * 40 + 4 * 100'000);
 }
 
 TEST(Physics, ACutThroughSwitchSendsNoBitBeforeItHasIt) {
-  // From 100 Gb/s into 400 Gb/s and back: stored where it comes in slower than it would go out. One
-  // packet, 1,000 + 98 bytes: 87,840 ps at 80 ps a byte, 21,960 at 20. Switch 1 stores (its fastest
-  // port is faster than where the frame came from), switch 2 begins at once.
+  // Frames go from 100 Gb/s into 400 Gb/s and back. A switch stores a frame that comes in slower
+  // than it would go out. One packet of 1,000 + 98 bytes takes 87,840 ps at 80 ps a byte, and
+  // 21,960 at 20. Switch 1 stores it (its fastest port is faster than the input port), and switch 2
+  // begins at once.
   fabric::Topology topology = chain(2, 100 * gbps, Time::zero());
   for (fabric::Link& link : topology.links) {
     if (!topology.is_host(link.a) && !topology.is_host(link.b)) link.bits_per_second = 400 * gbps;
@@ -243,7 +249,7 @@ TEST(Physics, ACutThroughSwitchSendsNoBitBeforeItHasIt) {
 }
 
 TEST(Physics, TwoMessagesShareTheirHostsLink) {
-  // 1,098 bytes each at 80 ps; the second waits for the first.
+  // Each packet has 1,098 bytes at 80 ps. The second waits for the first.
   Traffic traffic(star(3, 100 * gbps, Time::zero()), plain());
   const std::size_t a = traffic.write(0, 1, 1'000), b = traffic.write(0, 2, 1'000);
   traffic.run();
@@ -264,14 +270,14 @@ TEST(Physics, NothingHappensBeforeItsTime) {
 }
 
 TEST(Physics, ASlowLinkIsALink) {
-  // 500 Kb/s: 16 us a byte.
+  // At 500 Kb/s, a byte takes 16 us.
   const Time end = one_message(star(2, 500'000, Time::zero()), plain(), 4);
   EXPECT_EQ(end.ps, (2 * 102 + 2 * 86) * 16'000'000ll);
 }
 
 // --- sharing ---
 
-// (sum x)^2 / (n sum x^2): 1 where all are equal, 1/n where one has all (Jain et al. 1984).
+// Returns (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has all (Jain et al. 1984).
 double jain(const std::vector<double>& shares) {
   double sum = 0, squares = 0;
   for (const double share : shares) {
@@ -300,8 +306,8 @@ TEST_P(Sharing, FlowsToOneHostAreTreatedAlike) {
       bytes += shares.back() * 16'384;
     }
     EXPECT_GT(jain(shares), 0.99) << senders << " senders";
-    // Together they have the link: 16,384 of 16 + 4 x 4,178 bytes (InfiniBand: 4,124); the first
-    // and the last of 2 ms are lost on the way, and the last messages are not whole.
+    // Together the flows fill the link: 16,384 of 16 + 4 x 4,178 bytes (InfiniBand: 4,124). The
+    // start and the end of the 2 ms are lost to delays, and the last messages are incomplete.
     const double of_link = GetParam() == LinkLayer::ethernet ? 16'728.0 : 16'512.0;
     EXPECT_GT(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 0.975) << senders << " senders";
     EXPECT_LE(bytes / (0.002 * 12.5e9 * 16'384 / of_link), 1.0);
@@ -356,7 +362,8 @@ const Pattern patterns[] = {
 };
 
 TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
-  constexpr std::uint32_t hosts = 12;  // 5 x + 3 meets no x of 12: 4 x = -3 has no solution
+  // For 12 hosts, 5 x + 3 = x has no solution, as 4 x = -3 has none.
+  constexpr std::uint32_t hosts = 12;
   const fabric::Topology topologies[] = {
       star(hosts, 100 * gbps), must(fabric::leaf_spine({3,
                                                         2,
@@ -375,7 +382,8 @@ TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
           settings.cut_through = cut_through;
           settings.switches.xoff_bytes = 20'000;
           settings.switches.xon_gap_bytes = 8'400;
-          // 2 x 1 us at 100 Gb/s are 25,000 bytes; three frames of 4,210, and a PFC frame of 84.
+          // 2 x 1 us at 100 Gb/s are 25,000 bytes. Three frames of 4,210 bytes and a PFC frame of
+          // 84 come on top.
           settings.switches.headroom_bytes = 25'000 + 3 * 4'210 + 84;
           Traffic traffic(topology, settings);
           pattern.add(traffic, hosts);
@@ -414,7 +422,7 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
     traffic.run();
     EXPECT_TRUE(traffic.connections()[lost].failed);
     EXPECT_FALSE(traffic.connections()[other].failed);
-    // 3 packets, and the same after each of 7 time-outs.
+    // There are 3 packets, and the same again after each of 7 timeouts.
     const fabric::PortCounters& host = traffic.network().counters(0, 0);
     const fabric::PortCounters& out = traffic.network().switch_at(2).counters(1);
     EXPECT_EQ(host.unmapped, at_host ? 24u : 0u);
@@ -425,8 +433,8 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
   }
 }
 
-// One host sends to two, or two hosts to one: at the port that they share, lanes 0 and 1 have
-// shares of 3 to 1 in packets of 4,138 bytes, 65 units of 64.
+// One host sends to two, or two hosts send to one. At the port that they share, lanes 0 and 1 have
+// shares of 3 to 1 in packets of 4,138 bytes, which are 65 units of 64.
 TEST(Lanes, APortIsSharedByWeightAtHostsAndSwitches) {
   for (const bool at_host : {true, false}) {
     NetworkSettings settings = plain(LinkLayer::infiniband);
@@ -460,14 +468,16 @@ TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
 }
 
 TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {
-  // Host 1 acknowledges what came from host 0, and posts while that frame leaves, so that its own
-  // packet goes when the port becomes free. The switch has no room for it, and nothing else ever
-  // happens at host 1: its timer alone can help. At 100 Gb/s, without delays:
-  //   hosts 2 and 4 send 4,000 + 98 bytes to host 3 at once: both in the switch at 327,840; the
-  //   second waits there, 4,078 bytes, until 655,680
-  //   host 0's 100 + 98 bytes, from 300,000, are at host 1 at 331,680; its acknowledgement takes
-  //   the port until 338,560
-  //   host 1's 1,000 + 98 bytes are in the switch at 426,400, which is to hold 4,078 + 1,078
+  // Host 1 acknowledges a frame from host 0, and posts a request while that acknowledgement leaves.
+  // Its packet therefore goes out when the port becomes free. The switch has no room for the
+  // packet, and nothing else ever happens at host 1, so that only its timer can help. At 100 Gb/s,
+  // without delays:
+  //   hosts 2 and 4 send 4,000 + 98 bytes to host 3 at once. Both frames are in the switch at
+  //   327,840, and the second, of 4,078 bytes, waits there until 655,680;
+  //   host 0's 100 + 98 bytes, sent at 300,000, reach host 1 at 331,680. Its acknowledgement takes
+  //   the port until 338,560;
+  //   host 1's 1,000 + 98 bytes reach the switch at 426,400, which would then have to hold
+  //   4,078 + 1,078.
   NetworkSettings settings = plain();
   settings.switches.flow_control = fabric::FlowControl::none;
   settings.switches.lossy_queue_bytes = 4'500;

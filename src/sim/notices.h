@@ -1,7 +1,7 @@
 #pragma once
 
-// Notices from switches to hosts on their way: at each port those that wait to be sent. Nothing is
-// allocated once there are as many places as there ever are notices under way.
+// The notices on their way from switches to hosts, with a queue for each port where they wait to be
+// sent. No memory is allocated once there are as many places as notices were ever under way.
 
 #include <cstdint>
 #include <vector>
@@ -40,7 +40,7 @@ class Notices {
     (queue.first == none ? queue.first : places_[queue.last].next) = place;
     queue.last = place;
   }
-  // none: no notice waits there.
+  // Removes the first notice that waits at a port. Returns none if there is none.
   std::uint32_t pop(std::size_t port) {
     Queue& queue = waiting_[port];
     const std::uint32_t place = queue.first;
@@ -49,7 +49,7 @@ class Notices {
   }
   bool waits(std::size_t port) const { return waiting_[port].first != none; }
 
-  std::vector<fabric::EndpointMonitor> monitors;  // by host, at the port that it is plugged into
+  std::vector<fabric::EndpointMonitor> monitors;  // by host, for the port of its switch
   std::uint64_t told = 0;
 
  private:

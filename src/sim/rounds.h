@@ -1,15 +1,15 @@
 #pragma once
 
-// What is to happen, kept by node, in rounds of virtual time.
+// The future events of each node, kept in rounds of virtual time.
 //
-// Nothing that a node does reaches another before the delay of the link between them. In a round no
-// longer than the shortest such delay every node can therefore go through its events alone, one
-// node after the other, and finds what it touches in the cache; conservative parallel simulation
-// calls the delay lookahead (Chandy and Misra 1979, Fujimoto 1990).
+// No action of a node reaches another before the delay of the link between them. In a round no
+// longer than the shortest link delay, every node can therefore go through its events alone, one
+// node after the other, and finds its data in the cache. Conservative parallel simulation calls
+// this delay lookahead (Chandy and Misra 1979, Fujimoto 1990).
 //
-// A calendar queue (Brown 1988), whose days are rounds, once for each node. Events lie in blocks,
-// unsorted, which takes constant time, whatever their number. Those that are beyond the rounds
-// kept wait in a heap: timeouts, and packets only on links many times as long as the shortest.
+// Each node has a calendar queue (Brown 1988) whose days are rounds. Events lie unsorted in blocks,
+// so that adding one takes constant time, whatever their number. Events beyond the kept rounds wait
+// in a heap. These are timeouts, and packets only on links many times as long as the shortest.
 
 #include <algorithm>
 #include <array>
@@ -29,7 +29,8 @@ class Rounds {
  public:
   static constexpr std::uint32_t no_node = 0xFFFF'FFFF;
 
-  // Of `kept` rounds, a power of two, events lie by node. length^2 * kept is below 2^63 ps^2.
+  // Keeps events by node for `kept` rounds, a power of two. length^2 * kept must be below 2^63
+  // ps^2.
   Rounds(Time length, std::uint32_t nodes, std::size_t kept)
       : length_(length.ps),
         inverse_(((Wide{1} << 63) + static_cast<Wide>(length.ps) - 1) /
@@ -47,7 +48,7 @@ class Rounds {
 
   bool empty() const { return near_ == 0 && far_.empty(); }
 
-  // Not before the present round.
+  // Adds an event, which must not be before the present round.
   void add(std::uint32_t node, const Event& event) {
     const std::int64_t offset = event.at - start_;
     TULLE_CHECK(offset >= 0);
@@ -59,14 +60,14 @@ class Rounds {
     }
   }
 
-  // When the earliest event is; never: there is none.
+  // Returns the time of the earliest event. Time::never() means that there is none.
   Time next() const {
     if (near_ > 0) return earliest(slot_after(first_round()));
     return far_.empty() ? Time::never() : Time{far_.front().event.at};
   }
 
-  // Begins to go through the nodes with events in the earliest round that has any, and not later
-  // than `until`; false: there are none.
+  // Begins to go through the nodes with events in the earliest round that has any, but not later
+  // than `until`. Returns false if there are none.
   bool begin(Time until) {
     if (empty()) return false;
     const std::int64_t skipped = near_ > 0 ? static_cast<std::int64_t>(first_round())
@@ -79,19 +80,20 @@ class Rounds {
     cursor_ = 0;
     return true;
   }
-  // All that take() gives is not before this, and before end().
+  // All events from take() lie in [start(), end()).
   Time start() const { return Time{start_}; }
   Time end() const { return Time{end_}; }
 
-  // The node whose turn it is next; no_node: all have had theirs, until begin() says otherwise.
+  // Returns the node whose turn is next. no_node means that all have had theirs until the next
+  // begin().
   std::uint32_t next_node() {
     const std::uint32_t node = node_from(cursor_);
     cursor_ = node == no_node ? no_node : node + 1;
     return node;
   }
-  // The node that next_node() will name.
+  // Returns the node that next_node() will return.
   std::uint32_t peek_node() const { return node_from(cursor_); }
-  // Takes a node's events before end(), in no order.
+  // Takes a node's events before end(), in no particular order.
   template <typename Visit>
   void take(std::uint32_t node, Visit visit) {
     std::uint32_t index = first_[slot_ * nodes_ + node];
@@ -117,9 +119,9 @@ class Rounds {
     for (const Event& event : late_) insert(slot_, node, event);
   }
 
-  // Looks at a node's events before they are taken, a block at a time, so that they and what they
-  // name can be fetched: where the first block is, then what is in a block and where the next one
-  // is; none: there are no more.
+  // Look at a node's events before they are taken, a block at a time, so that the events and the
+  // data that they name can be prefetched. first_block() returns the first block, and look() visits
+  // the events of a block and returns the next block. none means that there are no more.
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
   std::uint32_t first_block(std::uint32_t node) const {
     const std::uint32_t first = first_[slot_ * nodes_ + node];
@@ -156,8 +158,8 @@ class Rounds {
   }
 
   std::size_t slot_after(std::size_t rounds) const { return (slot_ + rounds) & (kept_ - 1); }
-  // offset / length_, by a multiplication: offset * length_ < 2^63, so that the inverse's having
-  // been rounded up never makes one more of it.
+  // Computes offset / length_ by a multiplication. As offset * length_ < 2^63, rounding the inverse
+  // up never makes the result too large.
   std::size_t rounds_in(std::int64_t offset) const {
     return static_cast<std::size_t>(static_cast<Wide>(offset) * inverse_ >> 63);
   }
@@ -211,7 +213,7 @@ class Rounds {
     return Time{at};
   }
 
-  // How many rounds away the earliest is that has events, of those kept. There must be one.
+  // Returns how many rounds away the earliest kept round with events is. There must be one.
   std::size_t first_round() const {
     std::size_t ahead = 0;
     while (counts_[slot_after(ahead)] == 0) ++ahead;
@@ -236,13 +238,13 @@ class Rounds {
   std::uint32_t nodes_;
   std::size_t kept_;
   std::size_t words_;
-  std::vector<std::uint32_t> first_;   // by round and node: a block
-  std::vector<std::uint64_t> marks_;   // by round: a bit for each node that has events
-  std::vector<std::uint32_t> counts_;  // by round: its events
-  std::int64_t start_ = 0;             // of the present round
-  std::size_t slot_ = 0;               // of it among those kept
+  std::vector<std::uint32_t> first_;   // by round and node: its first block
+  std::vector<std::uint64_t> marks_;   // by round: a bit for each node with events
+  std::vector<std::uint32_t> counts_;  // by round: number of its events
+  std::int64_t start_ = 0;             // start of the present round
+  std::size_t slot_ = 0;               // index of the present round
   std::int64_t end_ = 0;
-  std::uint32_t cursor_ = no_node;  // whose turn may be next
+  std::uint32_t cursor_ = no_node;  // node to look at next
   std::uint64_t near_ = 0;          // events in blocks
   std::vector<Block> blocks_;
   std::uint32_t free_ = none;

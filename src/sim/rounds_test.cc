@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::int64_t length = 1'000;
 
-using Found = std::multimap<std::uint32_t, std::int64_t>;  // node, when
+using Found = std::multimap<std::uint32_t, std::int64_t>;  // node, time
 
-// Goes through the earliest round up to `until`.
+// Goes through the earliest round, but not beyond `until`.
 Found sweep(Rounds& rounds, Time until = Time::never()) {
   Found found;
   if (!rounds.begin(until)) return found;
@@ -71,7 +71,7 @@ TEST(Rounds, NothingIsDoneBeforeItsTimeWhereTheNextIsFar) {
   Rounds rounds(Time{length}, 4, 16);
   rounds.add(2, {5'000'000'300, 0, 0});
   EXPECT_FALSE(rounds.begin(Time{5'000'000'299}));
-  rounds.add(1, {40, 0, 0});  // before it, though later asked for
+  rounds.add(1, {40, 0, 0});  // it is earlier, though added later
   EXPECT_EQ(sweep(rounds), (Found{{1, 40}}));
   EXPECT_EQ(sweep(rounds), (Found{{2, 5'000'000'300}}));
 }
@@ -109,7 +109,8 @@ TEST(Rounds, FindsTheRoundOfEveryPicosecond) {
   }
 }
 
-// Against a sorted multiset, with spans from within a round to far beyond those kept by node.
+// Compares the rounds with a sorted multiset. Spans reach from within a round to far beyond the
+// kept rounds.
 TEST(Rounds, LikeASortedList) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
@@ -122,7 +123,7 @@ TEST(Rounds, LikeASortedList) {
       expected.emplace(at, node, datum);
     };
     for (int i = 0; i < 500; ++i) add(static_cast<std::int64_t>(random.below(100'000)));
-    int later = 3'000;  // to add on the way
+    int later = 3'000;  // number of events to add on the way
     while (!rounds.empty()) {
       ASSERT_EQ(rounds.next().ps, std::get<0>(*expected.begin()));
       const std::int64_t reach = random.chance(0.5) ? length * 3 : length / 4;

@@ -1,6 +1,7 @@
 #pragma once
 
-// For tests: RDMA WRITEs in a Network, over reliable connections, and when they were acknowledged.
+// Sends RDMA WRITEs over reliable connections in a Network, for tests, and records when they were
+// acknowledged.
 
 #include <gtest/gtest.h>
 
@@ -22,11 +23,11 @@ class Traffic {
     transport::QueuePair* receiver = nullptr;
     std::uint32_t receiver_rkey = 0;
     std::uint64_t posted = 0;
-    std::vector<Time> ends;  // of its messages, in order
+    std::vector<Time> ends;  // times at which its messages ended, in order
     bool failed = false;
   };
 
-  // Where faults are to be found a way around, `recovery` says how.
+  // `recovery` says how the network routes around faults. Null means that it does not.
   Traffic(const fabric::Topology& topology, const NetworkSettings& settings,
           fabric::RoutingKind routing = fabric::RoutingKind::shortest,
           const fabric::RecoverySettings* recovery = nullptr)
@@ -46,7 +47,7 @@ class Traffic {
   Network& network() { return *network_; }
   const std::vector<Connection>& connections() const { return connections_; }
 
-  // A connection, by its number.
+  // Creates a connection and returns its number.
   std::size_t connect(std::uint32_t from, std::uint32_t to, std::uint8_t service_level = 0) {
     Connection connection;
     connection.from = from;
@@ -59,7 +60,7 @@ class Traffic {
     return connections_.size() - 1;
   }
 
-  // Posts now.
+  // Posts a message now.
   void post(std::size_t number, std::uint32_t bytes) {
     Connection& connection = connections_[number];
     const verbs::Sge sge{0, bytes, hosts_[connection.from].memory->lkey()};
@@ -73,12 +74,12 @@ class Traffic {
     ++connection.posted;
     network().attend(connection.from);
   }
-  // Posts at a time to come.
+  // Posts a message at a future time.
   void post_at(Time at, std::size_t number, std::uint32_t bytes) {
     planned_.push_back({number, bytes});
     network().alarm(at, connections_[number].from, static_cast<std::uint32_t>(planned_.size() - 1));
   }
-  // A connection and one message.
+  // Creates a connection and posts one message.
   std::size_t write(std::uint32_t from, std::uint32_t to, std::uint32_t bytes,
                     Time at = Time::zero(), std::uint8_t service_level = 0) {
     const std::size_t number = connect(from, to, service_level);
@@ -86,7 +87,7 @@ class Traffic {
     return number;
   }
 
-  // Until nothing is left to happen, or it would be later.
+  // Runs until no event is left or the next is later than `until`.
   void run(Time until = Time::never()) {
     for (;;) {
       const NetworkEvent event = network().run(until);
@@ -99,7 +100,8 @@ class Traffic {
     }
   }
 
-  // When a connection's first message was acknowledged; never: it was not.
+  // Returns when a connection's first message was acknowledged. Time::never() means that it was
+  // not.
   Time end(std::size_t number) const {
     const Connection& connection = connections_[number];
     return connection.ends.empty() ? Time::never() : connection.ends.front();
@@ -202,7 +204,7 @@ class Traffic {
   std::vector<Planned> planned_;
 };
 
-// No congestion control, every packet acknowledged.
+// Returns settings without congestion control, where every packet is acknowledged.
 inline NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
   NetworkSettings settings;
   settings.link_layer = layer;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The events of one turn, in order: those that were known before it, which are sorted once, and
-// those that are planned on the way.
+// The events of one turn in order: those known before the turn, which are sorted once, and those
+// planned during it.
 
 #include <algorithm>
 #include <bit>
@@ -16,14 +16,14 @@ namespace tulle::sim {
 
 class Turn {
  public:
-  // All events of the turn are in [start, end). It must be empty.
+  // All events of the turn must be in [start, end), and the turn must be empty.
   void begin(Time start, Time end) {
     start_ = start.ps;
     length_ = end.ps - start.ps;
     known_.clear();
     next_known_ = 0;
   }
-  // Before the first is taken: an event that is known already.
+  // Adds an event that is known before the turn. Must be called before the first event is taken.
   void give(const Event& event) { known_.push_back(event); }
   void sort() {
     if (known_.size() > few) {
@@ -32,7 +32,7 @@ class Turn {
       insertion_sort(known_.begin(), known_.end());
     }
   }
-  // On the way: one that is not before any that was taken.
+  // Inserts an event during the turn. It must not be before any event that was taken.
   void insert(const Event& event) {
     if (last_ - first_ == ring_.size()) grow();
     std::size_t i = last_++;
@@ -41,13 +41,14 @@ class Turn {
   }
 
   bool empty() const { return next_known_ == known_.size() && first_ == last_; }
-  // There must be one.
+  // There must be an event.
   const Event& next() const { return takes_known() ? known_[next_known_] : at(first_); }
   Event pop() {
     if (takes_known()) return known_[next_known_++];
     return at(first_++);
   }
-  // Of those that were known before the turn, the one that is `ahead` after the next; null: none.
+  // Returns the event that is `ahead` places after the next among those known before the turn, or
+  // null.
   const Event* peek_known(std::size_t ahead) const {
     return next_known_ + ahead < known_.size() ? &known_[next_known_ + ahead] : nullptr;
   }
@@ -55,7 +56,7 @@ class Turn {
  private:
   static constexpr std::size_t few = 24;
 
-  struct Before {  // a type of its own, so that sorting has it inline
+  struct Before {  // a class, so that std::sort can inline it
     bool operator()(const Event& a, const Event& b) const { return a.before(b); }
   };
 
@@ -84,7 +85,8 @@ class Turn {
     }
   }
 
-  // Counted into about as many buckets as there are events, by time; then each by itself.
+  // Sorts the events by time into about as many buckets as there are events, then sorts each
+  // bucket.
   void sort_by_buckets() {
     const std::size_t buckets = std::bit_ceil(known_.size());
     const auto span_bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(length_)));
@@ -100,7 +102,7 @@ class Turn {
     for (std::size_t i = known_.size(); i-- > 0;)
       sorted_[--ends_[bucket_of(known_[i])]] = known_[i];
     known_.swap(sorted_);
-    // Now where each begins.
+    // ends_ now holds where each bucket begins.
     for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
       const auto first = known_.begin() + ends_[bucket];
       const auto last = bucket + 1 < buckets ? known_.begin() + ends_[bucket + 1] : known_.end();
@@ -116,7 +118,8 @@ class Turn {
   std::int64_t length_ = 1;
   std::vector<Event> known_;
   std::size_t next_known_ = 0;
-  // Those planned on the way, in a ring: most are later than all before, and few wait at a time.
+  // The events planned during the turn, in a ring. Most are later than all before, and few wait at
+  // a time.
   std::vector<Event> ring_ = std::vector<Event>(64);
   std::size_t first_ = 0, last_ = 0;
   std::vector<Event> sorted_;

@@ -37,15 +37,15 @@ TEST(Turn, ShowsWhatComes) {
   EXPECT_EQ(turn.peek_known(3), nullptr);
 }
 
-// Against a sorted set: from few to many, spread over the turn or all at some moments of it, and
-// with more planned on the way.
+// Compares a turn with a sorted set. The events are few or many, spread over the turn or all at
+// some moments, and more are planned during the turn.
 TEST(Turn, LikeASortedSet) {
   Random random(1);
   Turn turn;
   for (int round = 0; round < 300; ++round) {
     const auto start = static_cast<std::int64_t>(random.below(1'000'000'000));
     const std::uint64_t length = 1 + random.below(round % 2 == 0 ? 50 : 1'000'000);
-    const std::uint64_t grain = 1 + random.below(length);  // of times
+    const std::uint64_t grain = 1 + random.below(length);  // of the times drawn
     std::set<Key> expected;
     const auto drawn = [&](std::uint64_t from) {
       const std::uint64_t offset = from + random.below(length - from);
