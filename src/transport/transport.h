@@ -41,7 +41,7 @@ enum class FoundBy : std::uint8_t {
 // Who decides when a queue pair sends next.
 enum class ScheduledBy : std::uint8_t {
   adapter,  // queue pairs take turns
-  peers,    // SRD: the contexts of the peers take turns, whose requests they are
+  peers,    // SRD: requests wait in the contexts of their peers, and those contexts take turns
   frames,   // raw packets: the driver pulls whole frames
 };
 
