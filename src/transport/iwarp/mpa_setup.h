@@ -28,7 +28,7 @@ class MpaSetup {
   enum class State : std::uint8_t {
     waits,        // waits for the peer's frame
     established,  // the stream of FPDUs begins with the first byte that receive() did not take
-    refused,      // by either end; a responder's reply, if there is one, still has to be sent
+    refused,      // either end refused; a responder's reply, if there is one, must still be sent
   };
   // The wishes of this end.
   struct Offer {
