@@ -1,13 +1,13 @@
 #pragma once
 
-// How a completion comes into its queue.
+// Pushes a completion to a completion queue, and reports an overrun of that queue.
 
 #include "transport/queue_pair.h"
 #include "verbs/completion_queue.h"
 
 namespace tulle::transport {
 
-// False: the queue was full, which its owner is told once (IBTA 10.2.6.2).
+// Returns false if the queue was full. The application gets one event for that (IBTA 10.2.6.2).
 inline bool push(Environment& environment, verbs::CompletionQueue& cq,
                  const verbs::Completion& completion) {
   ++environment.completions;

@@ -1,4 +1,4 @@
-// What a queue pair does about packets that a switch has marked (IBTA annex A10).
+// Tests of how a queue pair handles packets that a switch has marked (IBTA annex A10).
 
 #include <gtest/gtest.h>
 

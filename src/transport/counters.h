@@ -4,8 +4,8 @@
 
 namespace tulle::transport {
 
-// Of all queue pairs of one adapter. Names follow the counters that
-// Linux's drivers show under hw_counters.
+// Counters of all queue pairs of one adapter. Their names follow the counters that Linux's drivers
+// show under hw_counters.
 struct Counters {
   std::uint64_t retransmitted_packets = 0;
   std::uint64_t ack_timeouts = 0;
@@ -21,9 +21,11 @@ struct Counters {
   std::uint64_t direct_bytes = 0;
   std::uint64_t fast_recoveries = 0;  // TCP: losses found by acknowledgements
   std::uint64_t tail_probes = 0;      // TCP: RFC 8985 7
-  std::uint64_t dropped_packets =
-      0;  // that no queue pair could use: wrong state, key, transport or order
-  std::uint64_t dropped_messages = 0;  // UD and UC: no receive request, or it was too short
+  // Packets that no queue pair could use: wrong state, key, transport or order.
+  std::uint64_t dropped_packets = 0;
+  // UD and raw packets: messages without a receive request that is long enough. UC: all messages
+  // that were dropped.
+  std::uint64_t dropped_messages = 0;
 };
 
 }  // namespace tulle::transport

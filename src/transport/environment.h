@@ -46,7 +46,7 @@ struct Environment {
   RecoverySettings recovery;
   std::uint64_t completions = 0;             // pushed to any completion queue
   DirectPath* direct = nullptr;              // null: the driver has none
-  std::vector<Pkey> pkeys = {default_pkey};  // of the port, by index
+  std::vector<Pkey> pkeys = {default_pkey};  // the port's partition keys, by index
   // Bytes that the link counts for a packet besides its headers from BTH on and its payload: the
   // headers before BTH, the check sequences and the gap to the next packet.
   std::uint32_t link_overhead_bytes = 0;
@@ -65,8 +65,8 @@ struct Environment {
     bool asleep = false;  // its application sleeps until then
   };
   GrowingRing<WaitingSocket> waiting_sockets;
-  std::span<const Gid> gids;  // of the port, by index
-  unsigned lmc = 0;           // InfiniBand: of the port, and of all ports of its subnet
+  std::span<const Gid> gids;  // the port's GIDs, by index
+  unsigned lmc = 0;           // InfiniBand: LMC of the port, and of all ports of its subnet
   IdMap<verbs::SharedReceiveQueue> xrc_srqs;
   srd::Settings srd_settings;
   std::unique_ptr<srd::Peers> srd;  // made with the first SRD queue pair

@@ -1,7 +1,7 @@
 #pragma once
 
-// One queue pair with memory, for tests that hand an engine a single packet and look at what it
-// does.
+// One queue pair with memory, for tests that hand an engine a single packet and check how it
+// responds.
 
 #include <cstring>
 #include <memory>
@@ -28,7 +28,7 @@ struct Options {
   verbs::QpType type = verbs::QpType::rc;
   bool shared_receives = false;
   std::uint32_t receive_depth = 16;
-  std::uint8_t depth = 4;  // READs and atomics, both ways
+  std::uint8_t depth = 4;  // READs and atomics outstanding, in each direction
   std::uint8_t retry_count = 2;
   std::uint8_t rnr_retry = 2;
   std::uint8_t timeout = 10;
@@ -192,7 +192,7 @@ class Host {
     qp->handle_deadline(now);
   }
 
-  // --- what it says ---
+  // --- completions, events and counters ---
 
   std::vector<verbs::Completion> completions() {
     std::vector<verbs::Completion> out(cq.size());

@@ -34,7 +34,7 @@ RequestVerdict InboundMessage::check(QueuePair& qp, const wire::Packet& packet, 
   return check_key(qp, info, packet);
 }
 
-// IBTA 9.7.4.1.2, table 36: what may follow what.
+// IBTA 9.7.4.1.2, table 36: the opcodes that may follow each other.
 RequestVerdict InboundMessage::check_sequence(const wire::OpcodeInfo& info) const {
   const bool fits = info.starts_message() ? !in_progress() : kind_ == info.kind;
   return fits ? RequestVerdict::ok : RequestVerdict::invalid_opcode_sequence;
@@ -49,8 +49,8 @@ RequestVerdict InboundMessage::check_allowed(const QueuePair& qp,
   return RequestVerdict::ok;
 }
 
-// IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST at least one byte, and WRITE
-// just its length.
+// IBTA 9.7.4.1.4 and .6: FIRST and MIDDLE carry a full path MTU, LAST carries at least one byte,
+// and a WRITE carries exactly its DMA length.
 RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::OpcodeInfo& info,
                                             const wire::Packet& packet, Payload payload) const {
   const std::uint32_t mtu = qp.mtu_bytes();
@@ -73,7 +73,7 @@ RequestVerdict InboundMessage::check_length(const QueuePair& qp, const wire::Opc
   return fits ? RequestVerdict::ok : RequestVerdict::bad_length;
 }
 
-// IBTA 9.7.4.1.7: a receive request, long enough.
+// IBTA 9.7.4.1.7: the message needs a receive request that is long enough.
 RequestVerdict InboundMessage::check_receive(QueuePair& qp, const wire::OpcodeInfo& info,
                                              Payload payload) {
   if (needs_receive(info) && !has_receive_) {
@@ -98,7 +98,7 @@ RequestVerdict InboundMessage::take_receive(QueuePair& qp, const wire::OpcodeInf
   return has_receive_ ? RequestVerdict::ok : RequestVerdict::no_receive;
 }
 
-// IBTA 9.7.4.1.5: the key of a WRITE covers the whole message, and is checked again with each
+// IBTA 9.7.4.1.5: the key of a WRITE covers the whole message. It is checked again with each
 // packet, since a region may go away in between.
 RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::OpcodeInfo& info,
                                          const wire::Packet& packet) const {
@@ -145,11 +145,11 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
   return RequestVerdict::ok;
 }
 
-// The next bytes of a SEND.
+// Writes the next bytes of a SEND to the receive request.
 bool InboundMessage::place(QueuePair& qp, Payload payload) {
   std::uint64_t offset = received_;
   if (tagging_ != Tagging::none) [[unlikely]] {
-    if (tagging_ == Tagging::rendezvous) return true;  // its data is to be read
+    if (tagging_ == Tagging::rendezvous) return true;  // the device will read the data
     if (tagging_ == Tagging::eager) offset = TagMatching::skip_header(received_, payload);
   }
   return scatter(qp, receive_.sges.data(), receive_.sge_count, offset, payload);

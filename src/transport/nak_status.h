@@ -1,8 +1,8 @@
 #pragma once
 
-// What a requester's completion says of a request that the responder refused (IBTA 11.6.2). SRD's
-// answers speak so too, as do the statuses that EFA's provider gives for its device's (rdma-core,
-// providers/efa, to_ibv_status).
+// The completion status of a request that the responder refused with a NAK (IBTA 11.6.2). SRD's
+// answers are translated the same way. EFA's provider chooses the same statuses for the errors of
+// its device (rdma-core, providers/efa, to_ibv_status).
 
 #include "verbs/types.h"
 #include "wire/packet.h"

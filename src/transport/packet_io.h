@@ -1,6 +1,6 @@
 #pragma once
 
-// What transports take in and give out: decoded headers, and a payload that is a reference.
+// The input and output of transports: decoded headers, and a payload that is a reference.
 
 #include <array>
 #include <cstddef>
@@ -14,34 +14,34 @@
 
 namespace tulle::transport {
 
-// IBTA 9.7.7.1.2: the longest message. Also what keeps every message within the half of the PSN
-// space that can be ordered.
+// IBTA 9.7.7.1.2: the longest message, in bytes. It also keeps every message within the half of the
+// PSN space that can be ordered.
 inline constexpr std::uint32_t dma_length_max = 1u << 31;
 
-// A payload as it arrived. Without `data` it is a ghost:
-// a length whose bytes a simulation does not carry.
+// A payload as it arrived. If `data` is null it is a ghost: a length whose bytes the simulation
+// does not carry.
 struct Payload {
   const std::byte* data = nullptr;
   std::uint32_t bytes = 0;
-  std::uint32_t ghost_bytes = 0;  // iWARP: of these, the last so many are not in `data`
+  std::uint32_t ghost_bytes = 0;  // iWARP: bytes at the end of the payload that `data` lacks
 };
 
-// A packet to send. Pieces point into registered memory or the send queue, and stay good until the
-// queue pair is given something else to do. A ghost payload has a length and no pieces.
+// A packet to send. Its pieces point into registered memory or the send queue, and stay valid until
+// the next call to the queue pair. A ghost payload has a length and no pieces.
 struct OutgoingPacket {
-  // What stands between the IP header and the payload.
+  // The headers between the IP header and the payload.
   enum class Headers : std::uint8_t { bth, tcp };
 
   wire::Packet packet;
-  // SGEs of one request, and one of slack.
+  // The SGEs of one request and two more, for the header and the trailer of an iWARP record.
   std::array<std::span<const std::byte>, verbs::sges_max + 2> pieces;
   std::uint8_t piece_count = 0;
   std::uint32_t payload_bytes = 0;
   const verbs::AddressVector* to = nullptr;
   Headers headers = Headers::bth;
   bool ecn_capable = false;       // tcp
-  std::uint32_t ghost_bytes = 0;  // tcp: of the payload, behind the pieces, if there are any
-  wire::Tcp tcp;                  // instead of `packet`, of which only the destination is set then
+  std::uint32_t ghost_bytes = 0;  // tcp: bytes of the payload that follow the pieces, as a ghost
+  wire::Tcp tcp;                  // tcp: the header; of `packet` only destination_qp is set then
 
   // Bytes from BTH to the end of the payload, without pad and check sequence.
   std::uint32_t bth_and_payload_bytes() const {

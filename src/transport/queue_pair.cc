@@ -19,7 +19,7 @@ using verbs::VerbsStatus;
 
 namespace {
 
-// IBTA table 45 of 9.7.5.2.8: hundredths of a millisecond by code.
+// IBTA 9.7.5.2.8, table 45: the timer in hundredths of a millisecond, by code.
 constexpr std::array<std::uint32_t, 32> rnr_table = {
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -51,7 +51,7 @@ bool has_tags(const QueuePairInit& init) {
   return init.srq != nullptr && init.srq->tags != nullptr;
 }
 
-// With room for what the device itself sends.
+// With tag matching the send queue also has room for the device's own requests.
 SendQueue send_queue_for(const QueuePairInit& init) {
   if (!has_tags(init)) [[likely]] {
     return {init.send_work_requests, init.send_sges, init.inline_bytes};
@@ -124,7 +124,7 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
       (!mask.has(QpAttribute::min_rnr_timer) || attributes.min_rnr_timer < 32) &&
       (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= Psn::mask);
   if (!in_range) return VerbsStatus::invalid_argument;
-  // No path migration and no pacing by the caller: not offered, so not accepted.
+  // Path migration and pacing by the application are not offered, so these attributes are refused.
   if (mask.has(QpAttribute::alternate_path) || mask.has(QpAttribute::rate_limit)) {
     return VerbsStatus::not_supported;
   }
@@ -220,7 +220,7 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
   }
   const VerbsStatus status = send_queue.post(request);
   if (status != VerbsStatus::ok) return status;
-  // IBTA 10.3.1.7: what is posted to a queue pair in error completes as flushed.
+  // IBTA 10.3.1.7: a request that is posted to a queue pair in error completes as flushed.
   if (attributes_.state == QpState::error || attributes_.state == QpState::sqe) {
     flush_sends();
   } else {
@@ -241,7 +241,7 @@ VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
   return VerbsStatus::ok;
 }
 
-// Peers on this host may reach a connected queue pair, and no other.
+// Exposes the queue pair to peers on this host while it receives, and withdraws it otherwise.
 void QueuePair::tell_direct_path() {
   if (environment.direct == nullptr || !transport.has_direct_path) return;
   if (receives()) {
@@ -256,7 +256,7 @@ void QueuePair::reset() {
   send_queue.clear();
   if (tag_matching != nullptr) tag_matching->reset();
   receive_queue.clear();
-  // IBTA 10.3.1.1: what it had completed is gone too.
+  // IBTA 10.3.1.1: completions of this queue pair that were not polled are discarded too.
   if (init.send_cq != nullptr) init.send_cq->forget(number);
   if (init.receive_cq != nullptr) init.receive_cq->forget(number);
   attributes_ = {};
@@ -297,7 +297,7 @@ void QueuePair::handle_deadline(Time now) {
 
 void QueuePair::push(verbs::CompletionQueue& cq, const verbs::Completion& completion) {
   if (transport::push(environment, cq, completion)) return;
-  // IBTA 10.2.6.2: the queue is in error, and so is every queue pair that completes to it.
+  // IBTA 10.2.6.2: the completion queue is in error, and so is every queue pair that uses it.
   if (!failing_ && attributes_.state != QpState::error) {
     raise(verbs::EventType::qp_fatal);
     enter_error();
@@ -372,7 +372,7 @@ void QueuePair::flush_sends() {
   while (!send_queue.empty()) {
     const SendWqe wqe = send_queue.front();
     send_queue.pop();
-    if (transport.completes_in_any_order && wqe.executed) continue;  // it has completed before
+    if (transport.completes_in_any_order && wqe.executed) continue;  // it has already completed
     complete(wqe, CompletionStatus::flushed);
   }
 }
@@ -393,7 +393,8 @@ bool QueuePair::take_receive(verbs::Receive& out) {
   if (init.srq == nullptr) return receive_queue.take(out);
   verbs::SharedReceiveQueue& srq = *init.srq;
   if (!srq.queue.take(out)) return false;
-  // IBTA 10.2.9.1: one event when the number left falls below the limit, which is then disarmed.
+  // IBTA 10.2.9.1: one event when the number of requests left falls below the limit. The limit is
+  // then disarmed.
   if (srq.limit != 0 && srq.queue.size() < srq.limit) {
     srq.limit = 0;
     environment.events.push({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});

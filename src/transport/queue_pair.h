@@ -30,22 +30,23 @@ struct QueuePairInit {
   verbs::ProtectionDomain* pd = nullptr;
   verbs::CompletionQueue* send_cq = nullptr;
   verbs::CompletionQueue* receive_cq = nullptr;
-  verbs::SharedReceiveQueue* srq = nullptr;  // or null
-  verbs::XrcDomain* xrc_domain = nullptr;    // xrc_target's, which has none of the four above
+  verbs::SharedReceiveQueue* srq = nullptr;  // null: the queue pair has its own receive queue
+  verbs::XrcDomain* xrc_domain = nullptr;    // xrc_target only, which has none of the four above
   std::uint32_t send_work_requests = 0;
   std::uint32_t receive_work_requests = 0;
   std::uint32_t send_sges = 0;
   std::uint32_t receive_sges = 0;
   std::uint32_t inline_bytes = 0;
-  verbs::Mtu port_mtu =
-      verbs::Mtu::b1024;  // UD (IBTA 9.8.3.1) and SRD send up to it; the adapter fills it in
+  // The longest packet of UD (IBTA 9.8.3.1) and SRD. The adapter fills it in.
+  verbs::Mtu port_mtu = verbs::Mtu::b1024;
   bool signal_all = false;
   void* cookie = nullptr;
-  // Where in the device's range of numbers to look first for a free one; 0: behind the last given.
+  // Offset in the device's range of numbers at which to start looking for a free number. 0 means
+  // behind the number that was given out last.
   std::uint32_t number_hint = 0;
 };
 
-// IBTA 11.2.5.1. Defaults are a new queue pair's.
+// IBTA 11.2.5.1. The defaults are the attributes of a new queue pair.
 struct QueuePairAttributes {
   verbs::QpState state = verbs::QpState::reset;
   verbs::QpState current_state = verbs::QpState::reset;
@@ -63,7 +64,7 @@ struct QueuePairAttributes {
   std::uint8_t min_rnr_timer = 0;  // 5-bit code: wire-format RNR timer
   std::uint8_t timeout = 0;        // 5-bit code: 4.096 us * 2^n; 0: none
   std::uint8_t retry_count = 0;    // 0 to 7
-  std::uint8_t rnr_retry = 0;      // 0 to 7; 7: for ever
+  std::uint8_t rnr_retry = 0;      // 0 to 7; 7: indefinitely
   bool sqd_async_notify = false;
 };
 
@@ -75,8 +76,8 @@ class QueuePair {
 
   const QpNumber number;
   const Transport& transport;
-  // The protection domain, shared receive queue and receive completion queue of an XRC target are
-  // those that the last request named.
+  // An XRC target's protection domain, shared receive queue and receive completion queue are those
+  // of the shared receive queue that the last request named.
   QueuePairInit init;
   Environment& environment;
 
@@ -129,13 +130,13 @@ class QueuePair {
 
   // --- congestion ---
 
-  // The network told that this queue pair's packets find congestion.
+  // A notification says that packets of this queue pair met congestion.
   void handle_congestion_notification(Time now) { congestion.notified(now); }
-  // A packet from the peer found congestion on its way here. Returns true if the peer must be
-  // told, with the packet that emit_notification fills in.
+  // A packet from the peer met congestion on its way here. Returns true if the peer must be
+  // notified with the packet that emit_notification fills in.
   [[nodiscard]] bool congestion_experienced(Time now);
-  // The same on InfiniBand (FECN). Returns false if no packet is needed: the next answer tells the
-  // peer, or the mark came from where no such packet can go.
+  // The same on InfiniBand (FECN). Returns false if no packet is needed, because the engine's next
+  // answer notifies the peer.
   [[nodiscard]] bool congestion_marked(const wire::Packet& packet, const wire::Path& path) {
     return engine_->handle_mark(packet, path);
   }
@@ -154,17 +155,18 @@ class QueuePair {
   congestion::Control congestion;
   // Null unless the queue pair uses a shared receive queue of tag matching.
   std::unique_ptr<TagMatching> tag_matching;
-  // Completes a send request. A failed request always completes; a successful one if it asked for
-  // a completion.
+  // Completes a send request. A failed request always gets a completion, a successful one only if
+  // it asked for one.
   void complete(const SendWqe& wqe, verbs::CompletionStatus status, std::uint32_t bytes = 0);
   void complete_receive(verbs::Completion completion);
-  void complete_tagged(verbs::Completion completion);  // with its tag
+  void complete_tagged(verbs::Completion completion);  // the completion carries a tag
   void raise(verbs::EventType type);
   // The queue pair failed: it enters ERROR and flushes both work queues (IBTA 10.3.1.7).
   void enter_error();
   void enter_send_queue_error();  // UC and UD: IBTA 10.3.1.6
   void communication_established();
-  // Takes the next receive request from its own or the shared queue.
+  // Takes the next receive request from the queue pair's own or the shared receive queue. Returns
+  // false if that queue is empty.
   [[nodiscard]] bool take_receive(verbs::Receive& out);
   // Bytes that the next receive request has room for; 0 if there is none.
   std::uint64_t next_receive_length() const;
@@ -211,7 +213,7 @@ class QueuePair {
   Time may_notify_at_;
 };
 
-// A queue pair with its engine behind it in one piece of memory.
+// A queue pair and its engine in one piece of memory.
 template <typename EngineType>
 class QueuePairOf final : public QueuePair {
  public:
@@ -227,7 +229,7 @@ class QueuePairOf final : public QueuePair {
   EngineType own_engine_;
 };
 
-// For a transport's row, whose engine is made without arguments, or with one that is a constant.
+// Makes a queue pair for the row of a transport whose engine takes no arguments, or only constants.
 template <typename EngineType, auto... arguments>
 std::unique_ptr<QueuePair> make_queue_pair(const Transport& transport, QpNumber number,
                                            const QueuePairInit& init, Environment& environment) {
@@ -235,7 +237,7 @@ std::unique_ptr<QueuePair> make_queue_pair(const Transport& transport, QpNumber 
                                                    arguments...);
 }
 
-// A queue pair of the type that `init` names, which the adapter's table must have.
+// Makes a queue pair of the type that `init` names. The adapter's table must contain the type.
 std::unique_ptr<QueuePair> make_queue_pair(const TransportTable& transports, QpNumber number,
                                            const QueuePairInit& init, Environment& environment);
 

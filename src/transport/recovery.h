@@ -1,7 +1,7 @@
 #pragma once
 
-// How a reliable connection makes good what the network lost. Both ends of a connection have to be
-// set alike: nothing on the wire says which it is.
+// The ways in which a reliable connection recovers from packet loss. Both ends of a connection must
+// be set alike, since nothing on the wire says which kind of recovery is in use.
 
 #include <cstdint>
 
@@ -10,13 +10,13 @@
 namespace tulle::transport {
 
 enum class Recovery : std::uint8_t {
-  // IBTA 9.7.5.2: all again from the packet that is missing.
+  // IBTA 9.7.5.2: the requester sends everything again from the missing packet on.
   go_back_n,
-  // IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018): what is missing, and
-  // nothing else. Not IBTA's.
+  // IRN (Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM 2018): only the missing
+  // packets are sent again. IBTA does not define this.
   selective_repeat,
-  // What adapters did before (Guo et al., "RDMA over Commodity Ethernet at Scale", SIGCOMM 2016,
-  // 4.1): the message again from its first packet. For comparison; WRITE and SEND only.
+  // Older adapters sent the message again from its first packet (Guo et al., "RDMA over Commodity
+  // Ethernet at Scale", SIGCOMM 2016, 4.1). For comparison; WRITE and SEND only.
   go_back_0,
 };
 
@@ -24,18 +24,18 @@ enum class Recovery : std::uint8_t {
 // for an FPGA, github.com/NetSys/irn-vivado-hls).
 struct RecoverySettings {
   Recovery kind = Recovery::go_back_n;
-  // Packets that a queue pair may have in flight (IRN 3.2, BDP-FC: a bandwidth-delay product), and
-  // with selective repeat that its peer holds at most while one before them is missing. 0: without
-  // a bound, which selective repeat needs.
+  // The most packets that a queue pair may have in flight (IRN 3.2, BDP-FC: a bandwidth-delay
+  // product). With selective repeat it also bounds the packets that the peer holds while an earlier
+  // one is missing. 0 means no bound; selective repeat needs a bound.
   std::uint32_t window_packets = 0;
 
-  // Selective repeat alone.
+  // The members below apply to selective repeat only.
   //
-  // A packet is taken for lost when one that was sent so much later has arrived. IRN's is 1; where
-  // packets take several paths its section 7 proposes a threshold, without a value.
+  // A packet counts as lost when a packet that was sent this many packets later has arrived. IRN
+  // uses 1; for packets that take several paths its section 7 proposes a threshold without a value.
   std::uint32_t reordering_packets = 1;
-  // Without an acknowledgement, one packet is sent again after `timeout_low` where no more than
-  // `few_packets` are in flight, after `timeout_high` else.
+  // If no acknowledgement comes, one packet is sent again: after `timeout_low` if no more than
+  // `few_packets` are in flight, otherwise after `timeout_high`.
   std::uint32_t few_packets = 3;
   Time timeout_low = Time::microseconds(100);
   Time timeout_high = Time::microseconds(320);

@@ -10,7 +10,7 @@
 
 namespace tulle::transport {
 
-// IBTA 9.7.7.1.2: 2^31 bytes at most; half of it keeps every message within a quarter of the PSN
+// IBTA 9.7.7.1.2 allows 2^31 bytes. Half of that keeps every message within a quarter of the PSN
 // space at MTU 256.
 inline constexpr std::uint64_t message_bytes_max = 1ull << 30;
 
@@ -24,19 +24,19 @@ struct SendWqe {
   RemoteKey invalidate_rkey;
   std::uint32_t immediate = 0;
   std::uint32_t length = 0;   // bytes of the message
-  Psn first_psn;              // once started
-  std::uint32_t packets = 0;  // PSNs it takes, once started; 0 for local operations
+  Psn first_psn;              // valid once started
+  std::uint32_t packets = 0;  // PSNs of the request, valid once started; 0 for local operations
   verbs::SendOpcode opcode{};
   verbs::SendFlags flags;
   bool started = false;
   bool executed = false;  // a local operation that is done
-  verbs::CompletionStatus status =
-      verbs::CompletionStatus::success;  // a local error found while sending
+  // A local error that was found while sending.
+  verbs::CompletionStatus status = verbs::CompletionStatus::success;
   std::uint8_t sge_count = 0;
   std::uint32_t slot = 0;
 
   Psn last_psn() const { return first_psn + (packets - 1); }
-  // What the responder answers out of resources of its own, of which there are only so many.
+  // True if the responder needs one of its limited resources to answer the request.
   bool is_read_or_atomic() const {
     return opcode == verbs::SendOpcode::read || is_atomic() ||
            opcode == verbs::SendOpcode::atomic_write;
@@ -56,7 +56,7 @@ struct SendWqe {
   bool is_write() const {
     return opcode == verbs::SendOpcode::write || opcode == verbs::SendOpcode::write_with_immediate;
   }
-  // Whether it takes a receive request from the other side.
+  // True if the request consumes a receive request of the peer.
   bool consumes_receive() const {
     return opcode == verbs::SendOpcode::send || opcode == verbs::SendOpcode::send_with_immediate ||
            opcode == verbs::SendOpcode::send_with_invalidate ||
@@ -64,8 +64,8 @@ struct SendWqe {
   }
 };
 
-// What a WQE carries beside its fixed part: for UD its destination, for a bind its window, for XRC
-// its shared receive queue.
+// The part of a WQE beside its fixed part: for UD the destination, for a bind the window, for XRC
+// the number of the shared receive queue.
 struct DatagramTarget {
   verbs::AddressVector to;
   QpNumber qp;
@@ -76,8 +76,8 @@ struct BindTarget {
   verbs::WindowBinding binding;
 };
 
-// The send queue's memory: fixed parts in a ring, and for each slot room for its SGEs or its inline
-// data. Taken with the first post, so that an idle queue pair costs its header.
+// The memory of a send queue: a ring of fixed parts, and for each slot room for SGEs or inline
+// data. It is allocated with the first post, so that an idle queue pair costs only its header.
 class SendQueue {
  public:
   SendQueue() = default;
@@ -97,7 +97,8 @@ class SendQueue {
 
   // Checks the number of SGEs and the length of the data.
   verbs::VerbsStatus check(const verbs::SendRequest& request) const;
-  // Copies a request that was checked, with its SGEs or inline bytes. Fails if the queue is full.
+  // Copies a checked request with its SGEs or inline bytes. Returns out_of_memory if the queue is
+  // full.
   verbs::VerbsStatus post(const verbs::SendRequest& request);
 
   const verbs::Sge* sges(const SendWqe& wqe) const {

@@ -33,7 +33,7 @@ bool TagMatching::is_full_for_application(const QueuePair& qp) const {
   return qp.send_queue.size() - own_sends_ >= qp.init.send_work_requests;
 }
 
-// A message without a whole header has no tag; nor has one whose operation is none that is matched.
+// A message has no tag if its header is incomplete, or if its operation is not one that is matched.
 bool TagMatching::take(QueuePair& qp, Payload payload, verbs::Receive& out, Tagging& what) {
   what = Tagging::no_tag;
   tag_ = 0;
@@ -67,7 +67,7 @@ bool TagMatching::take(QueuePair& qp, Payload payload, verbs::Receive& out, Tagg
 std::uint64_t TagMatching::room(Tagging what, const verbs::Receive& receive) const {
   if (what == Tagging::eager) return sizeof(wire::TagHeader) + receive.length();
   if (what != Tagging::rendezvous) return receive.length();
-  // Its own length does not matter, the data's does.
+  // The length of the data must fit; the length of the message does not matter.
   const bool fits = length_ <= std::min(receive.length(), message_bytes_max);
   return fits ? ~std::uint64_t{0} : 0;
 }
@@ -137,7 +137,8 @@ void TagMatching::post_reads(QueuePair& qp) {
   }
 }
 
-// What the sender gave to tell its messages apart goes back to it.
+// Tells the sender that its data was read. The answer echoes the tag and the context, by which the
+// sender tells its messages apart.
 void TagMatching::post_answer(QueuePair& qp, const Rendezvous& rendezvous) {
   wire::TagHeader header;
   header.operation = static_cast<std::uint8_t>(wire::TagOperation::finished);
@@ -159,10 +160,10 @@ void TagMatching::sent(QueuePair& qp, const SendWqe& wqe, CompletionStatus statu
     const Rendezvous done = rendezvous_.front();
     rendezvous_.pop();
     --reads_posted_;
-    if (succeeded) post_answer(qp, done);  // into the place that the READ had
+    if (succeeded) post_answer(qp, done);  // takes the place of the READ
     finish(qp, done, status);
   } else if (!succeeded && status != CompletionStatus::flushed) {
-    // No completion says why the queue pair fails.
+    // The device's own request has no completion that could report why the queue pair fails.
     qp.raise(verbs::EventType::qp_fatal);
   }
   if (succeeded && !has_ended(qp)) post_reads(qp);

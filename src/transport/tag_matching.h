@@ -1,8 +1,8 @@
 #pragma once
 
-// What a queue pair does for a shared receive queue of tag matching (verbs/tag_list.h): each SEND
-// begins with a header, by whose tag it finds its receive request; and of a message that only says
-// where its data is, the device itself reads the data and tells the sender that it has.
+// The part of a queue pair in the tag matching of a shared receive queue (verbs/tag_list.h). Each
+// SEND begins with a header, and its tag selects the receive request. A rendezvous message only
+// says where its data is: the device itself reads the data, and then tells the sender that it has.
 
 #include <array>
 #include <cstdint>
@@ -23,30 +23,32 @@ struct QueuePairInit;
 
 class TagMatching {
  public:
-  // The send queue, with places that are the device's own.
+  // Returns a send queue with extra places for the device's own requests.
   static SendQueue send_queue_for(const QueuePairInit& init);
   bool is_full_for_application(const QueuePair& qp) const;
 
-  // For the SEND that begins with this payload: what it is, and its receive request, tagged or from
-  // the shared queue. False: it needs one of the latter, and there is none.
+  // Classifies the SEND that begins with this payload, and takes its receive request, either a
+  // tagged one or one from the shared queue. Returns false if it needs one from the shared queue
+  // and that queue is empty.
   [[nodiscard]] bool take(QueuePair& qp, Payload payload, verbs::Receive& out, Tagging& what);
-  // How long the SEND may be, header and all.
+  // Returns how long the SEND may be, including its header.
   std::uint64_t room(Tagging what, const verbs::Receive& receive) const;
-  // Of the payload that begins at `offset` of the message, takes off what is header; returns where
-  // the rest belongs.
+  // Removes the header from the payload that begins at `offset` of the message. Returns the offset
+  // of the rest within the data.
   static std::uint64_t skip_header(std::uint64_t offset, Payload& payload);
-  // All of the SEND that was taken last is here; `completion` as of any receive request.
+  // The SEND for which take() was called last has arrived completely. `completion` is filled in as
+  // for any receive request.
   void received(QueuePair& qp, Tagging what, const verbs::Receive& receive,
                 verbs::Completion completion);
 
-  // A request of the device's own is done, or has failed.
+  // One of the device's own requests is done or has failed.
   void sent(QueuePair& qp, const SendWqe& wqe, verbs::CompletionStatus status);
-  // The queue pair failed: data that was not yet being read will not be.
+  // The queue pair failed: flushes the rendezvous whose data has not arrived.
   void flush(QueuePair& qp);
   void reset() { *this = {}; }
 
  private:
-  // Of these READs and answers as many at once; other rendezvous wait for their turn.
+  // The most READs and answers of the device in the send queue. Further rendezvous wait.
   static constexpr std::uint32_t own_sends_max = 8;
 
   struct Rendezvous {
@@ -57,7 +59,7 @@ class TagMatching {
     std::uint32_t length = 0;  // bytes
     RemoteKey rkey;
     std::uint32_t sge_count = 0;
-    std::array<verbs::Sge, verbs::TagList::sges_per_entry> sges;  // of `length` together
+    std::array<verbs::Sge, verbs::TagList::sges_per_entry> sges;  // their sum is `length`
   };
 
   void start_rendezvous(QueuePair& qp, const verbs::Receive& receive);
@@ -72,9 +74,9 @@ class TagMatching {
   RemoteKey rkey_;
   std::uint32_t length_ = 0;
 
-  GrowingRing<Rendezvous> rendezvous_;  // whose data is not here yet, oldest first
-  std::uint32_t reads_posted_ = 0;      // of these the first so many
-  std::uint32_t own_sends_ = 0;         // in the send queue
+  GrowingRing<Rendezvous> rendezvous_;  // those whose data has not arrived, oldest first
+  std::uint32_t reads_posted_ = 0;      // rendezvous at the front whose READ is posted
+  std::uint32_t own_sends_ = 0;         // the device's own requests in the send queue
 };
 
 }  // namespace tulle::transport

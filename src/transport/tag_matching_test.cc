@@ -27,7 +27,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint64_t exact = ~std::uint64_t{0};
 constexpr std::uint32_t ordinary_bytes = 512;
 
-// A host whose receive queue is one of tag matching.
+// A host whose shared receive queue matches tags.
 class TagMatchingTest : public ::testing::Test {
  protected:
   void SetUp() override { make({}); }
@@ -73,7 +73,7 @@ class TagMatchingTest : public ::testing::Test {
     return out;
   }
 
-  // The n-th packet of a SEND whose first PSN is `next`.
+  // Delivers packet `n` of a SEND, counted from 0. Its first PSN is `next`.
   void send_packet(const Bytes& all, std::uint32_t n) {
     const auto bytes = static_cast<std::uint32_t>(all.size());
     const std::uint32_t count = packets_of(all);
@@ -105,7 +105,7 @@ class TagMatchingTest : public ::testing::Test {
     const auto from = host->memory.begin() + static_cast<std::ptrdiff_t>(offset);
     return {from, from + static_cast<std::ptrdiff_t>(bytes)};
   }
-  // The requests among what is sent.
+  // Pulls all packets and returns those that are requests.
   std::vector<testing::Pulled> requests() {
     auto out = host->pull();
     std::erase_if(out, [](const auto& pulled) {
@@ -150,7 +150,7 @@ TEST_F(TagMatchingTest, LostAndRepeatedPacketsChangeNothing) {
   const Bytes data = testing::bytes_of(600);
   const Bytes all = message(TagOperation::eager, 42, data);
   send_packet(all, 0);
-  send_packet(all, 2);  // the second was lost
+  send_packet(all, 2);  // packet 1 was lost
   send_packet(all, 0);
   send_packet(all, 1);
   send_packet(all, 1);
@@ -163,7 +163,7 @@ TEST_F(TagMatchingTest, LostAndRepeatedPacketsChangeNothing) {
 
 TEST_F(TagMatchingTest, UnexpectedMessagesComeWholeAndAreCounted) {
   const Bytes all = message(TagOperation::eager, 42, testing::bytes_of(100));
-  send(all);  // no receive request: to come again
+  send(all);  // no receive request: the sender must send it again
   EXPECT_TRUE(host->completions().empty());
   EXPECT_TRUE(host->srq.tags->is_synchronized());
   next = testing::first_psn;
@@ -185,7 +185,7 @@ TEST_F(TagMatchingTest, WhatHasNoTagTakesNoTaggedRequest) {
       message(TagOperation::finished, 42, {}),
       message(TagOperation{9}, 42, {}),
       testing::bytes_of(15),                             // shorter than a header
-      message(TagOperation::rendezvous, 42, Bytes(15)),  // which says where no data is
+      message(TagOperation::rendezvous, 42, Bytes(15)),  // an incomplete rendezvous header
   };
   for (const Bytes& each : messages) {
     post_ordinary();
@@ -268,7 +268,8 @@ TEST_F(TagMatchingTest, OnlyItsOwnPlacesOfTheSendQueueAreTheDevices) {
   request.opcode = SendOpcode::write;
   EXPECT_EQ(host->try_post(request, 8), verbs::VerbsStatus::out_of_memory);
   (void)host->completions();
-  // All that were matched and not read are flushed, in order, and the application's requests too.
+  // Every rendezvous that was matched but not read is flushed, in order, and so are the
+  // application's requests.
   QueuePairAttributes to;
   Host::must(host->step(to, verbs::QpState::error));
   const auto flushed = host->completions();

@@ -38,10 +38,10 @@ enum class FoundBy : std::uint8_t {
   flow_rules,  // the application's (device/raw_packets.h)
 };
 
-// Who decides when a queue pair sends next.
+// The part that decides when a queue pair sends next.
 enum class ScheduledBy : std::uint8_t {
   adapter,  // queue pairs take turns
-  peers,    // SRD: the contexts of the peers take turns, whose requests they are
+  peers,    // SRD: requests wait in the contexts of their peers, and those contexts take turns
   frames,   // raw packets: the driver pulls whole frames
 };
 
@@ -50,7 +50,7 @@ struct Transport {
   std::string_view name;  // the field's, in capitals
   verbs::Ladder ladder;
   verbs::SendOperations sends = {};  // IBTA table 76; none: the queue pair has no send queue
-  // What posting any other operation returns.
+  // The status that posting any other operation returns.
   verbs::VerbsStatus refusal = verbs::VerbsStatus::invalid_argument;
   Receives receives = Receives::from_any_queue;
   FoundBy found_by = FoundBy::qp_number;

@@ -15,7 +15,7 @@ const Gid host = Gid::from_ipv4(2);
 
 constexpr Time us(std::int64_t n) { return Time::microseconds(n); }
 
-// DCQCN on a link of 100 Gb/s; the byte counter does nothing within these tests.
+// DCQCN on a link of 100 Gb/s. The byte counter is too large to matter in these tests.
 DcqcnSettings paper() {
   DcqcnSettings settings;
   settings.enabled = true;
@@ -49,7 +49,7 @@ Settings with(const InfinibandSettings& infiniband) {
   return settings;
 }
 
-// A queue pair's that sends to `host`.
+// Congestion control of a queue pair that sends to `host`.
 Control started(const Settings& settings, const Shared& shared = {}) {
   Control control;
   control.start(settings, make_rate_control(settings, shared, host, 0));
@@ -64,7 +64,7 @@ TEST(Control, SpacesPacketsAtTheRate) {
   EXPECT_TRUE(control.may_send(us(0), always)) << "at line rate the port paces";
   control.notified(us(0));  // 50 Gb/s
   control.sent(us(0), 5'000);
-  // 5,000 bytes at 50 Gb/s: 800 ns.
+  // 5,000 bytes take 800 ns at 50 Gb/s.
   EXPECT_FALSE(control.may_send(Time::picoseconds(799'999), always));
   EXPECT_EQ(control.next_deadline(), Time::nanoseconds(800));
   EXPECT_TRUE(control.may_send(Time::nanoseconds(800), always));
@@ -83,7 +83,7 @@ TEST(Control, ARateOfAFewBitsASecondIsARate) {
   EXPECT_TRUE(control.may_send(Time::seconds(8), always));
 }
 
-// Two queue pairs that send to one host share what may be sent to it, for as long as it holds.
+// Two queue pairs that send to one host share the rate limit of that host until it expires.
 TEST(Control, KeepsToWhatMayBeSentToAHostInAll) {
   Settings settings;
   settings.endpoint_limits = true;
@@ -132,7 +132,7 @@ TEST(InfinibandRate, QueuePairsOfAServiceLevelTakeTurns) {
   const Shared shared{.injections = flows.data()};
   Control a = started(settings, shared), b = started(settings, shared),
           idle = started(settings, shared);
-  a.notified(us(0));  // all of them
+  a.notified(us(0));  // notifies the flow, which all three share
   ASSERT_TRUE(a.may_send(us(0), always));
   a.sent(us(0), 1'000);
   EXPECT_TRUE(idle.may_send(us(1), [] { return false; })) << "who has nothing takes no turn";

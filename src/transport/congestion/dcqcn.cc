@@ -36,7 +36,8 @@ std::int64_t Dcqcn::bits_per_second(Time now) {
   return rate_;
 }
 
-// In the order in which they were due: a decrease that waits comes between increases.
+// Runs the steps in the order in which they were due: a decrease that waits comes between
+// increases.
 void Dcqcn::advance(Time now) {
   if (next_alpha_.is_never()) return;
   if (decrease_due_ && now >= last_decrease_ + settings_->decrease_interval) {
@@ -54,7 +55,7 @@ void Dcqcn::run_timers(Time now) {
     ++timer_rounds_;
     increase();
     if (rate_ >= settings_->line_bits_per_second && target_ >= settings_->line_bits_per_second) {
-      next_increase_ = Time::never();  // it can rise no further; a decrease starts it again
+      next_increase_ = Time::never();  // the rate is at its maximum; a decrease restarts the timer
     }
   }
 }
@@ -88,7 +89,7 @@ void Dcqcn::increase() {
   const std::uint32_t most = std::max(timer_rounds_, byte_rounds_);
   const std::uint32_t least = std::min(timer_rounds_, byte_rounds_);
   const std::uint32_t rounds = settings_->fast_recovery_rounds;
-  // Without a byte counter the timer alone takes it through the stages.
+  // Without a byte counter, the timer alone moves the rate through the stages.
   const bool hyper = settings_->increase_bytes == 0 ? most > rounds : least > rounds;
   if (hyper) {
     target_ += settings_->hyper_bits_per_second;

@@ -1,11 +1,10 @@
 #pragma once
 
 // DCQCN's reaction point: the rate of one queue pair (Zhu et al., "Congestion Control for
-// Large-Scale RDMA Deployments", SIGCOMM 2015, algorithm 1), with what deployed adapters add: a
-// least time between decreases, and α brought up to date by a timer rather than by each
-// notification.
+// Large-Scale RDMA Deployments", SIGCOMM 2015, algorithm 1). Two things are as in deployed
+// adapters: there is a least time between decreases, and a timer updates α, not each notification.
 //
-// Its timers have no events. They are caught up with when the rate is needed, at a packet or a
+// The timers cause no events. Their steps are made up for when the rate is needed, at a packet or a
 // notification, so that a queue pair that sends nothing costs nothing.
 
 #include <cstdint>
@@ -17,17 +16,17 @@ namespace tulle::transport::congestion {
 struct DcqcnSettings {
   bool enabled = false;
   std::int64_t line_bits_per_second = 100'000'000'000;
-  // The paper's, section 5 and its table of parameters.
+  // The values are those of the paper: section 5 and its table of parameters.
   double g = 1.0 / 256;
   Time alpha_interval = Time::microseconds(55);
-  Time decrease_interval = Time::microseconds(50);  // the notification point's least interval
+  Time decrease_interval = Time::microseconds(50);  // equals the notification point's interval
   Time increase_interval = Time::microseconds(55);
   std::uint64_t increase_bytes = 10'000'000;  // 0: no byte counter
   std::uint32_t fast_recovery_rounds = 5;
   std::int64_t additive_bits_per_second = 40'000'000;
   std::int64_t hyper_bits_per_second = 400'000'000;
   std::int64_t least_bits_per_second = 40'000'000;
-  // Whether a decrease always lowers the rate to return to, or only after an increase.
+  // True if every decrease lowers the target rate, false if only one that follows an increase does.
   bool clamp_target = true;
 };
 

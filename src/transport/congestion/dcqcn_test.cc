@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t gbps = 1'000'000'000;
 constexpr Time us(std::int64_t n) { return Time::microseconds(n); }
 
-// The paper's, on a link of 100 Gb/s, with a byte counter that stays out of the way.
+// The paper's settings on a link of 100 Gb/s, with a byte counter that is too large to matter.
 DcqcnSettings paper() {
   DcqcnSettings settings;
   settings.enabled = true;
@@ -55,7 +55,7 @@ TEST(Dcqcn, AlphaRisesWithNotificationsAndFallsWithout) {
   DcqcnSettings settings = paper();
   settings.g = 0.25;
   Dcqcn dcqcn(settings);
-  dcqcn.notified(us(0));  // alpha starts at 1 and is next looked at at 55, 110, ...
+  dcqcn.notified(us(0));  // alpha starts at 1 and is updated at 55, 110, ...
   dcqcn.bits_per_second(us(55));
   EXPECT_DOUBLE_EQ(dcqcn.alpha(), 0.75);
   dcqcn.bits_per_second(us(110));
@@ -77,7 +77,7 @@ TEST(Dcqcn, FastRecoveryThenAdditiveIncrease) {
   dcqcn.notified(us(50));  // clamped: target 50, rate 25; increases at 105, 160, 215, ...
   EXPECT_EQ(dcqcn.bits_per_second(us(104)), 25 * gbps);
   EXPECT_EQ(dcqcn.bits_per_second(us(105)), 37'500'000'000);  // fast: half way to 50
-  // The second round is the fast recovery's last, as the paper counts: additive from F on.
+  // Round F = 2 increases additively already, as the paper counts.
   EXPECT_EQ(dcqcn.bits_per_second(us(160)), (37'500'000'000 + 51 * gbps) / 2);
   EXPECT_EQ(dcqcn.bits_per_second(us(215)), ((37'500'000'000 + 51 * gbps) / 2 + 52 * gbps) / 2);
 }
@@ -142,17 +142,18 @@ TEST(Dcqcn, TheTargetIsClampedOnlyWhereItIsToBe) {
     settings.alpha_interval = Time::seconds(1);
     Dcqcn dcqcn(settings);
     dcqcn.notified(us(0));
-    dcqcn.notified(
-        us(50));  // rate 25; the target is 50 clamped, 100 else: no increase came between
+    // The rate is 25 now. The target is 50 if clamped and otherwise 100, since no increase came
+    // between the two notifications.
+    dcqcn.notified(us(50));
     EXPECT_EQ(dcqcn.bits_per_second(us(105)), clamp ? 37'500'000'000 : 62'500'000'000);
-    // After an increase both follow the rate.
+    // After an increase, the next decrease sets the target to the rate in both cases.
     dcqcn.notified(us(105));
     const std::int64_t from = clamp ? 37'500'000'000 : 62'500'000'000;
     EXPECT_EQ(dcqcn.bits_per_second(us(105 + 55)), from / 2 + from / 4);
   }
 }
 
-// The same, looked at seldom and at every step.
+// Compares an object that is seldom asked with one that is asked at every microsecond.
 void lazy_is_stepwise(const DcqcnSettings& settings, std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Random random(seed);
@@ -173,7 +174,8 @@ void lazy_is_stepwise(const DcqcnSettings& settings, std::uint64_t seed) {
     }
     if (!random.chance(0.3)) continue;
     ASSERT_EQ(lazy.bits_per_second(now), stepwise.bits_per_second(now)) << "at " << now.ps;
-    // Alpha is a power here and a product there; the rate has few enough bits to agree.
+    // The lazy alpha is a power, the stepwise alpha a product, so they differ by rounding. The rate
+    // has few enough bits to be equal.
     ASSERT_NEAR(lazy.alpha(), stepwise.alpha(), 1e-12);
   }
 }
@@ -193,7 +195,7 @@ TEST(Dcqcn, LookingSeldomChangesNothing) {
 TEST(Dcqcn, LookingSeldomChangesNothingWhereIncreasesComeBetweenDecreases) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     DcqcnSettings settings = paper();
-    settings.decrease_interval = us(100);  // an increase, at 55, comes before a decrease that waits
+    settings.decrease_interval = us(100);  // an increase at 55 comes before a decrease that waits
     settings.increase_bytes = 400'000;
     lazy_is_stepwise(settings, seed);
   }

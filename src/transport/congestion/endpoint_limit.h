@@ -1,8 +1,9 @@
 #pragma once
 
-// What an adapter may send to one other host, as the network says it: the switch that a congested
-// host is plugged into tells those who contribute (fabric/endpoint_monitor.h). All queue pairs that
-// send to that host share the rate; nobody else's packets wait.
+// The rate at which an adapter may send to one other host, as the network says it. The switch that
+// a congested host is plugged into notifies the adapters that contribute
+// (fabric/endpoint_monitor.h). All queue pairs that send to that host share the rate. Packets to
+// other hosts do not wait.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +20,7 @@ class EndpointLimit {
     bits_per_second_ = bits_per_second;
     until_ = now + hold;
   }
-  // Not before this.
+  // The earliest time for the next packet to the host.
   Time may_send_at() const { return may_send_at_; }
   void sent(Time now, std::uint32_t bytes) {
     if (now >= until_) return;
@@ -33,7 +34,7 @@ class EndpointLimit {
   Time may_send_at_;
 };
 
-// By destination; addresses stay.
+// The limits by destination. A limit keeps its address in memory.
 using EndpointLimits = std::map<PortAddress, EndpointLimit>;
 
 }  // namespace tulle::transport::congestion

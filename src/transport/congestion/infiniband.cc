@@ -2,9 +2,8 @@
 
 namespace tulle::transport::congestion {
 
-// The index rises at once, up to the limit. The timer is started by the first
-// notification and then runs on by itself, as hfi1 (drivers/infiniband/hw/hfi1 in Linux,
-// process_becn and cca_timer_fn) has it.
+// The index rises at once, up to the limit. The first notification starts the timer, which then
+// runs on by itself, as in hfi1 (Linux, drivers/infiniband/hw/hfi1, process_becn and cca_timer_fn).
 void Injection::notified(const InfinibandSettings& settings, Time now) {
   advance(settings, now);
   const auto room = static_cast<std::uint16_t>(settings.limit() - settings.least - above_least_);
@@ -25,7 +24,7 @@ Time Injection::spacing(const InfinibandSettings& settings, Time now, std::uint3
   return Time{time + (time * entry.multiplier >> entry.shift)};
 }
 
-// All the steps down that were due.
+// Takes all the steps down that have become due.
 void Injection::advance(const InfinibandSettings& settings, Time now) {
   if (now < next_step_) return;
   const std::int64_t steps = (now - next_step_).ps / settings.timer.ps + 1;

@@ -18,7 +18,7 @@ InfinibandSettings settings_of(std::vector<TableEntry> table) {
   return settings;
 }
 
-// Delays of 0, 1, 2 … packets.
+// The entries are delays of 0, 1, 2 … packets.
 InfinibandSettings steps(std::size_t entries) {
   std::vector<TableEntry> table(entries);
   for (std::size_t i = 0; i < entries; ++i) table[i].multiplier = static_cast<std::uint16_t>(i);
@@ -68,7 +68,7 @@ TEST(InfinibandControl, TheTimerLowersItByOneFromTheFirstNotificationOn) {
   EXPECT_EQ(flow.index(settings, us(130)), 1);
   EXPECT_EQ(flow.index(settings, us(140)), 0);
   EXPECT_EQ(flow.index(settings, Time::seconds(1'000)), 0);
-  flow.notified(settings, Time::seconds(1'000));  // it has stopped, and starts anew
+  flow.notified(settings, Time::seconds(1'000));  // the timer had stopped and starts anew
   EXPECT_EQ(flow.index(settings, Time::seconds(1'000) + us(10) - Time{1}), 1);
   EXPECT_EQ(flow.index(settings, Time::seconds(1'000) + us(10)), 0);
 }

@@ -5,28 +5,29 @@
 
 namespace tulle::transport::congestion {
 
-// How many packets one queue pair may have in flight. IBTA bounds this only by the PSN space, since
-// its links do not drop; a UDP socket's receive buffer does. Disabled where the fabric is lossless.
+// A bound on the packets that one queue pair may have in flight. IBTA bounds it only by the PSN
+// space, since InfiniBand's links do not drop packets. The receive buffer of a UDP socket does drop
+// them. The window is disabled where the fabric is lossless.
 struct WindowSettings {
   bool enabled = true;
   std::uint32_t initial_packets = 64;
   std::uint32_t max_packets = 1'024;
-  bool adapts = true;  // false: initial_packets, whatever is lost
+  bool adapts = true;  // false: losses do not shrink the window
 };
 
-// The same with no more than `packets` in flight.
+// Returns the same settings with at most `packets` in flight.
 inline WindowSettings bounded(const WindowSettings& settings, std::uint32_t packets) {
   if (!settings.enabled) return {true, packets, packets, false};
   return {true, std::min(settings.initial_packets, packets),
           std::min(settings.max_packets, packets), settings.adapts};
 }
 
-// Additive increase, multiplicative decrease (Chiu and Jain 1989),
-// with TCP's slow start until the first loss.
+// Additive increase, multiplicative decrease (Chiu and Jain 1989), with TCP's slow start until the
+// first loss.
 class Window {
  public:
-  static constexpr std::uint32_t unlimited =
-      1u << 22;  // half of the half space in which PSNs can be ordered
+  // A quarter of the PSN space: half of the range within which PSNs can be ordered.
+  static constexpr std::uint32_t unlimited = 1u << 22;
 
   // `settings` must outlive the window.
   void reset(const WindowSettings& settings) {
@@ -57,7 +58,7 @@ class Window {
   }
 
  private:
-  const WindowSettings* settings_ = nullptr;  // of the adapter; null before the first reset
+  const WindowSettings* settings_ = nullptr;  // the adapter's settings; null before the first reset
   std::uint32_t packets_ = 0;
   std::uint32_t threshold_ = 0;
   std::uint32_t acked_ = 0;

@@ -17,7 +17,7 @@ Agreed agreed_by(const QueuePair& qp) {
   return {qp.environment.tcp->mss_bytes, qp.environment.iwarp_crc};
 }
 
-// What is left of a payload behind its first `skip` bytes.
+// Returns `bytes` bytes of a payload, from `skip` on.
 StreamPart part_of(Payload payload, std::uint32_t skip, std::uint32_t bytes) {
   const std::uint32_t ghosts = payload.data == nullptr ? payload.bytes : payload.ghost_bytes;
   const std::uint32_t there = payload.bytes - ghosts;
@@ -37,7 +37,7 @@ Connection::Connection(QueuePair& qp)
   protocol_.start(qp, agreed_by(qp));
 }
 
-// A queue pair in error still tells its peer why.
+// Returns true if the connection is in use. A queue pair in error still tells its peer why.
 bool Connection::lives(const QueuePair& qp) const {
   if (aborted_) return false;
   const QpState state = qp.state();
@@ -60,13 +60,13 @@ void Connection::handle_deadline(Time now, QueuePair& qp) {
   if (!lives(qp)) return;
   tcp_.handle_deadline(now);
   if (!tcp_.failed()) return;
-  aborted_ = reset_due_ = true;  // should the peer hear it after all
+  aborted_ = reset_due_ = true;  // in case the peer can hear the reset after all
   protocol_.connection_lost(qp);
 }
 
 // --- sending ---
 
-// One record waits at most: what comes after it is decided when that is sent.
+// At most one record waits to be sent. Its successor is chosen when it has been sent.
 void Connection::feed(QueuePair& qp) {
   if (tcp_.appended() != tcp_.sent() || !protocol_.has_more(qp)) return;
   Record record;
@@ -92,7 +92,7 @@ bool Connection::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-// False: what the record is made of is not there any more.
+// Fills in the payload. Returns false if the memory of the record is gone.
 bool Connection::fill(QueuePair& qp, OutgoingPacket& out) {
   out.clear_payload();
   out.payload_bytes = segment_.bytes;
@@ -104,7 +104,7 @@ bool Connection::fill(QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-// RFC 9293 3.5.2: a connection that is no more answers with a reset.
+// RFC 9293 3.5.2: a connection that no longer exists answers with a reset.
 bool Connection::pull_reset(QueuePair& qp, OutgoingPacket& out) {
   reset_due_ = false;
   const auto ends = tcp::endpoints_of(qp.number, qp.attributes().destination_qp);
@@ -136,25 +136,27 @@ void Connection::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header
     return protocol_.connection_lost(qp);
   }
   if (!lives(qp)) {
-    // Its queue pair was ended: the peer is not to go on, nor to wait if it asks.
+    // The queue pair has ended. The reset keeps the peer from going on, and from waiting if it
+    // asks.
     if (payload.bytes > 0 || asks(qp, header)) aborted_ = reset_due_ = true;
     return;
   }
-  // What comes behind an error is not taken, nor acknowledged: its sender is not to think it done.
+  // Data behind an error is neither taken nor acknowledged, so that its sender does not consider it
+  // done.
   const std::uint32_t bytes = protocol_.is_terminating() ? 0 : payload.bytes;
   const tcp::Arrival arrival = tcp_.handle_segment(now, header, bytes, congestion_experienced);
-  // A TERMINATE before the acknowledgement that came with it: so it finds the request that it is
-  // of.
+  // A TERMINATE is handled before the acknowledgement that came with it, so that it finds the
+  // request that it is about.
   protocol_.begin_taking();
   if (arrival.bytes > 0) take_in(qp, arrival, payload);
   protocol_.acknowledged(qp, tcp_.acknowledged());
   protocol_.end_taking(qp);
   tcp_.expect(now, protocol_.awaits_answers());
-  // The peer's TERMINATE has come, which is as well closed by a reset as by two FINs.
+  // The peer's TERMINATE has come. A reset closes the connection as well as two FINs would.
   if (!lives(qp)) aborted_ = reset_due_ = true;
 }
 
-// RFC 9293 3.8.4: a segment of what has come long ago asks whether somebody is there.
+// RFC 9293 3.8.4: a segment of bytes that have already come asks whether this end is there.
 bool Connection::asks(const QueuePair& qp, const wire::Tcp& header) const {
   const auto ends = tcp::endpoints_of(qp.number, qp.attributes().destination_qp);
   const auto expected = ends.peer_first + static_cast<std::uint32_t>(tcp_.in_order());
@@ -178,8 +180,9 @@ void Connection::take_in(QueuePair& qp, const tcp::Arrival& arrival, Payload pay
   tcp_.consumed(delivered_);
 }
 
-// RFC 5041 5.3 would let its data be placed at once; here order is kept instead, as on a stream
-// that comes from a socket. A segment that was cut short for want of room comes again as a whole.
+// Keeps a segment that came early. RFC 5041 5.3 would let its data be placed at once. Here the
+// order is kept instead, as on a stream that comes from a socket. A segment that was cut short for
+// lack of room comes again as a whole.
 void Connection::keep(const tcp::Arrival& arrival, Payload payload) {
   const auto earlier = [](const Early& early, std::uint64_t at) { return early.offset < at; };
   auto place = std::lower_bound(early_.begin(), early_.end(), arrival.offset, earlier);

@@ -1,13 +1,13 @@
 #pragma once
 
-// A queue pair's iWARP engine on a TCP connection of the adapter's own: each FPDU is a record, sent
-// in a segment of its own however often (RFC 5044 5, "MPA-aware TCP"), so that what comes early can
-// be kept as a whole and neither end ever searches for an FPDU's beginning.
+// A queue pair's iWARP engine on a TCP connection of the adapter's own. Each FPDU is a record and
+// has a segment of its own each time it is sent (RFC 5044 5, "MPA-aware TCP"). So a segment that
+// comes early can be kept as a whole, and neither end ever searches for the beginning of an FPDU.
 //
-// The connection stands from the beginning, like all queue pairs' here: what MPA's start frames
-// would have agreed upon (mpa_setup.h) is given. It ends with a TERMINATE, or with a reset where
-// the queue pair was ended by its own side and what would have to be sent again is not its any
-// more.
+// The connection exists from the beginning, like those of all queue pairs here: what MPA's start
+// frames would have agreed upon (mpa_setup.h) is given. It ends with a TERMINATE. It ends with a
+// reset if this side has ended the queue pair, since memory that would have to be sent again no
+// longer belongs to it.
 
 #include <cstdint>
 #include <memory>
@@ -32,7 +32,7 @@ class Connection {
                       bool congestion_experienced);
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
   bool has_work(const QueuePair& qp) const;
-  // The application has ended the queue pair: the peer's ends too.
+  // The application has ended the queue pair, so the peer's must end too.
   void abort() {
     if (!aborted_ && !protocol_.terminated()) aborted_ = reset_due_ = true;
   }
@@ -41,11 +41,11 @@ class Connection {
   void handle_deadline(Time now, QueuePair& qp);
 
  private:
-  // A segment that came before another that is missing, as far as it is not a ghost.
+  // A segment that came ahead of a missing one. `memory` holds what is not a ghost.
   struct Early {
     std::uint64_t offset = 0;
     std::uint32_t bytes = 0;
-    std::uint32_t ghost_bytes = 0;  // of these, at the end
+    std::uint32_t ghost_bytes = 0;  // ghosts among them, at the end
     std::unique_ptr<std::byte[]> memory;
   };
 
@@ -63,9 +63,9 @@ class Connection {
   Protocol protocol_;
   tcp::Segment segment_;
   FilledRecord filled_;
-  std::uint64_t delivered_ = 0;                       // of the peer's stream
-  std::vector<Early> early_;                          // by offset
-  std::vector<std::unique_ptr<std::byte[]>> memory_;  // to be used again
+  std::uint64_t delivered_ = 0;                       // bytes of the peer's stream
+  std::vector<Early> early_;                          // in the order of offsets
+  std::vector<std::unique_ptr<std::byte[]>> memory_;  // free, for further early segments
   bool aborted_ = false;
   bool reset_due_ = false;
 };

@@ -27,7 +27,7 @@ testing::Options numbered(std::uint32_t number, std::uint32_t peer) {
   return options;
 }
 
-// Two queue pairs, and the segments between them by hand.
+// Two queue pairs, between which the test carries the segments.
 struct Pair {
   Pair() {
     for (End* end : {&one, &other}) {
@@ -58,7 +58,7 @@ struct Pair {
   static void give(End& to, const std::deque<Segment>& segments) {
     for (const Segment& segment : segments) give(to, segment);
   }
-  // Until neither has anything to say.
+  // Runs until neither end has anything to send.
   void talk() {
     for (bool moved = true; moved;) {
       const auto there = pull(one), back = pull(other);
@@ -116,7 +116,7 @@ TEST(IwarpConnection, WhatComesEarlyWaits) {
   EXPECT_EQ(Pair::done(pair.other), (Done{{1'000, CompletionStatus::success}}));
   EXPECT_TRUE(std::equal(pair.one.memory.begin(), pair.one.memory.begin() + 700,
                          pair.other.memory.begin() + 8'192));
-  Pair::give(pair.other, segments);  // again, late
+  Pair::give(pair.other, segments);  // late copies
   pair.talk();
   EXPECT_EQ(Pair::done(pair.one), (Done{{0, CompletionStatus::success}}));
   EXPECT_EQ(Pair::done(pair.other), Done{});
@@ -133,7 +133,8 @@ TEST(IwarpConnection, ReadsCross) {
   EXPECT_EQ(pair.one.memory[599], std::byte{7});
 }
 
-// The TERMINATE comes with the acknowledgement of what it is about, and is looked at first.
+// The TERMINATE comes with the acknowledgement of the request that it is about, and is handled
+// first.
 TEST(IwarpConnection, AWriteThatIsRefusedFails) {
   Pair pair;
   verbs::SendRequest bad = Pair::write_to(pair.other, 0);
@@ -165,7 +166,7 @@ TEST(IwarpConnection, NothingBehindAnErrorIsAcknowledged) {
   for (const auto& [wr_id, status] : Pair::done(pair.one)) {
     EXPECT_FALSE(wr_id == 1 && status == CompletionStatus::success) << "it was never placed";
   }
-  // Until the TERMINATE comes after all.
+  // The TERMINATE is sent again.
   pair.other.pass(Time::seconds(2));
   pair.talk();
   EXPECT_EQ(pair.one.qp->state(), QpState::error);
@@ -223,7 +224,7 @@ TEST(IwarpConnection, AnAnswerOutlivesItsKey) {
   pair.other.post(invalidate, 0);
   Pair::pull(pair.other);
   ASSERT_EQ(window.region, nullptr);
-  // Its acknowledgement is lost, and it goes out again.
+  // The acknowledgement of the answer is lost, and the answer is sent again.
   pair.other.pass(Time::seconds(2));
   const auto again = Pair::pull(pair.other);
   ASSERT_FALSE(again.empty());

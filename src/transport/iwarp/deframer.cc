@@ -38,8 +38,8 @@ Deframer::Found Deframer::next(StreamPart& part, bool checked, Ulpdu& out) {
   return finish(bytes, ghosts, checked, out);
 }
 
-// Adds to the FPDU that has come in part, up to its end. False: what comes does not fit behind
-// ghosts, or they stand where its length does.
+// Adds to the FPDU that has come in part, up to its end. Returns false if bytes follow ghosts, or
+// if ghosts stand in the place of the length.
 bool Deframer::gather(StreamPart& part) {
   if (kept_ == nullptr) kept_ = std::make_unique<std::byte[]>(fpdu_bytes_max);
   while (part.size() > 0) {

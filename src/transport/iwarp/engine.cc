@@ -10,7 +10,7 @@ constinit const Transport transport = {
     .type = verbs::QpType::iwarp,
     .name = "IWARP",
     .ladder = verbs::Ladder::reliable_connection,
-    // RFC 5040 4.2; atomics and immediate data are RFC 7306's.
+    // RFC 5040 4.2. Atomics and immediate data, which RFC 7306 adds, are not offered.
     .sends = {SendOpcode::send, SendOpcode::send_with_invalidate, SendOpcode::write,
               SendOpcode::read, SendOpcode::bind_window, SendOpcode::local_invalidate},
     .refusal = verbs::VerbsStatus::not_supported,

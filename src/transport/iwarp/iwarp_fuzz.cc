@@ -1,8 +1,9 @@
-// Whatever comes in a stream of MPA's, the engine neither crashes nor touches what it may not, and
-// what codecs accept they write again.
+// Whatever comes in an MPA stream, the engine must neither crash nor touch memory that it may not
+// touch. Codecs must encode again what they accept.
 //
-// The first byte chooses whether FPDUs are made of the rest, with lengths and CRCs that are right,
-// since chance would never find one; else the rest is the stream. It is cut where its bytes say.
+// The first byte chooses whether FPDUs are made of the rest, with correct lengths and CRCs, since
+// chance would never find one. Otherwise the rest is the stream. The first byte also says where the
+// stream is cut.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,7 @@ void check_codecs(std::span<const std::byte> segment) {
                          data.begin()));
 }
 
-// A segment of each stretch of up to 63 bytes, with keys and numbers that are most often right.
+// Makes a segment of each stretch of up to 63 bytes, with keys and numbers that are mostly right.
 Bytes framed(const testing::Host& host, std::span<const std::byte> in) {
   Bytes stream;
   while (in.size() > 2) {
@@ -63,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   const auto bytes = std::as_bytes(std::span(data, size));
   End end;
-  end.region.length = 16'384;  // what lies behind is not its own
+  end.region.length = 16'384;  // the memory behind it must not be touched
   end.connect();
   end.post_receive(40);
   end.post_receive(2'000);

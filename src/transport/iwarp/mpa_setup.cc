@@ -32,7 +32,7 @@ MpaSetup::MpaSetup(Role role, const Offer& offer)
 void MpaSetup::write_frame(bool rejected, const EnhancedSetup& setup) {
   mpa::StartFrame frame;
   frame.is_reply = role_ == Role::responder;
-  // RFC 5044 7.1.1: CRCs are used if either wants them; a reply says what comes of it.
+  // RFC 5044 7.1.1: CRCs are used if either end wants them. The reply says the result.
   frame.flags.crc = offer_.crc || crc_asked_;
   frame.flags.rejected = rejected;
   frame.flags.enhanced = enhanced_;
@@ -78,7 +78,7 @@ void MpaSetup::handle_frame() {
   const auto frame = *mpa::decode_start(whole.first<mpa::start_frame_bytes>());
   const auto data = whole.subspan(mpa::start_frame_bytes);
   const std::size_t setup_bytes = frame.flags.enhanced ? mpa::enhanced_setup_bytes : 0;
-  // RFC 6581 6: revision 2 is what may have the enhanced set-up.
+  // RFC 6581 6: only revision 2 may have the enhanced set-up.
   const bool known = frame.revision == 1 || frame.revision == 2;
   if (!known || data.size() < setup_bytes || (frame.flags.enhanced && frame.revision != 2)) {
     return refuse(error::invalid_start_frame);
@@ -93,7 +93,7 @@ void MpaSetup::handle_frame() {
 
 void MpaSetup::handle_request(const mpa::StartFrame& request) {
   crc_asked_ = request.flags.crc;
-  // Who starts with less gets no more.
+  // A request without the enhanced set-up gets a reply without it.
   enhanced_ = enhanced_ && request.flags.enhanced;
   if (request.flags.markers) {
     write_frame(true, {});
@@ -113,8 +113,8 @@ void MpaSetup::handle_request(const mpa::StartFrame& request) {
   state_ = State::established;
 }
 
-// RFC 6581 9: no more outstanding than the other end takes; of the ways to say "ready" that were
-// offered one is chosen. False: none is known.
+// RFC 6581 9: an end has no more READs outstanding than its peer takes. The responder chooses one
+// of the offered ways to say "ready". Returns false if it accepts none of them.
 bool MpaSetup::agree_as_responder(const EnhancedSetup& asked, EnhancedSetup& answer) {
   constexpr auto unspecified = EnhancedSetup::depth_max;
   if (asked.inbound_reads != unspecified) {
@@ -140,7 +140,7 @@ void MpaSetup::handle_reply(const mpa::StartFrame& reply) {
     return;
   }
   if (reply.flags.markers) return refuse(error::marker_and_length);
-  // A reply that lacks what the request had is one of revision 1 (RFC 6581 6).
+  // A reply without the enhanced set-up of the request is one of revision 1 (RFC 6581 6).
   enhanced_ = enhanced_ && reply.flags.enhanced;
   outcome_ = {offer_.crc || reply.flags.crc, offer_.inbound_reads, offer_.outbound_reads, {}};
   if (!enhanced_) {
@@ -157,7 +157,7 @@ void MpaSetup::agree_as_initiator(const EnhancedSetup& answer) {
   if (answer.inbound_reads != unspecified) {
     outcome_.outbound_reads = std::min(offer_.outbound_reads, answer.inbound_reads);
   }
-  // The other end would have more outstanding than this one can take.
+  // The responder would have more READs outstanding than this end takes.
   if (answer.outbound_reads != unspecified && answer.outbound_reads > offer_.inbound_reads) {
     return refuse(error::insufficient_reads);
   }

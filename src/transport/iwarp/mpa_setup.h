@@ -1,14 +1,15 @@
 #pragma once
 
-// How the two ends of a TCP connection agree on what an iWARP stream is: a request, a reply (RFC
-// 5044 7.1), and in them what RFC 6581 adds: how many READs either end takes (IRD) and has
-// outstanding (ORD), and whether the starting end says that it is ready before the other may send.
+// The set-up of an iWARP stream on a TCP connection: a request and a reply (RFC 5044 7.1). They
+// also carry what RFC 6581 adds: how many READs each end takes (IRD) and has outstanding (ORD), and
+// whether the initiator must say that it is ready before the responder may send.
 //
-// Without input or output: bytes to send are asked for, what has come is handed in. Simulated queue
-// pairs are connected without it, as theirs always are; it is for streams of real bytes.
+// There is no input or output: the caller asks for bytes to send and hands in bytes that have come.
+// This is for streams of real bytes. Simulated queue pairs are connected without it, like those of
+// all transports.
 //
-// Markers: never asked for; a peer that asks for them is refused, which RFC 5044 4.3 does not
-// foresee (a sender has to be able to insert them): Linux's siw and adapters do not ask.
+// Markers are never asked for. A peer that asks for them is refused, which RFC 5044 4.3 does not
+// foresee (a sender must be able to insert them). Linux's siw and adapters do not ask.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,45 +26,46 @@ class MpaSetup {
  public:
   enum class Role : std::uint8_t { initiator, responder };
   enum class State : std::uint8_t {
-    waits,        // for the peer's frame
-    established,  // the stream of FPDUs begins with the byte that is not taken
-    refused,      // by either end; a responder's reply, if there is one, still has to be sent
+    waits,        // waits for the peer's frame
+    established,  // the stream of FPDUs begins with the first byte that receive() did not take
+    refused,      // either end refused; a responder's reply, if there is one, must still be sent
   };
-  // What this end wants.
+  // The wishes of this end.
   struct Offer {
     bool crc = true;
-    bool enhanced = true;  // revision 2; else revision 1, of RFC 5044 alone
+    bool enhanced = true;  // revision 2; false: revision 1, which is RFC 5044 alone
     std::uint16_t inbound_reads = 16;
     std::uint16_t outbound_reads = 16;
-    // Of the initiator: that it says by a WRITE or READ of no bytes that it is ready. Of the
-    // responder: how it may be said.
+    // The initiator sets peer_to_peer if it will say by a WRITE or READ of no bytes that it is
+    // ready. Either end sets the ways of saying so that it accepts.
     bool peer_to_peer = false;
     bool ready_by_write = true;
     bool ready_by_read = true;
-    std::span<const std::byte> private_data = {};  // at most 508 bytes, or 512 of revision 1
+    std::span<const std::byte> private_data = {};  // at most 508 bytes, or 512 in revision 1
   };
-  // What both have agreed upon.
+  // The agreement of both ends.
   struct Outcome {
     bool crc = true;
     std::uint16_t inbound_reads = 0;
     std::uint16_t outbound_reads = 0;
-    // The initiator's first message, which the responder waits for before it sends; nothing: any.
+    // The initiator's first message, which the responder waits for before it sends. If empty, any
+    // message will do.
     std::optional<wire::rdmap::Opcode> ready;
   };
 
   MpaSetup(Role role, const Offer& offer);
 
   State state() const { return state_; }
-  // Of a connection that is established.
+  // Valid once the state is `established`.
   const Outcome& outcome() const { return outcome_; }
-  // Why it was refused; nothing: the peer said no, without a reason.
+  // The reason of a refusal. Empty if the peer refused without a reason.
   const std::optional<wire::rdmap::TerminateCode>& error() const { return error_; }
   std::span<const std::byte> peer_private_data() const { return peer_private_data_; }
 
-  // What is to be sent now, all of it, before anything else is.
+  // Returns the bytes to send now, all of them before anything else.
   std::span<const std::byte> to_send() const { return to_send_; }
   void sent() { to_send_.clear(); }
-  // Takes bytes of the peer's stream until its frame is whole; returns how many.
+  // Takes bytes of the peer's stream until its frame is complete. Returns how many it took.
   std::size_t receive(std::span<const std::byte> bytes);
 
  private:
@@ -78,7 +80,7 @@ class MpaSetup {
   Role role_;
   Offer offer_;
   State state_ = State::waits;
-  bool crc_asked_ = false;  // by the peer
+  bool crc_asked_ = false;  // the peer asks for CRCs
   bool enhanced_ = true;
   Outcome outcome_;
   std::optional<wire::rdmap::TerminateCode> error_;

@@ -22,7 +22,7 @@ Bytes bytes_of(const std::string& text) {
 
 Bytes sent(const MpaSetup& setup) { return {setup.to_send().begin(), setup.to_send().end()}; }
 
-// A whole conversation.
+// Carries a request and its reply.
 void talk(MpaSetup& initiator, MpaSetup& responder) {
   const Bytes request = sent(initiator);
   EXPECT_EQ(responder.receive(request), request.size());
@@ -137,8 +137,8 @@ TEST(IwarpSetup, WhoAsksForMarkersIsToldNo) {
   EXPECT_FALSE(initiator.error().has_value());
 }
 
-// What siw sent is what these ends would have, and what they take: byte by byte, since a stream may
-// come so, and up to where the FPDUs begin.
+// With the offers that siw's frames show, these ends must send what siw sent. They must also accept
+// it, byte by byte since a stream may come so, and up to where the FPDUs begin.
 void speak_as(const wire::IwarpConnection& connection) {
   const std::array<std::span<const std::byte>, 2> streams = {connection.request.bytes,
                                                              connection.reply.bytes};

@@ -1,5 +1,6 @@
-// Two engines with random work, and between them a stream that is cut anywhere: what was promised
-// has to hold whatever the draw. Each run prints its seed where it fails; TULLE_SEED repeats one.
+// Tests two engines with random work and a stream between them that is cut anywhere. The promises
+// of the verbs must hold whatever is drawn. A run that fails prints its seed; TULLE_SEED repeats a
+// run.
 
 #include <gtest/gtest.h>
 
@@ -21,8 +22,9 @@ using verbs::SendOpcode;
 constexpr std::uint32_t block_bytes = 900;  // three segments and a bit
 constexpr std::uint32_t blocks = 8;
 
-// Memory is in three parts: what is sent and where READs go, what the peer writes to and reads
-// from, and what receives fill. A block of the first two is used by one request at a time.
+// The memory has three parts: one for data to send and the results of READs, one that the peer
+// writes to and reads from, and one that receive requests fill. At most one request at a time uses
+// a block of the first two.
 struct Side : End {
   Side() : End(deep()) { connect(); }
   static testing::Options deep() {
@@ -44,10 +46,10 @@ struct Asked {
   SendOpcode opcode{};
   std::uint32_t block = 0;
   std::uint32_t bytes = 0;
-  Bytes data;  // as it was when it was posted
+  Bytes data;  // the data at the time of posting
 };
 
-// One direction: what `from` asks of `to`, and what is to be seen of it.
+// One direction: the requests that `from` makes to `to`, and the checks of their effects.
 class Asker {
  public:
   Asker(Side& from, Side& to, Random& random) : from_(from), to_(to), random_(random) {}
@@ -73,7 +75,8 @@ class Asker {
     for (auto& byte : from_.at(Side::local(block), asked.bytes)) {
       byte = static_cast<std::byte>(random_.next());
     }
-    // Its peer's memory at the moment that the answer is made: nobody else writes this block.
+    // For a READ, this is the peer's memory when the answer is made: nothing else writes this
+    // block.
     const auto source = asked.opcode == SendOpcode::read
                             ? to_.at(Side::remote(block), asked.bytes)
                             : from_.at(Side::local(block), asked.bytes);
@@ -183,7 +186,7 @@ TEST(IwarpPair, RandomWorkOnAStreamThatIsCutAnywhere) {
   play(std::random_device()());
 }
 
-// One bit of the stream is wrong: nothing of that FPDU is placed, and either end knows.
+// One bit of the stream is wrong. Nothing of that FPDU is placed, and both ends learn of it.
 TEST(IwarpPair, DamageEndsBothEnds) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -197,7 +200,8 @@ TEST(IwarpPair, DamageEndsBothEnds) {
       while (const auto bytes = one.next())
         stream.insert(stream.end(), bytes->begin(), bytes->end());
     }
-    // Not in a length: where that lies, another FPDU may be seen to begin, or none to end.
+    // The bit is not in a length: with a wrong length, another FPDU may seem to begin, or none to
+    // end.
     const std::size_t bit = 16 + random.below(8 * stream.size() - 16);
     const bool in_length = [&] {
       std::size_t at = 0;

@@ -2,19 +2,20 @@
 
 // iWARP: RDMAP and DDP (RFC 5040, RFC 5041) between the verbs and a reliable stream of bytes.
 //
-// The stream is somebody else's. Downwards the engine makes one FPDU after the other, each a record
-// that is to go out in a segment of its own, and keeps what it is made of until it is acknowledged:
-// when the stream sends a record again it is filled in again, from the memory that it names.
-// Upwards the stream hands over what has come in order, cut anywhere.
+// The caller owns the stream. Downwards, the engine makes one FPDU after the other. Each is a
+// record that must go out in a segment of its own. The engine remembers what the record is made of
+// until it is acknowledged: when the stream sends the record again, it is filled in again from the
+// memory that it names. Upwards, the stream hands over what has come in order, cut anywhere.
 //
-// When a request is done. RFC 5040 5.5 lets a SEND or a WRITE complete when its memory may be used
-// again. Here records point into that memory until the peer's TCP has acknowledged them, so that
-// this is the moment; completions come in the order of posting, so that what follows a READ waits
-// for its answer. Unlike RC's, an acknowledgement says nothing of the peer's having accepted the
-// message: its TERMINATE may come after the completion.
+// RFC 5040 5.5 lets a SEND or a WRITE complete when its memory may be used again. Here records
+// point into that memory until the peer's TCP has acknowledged them, so the request completes then.
+// Completions come in the order of posting, so requests behind a READ wait for its answer. Unlike
+// RC's, an acknowledgement does not say that the peer has accepted the message: the peer's
+// TERMINATE may come after the completion.
 //
-// An error is told in a TERMINATE, the last record of its stream, and ends the queue pair at either
-// end. There is nothing like an RNR NAK: a SEND that finds no receive request ends it too.
+// An error is reported in a TERMINATE, the last record of its stream, and ends the queue pair at
+// both ends. There is nothing like an RNR NAK: a SEND that finds no receive request ends the queue
+// pairs too.
 
 #include <array>
 #include <cstddef>
@@ -39,63 +40,66 @@ class QueuePair;
 
 namespace tulle::transport::iwarp {
 
-// What set-up has agreed upon (RFC 5044 7.1, RFC 6581); the depths of READs are the queue pair's
+// The outcome of the set-up (RFC 5044 7.1, RFC 6581). The depths of READs are the queue pair's
 // max_rd_atomic (ORD) and max_dest_rd_atomic (IRD).
 struct Agreed {
   std::uint32_t segment_bytes = 1'460;  // the most that one TCP segment carries: EMSS
   bool crc = true;
 };
 
-// An FPDU to be sent.
+// An FPDU to send.
 struct Record {
-  std::uint64_t number = 0;  // counted from the stream's first
-  std::uint32_t bytes = 0;   // of the whole FPDU
+  std::uint64_t number = 0;  // counted from the stream's first record
+  std::uint32_t bytes = 0;   // length of the whole FPDU
 };
 
-// What an FPDU is made of, in order; without ghosts the pieces are all of it. They hold until the
-// queue pair is given something else to do.
+// The content of an FPDU, in order. Without ghosts, the pieces are all of it. They stay valid until
+// the next call to the queue pair.
 struct FilledRecord {
   static constexpr std::size_t pieces_max = verbs::sges_max + 2;
 
   std::array<std::span<const std::byte>, pieces_max> pieces;
   std::uint8_t piece_count = 0;
-  std::uint32_t ghost_bytes = 0;  // behind the pieces
+  std::uint32_t ghost_bytes = 0;  // ghosts behind the pieces
   std::array<std::byte, wire::mpa::trailer_bytes_max> trailer;
 };
 
 class Protocol {
  public:
   void start(const QueuePair& qp, const Agreed& agreed);
-  // RTR to RTS: how many READs may be outstanding is known.
+  // RTR to RTS: the number of READs that may be outstanding is known.
   void start_sending(const QueuePair& qp);
-  // The queue pair has failed: what it was asked for is flushed elsewhere.
+  // The queue pair has failed. It flushes its requests itself.
   void reset_sending();
 
   // --- downwards: sender.cc ---
-  // The next record; false: nothing to send now.
+
+  // Makes the next record. Returns false if there is nothing to send now.
   [[nodiscard]] bool next_record(QueuePair& qp, Record& out);
-  // False: next_record would find nothing until something else happens.
+  // Returns false if next_record would find nothing until something else happens.
   bool has_more(const QueuePair& qp) const;
-  // A READ's answer, or a TERMINATE, is due.
+  // Returns true if a READ's answer or a TERMINATE is due.
   bool has_answers() const { return !answers_.empty() || terminate_due_; }
-  // A TERMINATE is due or has not been acknowledged.
+  // Returns true if a TERMINATE is due or has not been acknowledged.
   bool is_terminating() const { return terminate_due_ || (terminate_sent_ && !records_.empty()); }
-  // False: the memory is no longer what it was, and the stream has to end.
+  // Fills in a record. Returns false if its memory is gone; the stream must end then.
   [[nodiscard]] bool fill(const QueuePair& qp, std::uint64_t number, FilledRecord& out) const;
-  // So many bytes of the stream, from its first FPDU's on, have been acknowledged.
+  // The peer has acknowledged `bytes` of the stream, counted from its first FPDU.
   void acknowledged(QueuePair& qp, std::uint64_t bytes);
-  // Around all that the stream has acknowledged at one time, of what came: a failure of this side's
-  // own waits until that has been taken in, as its sender may think it done.
+  // The caller puts these calls around all data that TCP acknowledges to the peer at one time. A
+  // failure of this side's requests waits until that data has been taken in, since the peer may
+  // consider it done.
   void begin_taking() { taking_ = true; }
   void end_taking(QueuePair& qp);
-  // READs that were not answered: who sends nothing else hears of a peer that is gone by asking
-  // alone.
+  // Returns true if READs are not answered yet. An end that sends nothing else learns only by
+  // asking that its peer is gone.
   bool awaits_answers() const { return !reads_.empty(); }
-  // Whether every request that has begun is done (IBTA 10.3.1.5, SQD).
+  // Returns true if every request that has begun is done (IBTA 10.3.1.5, SQD).
   bool drained() const { return cursor_ == 0 && sending_ != Sending::request; }
 
   // --- upwards: receiver.cc ---
-  // What has come next in the stream.
+
+  // Takes the next part of the stream.
   void receive(QueuePair& qp, StreamPart part);
   // TCP has given up (RFC 5044 8), or the stream has ended.
   void connection_lost(QueuePair& qp);
@@ -103,14 +107,14 @@ class Protocol {
   const verbs::Receive& held_receive() const { return inbound_.receive; }
   void forget_receive() { inbound_.has_receive = false; }
 
-  // For who looks on: the error that ended the stream, told by either end.
+  // For observers: the error that ended the stream, whichever end reported it.
   const std::optional<wire::rdmap::Terminate>& terminated() const { return terminated_; }
 
  private:
   static constexpr std::uint32_t head_bytes_max =
       wire::mpa::length_bytes + wire::ddp::untagged_header_bytes + wire::rdmap::read_request_bytes;
 
-  // Where a record's data lie.
+  // The kind of memory that holds a record's data.
   enum class Source : std::uint8_t { request, answer, terminate };
   struct MadeRecord {
     std::array<std::byte, head_bytes_max> head;
@@ -119,17 +123,17 @@ class Protocol {
     bool ends_request = false;
     std::uint32_t data_bytes = 0;
     std::uint32_t fpdu_bytes = 0;
-    std::uint32_t offset = 0;   // request: in its data
-    LocalKey key;               // answer
-    std::uint64_t address = 0;  // answer: there; request: its number
+    std::uint32_t offset = 0;   // request: offset in its data
+    LocalKey key;               // answer: key of the data
+    std::uint64_t address = 0;  // answer: address of the data; request: its number
   };
-  // A READ of the peer's.
+  // An answer to a READ of the peer.
   struct Answer {
     wire::rdmap::ReadRequest request;
     std::uint32_t sent = 0;
   };
   struct OutstandingRead {
-    std::uint64_t request = 0;  // its number
+    std::uint64_t request = 0;  // number of the request
     std::uint32_t received = 0;
   };
   // A SEND that is arriving.
@@ -170,7 +174,7 @@ class Protocol {
   void handle_read_request(QueuePair& qp, const wire::ddp::Header& header,
                            std::span<const std::byte> data);
   void handle_terminate(QueuePair& qp, std::span<const std::byte> data);
-  // Something is wrong with the segment `header` is of: tells the peer, and fails.
+  // The segment with this header is in error: tells the peer, and fails the queue pair.
   void refuse(QueuePair& qp, wire::rdmap::TerminateCode code,
               const wire::ddp::Header* header = nullptr, std::uint32_t segment_bytes = 0,
               const wire::rdmap::ReadRequest* read = nullptr);
@@ -180,20 +184,20 @@ class Protocol {
 
   Agreed agreed_;
 
-  // Sending. Requests have numbers, from the first that the queue pair was ever given.
-  std::uint64_t retired_ = 0;        // of the request at the head of the send queue
+  // Sending. Requests are numbered from the first that the queue pair was ever given.
+  std::uint64_t retired_ = 0;        // number of the request at the head of the send queue
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head
-  std::uint32_t cursor_offset_ = 0;  // its next byte
+  std::uint32_t cursor_offset_ = 0;  // next byte of that request
   bool taking_ = false;
   bool failing_ = false;  // a request has failed, and those before it are not done yet
-  Sending sending_ = Sending::nothing;  // whose message has begun and not ended
-  bool answered_last_ = false;          // requests and answers take turns
-  std::uint32_t next_send_ = 1;         // MSNs (RFC 5041 4.3)
+  Sending sending_ = Sending::nothing;  // the kind of message that has begun and not ended
+  bool answered_last_ = false;          // the last message was an answer: requests have their turn
+  std::uint32_t next_send_ = 1;         // the next MSNs (RFC 5041 4.3)
   std::uint32_t next_read_ = 1;
-  GrowingRing<MadeRecord> records_;  // not acknowledged
+  GrowingRing<MadeRecord> records_;  // records that are not acknowledged
   std::uint64_t next_number_ = 0;
-  std::uint64_t acknowledged_bytes_ = 0;  // of the records before them
-  Ring<OutstandingRead> reads_;           // not answered, oldest first
+  std::uint64_t acknowledged_bytes_ = 0;  // bytes of the records before them
+  Ring<OutstandingRead> reads_;           // READs that are not answered, oldest first
   Ring<Answer> answers_;
   bool terminate_due_ = false;
   bool terminate_sent_ = false;

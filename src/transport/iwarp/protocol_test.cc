@@ -27,7 +27,7 @@ Done done(testing::Host& host) {
   return out;
 }
 
-// --- what is sent ---
+// --- sending ---
 
 TEST(IwarpSender, SendsAreNumberedMessagesOfSegments) {
   End end;
@@ -217,7 +217,7 @@ TEST(IwarpSender, WhatCannotBeFilledAgainIsSaid) {
   EXPECT_EQ(done(end), (Done{{0, CompletionStatus::flushed}}));
 }
 
-// --- what comes ---
+// --- receiving ---
 
 TEST(IwarpReceiver, ASendFillsTheNextReceive) {
   End end;
@@ -303,7 +303,7 @@ TEST(IwarpReceiver, AReadIsAnsweredInSegments) {
   EXPECT_TRUE(end.completions().empty());
 }
 
-// Each thing that can be wrong with a segment, and how the peer is told.
+// An error of a segment, and the code by which the peer is told.
 struct Wrong {
   const char* what;
   ddp::Header header;
@@ -317,7 +317,7 @@ TEST(IwarpReceiver, ErrorsAreToldByTheirNames) {
     change(header);
     return header;
   };
-  const auto key = End().region.rkey();  // of every End: the seed is the same
+  const auto key = End().region.rkey();  // the same for every End, since the seed is the same
   const auto write = [&](auto change) {
     return with(rdmap::Opcode::write, [&](ddp::Header& header) {
       header.stag = key;
@@ -466,7 +466,7 @@ TEST(IwarpReceiver, ADamagedFpduIsNotPlaced) {
   EXPECT_EQ(end.memory[80], testing::Host::pattern(80));
   EXPECT_EQ(end.told()->code, rdmap::error::crc);
 
-  End careless;  // who agreed upon no CRC does not look
+  End careless;  // an end that agreed upon no CRC does not check it
   careless.environment.iwarp_crc = false;
   careless.connect();
   header.stag = careless.region.rkey();

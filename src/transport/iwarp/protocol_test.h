@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests: one iWARP engine with memory, given FPDUs made by hand; and two of them with a stream
-// between them that cuts bytes anywhere.
+// Tools for tests: an iWARP engine with memory that is given FPDUs made by hand, and a stream
+// between two engines that cuts bytes anywhere.
 
 #include <cstring>
 #include <optional>
@@ -21,9 +21,9 @@ namespace mpa = wire::mpa;
 namespace rdmap = wire::rdmap;
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint32_t segment_bytes = 300;  // of data a tagged segment has up to 278
+inline constexpr std::uint32_t segment_bytes = 300;  // a tagged segment has up to 278 bytes of data
 
-// Length, segment, pad and CRC.
+// Returns an FPDU: length, segment, pad and CRC.
 inline Bytes fpdu(const ddp::Header& header, std::span<const std::byte> data) {
   const auto ulpdu = static_cast<std::uint32_t>(header.bytes() + data.size());
   Bytes out(mpa::fpdu_bytes(ulpdu));
@@ -46,7 +46,7 @@ inline ddp::Header header_of(rdmap::Opcode opcode) {
   return header;
 }
 
-// An FPDU as it was read.
+// A decoded FPDU.
 struct Read {
   ddp::Header header;
   rdmap::Opcode opcode{};
@@ -65,7 +65,7 @@ struct End : testing::Host {
 
   Protocol& protocol() { return Engine::connection_of(*qp)->protocol(); }
 
-  // The next record as it goes out, checked for its length; nothing: none is due.
+  // Returns the next record as it goes out, checked for its length, if one is due.
   std::optional<Bytes> next() {
     Record record;
     if (!protocol().next_record(*qp, record)) return std::nullopt;
@@ -103,7 +103,7 @@ struct End : testing::Host {
   void take(const ddp::Header& header, std::span<const std::byte> data = {}) {
     take(fpdu(header, data));
   }
-  // The error that it told its peer last; nothing: none.
+  // Returns the error that the engine told its peer last, if there is one.
   std::optional<rdmap::Terminate> told() {
     const auto all = sent();
     if (all.empty() || all.back().opcode != rdmap::Opcode::terminate) return std::nullopt;
@@ -115,13 +115,13 @@ struct End : testing::Host {
   std::uint64_t sent_bytes = 0;
 };
 
-// Bytes under way from one engine to the other, which come in pieces, and whose acknowledgements
+// Bytes under way from one engine to the other. They come in pieces, and their acknowledgements
 // come some time later.
 class Wire {
  public:
   Wire(End& from, End& to, Random& random) : from_(from), to_(to), random_(random) {}
 
-  // True: something was moved.
+  // Returns true if something was moved or waits to be.
   bool step() {
     bool moved = false;
     if (random_.below(3) != 0) {
@@ -155,7 +155,7 @@ class Wire {
   std::uint64_t acknowledged_ = 0;
 };
 
-// Until nothing moves.
+// Runs both directions until nothing moves.
 inline void run(Wire& one, Wire& other) {
   for (int idle = 0; idle < 20; ++idle) {
     if (one.step() | other.step()) idle = 0;

@@ -1,4 +1,5 @@
-// The engine's way up: what comes in order is checked, placed and told.
+// The receiving half of the engine: it checks what comes in order, places it and completes
+// requests.
 
 #include <algorithm>
 #include <cstring>
@@ -24,7 +25,8 @@ namespace error = wire::rdmap::error;
 
 namespace {
 
-// RFC 5041 7.1 for what a tagged segment names; rights are RDMAP's to look at (RFC 5040 7.2).
+// RFC 5041 7.1: returns the error of the memory that a tagged segment names. RDMAP checks the
+// access rights (RFC 5040 7.2).
 rdmap::TerminateCode tagged_error(KeyTable::Refusal refusal) {
   switch (refusal) {
     case KeyTable::Refusal::unknown_key:
@@ -39,7 +41,7 @@ rdmap::TerminateCode tagged_error(KeyTable::Refusal refusal) {
   return error::access_rights;
 }
 
-// RFC 5040 7.2 for what a READ request names.
+// RFC 5040 7.2: returns the error of the memory that a READ request names.
 rdmap::TerminateCode source_error(KeyTable::Refusal refusal) {
   switch (refusal) {
     case KeyTable::Refusal::unknown_key:
@@ -58,7 +60,7 @@ bool wraps(std::uint64_t offset, std::uint32_t bytes) {
   return bytes > 0 && offset > std::numeric_limits<std::uint64_t>::max() - (bytes - 1);
 }
 
-// Headers are bytes also where data are ghosts.
+// Returns the data behind the header. Headers are bytes even if the data are ghosts.
 Payload data_behind(const Ulpdu& ulpdu, std::uint32_t header_bytes) {
   const std::uint32_t bytes = ulpdu.size() - header_bytes;
   const bool is_ghost = ulpdu.ghost_bytes > 0;
@@ -94,7 +96,7 @@ void Protocol::receive(QueuePair& qp, StreamPart part) {
   qp.environment.counters.dropped_packets += part.size() > 0;
 }
 
-// The checks that RFC 5041 7.1 has of any segment, then RFC 5040 7.2's of any message.
+// Runs the checks of RFC 5041 7.1 for any segment, then those of RFC 5040 7.2 for any message.
 void Protocol::handle(QueuePair& qp, const Ulpdu& ulpdu) {
   ddp::Header header;
   if (!ddp::decode(ulpdu.bytes, header)) return refuse(qp, error::stream_catastrophic);
@@ -131,7 +133,7 @@ void Protocol::handle_tagged(QueuePair& qp, const ddp::Header& header, Payload d
   }
 }
 
-// Each segment stands for itself: nothing says how long the message is.
+// Each segment is handled by itself: nothing says how long the message is.
 void Protocol::handle_write(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   if (!qp.attributes().access.has(Access::remote_write)) {
@@ -149,14 +151,14 @@ void Protocol::handle_write(QueuePair& qp, const ddp::Header& header, Payload da
   }
 }
 
-// Answers come in the order of requests (RFC 5040 5.5), and each must be just what was asked for.
+// Answers come in the order of requests (RFC 5040 5.5). Each must be exactly what was asked for.
 void Protocol::handle_read_response(QueuePair& qp, const ddp::Header& header, Payload data) {
   const std::uint32_t bytes = header.bytes() + data.bytes;
   if (reads_.empty()) return refuse(qp, error::unexpected_opcode, &header, bytes);
   OutstandingRead& read = reads_.front();
   const auto index = static_cast<std::uint32_t>(read.request - retired_);
   SendWqe& wqe = qp.send_queue[index];
-  if (wqe.status != CompletionStatus::success) return;  // it has failed already
+  if (wqe.status != CompletionStatus::success) return;  // the READ has failed already
   const verbs::Sge* sges = qp.send_queue.sges(wqe);
   const RemoteKey stag(wqe.sge_count > 0 ? sges[0].lkey.value : 0);
   const std::uint64_t sink = wqe.sge_count > 0 ? sges[0].address : 0;
@@ -176,8 +178,8 @@ void Protocol::handle_read_response(QueuePair& qp, const ddp::Header& header, Pa
   retire_done(qp);
 }
 
-// RFC 5041 4.3: messages of a queue are counted, and have their segments in order here, since the
-// stream has.
+// RFC 5041 4.3: the messages of a queue are numbered. Their segments come in order here, since the
+// stream is in order.
 void Protocol::handle_untagged(QueuePair& qp, const ddp::Header& header, const Ulpdu& ulpdu) {
   const std::uint32_t bytes = ulpdu.size();
   const std::array<std::uint32_t, 3> expected = {expected_send_, expected_read_, 1};
@@ -187,7 +189,7 @@ void Protocol::handle_untagged(QueuePair& qp, const ddp::Header& header, const U
   const Payload data = data_behind(ulpdu, header.bytes());
   if (header.queue == rdmap::send_queue) return handle_send(qp, header, data);
   if (header.message_offset != 0) return refuse(qp, error::untagged_offset, &header, bytes);
-  // Short messages of one segment, whose content is never a ghost.
+  // The other queues have short messages of one segment, whose content is never a ghost.
   const auto content = ulpdu.bytes.subspan(header.bytes());
   if (header.queue == rdmap::terminate_queue) return handle_terminate(qp, content);
   if (!header.last || content.size() != rdmap::read_request_bytes) {
@@ -246,8 +248,8 @@ void Protocol::complete_send(QueuePair& qp, const ddp::Header& header) {
   qp.complete_receive(completion);
 }
 
-// The queue's buffers are the READs that this end has agreed to answer at one time (IRD): beyond
-// them there is none (RFC 5040 6.5 leaves how to say it to the queue's rules).
+// The buffers of this queue are the READs that this end has agreed to answer at one time (IRD).
+// Beyond them there is no buffer (RFC 5040 6.5 leaves the error to the rules of the queue).
 void Protocol::handle_read_request(QueuePair& qp, const ddp::Header& header,
                                    std::span<const std::byte> data) {
   const auto read = rdmap::decode_read_request(data.first<rdmap::read_request_bytes>());
@@ -270,7 +272,7 @@ void Protocol::handle_read_request(QueuePair& qp, const ddp::Header& header,
   answers_.push({read, 0});
 }
 
-// RFC 5040 5.4: nothing comes behind it.
+// RFC 5040 5.4: nothing comes behind a TERMINATE.
 void Protocol::handle_terminate(QueuePair& qp, std::span<const std::byte> data) {
   std::size_t used = 0;
   terminated_ = rdmap::decode_terminate(data, used);
@@ -281,8 +283,8 @@ void Protocol::handle_terminate(QueuePair& qp, std::span<const std::byte> data) 
   qp.enter_error();
 }
 
-// The request that the error is of, where the headers that came with it say so and it is not done
-// yet: most often it is, since the stream had acknowledged it.
+// Returns the index of the request that the error is about, if the headers in the TERMINATE name it
+// and it is not done yet. Most often it is done, since the stream had acknowledged it.
 std::optional<std::uint32_t> Protocol::find_blamed(const QueuePair& qp,
                                                    const rdmap::Terminate& terminate) const {
   if (!terminate.ddp_header) return std::nullopt;
@@ -315,8 +317,8 @@ void Protocol::blame(QueuePair& qp, const rdmap::Terminate& terminate) {
   retire_through(qp, *index, status);
 }
 
-// RFC 5040 7.1 and 4.8: which headers go along is the error's layer's matter; here all that there
-// is.
+// RFC 5040 7.1 and 4.8 say for each layer of errors which headers the TERMINATE carries. Here it
+// carries all headers that are known.
 void Protocol::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Header* header,
                       std::uint32_t segment_bytes, const rdmap::ReadRequest* read) {
   rdmap::Terminate terminate;
@@ -330,7 +332,7 @@ void Protocol::refuse(QueuePair& qp, rdmap::TerminateCode code, const ddp::Heade
   terminate_due_ = true;
   terminated_ = terminate;
   ++qp.environment.counters.remote_errors_sent;
-  // A request or receive of its own says so itself.
+  // A local error is reported by the completion of the request or receive request.
   if (code != error::local_catastrophic) {
     qp.raise(is_protection_error(code) ? EventType::qp_access_error : EventType::qp_request_error);
   }
@@ -341,7 +343,7 @@ void Protocol::connection_lost(QueuePair& qp) {
   if (qp.state() == QpState::error) return;
   terminated_.emplace();
   terminated_->code = error::connection_lost;
-  // The oldest request that is not done is what time ran out for, as with RC.
+  // The oldest request that is not done completes with the time-out's error, as with RC.
   for (std::uint32_t i = 0; i < cursor_; ++i) {
     if (qp.send_queue[i].executed) continue;
     retire_through(qp, i, CompletionStatus::retry_exceeded_error);

@@ -1,4 +1,4 @@
-// The engine's way down: requests, answers to READs and a TERMINATE become FPDUs.
+// The sending half of the engine: requests, answers to READs and a TERMINATE become FPDUs.
 
 #include <algorithm>
 #include <limits>
@@ -21,7 +21,7 @@ namespace rdmap = wire::rdmap;
 
 namespace {
 
-// RFC 5040 4.2. What has no message of its own is refused when it is posted.
+// RFC 5040 4.2. An operation without a message of its own is refused when it is posted.
 Opcode opcode_of(const SendWqe& wqe) {
   const bool solicited = wqe.flags.has(SendFlag::solicited);
   switch (wqe.opcode) {
@@ -58,7 +58,7 @@ void Protocol::start_sending(const QueuePair& qp) {
 }
 
 void Protocol::reset_sending() {
-  retired_ += cursor_ + 1;  // what records still name is never met again
+  retired_ += cursor_ + 1;  // numbers that records still name are never used again
   cursor_ = cursor_offset_ = 0;
   failing_ = false;
   sending_ = Sending::nothing;
@@ -66,7 +66,7 @@ void Protocol::reset_sending() {
   answers_.clear();
 }
 
-// RFC 5044 4.5: data bytes of a segment with its header in front.
+// RFC 5044 4.5: returns the number of data bytes that fit into a segment behind its header.
 std::uint32_t Protocol::room(bool tagged) const {
   return mpa::ulpdu_bytes_max(agreed_.segment_bytes) -
          (tagged ? ddp::tagged_header_bytes : ddp::untagged_header_bytes);
@@ -81,7 +81,7 @@ bool Protocol::has_more(const QueuePair& qp) const {
   return !failing_ && cursor_ < qp.send_queue.size() && !must_wait(qp, qp.send_queue[cursor_]);
 }
 
-// A message is sent whole before the next begins; requests and answers take turns.
+// A message is sent completely before the next one begins. Requests and answers take turns.
 bool Protocol::next_record(QueuePair& qp, Record& out) {
   if (terminate_sent_) return false;
   if (terminate_due_) return make_terminate_record(out);
@@ -93,16 +93,17 @@ bool Protocol::next_record(QueuePair& qp, Record& out) {
   return !answers_.empty() && make_answer_record(qp, out);
 }
 
-// RFC 5040 5.5 and the fence of verbs; no more READs than the peer takes (ORD, RFC 5040 6.5).
+// Returns true if a request must wait, for earlier READs (RFC 5040 5.5 and the fence of verbs) or
+// because no more READs may be outstanding (ORD, RFC 5040 6.5).
 bool Protocol::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
   if (sending_ == Sending::request) return false;
   if (wqe.flags.has(SendFlag::fence) && !reads_.empty()) return true;
-  // What a key is taken away from must have been sent; a READ may still be on its way into it.
+  // Earlier requests may still be sent from the memory of the key, and READs placed in it.
   if (wqe.opcode == SendOpcode::local_invalidate) return cursor_ > 0;
   return wqe.opcode == SendOpcode::read && qp.attributes().max_rd_atomic > 0 && reads_.full();
 }
 
-// Moves on to a request that can be sent; false: there is none.
+// Moves on to a request that can be sent. Returns false if there is none.
 bool Protocol::begin_request(QueuePair& qp) {
   while (qp.state() == QpState::rts && !failing_ && cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
@@ -167,8 +168,8 @@ bool Protocol::make_request_record(QueuePair& qp, Record& out) {
   return push(made, out);
 }
 
-// The answer is placed by what is outstanding, whose first piece of memory the peer is told as the
-// sink: it returns that as it is (RFC 5040 4.4, 4.5).
+// The request names its first SGE as the sink. The peer returns the sink unchanged (RFC 5040 4.4,
+// 4.5), and the answer is placed by the READ that is outstanding.
 void Protocol::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& made) {
   ddp::Header header = header_of(Opcode::read_request, true);
   header.sequence = wqe.packets = next_read_++;
@@ -200,8 +201,8 @@ bool Protocol::make_answer_record(QueuePair& qp, Record& out) {
     refuse(qp, rdmap::error::invalid_stag, nullptr, 0, &failed);
     return make_terminate_record(out);
   }
-  // What has been sent once may have to be sent again when its key has been taken away: the peer
-  // has it then, and its acknowledgement was lost. The region will do.
+  // A record may have to be sent again after its key has been taken away: the peer has received it
+  // then, but its acknowledgement was lost. So the record names the region instead of the key.
   if (made.data_bytes > 0) {
     const auto place = keys.place_of(read.source_stag, address);
     made.key = place.key;
@@ -255,7 +256,7 @@ bool Protocol::push(MadeRecord& made, Record& out) {
   return true;
 }
 
-// The record's data, as pieces from the second place on.
+// Fills in the record's data, as pieces from the second on. Returns false if the memory is gone.
 bool Protocol::resolve(const QueuePair& qp, const MadeRecord& made, FilledRecord& out) const {
   out.piece_count = 1;
   out.ghost_bytes = 0;
@@ -319,15 +320,15 @@ void Protocol::acknowledged(QueuePair& qp, std::uint64_t bytes) {
     acknowledged_bytes_ += made.fpdu_bytes;
     if (made.source != Source::request || !made.ends_request || made.address < retired_) continue;
     const auto index = static_cast<std::uint32_t>(made.address - retired_);
-    if (index >= cursor_) continue;  // it was flushed, and what stands there is another
+    if (index >= cursor_) continue;  // it was flushed, and another request is in its place
     SendWqe& wqe = qp.send_queue[index];
-    if (wqe.opcode == SendOpcode::read) continue;  // its answer ends it
+    if (wqe.opcode == SendOpcode::read) continue;  // a READ is done when its answer has come
     wqe.executed = done = true;
   }
   if (done) retire_done(qp);
 }
 
-// Completions come in the order of posting, also those of failures.
+// Completes requests in the order of posting, including one that has failed.
 void Protocol::retire_done(QueuePair& qp) {
   while (!qp.send_queue.empty()) {
     const SendWqe wqe = qp.send_queue.front();
@@ -351,7 +352,8 @@ void Protocol::end_taking(QueuePair& qp) {
   if (failing_) retire_done(qp);
 }
 
-// Up to the one that failed, which has to be told before the rest is flushed (IBTA 10.3.1.7).
+// Completes the requests up to the one that failed. Its error must be reported before the rest is
+// flushed (IBTA 10.3.1.7).
 void Protocol::retire_through(QueuePair& qp, std::uint32_t index, CompletionStatus status) {
   for (std::uint32_t i = 0; i <= index && !qp.send_queue.empty(); ++i) {
     const SendWqe wqe = qp.send_queue.front();
@@ -362,8 +364,8 @@ void Protocol::retire_through(QueuePair& qp, std::uint32_t index, CompletionStat
   }
 }
 
-// A fault of this side's: nothing more is begun, and when all before it is done the peer is told
-// that it was not its own.
+// A request has failed through a fault of this side. No more requests begin. When all requests
+// before it are done, the peer is told that the fault was not the peer's.
 void Protocol::fail_request(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   failing_ = true;
   wqe.status = status;

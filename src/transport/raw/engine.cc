@@ -71,7 +71,7 @@ void Engine::receive(QueuePair& qp, Payload frame) {
     ++qp.environment.counters.dropped_packets;
     return;
   }
-  // As with datagrams: a stranger's frame that is too long must not end the queue pair.
+  // As with UD, a stranger's frame that is too long must not end the queue pair.
   verbs::Receive receive;
   if (qp.next_receive_length() < frame.bytes || !qp.take_receive(receive)) {
     ++qp.environment.counters.dropped_messages;

@@ -17,8 +17,8 @@ inline constexpr std::uint32_t frame_bytes_min = sizeof(wire::Ethernet);
 extern const Transport transport;
 extern const Transport receive_transport;
 
-// Frames neither come nor go through handle_packet and pull: the driver hands them to the adapter's
-// RawPackets, which call the functions of this class.
+// Frames do not pass through handle_packet and pull. The driver exchanges them with the adapter's
+// RawPackets, which calls the functions of this class.
 class Engine final : public transport::Engine {
  public:
   static Engine& of(QueuePair& qp);
@@ -38,7 +38,7 @@ class Engine final : public transport::Engine {
   Agenda agenda(const QueuePair& qp) const override;
 
  private:
-  std::uint32_t pulled_ = 0;  // requests at the front of the send queue
+  std::uint32_t pulled_ = 0;  // requests at the front of the send queue whose frames were pulled
 };
 
 }  // namespace tulle::transport::raw

@@ -1,9 +1,10 @@
 #pragma once
 
-// Packets that came before one that is missing, in a responder with selective repeat. They are
-// held, and executed in order when the gap closes: IBTA 9.5 promises that WRITEs and SENDs of one
-// queue pair take effect in order, which a WRITE placed early would break where it overlaps an
-// earlier one. Memory is taken with the first of them, since most queue pairs never see one.
+// Packets that arrived ahead of a missing one, in a responder with selective repeat. The responder
+// holds them and executes them in order when the gap closes. IBTA 9.5 promises that WRITEs and
+// SENDs of one queue pair take effect in order; a WRITE placed early would break this if it
+// overlapped an earlier one. Memory is allocated with the first such packet, since most queue pairs
+// never see one.
 
 #include <algorithm>
 #include <bit>
@@ -31,17 +32,17 @@ class EarlyPackets {
   EarlyPackets(std::uint32_t packets, std::uint32_t mtu_bytes)
       : packets_(packets), mtu_bytes_(mtu_bytes) {}
 
-  // How far ahead of the packet that is expected.
+  // A packet is held only if it lies less than this many PSNs ahead of the expected one.
   std::uint32_t window() const { return packets_; }
 
-  // The packet lies within the window, its payload within the path MTU.
+  // The packet must lie within the window, and its payload must fit into the path MTU.
   void hold(const wire::Packet& packet, Payload payload);
-  // Null: not here. It stays good until the next hold().
+  // Returns null if the packet is not held. The result stays valid until the next hold().
   const Held* find(Psn psn) const;
-  // Of the packets from `first` on, which are executed.
+  // Releases `psns` packets from `first` on, which have been executed.
   void forget(Psn first, std::uint32_t psns);
 
-  // Packets that came early and that the requester has not been told of.
+  // Packets that came early and have not been reported to the requester.
   bool has_untold() const { return !untold_.empty(); }
   Psn next_untold() const { return untold_[0]; }
   void told() { untold_.pop(); }
@@ -52,13 +53,13 @@ class EarlyPackets {
   std::uint32_t packets_;
   std::uint32_t mtu_bytes_;
   std::vector<Held> held_;              // by PSN
-  std::unique_ptr<std::byte[]> bytes_;  // mtu_bytes_ each; none for ghosts
+  std::unique_ptr<std::byte[]> bytes_;  // mtu_bytes_ for each slot; null if only ghosts came
   Ring<Psn> untold_;
 };
 
 inline void EarlyPackets::hold(const wire::Packet& packet, Payload payload) {
   if (held_.empty()) {
-    held_.resize(std::bit_ceil(packets_));  // so that slots follow PSNs where those wrap
+    held_.resize(std::bit_ceil(packets_));  // a power of two, so that slots follow PSNs that wrap
     untold_ = Ring<Psn>(packets_);
   }
   Held& held = held_[slot(packet.psn)];

@@ -93,8 +93,8 @@ Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
   return agenda;
 }
 
-// READ responses and requests take turns. An acknowledgement is sent behind requests that are to be
-// sent anyway: being smaller, it can join the same segmented message there. It does not wait
+// READ responses and requests take turns. An acknowledgement is sent behind requests that will be
+// sent anyway: it is smaller, so it can join the same segmented message there. It does not wait
 // indefinitely, since the peer's window waits for it.
 bool Engine::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   constexpr std::uint32_t requests_before_acknowledgement = 16;

@@ -1,7 +1,8 @@
 #pragma once
 
-// The reliable connection (IBTA 9.7): a requester that drives the send queue and a responder that
-// serves the peer's. Each half of an extended reliable connection uses one of the two (xrc/engine.h).
+// The reliable connection (IBTA 9.7): a requester that drives the send queue, and a responder that
+// executes the peer's requests. Each half of an extended reliable connection uses one of the two
+// (xrc/engine.h).
 
 #include <cstdint>
 
@@ -35,7 +36,7 @@ class Engine final : public transport::Engine {
   Agenda agenda(const QueuePair& qp) const override;
   bool handle_mark(const wire::Packet& packet, const wire::Path& path) override;
 
-  // XRC: the message in progress is dropped, with the receive request that it took.
+  // XRC: drops the message in progress and the receive request that it took.
   void forget_inbound() { responder_.inbound().reset(); }
 
  private:
@@ -45,8 +46,8 @@ class Engine final : public transport::Engine {
   bool pull_request(Time now, QueuePair& qp, OutgoingPacket& out);
 
   const Role role_;
-  bool becn_due_ = false;              // in the next answer
-  std::uint32_t requests_in_row_ = 0;  // pulled since the last answer
+  bool becn_due_ = false;              // the next answer must carry BECN
+  std::uint32_t requests_in_row_ = 0;  // requests pulled since the last answer
   Requester requester_;
   Responder responder_;
 };

@@ -17,7 +17,7 @@ using wire::TransportClass;
 
 namespace {
 
-// A READ request asks for at most this much at once where several may be in flight.
+// The most packets that one READ request asks for, if several may be in flight.
 constexpr std::uint32_t read_packets_max = 32;
 
 struct Operations {
@@ -81,8 +81,8 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (scoreboard_ != nullptr && send_again(now, qp, out)) return true;
   while (cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
-    // It failed locally and waits for those before it, which may have to be sent again; nothing
-    // after it is sent.
+    // This request failed locally. It waits for the requests before it, which may have to be sent
+    // again. Nothing behind it is sent.
     if (wqe.status != CompletionStatus::success) return false;
     if (direct_ != 0 && execute_direct(qp)) continue;
     if (!wqe.started) {
@@ -106,16 +106,16 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   return false;
 }
 
-// Whether a request that has not started has to wait for earlier ones.
+// Returns true if a request that has not started must wait for earlier ones.
 bool Requester::must_wait(const QueuePair& qp, const SendWqe& wqe) const {
   if (qp.state() == QpState::sqd) return true;
   // IBTA 10.8.3.3: a fenced request waits for all earlier READs and atomics.
   if (wqe.flags.has(SendFlag::fence) && reads_in_flight_ > 0) return true;
-  // IBTA 10.8.3.3: a local invalidate starts when all earlier requests are done; a key that an
-  // earlier request may still need in a retry must not go before it.
+  // IBTA 10.8.3.3: a local invalidate starts when all earlier requests are done. An earlier request
+  // may still need the key in a retry.
   if (wqe.opcode == SendOpcode::local_invalidate && cursor_ > 0) return true;
-  // IBTA 9.7.7.2.5: beyond the credits, one message may go as a probe,
-  // when nothing else is in flight.
+  // IBTA 9.7.7.2.5: beyond the credits, one message may be sent as a probe when nothing else is in
+  // flight.
   if (wqe.consumes_receive() && credits_known_ &&
       static_cast<std::int32_t>(receives_started_ - receives_limit_) >= 0) {
     return in_flight(qp) > 0;
@@ -155,10 +155,10 @@ Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
   return Begin::executed;
 }
 
-// A WRITE or READ at the head of the queue, with nothing in flight before it, needs no packets
-// where the peer's memory can be reached: all earlier requests are done, so that their order is
-// kept. It takes no PSN, of which the peer knows nothing. False: it goes the long way, which also
-// finds out what is wrong with it.
+// Executes a WRITE or READ at the head of the queue without packets, if the peer's memory can be
+// reached. All earlier requests are done then, so the order is kept. The request takes no PSN,
+// since the peer does not learn of it. Returns false if the request must be sent in packets; these
+// also reveal any error of the request.
 bool Requester::execute_direct(QueuePair& qp) {
   const SendWqe& wqe = qp.send_queue[cursor_];
   const bool fits = wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::read;
@@ -196,7 +196,8 @@ bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out)
   return true;
 }
 
-// The packet at the cursor. How many PSNs it takes; none: the request has failed.
+// Fills in the packet at the cursor. Returns the number of PSNs that it takes, or 0 if the request
+// has failed.
 std::uint32_t Requester::fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
@@ -257,7 +258,7 @@ void Requester::emit_read(const QueuePair& qp, const SendWqe& wqe, OutgoingPacke
   const std::uint32_t offset = cursor_packet_ * mtu;
   const std::uint32_t room =
       qp.congestion.window_packets() - std::min(in_flight(qp), qp.congestion.window_packets());
-  // With a depth of one, small pieces would cost a round trip each.
+  // If only one READ may be in flight, each small piece would cost a round trip.
   const std::uint32_t most =
       qp.attributes().max_rd_atomic > 1 ? read_packets_max : congestion::Window::unlimited;
   std::uint32_t packets = std::max(std::min({wqe.packets - cursor_packet_, room, most}), 1u);
@@ -280,7 +281,7 @@ void Requester::emit_atomic(const SendWqe& wqe, OutgoingPacket& out) {
       wire::opcode(TransportClass::rc, swaps ? Operation::compare_swap : Operation::fetch_add);
   out.packet.virtual_address = wqe.remote_address;
   out.packet.rkey = wqe.rkey;
-  // IBTA 9.3.5: fetch-and-add's operand lies in the swap field; compare is not used.
+  // IBTA 9.3.5: the operand of fetch-and-add is in the swap field. The compare field is not used.
   out.packet.swap_or_add = swaps ? wqe.swap : wqe.compare_add;
   out.packet.compare = swaps ? wqe.compare_add : 0;
   out.packet.ack_request = true;
@@ -323,8 +324,8 @@ void Requester::read_sent(Psn end) {
   ++reads_in_flight_;
 }
 
-// IBTA 9.9.2.1: a request that fails locally completes after all earlier ones;
-// nothing after it is sent.
+// IBTA 9.9.2.1: a request that fails locally completes after all earlier ones. Nothing behind it is
+// sent.
 void Requester::fail(QueuePair& qp, SendWqe& wqe, CompletionStatus status) {
   wqe.status = status;
   retire_ready(qp);

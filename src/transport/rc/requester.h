@@ -2,14 +2,14 @@
 
 // The requester of a reliable connection (IBTA 9.7.3 to 9.7.7).
 //
-// The send queue is read by one cursor. Everything before it is in flight or done; PSNs are given
-// when a request starts and kept when it is sent again. Acknowledgement is cumulative, so recovery
-// is one move: the cursor goes back to the oldest packet that is not acknowledged (go-back-N),
-// which always lies in the request at the head of the queue.
+// One cursor reads the send queue. Everything before it is in flight or done. A request gets its
+// PSNs when it starts and keeps them when it is sent again. Acknowledgement is cumulative, so
+// recovery is one move: the cursor goes back to the oldest unacknowledged packet (go-back-N), which
+// always lies in the request at the head of the queue.
 //
-// A READ longer than the congestion window is asked for in several READ requests with consecutive
-// PSNs, as a partial retry would: that bounds what the responder may send at once,
-// without a word to it.
+// A READ longer than the congestion window is sent as several READ requests with consecutive PSNs,
+// like those of a partial retry. This bounds what the responder may send at once, although the
+// responder knows nothing of the window.
 
 #include <array>
 #include <cstdint>
@@ -31,29 +31,28 @@ namespace tulle::transport::rc {
 
 class Requester {
  public:
-  // RTR to RTS: the first PSN is known, and whether the peer can be reached without packets.
+  // RTR to RTS: the first PSN is known. Asks whether the peer can be reached by the direct path.
   void start(QueuePair& qp);
   void reset() { *this = {}; }
 
-  // False: nothing to send now, or not allowed to.
+  // Returns false if there is nothing to send now, or nothing may be sent.
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
-  // Acknowledgements, NAKs, READ and atomic responses.
+  // Handles acknowledgements, NAKs, READ responses and atomic responses.
   void handle_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
 
   Time next_deadline() const;
   void handle_deadline(Time now, QueuePair& qp);
 
-  // Whether there is a request that has not been sent whole.
+  // Returns true if some request has not been sent completely, or a lost packet must be sent again.
   bool has_more(const QueuePair& qp) const;
-  // Whether every request that has started is done (IBTA 10.3.1.5, SQD).
+  // Returns true if every request that has started is done (IBTA 10.3.1.5, SQD).
   bool drained(const QueuePair& qp) const;
 
-  // With selective repeat: whether it takes the NACKs of that.
+  // Returns true if the requester uses selective repeat and handles its NACKs.
   bool is_selective() const { return scoreboard_ != nullptr; }
 
  private:
-  // READ and atomic requests, by the PSN after their last response.
-  // IBTA bounds them by max_rd_atomic.
+  // The most READ and atomic requests outstanding. IBTA bounds them by max_rd_atomic.
   static constexpr std::uint32_t reads_max = 16;
 
   enum class Begin : std::uint8_t { go, wait, executed, failed };
@@ -82,8 +81,8 @@ class Requester {
   void handle_rnr(Time now, QueuePair& qp, const wire::Packet& packet);
   void handle_read_response(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload);
   void handle_atomic_response(Time now, QueuePair& qp, const wire::Packet& packet);
-  // Everything through `psn` arrived; false: a READ or atomic before
-  // it has not been answered (implied NAK).
+  // The responder has everything through `psn`. Returns false if a READ or atomic up to there has
+  // not been answered (implied NAK).
   [[nodiscard]] bool acknowledge(Time now, QueuePair& qp, Psn psn);
   [[nodiscard]] bool expects_response(Time now, QueuePair& qp, const wire::Packet& packet);
   void progressed(Time now, QueuePair& qp, std::uint32_t packets);
@@ -105,43 +104,45 @@ class Requester {
   void handle_loss_timeout(Time now, QueuePair& qp);
 
   Psn unacknowledged_;               // the oldest PSN that is not acknowledged
-  Psn next_psn_;                     // of the next request to start
-  Psn sent_end_;                     // after the highest PSN ever sent
+  Psn next_psn_;                     // first PSN of the next request to start
+  Psn sent_end_;                     // PSN behind the highest ever sent
   std::uint32_t cursor_ = 0;         // request being sent, counted from the head of the queue
-  std::uint32_t cursor_packet_ = 0;  // its next packet (READ: response)
+  std::uint32_t cursor_packet_ = 0;  // next packet (READ: response) of that request
 
-  // Those that have been sent and are not answered, oldest first; of them the first few are in
-  // flight, the others wait to be sent again. A READ that is asked for again ends where it did
-  // before: across the end lies what the responder may not have executed yet, and a request that is
-  // half a duplicate it cannot answer.
+  // READ and atomic requests that were sent and are not answered yet, oldest first. Each is kept as
+  // the PSN behind its last response. The first reads_in_flight_ are in flight; the others wait to
+  // be sent again. A READ that is sent again ends where it ended before: the responder may not have
+  // executed what lies behind that end, and it cannot answer a request that is only partly a
+  // duplicate.
   std::array<Psn, reads_max> reads_{};
   std::uint32_t reads_first_ = 0;
   std::uint32_t reads_known_ = 0;
   std::uint32_t reads_in_flight_ = 0;
 
-  // End-to-end credits (IBTA 9.7.7.2), counted in receive requests that our messages take.
+  // End-to-end credits (IBTA 9.7.7.2), counted in receive requests that this side's messages
+  // consume.
   std::uint32_t receives_started_ = 0;
   std::uint32_t receives_acknowledged_ = 0;
   std::uint32_t receives_limit_ = 0;
   bool credits_known_ = false;
 
   Time timer_ = Time::never();      // ACK timeout
-  Time rnr_until_ = Time::never();  // waits for an RNR timer
+  Time rnr_until_ = Time::never();  // end of the RNR timer, while it runs
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
-  bool rewound_ = false;      // went back to unacknowledged_ since it last moved
+  bool rewound_ = false;      // the cursor went back after unacknowledged_ last moved
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
   std::uint32_t since_ack_request_ = 0;
 
   // Selective repeat.
   std::unique_ptr<Scoreboard> scoreboard_;  // null: go-back-N
-  Time timer_began_;                        // when timer_ was set
-  Time retry_over_ = Time::never();         // from then on a time-out takes one of the retries
+  Time timer_began_;                        // time at which timer_ was set
+  Time retry_over_ = Time::never();         // from this time on, a time-out takes one retry
 };
 
-// AETH credit code (IBTA 9.7.5.1.2, table 44) for a number of receive requests, and back; 31:
-// no credits given.
+// Converts a number of receive requests to an AETH credit code (IBTA 9.7.5.1.2, table 44), and
+// back. Code 31 means that no credits are given.
 inline constexpr std::uint8_t no_credits_code = 31;
 std::uint8_t credit_code(std::uint32_t receives);
 std::uint32_t credits_of_code(std::uint8_t code);

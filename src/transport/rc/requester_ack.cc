@@ -1,4 +1,4 @@
-// The requester's other half: what comes back, and what does not come back in time.
+// The second half of the requester: responses, and time-outs when no response comes.
 
 #include <algorithm>
 #include <cstring>
@@ -23,8 +23,8 @@ constexpr std::array<std::uint32_t, 31> credit_table = {
 
 constexpr std::uint8_t retry_for_ever = 7;  // IBTA 9.7.5.2.8, RNR retry count
 
-// A request that completes may end the queue pair: one behind it had failed locally, or the
-// completion queue is full. The requester is as new then.
+// Returns true if the queue pair has ended. Completing a request may end it: a request behind it
+// had failed locally, or the completion queue is full. The requester has been reset then.
 bool has_ended(const QueuePair& qp) {
   return qp.state() != QpState::rts && qp.state() != QpState::sqd;
 }
@@ -43,7 +43,7 @@ std::uint32_t credits_of_code(std::uint8_t code) {
 void Requester::handle_response(Time now, QueuePair& qp, const wire::Packet& packet,
                                 Payload payload) {
   if (has_ended(qp)) return;
-  // IBTA 9.7.5.1.3: a response outside the window of what is in flight is a ghost or a duplicate.
+  // IBTA 9.7.5.1.3: a response outside the range of PSNs in flight is a ghost or a duplicate.
   if (!packet.psn.before(sent_end_) || packet.psn.before(unacknowledged_ - 1)) return;
   switch (wire::info(packet.opcode).kind) {
     case Kind::acknowledge:
@@ -85,7 +85,7 @@ void Requester::handle_acknowledge(Time now, QueuePair& qp, const wire::Packet& 
 }
 
 void Requester::handle_nak(Time now, QueuePair& qp, const wire::Packet& packet) {
-  // A NAK of one PSN acknowledges all before it (IBTA 9.7.5.1.3).
+  // A NAK of one PSN acknowledges everything before it (IBTA 9.7.5.1.3).
   if (packet.psn.before(unacknowledged_)) return;
   if (!acknowledge(now, qp, packet.psn - 1)) {
     ++qp.environment.counters.implied_naks;
@@ -136,8 +136,8 @@ bool Requester::acknowledge(Time now, QueuePair& qp, Psn psn) {
     }
     const Psn through = wqe.last_psn().after(psn) ? psn : wqe.last_psn();
     if (through != wqe.last_psn() && qp.environment.recovery.kind == Recovery::go_back_0) {
-      // A part counts for nothing; but the responder has begun the message, and may ask for it
-      // anew.
+      // An acknowledged part of a message does not count. But the responder has begun the message,
+      // and may ask for it again from the start.
       rewound_ = false;
       arm_timer(now, qp);
       break;
@@ -165,7 +165,8 @@ void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
     --reads_known_;
     if (reads_in_flight_ > 0) --reads_in_flight_;
   }
-  // An answer that came after we had gone back: what it covers need not be sent again.
+  // The answer may have come after the cursor went back. Packets that it covers need not be sent
+  // again.
   if (cursor_ < qp.send_queue.size()) {
     const SendWqe& wqe = qp.send_queue[cursor_];
     if (wqe.started && (wqe.first_psn + cursor_packet_).before(unacknowledged_)) {
@@ -206,8 +207,8 @@ void Requester::retire_ready(QueuePair& qp) {
   }
 }
 
-// Whether a READ or atomic response is the next one due;
-// one that lies ahead means that one before it was lost.
+// Returns true if a READ or atomic response is the next one due. A response that lies ahead means
+// that an earlier one was lost.
 bool Requester::expects_response(Time now, QueuePair& qp, const wire::Packet& packet) {
   if (packet.psn.before(unacknowledged_)) return false;  // a duplicate
   // IBTA 9.7.5.1.3: a response acknowledges every request before it.
@@ -225,7 +226,7 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
   if (!expects_response(now, qp, packet)) return;
   const SendWqe& wqe = qp.send_queue.front();
   const std::uint32_t mtu = qp.mtu_bytes();
-  // An atomic write is answered like a READ of nothing (IBTA A19).
+  // The answer to an atomic write is the response to a READ of zero bytes (IBTA A19).
   const bool is_write = wqe.opcode == verbs::SendOpcode::atomic_write;
   if (wqe.opcode != verbs::SendOpcode::read && !is_write) {
     retire(qp, CompletionStatus::bad_response_error, 0);
@@ -274,7 +275,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   update_credits(qp, packet);
 }
 
-// Go-back-N: from the oldest packet that is not acknowledged.
+// Go-back-N: moves the cursor back to the oldest unacknowledged packet.
 void Requester::go_back(QueuePair& qp) {
   cursor_ = 0;
   cursor_packet_ = 0;
@@ -288,7 +289,8 @@ void Requester::go_back(QueuePair& qp) {
   }
 }
 
-// A loss that the responder told of: at once, but once for each packet that it asks for.
+// Sends again at once after a loss that the responder reported, but only once for each packet that
+// the responder asks for.
 void Requester::retry_now(Time now, QueuePair& qp) {
   if (rewound_ || !rnr_until_.is_never()) return;
   rewound_ = true;
@@ -306,7 +308,8 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
   const Time timeout = ack_timeout(qp.attributes().timeout);
-  // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value; we use that to back off.
+  // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value. The requester uses this
+  // to back off.
   timer_ =
       timeout.is_never() ? timeout : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
 }

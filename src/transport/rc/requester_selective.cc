@@ -1,7 +1,8 @@
-// The requester's part of selective repeat (IRN, SIGCOMM 2018, 3.1): beside the cursor, which goes
-// on with what is new, packets that the scoreboard takes for lost are sent again one by one. What a
-// reliable connection has to go back for in any case (an RNR NAK, a READ's answer that is missing)
-// moves the cursor as before, and the scoreboard then looks at no more than what lies before it.
+// The requester's part of selective repeat (IRN, SIGCOMM 2018, 3.1). The cursor goes on with new
+// packets, while packets that the scoreboard considers lost are sent again one by one. In some
+// cases a reliable connection must go back anyway: after an RNR NAK, or when a READ's answer is
+// missing. The cursor then moves back as in go-back-N, and the scoreboard considers only packets
+// before it.
 
 #include <algorithm>
 
@@ -10,7 +11,7 @@
 
 namespace tulle::transport::rc {
 
-// False: nothing is to be sent again.
+// Returns false if no packet has to be sent again.
 bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
   const std::optional<Psn> lost = scoreboard_->lost(cursor_psn(qp));
   if (!lost) return false;
@@ -19,7 +20,7 @@ bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
   const std::uint32_t reads = reads_in_flight_;
   if (!move_cursor(qp, *lost)) return false;
   const std::uint32_t psns = fill(qp, qp.send_queue[cursor_], out);
-  // A request that fails locally keeps the cursor: nothing behind it is sent any more.
+  // If the request fails locally, the cursor stays at it, so nothing behind it is sent any more.
   if (psns == 0) return false;
   out.packet.ack_request = true;
   cursor_ = cursor;
@@ -31,7 +32,8 @@ bool Requester::send_again(Time now, QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-// To a packet that was sent before.
+// Moves the cursor to a packet that was sent before. Returns false if no started request contains
+// it.
 bool Requester::move_cursor(const QueuePair& qp, Psn psn) {
   for (std::uint32_t i = 0; i < qp.send_queue.size(); ++i) {
     const SendWqe& wqe = qp.send_queue[i];
@@ -45,14 +47,15 @@ bool Requester::move_cursor(const QueuePair& qp, Psn psn) {
   return false;
 }
 
-// Which of the READs and atomics that are not answered a PSN belongs to.
+// Returns the index in reads_ of the first request that ends behind this PSN, or reads_known_ if
+// there is none.
 std::uint32_t Requester::piece_of(Psn psn) const {
   std::uint32_t piece = 0;
   while (piece < reads_known_ && !reads_[(reads_first_ + piece) % reads_max].after(psn)) ++piece;
   return piece;
 }
 
-// That a request which came early covers: several, where it is a READ.
+// Returns the number of PSNs that an early request packet covers. A READ request may cover several.
 std::uint32_t Requester::psns_of_request(const QueuePair& qp, Psn psn) const {
   const std::uint32_t piece = piece_of(psn);
   if (piece == reads_known_) return 1;
@@ -72,7 +75,7 @@ void Requester::handle_selective_acknowledge(Time now, QueuePair& qp, const wire
     retry_now(now, qp);
     return;
   }
-  // The queue pair may have ended with what this acknowledged.
+  // The queue pair may have ended when the acknowledged requests completed.
   if (scoreboard_ == nullptr) return;
   ++qp.environment.counters.sequence_naks_received;
   const Psn early = packet.early_psn;
@@ -86,8 +89,8 @@ Time Requester::loss_timeout(const QueuePair& qp) const {
   return in_flight(qp) <= recovery.few_packets ? recovery.timeout_low : recovery.timeout_high;
 }
 
-// IRN's time-outs send one packet again. How long a peer may be silent before the connection fails
-// is the application's to say (IBTA 9.9.2.1.1), as with go-back-N: so many times so long.
+// IRN's time-outs send one packet again. As with go-back-N, the application decides how long the
+// peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out times its retries.
 void Requester::arm_loss_timer(Time now, const QueuePair& qp) {
   const Time timeout = ack_timeout(qp.attributes().timeout);
   retry_over_ = timeout.is_never() ? timeout : now + timeout;

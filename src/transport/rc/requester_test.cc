@@ -40,7 +40,7 @@ wire::Packet rnr_nak(std::uint32_t psn_offset, std::uint8_t timer) {
   return answer(Operation::acknowledge, psn_offset, AckKind::rnr_nak, timer);
 }
 
-// Operations and PSNs, counted from the first.
+// Returns the operation of each packet and its PSN, counted from the first.
 std::vector<std::pair<Operation, int>> shape(const std::vector<Pulled>& pulled) {
   std::vector<std::pair<Operation, int>> out;
   out.reserve(pulled.size());
@@ -86,11 +86,11 @@ TEST(RcRequester, AckPastExpectedFutureMalformed) {
   host.connect();
   for (int i = 0; i < 4; ++i) host.post(SendOpcode::send, 10);
   host.pull();
-  host.deliver(ack(4));  // of what was never sent
+  host.deliver(ack(4));  // acknowledges a packet that was never sent
   EXPECT_TRUE(done(host).empty());
   host.deliver(ack(1));
   EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success}, {1, CompletionStatus::success}}));
-  host.deliver(ack(0));  // again, and late
+  host.deliver(ack(0));  // a late copy
   host.deliver(ack(1));
   host.deliver(answer(Operation::acknowledge, 2, AckKind::reserved));
   EXPECT_TRUE(done(host).empty());
@@ -157,8 +157,8 @@ TEST(RcRequester, FatalNaks) {
     host.post_receive(10);
     host.pull();
     host.deliver(nak(1, code));
-    // In order: the one that failed, what came after it, and then the receives; told though nobody
-    // asked.
+    // Completions come in order: the request that failed, the requests behind it, then the receive
+    // requests. They come although none was asked for.
     EXPECT_EQ(done(host), (Done{{1, status},
                                 {2, CompletionStatus::flushed},
                                 {3, CompletionStatus::flushed},
@@ -315,7 +315,8 @@ TEST(RcRequester, ReadResponsesPastExpectedFutureMalformed) {
   };
   host.deliver(answer(Operation::read_response_first, 0), part(0, mtu));
   host.deliver(answer(Operation::read_response_first, 0), bytes_of(mtu, 99));  // again: not written
-  // The last before the middle: the middle was lost, and is asked for again, with what follows it.
+  // LAST comes before MIDDLE: MIDDLE was lost. The requester asks for it again, and for what
+  // follows.
   host.deliver(answer(Operation::read_response_last, 2), part(2, 10));
   EXPECT_EQ(host.counters().implied_naks, 1u);
   const auto again = host.pull();
@@ -405,7 +406,7 @@ TEST(RcRequester, AtomicWritesCarryEightBytesAndTakeAnEmptyAnswer) {
     }
     request.flags = verbs::SendFlag::signaled;
     Host::must(host.qp->post_send(request));
-    for (int i = 0; i < 2; ++i) {  // and again when no answer comes
+    for (int i = 0; i < 2; ++i) {  // the second time because no answer came
       const auto pulled = host.pull();
       ASSERT_EQ(pulled.size(), 1u);
       EXPECT_EQ(pulled[0].packet.opcode,
@@ -465,7 +466,7 @@ TEST(RcRequester, AtomicsCarryTheirOperands) {
   std::memcpy(&original, host.memory.data(), sizeof original);
   EXPECT_EQ(original, response.original);
   EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success}}));
-  host.deliver(response);  // again: of the past
+  host.deliver(response);  // a duplicate
   EXPECT_TRUE(done(host).empty());
 }
 
@@ -549,7 +550,7 @@ TEST(RcRequester, ALocalErrorWaitsForThoseBeforeIt) {
   host.post(SendOpcode::send, 8);
   EXPECT_EQ(host.pull().size(), 1u);
   EXPECT_TRUE(done(host).empty());
-  // The one before it is lost: it must still be sent again.
+  // The request before it is lost. It must still be sent again.
   host.pass(ack_time);
   EXPECT_EQ(shape(host.pull()), (Shape{{Operation::send_only, 0}}));
   host.deliver(ack(0));
@@ -571,7 +572,7 @@ TEST(RcRequester, AMisalignedAtomicFailsHere) {
 }
 
 TEST(RcRequester, AnAnswerMayEndTheQueuePair) {
-  // Its request completes, and then the one behind it, which had failed here.
+  // The answered request completes, and then the one behind it, which had failed locally.
   for (const bool atomic : {true, false}) {
     Host host;
     host.connect();
@@ -616,7 +617,7 @@ TEST(RcRequester, BeyondTheCreditsOneProbe) {
   host.connect();
   for (int i = 0; i < 6; ++i) host.post(SendOpcode::send, 8);
   EXPECT_EQ(host.pull(2).size(), 2u);
-  host.deliver(ack(0, 2));  // after the first, room for two
+  host.deliver(ack(0, 2));  // behind the first, credits for two
   EXPECT_EQ(host.pull().size(), 1u);
   host.deliver(ack(2, 0));
   EXPECT_EQ(host.pull().size(), 1u) << "nothing is in flight: one may try";

@@ -19,7 +19,7 @@ void Responder::start(QueuePair& qp) {
   reset();
   answers_end_ = expected_ = qp.attributes().rq_psn;
   const std::uint32_t depth = qp.attributes().max_dest_rd_atomic;
-  // One of slack: a duplicate may wait beside a full set of new requests.
+  // There is one extra place: a duplicate may wait beside a full set of new requests.
   jobs_ = Ring<Job>(depth + 1);
   atomics_ = Ring<AtomicResult>(std::max(depth, 1u));
   const RecoverySettings& recovery = qp.environment.recovery;
@@ -35,7 +35,7 @@ void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payloa
     ++qp.environment.counters.dropped_packets;
     return;
   }
-  // IBTA 9.7.4.1.2: duplicate, expected, or ahead of a gap.
+  // IBTA 9.7.4.1.2: a packet is a duplicate, expected, or behind a gap.
   const std::int32_t distance = packet.psn.distance_from(expected_);
   if (distance < 0) {
     ++qp.environment.counters.duplicate_requests;
@@ -132,7 +132,7 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (!qp.attributes().access.has(Access::remote_atomic) || jobs_.capacity() < 2) {
     return refuse(qp, RequestVerdict::unsupported, packet.psn);
   }
-  // IBTA 9.4.5: on an 8-byte boundary.
+  // IBTA 9.4.5: an atomic's address lies on an 8-byte boundary.
   if (packet.virtual_address % 8 != 0 || !make_room()) {
     return refuse(qp, RequestVerdict::bad_length, packet.psn);
   }
@@ -143,8 +143,8 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   }
   std::uint64_t original = 0;
   if (access.memory != nullptr) {
-    // Atomic against the application's own processors too (IBTA: HCA-wide and beyond).
-    // The region may be shared.
+    // The operation is atomic even with respect to the application's own processors (IBTA: HCA-wide
+    // and beyond). The region may be shared.
     std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(access.memory));
     if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
       original = packet.compare;
@@ -157,7 +157,8 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   remember_atomic(packet, original);
 }
 
-// IBTA A19: 8 bytes at once, on an 8-byte boundary; access is a WRITE's.
+// IBTA A19: an atomic write stores 8 bytes at once, on an 8-byte boundary. It needs the access
+// right of a WRITE.
 void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   if (inbound_.in_progress()) {
     return refuse(qp, RequestVerdict::invalid_opcode_sequence, packet.psn);
@@ -183,7 +184,7 @@ void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, P
   remember_atomic(packet, 0);
 }
 
-// It is not executed again, and its answer is due.
+// Keeps the result, so that a repeated request is not executed again, and queues the answer.
 void Responder::remember_atomic(const wire::Packet& packet, std::uint64_t original) {
   if (atomics_.full()) atomics_.pop();
   atomics_.push({packet.psn, original});
@@ -203,7 +204,7 @@ void Responder::executed(QueuePair&, const wire::Packet& packet, std::uint32_t p
   if (info.kind != Kind::send && info.kind != Kind::write) answers_end_ = expected_;
 }
 
-// IBTA 9.7.5.2, table 49: what each error is answered with, and what it does to this side.
+// IBTA 9.7.5.2, table 49: the answer to each error, and its effect on this side.
 void Responder::refuse(QueuePair& qp, RequestVerdict verdict, Psn psn) {
   if (verdict == RequestVerdict::no_receive) {
     ++qp.environment.counters.rnr_naks_sent;
@@ -263,7 +264,7 @@ wire::Syndrome Responder::acknowledgement(const QueuePair& qp) const {
   return {wire::AckKind::ack, credit_code(qp.receive_queue.size())};
 }
 
-// Go-back-0: what has arrived of the message in progress counts for nothing.
+// Go-back-0: discards the packets of the message in progress that have arrived.
 void Responder::restart_message(QueuePair& qp) {
   expected_ = expected_ - inbound_.packets(qp.mtu_bytes());
   inbound_.abandon();
@@ -281,12 +282,12 @@ void Responder::handle_duplicate(QueuePair& qp, const wire::Packet& packet) {
       break;
     case Kind::send:
     case Kind::write:
-      // A NAK that waits says more: it acknowledges all before it too. One that was sent may be
-      // lost, and the requester may not be allowed to send as far as the
-      // gap before it hears of these.
-      // Behind the latest READ or atomic all can be acknowledged at once. Before it only the packet
-      // itself: an acknowledgement with a READ's PSN asks for the READ again (IBTA 9.7.5.1.3), but
-      // Linux's rxe takes it for the READ's completion, without data.
+      // A pending NAK says more, since it also acknowledges everything before it. A NAK that was
+      // sent may be lost. The requester's window may end before the gap then, so the requester must
+      // hear that these packets arrived.
+      // Behind the latest READ or atomic, everything can be acknowledged at once. Before it, only
+      // the packet itself can: an acknowledgement with a READ's PSN asks for the READ again (IBTA
+      // 9.7.5.1.3), but Linux's rxe completes the READ without data.
       if (!ack_pending_) {
         answer(acknowledgement(qp), packet.psn.before(answers_end_) ? packet.psn : expected_ - 1);
       }
@@ -306,7 +307,8 @@ void Responder::duplicate_read(QueuePair& qp, const wire::Packet& packet) {
   for (std::uint32_t i = 0; i < jobs_.size(); ++i) {
     Job& job = jobs_[i];
     if (!job.contains(packet.psn)) continue;
-    // What still waits to be sent will be; what was sent and lost is sent again, from there on.
+    // A response that still waits will be sent anyway. Responses that were sent and lost are sent
+    // again, from this PSN on.
     if (job.is_atomic || !(job.first_psn + job.sent).after(packet.psn)) return;
     job.first_psn = packet.psn;
     job.packets = packets;
@@ -349,8 +351,8 @@ void Responder::duplicate_atomic(QueuePair& qp, const wire::Packet& packet) {
   ++qp.environment.counters.dropped_packets;
 }
 
-// For a new request, for which the depth promises room: repeats give way. If the requester still
-// wants one, it will ask.
+// Makes room for a new request, which the depth promises: a repeated request gives way. If the
+// requester still wants its answer, it will ask again.
 bool Responder::make_room() {
   if (!jobs_.full()) return true;
   bool dropped = false;
@@ -366,7 +368,7 @@ bool Responder::make_room() {
   return dropped;
 }
 
-// Keeps the jobs in PSN order: the requester takes an answer that runs ahead for a loss.
+// Keeps the jobs in PSN order, since the requester takes an answer that runs ahead as a loss.
 void Responder::insert(const Job& job) {
   jobs_.push() = job;
   for (std::uint32_t i = jobs_.size() - 1; i > 0; --i) {
@@ -404,8 +406,8 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   } else if (!emit_read(qp, job, out)) {
     const Psn psn = job.first_psn + job.sent;
     if (job.again) {
-      // The memory was there when it was first read, so nobody is to blame, and it may be a late
-      // packet that asks.
+      // The READ was executed while the memory was there, and its repetition may be a late copy. So
+      // the queue pair sends a NAK but does not fail.
       jobs_.pop();
       if (!ack_pending_) {
         answer({wire::AckKind::nak, static_cast<std::uint8_t>(NakCode::remote_access_error)}, psn);
@@ -429,7 +431,8 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
   return true;
 }
 
-// XRC: of the queue that the request named, while it is there.
+// Returns the queue pair's protection domain; for XRC that of the shared receive queue that the
+// request named, or null if this queue is gone.
 const verbs::ProtectionDomain* Responder::domain_of(const QueuePair& qp, const Job& job) const {
   if (qp.transport.receives != Receives::from_named_queue) [[likely]]
     return qp.init.pd;

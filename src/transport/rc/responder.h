@@ -1,12 +1,12 @@
 #pragma once
 
-// The responder of a reliable connection (IBTA 9.7.4, 9.7.5): checks each request in the order that
-// IBTA gives, executes it once, and answers in PSN order.
+// The responder of a reliable connection (IBTA 9.7.4, 9.7.5). It checks each request in the order
+// that IBTA gives, executes it once, and answers in PSN order.
 //
-// Answers wait in a queue of jobs, one for each READ and atomic, and are pulled packet by packet;
-// an acknowledgement is one pending word behind them, so that acknowledgements coalesce by
-// themselves. A READ that comes again is read again; an atomic that comes again is answered from
-// the results kept.
+// Answers to READs and atomics wait in a queue of jobs, one for each request, and are pulled packet
+// by packet. An acknowledgement is one pending word behind the jobs, so acknowledgements coalesce
+// by themselves. For a repeated READ the memory is read again. A repeated atomic is answered from
+// the results that the responder keeps.
 
 #include <cstdint>
 #include <memory>
@@ -32,20 +32,20 @@ class Responder {
   void reset() { *this = {}; }
 
   void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
-  // False: no answer is due.
+  // Returns false if no answer is due.
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   bool has_jobs() const { return !jobs_.empty(); }
   bool has_answers() const {
     return ack_pending_ || has_jobs() || (early_ != nullptr && early_->has_untold());
   }
-  // The receive request of a message in progress, when the queue pair fails or is flushed.
+  // The message in progress, which may hold a receive request when the queue pair fails.
   InboundMessage& inbound() { return inbound_; }
 
  private:
   struct Job {
     bool is_atomic = false;
-    bool is_write = false;  // and atomic
-    // It was executed before, and may be asked for by a packet that the network delivers late.
+    bool is_write = false;  // an atomic write; is_atomic is true too
+    // The request was executed before. The packet that repeats it may be a late copy.
     bool again = false;
     Psn first_psn;
     std::uint32_t packets = 1;
@@ -55,7 +55,7 @@ class Responder {
     std::uint32_t length = 0;
     std::uint64_t original = 0;
     std::uint32_t msn = 0;
-    std::uint32_t xrc_srq = 0;  // whose memory it reads
+    std::uint32_t xrc_srq = 0;  // XRC: the shared receive queue that the READ names
 
     bool contains(Psn psn) const {
       const std::int32_t at = psn.distance_from(first_psn);
@@ -95,10 +95,11 @@ class Responder {
   bool emit_selective_acknowledge(QueuePair& qp, OutgoingPacket& out);
 
   Psn expected_;
-  Psn answers_end_;        // behind the latest READ or atomic
+  Psn answers_end_;        // PSN behind the latest READ or atomic
   std::uint32_t msn_ = 0;  // completed messages (IBTA 9.7.5.1.4)
-  bool nak_sent_ =
-      false;  // one NAK for a gap; silence until the packet asked for comes (IBTA 9.7.5.2.2)
+  // A NAK asked for the expected packet. No further NAK is sent until that packet comes
+  // (IBTA 9.7.5.2.2).
+  bool nak_sent_ = false;
   bool ack_pending_ = false;
   wire::Syndrome pending_;
   Psn pending_psn_;
@@ -106,7 +107,7 @@ class Responder {
   InboundMessage inbound_;
   Ring<Job> jobs_;
   Ring<AtomicResult> atomics_;
-  std::unique_ptr<EarlyPackets> early_;  // with selective repeat
+  std::unique_ptr<EarlyPackets> early_;  // null without selective repeat
 };
 
 }  // namespace tulle::transport::rc

@@ -1,12 +1,13 @@
-// The responder's part of selective repeat (IRN, SIGCOMM 2018, 3.1): what comes early is held, and
-// told of at once.
+// The responder's part of selective repeat (IRN, SIGCOMM 2018, 3.1): it holds packets that come
+// early, and reports each of them to the requester at once.
 
 #include "transport/queue_pair.h"
 #include "transport/rc/responder.h"
 
 namespace tulle::transport::rc {
 
-// Every packet that comes early is told of, also one that came before: its requester may not know.
+// Holds a packet that came early. Every such packet is reported, even if it came before: the
+// requester may not know.
 void Responder::hold(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   const auto ahead = static_cast<std::uint32_t>(packet.psn.distance_from(expected_));
   if (ahead >= early_->window() || payload.bytes > qp.mtu_bytes()) {
@@ -16,8 +17,8 @@ void Responder::hold(QueuePair& qp, const wire::Packet& packet, Payload payload)
   early_->hold(packet, payload);
 }
 
-// What was held behind the packet that has just been looked at, as far as it goes. A SEND among
-// them for which no receive request waits ends it: the requester sends that one again.
+// Executes the held packets behind the packet `executed`, up to the next gap. A SEND that finds no
+// receive request ends this too; the requester sends that one again.
 void Responder::execute_held(QueuePair& qp, Psn executed) {
   const Psn gap_end = expected_;
   while (expected_.after(executed) && qp.state() != verbs::QpState::error) {
@@ -27,13 +28,13 @@ void Responder::execute_held(QueuePair& qp, Psn executed) {
     if (held == nullptr) break;
     handle_expected(qp, held->packet, held->payload);
   }
-  // All of it is acknowledged at once, also where the last packets did not ask for that.
+  // One acknowledgement covers all of them, even if the last packets did not ask for one.
   if (expected_.after(gap_end) && ack_pending_ && pending_.kind == wire::AckKind::ack) {
     answer(acknowledgement(qp), expected_ - 1);
   }
 }
 
-// False: all that came early has been executed meanwhile.
+// Returns false if no packet that came early still has to be reported.
 bool Responder::emit_selective_acknowledge(QueuePair& qp, OutgoingPacket& out) {
   while (early_->has_untold()) {
     const Psn early = early_->next_untold();

@@ -39,10 +39,10 @@ wire::Packet remote(const Host& host, Operation operation, std::uint32_t psn_off
   return out;
 }
 
-// What is answered, if it is just one packet.
+// An answer of one packet.
 struct Answer {
   Operation operation{};
-  int psn = 0;  // from the first
+  int psn = 0;  // counted from the first
   wire::Syndrome syndrome;
   std::uint32_t msn = 0;
   bool operator==(const Answer&) const = default;
@@ -80,12 +80,12 @@ TEST(RcResponder, SendPastExpectedFuture) {
   EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + receive_offset));
   EXPECT_EQ(host.memory[receive_offset + 50], Host::pattern(receive_offset + 50));
   EXPECT_EQ(answers(host), (Answers{ack(0, 1, 1)}));
-  // Of the past: acknowledged again, not executed.
+  // A packet of the past is acknowledged again, but not executed.
   host.deliver(request(Operation::send_only, 0), bytes_of(50, 9));
   EXPECT_EQ(answers(host), (Answers{ack(0, 1, 1)}));
   EXPECT_TRUE(host.completions().empty());
   EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + receive_offset));
-  // Of the future: one NAK for the gap, then silence until what is missing comes.
+  // Packets of the future get one NAK for the gap, then silence until the missing packet comes.
   host.deliver(request(Operation::send_only, 2), data);
   host.deliver(request(Operation::send_only, 3), data);
   EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::psn_sequence_error, 1)}));
@@ -98,7 +98,7 @@ TEST(RcResponder, SendPastExpectedFuture) {
   EXPECT_EQ(answers(host), (Answers{nak(2, NakCode::psn_sequence_error, 2)})) << "a new gap";
 }
 
-// A NAK may be lost, and the requester's window end before the gap.
+// A NAK may be lost, and the requester's window may end before the gap.
 TEST(RcResponder, DuplicatesAreAcknowledgedWhileAGapIsOpen) {
   Host host;
   host.connect();
@@ -110,7 +110,7 @@ TEST(RcResponder, DuplicatesAreAcknowledgedWhileAGapIsOpen) {
   EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
 }
 
-// rxe, Linux's requester, completes a READ upon an acknowledgement with its PSN, without its data.
+// Linux's rxe completes a READ without its data upon an acknowledgement with the READ's PSN.
 TEST(RcResponder, DuplicatesOfBeforeAReadDoNotAcknowledgeTheRead) {
   Host host;
   host.connect();
@@ -204,7 +204,7 @@ TEST(RcResponder, MalformedRequests) {
     const auto completions = host.completions();
     ASSERT_EQ(completions.size(), 1u) << "the receive, once";
     EXPECT_NE(completions[0].status, CompletionStatus::success);
-    // In error it answers nobody.
+    // A queue pair in error does not answer.
     host.deliver(request(Operation::send_only, psn - 1));
     EXPECT_TRUE(answers(host).empty());
   }
@@ -289,7 +289,7 @@ TEST(RcResponder, WritePlacesBytesAndNothingElse) {
   EXPECT_EQ(host.memory[999], Host::pattern(999));
   EXPECT_EQ(host.memory[1'000 + data.size()], Host::pattern(1'000 + data.size()));
   EXPECT_TRUE(host.completions().empty());
-  // Repeated later, it must not undo what the application has done since.
+  // A late copy must not undo what the application has done since.
   host.memory[1'000] = std::byte{0x5A};
   host.deliver(remote(host, Operation::write_first, 0, 1'000, mtu + 3), all.first(mtu));
   EXPECT_EQ(host.memory[1'000], std::byte{0x5A});
@@ -338,7 +338,7 @@ TEST(RcResponder, LengthsBeyondAnyMessage) {
   for (const Operation operation : {Operation::write_first, Operation::read_request}) {
     Host host;
     host.connect();
-    host.region.length = std::uint64_t{1} << 33;  // as if so much were registered
+    host.region.length = std::uint64_t{1} << 33;  // as if 8 GiB were registered
     auto packet = remote(host, operation, 0, 0, 0xFFFF'FFFF);
     host.deliver(packet, bytes_of(operation == Operation::write_first ? mtu : 0));
     EXPECT_EQ(answers(host), (Answers{nak(0, NakCode::invalid_request, 0)}));
@@ -395,10 +395,10 @@ TEST(RcResponder, ReadPastExpectedFutureMalformed) {
   EXPECT_EQ(wire::operation_of(pulled[0].packet.opcode), Operation::read_response_first);
   EXPECT_EQ(pulled[0].packet.psn, first_psn + 1);
   EXPECT_EQ(pulled[0].payload[0], host.memory[64 + mtu]);
-  // Neither all of it executed nor all of it new: not to be answered.
+  // A READ that was executed only in part must not be answered.
   host.deliver(remote(host, Operation::read_request, 1, 64 + mtu, 4 * mtu));
   EXPECT_TRUE(answers(host).empty());
-  // The next one takes its place after the last response.
+  // The next READ follows the last response.
   host.deliver(remote(host, Operation::read_request, 3, 0, 1));
   EXPECT_EQ(host.pull()[0].packet.psn, first_psn + 3);
 }
@@ -427,7 +427,7 @@ TEST(RcResponder, MoreThanTheDepth) {
   for (; psn < 4 && host.qp->state() == QpState::rts; ++psn) {
     host.deliver(remote(host, Operation::read_request, psn, 0, 1));
   }
-  // One of slack, for a duplicate beside a full set.
+  // The queue has one extra place, for a duplicate beside a full set.
   EXPECT_EQ(psn, 4u);
   const auto all = answers(host);
   EXPECT_EQ(all.back(), nak(3, NakCode::invalid_request, 3));
@@ -438,7 +438,7 @@ TEST(RcResponder, MoreThanTheDepth) {
   EXPECT_EQ(answers(none), (Answers{nak(0, NakCode::invalid_request, 0)}));
 }
 
-// What the network delivers again takes no room from what is new.
+// Packets that the network delivers again take no room from new requests.
 TEST(RcResponder, LateDuplicatesDoNotFillTheDepth) {
   Options options;
   options.depth = 1;
@@ -510,7 +510,7 @@ TEST(RcResponder, AtomicsAreExecutedOnceAndAnsweredAsOften) {
   swap.psn = first_psn + 2;
   swap.compare = before + 5;
   host.deliver(swap);
-  host.deliver(swap);  // before its answer has left
+  host.deliver(swap);  // a duplicate, before the answer has left
   EXPECT_EQ(host.pull().size(), 1u);
   EXPECT_EQ(word_at(host, 16), 77u);
   host.deliver(swap);
@@ -549,7 +549,7 @@ TEST(RcResponder, AtomicWritesPastExpectedFuture) {
   const auto value = bytes_of(8, 50), other = bytes_of(8, 90);
   auto write = remote(host, Operation::atomic_write, 0, 16, 8);
   for (int i = 0; i < 3; ++i) {
-    host.deliver(write, i == 0 ? value : other);  // what comes again is not written again
+    host.deliver(write, i == 0 ? value : other);  // a duplicate is not written again
     const auto pulled = host.pull();
     ASSERT_EQ(pulled.size(), 1u);
     EXPECT_EQ(pulled[0].packet.opcode,
@@ -644,7 +644,8 @@ TEST(RcResponder, SharedReceives) {
   EXPECT_EQ(host.raised(), (std::vector{EventType::srq_limit_reached}));
   host.deliver(request(Operation::send_only, 2));
   EXPECT_TRUE(host.raised().empty()) << "once armed, once told";
-  // A message holds one when the queue pair fails; the others are not its own.
+  // A message holds one receive request when the queue pair fails. The others belong to the shared
+  // queue.
   host.post_receive(2 * mtu);
   host.post_receive(10);
   host.completions();

@@ -1,12 +1,12 @@
 #pragma once
 
-// What the sender of a selective repeat knows of its packets in flight (IRN 3.1): which of them
-// have arrived beyond the cumulative acknowledgement, and which are to be sent again.
+// The scoreboard of a requester with selective repeat (IRN 3.1). It records which packets in flight
+// have arrived beyond the cumulative acknowledgement, and which must be sent again.
 //
-// A packet is sent again once in a recovery. Where that is lost too, only the time-out helps, as in
-// IRN. After a time-out nothing may be known of what lies behind the first packet; then each
-// acknowledgement that does not end the recovery shows the next one that is missing (RFC 6582, a
-// partial acknowledgement), so that the loss of a message's end costs one time-out and not several.
+// A packet is sent again once in a recovery. If the second copy is lost too, only the time-out
+// helps, as in IRN. After a time-out, nothing may be known of the packets behind the first one.
+// Each acknowledgement that does not end the recovery then shows the next missing packet (RFC 6582,
+// a partial acknowledgement), so that the loss of a message's end costs one time-out, not several.
 
 #include <algorithm>
 #include <bit>
@@ -20,7 +20,7 @@ namespace tulle::transport::rc {
 
 class Scoreboard {
  public:
-  // For as many packets in flight, the next of which is `first`.
+  // At most `packets` may be in flight, and the next one to send is `first`.
   Scoreboard(std::uint32_t packets, std::uint32_t reordering_packets, Psn first)
       : words_(std::bit_ceil(packets / 64 + 1)),
         reordering_(static_cast<std::int32_t>(reordering_packets)),
@@ -28,21 +28,22 @@ class Scoreboard {
         arrived_end_(first),
         next_(first) {}
 
-  // `psns` packets from `first` on have arrived, one before them has not.
+  // `psns` packets from `first` on have arrived, but an earlier packet has not.
   void arrived(Psn first, std::uint32_t psns);
-  // All before `psn` have.
+  // All packets before `psn` have arrived.
   void acknowledged(Psn psn);
 
-  // Begins a recovery, if enough has arrived behind the first packet and that was sent, as those
-  // before `sent` were. `sent_end`: after the last packet ever sent, whose acknowledgement ends it.
+  // Begins a recovery if enough packets have arrived behind the oldest unacknowledged one, and if
+  // that one lies before `sent`, the end of what was sent. `sent_end` is the PSN behind the last
+  // packet ever sent, whose acknowledgement ends the recovery. Returns false if none began.
   bool begin(Psn sent, Psn sent_end);
   void timed_out(Psn sent_end);
-  // All is sent again anyway.
+  // The requester goes back and sends everything again.
   void abandon() { recovering_ = false; }
 
-  // The next packet to send again, of those before `sent`.
+  // Returns the next packet before `sent` that must be sent again.
   std::optional<Psn> lost(Psn sent) const;
-  // The packets before `psn` have been.
+  // The lost packets before `psn` have been sent again.
   void sent_again(Psn psn) { next_ = psn; }
 
  private:
@@ -55,12 +56,12 @@ class Scoreboard {
   std::vector<std::uint64_t> words_;  // a bit for each packet, by its PSN
   std::int32_t reordering_;
   Psn unacknowledged_;
-  Psn arrived_end_;   // after the last that has arrived
-  Psn recovery_end_;  // IRN's recovery sequence, and one
-  Psn next_;          // what lies before it has been sent again
+  Psn arrived_end_;   // PSN behind the last packet that has arrived
+  Psn recovery_end_;  // IRN's recovery sequence plus one
+  Psn next_;          // lost packets before this one have been sent again
   bool recovering_ = false;
   bool after_timeout_ = false;
-  bool first_is_lost_ = false;  // whatever has arrived behind it
+  bool first_is_lost_ = false;  // unacknowledged_ counts as lost, whatever has arrived
 };
 
 inline void Scoreboard::arrived(Psn first, std::uint32_t psns) {
@@ -104,7 +105,7 @@ inline void Scoreboard::timed_out(Psn sent_end) {
 
 inline std::optional<Psn> Scoreboard::lost(Psn sent) const {
   if (!recovering_) return {};
-  // Also where it has arrived: of a READ or an atomic it is the answer that is missing.
+  // The packet may even have arrived: for a READ or an atomic, the answer may be missing.
   if (first_is_lost_ && next_ == unacknowledged_ && next_.before(sent)) return next_;
   Psn psn = next_;
   while (psn.before(arrived_end_) && has_arrived(psn)) ++psn;

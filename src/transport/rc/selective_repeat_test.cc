@@ -1,4 +1,4 @@
-// Both ends of selective repeat, and go-back-0 beside it.
+// Tests of both ends of selective repeat, and of go-back-0.
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ std::vector<int> psns(const std::vector<Pulled>& pulled) {
 }
 using Psns = std::vector<int>;
 
-// What is answered: the PSN, and for a NACK the one that came early.
+// Returns the PSN of each answer, and for a NACK the PSN of the packet that came early.
 std::vector<std::pair<int, int>> answers(Host& host) {
   std::vector<std::pair<int, int>> out;
   for (const Pulled& each : host.pull()) {
@@ -183,9 +183,9 @@ TEST(SelectiveRepeat, NacksPastAndMalformed) {
   host.pull();
   host.deliver(ack(3));
   host.pull();
-  host.deliver(nack(1, 2));    // late
-  host.deliver(nack(4, 4));    // came early, and is missing
-  host.deliver(nack(4, 100));  // was never sent
+  host.deliver(nack(1, 2));    // a late NACK
+  host.deliver(nack(4, 4));    // the early packet is the missing one
+  host.deliver(nack(4, 100));  // the early packet was never sent
   host.deliver(nack(100, 101));
   EXPECT_TRUE(host.pull().empty());
   EXPECT_EQ(host.counters().retransmitted_packets, 0u);
@@ -238,7 +238,7 @@ TEST(SelectiveRepeat, AskForAReadThatWasLost) {
   EXPECT_EQ(again[0].packet.dma_length, 3 * mtu);
 }
 
-// --- what others make of it ---
+// --- ends with different settings ---
 
 TEST(SelectiveRepeat, ANackIsNothingToGoBackN) {
   Host host;
@@ -287,7 +287,7 @@ TEST(GoBack0, TheRequesterBeginsTheMessageAnew) {
   auto nak = ack(1);
   nak.syndrome = {AckKind::nak, static_cast<std::uint8_t>(NakCode::psn_sequence_error)};
   for (int i = 0; i < 2; ++i) {
-    host.deliver(ack(2));  // of a part
+    host.deliver(ack(2));  // acknowledges a part
     host.deliver(nak);
     EXPECT_EQ(psns(host.pull()), (Psns{1, 2, 3}));
   }

@@ -57,7 +57,7 @@ void Carrier::handle_deadline(Time now) {
     const Timer timer = timers_.back();
     timers_.pop_back();
     Outbound& outbound = *timer.outbound;
-    if (outbound.timer_armed_at != timer.at) continue;  // an earlier one has taken its place
+    if (outbound.timer_armed_at != timer.at) continue;  // an earlier timer has replaced it
     outbound.timer_armed_at = Time::never();
     if (outbound.next_deadline() <= now) outbound.handle_deadline(now);
     attend(outbound);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What SRD has to send at one service level: answers, and the packets of the peers in turn. The
-// adapter schedules it like a queue pair.
+// A carrier sends the SRD packets of one service level: answers first, then the packets of the
+// peers in turn. The adapter schedules it like a queue pair.
 
 #include <cstdint>
 #include <vector>
@@ -27,13 +27,13 @@ class Carrier {
   void handle_deadline(Time now);
 
   void answer(const Answer& answer) { answers_.push(answer); }
-  // It may have something to send again, or another deadline.
+  // `outbound` may have something to send, or another deadline.
   void attend(Outbound& outbound);
 
  private:
   struct Timer {
     Time at;
-    std::uint32_t order = 0;  // so that two at one time have one
+    std::uint32_t order = 0;  // decides between timers of equal time
     Outbound* outbound = nullptr;
   };
   static bool is_later(const Timer& a, const Timer& b) {
@@ -45,9 +45,9 @@ class Carrier {
 
   Peers& peers_;
   GrowingRing<Answer> answers_;
-  Outbound* first_ = nullptr;  // that may have something to send, in turn
+  Outbound* first_ = nullptr;  // list of those that may have something to send, which take turns
   Outbound* last_ = nullptr;
-  std::vector<Timer> timers_;  // a heap, of entries that never move, as device::TimerQueue's
+  std::vector<Timer> timers_;  // a heap whose entries do not change, as in device::TimerQueue
   std::uint32_t timer_order_ = 0;
 };
 

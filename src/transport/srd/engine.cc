@@ -40,10 +40,10 @@ constinit const Transport carrier_transport = {
     .name = "SRD_CARRIER",
     .ladder = verbs::Ladder::reliable_datagram,
     .is_datagram = true,
-    .make = nullptr,  // by make_carrier
+    .make = nullptr,  // make_carrier makes it
 };
 
-// The first SRD queue pair of an adapter brings the peers into being.
+// The first SRD queue pair of an adapter creates the peers.
 std::unique_ptr<QueuePair> make(const Transport& transport, QpNumber number,
                                 const QueuePairInit& init, Environment& environment) {
   if (environment.srd == nullptr) {
@@ -94,8 +94,8 @@ Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet
   return agenda(qp);
 }
 
-// Requests go to their peers in the order in which they were posted, and none while the send queue
-// drains.
+// Hands requests to their peers in the order in which they were posted. None is handed over while
+// the send queue drains.
 void Engine::hand_over(QueuePair& qp) {
   if (qp.state() != QpState::rts) return;
   for (; handed_over_ < qp.send_queue.size(); ++handed_over_) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// The scalable reliable datagram's queue pairs. An application's queue pair (Engine) hands its
-// requests over to the adapter's peers (peers.h). What these send leaves by queue pairs that the
-// adapter makes for itself, one for each service level (CarrierEngine).
+// The queue pairs of the scalable reliable datagram (SRD). An application's queue pair (Engine)
+// hands its requests over to the adapter's peers (peers.h). The packets of the peers leave through
+// queue pairs that the adapter makes for itself, one for each service level (CarrierEngine).
 
 #include <cstdint>
 #include <memory>
@@ -26,8 +26,8 @@ class Engine final : public transport::Engine {
 
   // --- for the peers ---
 
-  // A request has completed, in any order. Its place in the queue is free again when those before
-  // it have completed too.
+  // A request has completed; requests complete in any order. Its place in the queue is free again
+  // when all requests before it have completed too.
   void finish(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   // Keeps a receive request that was taken for a message which never came completely; it is used
   // before those in the queue.
@@ -40,7 +40,7 @@ class Engine final : public transport::Engine {
 
   void resume_sending(QueuePair& qp) override { hand_over(qp); }
   bool drained(const QueuePair&) const override { return under_way_ == 0; }
-  // The messages to and from the queue pair end.
+  // Ends the messages to and from the queue pair.
   void stop_sending(QueuePair& qp) override;
   void reset(QueuePair& qp) override;
   void send_posted(QueuePair& qp) override { hand_over(qp); }
@@ -55,11 +55,12 @@ class Engine final : public transport::Engine {
   bool take_kept(verbs::Receive& out);
 
   std::uint32_t under_way_ = 0;
-  std::uint32_t handed_over_ = 0;  // of those in the send queue
+  std::uint32_t handed_over_ = 0;  // requests in the send queue that the peers were given
   std::vector<verbs::Receive> kept_;
 };
 
-// A queue pair of the adapter's own by which the peers' packets of one service level leave.
+// Makes a queue pair for the adapter itself, through which the peers' packets of one service level
+// leave.
 std::unique_ptr<QueuePair> make_carrier(QpNumber number, Environment& environment,
                                         std::uint8_t service_level);
 

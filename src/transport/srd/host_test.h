@@ -1,7 +1,7 @@
 #pragma once
 
-// A queue pair of SRD with memory, whose adapter talks to one peer: for tests that hand it a packet
-// and look at what it does.
+// An SRD queue pair with memory, whose adapter talks to one peer, for tests that hand it a packet
+// and check how it responds.
 
 #include <memory>
 #include <optional>
@@ -74,14 +74,15 @@ class Host : public transport::testing::Host {
     }
     return out;
   }
-  // What it answers to a packet; nothing: no answer.
+  // Delivers a packet and returns the answer, if there is one.
   std::optional<wire::Packet> answer(const wire::Packet& packet,
                                      std::span<const std::byte> payload = {}) {
     deliver(packet, payload);
     const auto pulled = pull();
     return pulled.empty() ? std::nullopt : std::optional(pulled.front().packet);
   }
-  // The peer answers `sent`, with all before it still missing from `missing` on.
+  // The peer answers `sent`. The first number that the peer misses is `missing`; `earlier` has the
+  // bits of packets before `sent` that have come.
   void acknowledge(const wire::Packet& sent, std::uint32_t missing, wire::Syndrome syndrome = {},
                    std::uint64_t earlier = 0) {
     wire::Packet answer =
@@ -106,7 +107,7 @@ class Host : public transport::testing::Host {
   }
   Gid own_gid = Gid::from_ipv4(0x0A00'0001);
   verbs::AddressHandle handle;
-  std::uint32_t flow_label = 0;  // of the packet that was pulled last
+  std::uint32_t flow_label = 0;  // flow label of the packet that was pulled last
 };
 
 }  // namespace tulle::transport::srd::testing

@@ -15,7 +15,7 @@ using wire::Kind;
 
 namespace {
 
-// A sender has no more half sent than it has packets under way.
+// A sender has no more partly sent messages than it has packets under way.
 constexpr std::uint32_t partials_max = window_packets;
 
 bool receives(QpState state) {
@@ -27,7 +27,7 @@ bool receives(QpState state) {
 void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
                             const wire::Path& path) {
   const Context context = Context::of(packet.srd_context);
-  // What is left in the network of a sender that has begun anew.
+  // A stale packet was still in the network when its sender began anew.
   const bool is_stale = generation_ != 0 && context.generation != generation_ &&
                         !context.is_later_than(generation_) &&
                         now < heard_at_ + peers_.settings().give_up;
@@ -70,7 +70,8 @@ void Inbound::begin(Time, std::uint32_t generation, const wire::Path& path) {
   to_ = {};
   to_.destination = key.gid;
   to_.service_level = key.service_level;
-  // Differentiated services as the packet had, and no ECN bits: answers are not to be marked.
+  // Answers have the differentiated services of the packet, but no ECN bits, so that they are not
+  // marked.
   to_.traffic_class = static_cast<std::uint8_t>(wire::traffic_class_of(path) & ~wire::ecn_mask);
   to_.source_gid_index = peers_.gid_index(wire::destination_of(path).gid);
 }
@@ -95,12 +96,11 @@ wire::Syndrome Inbound::syndrome_of(Verdict verdict) {
   }
 }
 
-// --- what a packet brings ---
+// --- packets ---
 
-// In the order in which they are looked at. EFA's device tells the sender of a queue pair that is
-// not there or in error, of a receive buffer that is too short, of a key that does not hold, and
-// that no receive request was posted (efa_io_comp_status in rdma-core's
-// providers/efa/efa_io_defs.h).
+// Checks a new packet in order. EFA's device reports to the sender that a queue pair does not exist
+// or is in error, that a receive buffer is too short, that a key is not valid, and that no receive
+// request was posted (efa_io_comp_status in rdma-core's providers/efa/efa_io_defs.h).
 Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payload payload) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   if (info.kind == Kind::skip) {
@@ -108,7 +108,7 @@ Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payl
     return Verdict::accepted;
   }
   if (qp == nullptr || qp->type() != verbs::QpType::srd) return Verdict::bad_destination;
-  // On its way up the ladder, or not on it yet: the sender was early.
+  // The queue pair is still on its way up the ladder: the sender was early.
   if (qp->state() == QpState::init) return Verdict::ignored;
   if (!receives(qp->state())) return Verdict::bad_destination;
   if (payload.bytes > qp->mtu_bytes()) return Verdict::bad_request;
@@ -125,7 +125,7 @@ Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payl
   }
 }
 
-// A receive request that is too short stays where it is: a stranger must not be able to use them
+// A receive request that is too short stays in its queue: a stranger must not be able to use them
 // up.
 Inbound::Verdict Inbound::check_receive(QueuePair& qp, std::uint64_t bytes) {
   if (!Engine::of(qp).has_receive(qp)) return Verdict::not_ready;
@@ -195,13 +195,13 @@ Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& pack
   return Verdict::accepted;
 }
 
-// What may be written, regions say alone: an SRD queue pair has no access flags to set (Linux,
+// Regions alone decide what may be written: an SRD queue pair has no access flags to set (Linux,
 // efa_verbs.c, srd_qp_state_table).
 Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   if (packet.dma_length > dma_length_max || payload.bytes > packet.dma_length) {
     return Verdict::bad_request;
   }
-  if (payload.bytes > 0) {  // IBTA 9.7.4.1.5: without bytes the key is not looked at
+  if (payload.bytes > 0) {  // IBTA 9.7.4.1.5: without bytes the key is not checked
     const auto access =
         qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address,
                                    payload.bytes, verbs::Access::remote_write);
@@ -280,7 +280,7 @@ void Inbound::complete_if_there(Partial& partial) {
   qp.complete_receive(completion);
 }
 
-// A receive request that it held is kept for the next message.
+// Drops a partial message. If it held a receive request, this is kept for the next message.
 void Inbound::drop(std::uint32_t number) {
   for (std::uint32_t* at = &first_partial_; *at != no_partial; at = &peers_.partials[*at].next) {
     const std::uint32_t ref = *at;
@@ -303,7 +303,7 @@ void Inbound::drop_partials() {
   while (first_partial_ != no_partial) drop(peers_.partials[first_partial_].number);
 }
 
-// Receive requests that they held are the queue pair's again, to be flushed.
+// Receive requests that the messages held go back to the queue pair, which flushes them.
 void Inbound::forget(const QueuePair& qp) {
   for (std::uint32_t* at = &first_partial_; *at != no_partial;) {
     Partial& partial = peers_.partials[*at];
@@ -316,7 +316,7 @@ void Inbound::forget(const QueuePair& qp) {
   }
 }
 
-// --- which have come ---
+// --- packet numbers ---
 
 bool Inbound::has(Sequence sequence) const {
   if (sequence < next_) return true;
@@ -334,14 +334,15 @@ void Inbound::mark(Sequence sequence) {
   }
 }
 
-// Bit 63 is `until`, bit 62 the one before.
+// Returns which of the 64 numbers up to `until` have come. Bit 63 is `until`, bit 62 the one
+// before.
 std::uint64_t Inbound::last_64(Sequence until) const {
   if (until < next_) return ~std::uint64_t{0};
   const auto shift = static_cast<unsigned>(until % 64);
   const std::size_t word = until / 64;
   std::uint64_t bits = came_[word % came_.size()] << (63 - shift);
   if (shift < 63 && word > 0) bits |= came_[(word - 1) % came_.size()] >> (shift + 1);
-  // Those before the first that is missing.
+  // All numbers before the first missing one have come.
   const Sequence behind = until - next_;
   if (behind < 63) bits |= (std::uint64_t{1} << (63 - behind)) - 1;
   return bits;

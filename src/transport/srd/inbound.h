@@ -1,7 +1,7 @@
 #pragma once
 
-// What one adapter receives from another: which of its numbered packets have come, and the messages
-// of which some packets have.
+// The packets that one adapter receives from another. It records which of the numbered packets have
+// come, and holds the messages that have arrived in part.
 
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace tulle::transport::srd {
 
 class Peers;
 
-// A message of several packets that is not there as a whole.
+// A message of several packets that has not arrived completely.
 struct Partial {
   QueuePair* qp = nullptr;
   std::uint32_t number = 0;
@@ -40,12 +40,12 @@ struct Partial {
 };
 inline constexpr std::uint32_t no_partial = ~0u;
 
-// An answer that is to go out.
+// An answer that must be sent.
 struct Answer {
   std::uint32_t inbound = 0;
   Sequence sequence = 0;
   Time came_at = Time::zero();
-  QpNumber source;  // of the packet; to which the answer goes
+  QpNumber source;  // source of the packet, to which the answer goes
   Pkey pkey;
   std::uint8_t path = 0;
   wire::Syndrome syndrome;
@@ -62,19 +62,19 @@ class Inbound {
   void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
                      const wire::Path& path);
   void fill(Time now, const Answer& answer, OutgoingPacket& out);
-  // Drops what is half there for a queue pair that goes, or has failed.
+  // Drops the partial messages of a queue pair that is being destroyed or has failed.
   void forget(const QueuePair& qp);
 
  private:
-  // What becomes of a packet that is new.
+  // The outcome of the checks of a new packet.
   enum class Verdict : std::uint8_t {
     accepted,
-    ignored,  // not answered: the sender tries again
+    ignored,  // not answered, so that the sender tries again
     not_ready,
     bad_destination,
     bad_request,
     bad_access,
-    failed,  // by the receiver's own fault
+    failed,  // the receiver itself is at fault
   };
   static wire::Syndrome syndrome_of(Verdict verdict);
 
@@ -97,13 +97,13 @@ class Inbound {
 
   Peers& peers_;
   std::uint32_t index_;
-  std::uint32_t generation_ = 0;  // of the sender's numbers; 0: none has come
-  Sequence next_ = 0;             // the first that is missing
+  std::uint32_t generation_ = 0;  // generation of the sender's numbers; 0: no packet has come
+  Sequence next_ = 0;             // the first missing number
   Time heard_at_ = Time::zero();
   std::uint32_t first_partial_ = no_partial;
   std::uint32_t partials_ = 0;
-  verbs::AddressVector to_;                                // of answers
-  std::array<std::uint64_t, window_packets / 64> came_{};  // of those from next_ on
+  verbs::AddressVector to_;                                // address of the answers
+  std::array<std::uint64_t, window_packets / 64> came_{};  // a bit for each number from next_ on
 };
 
 }  // namespace tulle::transport::srd

@@ -50,7 +50,7 @@ TEST(SrdInbound, what_is_expected_is_delivered_and_answered) {
   EXPECT_EQ(answer->srd_path, 3);
   EXPECT_EQ(answer->srd_context, peer_context.word());
   EXPECT_EQ(answer->syndrome, Syndrome{});
-  // What would have been before the first has come too.
+  // Numbers before the first count as having come.
   EXPECT_EQ(answer->srd_received, ~std::uint64_t{0});
   const auto done = host.completions();
   ASSERT_EQ(done.size(), 1u);
@@ -92,7 +92,7 @@ TEST(SrdInbound, numbers_wrap_and_the_bitmap_with_them) {
   Host host;
   constexpr std::uint32_t count = 3 * window_packets + 100;
   for (std::uint32_t psn = 0; psn < count; psn += 2) {
-    // Each pair the wrong way round.
+    // The packets of each pair come in reverse order.
     const auto second = host.answer(write_of(host, psn + 1, 0, 0));
     const auto first = host.answer(write_of(host, psn, 0, 0));
     ASSERT_TRUE(first && second);
@@ -159,7 +159,7 @@ TEST(SrdInbound, what_is_wrong_with_a_packet_its_sender_is_told) {
             nak(NakCode::invalid_request));
   EXPECT_EQ(host.answer(segment_of(0, 5, 10))->syndrome, nak(NakCode::invalid_request));
   EXPECT_TRUE(host.completions().empty());
-  // The receive request is still there, and the number still to come.
+  // The receive request is still there, and packet number 0 is still expected.
   const auto answer = host.answer(packet(Operation::send_only, 0), bytes_of(20));
   EXPECT_EQ(answer->psn, Psn(1));
   EXPECT_EQ(host.completions().size(), 1u);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A work request under way, from its being posted until the last of its packets is answered.
+// A work request under way, from its posting until its last packet is answered.
 
 #include <cstdint>
 #include <vector>
@@ -21,23 +21,23 @@ using MessageRef = std::uint32_t;
 inline constexpr MessageRef no_message = ~0u;
 
 struct Message {
-  QueuePair* qp = nullptr;  // null: it has completed, or its queue pair has gone
+  QueuePair* qp = nullptr;  // null: the request has completed, or its queue pair is gone
   SendWqe* wqe = nullptr;
   Outbound* peer = nullptr;
-  MessageRef next = no_message;  // in its peer's line
-  std::uint32_t number = 0;      // by which the receiver puts it together; 0: it need not
-  std::uint32_t segments = 1;    // packets
-  std::uint32_t sent = 0;        // of these, at least once
-  std::uint32_t unanswered = 0;  // of those sent
+  MessageRef next = no_message;  // next message in the peer's line
+  std::uint32_t number = 0;      // identifies the parts for reassembly; 0: no reassembly is needed
+  std::uint32_t segments = 1;    // packets of the message
+  std::uint32_t sent = 0;        // packets that were sent at least once
+  std::uint32_t unanswered = 0;  // packets that were sent and are not answered
   QpNumber destination;
   QpNumber source;
   Pkey pkey;
   std::uint8_t refusals_left = 0;
   bool in_line = false;
-  bool ends = false;  // the receiver is told that no more of it will come
+  bool ends = false;  // the receiver must be told that the rest will not come
 };
 
-// Messages in use and free ones; memory is taken only when there are more than ever before.
+// Messages in use and free ones. Memory is allocated only when more are in use than ever before.
 class MessagePool {
  public:
   Message& operator[](MessageRef ref) { return messages_[ref]; }

@@ -51,7 +51,8 @@ void Outbound::leave_line() {
   if (line_first_ == no_message) line_last_ = no_message;
 }
 
-// The one at the head that has a packet to send. Those that have ended meanwhile go.
+// Returns the first message in the line that has a packet to send. Messages that have ended in the
+// meantime leave the line.
 MessageRef Outbound::next_in_line() {
   while (line_first_ != no_message) {
     const MessageRef ref = line_first_;
@@ -63,8 +64,10 @@ MessageRef Outbound::next_in_line() {
   return no_message;
 }
 
-// It has ended, and is not in the line. The receiver is told so when nothing of it is under way any
-// more, or else a packet that is late would begin it anew.
+// Gives back a message that has ended, once it has left the line and all of its packets are
+// answered. If the receiver has only a part of it, the receiver is first told that the message
+// ends. This waits until no packet of the message is under way, since a late one would begin the
+// message anew.
 void Outbound::release_or_end(MessageRef ref) {
   Message& message = peers_.messages[ref];
   if (message.unanswered > 0 || message.in_line) return;
@@ -114,7 +117,7 @@ bool Outbound::pull_again(Time now, OutgoingPacket& out) {
   const Slot& slot = flight_[sequence];
   const MessageRef ref = slot.message;
   if (!fill(ref, slot.segment, out)) {
-    // Its memory has gone since it was sent first: in its place comes a packet that says nothing.
+    // The memory has gone since the packet was first sent. A skip packet takes its place.
     fail(ref, CompletionStatus::local_protection_error);
     fill_skip(peers_.messages[ref], out);
   }
@@ -205,8 +208,9 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
   return gather(*message.qp, wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
-// Each with an address of its own, so that it can be placed whenever it comes. The immediate value
-// goes by a packet of its own behind them, since there is no room for it beside the RETH.
+// Each packet carries its address, so that the receiver can place it whenever it comes. The
+// immediate value travels in a separate packet behind them, since there is no room for it beside
+// the RETH.
 bool Outbound::fill_write(const Message& message, std::uint32_t segment,
                           OutgoingPacket& out) const {
   const SendWqe& wqe = *message.wqe;
@@ -226,7 +230,8 @@ bool Outbound::fill_write(const Message& message, std::uint32_t segment,
   return gather(*message.qp, wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
-// In the place of a packet that is not to be sent any more, so that its number is not missing.
+// Fills in a skip packet. It replaces a packet that will not be sent any more, so that no number is
+// missing.
 void Outbound::fill_skip(const Message& message, OutgoingPacket& out) const {
   out.packet = {};
   out.clear_payload();
@@ -242,7 +247,7 @@ void Outbound::fill_skip(const Message& message, OutgoingPacket& out) const {
 void Outbound::handle_acknowledgement(Time now, const wire::Packet& packet) {
   const Sequence before = unwrapped(packet.psn, flight_.next());
   const Sequence answer = unwrapped(packet.early_psn, flight_.next());
-  // What was never sent is answered by nobody who means it.
+  // An answer to a packet that was never sent is not genuine.
   if (before == no_sequence || answer == no_sequence || before > flight_.next() ||
       answer >= flight_.next()) {
     ++peers_.counters().dropped_packets;
@@ -253,7 +258,7 @@ void Outbound::handle_acknowledgement(Time now, const wire::Packet& packet) {
   if (flight_.holds(answer)) {
     const Slot& slot = flight_[answer];
     const Time held = Time::nanoseconds(packet.srd_held_ns);
-    // By another path than it went last: the answer is to an earlier transmission.
+    // If the path is not the one of the last transmission, the answer is to an earlier one.
     const bool is_of_last = slot.state == Slot::State::in_flight && slot.path == packet.srd_path;
     if (is_of_last && now > slot.at + held) round_trip = now - slot.at - held;
     if (packet.syndrome.kind != wire::AckKind::ack) refused(now, answer, packet.syndrome);
@@ -284,15 +289,15 @@ void Outbound::answered(Time now, Sequence sequence, Time round_trip) {
   progress(slot.message);
 }
 
-// EFA's devices try again by themselves when the receiver was not ready, as often as the queue
-// pair's rnr_retry says, 7 being without end (rdma-core, efadv_query_device; libfabric's efa
+// EFA's devices try again by themselves when the receiver was not ready: as often as the queue
+// pair's rnr_retry says, and indefinitely for 7 (rdma-core, efadv_query_device; libfabric's efa
 // provider).
 void Outbound::refused(Time now, Sequence sequence, wire::Syndrome syndrome) {
   Slot& slot = flight_[sequence];
   if (slot.state != Slot::State::in_flight && slot.state != Slot::State::lost) return;
   Message& message = peers_.messages[slot.message];
   silences_ = 0;
-  if (message.qp == nullptr) return flight_.lost(sequence);  // a packet that says nothing follows
+  if (message.qp == nullptr) return flight_.lost(sequence);  // a skip packet will replace it
   if (syndrome.kind == wire::AckKind::rnr_nak) {
     ++peers_.counters().rnr_naks_received;
     constexpr std::uint8_t for_ever = 7;
@@ -321,12 +326,13 @@ Time Outbound::timeout() const {
   return longest + Time{longest.ps / 4} + settings.timeout_margin;
 }
 
-// After which one packet asks for an answer, though nothing says that any was lost.
+// Returns the time after which one packet is sent again to get an answer, although no answer to a
+// later packet says that it was lost.
 Time Outbound::silence() const {
   return Time{timeout().ps << std::min(silences_ + 1, silences_max)};
 }
 
-// Something that was sent later has been answered.
+// Returns true if a packet that was sent later has been answered.
 bool Outbound::is_outlived(Sequence sequence) const {
   return flight_[sequence].at < latest_answered_;
 }
@@ -363,10 +369,10 @@ void Outbound::handle_deadline(Time now) {
   ++silences_;
   ++peers_.counters().ack_timeouts;
   lose(now, oldest);
-  if (silences_ > 1) rate_.silent(now);  // the first may be a single packet's loss
+  if (silences_ > 1) rate_.silent(now);  // the first silence may be the loss of a single packet
 }
 
-// The peer is gone. What comes next begins anew, with numbers of its own.
+// The peer is gone: all messages to it fail. Later messages begin a new generation of numbers.
 void Outbound::fail_all() {
   peers_.forget_name(std::exchange(generation_, 0));
   for (Sequence i = flight_.first(); i < flight_.next(); ++i) {

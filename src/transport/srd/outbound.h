@@ -1,8 +1,8 @@
 #pragma once
 
-// What one adapter sends to another: the messages of all its queue pairs to that peer, cut into
-// packets that are numbered together, sprayed over paths, answered one by one and sent again where
-// no answer comes.
+// The packets that one adapter sends to another. The messages of all its queue pairs to that peer
+// are cut into packets, which are numbered together and sprayed over paths. The peer answers each
+// packet. A packet without an answer is sent again.
 
 #include <cstdint>
 
@@ -27,16 +27,16 @@ class Outbound {
   const PeerKey key;
 
   void add(MessageRef message);
-  // Whether it may have something to send, if it may send.
+  // Returns true if there may be a packet to send, as soon as the rate and the window allow it.
   bool has_work() { return line_first_ != no_message || flight_.has_lost(); }
-  // False: not now.
+  // Returns false if no packet can be sent now.
   bool pull(Time now, OutgoingPacket& out);
   void handle_acknowledgement(Time now, const wire::Packet& packet);
   Time next_deadline() const;
   void handle_deadline(Time now);
-  // The message completes so; what is in flight of it is not sent again.
+  // Completes the message with this status. Its packets in flight are not sent again.
   void fail(MessageRef message, verbs::CompletionStatus status);
-  // Its queue pair has gone, or has failed: it does not complete.
+  // The queue pair of the message is gone or has failed, so the message does not complete.
   void forget(MessageRef message);
 
   Flight& flight() { return flight_; }
@@ -44,7 +44,7 @@ class Outbound {
   const Paths& paths() const { return paths_; }
   Context context() const { return {generation_, key.service_level}; }
 
-  // For the carrier's lists and timers.
+  // The members below belong to the carrier's lists and timers.
   Outbound* next_active = nullptr;
   Outbound* next_same_hash = nullptr;
   bool is_active = false;
@@ -75,15 +75,15 @@ class Outbound {
   Flight flight_;
   Paths paths_;
   RateControl rate_;
-  verbs::AddressVector to_;  // of the packet that was pulled last
+  verbs::AddressVector to_;  // address of the packet that was pulled last
   MessageRef line_first_ = no_message, line_last_ = no_message;
   std::uint32_t generation_ = 0;         // 0: nothing has been sent
-  std::uint32_t numbers_ = 0;            // of messages that are put together
-  Time heard_at_ = Time::zero();         // or began to listen
-  Time latest_answered_ = Time::zero();  // when the latest of those that were answered was sent
+  std::uint32_t numbers_ = 0;            // numbers given to messages that need reassembly
+  Time heard_at_ = Time::zero();         // time of the last answer, or when waiting for one began
+  Time latest_answered_ = Time::zero();  // sending time of the latest packet that was answered
   Time waits_end_ = Time::never();
-  unsigned silences_ = 0;              // in a row
-  std::uint32_t frame_bytes_ = 4'096;  // of the last packet
+  unsigned silences_ = 0;              // silences in a row
+  std::uint32_t frame_bytes_ = 4'096;  // length of the last packet's frame
 };
 
 }  // namespace tulle::transport::srd

@@ -7,11 +7,11 @@
 namespace tulle::transport::srd {
 namespace {
 
-// A path is overloaded whose packets take half as long again as others' do.
+// A path is overloaded if its packets take more than one and a half times the mean round trip.
 constexpr std::int64_t overloaded_numerator = 3, overloaded_denominator = 2;
-// Of the mean, how much each packet counts: all of 64 paths are in it.
+// Each packet counts for 1/32 of the mean, so that all of 64 paths contribute to it.
 constexpr std::int64_t mean_weight = 32;
-// How long a path is avoided, in round trips: twice as long each time it disappoints again.
+// The number of round trips for which a path is avoided. It doubles with each further strike.
 constexpr std::int64_t avoided_round_trips = 4;
 constexpr std::uint8_t strikes_max = 10;
 
@@ -21,7 +21,7 @@ Paths::Paths(std::uint32_t count, std::uint64_t seed)
     : paths_(std::make_unique<Path[]>(count)), count_(count) {
   TULLE_CHECK(count > 0);
   Random random(seed);
-  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // but 0, which is none (IPv6, 20 bits)
+  constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // without 0, which is none (IPv6, 20 bits)
   for (std::uint32_t path = 0; path < count; ++path) {
     paths_[path].flow_label = static_cast<std::uint32_t>(1 + random.below(flow_labels));
   }
@@ -40,7 +40,7 @@ std::uint8_t Paths::choose(Time now, std::uint32_t other_than) {
       best = path;
       break;
     }
-    // Where all are avoided, the one whose time is up first.
+    // If all paths are avoided, the one whose time ends first is taken.
     if (paths_[path].avoided_until < paths_[best].avoided_until) best = path;
   }
   next_ = best + 1 < count_ ? best + 1 : 0;
@@ -51,7 +51,7 @@ void Paths::acknowledged(Time now, std::uint8_t number, Time round_trip) {
   Path& path = paths_[number];
   if (mean_ == Time::zero()) mean_ = round_trip;
   if (round_trip.ps * overloaded_denominator > mean_.ps * overloaded_numerator) {
-    // One strike for all of a burst.
+    // All packets of a burst together count as one strike.
     if (now >= path.avoided_until) avoid(now, path);
   } else {
     path.strikes = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The paths from one adapter to another: values of the UDP source port, by which switches choose
-// among equal-cost links. What a sender knows of each is how long its last packets took and whether
-// any were lost; packets go over all in turn, but for those that are overloaded or dead.
+// among equal-cost links. For each path the sender knows whether recent packets were slow or lost.
+// Packets take all paths in turn, except those that are overloaded or dead.
 
 #include <cstdint>
 #include <memory>
@@ -16,26 +16,26 @@ class Paths {
  public:
   Paths(std::uint32_t count, std::uint64_t seed);
 
-  // The next in turn, and not `other_than` where there is a choice.
+  // Returns the next path in turn, but not `other_than` if there is a choice.
   static constexpr std::uint32_t none = ~0u;
   std::uint8_t choose(Time now, std::uint32_t other_than = none);
-  // A packet that went by it came back with an acknowledgement.
+  // A packet that took this path was acknowledged.
   void acknowledged(Time now, std::uint8_t path, Time round_trip);
-  // A packet that went by it is missing.
+  // A packet that took this path is missing.
   void lost(Time now, std::uint8_t path);
 
-  // The flow label by which a path is named, of 20 bits; never 0.
+  // Returns the flow label that names a path: 20 bits, never 0.
   std::uint32_t flow_label(std::uint8_t path) const { return paths_[path].flow_label; }
   std::uint32_t count() const { return count_; }
   bool is_avoided(Time now, std::uint8_t path) const { return now < paths_[path].avoided_until; }
-  // Over all paths, of the packets that were acknowledged last.
+  // Returns the mean over all paths, of the packets that were acknowledged last.
   Time mean_round_trip() const { return mean_; }
 
  private:
   struct Path {
     Time avoided_until = Time::zero();
     std::uint32_t flow_label = 0;
-    std::uint8_t strikes = 0;  // in a row
+    std::uint8_t strikes = 0;  // strikes in a row
   };
   void avoid(Time now, Path& path);
 

@@ -7,8 +7,8 @@
 
 namespace tulle::transport::srd {
 
-// An adapter at the other end, by what its packets say: a GID, whose share of the queue pair
-// numbers, and the service level that packets to and from it have.
+// Identifies a peer adapter by what its packets say: its GID, its range of queue pair numbers, and
+// the service level of packets to and from it.
 struct PeerKey {
   Gid gid;
   std::uint32_t range = 0;  // the high bits of its queue pairs' numbers
@@ -22,8 +22,8 @@ struct PeerKey {
   }
 };
 
-// A context's name on the wire: the generation of the sender's numbering, and the service level.
-// Generations follow one another, so that what is left of an older one is known for it.
+// The name of a context on the wire: the generation of the sender's packet numbers, and the service
+// level. Generations increase, so that the receiver recognizes packets left over from an older one.
 struct Context {
   static constexpr unsigned level_bits = 4;
   static constexpr std::uint32_t generation_mask = (1u << (32 - level_bits)) - 1;
@@ -35,7 +35,7 @@ struct Context {
     return {word >> level_bits, static_cast<std::uint8_t>(word & ((1u << level_bits) - 1))};
   }
   std::uint32_t word() const { return generation << level_bits | service_level; }
-  // Whether this generation is later than the other one, where numbers wrap.
+  // Returns true if this generation is later than `other`, for numbers that wrap.
   bool is_later_than(std::uint32_t other) const {
     const std::uint32_t ahead = (generation - other) & generation_mask;
     return ahead != 0 && ahead <= generation_mask / 2;

@@ -14,7 +14,7 @@ using verbs::SendOpcode;
 
 namespace {
 
-// IBTA 11.4.1.1: a Q_Key whose top bit is set stands for the queue pair's own.
+// IBTA 11.4.1.1: a Q_Key whose top bit is set stands for the Q_Key of the sending queue pair.
 constexpr std::uint32_t privileged_qkey = 0x8000'0000;
 
 template <typename Peer>
@@ -107,8 +107,8 @@ const Outbound* Peers::find_outbound(const Gid& gid, QpNumber qp,
   return find_in(outbounds_by_hash_, key_of(gid, qp, service_level));
 }
 
-// Later than all before, also than those of an earlier life of this adapter: milliseconds, and what
-// the count had come to.
+// A generation is later than all earlier ones, including those from before a restart of the
+// adapter: it is the time in milliseconds, or the last generation plus one if that is more.
 std::uint32_t Peers::name(Time now, Outbound& outbound) {
   const auto milliseconds = static_cast<std::uint32_t>(now.to_microseconds() / 1'000);
   last_generation_ = std::max(last_generation_ + 1, milliseconds) & Context::generation_mask;
@@ -123,7 +123,7 @@ std::uint8_t Peers::gid_index(const Gid& gid) const {
   return found == gids.end() ? std::uint8_t{0} : static_cast<std::uint8_t>(found - gids.begin());
 }
 
-// An answer goes back by a path that depends on the one that its packet came by.
+// An answer takes a path that depends on the path of the packet that it answers.
 std::uint32_t Peers::answer_label(const PeerKey& key, std::uint8_t path) const {
   constexpr std::uint32_t flow_labels = (1u << 20) - 1;
   const std::uint64_t mixed =

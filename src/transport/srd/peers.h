@@ -1,7 +1,8 @@
 #pragma once
 
-// The scalable reliable datagram of one adapter, as Amazon's cards have it below the queue pairs: a
-// context for each adapter that it talks to, shared by all queue pairs at either end.
+// The scalable reliable datagram of one adapter. As in Amazon's cards, it lies below the queue
+// pairs: there is a context for each adapter that this one talks to, which all queue pairs at
+// either end share.
 
 #include <array>
 #include <cstdint>
@@ -26,7 +27,7 @@ struct Environment;
 
 namespace tulle::transport::srd {
 
-// Messages that are half there, as message.h has those that are sent.
+// The messages that have arrived in part. MessagePool (message.h) does the same for sent messages.
 class PartialPool {
  public:
   Partial& operator[](std::uint32_t ref) { return *partials_[ref]; }
@@ -48,27 +49,28 @@ class Peers {
   Counters& counters();
   std::uint32_t link_overhead_bytes() const;
 
-  // For queue pairs.
-  //
-  // A work request begins.
+  // --- for queue pairs ---
+
+  // Begins a work request.
   void post(QueuePair& qp, SendWqe& wqe);
-  // A packet of SRD's; `qp` null: there is none of its number.
+  // An SRD packet came. `qp` is null if no queue pair has its destination number.
   void handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
                      const wire::Path& path);
   void forget(QueuePair& qp);
 
-  // For the adapter.
-  //
-  // The service levels at which something has happened since it last asked: bits.
+  // --- for the adapter ---
+
+  // Returns the service levels, as bits, at which something has happened since the last call.
   std::uint32_t take_attention();
   bool wants_attention() const { return attention_ != 0; }
   Carrier& carrier(std::uint32_t level);
 
-  // For peers and carriers.
+  // --- for peers and carriers ---
+
   Inbound& inbound(std::uint32_t index) { return *inbounds_[index]; }
   void answer(std::uint8_t service_level, const Answer& answer);
   void finish(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
-  // A name for the packets of a peer's context, by which their answers find it; 0 before: none.
+  // Names a peer's context: returns a new generation, by which answers to its packets find it.
   std::uint32_t name(Time now, Outbound& outbound);
   void forget_name(std::uint32_t generation) { outbounds_by_generation_.erase(generation); }
   std::uint8_t gid_index(const Gid& gid) const;
@@ -77,7 +79,7 @@ class Peers {
   MessagePool messages;
   PartialPool partials;
 
-  // For who looks on: what is known of the way to a peer; null: nothing was sent to it.
+  // For observers: returns what is known of the way to a peer, or null if nothing was sent to it.
   const Outbound* find_outbound(const Gid& gid, QpNumber qp, std::uint8_t service_level) const;
 
  private:

@@ -8,25 +8,27 @@ namespace tulle::transport::srd {
 namespace {
 
 constexpr double bits_ps_per_byte = 8e12;
-// In a round without congestion, so much of a packet more in flight; after some such rounds in a
-// row twice as much each time (as TIMELY's hyperactive increase: Mittal et al., SIGCOMM 2015, 4.3).
+// A round without congestion adds this part of a packet to what is in flight. After
+// rounds_before_hyper such rounds in a row, each round adds twice as much as the one before (as in
+// TIMELY's hyperactive increase: Mittal et al., SIGCOMM 2015, 4.3).
 constexpr double additive_packets = 0.125;
 constexpr std::uint32_t rounds_before_hyper = 8;
 constexpr std::uint32_t doublings_max = 10;
-// By how much of itself the target grows at most for who shares with many.
+// The target grows at most by this multiple of itself, for a sender that shares with many others.
 constexpr double sharing_most = 4;
-// How much of the queue a decrease empties within a round trip.
+// The part of the queue that a decrease empties within a round trip.
 constexpr double drain = 0.5;
-// Losses count as congestion when so many of the packets of a round are lost: bit errors cost
-// fewer.
+// Losses count as congestion if a round has at least lost_least of them, and more than one for
+// every lost_share packets that arrived. Bit errors cost fewer.
 constexpr std::uint32_t lost_share = 8;
 constexpr std::uint32_t lost_least = 4;
 constexpr std::int64_t least_bits_per_second = 10'000'000;
-// After so many round trips without sending, what is known of the rate is old.
+// After this many round trips without sending, the measured rate is out of date.
 constexpr std::int64_t idle_round_trips = 16;
-// The longest of late: of the present so many round trips, and of those before.
+// The longest recent round trip is that of the present interval of this many round trips, and of
+// the interval before it.
 constexpr std::int64_t longest_round_trips = 16;
-// The shortest round trip is looked for anew so often, since routes change.
+// The shortest round trip is measured anew in each period, since routes change.
 constexpr Time period = Time::seconds(1);
 constexpr std::uint32_t usual_frame_bytes = 4'096;
 
@@ -34,8 +36,8 @@ constexpr std::uint32_t usual_frame_bytes = 4'096;
 
 Time RateControl::target() const {
   const Time usual = settings_->target_delay > Time::zero() ? settings_->target_delay : shortest_;
-  // Who shares with many may see more of a queue, since each has a packet in it (as Swift's flow
-  // scaling: Kumar et al., SIGCOMM 2020).
+  // A sender that shares a queue with many others may accept a longer one, since each of them has a
+  // packet in it (as in Swift's flow scaling: Kumar et al., SIGCOMM 2020).
   const double packets = static_cast<double>(bits_per_second_) * static_cast<double>(shortest_.ps) /
                          bits_ps_per_byte / usual_frame_bytes;
   const double more = std::min(1 / std::sqrt(packets), sharing_most);
@@ -61,7 +63,7 @@ bool RateControl::may_send(Time now, std::uint64_t in_flight_bytes, std::uint32_
     settling_ = true;
     begin_round(now);
   }
-  // What comes of a time in which nothing was to be sent says nothing about the network.
+  // Measurements from a time without packets to send say nothing about the network.
   if (in_flight_bytes == 0 && !settling_ &&
       now > std::max(may_send_at_, last_answer_at_) + Time{shortest_.ps / 2}) {
     settling_ = true;

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t frame = 4'180;
 constexpr Time delay = Time::microseconds(10);
 
-// A bottleneck behind the control: a rate, a queue before it, and a delay.
+// A bottleneck behind the rate control. It has a rate, a queue before it, and a delay.
 class Loop {
  public:
   explicit Loop(std::int64_t bottleneck) : bottleneck_(bottleneck), control_(settings_) {}
@@ -88,7 +88,7 @@ TEST(SrdRateControl, it_takes_what_a_bottleneck_lets_through_and_keeps_its_queue
     const double fair_share = static_cast<double>(line) / static_cast<double>(share);
     const double used = static_cast<double>(loop.arrived()) * 8 / (4e-3 * fair_share);
     EXPECT_GT(used, 0.85) << share;
-    // The target, and what one round adds.
+    // The queue may reach the target, plus what one round adds.
     EXPECT_LT(longest, delay * 2 + Time::nanoseconds(2'500) * share) << share;
   }
 }

@@ -1,5 +1,5 @@
-// What a connection learns from what comes back, and from nothing coming back: RFC 8985's detection
-// of losses, RFC 6298's time-out, and what the window does then.
+// A connection's response to acknowledgements and to their absence: RFC 8985's detection of losses,
+// RFC 6298's time-out, and the changes of the window.
 
 #include <algorithm>
 
@@ -11,19 +11,19 @@ using State = SentSegment::State;
 
 void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool has_payload) {
   const std::int32_t ahead = header.acknowledgement.distance_from(sequence_of(acknowledged_));
-  // Older than what is known, or of what was never sent.
+  // Such an acknowledgement is older than the last, or acknowledges bytes that were never sent.
   if (ahead < 0 || acknowledged_ + static_cast<std::uint32_t>(ahead) > sent_end_) return;
   const Offset end = acknowledged_ + static_cast<std::uint32_t>(ahead);
   const std::uint64_t was_flying = segments_.flying_bytes();
-  // RFC 7661 §4.1 and Linux: a window that was not used does not grow; in slow start half of it is
-  // enough.
+  // RFC 7661 §4.1 and Linux: a window that was not used does not grow. In slow start it is enough
+  // to use half of it.
   const bool limited = congestion_.in_slow_start()
                            ? 2 * was_flying > congestion_.window_bytes()
                            : was_flying + settings_.mss_bytes > congestion_.window_bytes();
   update_window(header, end);
   const std::uint64_t in_order = mark_acknowledged(now, end);
   const std::uint64_t delivered = in_order + mark_selectively(now, header, end);
-  if (segments_.empty()) timeouts_in_row_ = 0;  // somebody answers, be it that there is no room
+  if (segments_.empty()) timeouts_in_row_ = 0;  // the peer answers, even if it has no room
   if (delivered > 0) {
     timeouts_in_row_ = 0;
     probed_ = false;
@@ -35,8 +35,8 @@ void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool 
   const bool listens = settings_.congestion_control == CongestionControl::dctcp || settings_.ecn;
   if (listens) {
     congestion_.observe(in_order, header.ece, end, sent_end_);
-    // RFC 3168 §6.1.2, RFC 8257 §3.3: once a window, of what was sent since, and not beside a
-    // loss's.
+    // RFC 3168 §6.1.2, RFC 8257 §3.3: there is one decrease a window, for marks of what was sent
+    // since the last one, and none in addition to that for a loss.
     if (header.ece && recovery_ == Recovery::none && acknowledged_ > cut_end_ &&
         (in_order > 0 || !has_payload)) {
       congestion_.marked();
@@ -54,13 +54,13 @@ void Connection::handle_acknowledgement(Time now, const wire::Tcp& header, bool 
   if (delivered > 0 || segments_.empty()) set_timers(now);
 }
 
-// RFC 9293 §3.10.7.4 keeps to the newest segment's; as the right edge only moves on here, the
-// farthest is the newest.
+// RFC 9293 §3.10.7.4 takes the window of the newest segment. The right edge only moves on here, so
+// the farthest one is the newest.
 void Connection::update_window(const wire::Tcp& header, Offset end) {
   window_end_ = std::max(window_end_, end + (std::uint64_t{header.window} << window_shift_));
 }
 
-// Bytes that are acknowledged in order now, and were not before.
+// Returns the number of bytes that are newly acknowledged in order.
 std::uint64_t Connection::mark_acknowledged(Time now, Offset end) {
   const std::uint64_t bytes = end - acknowledged_;
   acknowledged_ = end;
@@ -71,7 +71,7 @@ std::uint64_t Connection::mark_acknowledged(Time now, Offset end) {
   return bytes;
 }
 
-// RFC 2018: bytes that have come early, and were not known to.
+// RFC 2018: returns the number of bytes that are newly known to have come early.
 std::uint64_t Connection::mark_selectively(Time now, const wire::Tcp& header, Offset end) {
   std::uint64_t bytes = 0;
   for (const wire::Tcp::Block& block : header.sack()) {
@@ -92,8 +92,8 @@ std::uint64_t Connection::mark_selectively(Time now, const wire::Tcp& header, Of
   return bytes;
 }
 
-// A segment was delivered. RFC 8985 §6.2 steps 1 to 3, and RFC 6298's sample (Karn: not of what was
-// sent twice).
+// A segment was delivered: RFC 8985 §6.2 steps 1 to 3, and RFC 6298's sample (Karn: a segment that
+// was sent twice gives none).
 void Connection::learn(Time now, const SentSegment& segment) {
   const Time round_trip = now - segment.sent_at;
   if (!segment.again) {
@@ -101,7 +101,7 @@ void Connection::learn(Time now, const SentSegment& segment) {
     if (segment.end() < selective_end_) rack_.reordering_seen = true;
   }
   selective_end_ = std::max(selective_end_, segment.end());
-  // It may be the first of the two that came.
+  // The delivered segment may be the first transmission, not the second.
   if (segment.again && round_trip < round_trip_.least()) return;
   const bool later = segment.sent_at > rack_.sent_at ||
                      (segment.sent_at == rack_.sent_at && segment.end() > rack_.end);
@@ -111,8 +111,8 @@ void Connection::learn(Time now, const SentSegment& segment) {
   rack_.round_trip = round_trip;
 }
 
-// RFC 8985 §6.2 steps 4 and 5: what was sent before a segment that was delivered, by more than what
-// reordering may take, is lost.
+// RFC 8985 §6.2 steps 4 and 5: a segment is lost if it was sent before a delivered one, by more
+// than the time that reordering may take.
 void Connection::detect_losses(Time now) {
   reordering_at_ = Time::never();
   if (rack_.end == 0 || segments_.empty()) return;
@@ -122,7 +122,7 @@ void Connection::detect_losses(Time now) {
   const Time tolerance =
       at_once ? Time::zero() : std::min(Time{round_trip_.least().ps / 4}, round_trip_.smoothed());
   bool found = false;
-  // Without repetitions under way all were sent in their order.
+  // Unless retransmissions are under way, all segments were sent in the order of their offsets.
   const bool by_time = acknowledged_ >= again_end_;
   for (std::uint32_t i = 0; i < segments_.size(); ++i) {
     const SentSegment& segment = segments_[i];
@@ -158,9 +158,10 @@ void Connection::enter_recovery() {
   ++counters_.fast_recoveries;
 }
 
-// RFC 6937 §3.1: as long as more is under way than is to be afterwards, in proportion to what is
-// delivered; then no faster than slow start would (PRR-SSRB). Without it the repetition of a window
-// that is lost whole would be one burst, into the queue that has just overflowed.
+// RFC 6937 §3.1: as long as more is under way than the window after the recovery, the sender sends
+// in proportion to what is delivered, and then no faster than slow start would (PRR-SSRB).
+// Otherwise a window that was lost entirely would be sent again in one burst, into the queue that
+// has just overflowed.
 void Connection::pace_recovery(std::uint64_t delivered) {
   recovery_delivered_ += delivered;
   const std::uint64_t flying = segments_.flying_bytes();
@@ -219,7 +220,7 @@ void Connection::handle_deadline(Time now) {
   }
   if (keep_alive_at_ <= now) {
     keep_alive_at_ = now + settings_.keep_alive;
-    // What is under way asks as well, and sets when the connection fails.
+    // Segments under way ask as well, and their time-outs decide when the connection fails.
     if (segments_.empty() && window_probe_at_.is_never()) {
       window_probe_due_ = true;
       if (++timeouts_in_row_ > settings_.retries_max) failed_ = true;
@@ -229,7 +230,7 @@ void Connection::handle_deadline(Time now) {
   if (probe_at_ <= now) {
     probe_at_ = Time::never();
     probed_ = probe_due_ = true;
-    // RFC 8985 §7.3: the time-out counts anew.
+    // RFC 8985 §7.3: the time-out begins anew.
     timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);
   }
 }
@@ -242,8 +243,8 @@ void Connection::expect(Time now, bool something) {
   }
 }
 
-// RFC 6298 §5.4 to §5.6; RFC 6675 §5.1: all that was not delivered is taken for lost. What came
-// early is not given up by receivers here, so it stays known.
+// RFC 6298 §5.4 to §5.6, RFC 6675 §5.1: everything that was not delivered is considered lost.
+// Receivers here never drop bytes that came early, so these stay delivered.
 void Connection::handle_timeout(Time now) {
   ++counters_.ack_timeouts;
   if (++timeouts_in_row_ > settings_.retries_max) {
@@ -257,7 +258,7 @@ void Connection::handle_timeout(Time now) {
   recovery_ = Recovery::timeout;
   recovery_end_ = sent_end_;
   send_one_lost_ = false;
-  probed_ = true;  // the time-out is the last resort already
+  probed_ = true;  // no probe: the time-out is already the last resort
   probe_due_ = false;
   probe_at_ = reordering_at_ = Time::never();
   timeout_at_ = now + round_trip_.timeout(settings_, timeouts_in_row_);

@@ -9,7 +9,7 @@ namespace {
 // RFC 9438 §4.1.2 and §4.6: C in segments a second cubed, and the multiplicative decrease.
 constexpr double cubic_c = 0.4;
 constexpr double cubic_beta = 0.7;
-// RFC 9438 §4.3: what grows like Reno's under CUBIC's decrease.
+// RFC 9438 §4.3: the growth that equals Reno's, given CUBIC's decrease.
 constexpr double reno_alpha = 3 * (1 - cubic_beta) / (1 + cubic_beta);
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr double reno_alpha = 3 * (1 - cubic_beta) / (1 + cubic_beta);
 double cube_root(double x) {
   if (x <= 0) return 0;
   double root = x < 1 ? 1 : x;
-  // Newton's steps come from above and stop descending where doubles end.
+  // Newton's steps come from above, and stop descending at the precision of doubles.
   for (;;) {
     const double next = (2 * root + x / (root * root)) / 3;
     if (next >= root) return root;
@@ -32,7 +32,7 @@ double Cubic::increase(Time now, Time round_trip, std::uint64_t window_bytes,
   if (epoch_.is_never()) {
     epoch_ = now;
     reno_window_ = window;
-    // RFC 9438 §4.2: K, from the window as this stage begins.
+    // RFC 9438 §4.2: K follows from the window at the beginning of this stage.
     if (window_max_ <= window) {
       window_max_ = window;
       time_to_max_ = 0;
@@ -40,11 +40,13 @@ double Cubic::increase(Time now, Time round_trip, std::uint64_t window_bytes,
       time_to_max_ = cube_root((window_max_ - window) / cubic_c);
     }
   }
-  // §4.2: where the window should be one round trip from now, at most half as much again (§4.4).
+  // §4.2: the window that should be reached one round trip from now. It is at most one and a half
+  // times the present one (§4.4).
   const double from_max = (now - epoch_ + round_trip).to_seconds() - time_to_max_;
   const double wanted = cubic_c * from_max * from_max * from_max + window_max_;
   const double target = std::clamp(wanted, window, 1.5 * window);
-  // §4.3: as fast as Reno where that is faster; alpha is 1 once the old maximum is reached.
+  // §4.3: the window grows as fast as Reno's if that is faster. Alpha is 1 once the old maximum is
+  // reached.
   const double alpha = reno_window_ >= window_max_ ? 1 : reno_alpha;
   reno_window_ += alpha * acknowledged / window;
   const double now_from_max = (now - epoch_).to_seconds() - time_to_max_;
@@ -55,7 +57,8 @@ double Cubic::increase(Time now, Time round_trip, std::uint64_t window_bytes,
 
 std::uint64_t Cubic::reduce(std::uint64_t window_bytes, std::uint32_t mss_bytes) {
   const double window = static_cast<double>(window_bytes) / mss_bytes;
-  // RFC 9438 §4.7, fast convergence: what is reached less than the last time leaves room to others.
+  // RFC 9438 §4.7, fast convergence: a window that reached less than the last time leaves room to
+  // others.
   window_max_ = window < window_max_ ? window * (1 + cubic_beta) / 2 : window;
   epoch_ = Time::never();
   return static_cast<std::uint64_t>(window * cubic_beta * mss_bytes);
@@ -66,7 +69,7 @@ void Dctcp::acknowledged(std::uint64_t bytes, bool marked, std::uint64_t end,
   acknowledged_ += bytes;
   if (marked) marked_ += bytes;
   if (end < window_end_) return;
-  // RFC 8257 §3.3 steps 5 to 8: about once a round trip.
+  // RFC 8257 §3.3 steps 5 to 8: alpha is updated about once a round trip.
   if (acknowledged_ > 0) {
     const double share = static_cast<double>(marked_) / static_cast<double>(acknowledged_);
     alpha_ = alpha_ * (1 - gain_) + gain_ * share;
@@ -85,7 +88,7 @@ Congestion::Congestion(const Settings& settings)
 
 void Congestion::acknowledged(Time now, Time round_trip, std::uint64_t bytes, bool limited) {
   if (!limited) return;
-  // What no peer takes and no socket holds is no use.
+  // A window beyond what the peer takes and the socket holds is of no use.
   const std::uint64_t most =
       2ull * std::max(settings_.receive_buffer_bytes, settings_.send_buffer_bytes);
   if (window_ >= most) return;
@@ -100,7 +103,7 @@ void Congestion::acknowledged(Time now, Time round_trip, std::uint64_t bytes, bo
   if (auto* cubic = std::get_if<Cubic>(&control_)) {
     growth = cubic->increase(now, round_trip, window_, settings_.mss_bytes, bytes);
   } else {
-    // RFC 5681 §3.1: a segment a round trip.
+    // RFC 5681 §3.1: the window grows by a segment a round trip.
     growth = static_cast<double>(settings_.mss_bytes) * static_cast<double>(bytes) /
              static_cast<double>(window_);
   }
@@ -111,10 +114,10 @@ void Congestion::acknowledged(Time now, Time round_trip, std::uint64_t bytes, bo
 }
 
 // HyStart's train of acknowledgements (Ha and Rhee, "Taming the elephants", Computer Networks
-// 2011), as Linux's tcp_cubic.c has it: those of one round that follow each other closely (2 ms),
-// for longer than half of the shortest round trip, from 16 segments on. Its other test, for a round
-// trip that grows, begins at 4 ms there (and in RFC 9406), which a data centre's queues do not
-// reach.
+// 2011), as in Linux's tcp_cubic.c. Slow start ends if the acknowledgements of one round follow
+// each other closely (2 ms) for longer than half of the shortest round trip, from 16 segments on.
+// HyStart's other test looks for a growing round trip. It begins at 4 ms in Linux (and in RFC
+// 9406), which the queues of a data centre do not reach.
 void Congestion::watch_slow_start(Time now, Time least, std::uint64_t end, std::uint64_t sent_end) {
   constexpr std::uint64_t window_min_segments = 16;
   constexpr Time close = Time::milliseconds(2);
@@ -160,8 +163,8 @@ void Congestion::marked() {
   }
 }
 
-// RFC 5681 §3.1 (4) and (5); RFC 9438 §4.8: the window at which congestion avoidance then begins is
-// CUBIC's maximum.
+// RFC 5681 §3.1 (4) and (5). RFC 9438 §4.8: CUBIC's maximum becomes the window at which congestion
+// avoidance begins afterwards.
 void Congestion::timed_out(bool again) {
   if (!again) threshold_ = reduced();
   if (auto* cubic = std::get_if<Cubic>(&control_)) cubic->timed_out();

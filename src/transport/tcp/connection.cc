@@ -1,4 +1,5 @@
-// What a connection sends: in this order what was lost, a probe, what is new, an acknowledgement.
+// The sending half of a connection. Lost segments are sent first, then a probe, then new data, then
+// an acknowledgement. An acknowledgement that no data can carry precedes them all.
 
 #include "transport/tcp/connection.h"
 
@@ -12,7 +13,8 @@ namespace {
 
 constexpr std::uint32_t records_max = 1'024;
 
-// RFC 7323 §2.3: what both ends agreed on, the least that lets the window name the whole buffer.
+// RFC 7323 §2.3: the window scale that both ends use, the least by which the window can name the
+// whole buffer.
 unsigned shift_for(std::uint32_t buffer_bytes) {
   unsigned shift = 0;
   while (shift < 14 && (0xFFFFull << shift) < buffer_bytes) ++shift;
@@ -57,15 +59,15 @@ bool Connection::has_work() const {
   return may_send_new(false) || is_to_watch_window();
 }
 
-// Nothing is under way whose acknowledgement could open the peer's window, and it is too small: its
-// telling so may be lost.
+// Returns true if the peer's window is too small, and nothing is under way whose acknowledgement
+// could open it. The peer's window update may be lost.
 bool Connection::is_to_watch_window() const {
   const std::uint32_t bytes = next_bytes();
   return bytes > 0 && segments_.empty() && sent_end_ + bytes > window_end_ &&
          window_probe_at_.is_never();
 }
 
-// RFC 6675 §5: as long as the pipe is below the window.
+// RFC 6675 §5: sends a lost segment again as long as the pipe is below the window.
 bool Connection::pull_lost(Time now, Segment& out) {
   if (segments_.lost() == 0) return false;
   const std::uint64_t flying = segments_.flying_bytes();
@@ -79,8 +81,8 @@ bool Connection::pull_lost(Time now, Segment& out) {
   return true;
 }
 
-// RFC 8985 §7.3: something new if there is any, else the last again. Or a question for the window
-// (RFC 9293 §3.8.6.1): an old sequence number, which is answered.
+// RFC 8985 §7.3: the probe is new data if there is any, otherwise the last segment again. A probe
+// of the window (RFC 9293 §3.8.6.1) has an old sequence number, which the peer answers.
 bool Connection::pull_probe(Time now, Segment& out) {
   if (window_probe_due_) {
     window_probe_due_ = false;
@@ -134,7 +136,7 @@ bool Connection::pull_new(Time now, bool beyond_window, Segment& out) {
   return true;
 }
 
-// RFC 5681 §4.1.
+// RFC 5681 §4.1: the window restarts after an idle time.
 void Connection::restart_if_idle(Time now) {
   if (!settings_.restart_after_idle || sent_end_ == 0) return;
   if (now - last_sent_ > round_trip_.timeout(settings_, 0)) congestion_.restarted();
@@ -153,7 +155,8 @@ void Connection::emit(Time now, SentSegment& segment, bool again, Segment& out) 
   out.bytes = segment.bytes;
   out.tag = segment.tag;
   out.again = again;
-  // RFC 3168 §6.1.5: not what is sent again. RFC 8257 has no such rule, and Linux marks all.
+  // RFC 3168 §6.1.5: a segment that is sent again is not ECN-capable. RFC 8257 has no such rule,
+  // and Linux makes all segments ECN-capable.
   const bool dctcp = settings_.congestion_control == CongestionControl::dctcp;
   out.ecn_capable = dctcp || (settings_.ecn && !again);
   if (!cut_told_ && !again) {
@@ -189,7 +192,7 @@ void Connection::fill_header(Segment& out) {
 
 Arrival Connection::handle_segment(Time now, const wire::Tcp& header, std::uint32_t payload_bytes,
                                    bool congestion_experienced) {
-  // These connections stand: nothing sets them up or ends them.
+  // These connections always exist: no segment sets them up or ends them.
   if (failed_ || header.syn || header.fin || header.rst || !header.ack) {
     ++counters_.dropped_packets;
     return {};

@@ -29,7 +29,7 @@ std::uint64_t arrived(const Pair::End& end) {
   return static_cast<std::uint64_t>(std::count(end.got.begin(), end.got.end(), true));
 }
 
-// Of data segments that a sent, the number-th (from 1 on) is lost.
+// Loses the data segments from `a` with these numbers, counted from 1.
 Pair::Path loses(std::vector<std::uint64_t> numbers) {
   auto count = std::make_shared<std::uint64_t>(0);
   return [numbers = std::move(numbers), count](bool from_a, const Segment& segment, std::uint64_t) {
@@ -81,7 +81,7 @@ TEST(TcpConnection, OneLossIsRepairedInARoundTripWithoutATimeOut) {
   EXPECT_LT(pair.now, Time::milliseconds(60));
 }
 
-// RFC 8985 §2: a repetition that is lost too is found, without a time-out.
+// RFC 8985 §2: the loss of a retransmission is found without a time-out.
 TEST(TcpConnection, ARepetitionThatIsLostIsSentAgain) {
   Pair pair(settings());
   auto losses = std::make_shared<int>(0);
@@ -97,8 +97,8 @@ TEST(TcpConnection, ARepetitionThatIsLostIsSentAgain) {
   EXPECT_EQ(pair.a.counters.ack_timeouts, 0u);
 }
 
-// What is behind the last that arrived is found lost by what was sent again later: RACK goes by
-// time.
+// Lost segments behind the last one that arrived are found when retransmissions sent later arrive,
+// since RACK goes by time.
 TEST(TcpConnection, ManyLossesInOneWindowWithItsTail) {
   Pair pair(settings());
   pair.a.connection.append(59 * mss);
@@ -188,7 +188,7 @@ TEST(TcpConnection, RecordsAreNeverSplitOrMerged) {
   }
 }
 
-// RFC 9293 §3.8.6.3, after a new connection's first sixteen.
+// RFC 9293 §3.8.6.3, after the first sixteen segments of a new connection.
 TEST(TcpConnection, EverySecondSegmentIsAcknowledgedAndALastOneLater) {
   Settings with = settings();
   Pair pair(with);
@@ -196,7 +196,7 @@ TEST(TcpConnection, EverySecondSegmentIsAcknowledgedAndALastOneLater) {
   pair.run(soon);
   EXPECT_EQ(pair.b.sent.size(), 16u);
   pair.b.sent.clear();
-  pair.b.reads = false;  // a reader that has it all would have it acknowledged
+  pair.b.reads = false;  // a reader that has everything would cause an acknowledgement
   pair.a.connection.append(11 * mss);
   const Time start = pair.now;
   pair.run(soon);
@@ -245,7 +245,8 @@ TEST(TcpConnection, AWindowUpdateThatIsLostIsAskedFor) {
   EXPECT_FALSE(pair.a.connection.failed());
 }
 
-// RFC 8257 §3.2: an acknowledgement at each change of the mark, and ECE by what it acknowledges.
+// RFC 8257 §3.2: each change of the mark causes an acknowledgement, and ECE is the mark of the
+// acknowledged bytes.
 TEST(TcpConnection, DctcpEchoesMarksExactly) {
   Settings with = settings();
   with.congestion_control = CongestionControl::dctcp;
@@ -270,7 +271,6 @@ TEST(TcpConnection, DctcpEchoesMarksExactly) {
   EXPECT_TRUE(pair.a.sent[0].ecn_capable);
 }
 
-// RFC 3168 §6.1: ECE until CWR, one decrease a window.
 TEST(TcpConnection, WhoWaitsAsksWhetherThePeerIsThere) {
   Settings with = settings();
   with.keep_alive = Time::milliseconds(100);
@@ -292,6 +292,7 @@ TEST(TcpConnection, WhoWaitsAsksWhetherThePeerIsThere) {
   EXPECT_TRUE(pair.a.connection.failed());
 }
 
+// RFC 3168 §6.1: the receiver sets ECE until CWR comes, and there is one decrease a window.
 TEST(TcpConnection, ClassicEcnDecreasesOnceAWindow) {
   Settings with = settings();
   with.ecn = true;
@@ -322,7 +323,7 @@ TEST(TcpConnection, AnIdleConnectionStartsAgain) {
   EXPECT_LE(pair.a.connection.window_bytes(), 12u * mss);
 }
 
-// Past, expected, future and malformed, straight to one end.
+// One end that is given past, expected, future and malformed segments directly.
 class OneEnd : public ::testing::Test {
  protected:
   static constexpr wire::TcpSequence peer_first{0xFFFF'FF00};
@@ -350,7 +351,7 @@ class OneEnd : public ::testing::Test {
 TEST_F(OneEnd, ExpectedPastAndFuture) {
   EXPECT_EQ(give(0, 500).bytes, 500u);
   EXPECT_EQ(answer().header.acknowledgement, peer_first + 500);
-  // Past: whole and in part.
+  // Past segments: one completely, one in part.
   EXPECT_EQ(give(0, 500).bytes, 0u);
   EXPECT_EQ(answer().header.acknowledgement, peer_first + 500);
   const Arrival part = give(400, 200);
@@ -358,7 +359,7 @@ TEST_F(OneEnd, ExpectedPastAndFuture) {
   EXPECT_EQ(part.skip, 100u);
   EXPECT_EQ(part.bytes, 100u);
   answer();
-  // Future: kept, told at once, the newest first.
+  // Future segments are kept and reported at once, the newest first.
   EXPECT_EQ(give(1'000, 100).bytes, 100u);
   EXPECT_EQ(give(2'000, 100).bytes, 100u);
   EXPECT_EQ(give(3'000, 100).bytes, 100u);
@@ -401,7 +402,7 @@ TEST_F(OneEnd, AcknowledgementsOfWhatWasNeverSentChangeNothing) {
   header.acknowledgement = wire::TcpSequence(49);
   static_cast<void>(connection.handle_segment(Time::zero(), header, 0, false));
   EXPECT_EQ(connection.acknowledged(), 0u);
-  // Blocks of SACK that lie nowhere.
+  // These SACK blocks do not name bytes under way.
   header.acknowledgement = wire::TcpSequence(50);
   header.block_count = 2;
   header.blocks[0] = {wire::TcpSequence(60), wire::TcpSequence(55)};
@@ -410,7 +411,7 @@ TEST_F(OneEnd, AcknowledgementsOfWhatWasNeverSentChangeNothing) {
   EXPECT_EQ(connection.flying_bytes(), mss);
 }
 
-// Whatever the weather, all arrives, in order and once. TULLE_SEEDS more of them.
+// Whatever the network does, everything arrives, in order and once.
 TEST(TcpConnection, Weather) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -458,7 +459,7 @@ TEST(TcpConnection, Weather) {
   }
 }
 
-// RFC 9438 §4.2 and §4.1.2: K is the time to the old maximum, and the window is there then.
+// RFC 9438 §4.2 and §4.1.2: K is the time after which the window is at its old maximum again.
 TEST(TcpCongestion, CubicReturnsToItsMaximumInK) {
   for (const double x : {0.001, 0.5, 1.0, 27.0, 1e9}) {
     EXPECT_NEAR(cube_root(x) * cube_root(x) * cube_root(x), x, x * 1e-12);
@@ -477,7 +478,7 @@ TEST(TcpCongestion, CubicReturnsToItsMaximumInK) {
   EXPECT_NEAR(window, 1e6, 1e4);
 }
 
-// RFC 8257 §3.3: alpha is a moving average of the share that was marked.
+// RFC 8257 §3.3: alpha is a moving average of the share of marked bytes.
 TEST(TcpCongestion, DctcpKeepsTheShareThatWasMarked) {
   Dctcp dctcp;
   EXPECT_EQ(dctcp.share_marked(), 1);

@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests: two ends of a connection and a path between them, in virtual time. What the path does
-// to each segment, a test decides.
+// Two ends of a connection and a path between them in virtual time, for tests. The test decides
+// what the path does to each segment.
 
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@ inline constexpr wire::TcpSequence first_b{7};
 
 class Pair {
  public:
-  // What becomes of a segment: how many copies, how late, and whether marked.
+  // The fate of a segment: how many copies arrive, how late, and whether they are marked.
   struct Fate {
     int copies = 1;
     Time late;
@@ -32,16 +32,16 @@ class Pair {
     Counters counters;
     Connection connection;
     std::vector<Segment> sent;
-    std::vector<bool> got;  // by offset, of the peer's stream
+    std::vector<bool> got;  // which bytes of the peer's stream have come, by offset
     bool reads = true;
-    std::uint64_t twice = 0;  // bytes told as arrived more than once
+    std::uint64_t twice = 0;  // bytes that were reported as arrived more than once
   };
 
   explicit Pair(const Settings& settings, Connection::Kind kind = Connection::Kind::bytes)
       : a(kind, settings, {1'000, 2'000, first_a, first_b}),
         b(kind, settings, {2'000, 1'000, first_b, first_a}) {}
 
-  // Until nothing happens any more, or until then.
+  // Runs until nothing happens any more, or until the given time.
   void run(Time until) {
     for (;;) {
       transmit(a, true);

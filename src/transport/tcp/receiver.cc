@@ -6,7 +6,7 @@ Receiver::Taken Receiver::take(Time now, std::int64_t offset, std::uint32_t byte
                                const wire::Tcp& header, bool congestion_experienced) {
   Taken taken;
   if (bytes == 0) {
-    // RFC 9293 §3.10.7.4: what is out of the window is answered, so that a probe is.
+    // RFC 9293 §3.10.7.4: a segment outside the window is answered, and so is a probe.
     if (offset < static_cast<std::int64_t>(in_order_)) due_ = 1;
     return taken;
   }
@@ -30,12 +30,12 @@ Receiver::Taken Receiver::take(Time now, std::int64_t offset, std::uint32_t byte
   taken.bytes = static_cast<std::uint32_t>(last - first);
   if (first > in_order_) {
     add_early(first, last);
-    due_ = 1;  // RFC 5681 §4.2: at once
+    due_ = 1;  // RFC 5681 §4.2: acknowledged at once
     return taken;
   }
   in_order_ = last;
   pushed_ = header.psh;
-  // RFC 5681 §4.2: at once too where it fills a gap, or part of one.
+  // RFC 5681 §4.2: a segment that fills a gap, or part of one, is acknowledged at once too.
   const bool gap = !early_.empty();
   if (join_early() || gap) {
     due_ = 1;
@@ -55,7 +55,7 @@ void Receiver::plan(Time now) {
     due_ = 1;
     return;
   }
-  // RFC 9293 §3.8.6.3: at least every second full-sized segment.
+  // RFC 9293 §3.8.6.3: at least every second full-sized segment is acknowledged.
   if (in_order_ - told_ >= 2ull * settings_.mss_bytes) {
     due_ = 1;
   } else if (delayed_until_.is_never()) {
@@ -81,7 +81,7 @@ void Receiver::add_early(std::uint64_t first, std::uint64_t end) {
   early_.erase(at + 1, next);
 }
 
-// What came early may be next now.
+// Joins early ranges that are next in order now. Returns true if there was one.
 bool Receiver::join_early() {
   bool joined = false;
   while (!early_.empty() && early_.front().first <= in_order_) {
@@ -92,8 +92,8 @@ bool Receiver::join_early() {
   return joined;
 }
 
-// RFC 8257 §3.2: ECE says of each acknowledgement whether what it acknowledges was marked. When
-// that changes, what came before is acknowledged at once.
+// RFC 8257 §3.2: in each acknowledgement, ECE says whether the acknowledged bytes were marked. When
+// the mark changes, the bytes before the change are acknowledged at once.
 void Receiver::note_mark(bool marked) {
   if (marked == marked_) return;
   const std::uint64_t before = old_marks_.empty() ? told_ : old_marks_.back().end;
@@ -106,15 +106,16 @@ void Receiver::note_mark(bool marked) {
 
 void Receiver::consumed(std::uint64_t end) {
   read_ = std::max(read_, end);
-  // As Linux's tcp_cleanup_rbuf: a window that has become less than half of the buffer is told when
-  // it is twice as wide again, and not by less than a segment (RFC 9293 §3.8.6.2.2).
+  // As in Linux's tcp_cleanup_rbuf: a window that has become less than half of the buffer is
+  // advertised again when it is twice as wide, but not for less than a segment (RFC 9293
+  // §3.8.6.2.2).
   const std::uint64_t now = told_window_ - std::min(told_window_, in_order_);
   const std::uint64_t then = room_end() - in_order_;
   const std::uint64_t least =
       std::min<std::uint64_t>(settings_.receive_buffer_bytes / 2, settings_.mss_bytes);
   if (2 * now <= settings_.receive_buffer_bytes && then >= 2 * now && then - now >= least) due_ = 1;
-  // The same: the reader has all that its peer pushed, and nothing is to be waited
-  // for.
+  // As in tcp_cleanup_rbuf too: the reader has everything that its peer pushed, so there is nothing
+  // to wait for.
   if (pushed_ && read_ == in_order_ && in_order_ > told_) due_ = 1;
 }
 
@@ -127,7 +128,7 @@ void Receiver::fill(wire::Tcp& header, wire::TcpSequence first, unsigned window_
     end = old_marks_.front().end;
     ece = old_marks_.front().marked;
     old_marks_.pop();
-    due_ = 1;  // and what has come since
+    due_ = 1;  // the bytes that came later are due next
   } else {
     delayed_until_ = Time::never();
   }
@@ -135,7 +136,7 @@ void Receiver::fill(wire::Tcp& header, wire::TcpSequence first, unsigned window_
   header.ece = echoes && ece;
   header.acknowledgement = first + static_cast<std::uint32_t>(end);
   told_ = end;
-  // RFC 9293 §3.8.6.2.2: the right edge moves on by half of the buffer or a segment at least.
+  // RFC 9293 §3.8.6.2.2: the right edge moves on by at least half of the buffer or a segment.
   const std::uint64_t least =
       std::min<std::uint64_t>(settings_.receive_buffer_bytes / 2, settings_.mss_bytes);
   const std::uint64_t edge = room_end() >= told_window_ + least ? room_end() : told_window_;
@@ -144,7 +145,8 @@ void Receiver::fill(wire::Tcp& header, wire::TcpSequence first, unsigned window_
   told_window_ = std::max(told_window_, end + (std::uint64_t{header.window} << window_shift));
   header.block_count = 0;
   if (!pure) return;
-  // RFC 2018 §4: first what was heard last. Two blocks: what a frame here has room for.
+  // RFC 2018 §4: the range that was extended last comes first. A frame here has room for two
+  // blocks.
   const Range* newest = nullptr;
   const Range* second = nullptr;
   for (const Range& range : early_) {

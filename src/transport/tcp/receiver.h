@@ -1,8 +1,8 @@
 #pragma once
 
-// The receiving half of a connection: what has come, in order and early, what is to be acknowledged
-// and when, how much room is left, and what the network marked (RFC 9293 §3.8.6, RFC 2018, RFC
-// 3168, RFC 8257 §3.2).
+// The receiving half of a connection. It records what has come in order and early, how much room is
+// left, and what the network marked, and decides what to acknowledge and when (RFC 9293 §3.8.6, RFC
+// 2018, RFC 3168, RFC 8257 §3.2).
 
 #include <algorithm>
 #include <cstdint>
@@ -25,18 +25,19 @@ class Receiver {
     std::uint32_t skip = 0;
     std::uint32_t bytes = 0;
   };
-  // A segment with [offset, offset + bytes) of the stream; `offset` may lie before what was ever
-  // sent by less than a window (a probe).
+  // Takes a segment with [offset, offset + bytes) of the stream. `offset` may lie before the start
+  // of the stream by less than a window (a probe).
   Taken take(Time now, std::int64_t offset, std::uint32_t bytes, const wire::Tcp& header,
              bool congestion_experienced);
   std::uint64_t in_order() const { return in_order_; }
   void consumed(std::uint64_t end);
 
-  // Whether an acknowledgement is to go out by itself.
+  // Returns true if an acknowledgement must be sent, by itself if there is no data to carry it.
   bool acknowledgement_due() const { return due_ > 0; }
-  // Whether a segment with a payload cannot say it: what came early, or marks that have changed.
+  // Returns true if a segment with a payload cannot carry the acknowledgement: data came early, or
+  // the marks have changed.
   bool needs_pure() const { return due_ > 0 && (!early_.empty() || !old_marks_.empty()); }
-  // Fills in what an acknowledgement says, and takes it for sent. `pure`: with SACK.
+  // Fills in the acknowledgement, and considers it sent. `pure` adds SACK blocks.
   void fill(wire::Tcp& header, wire::TcpSequence first, unsigned window_shift, bool pure);
 
   Time next_deadline() const { return delayed_until_; }
@@ -47,7 +48,7 @@ class Receiver {
   }
 
  private:
-  // What came early: [first, end), newest first by `heard`.
+  // Bytes [first, end) that came early. The range that was extended last has the highest `heard`.
   struct Range {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
@@ -63,15 +64,15 @@ class Receiver {
   const Settings& settings_;
   std::uint64_t in_order_ = 0;
   std::uint64_t read_ = 0;
-  std::uint64_t told_ = 0;     // acknowledged
-  std::uint64_t told_window_;  // the right edge that was told last
-  std::vector<Range> early_;   // by offset, apart from each other
+  std::uint64_t told_ = 0;     // end of what was acknowledged
+  std::uint64_t told_window_;  // right edge of the window that was advertised last
+  std::vector<Range> early_;   // in the order of offsets, with gaps in between
   std::uint64_t heard_ = 0;
-  std::uint32_t quick_ = 0;  // acknowledged at once so far, as a new connection does
+  std::uint32_t quick_ = 0;  // segments of a new connection acknowledged at once so far
   bool pushed_ = false;      // the last segment in order ended what its sender had
   bool marked_ = false;      // DCTCP.CE, or ECE until CWR is seen
   std::uint32_t due_ = 0;
-  // RFC 8257 §3.2: what came before the mark changed is acknowledged with the old one.
+  // RFC 8257 §3.2: bytes that came before the mark changed are acknowledged with the old mark.
   struct OldMark {
     std::uint64_t end = 0;
     bool marked = false;

@@ -1,6 +1,6 @@
 #pragma once
 
-// RFC 6298: the round trip's smoothed time and its variation, and the time-out that follows.
+// RFC 6298: the smoothed round-trip time, its variation, and the time-out that follows from them.
 
 #include <algorithm>
 
@@ -27,10 +27,11 @@ class RoundTrip {
     const std::int64_t error = smoothed_ > time ? smoothed_.ps - time.ps : time.ps - smoothed_.ps;
     variation_ = Time{variation_.ps - variation_.ps / 4 + error / 4};
     smoothed_ = Time{smoothed_.ps - smoothed_.ps / 8 + time.ps / 8};
-    // RFC 8985 §6.2 step 1 wants the least of a recent while; routes here do not change for long.
+    // RFC 8985 §6.2 step 1 wants the least round trip of a recent period. Here it is the least
+    // ever, since routes do not change for long.
     least_ = std::min(least_, time);
   }
-  // RFC 6298 §2.2 to §2.5; backed off by `doublings` (§5.5).
+  // Returns the time-out (RFC 6298 §2.2 to §2.5), backed off by `doublings` (§5.5).
   Time timeout(const Settings& settings, std::uint32_t doublings) const {
     Time time = settings.timeout_initial;
     if (measured_) time = smoothed_ + variation_ * 4;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What was sent and is not acknowledged in order, segment by segment as it was cut: the scoreboard
+// The segments that were sent and are not acknowledged in order, as they were cut: the scoreboard
 // of RFC 6675 §3.
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct SentSegment {
 
   std::uint64_t offset = 0;
   std::uint64_t tag = 0;
-  Time sent_at;  // the last time
+  Time sent_at;  // time of the last transmission
   std::uint32_t bytes = 0;
   State state = State::flying;
   bool again = false;  // sent more than once
@@ -37,7 +37,7 @@ class SentSegments {
     flying_bytes_ += segment.bytes;
     return ring_.push(segment);
   }
-  // The oldest, which is acknowledged.
+  // Removes the oldest segment, which is acknowledged.
   void pop() {
     set(0, SentSegment::State::delivered);
     --delivered_;
@@ -51,12 +51,12 @@ class SentSegments {
     count(segment, +1);
     if (state == SentSegment::State::lost && i < next_lost_) next_lost_ = i;
   }
-  // Of the first that is lost; there must be one.
+  // Returns the index of the first lost segment. There must be one.
   std::uint32_t first_lost() {
     while (ring_[next_lost_].state != SentSegment::State::lost) ++next_lost_;
     return next_lost_;
   }
-  // Of the first that ends behind `offset`; size() if there is none.
+  // Returns the index of the first segment that ends behind `offset`, or size() if there is none.
   std::uint32_t find(std::uint64_t offset) const {
     std::uint32_t low = 0, high = ring_.size();
     while (low < high) {
@@ -93,7 +93,7 @@ class SentSegments {
   std::uint64_t flying_bytes_ = 0;
   std::uint32_t lost_ = 0;
   std::uint32_t delivered_ = 0;
-  std::uint32_t next_lost_ = 0;  // none is lost before it
+  std::uint32_t next_lost_ = 0;  // no segment before this index is lost
 };
 
 }  // namespace tulle::transport::tcp

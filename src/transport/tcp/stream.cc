@@ -24,7 +24,7 @@ wire::TcpSequence first_of(QpNumber from, QpNumber to) {
   return wire::TcpSequence(mix(std::uint64_t{from.value} << 32 | to.value));
 }
 
-// Where a SEND's bytes begin in the stream: kept where atomics keep their operand.
+// The offset in the stream at which a SEND's bytes begin. It is kept in the operand of atomics.
 std::uint64_t& place_of(SendWqe& wqe) { return wqe.compare_add; }
 std::uint64_t place_of(const SendWqe& wqe) { return wqe.compare_add; }
 
@@ -46,7 +46,7 @@ void Stream::posted(QueuePair& qp) {
   SendWqe& wqe = qp.send_queue[qp.send_queue.size() - 1];
   place_of(wqe) = posted_;
   posted_ += wqe.length;
-  complete_sends(qp);  // one without bytes has nothing to wait for
+  complete_sends(qp);  // a SEND without bytes has nothing to wait for
   move(qp, false);
 }
 
@@ -77,7 +77,8 @@ bool Stream::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   return false;
 }
 
-// From the SENDs whose bytes these are; false: a local protection error.
+// Fills in the payload from the SENDs that hold its bytes. Returns false on a local protection
+// error.
 bool Stream::fill_payload(QueuePair& qp, const Segment& segment, OutgoingPacket& out) {
   out.clear_payload();
   if (segment.bytes == 0) return true;
@@ -152,7 +153,7 @@ void Stream::store(const Arrival& arrival, Payload payload) {
 
 void Stream::posted_receive(QueuePair& qp, std::uint64_t bytes) {
   wanted_ += bytes;
-  if (wanted_ == 0) take_receives(qp);  // one for nothing, with none before it
+  if (wanted_ == 0) take_receives(qp);  // a request for no bytes, with none waiting before it
   move(qp, false);
 }
 
@@ -172,7 +173,7 @@ void Stream::read(QueuePair& qp, std::uint64_t bytes) {
   connection_.consumed(read_);
 }
 
-// The next request in turn that wants bytes; those that are full complete.
+// Moves on to the next receive request that needs bytes. Full requests complete.
 void Stream::take_receives(QueuePair& qp) {
   for (;;) {
     if (!holds_receive_) {
@@ -190,7 +191,7 @@ void Stream::take_receives(QueuePair& qp) {
   }
 }
 
-// Copies out of the socket's memory; a ghost only counts.
+// Copies bytes out of the socket's memory. Bytes of a ghost are only counted.
 bool Stream::place(QueuePair& qp, std::uint32_t bytes) {
   const std::uint32_t room = connection_.receive_buffer_bytes();
   for (std::uint32_t left = bytes; left > 0;) {
@@ -208,8 +209,9 @@ bool Stream::place(QueuePair& qp, std::uint32_t bytes) {
   return true;
 }
 
-// Between the application and the socket: at once, or when somebody has the time for it. A writer
-// that sleeps is woken when a third of the socket's memory is free (Linux's sk_stream_write_space).
+// Moves bytes between the application and the socket, at once or when the driver gets to it. A
+// sleeping writer is woken when a third of the socket's memory is free (Linux's
+// sk_stream_write_space).
 void Stream::move(QueuePair& qp, bool asleep) {
   Environment& environment = qp.environment;
   if (!environment.sockets_wait) {

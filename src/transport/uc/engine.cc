@@ -13,7 +13,7 @@ using verbs::SendOpcode;
 
 namespace {
 
-// IBTA 9.8: the opcodes are RC's with another class.
+// IBTA 9.8: the opcodes are those of RC with another transport class.
 wire::Operation operation_of(SendOpcode opcode, bool first, bool last) {
   using enum wire::Operation;
   const bool immediate =
@@ -128,7 +128,8 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   return false;
 }
 
-// A window may be bound on UC too (IBTA table 76). False: it failed, and the send queue with it.
+// UC also binds windows (IBTA table 76). Returns false if the operation failed; the send queue is
+// then in error.
 bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
   const SendWqe copy = wqe;
   const CompletionStatus status = transport::execute_local(qp, wqe);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The unreliable connection (IBTA 9.8): SEND and WRITE without acknowledgement. A request is done
-// when its last packet has left; a message with a hole is dropped whole.
+// when its last packet has left. The receiver drops a message from which a packet is missing.
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ class Engine final : public transport::Engine {
 
   Psn next_psn_;
   Psn expected_;
-  std::uint32_t sent_packets_ = 0;  // of the request at the head of the send queue
+  std::uint32_t sent_packets_ = 0;  // packets sent of the request at the head of the send queue
   InboundMessage inbound_;
 };
 

@@ -83,18 +83,18 @@ TEST(UcEngine, SendPastExpectedFuture) {
   auto completions = host.completions();
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].byte_length, 2 * mtu);
-  // A gap within a message: it is dropped whole, and its receive kept for the next.
+  // A gap within a message drops the whole message. Its receive request is kept for the next one.
   host.deliver(request(Operation::send_first, 2), data);
   host.deliver(request(Operation::send_last, 4), data);
   EXPECT_EQ(host.counters().dropped_messages, 1u);
   EXPECT_TRUE(host.completions().empty());
-  // A gap between messages is nobody's.
+  // A gap between messages affects no message.
   host.deliver(request(Operation::send_only, 9), bytes_of(10));
   completions = host.completions();
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].wr_id, 1'001u);
   EXPECT_EQ(completions[0].byte_length, 10u);
-  // A late middle belongs to nothing.
+  // A late MIDDLE belongs to no message.
   host.deliver(request(Operation::send_middle, 3), data);
   host.deliver(request(Operation::send_last, 4), data);
   EXPECT_TRUE(host.completions().empty());
@@ -146,7 +146,7 @@ TEST(UcEngine, WritesAreCheckedSilently) {
   EXPECT_EQ(host.memory.back(), Host::pattern(host.memory.size() - 1));
   EXPECT_EQ(host.qp->state(), QpState::rts);
   EXPECT_EQ(host.counters().dropped_messages, 2u);
-  // Without a receive an immediate is lost, and its message with it.
+  // Without a receive request the immediate is lost, and its message with it.
   host.deliver(write(host, Operation::write_only_with_immediate, 3, 120, 8), data);
   EXPECT_EQ(host.memory[120], Host::pattern(120));
 }

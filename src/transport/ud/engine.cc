@@ -13,7 +13,8 @@ using verbs::SendOpcode;
 
 namespace {
 
-// IBTA 10.2.5, 11.4.1.1: a Q_Key whose top bit is set stands for the queue pair's own.
+// IBTA 10.2.5, 11.4.1.1: a Q_Key whose top bit is set stands for the Q_Key of the sending queue
+// pair.
 constexpr std::uint32_t privileged_qkey = 0x8000'0000;
 
 }  // namespace
@@ -115,8 +116,8 @@ Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Pa
 
 void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
                          const wire::Path& path) {
-  // A message that does not fit is dropped and its receive request kept: a stranger must not be
-  // able to end this queue pair (IBTA 9.8.3.2 leaves the choice).
+  // A message that does not fit is dropped, and the receive request stays in its queue: a stranger
+  // must not be able to end this queue pair (IBTA 9.8.3.2 leaves the choice).
   const std::uint64_t needed = payload.bytes + wire::grh_bytes;
   verbs::Receive receive;
   if (qp.next_receive_length() < needed || !qp.take_receive(receive)) {

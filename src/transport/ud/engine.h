@@ -1,7 +1,7 @@
 #pragma once
 
-// The unreliable datagram (IBTA 9.8.3): one message, one packet; each with an address, a queue pair
-// and a Q_Key of its own. The receiver's buffer begins with 40 bytes of GRH.
+// The unreliable datagram (IBTA 9.8.3). Each message is one packet, and each request names a
+// destination address, queue pair and Q_Key. The receiver's buffer begins with 40 bytes of GRH.
 
 #include "base/ids.h"
 #include "transport/engine.h"
@@ -29,7 +29,8 @@ class Engine final : public transport::Engine {
                    const wire::Path& path);
 
   Psn next_psn_;
-  verbs::AddressVector path_;  // of the packet that was pulled last, whose request is gone by then
+  // Path of the packet that was pulled last. Its request has left the send queue by then.
+  verbs::AddressVector path_;
   // The sender of the latest marked packet.
   verbs::AddressVector marked_from_;
   QpNumber marked_qp_;

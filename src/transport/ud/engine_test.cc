@@ -18,7 +18,7 @@ using verbs::SendOpcode;
 using wire::Operation;
 
 constexpr std::uint32_t receive_offset = 8'192;
-constexpr std::uint32_t qkey = 0x1234;  // Host's
+constexpr std::uint32_t qkey = 0x1234;  // the Q_Key that Host sets
 
 Options ud() {
   Options options;
@@ -102,7 +102,7 @@ TEST_F(UdEngine, LocalErrorsStopOnlySending) {
   Host::must(post(8));
   EXPECT_EQ(host.pull().size(), 1u);
   host.environment.keys.renew(host.region);
-  host.region.key ^= 1;  // what is posted now names nothing
+  host.region.key ^= 1;  // the next request names a key that does not exist
   Host::must(post(8));
   host.region.key ^= 1;
   EXPECT_TRUE(host.pull().empty());

@@ -7,7 +7,8 @@ namespace tulle::transport::xrc {
 namespace {
 
 void become_xrc(wire::Packet& packet) {
-  if (wire::transport_of(packet.opcode) != wire::TransportClass::rc) return;  // selective repeat's
+  // The opcodes of selective repeat have a transport class of their own and stay as they are.
+  if (wire::transport_of(packet.opcode) != wire::TransportClass::rc) return;
   packet.opcode = wire::opcode(wire::TransportClass::xrc, wire::operation_of(packet.opcode));
 }
 
@@ -24,14 +25,15 @@ verbs::SharedReceiveQueue* find(const QueuePair& target, std::uint32_t number) {
   return found != nullptr && found->xrc_domain == target.init.xrc_domain ? found : nullptr;
 }
 
-// A queue that there is not, or of another domain, is a fault of access: so Linux names the events
-// for both (drivers/infiniband/hw/hns/hns_roce_qp.c: XRCD_VIOLATION, INVALID_XRCETH).
+// A queue that does not exist or belongs to another domain is an access error, as the names of
+// Linux's events for both suggest (drivers/infiniband/hw/hns/hns_roce_qp.c: XRCD_VIOLATION,
+// INVALID_XRCETH).
 RequestVerdict select(QueuePair& target, const InboundMessage& inbound,
                       const wire::Packet& request) {
   const bool in_use = inbound.in_progress() || inbound.holds_receive();
   verbs::SharedReceiveQueue* current = target.init.srq;
   if (current != nullptr && current->number == request.xrc_srq) return RequestVerdict::ok;
-  // All packets of a message name the same queue, and so does a request that comes again.
+  // All packets of a message name the same queue, and so does a request that is sent again.
   if (in_use) return RequestVerdict::invalid_opcode_sequence;
   verbs::SharedReceiveQueue* found = find(target, request.xrc_srq);
   if (found == nullptr) return RequestVerdict::access_denied;
@@ -54,7 +56,8 @@ void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& 
   packet.xrc_srq = initiator.send_queue.xrc_srq(wqe);
 }
 
-// A shared receive queue gives no credits (IBTA 9.7.7.2.3), and there is no other.
+// Responders with a shared receive queue give no credits (IBTA 9.7.7.2.3), and an XRC target has no
+// other receive queue.
 void mark_answer(wire::Packet& packet) {
   become_xrc(packet);
   if (packet.syndrome.kind == wire::AckKind::ack) packet.syndrome.value = rc::no_credits_code;

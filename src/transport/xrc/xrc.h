@@ -1,8 +1,8 @@
 #pragma once
 
-// What distinguishes an extended reliable connection (IBTA annex A14) from a reliable connection:
-// each request names a shared receive queue at the target. The protection domain and completion
-// queue of that queue then stand for the target's, which has none of its own.
+// The differences between an extended reliable connection (IBTA annex A14) and a reliable
+// connection. Each request names a shared receive queue at the target. The target has no protection
+// domain and no completion queue, and uses those of the shared receive queue.
 
 #include <cstdint>
 
@@ -27,11 +27,11 @@ verbs::SharedReceiveQueue* find(const QueuePair& target, std::uint32_t number);
 // receive queue that the request names. Changes nothing unless it returns ok.
 [[nodiscard]] RequestVerdict select(QueuePair& target, const InboundMessage& inbound,
                                     const wire::Packet& request);
-// The shared receive queue is about to be destroyed. A target that uses it then uses none, and drops
-// the message in progress with its receive request.
+// The shared receive queue is about to be destroyed. A target that uses it then uses none, and
+// drops the message in progress with its receive request.
 void forget(QueuePair& target, const verbs::SharedReceiveQueue& srq);
 
-// Turn a packet that rc::Engine has filled in into one of XRC.
+// Turn a packet that rc::Engine has filled in into an XRC packet.
 void mark_request(const QueuePair& initiator, const SendWqe& wqe, wire::Packet& packet);
 void mark_answer(wire::Packet& packet);
 
