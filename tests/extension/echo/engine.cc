@@ -25,7 +25,7 @@ namespace {
 void address(const QueuePair& qp, wire::Operation operation, OutgoingPacket& out) {
   out.packet = {};
   out.clear_payload();
-  out.path = &qp.attributes().address;
+  out.to = &qp.attributes().address;
   out.packet.opcode = wire::opcode(wire::TransportClass::uc, operation);
   out.packet.destination_qp = qp.attributes().destination_qp;
 }
@@ -37,9 +37,9 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet,
-                             transport::Payload payload, const wire::IpUdp& ip) {
+                             transport::Payload payload, const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc;
-  if (!is_mine || !qp.is_from_peer(ip) || !qp.receives()) return drop(qp);
+  if (!is_mine || !qp.is_from_peer(path) || !qp.receives()) return drop(qp);
   if (wire::info(packet.opcode).immediate) {
     take_echo(qp, payload);
   } else {

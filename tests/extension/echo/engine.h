@@ -20,7 +20,7 @@ class Engine final : public transport::Engine {
  public:
   void reset(transport::QueuePair&) override { echoes_.clear(); }
   transport::Agenda handle_packet(Time now, transport::QueuePair& qp, const wire::Packet& packet,
-                                  transport::Payload payload, const wire::IpUdp& ip) override;
+                                  transport::Payload payload, const wire::Path& path) override;
   transport::Agenda pull(Time now, transport::QueuePair& qp,
                          transport::OutgoingPacket& out) override;
   transport::Agenda agenda(const transport::QueuePair& qp) const override;
