@@ -136,7 +136,10 @@ void HostPath::expose(const transport::QueuePair& qp) {
                       qp.number.value);
   if (entry == nullptr || !is_local_(qp.attributes().address.destination.gid)) return;
   entry->destination = qp.attributes().destination_qp.value;
-  entry->access = qp.attributes().access.bits();
+  // Without resources for READs (max_dest_rd_atomic), a responder answers none.
+  verbs::AccessFlags access = qp.attributes().access;
+  if (qp.attributes().max_dest_rd_atomic == 0) access = access.without(Access::remote_read);
+  entry->access = access.bits();
   entry->pd = identity(qp.init.pd);
   entry->number.store(qp.number.value, std::memory_order_seq_cst);
 }
@@ -228,12 +231,13 @@ bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
   if (table.open.load() && peer != nullptr && key != nullptr) {
     const auto needed =
         verbs::AccessFlags(transfer.read ? Access::remote_read : Access::remote_write);
-    const std::uint64_t offset = transfer.remote_address - key->iova;
-    const bool covered = transfer.remote_address >= key->iova && offset <= key->length &&
-                         transfer.length <= key->length - offset;
-    const bool allowed = peer->destination == qp.number.value && peer->pd == key->pd &&
+    const bool covered =
+        verbs::range_covers(key->iova, key->length, transfer.remote_address, transfer.length);
+    const bool allowed = verbs::allows_access(verbs::AccessFlags::from_bits(key->access), key->pd,
+                                              needed, peer->pd) &&
                          verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
-                         verbs::AccessFlags::from_bits(key->access).has_all(needed);
+                         peer->destination == qp.number.value;
+    const std::uint64_t offset = transfer.remote_address - key->iova;
     done = covered && allowed && copy(connection, transfer, key->address + offset);
   }
   visitor.store(0, std::memory_order_release);

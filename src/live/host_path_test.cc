@@ -53,7 +53,11 @@ class End {
     ASSERT_NE(qp, nullptr);
   }
 
-  void connect(End& peer, verbs::AccessFlags access) {
+  struct Depths {
+    std::uint8_t asked = 1;     // max_rd_atomic
+    std::uint8_t answered = 1;  // max_dest_rd_atomic
+  };
+  void connect(End& peer, verbs::AccessFlags access, Depths depths = {1, 1}) {
     transport::QueuePairAttributes to;
     to.state = verbs::QpState::init;
     to.access = access;
@@ -62,12 +66,12 @@ class End {
     to.state = verbs::QpState::rtr;
     to.destination_qp = peer.qp->number;
     to.address.destination = local_gid;
-    to.max_dest_rd_atomic = 1;
+    to.max_dest_rd_atomic = depths.answered;
     modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
                    QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
                    QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
     to.state = verbs::QpState::rts;
-    to.max_rd_atomic = 1;
+    to.max_rd_atomic = depths.asked;
     modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
                    QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
                    QpAttribute::max_rd_atomic);
@@ -163,6 +167,31 @@ TEST_F(HostPathTest, LeavesToPacketsWhatIsNotAllowed) {
   EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), wrong, 8), 1);
   EXPECT_EQ(a_.completions(), 0);
   EXPECT_EQ(b_.post(verbs::SendOpcode::write, a_.address() + 8190, a_.region->rkey(), 8), 1);
+}
+
+// A program that forgets its depths must fail here as it does between two hosts.
+TEST_F(HostPathTest, AReadNeedsADepthAtBothEnds) {
+  struct Case {
+    End::Depths initiator, target;
+    int packets;
+  };
+  constexpr verbs::AccessFlags access =
+      verbs::AccessFlags(Access::remote_write) | Access::remote_read;
+  std::uint32_t slot = 5;
+  for (const Case& c : {Case{{0, 1}, {1, 1}, 0}, Case{{1, 1}, {1, 0}, 1}}) {
+    SCOPED_TRACE(slot);
+    End a(slot++), b(slot++);
+    a.open(b);
+    b.open(a);
+    a.connect(b, access, c.initiator);
+    b.connect(a, access, c.target);
+    EXPECT_EQ(a.post(verbs::SendOpcode::write, b.address(), b.region->rkey(), 8), 0);
+    EXPECT_EQ(a.path->moved().transfers, 1u) << "a WRITE needs none";
+    b.buffer[0] = std::byte{42};
+    EXPECT_EQ(a.post(verbs::SendOpcode::read, b.address(), b.region->rkey(), 8), c.packets);
+    EXPECT_EQ(a.path->moved().transfers, 1u);
+    EXPECT_EQ(a.buffer[0], std::byte{0});
+  }
 }
 
 TEST_F(HostPathTest, KeepsOrderBehindARequestInFlight) {

@@ -82,19 +82,17 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   if (holder == nullptr) return {};
   if (holder->kind == KeyHolder::Kind::region) {
     const auto& region = static_cast<const MemoryRegion&>(*holder);
-    if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
-    if (!region.access.has_all(needed)) return {};
+    if (!region.valid || !region.covers(address, bytes)) return {};
+    if (!allows_access(region.access, region.pd, needed, &pd)) return {};
     return reach(region, address, bytes, (needed & remote_writes).any());
   }
   const auto& window = static_cast<const MemoryWindow&>(*holder);
-  if (window.region == nullptr || window.pd != &pd || !window.access.has_all(needed)) return {};
+  if (window.region == nullptr || !allows_access(window.access, window.pd, needed, &pd)) return {};
   if (window.type == WindowType::type2 && window.qp != qp) return {};
   // In a zero-based window, the first byte has address 0.
   const bool zero_based = window.access.has(verbs::Access::zero_based);
   const std::uint64_t start = zero_based ? 0 : window.address;
-  if (address < start || bytes > window.length || address - start > window.length - bytes) {
-    return {};
-  }
+  if (!range_covers(start, window.length, address, bytes)) return {};
   const std::uint64_t in_region = address - start + window.address;
   if (!window.region->valid || !window.region->covers(in_region, bytes)) return {};
   return reach(*window.region, in_region, bytes, (needed & remote_writes).any());

@@ -24,6 +24,21 @@ class KeyHolder {
   std::uint32_t key = 0;
 };
 
+// True if [address, address + bytes) lies within [start, start + length). No sum may wrap around.
+constexpr bool range_covers(std::uint64_t start, std::uint64_t length, std::uint64_t address,
+                            std::uint64_t bytes) {
+  return address >= start && bytes <= length && address - start <= length - bytes;
+}
+
+// True if a region or window of protection domain `pd` with the rights `granted` allows an access
+// that arrived at a queue pair of `qp_pd` (IBTA 10.6.3.3). Protection domains are compared by
+// identity only.
+template <typename Domain, typename QpDomain>
+constexpr bool allows_access(AccessFlags granted, const Domain& pd, AccessFlags needed,
+                             const QpDomain& qp_pd) {
+  return pd == qp_pd && granted.has_all(needed);
+}
+
 class MemoryRegion : public KeyHolder {
  public:
   MemoryRegion() : KeyHolder(Kind::region) {}
@@ -42,7 +57,7 @@ class MemoryRegion : public KeyHolder {
 
   // True if [address, address + bytes) lies within the region.
   bool covers(std::uint64_t address, std::uint64_t bytes) const {
-    return address >= iova && bytes <= length && address - iova <= length - bytes;
+    return range_covers(iova, length, address, bytes);
   }
   std::byte* at(std::uint64_t address) const {
     return memory == nullptr ? nullptr : memory + (address - iova);

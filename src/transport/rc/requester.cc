@@ -167,6 +167,8 @@ bool Requester::execute_direct(QueuePair& qp) {
   std::array<std::span<std::byte>, verbs::sges_max> pieces;
   std::size_t count = 0;
   const bool read = wqe.opcode == SendOpcode::read;
+  // A queue pair that may have no READ outstanding must not send one (IBTA 10.8.3.3).
+  if (read && qp.attributes().max_rd_atomic == 0) return false;
   if (wqe.flags.has(SendFlag::inline_data)) {
     pieces[count++] = {const_cast<std::byte*>(qp.send_queue.inline_data(wqe)), wqe.length};
   } else {
