@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Checks that each room knows only the rooms that it may know, and that the lower rooms do not touch the machine.
 
-There are three checks, and a fabricated violation shows that each of them can fail:
-- every #include "room/..." under src/ goes in an allowed direction;
-- every room that a CMakeLists.txt under src/ links is an allowed one;
+There are five checks, and a fabricated violation shows that each of them can fail:
+- every #include "room/..." under src/ goes in an allowed direction, and so does every use of a room's namespace, which
+  another room's header may have brought along;
+- every room that a CMakeLists.txt under src/ links is an allowed one, and a room links all that it may know;
+- docs/architecture.md's table of rooms is the one here;
+- every direction that is allowed is used;
 - no archive of a room below the drivers has an undefined symbol of a clock, a socket, a thread, the environment, a
   file or a random device (with --build; time is an argument there, see docs/architecture.md).
 """
@@ -19,8 +22,9 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 BUILD = None  # the build folder, from --build
 
-# Rooms that each room may include and link. Every room may also know `base` and itself. The drivers move frames, so
-# they know what a frame and an IP header are (link, wire); they know no transport.
+DOCUMENT = SOURCE.parent / "docs" / "architecture.md"
+
+# The rooms that each room uses. Every room may also know `base` and itself.
 MAY_KNOW = {
     "base": set(),
     "wire": set(),
@@ -28,14 +32,14 @@ MAY_KNOW = {
     "report": set(),
     "link": {"wire"},
     "management": {"wire"},
-    "transport": {"wire", "verbs"},
-    "device": {"transport", "link", "management", "verbs", "wire"},
-    "fabric": {"link", "wire"},
-    "workload": {"device", "verbs"},
-    "sim": {"device", "fabric", "link", "report", "wire"},
+    "fabric": {"wire"},
+    "transport": {"verbs", "wire"},
+    "device": {"link", "transport", "verbs", "wire"},
+    "workload": {"device", "transport", "verbs"},
+    "sim": {"device", "fabric", "link", "transport", "verbs", "wire"},
     "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
-    "live": {"device", "fabric", "link", "management", "report", "wire"},
-    "shim": {"live", "device", "management", "verbs"},
+    "live": {"device", "fabric", "link", "management", "transport", "verbs", "wire"},
+    "shim": {"device", "live", "management", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 
@@ -66,24 +70,46 @@ IMPURE_CXX_SYMBOLS = re.compile(
 )
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/', re.MULTILINE)
+NAMESPACE = re.compile(r"(?:(?<![\w:])|(?<=\btulle::))(" + "|".join(MAY_KNOW) + r")::")
+ROW = re.compile(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
 
 
 def room_of(path, source):
     return path.relative_to(source).parts[0]
 
 
-def include_violations(source):
-    """Yields lines such as "src/wire/a.h: wire includes device: not allowed"."""
+def rooms_used(text):
+    """Returns the rooms that a file includes or whose namespaces it names."""
+    code = re.sub(r'//[^\n]*|/\*.*?\*/|"(\\.|[^"\\\n])*"', "", text, flags=re.DOTALL)
+    return (set(INCLUDE.findall(text)) | set(NAMESPACE.findall(code))) & set(MAY_KNOW)
+
+
+def uses(source):
+    """Yields (path, room, room that it uses)."""
     for path in sorted(source.rglob("*")):
-        if path.suffix not in (".h", ".cc", ".c", ".inc"):
-            continue
-        room = room_of(path, source)
-        if room not in MAY_KNOW:
-            yield f"{path}: src/{room} is no room that tests/layers_test.py knows"
-            continue
-        for other in INCLUDE.findall(path.read_text()):
-            if other in MAY_KNOW and other not in MAY_KNOW[room] | {room, "base"}:
-                yield f"{path}: {room} includes {other}: not allowed"
+        if path.suffix in (".h", ".cc", ".c", ".inc"):
+            for other in sorted(rooms_used(path.read_text()) - {room_of(path, source), "base"}):
+                yield path, room_of(path, source), other
+
+
+def use_violations(source):
+    """Yields lines such as "src/wire/a.h: wire uses device: not allowed"."""
+    for path in sorted(source.iterdir()):
+        if path.is_dir() and path.name not in MAY_KNOW:
+            yield f"{path}: src/{path.name} is no room that tests/layers_test.py knows"
+    for path, room, other in uses(source):
+        if room in MAY_KNOW and other not in MAY_KNOW[room]:
+            yield f"{path}: {room} uses {other}: not allowed"
+
+
+def unused_directions(source):
+    used = {(room, other) for _, room, other in uses(source)}
+    return sorted((room, other) for room in MAY_KNOW if room != "cli" for other in MAY_KNOW[room] if (room, other) not in used)
+
+
+def table(text):
+    """Returns the directions that the document's table of rooms gives, like MAY_KNOW."""
+    return {room: set(re.findall(r"[a-z]+", known)) for room, known in ROW.findall(text)}
 
 
 def link_violations(source):
@@ -103,6 +129,9 @@ def link_violations(source):
         for other in sorted(linked):
             if other in MAY_KNOW and other not in MAY_KNOW.get(room, set()) | {room, "base"}:
                 yield f"{path}: {room} links {other}: not allowed"
+        if re.search(r"tulle_room\(", text) and path.parent.parent == source:
+            for other in sorted(MAY_KNOW[room] - linked):
+                yield f"{path}: {room} uses {other} and does not link it"
 
 
 def undefined_symbols(archive):
@@ -117,22 +146,35 @@ def impure_symbols(archive):
     return sorted({s for s in undefined_symbols(archive) if IMPURE_SYMBOLS.match(s) or IMPURE_CXX_SYMBOLS.match(s)})
 
 
-class Includes(unittest.TestCase):
+class Uses(unittest.TestCase):
     def test_directions(self):
-        self.assertEqual([], list(include_violations(SOURCE)))
+        self.assertEqual([], list(use_violations(SOURCE)))
 
     def test_can_fail(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder)
             (source / "wire").mkdir()
-            (source / "wire" / "good.h").write_text('#include "base/time.h"\n#include "wire/bth.h"\n')
-            self.assertEqual([], list(include_violations(source)))
-            (source / "wire" / "bad.h").write_text('#  include "device/adapter.h"\n')
+            good = '#include "base/time.h"\n#include "wire/bth.h"\nstd::sim::x; // device::Adapter\nauto s = "live::x";\n'
+            (source / "wire" / "good.h").write_text(good)
+            self.assertEqual([], list(use_violations(source)))
+            (source / "wire" / "includes.h").write_text('#  include "device/adapter.h"\n')
+            (source / "wire" / "names.h").write_text("tulle::transport::QueuePair* qp; verbs::Mtu mtu;\n")
             (source / "cellar").mkdir()
-            (source / "cellar" / "new.cc").write_text("")
-            found = list(include_violations(source))
-            self.assertEqual(2, len(found), found)
-            self.assertIn("wire includes device", found[1])
+            found = list(use_violations(source))
+            self.assertEqual(4, len(found), found)
+            self.assertIn("wire uses device", found[1])
+
+    def test_every_direction_is_used(self):
+        self.assertEqual([], unused_directions(SOURCE))
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn(("link", "wire"), unused_directions(pathlib.Path(folder)))
+
+    def test_the_document_says_the_same(self):
+        expected = {room: known for room, known in MAY_KNOW.items() if room != "cli"}
+        found = table(DOCUMENT.read_text())
+        self.assertEqual({"all"}, found.pop("cli"))
+        self.assertEqual(expected, found)
+        self.assertEqual({"sim": {"device", "wire"}, "base": set()}, table("| `sim` | x | device, wire |\n| `base` | y | – |\n"))
 
 
 class Links(unittest.TestCase):
@@ -144,6 +186,10 @@ class Links(unittest.TestCase):
             source = pathlib.Path(folder)
             (source / "wire").mkdir()
             lists = source / "wire" / "CMakeLists.txt"
+            (source / "link").mkdir()
+            (source / "link" / "CMakeLists.txt").write_text("tulle_room(link DEPENDS base)\n")
+            self.assertEqual(1, len(list(link_violations(source))), "it uses wire and does not link it")
+            (source / "link" / "CMakeLists.txt").write_text("tulle_room(link DEPENDS base wire)\n")
             lists.write_text("tulle_room(wire DEPENDS base LIBRARIES PkgConfig::ISAL)\n")
             self.assertEqual([], list(link_violations(source)))
             lists.write_text("tulle_room(wire DEPENDS base\n  device LIBRARIES fmt::fmt)\n")

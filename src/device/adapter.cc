@@ -182,7 +182,7 @@ void Adapter::handle_congestion_notification(Time now, const wire::Packet& packe
   ++counters_.congestion_notifications;
   QueuePair* qp = find_qp(packet.destination_qp);
   if (qp == nullptr) return;
-  qp->handle_congestion_notification(now);
+  qp->congestion.notified(now);
   watch_deadline(*qp, qp->agenda().deadline);
 }
 
@@ -200,7 +200,7 @@ void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet
   if (packet.fecn && qp.congestion_marked(packet, path)) notify(qp);
   if (!packet.becn) return;
   ++counters_.congestion_notifications;
-  qp.handle_congestion_notification(now);
+  qp.congestion.notified(now);
 }
 
 bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {

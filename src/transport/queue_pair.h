@@ -99,7 +99,6 @@ class QueuePair {
   std::uint32_t receives_waiting() const {
     return init.srq != nullptr ? init.srq->queue.size() : receive_queue.size();
   }
-  std::uint32_t sends_waiting() const { return send_queue.size(); }
   bool send_queue_draining() const;
 
   // --- control; the adapter has checked what lies beyond this queue pair (GID index, limits) ---
@@ -130,8 +129,6 @@ class QueuePair {
 
   // --- congestion ---
 
-  // A notification says that packets of this queue pair met congestion.
-  void handle_congestion_notification(Time now) { congestion.notified(now); }
   // A packet from the peer met congestion on its way here. Returns true if the peer must be
   // notified with the packet that emit_notification fills in.
   [[nodiscard]] bool congestion_experienced(Time now);

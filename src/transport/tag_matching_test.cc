@@ -244,7 +244,7 @@ TEST_F(TagMatchingTest, ARendezvousReadsAndAnswers) {
     return ack;
   }());
   EXPECT_TRUE(host->completions().empty()) << "the answer is the device's own";
-  EXPECT_EQ(host->qp->sends_waiting(), 0u);
+  EXPECT_EQ(host->qp->send_queue.size(), 0u);
 }
 
 TEST_F(TagMatchingTest, ARendezvousLongerThanItsRequestIsNotRead) {
@@ -262,7 +262,7 @@ TEST_F(TagMatchingTest, OnlyItsOwnPlacesOfTheSendQueueAreTheDevices) {
     expect(i, i, 100);
     send(message(TagOperation::rendezvous, i, where(0, 77, 10)));
   }
-  EXPECT_EQ(host->qp->sends_waiting(), 8u) << "the others wait";
+  EXPECT_EQ(host->qp->send_queue.size(), 8u) << "the others wait";
   for (int i = 0; i < 32; ++i) host->post(SendOpcode::write, 8);
   verbs::SendRequest request;
   request.opcode = SendOpcode::write;
@@ -280,7 +280,7 @@ TEST_F(TagMatchingTest, OnlyItsOwnPlacesOfTheSendQueueAreTheDevices) {
     if (each.opcode == CompletionOpcode::tag_receive) tagged.push_back(each.wr_id);
   }
   EXPECT_EQ(tagged, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
-  EXPECT_EQ(host->qp->sends_waiting(), 0u);
+  EXPECT_EQ(host->qp->send_queue.size(), 0u);
 }
 
 TEST_F(TagMatchingTest, AReadThatIsRefusedFailsItsRequest) {

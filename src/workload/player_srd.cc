@@ -71,9 +71,9 @@ void Player::post_by_srd(std::uint32_t index) {
   transport::QueuePair& sender = srd_of(flow.source);
   transport::QueuePair& receiver = srd_of(flow.destination);
   const std::uint32_t messages = messages_of(flow, message_bytes_max);
-  if (sender.sends_waiting() + messages > sender.init.send_work_requests) {
+  if (sender.send_queue.size() + messages > sender.init.send_work_requests) {
     // Completed requests may occupy the queue behind one that has not completed.
-    TULLE_CHECK(sender.sends_waiting() > 0);
+    TULLE_CHECK(sender.send_queue.size() > 0);
     hosts_[flow.source].waiting.push(index);
     return;
   }

@@ -40,6 +40,10 @@ enum class SrdSabotage : std::uint8_t {
 inline constexpr std::size_t srd_sabotages = 9;
 std::string_view name_of(SrdSabotage sabotage);
 
+// Work request ids of receive requests have this bit.
+inline constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
+inline constexpr std::uint32_t tag_bytes = 4;  // the first bytes of a message hold its number
+
 class SrdWorld {
  public:
   explicit SrdWorld(std::uint64_t seed, SrdSabotage sabotage = SrdSabotage::none);

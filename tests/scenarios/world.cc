@@ -258,7 +258,7 @@ void World::start_drain(End& end) {
 void World::end_drain(End& end) {
   if (!end.drained || end.qp->state() != QpState::sqd) return;
   end.drained = false;
-  promise(end.qp->sends_waiting() >= end.waiting_when_drained,
+  promise(end.qp->send_queue.size() >= end.waiting_when_drained,
           end.name() + ": a request completed while the send queue was drained");
   transport::QueuePairAttributes to;
   to.state = QpState::rts;
@@ -311,7 +311,7 @@ void World::handle_event(std::uint32_t node, const device::Event& event) {
     promise(end.qp->state() == QpState::sqd, end.name() + ": drained in another state");
     ++end.drains;
     end.drained = true;
-    end.waiting_when_drained = end.qp->sends_waiting();
+    end.waiting_when_drained = end.qp->send_queue.size();
     alarm(cluster_.now() + Time::microseconds(100), node, Alarm::drained_over,
           2 * end.channel_number + end.side);
   }

@@ -190,7 +190,7 @@ int check(Qp& qp) {
   StagedWork& staged = qp.staged;
   if (staged.error != 0) return staged.error;
   const transport::QueuePair& pair = *qp.pair;
-  if (staged.items.size() > pair.init.send_work_requests - pair.sends_waiting()) return ENOMEM;
+  if (staged.items.size() > pair.init.send_work_requests - pair.send_queue.size()) return ENOMEM;
   for (StagedWork::Item& item : staged.items) {
     item.request.sges = {staged.sges.data() + item.first_sge, item.sge_count};
     item.bytes = {staged.bytes.data() + item.first_byte, item.byte_count};

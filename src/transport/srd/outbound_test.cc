@@ -51,10 +51,10 @@ TEST(SrdOutbound, requests_are_done_in_any_order_and_give_their_room_back_in_one
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(done[0].wr_id, 2u);
   EXPECT_EQ(done[1].wr_id, 1u);
-  EXPECT_EQ(host.qp->sends_waiting(), 3u);
+  EXPECT_EQ(host.qp->send_queue.size(), 3u);
   host.acknowledge(sent[0].packet, 3);
   EXPECT_EQ(host.completions().size(), 1u);
-  EXPECT_EQ(host.qp->sends_waiting(), 0u);
+  EXPECT_EQ(host.qp->send_queue.size(), 0u);
 }
 
 TEST(SrdOutbound, what_an_answer_says_of_others_counts_for_them_too) {

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Checks the numbers that docs/architecture.md gives under "In numbers".
+
+- No source file has more than 700 lines, and no test more than 800.
+- No class has more than 40 public methods, apart from those in WIDE, which may only become narrower.
+- No more than 40 places outside a transport's own row name the type of a transport.
+- At most 3 % of the blocks of comments open with a fragment instead of a sentence.
+A fabricated violation shows that each check can fail.
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCE_LINES_MAX = 700
+TEST_LINES_MAX = 800
+METHODS_MAX = 40
+WIDE = {"Adapter": 71}  # its verbs objects belong in a class of their own
+SITES_MAX = 40
+FRAGMENTS_MAX = 0.03
+
+SITE = re.compile(r"QpType::|\bis_(raw|xrc|over_tcp|datagram)\(|\bget(_if)?<[^>]*Engine")
+ROW = re.compile(r"\.type = verbs::QpType::")
+TEST = re.compile(r"_(test|fuzz|bench)\.")
+# Words that open a fragment ("Of the port", "Whether it is") unless a verb follows soon.
+OPENING = re.compile(r"(of|what|who|whom|whose|whether|that|without|which|how|nor|by|as|for|with|from|to|in)\b", re.I)
+VERB = re.compile(r"\b(is|are|was|were|has|have|had|must|may|can|cannot|does|do|did|\w+(s|ed))\b", re.I)
+CLASS = re.compile(r"\b(class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?(?::[^;{]*)?\{")
+
+
+def sources(*folders, suffixes=(".h", ".cc", ".c")):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def is_test(path):
+    return TEST.search(path.name) is not None
+
+
+def long_files(files):
+    """Yields (path, lines) for the files with too many lines; `files` are (path, text)."""
+    for path, text in files:
+        lines = text.count("\n")
+        if lines > (TEST_LINES_MAX if is_test(path) else SOURCE_LINES_MAX):
+            yield path, lines
+
+
+def without_comments(text):
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+    return re.sub(r"^\s*#[^\n]*", "", text, flags=re.MULTILINE)
+
+
+def block_end(text, at):
+    """The index of the brace that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    return len(text)
+
+
+def public_methods(kind, body):
+    """Counts the member functions that a class declares in its public sections, overloads included."""
+    public, count, start, i, parentheses = kind == "struct", 0, 0, 0, 0
+    while i < len(body):
+        label = re.compile(r"\s*(public|private|protected)\s*:(?!:)").match(body, i)
+        if label and not body[start:i].strip():
+            public, start, i = label.group(1) == "public", label.end(), label.end()
+            continue
+        parentheses += {"(": 1, ")": -1}.get(body[i], 0)
+        if parentheses == 0 and body[i] in ";{":
+            statement = body[start:i].strip()
+            head = re.sub(r"\[\[[^\]]*\]\]", "", statement.partition("(")[0])
+            is_method = "(" in statement and "=" not in re.sub(r"operator\s*[<>=!]+", "", head)
+            if public and is_method and not re.match(r"(using|friend|static_assert|typedef|enum)\b", statement):
+                count += 1
+            i = block_end(body, i) if body[i] == "{" else i
+            start = i + 1
+        i += 1
+    return count
+
+
+def classes(text):
+    text = without_comments(text)
+    for match in CLASS.finditer(text):
+        if not re.search(r"enum\s*$", text[: match.start()]):
+            opening = match.end() - 1
+            yield match.group(2), public_methods(match.group(1), text[opening + 1 : block_end(text, opening)])
+
+
+def wide_classes(texts):
+    for text in texts:
+        for name, methods in classes(text):
+            if methods > WIDE.get(name, METHODS_MAX):
+                yield name, methods
+
+
+def sites(texts):
+    return sum(1 for text in texts for line in text.splitlines() if SITE.search(line) and not ROW.search(line))
+
+
+def comment_blocks(text):
+    block = []
+    for line in text.splitlines() + [""]:
+        stripped = line.strip()
+        if stripped.startswith("//"):
+            block.append(stripped.lstrip("/").strip())
+        elif block:
+            yield " ".join(block)
+            block = []
+
+
+def is_fragment(block):
+    sentence = re.split(r"(?<=[.:;])\s", block)[0]
+    return len(block.split()) >= 4 and OPENING.match(block) is not None and VERB.search(sentence) is None
+
+
+class Sizes(unittest.TestCase):
+    def test_files(self):
+        files = ((p, p.read_text()) for p in sources("src", "tests", "bench", suffixes=(".h", ".cc", ".c", ".py")))
+        self.assertEqual(list(long_files(files)), [])
+
+    def test_can_fail(self):
+        text = "\n" * (SOURCE_LINES_MAX + 1)
+        self.assertEqual(len(list(long_files([(pathlib.Path("a.cc"), text), (pathlib.Path("a_test.cc"), text)]))), 1)
+
+
+class Classes(unittest.TestCase):
+    def test_public_methods(self):
+        self.assertEqual(list(wide_classes(p.read_text() for p in sources("src", suffixes=(".h",)))), [])
+
+    def test_can_fail(self):
+        methods = "".join(f"  void f{i}(int a = 0) {{ if (a) {{ g(); }} }}\n  int x{i} = 0;\n" for i in range(METHODS_MAX + 1))
+        self.assertEqual(list(wide_classes([f"class A {{\n public:\n{methods} private:\n  void h();\n}};\n"])), [("A", 41)])
+        self.assertEqual(list(wide_classes([f"class A {{\n{methods}}};\n"])), [])
+
+
+class Transports(unittest.TestCase):
+    def test_sites(self):
+        self.assertLessEqual(sites(p.read_text() for p in sources("src") if not is_test(p)), SITES_MAX)
+
+    def test_can_fail(self):
+        self.assertEqual(sites(["if (type == QpType::rc) {}\n  .type = verbs::QpType::rc,\nif (is_xrc(type)) {}\n"]), 2)
+
+
+class Prose(unittest.TestCase):
+    def test_comments_are_sentences(self):
+        blocks = [b for p in sources("src", "tests") for b in comment_blocks(p.read_text())]
+        fragments = [b for b in blocks if is_fragment(b)]
+        self.assertLessEqual(len(fragments) / len(blocks), FRAGMENTS_MAX, "\n".join(fragments[:20]))
+
+    def test_can_fail(self):
+        text = "// Of the request at the head of the queue.\nint a;\n// In this case the port drops it.\nint b;\n"
+        self.assertEqual([is_fragment(b) for b in comment_blocks(text)], [True, False])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
