@@ -134,7 +134,7 @@ def main():
     arguments = parser.parse_args()
     files = sources()
     chosen, seconds = units(arguments.changed, arguments.changed is not None)
-    layers = [sys.executable, "tests/layers_test.py", "Includes", "Links"]
+    layers = [sys.executable, "tests/layers_test.py", "Uses", "Links"]
     checks = [check_format(files), check_line_lengths(files),
               subprocess.run(layers, cwd=ROOT).returncode == 0, check_with_clang_tidy(chosen, seconds)]
     if not all(checks):

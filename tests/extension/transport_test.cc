@@ -1,5 +1,5 @@
-// A transport is a folder and a line: echo/ is a folder outside src/, and one line of this file adds
-// it. Everything else here is what any transport's user does.
+// A transport is a folder and a line: echo/ is a folder outside src/, and one line of this file
+// adds it. Everything else here is what any transport's user does.
 
 #include <gtest/gtest.h>
 

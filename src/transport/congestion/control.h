@@ -37,7 +37,8 @@ class RateControl {
 // What the queue pairs of one adapter share. Both members must outlive the queue pairs.
 struct Shared {
   EndpointLimits* endpoint_limits = nullptr;
-  // One flow for each of the 16 service levels. Null means that each queue pair is a flow by itself.
+  // One flow for each of the 16 service levels. Null means that each queue pair is a flow by
+  // itself.
   Injection* injections = nullptr;
 };
 

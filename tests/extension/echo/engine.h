@@ -1,8 +1,8 @@
 #pragma once
 
 // A toy transport, added from outside src/: an unreliable echo. A SEND goes to the peer as one
-// packet; the peer sends the payload back, and it completes a receive request of the sender. Nothing
-// is sent again. The packets are UC's SEND Only, and SEND Only with Immediate for the echo.
+// packet. The peer sends the payload back, where it completes a receive request of the sender.
+// Nothing is sent again. The packets are UC's SEND Only, and SEND Only with Immediate for the echo.
 
 #include <cstddef>
 #include <cstdint>
