@@ -22,7 +22,7 @@ using scenario::Outcome;
 using scenario::Scenario;
 
 int list(const std::vector<Fabric>& fabrics) {
-  fmt::print("fabrics (* unless --fabrics says otherwise)\n");
+  fmt::print("fabrics (* marks the default ones)\n");
   for (const Fabric& fabric : fabrics) {
     fmt::print("{} {:<24} {}\n", fabric.by_default ? '*' : ' ', fabric.name, fabric.title);
   }

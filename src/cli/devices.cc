@@ -53,7 +53,7 @@ int devices(const live::Settings& settings, bool json) {
   auto answer = live::ask_agent(settings, hello, live::IfAbsent::start);
   if (!answer) return fail(answer.error().message);
   live::Devices list;
-  if (!decode(answer->message.bytes, list)) return fail("the agent's answer makes no sense");
+  if (!decode(answer->message.bytes, list)) return fail("cannot decode the host agent's answer");
   json ? print_json(list.devices) : print_text(list.devices);
   return 0;
 }

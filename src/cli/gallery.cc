@@ -35,7 +35,7 @@ Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
     if (!scenario) return scenario.error();
     if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
   }
-  if (scenarios.empty()) return Error{"no scenarios were found beside this program"};
+  if (scenarios.empty()) return Error{"cannot find the scenarios that come with Tulle"};
   return scenarios;
 }
 

@@ -27,10 +27,10 @@ constexpr char about[] =
     "are simulated in virtual time, over InfiniBand or RoCE v2.";
 constexpr char examples[] =
     "Examples:\n"
-    "  tulle run -- ibv_devinfo                      what programs see\n"
+    "  tulle run -- ibv_devinfo                      the device that programs see\n"
     "  tulle run -- ib_write_bw                      a server\n"
     "  tulle run -- ib_write_bw 192.0.2.2            its client, elsewhere\n"
-    "  tulle status                                  who uses the network here, and how it fares\n"
+    "  tulle status                                  the programs on the network, and counters\n"
     "  tulle capture -o trace.pcapng                 every frame, for Wireshark\n"
     "  tulle sim incast                              a cluster in virtual time\n"
     "  tulle compare --workload incast               the same traffic on several fabrics\n";
@@ -42,40 +42,39 @@ constexpr char run_examples[] =
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
     "\n"
-    "The exit status is the program's; 127 where there is no such program, 126 where it cannot "
-    "run.\n"
-    "The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the "
-    "program.\n";
+    "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
+    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the\n"
+    "program. --no-offload and --no-direct set TULLE_OFFLOAD and TULLE_DIRECT to \"off\".\n";
 constexpr char faults_help[] =
-    "A bad network, on what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
+    "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
 constexpr char capture_examples[] =
     "Examples:\n"
-    "  tulle capture -o trace.pcapng                 until Ctrl-C\n"
+    "  tulle capture -o trace.pcapng                 capture until Ctrl-C\n"
     "  tulle capture -o trace.pcapng --duration 5 --direction out --snaplen 128\n"
-    "                                                five seconds of headers that go out\n"
+    "                                                headers of outgoing frames, for five seconds\n"
     "  tulle capture -o - | tshark -r - -Y infiniband\n"
-    "                                                shown at once\n"
+    "                                                show frames as they arrive\n"
     "\n"
-    "While a capture runs, processes of one host send each other packets too, where they would\n"
-    "otherwise reach into each other's memory.\n";
+    "While a capture runs, processes on one host exchange packets instead of accessing each\n"
+    "other's memory directly.\n";
 
 constexpr char sim_examples[] =
     "Examples:\n"
-    "  tulle sim --list                              what scenarios there are\n"
-    "  tulle sim incast                              a scenario that comes along\n"
+    "  tulle sim --list                              list the scenarios\n"
+    "  tulle sim incast                              a scenario that comes with Tulle\n"
     "  tulle sim incast -o results --set traffic.bytes='\"4MB\"'\n"
     "                                                the same with larger messages, as files\n"
     "  tulle sim my.toml --variant spray             one variant of a scenario of your own\n"
-    "  tulle sim --gallery -o pages                  all of them, with pictures\n"
+    "  tulle sim --gallery -o pages                  a page for each scenario, with pictures\n"
     "  tulle sim --topology links.csv --flows flows.csv --fabric roce\n"
     "                                                flows and links from tables\n"
     "\n"
-    "Results depend on the scenario and its seed alone.\n";
+    "Results depend only on the scenario and its seed.\n";
 
 constexpr char compare_examples[] =
     "Examples:\n"
-    "  tulle compare --list                          what fabrics and workloads there are\n"
+    "  tulle compare --list                          list the fabrics and workloads\n"
     "  tulle compare --workload incast               all to one, on the usual fabrics\n"
     "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
     "                                                a larger cluster\n"
@@ -84,19 +83,19 @@ constexpr char compare_examples[] =
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
     "                                                a table's flows on every fabric\n"
     "\n"
-    "The same flows on each fabric. The exit status is 1 where one did not finish them.\n";
+    "Each fabric carries the same flows. The exit status is 1 if a fabric did not finish them.\n";
 
 void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_dashes) {
   auto* command = app.add_subcommand("run", "Run a program on the network");
   static RunOptions options;
-  command->add_option("--device,-d", options.device, "What the program's device is called")
+  command->add_option("--device,-d", options.device, "Name of the device that the program sees")
       ->type_name("NAME");
   command
       ->add_option("--interface,-i", options.interfaces,
-                   "The network interface below it, or several: eth0,eth1")
+                   "Network interface to use, or several: eth0,eth1")
       ->type_name("IF");
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
-  command->add_option("--agent", options.agent, "The agent's address: @name, or a path")
+  command->add_option("--agent", options.agent, "Address of the host agent: @name, or a path")
       ->type_name("NAME");
   command->add_flag("--no-offload", options.no_offload,
                     "Send datagrams one by one, without the kernel's segmentation");
@@ -107,7 +106,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->callback([command, &status, &after_dashes] {
     const std::vector<std::string> before = command->remaining();
     options.command = before.empty() ? after_dashes : before;
-    if (options.command.empty()) throw CLI::RequiredError("A command to run");
+    if (options.command.empty()) throw CLI::RequiredError("A program to run");
     const bool is_option = !before.empty() && before.front().starts_with('-');
     if (is_option) throw CLI::ExtrasError({before.front()});
     if (!before.empty()) {
@@ -123,19 +122,20 @@ void add_agent(CLI::App& app, int& status) {
       app.add_subcommand("agent", "Run the host agent (programs start one when they need it)");
   static live::AgentOptions options;
   options.settings = live::read_settings();
-  command->add_flag("--foreground", options.foreground, "Stay until stopped, and say what happens");
+  command->add_flag("--foreground", options.foreground,
+                    "Run in the foreground until stopped, and log what happens");
   command->add_flag("--on-demand", options.on_demand,
-                    "As programs start it: detached, until no program has used it for a while");
-  command->add_option("--agent", options.settings.agent, "Its address: @name, or a path")
+                    "Run detached and exit when idle, as when a program starts the agent");
+  command->add_option("--agent", options.settings.agent, "Address to listen at: @name, or a path")
       ->type_name("NAME");
   auto* idle = command
                    ->add_option("--idle-exit", options.settings.idle_exit_seconds,
-                                "Leave after this long without a program; 0: never")
+                                "Exit after this many seconds without a program; 0 means never")
                    ->type_name("SECONDS")
                    ->check(CLI::Range(0, 1'000'000));
   command->footer(
-      "The agent owns UDP port 4791 of its network namespace and hands places in it to\n"
-      "programs: root's to everybody's, another user's to that user's own.\n");
+      "The host agent owns UDP port 4791 of its network namespace and gives programs slots in\n"
+      "it. Root's agent serves all users. Another user's agent serves only that user.\n");
   command->callback([idle, &status] {
     options.idle_exit = options.on_demand || idle->count() > 0;
     if (options.settings.idle_exit_seconds == 0) options.idle_exit = false;
@@ -148,17 +148,20 @@ void add_queries(CLI::App& app, int& status) {
   static live::Settings settings = live::read_settings();
   static bool json = false;
   const auto add_common = [](CLI::App* command) {
-    command->add_option("--agent", settings.agent, "The agent's address: @name, or a path")
+    command->add_option("--agent", settings.agent, "Address of the host agent: @name, or a path")
         ->type_name("NAME");
     command->add_flag("--json", json, "Print JSON");
   };
   auto* devices_command = app.add_subcommand("devices", "List the devices that programs see here");
   add_common(devices_command);
-  devices_command->add_option("--device,-d", settings.device, "As for run")->type_name("NAME");
-  devices_command->add_option("--interface,-i", settings.interfaces, "As for run")->type_name("IF");
+  devices_command->add_option("--device,-d", settings.device, "Device name, as for tulle run")
+      ->type_name("NAME");
+  devices_command
+      ->add_option("--interface,-i", settings.interfaces, "Network interfaces, as for tulle run")
+      ->type_name("IF");
   devices_command->callback([&status] { status = devices(settings, json); });
-  auto* status_command =
-      app.add_subcommand("status", "Show the agent, the processes and their counters");
+  auto* status_command = app.add_subcommand(
+      "status", "Show the host agent, and the processes that use it with their counters");
   add_common(status_command);
   status_command->callback([&status] { status = cli::status(settings, json); });
 }
@@ -167,10 +170,10 @@ void add_capture(CLI::App& app, int& status) {
   static live::Settings settings = live::read_settings();
   static CaptureOptions options;
   auto* command = app.add_subcommand("capture", "Write every frame to a pcapng file");
-  command->add_option("--output,-o", options.output, "The file to write; -: standard output")
+  command->add_option("--output,-o", options.output, "The file to write; - means standard output")
       ->type_name("FILE")
       ->required();
-  command->add_option("--duration", options.duration_seconds, "Stop after this long")
+  command->add_option("--duration", options.duration_seconds, "Stop after this many seconds")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
   command->add_option("--count,-c", options.count, "Stop after this many frames")
@@ -180,16 +183,20 @@ void add_capture(CLI::App& app, int& status) {
       {"in", CaptureDirection::in},
       {"out", CaptureDirection::out},
       {"both", CaptureDirection::both}};
-  command->add_option("--direction", options.direction, "Frames that go in, out, or both")
+  command
+      ->add_option("--direction", options.direction,
+                   "Capture incoming frames, outgoing frames, or both")
       ->type_name("in|out|both")
       ->transform(CLI::CheckedTransformer(directions).description(""));
-  command->add_option("--snaplen,-s", options.snap_length, "Keep this many bytes of a frame")
+  command
+      ->add_option("--snaplen,-s", options.snap_length,
+                   "Keep at most this many bytes of each frame")
       ->type_name("BYTES")
       ->check(CLI::PositiveNumber);
-  command->add_option("--buffer", options.buffer_mebibytes, "Room for each process's frames")
+  command->add_option("--buffer", options.buffer_mebibytes, "Capture buffer for each process")
       ->type_name("MiB")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--agent", settings.agent, "The agent's address: @name, or a path")
+  command->add_option("--agent", settings.agent, "Address of the host agent: @name, or a path")
       ->type_name("NAME");
   command->footer(capture_examples);
   command->callback([&status] { status = capture(settings, options); });
@@ -200,33 +207,37 @@ void add_sim(CLI::App& app, int& status) {
   auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
   command
       ->add_option("scenario", options.scenarios,
-                   "A TOML file, or a name from --list; with --gallery several")
+                   "A TOML file, or a name from --list; --gallery takes several")
       ->type_name("SCENARIO");
-  command->add_flag("--list", options.list, "List the scenarios that come along");
+  command->add_flag("--list", options.list, "List the scenarios that come with Tulle");
   auto* gallery = command->add_flag(
       "--gallery", options.gallery,
-      "Run these scenarios, or all that come along, and write a page with a table and "
-      "a picture of each into the folder of -o (docs/gallery)");
+      "Run these scenarios, or all that come with Tulle, and write a page with a table and "
+      "a picture for each into the folder that -o names (docs/gallery)");
   command
       ->add_option("--output,-o", options.output,
                    "Write summary.json, flows.csv and links.csv into this folder")
       ->type_name("DIR");
-  command->add_option("--variant", options.variant, "Only this variant of the scenario")
+  command->add_option("--variant", options.variant, "Run only this variant of the scenario")
       ->type_name("NAME");
-  command->add_option("--set", options.set, "Replace what the scenario says: key=value, as in TOML")
+  command->add_option("--set", options.set, "Override a key of the scenario: key=value, as in TOML")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_flag("--json", options.json, "Print the summary as JSON");
-  command->add_option("--topology", options.topology, "Links from a table: a,b,gbps,delay_ns")
+  command
+      ->add_option("--topology", options.topology, "Read the links from a table: a,b,gbps,delay_ns")
       ->type_name("CSV");
-  command->add_option("--flows", options.flows, "Flows from a table: src,dst,bytes,start_ns")
+  command
+      ->add_option("--flows", options.flows, "Read the flows from a table: src,dst,bytes,start_ns")
       ->type_name("CSV");
-  command->add_option("--fabric", options.fabric, "For --topology: roce (with PFC) or infiniband")
+  command
+      ->add_option("--fabric", options.fabric,
+                   "Fabric for --topology: roce (with PFC) or infiniband")
       ->type_name("NAME")
       ->check(CLI::IsMember({"roce", "infiniband"}));
   command
       ->add_option("--congestion-control", options.congestion_control,
-                   "For --topology: none, or dcqcn-hpcc (DCQCN as HPCC's simulator has it)")
+                   "For --topology: none, or dcqcn-hpcc (DCQCN as in HPCC's simulator)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "dcqcn-hpcc"}));
   command
@@ -234,11 +245,12 @@ void add_sim(CLI::App& app, int& status) {
                    "Write the frames of one node's links to a pcapng file, for Wireshark")
       ->type_name("FILE");
   command
-      ->add_option("--capture-at", options.capture_at,
-                   "Whose: \"host 0\", \"leaf 3\" … (once or more; default: host 0)")
+      ->add_option(
+          "--capture-at", options.capture_at,
+          "Node to capture at: \"host 0\", \"leaf 3\" … (may be repeated; default: host 0)")
       ->type_name("NODE")
       ->allow_extra_args(false);
-  command->add_option("--timings", options.timings, "Write how long it took, as JSON")
+  command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
@@ -254,21 +266,26 @@ void add_compare(CLI::App& app, int& status) {
   auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option("--workload", workload.workload,
-                                   "A name from --list; a scenario, FILE.toml, of which [topology] "
-                                   "and [traffic] count; or a table of flows, FILE.csv");
+                                   "A name from --list; a scenario FILE.toml, of which [topology] "
+                                   "and [traffic] are used; or a table of flows FILE.csv");
   name->type_name("NAME|FILE");
-  command->add_option("--fabrics", options.fabrics, "Names from --list: one,other; or all")
+  command
+      ->add_option("--fabrics", options.fabrics,
+                   "Fabrics from --list, such as one,other; or \"all\"")
       ->type_name("NAMES");
-  command->add_option("--hosts", workload.hosts, "How many there are (64)")->type_name("N");
-  command->add_option("--bytes", workload.bytes, "Of each message, or to each host: 256KB")
+  command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
+  command
+      ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
       ->type_name("SIZE");
-  command->add_option("--link-rate", workload.link_rate, "Of all links (200Gbps)")
+  command->add_option("--link-rate", workload.link_rate, "Rate of all links (200Gbps)")
       ->type_name("RATE");
-  command->add_option("--seed", workload.seed, "Of all that is drawn (1)")->type_name("N");
-  command->add_option("--topology", workload.topology, "For a table of flows: a,b,gbps,delay_ns")
+  command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
+  command
+      ->add_option("--topology", workload.topology, "Links for a table of flows: a,b,gbps,delay_ns")
       ->type_name("CSV");
   command
-      ->add_option("--set", workload.set, "Set a scenario's key on every fabric, as for tulle sim")
+      ->add_option("--set", workload.set,
+                   "Override a key of the scenario on every fabric, as for tulle sim")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_flag("--json", options.json, "Print the summary as JSON");
@@ -298,7 +315,7 @@ bool is_command(const CLI::App& app, const std::string& name) {
 
 int report(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   if (!first.empty() && first[0] != '-' && !is_command(app, first)) {
-    std::fprintf(stderr, "tulle: there is no command \"%s\" (see `tulle --help`)\n", first.c_str());
+    std::fprintf(stderr, "tulle: unknown command \"%s\" (see `tulle --help`)\n", first.c_str());
     return usage_status;
   }
   const auto used = app.get_subcommands();

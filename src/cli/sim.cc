@@ -19,7 +19,7 @@ using scenario::Scenario;
 
 int list_scenarios() {
   const std::vector<std::string> names = shipped_scenarios();
-  if (names.empty()) return fail("no scenarios were found beside this program");
+  if (names.empty()) return fail("cannot find the scenarios that come with Tulle");
   for (const std::string& name : names) {
     auto scenario = Scenario::read(find_scenario(name), {});
     if (!scenario) return fail(scenario.error().message);

@@ -81,7 +81,7 @@ void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                user_name(p.uid), p.command, p.device, p.slot, counter(p, "queue_pairs"),
                counter(p, "packets_sent"), counter(p, "packets_received"),
                size_text(counter(p, "bytes_sent")), size_text(counter(p, "bytes_received")));
-    if (!p.connected) fmt::print("{:>8}  not connected to this agent\n", "");
+    if (!p.connected) fmt::print("{:>8}  not connected to this host agent\n", "");
     if (const std::string text = remarks(p); !text.empty()) fmt::print("{:>8}  {}\n", "", text);
   }
 }
@@ -139,7 +139,7 @@ int status(const live::Settings& settings, bool json) {
   }
   if (!answer) return fail(answer.error().message);
   AgentStatus agent;
-  if (!decode(answer->message.bytes, agent)) return fail("the agent's answer makes no sense");
+  if (!decode(answer->message.bytes, agent)) return fail("cannot decode the host agent's answer");
   std::vector<ProcessStatus> processes;
   for (;;) {
     auto message = live::await_message(answer->connection.get(), answer_milliseconds);
