@@ -30,21 +30,21 @@ MAY_KNOW = {
     "wire": set(),
     "verbs": set(),
     "report": set(),
-    "link": {"wire"},
+    "port": {"wire"},
     "management": {"wire"},
-    "fabric": {"wire"},
+    "fabric": {"port", "wire"},
     "transport": {"verbs", "wire"},
-    "device": {"link", "transport", "verbs", "wire"},
+    "device": {"port", "transport", "verbs", "wire"},
     "workload": {"device", "transport", "verbs"},
-    "sim": {"device", "fabric", "link", "transport", "verbs", "wire"},
-    "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
-    "live": {"device", "fabric", "link", "management", "transport", "verbs", "wire"},
+    "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
+    "scenario": {"device", "fabric", "port", "report", "sim", "transport", "verbs", "wire", "workload"},
+    "live": {"device", "fabric", "port", "management", "transport", "verbs", "wire"},
     "shim": {"device", "live", "management", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 
 # Rooms that read no clock, socket, environment, random device or file, and start no thread.
-PURE_ROOMS = ["base", "wire", "verbs", "transport", "link", "management", "fabric", "device", "sim", "workload"]
+PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "fabric", "device", "sim", "workload"]
 
 IMPURE_SYMBOLS = re.compile(
     r"""^(__)?(
@@ -167,7 +167,7 @@ class Uses(unittest.TestCase):
     def test_every_direction_is_used(self):
         self.assertEqual([], unused_directions(SOURCE))
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn(("link", "wire"), unused_directions(pathlib.Path(folder)))
+            self.assertIn(("port", "wire"), unused_directions(pathlib.Path(folder)))
 
     def test_the_document_says_the_same(self):
         expected = {room: known for room, known in MAY_KNOW.items() if room != "cli"}
@@ -186,10 +186,10 @@ class Links(unittest.TestCase):
             source = pathlib.Path(folder)
             (source / "wire").mkdir()
             lists = source / "wire" / "CMakeLists.txt"
-            (source / "link").mkdir()
-            (source / "link" / "CMakeLists.txt").write_text("tulle_room(link DEPENDS base)\n")
+            (source / "port").mkdir()
+            (source / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base)\n")
             self.assertEqual(1, len(list(link_violations(source))), "it uses wire and does not link it")
-            (source / "link" / "CMakeLists.txt").write_text("tulle_room(link DEPENDS base wire)\n")
+            (source / "port" / "CMakeLists.txt").write_text("tulle_room(port DEPENDS base wire)\n")
             lists.write_text("tulle_room(wire DEPENDS base LIBRARIES PkgConfig::ISAL)\n")
             self.assertEqual([], list(link_violations(source)))
             lists.write_text("tulle_room(wire DEPENDS base\n  device LIBRARIES fmt::fmt)\n")

@@ -6,7 +6,7 @@
 
 #include "device/multicast.h"
 #include "device/raw_packets.h"
-#include "link/overhead.h"
+#include "port/framing/overhead.h"
 #include "transport/srd/peers.h"
 #include "transport/tcp/stream.h"
 #include "wire/pkey.h"
@@ -18,6 +18,12 @@ namespace {
 // number, which has 24 bits.
 constexpr QpNumber held_events{0xFFFF'FFFF};
 
+const port::Settings without_flow_control = [] {
+  port::Settings settings;
+  settings.flow_control = port::FlowControl::none;
+  return settings;
+}();
+
 }  // namespace
 
 using transport::Agenda;
@@ -28,7 +34,10 @@ using wire::ecn_capable;
 using wire::ecn_mask;
 
 Adapter::Adapter(const Configuration& configuration)
-    : configuration_(configuration), environment_(configuration.seed) {
+    : configuration_(configuration),
+      environment_(configuration.seed),
+      port_(configuration.port != nullptr ? *configuration.port : without_flow_control, nullptr),
+      lanes_(configuration.lanes) {
   // Completion events have no clock. A timer that is due at once is the first to learn the time.
   completion_events_.tell = [](void* timers) {
     static_cast<TimerQueue*>(timers)->add(Time(), held_events);
@@ -38,8 +47,8 @@ Adapter::Adapter(const Configuration& configuration)
   environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
   environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
   environment_.link_overhead_bytes = configuration.congestion.infiniband.enabled
-                                         ? link::infiniband_overhead.around_transport_bytes()
-                                         : link::roce_v2_overhead.around_transport_bytes();
+                                         ? port::infiniband_overhead.around_transport_bytes()
+                                         : port::roce_v2_overhead.around_transport_bytes();
   if (configuration.srd != nullptr) environment_.srd_settings = *configuration.srd;
   environment_.srd_settings.seed ^= configuration.seed;
   environment_.srd_settings.line_bits_per_second = configuration.line_bits_per_second;
@@ -93,16 +102,16 @@ void Adapter::set_pkeys(std::span<const Pkey> pkeys) {
 
 // --- packets and time ---
 
-link::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
+port::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                        std::span<const std::byte> udp_payload) {
   wire::Packet packet;
   std::span<const std::byte> payload;
-  const link::Verdict verdict =
-      link::decode(ip, identification_known, udp_payload, packet, payload);
+  const port::Verdict verdict =
+      port::decode(ip, identification_known, udp_payload, packet, payload);
   ++counters_.packets_received;
   counters_.bytes_received += udp_payload.size();
   ++counters_.received_by_verdict[static_cast<std::size_t>(verdict)];
-  if (verdict != link::Verdict::ok) return verdict;
+  if (verdict != port::Verdict::ok) return verdict;
   handle_packet(now, packet, {payload.data(), static_cast<std::uint32_t>(payload.size())}, ip);
   return verdict;
 }
@@ -203,7 +212,33 @@ void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet
   qp.congestion.notified(now);
 }
 
-bool Adapter::pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels) {
+bool Adapter::pull_datagram(Time now, Datagram& out) {
+  if (!port_.has_credits()) return pull_by_level(now, out, port_.stopped());
+  return pull_by_lane(now, out);
+}
+
+// Pulls a datagram from the level that the port's arbiter chooses among the lanes with something to
+// send. Levels without a lane do not wait. A lane that is in no table, or lacks credits for the
+// longest frame, holds its levels back.
+bool Adapter::pull_by_lane(Time now, Datagram& out) {
+  constexpr std::uint32_t all = (1u << levels) - 1;
+  const std::uint32_t open_lanes = port_.open_lanes(configuration_.frame_bytes_max);
+  std::uint32_t held_back = 0;
+  for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
+    if ((open_lanes >> lane & 1) == 0) held_back |= lanes_.levels_of(lane);
+  }
+  if (!has_ready(held_back)) ++port_.counters().credit_stalls;
+  for (;;) {
+    const std::uint32_t ready = ready_levels() & ~held_back;
+    if (ready == 0) return false;
+    std::uint32_t chosen = ready & lanes_.levels_without_lane();
+    if (chosen == 0) chosen = lanes_.levels_of(port_.choose(lanes_.lanes_of(ready)));
+    if (pull_by_level(now, out, all & ~chosen)) return true;
+  }
+}
+
+// Pulls a datagram with some service levels held back (bit n: level n, 0 to 7).
+bool Adapter::pull_by_level(Time now, Datagram& out, std::uint32_t held_back_levels) {
   if (hot_.notifying.first != nullptr && pull_notification(out, held_back_levels)) return true;
   constexpr std::uint32_t answers = (1u << levels) - 1;
   for (;;) {
@@ -309,8 +344,8 @@ void Adapter::address(const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& to = *out.to;
   out.service_level = to.service_level;
   out.packet.pkey = qp.pkey();
-  out.flow_entropy = link::source_port(to.flow_label, qp.number, out.packet.destination_qp);
-  if (configuration_.link_layer == link::LinkLayer::infiniband) [[unlikely]] {
+  out.flow_entropy = port::source_port(to.flow_label, qp.number, out.packet.destination_qp);
+  if (configuration_.link_layer == port::LinkLayer::infiniband) [[unlikely]] {
     out.path = local_path_to(to);
     return;
   }
@@ -348,7 +383,7 @@ wire::LocalPath Adapter::local_path_to(const verbs::AddressVector& to) const {
 
 void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
   datagram.ip().identification = identification;
-  link::encode(datagram.ip(), datagram.packet, {datagram.pieces.data(), datagram.piece_count},
+  port::encode(datagram.ip(), datagram.packet, {datagram.pieces.data(), datagram.piece_count},
                datagram.frame);
 }
 

@@ -20,8 +20,10 @@
 #include "base/time.h"
 #include "device/owned.h"
 #include "device/timer_queue.h"
-#include "link/link_layer.h"
-#include "link/roce_v2.h"
+#include "port/framing/roce_v2.h"
+#include "port/link_layer.h"
+#include "port/port.h"
+#include "port/sl_to_vl.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/engine.h"
 #include "transport/srd/settings.h"
@@ -66,7 +68,14 @@ struct Configuration {
   // Largest path MTU that the port carries: 256, 512, 1024, 2048 or 4096 bytes.
   std::uint32_t mtu_bytes = 4096;
   Limits limits;
-  link::LinkLayer link_layer = link::LinkLayer::ethernet;  // of the port
+  port::LinkLayer link_layer = port::LinkLayer::ethernet;  // of the port
+  // Flow control and arbitration of the port. Adapters with equal settings share one object, which
+  // must outlive them. Null means a port without flow control, as where a kernel sends.
+  const port::Settings* port = nullptr;
+  port::LaneRow lanes = port::default_lanes;  // the port's lanes by service level
+  // Credits: the longest frame of the port. A lane is open if it has the credits for that many
+  // bytes, since a packet's length is known only once it leaves its queue pair.
+  std::uint32_t frame_bytes_max = 0;
   transport::congestion::Settings congestion;
   transport::RecoverySettings recovery;
   // Adapters with equal settings share one object. Null means the defaults.
@@ -88,7 +97,7 @@ struct Counters {
   std::uint64_t packets_received = 0;
   std::uint64_t bytes_sent = 0;                                     // UDP payload or TCP segments
   std::uint64_t bytes_received = 0;                                 // UDP payload
-  std::array<std::uint64_t, link::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
+  std::array<std::uint64_t, port::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
   std::uint64_t pkey_violations = 0;           // packets of another partition than their queue pair
   std::uint64_t congestion_notifications = 0;  // received
@@ -106,7 +115,7 @@ struct Datagram : transport::OutgoingPacket {
   // The packets of a flow have one value: RoCE v2's UDP source port (IBTA A17.9.2).
   std::uint16_t flow_entropy = 0;
   std::uint8_t service_level = 0;
-  link::Frame frame;  // filled in by finish_frame
+  port::FrameBytes frame;  // filled in by finish_frame
 
   // Returns the bytes of TCP's header and payload. The datagram must hold a segment.
   std::uint32_t segment_bytes() const {
@@ -262,7 +271,7 @@ class Adapter {
   //
   // Handles a received UDP payload. identification_known is as in link::decode. The payload is
   // copied to its destination before the call returns.
-  link::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
+  port::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                 std::span<const std::byte> udp_payload);
   // Handles a packet that is already decoded, with a payload that may be a ghost, for a simulated
   // network.
@@ -278,17 +287,21 @@ class Adapter {
   // then frames the datagram and computes the ICRC, once the driver knows the source port and the
   // `identification` that the kernel will write into the IPv4 header (k for the k-th segment of one
   // call).
-  bool pull_datagram(Time now, Datagram& out) { return pull_datagram(now, out, 0); }
-  // Does the same with some service levels held back (bit n: level n, 0 to 7), as a port's flow
-  // control demands.
-  bool pull_datagram(Time now, Datagram& out, std::uint32_t held_back_levels);
+  // The port's flow control and arbitration decide which service levels may send.
+  bool pull_datagram(Time now, Datagram& out);
   // Queue pairs take turns by service level. There are 8 turns: levels n and n + 8 share one.
   static constexpr std::uint32_t levels = 8;
-  // True if there may be something to send.
-  bool has_ready(std::uint32_t held_back_levels = 0) const {
+  // The port's flow control, link and counters, to which the driver hands control messages.
+  port::Port& port() { return port_; }
+  const port::Port& port() const { return port_; }
+  std::uint8_t lane_of(std::uint8_t service_level) const { return lanes_.lane(service_level); }
+  // True if there may be something to send, with some service levels held back (bit n: level n).
+  bool has_ready(std::uint32_t held_back_levels) const {
     return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
            hot_.notifying.first != nullptr;
   }
+  // Does the same for levels that the neighbour has not stopped (PFC).
+  bool has_ready() const { return has_ready(port_.stopped()); }
   // Returns the service levels of queue pairs that may have something to send.
   std::uint32_t ready_levels() const {
     return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
@@ -377,6 +390,8 @@ class Adapter {
   void notify(transport::QueuePair& qp);
   void forget_notification(transport::QueuePair& qp);
   bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
+  bool pull_by_level(Time now, Datagram& out, std::uint32_t held_back_levels);
+  bool pull_by_lane(Time now, Datagram& out);
   bool pull_from(Time now, transport::QueuePair& qp, Datagram& out);
   void complete_pull(const transport::QueuePair& qp, Datagram& out);
   void watch_deadline(transport::QueuePair& qp, Time deadline);
@@ -415,6 +430,8 @@ class Adapter {
   mutable Counters counters_;  // the transport's part is updated in counters()
   transport::Environment environment_;
   Hot hot_;
+  port::Port port_;
+  port::LevelLanes lanes_;
   verbs::CompletionEvents completion_events_;
   Owned<verbs::ProtectionDomain> pds_;
   Owned<verbs::MemoryRegion> regions_;

@@ -16,7 +16,7 @@ using verbs::QpAttribute;
 // Two adapters that exchange their datagrams as bytes.
 class Pair {
  public:
-  Pair() : buffers_(2, std::vector<std::byte>(1u << 20)), wire_(link::udp_payload_bytes_max) {
+  Pair() : buffers_(2, std::vector<std::byte>(1u << 20)), wire_(port::udp_payload_bytes_max) {
     for (int side = 0; side < 2; ++side) {
       Configuration configuration;
       configuration.seed = 7 + side;
@@ -114,7 +114,7 @@ class Pair {
       put(datagram_.frame.tail.data(), datagram_.frame.tail_bytes);
       const auto verdict = adapters_[1 - from]->handle_datagram(
           now_, datagram_.ip(), true, {wire_.data(), static_cast<std::size_t>(at - wire_.data())});
-      TULLE_CHECK(verdict == link::Verdict::ok);
+      TULLE_CHECK(verdict == port::Verdict::ok);
     }
     return any;
   }

@@ -168,12 +168,12 @@ struct Wire {
       const auto size = static_cast<std::size_t>(at - bytes.data());
       EXPECT_EQ(size, datagram.udp_payload_bytes());
       EXPECT_EQ(to.adapter.handle_datagram(now, datagram.ip(), true, {bytes.data(), size}),
-                link::Verdict::ok);
+                port::Verdict::ok);
     }
     return any;
   }
   Datagram datagram;
-  std::vector<std::byte> bytes = std::vector<std::byte>(link::udp_payload_bytes_max);
+  std::vector<std::byte> bytes = std::vector<std::byte>(port::udp_payload_bytes_max);
 };
 
 TEST(Adapter, NoAllocationPerPacket) {
@@ -321,13 +321,13 @@ TEST(Adapter, CountsWhatItDrops) {
   EXPECT_EQ(b.drain(), 1u);
   // The bytes of `nothing` are no packet, and `noise` is a damaged one.
   const std::byte nothing[3] = {};
-  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, nothing), link::Verdict::truncated);
+  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, nothing), port::Verdict::truncated);
   std::vector<std::byte> noise(64, std::byte{0x11});
-  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, noise), link::Verdict::bad_icrc);
+  EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, noise), port::Verdict::bad_icrc);
   const Counters& counters = b.adapter.counters();
   EXPECT_EQ(counters.packets_received, 2u);
-  EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::truncated)], 1u);
-  EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::bad_icrc)], 1u);
+  EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::truncated)], 1u);
+  EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::bad_icrc)], 1u);
   EXPECT_EQ(a.adapter.counters().packets_sent, 1u);
   EXPECT_EQ(a.adapter.counters().bytes_sent, 12u + 10 + 2 + 4);
 }

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "link/pcap_test.h"
+#include "port/framing/pcap_test.h"
 
 namespace tulle::device {
 namespace {
@@ -153,8 +153,8 @@ TEST(FlowFieldsTest, every_cut_is_read_as_far_as_it_goes) {
 // The captures hold packets that two kernels sent each other.
 TEST(FlowFieldsTest, reads_captures) {
   std::size_t packets = 0;
-  for (const auto& file : link::capture_files()) {
-    for (const link::Captured& captured : link::roce_packets(file)) {
+  for (const auto& file : port::capture_files()) {
+    for (const port::Captured& captured : port::roce_packets(file)) {
       const bool is_4 = captured.ip.source.is_ipv4_mapped();
       const FlowFields read = read_flow_fields(macs + (is_4 ? is_ipv4 : is_ipv6) + captured.bytes);
       EXPECT_TRUE(read.has(is_4 ? FlowHeader::ipv4 : FlowHeader::ipv6));

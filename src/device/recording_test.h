@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "base/check.h"
-#include "link/pcap_test.h"
-#include "link/roce_v2.h"
+#include "port/framing/pcap_test.h"
+#include "port/framing/roce_v2.h"
 
 namespace tulle::device::testing {
 
 enum class Side : std::uint8_t { client, server };
 
 struct RecordedPacket {
-  link::Captured captured;
+  port::Captured captured;
   bool said = false;  // true: this side sent it; false: this side received it
   bool damaged = false;
   wire::Packet packet;
@@ -114,7 +114,7 @@ inline Recording read_recording(const std::string& name, Side side,
   // The client's host is number 3, and the server's is number 2 (tests/data/README.md).
   const std::uint8_t host = side == Side::client ? 3 : 2;
   constexpr QpNumber management{1}, multicast{0xFF'FFFF};
-  for (link::Captured& captured : link::roce_packets(TULLE_TEST_DATA "/captures/" + name)) {
+  for (port::Captured& captured : port::roce_packets(TULLE_TEST_DATA "/captures/" + name)) {
     if (wire::peek_destination_qp(captured.datagram()) == management) continue;
     if (std::find(lost.begin(), lost.end(), captured.frame) != lost.end()) continue;
     RecordedPacket each;
@@ -125,8 +125,8 @@ inline Recording read_recording(const std::string& name, Side side,
     if (out.peer == Gid{}) out.peer = ip.destination;
     if (out.own == Gid{}) out.own = ip.destination;
     const auto verdict =
-        link::decode(ip, true, each.captured.datagram(), each.packet, each.payload);
-    each.damaged = verdict != link::Verdict::ok;
+        port::decode(ip, true, each.captured.datagram(), each.packet, each.payload);
+    each.damaged = verdict != port::Verdict::ok;
     const QpNumber to = wire::peek_destination_qp(each.captured.datagram());
     if (to != multicast) (each.said ? out.peer_qp : out.own_qp) = to;
     if (each.said && each.info().deth) out.own_qp = each.packet.source_qp;

@@ -243,8 +243,8 @@ void Replay::tell(const RecordedPacket& packet, std::size_t index) {
   const Kind kind = packet.info().kind;
   if (scenario.application_fills) fill(packet);
   const std::vector<std::byte> datagram = with_our_keys(packet);
-  const link::Verdict verdict = adapter.handle_datagram(now_, packet.captured.ip, true, datagram);
-  EXPECT_EQ(verdict, packet.damaged ? link::Verdict::bad_icrc : link::Verdict::ok);
+  const port::Verdict verdict = adapter.handle_datagram(now_, packet.captured.ip, true, datagram);
+  EXPECT_EQ(verdict, packet.damaged ? port::Verdict::bad_icrc : port::Verdict::ok);
   if (packet.damaged) return;
   pull_answers();
   // The rest updates the expected contents of memory, for requests that are new.
@@ -285,8 +285,8 @@ std::vector<std::byte> Replay::with_our_keys(const RecordedPacket& recorded) {
   if (key != our_keys_.end()) packet.rkey = key->second;
   if (window != our_keys_.end()) packet.invalidate_rkey = window->second;
   if (recorded.damaged || packet == recorded.packet) return {datagram.begin(), datagram.end()};
-  link::Frame frame;
-  link::encode(recorded.captured.ip, packet, std::array{recorded.payload}, frame);
+  port::FrameBytes frame;
+  port::encode(recorded.captured.ip, packet, std::array{recorded.payload}, frame);
   std::vector<std::byte> out(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   out.insert(out.end(), recorded.payload.begin(), recorded.payload.end());
   out.insert(out.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
@@ -470,8 +470,8 @@ void Replay::compare(const RecordedPacket& recorded, Said said) {
   }
   EXPECT_EQ(ours.original, theirs.original);
 
-  link::Frame frame;
-  link::encode(datagram.ip(), datagram.packet, std::array{std::span<const std::byte>(said.payload)},
+  port::FrameBytes frame;
+  port::encode(datagram.ip(), datagram.packet, std::array{std::span<const std::byte>(said.payload)},
                frame);
   std::vector<std::byte> bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   bytes.insert(bytes.end(), said.payload.begin(), said.payload.end());

@@ -257,14 +257,14 @@ class Target {
       adapter_.handle_packet(now_, packet, {payload_.data(), bytes}, ip);
       return;
     }
-    link::Frame frame;
+    port::FrameBytes frame;
     const std::span<const std::byte> piece(payload_.data(), bytes);
-    link::encode(ip, packet, {&piece, 1}, frame);
+    port::encode(ip, packet, {&piece, 1}, frame);
     std::vector<std::byte> datagram(frame.head.begin(), frame.head.begin() + frame.head_bytes);
     datagram.insert(datagram.end(), piece.begin(), piece.end());
     datagram.insert(datagram.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
     const auto verdict = adapter_.handle_datagram(now_, ip, true, datagram);
-    TULLE_CHECK(verdict == link::Verdict::ok);
+    TULLE_CHECK(verdict == port::Verdict::ok);
   }
 
   void post_send(Script& script) {

@@ -356,7 +356,7 @@ bool climbs_then_descends(const Topology& topology, const Routes& routes) {
 
 DeadlockReport check_deadlock(const Topology& topology, const Routes& routes,
                               const DeadlockSettings& settings) {
-  ChannelGraph graph(topology, settings.vls, settings.sl ? service_levels : 1);
+  ChannelGraph graph(topology, settings.vls, settings.sl ? port::service_levels : 1);
   RouteWalk(graph, topology, routes, settings).walk_all();
   DeadlockReport report;
   report.channels = graph.in_use();
@@ -379,7 +379,7 @@ std::string describe_cycle(const Topology& topology, std::span<const Channel> cy
 
 DeadlockSettings with_lanes(const PathLanes& lanes, const Routes& routes) {
   DeadlockSettings settings;
-  settings.vls = classes;
+  settings.vls = port::classes;
   settings.vl = [&tables = lanes.plan().switches, &routes](const Hop& hop) {
     return tables[hop.switch_node - routes.hosts()].lane(hop.in_port, hop.out_port, hop.sl,
                                                          hop.in_vl);

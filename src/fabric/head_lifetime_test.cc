@@ -12,7 +12,7 @@ constexpr Time lifetime = us(100);
 
 SwitchSettings settings_of() {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 40;
   settings.head_lifetime = lifetime;
   return settings;
@@ -22,18 +22,18 @@ SwitchSettings settings_of() {
 class Bench {
  public:
   void arrive(Time now, std::uint8_t lane, std::uint16_t bytes = 640) {
-    const FrameRef ref = frames.take();
+    const port::FrameRef ref = frames.take();
     frames[ref].buffer_bytes = bytes;
     frames[ref].gap_bytes = 0;
     frames[ref].service_class = lane & 0xF;
     constexpr std::uint16_t out = 1;
     ASSERT_EQ(at.receive(now, 0, ref, out), out);
   }
-  Time discard(Time now) { return at.discard_heads(now, 1, lifetime); }
-  std::uint64_t discarded() const { return at.counters(1).discarded; }
+  Time discard(Time now) { return at.discard_heads(now, 1); }
+  std::uint64_t discarded() const { return at.port(1).counters().discarded; }
 
   SwitchSettings settings = settings_of();
-  FramePool frames;
+  port::FramePool frames;
   Switch at{settings, 100, 2, 1, frames};
 };
 
@@ -48,9 +48,9 @@ TEST(HeadLifetime, OneFrameGoesEachTimeAndTheNextHasItsOwn) {
   EXPECT_EQ(bench.discard(us(199)), us(200));
   EXPECT_EQ(bench.discard(us(200)), Time::never());
   EXPECT_EQ(bench.discarded(), 2u);
-  EXPECT_FALSE(bench.at.has_frame(1));
-  EXPECT_EQ(bench.at.queue_bytes(1, 0), 0u);
-  EXPECT_EQ(bench.at.ingress_bytes(0, 0), 0u);
+  EXPECT_FALSE(bench.at.port(1).has_frame());
+  EXPECT_EQ(bench.at.port(1).queue_bytes(0), 0u);
+  EXPECT_EQ(bench.at.port(0).held(0).bytes, 0u);
   EXPECT_EQ(bench.at.bytes_held(), 0u);
   EXPECT_EQ(bench.frames.in_use(), 0u);
 }
@@ -60,7 +60,7 @@ TEST(HeadLifetime, TheNeighbourHasItsCreditsBack) {
   bench.arrive(us(0), 0);
   bench.discard(us(100));
   ASSERT_EQ(bench.at.take_talker(), 0u);
-  EXPECT_EQ(bench.at.pull_control(0).credit.limit, 50u) << "10 blocks came, and 40 are free";
+  EXPECT_EQ(bench.at.port(0).pull_control().credit.limit, 50u) << "10 blocks came, and 40 are free";
 }
 
 TEST(HeadLifetime, LanesAreJudgedOnTheirOwn) {
@@ -82,13 +82,13 @@ TEST(HeadLifetime, ALaneThatHasDiscardedSomeInARowDiscardsAllForAWhile) {
   EXPECT_EQ(bench.discard(us(200)), us(1'000)) << "the second in a row: eight lifetimes";
   EXPECT_EQ(bench.discarded(), 4u);
   EXPECT_EQ(bench.at.bytes_held(), 0u);
-  const FrameRef ref = bench.frames.take();
+  const port::FrameRef ref = bench.frames.take();
   bench.frames[ref].buffer_bytes = 64;
   bench.frames[ref].service_class = 0;
   EXPECT_EQ(bench.at.receive(us(300), 0, ref, std::uint16_t{1}), Switch::no_port);
   bench.frames.give(ref);
   EXPECT_EQ(bench.discarded(), 5u);
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
   bench.arrive(us(400), 1, 64);
   EXPECT_EQ(bench.discard(us(500)), us(1'000)) << "the other lane has its own count";
   EXPECT_EQ(bench.discard(us(1'000)), Time::never());
@@ -101,7 +101,7 @@ TEST(HeadLifetime, OneThatIsSentEndsTheRow) {
   bench.settings.stall_count = 2;
   for (int i = 0; i < 4; ++i) bench.arrive(us(0), 0, 64);
   bench.discard(us(100));
-  bench.at.credit_sender(1, 0).update(1);
+  bench.at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{0, 1}));
   bench.frames.give(bench.at.pull(us(150), 1));
   EXPECT_EQ(bench.discard(us(250)), us(350));
   EXPECT_EQ(bench.discarded(), 2u);
@@ -111,9 +111,9 @@ TEST(HeadLifetime, WhatLeavesGivesTheNextItsTime) {
   Bench bench;
   bench.arrive(us(0), 0);
   bench.arrive(us(0), 0);
-  bench.at.credit_sender(1, 0).update(10);
-  const FrameRef sent = bench.at.pull(us(90), 1);
-  ASSERT_NE(sent, no_frame);
+  bench.at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{0, 10}));
+  const port::FrameRef sent = bench.at.pull(us(90), 1);
+  ASSERT_NE(sent, port::no_frame);
   bench.frames.give(sent);
   EXPECT_EQ(bench.discard(us(100)), us(190));
   EXPECT_EQ(bench.discarded(), 0u);

@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "base/check.h"
-#include "fabric/frame.h"
 #include "fabric/switch.h"
+#include "port/frame.h"
 
 namespace tulle::fabric {
 
@@ -88,7 +88,7 @@ std::size_t GroupRoutes::bytes() const {
 }
 
 std::span<const std::uint16_t> NonMinimalRouting::ways(Switch& at, std::uint32_t switch_node,
-                                                       bool from_host, Frame& frame) {
+                                                       bool from_host, port::Frame& frame) {
   const std::uint32_t group = groups_.group_of(switch_node);
   const Routes& routes = groups_.routes();
   if (frame.via == group + 1) frame.via = 0;
@@ -115,7 +115,7 @@ bool NonMinimalRouting::may_detour(std::uint32_t group, std::uint32_t destinatio
 }
 
 NonMinimalRouting::Way NonMinimalRouting::best_minimal(Switch& at, std::uint32_t switch_node,
-                                                       const Frame& frame) const {
+                                                       const port::Frame& frame) const {
   const auto ports = groups_.routes().candidates(switch_node, frame.destination);
   const std::uint64_t hops = groups_.hops(switch_node, frame.destination);
   const std::size_t first = ports.size() == 1 ? 0 : at.draw(ports.size());
@@ -123,7 +123,7 @@ NonMinimalRouting::Way NonMinimalRouting::best_minimal(Switch& at, std::uint32_t
   Way best;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint16_t port = ports[(first + i) % ports.size()];
-    const std::uint64_t cost = at.queue_bytes(port) * hops;
+    const std::uint64_t cost = at.port(port).queue_bytes() * hops;
     if (cost < best.cost) best = {port, 0, cost};
   }
   return best;
@@ -131,7 +131,7 @@ NonMinimalRouting::Way NonMinimalRouting::best_minimal(Switch& at, std::uint32_t
 
 // Each candidate is a group drawn at random and one of the ways to it.
 NonMinimalRouting::Way NonMinimalRouting::best_detour(Switch& at, std::uint32_t switch_node,
-                                                      const Frame& frame,
+                                                      const port::Frame& frame,
                                                       std::uint32_t destination_group) const {
   const std::uint32_t group = groups_.group_of(switch_node);
   Way best;
@@ -143,7 +143,7 @@ NonMinimalRouting::Way NonMinimalRouting::best_detour(Switch& at, std::uint32_t 
     if (ports.empty()) continue;
     const std::size_t n = ports.size() == 1 ? 0 : at.draw(ports.size());
     const std::uint64_t hops = groups_.hops(switch_node, via, n, frame.destination);
-    const std::uint64_t cost = at.queue_bytes(ports[n]) * hops + settings_.bias_bytes;
+    const std::uint64_t cost = at.port(ports[n]).queue_bytes() * hops + settings_.bias_bytes;
     if (cost < best.cost) best = {ports[n], static_cast<std::uint8_t>(via + 1), cost};
   }
   return best;

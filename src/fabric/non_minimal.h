@@ -22,11 +22,11 @@
 
 #include "fabric/routing.h"
 #include "fabric/topology.h"
+#include "port/frame.h"
 
 namespace tulle::fabric {
 
 class Switch;
-struct Frame;
 
 struct NonMinimalSettings {
   enum class Choice : std::uint8_t {
@@ -110,7 +110,7 @@ class NonMinimalRouting {
   // Returns the ports that a frame may take, given where it came in. The result is valid until the
   // next call.
   std::span<const std::uint16_t> ways(Switch& at, std::uint32_t switch_node, bool from_host,
-                                      Frame& frame);
+                                      port::Frame& frame);
   const GroupRoutes& groups() const { return groups_; }
 
  private:
@@ -121,8 +121,8 @@ class NonMinimalRouting {
   };
 
   bool may_detour(std::uint32_t group, std::uint32_t destination_group) const;
-  Way best_minimal(Switch& at, std::uint32_t switch_node, const Frame& frame) const;
-  Way best_detour(Switch& at, std::uint32_t switch_node, const Frame& frame,
+  Way best_minimal(Switch& at, std::uint32_t switch_node, const port::Frame& frame) const;
+  Way best_detour(Switch& at, std::uint32_t switch_node, const port::Frame& frame,
                   std::uint32_t destination_group) const;
 
   NonMinimalSettings settings_;

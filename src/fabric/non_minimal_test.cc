@@ -78,19 +78,19 @@ class Source {
         node(topology.hosts),
         at(settings_, node, static_cast<std::uint16_t>(topology.ports[node]), 7, frames) {}
 
-  Frame& frame_to(std::uint32_t host) {
-    Frame& frame = frames[frames.take()];
+  port::Frame& frame_to(std::uint32_t host) {
+    port::Frame& frame = frames[frames.take()];
     frame.destination = host & 0xFF'FFFF;
     frame.via = 0;
     return frame;
   }
-  std::uint16_t way(Frame& frame, bool from_host = true) {
+  std::uint16_t way(port::Frame& frame, bool from_host = true) {
     const auto ways = routing.ways(at, node, from_host, frame);
     EXPECT_FALSE(ways.empty());
     return ways[0];
   }
   void load(std::uint16_t port, std::uint16_t bytes) {
-    const FrameRef ref = frames.take();
+    const port::FrameRef ref = frames.take();
     frames[ref].buffer_bytes = bytes;
     ASSERT_EQ(at.receive(Time::zero(), 0, ref, port), port);
   }
@@ -99,7 +99,7 @@ class Source {
   SwitchSettings settings_;
 
  public:
-  FramePool frames;
+  port::FramePool frames;
   Topology topology;
   Routes routes;
   NonMinimalRouting routing;
@@ -110,7 +110,7 @@ class Source {
 TEST(NonMinimal, AnEmptyNetworkIsCrossedByMinimalPaths) {
   Source source({.choice = Choice::ugal, .candidates = 4});
   for (std::uint32_t host = 2; host < source.topology.hosts; ++host) {
-    Frame& frame = source.frame_to(host);
+    port::Frame& frame = source.frame_to(host);
     EXPECT_EQ(source.way(frame), source.routes.candidates(source.node, host)[0]);
     EXPECT_EQ(frame.via, 0u);
   }
@@ -125,7 +125,7 @@ TEST(NonMinimal, ABiasHasToStandInTheQueueBeforeADetour) {
     const std::uint32_t hops = source.routing.groups().hops(source.node, host);
     ASSERT_EQ(hops, 3u);
     source.load(minimal, bytes);
-    Frame& frame = source.frame_to(host);
+    port::Frame& frame = source.frame_to(host);
     const bool makes_detour = std::uint32_t{bytes} * hops > 3'003;
     EXPECT_EQ(source.way(frame) != minimal, makes_detour);
     EXPECT_EQ(frame.via != 0, makes_detour);
@@ -148,7 +148,7 @@ TEST(NonMinimal, ValiantGoesByWayOfEveryThirdGroup) {
   Source source({.choice = Choice::valiant});
   std::map<std::uint32_t, int> seen;
   for (int i = 0; i < 700; ++i) {
-    Frame& frame = source.frame_to(40);  // in group 5
+    port::Frame& frame = source.frame_to(40);  // in group 5
     const std::uint16_t port = source.way(frame);
     ++seen[frame.via];
     ASSERT_NE(frame.via, 0u);
@@ -162,11 +162,11 @@ TEST(NonMinimal, ValiantGoesByWayOfEveryThirdGroup) {
 
 TEST(NonMinimal, WithinAGroupAndBetweenTwoThereIsNoThird) {
   Source source({.choice = Choice::valiant});
-  Frame& near = source.frame_to(7);
+  port::Frame& near = source.frame_to(7);
   EXPECT_EQ(source.way(near), source.routes.candidates(source.node, 7)[0]);
   EXPECT_EQ(near.via, 0u);
   Source pair({.choice = Choice::valiant}, {.groups = 2});
-  Frame& far = pair.frame_to(15);
+  port::Frame& far = pair.frame_to(15);
   EXPECT_EQ(std::ranges::count(pair.routes.candidates(pair.node, 15), pair.way(far)), 1);
   EXPECT_EQ(far.via, 0u);
 }
@@ -174,11 +174,11 @@ TEST(NonMinimal, WithinAGroupAndBetweenTwoThereIsNoThird) {
 TEST(NonMinimal, AFrameGoesOnToItsGroupAndFromThereToItsHost) {
   Source source({.choice = Choice::ugal});
   const std::uint32_t host = 71;
-  Frame& passing = source.frame_to(host);
+  port::Frame& passing = source.frame_to(host);
   passing.via = 4;
   EXPECT_EQ(source.way(passing, false), source.routing.groups().towards(source.node, 3)[0]);
   EXPECT_EQ(passing.via, 4u);
-  Frame& there = source.frame_to(host);
+  port::Frame& there = source.frame_to(host);
   there.via = 1;
   EXPECT_EQ(source.way(there, false), source.routes.candidates(source.node, host)[0]);
   EXPECT_EQ(there.via, 0u);

@@ -41,18 +41,18 @@ PathLanes PathLanes::dragonfly_non_minimal(const Topology& topology) {
   PathLanes lanes(topology, 3);
   lanes.find_global_links(*shape);
   lanes.fill([](const Way&, const Way&, std::uint32_t) { return false; });
-  LaneRow same, next;
-  same.fill(vl15);
-  next.fill(vl15);
-  for (std::uint32_t lane = 0; lane < classes; ++lane) {
-    const bool is_last = lane % 3 == 2 || lane + 1 == classes;
+  port::LaneRow same, next;
+  same.fill(port::vl15);
+  next.fill(port::vl15);
+  for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
+    const bool is_last = lane % 3 == 2 || lane + 1 == port::classes;
     same[lane] = static_cast<std::uint8_t>(lane);
     if (!is_last) next[lane] = static_cast<std::uint8_t>(lane + 1);
   }
   for (std::size_t at = 0; at < lanes.ways_.size(); ++at) {
     const std::vector<Way>& ways = lanes.ways_[at];
     const auto ports = static_cast<std::uint16_t>(ways.size());
-    SlToVl table(same, ports);
+    port::SlToVl table(same, ports);
     table.take_lanes();
     for (std::uint16_t in = 0; in < ports; ++in) {
       for (std::uint16_t out = 0; ways[in].is_global && out < ports; ++out) {
@@ -106,16 +106,16 @@ PathLanes PathLanes::torus(const Topology& topology) {
 
 template <typename SecondLane>
 void PathLanes::fill(SecondLane second_lane) {
-  for (std::uint32_t level = 0; level < service_levels; ++level) {
+  for (std::uint32_t level = 0; level < port::service_levels; ++level) {
     plan_.hosts[level] = lane(level, 0);
   }
   for (const std::vector<Way>& ways : ways_) {
     const auto ports = static_cast<std::uint16_t>(ways.size());
-    SlToVl& table = plan_.switches.emplace_back(plan_.hosts, ports);
+    port::SlToVl& table = plan_.switches.emplace_back(plan_.hosts, ports);
     for (std::uint16_t in = 0; in < ports; ++in) {
       for (std::uint16_t out = 0; out < ports; ++out) {
-        LaneRow row;
-        for (std::uint32_t level = 0; level < service_levels; ++level) {
+        port::LaneRow row;
+        for (std::uint32_t level = 0; level < port::service_levels; ++level) {
           row[level] = lane(level, second_lane(ways[in], ways[out], level) ? 1 : 0);
         }
         table.set(in, out, row);
@@ -126,11 +126,11 @@ void PathLanes::fill(SecondLane second_lane) {
 
 std::uint8_t PathLanes::lane(std::uint32_t level, std::uint32_t number) const {
   const std::uint32_t lane = (level >> path_bits_) * lanes_per_qos_level_ + number;
-  return lane < classes ? static_cast<std::uint8_t>(lane) : vl15;
+  return lane < port::classes ? static_cast<std::uint8_t>(lane) : port::vl15;
 }
 
 std::uint32_t PathLanes::qos_levels_max() const {
-  return std::min(classes / lanes_per_qos_level_, service_levels >> path_bits_);
+  return std::min(port::classes / lanes_per_qos_level_, port::service_levels >> path_bits_);
 }
 
 std::uint8_t PathLanes::service_level(const Routes& routes, std::uint32_t leaf_node,

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/lane_plan.h"
 #include "fabric/routing.h"
-#include "fabric/sl_to_vl.h"
 #include "fabric/topology.h"
 
 namespace tulle::fabric {

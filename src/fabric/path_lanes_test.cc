@@ -34,14 +34,14 @@ TEST(PathLanes, ATorusServiceLevelSaysWhetherAPathCrossesTheWrapAroundLink) {
   EXPECT_EQ(level(5, 0), 1);
   EXPECT_EQ(level(5, 0, 3), 7);
   EXPECT_EQ(level(1, 1), 0) << "the same switch";
-  const SlToVl& at_5 = lanes.plan().switches[5];
+  const port::SlToVl& at_5 = lanes.plan().switches[5];
   const std::uint16_t from_4 = port_to(t, 11, 10), to_0 = port_to(t, 11, 6), host = 0;
   EXPECT_EQ(at_5.lane(from_4, to_0, 1), 1);
   EXPECT_EQ(at_5.lane(host, to_0, 1), 1);
   EXPECT_EQ(at_5.lane(host, from_4, 0), 0);
   EXPECT_EQ(at_5.lane(from_4, to_0, 7), 7) << "QoS level 3 has lanes 6 and 7";
   EXPECT_EQ(at_5.lane(to_0, host, 1), 0) << "to hosts the first lane will do";
-  EXPECT_EQ(at_5.lane(from_4, to_0, 8), vl15) << "QoS level 4 has none";
+  EXPECT_EQ(at_5.lane(from_4, to_0, 8), port::vl15) << "QoS level 4 has none";
   EXPECT_EQ(lanes.plan().hosts[1], 0);
   EXPECT_EQ(lanes.plan().hosts[6], 6);
 }
@@ -91,7 +91,7 @@ TEST(PathLanes, ADragonflysSecondLaneBeginsAfterTheGlobalLink) {
     if (link.a == first && link.b >= first + 4) global = link.a_port;
   }
   ASSERT_NE(global, 0);
-  const SlToVl& table = lanes.plan().switches[0];
+  const port::SlToVl& table = lanes.plan().switches[0];
   const std::uint16_t local = port_to(t, first, first + 1);
   EXPECT_EQ(table.lane(0, local, 0), 0);
   EXPECT_EQ(table.lane(0, global, 0), 0);
@@ -107,14 +107,14 @@ TEST(PathLanes, EachGlobalLinkLeadsToTheNextLane) {
   EXPECT_EQ(lanes.qos_levels_max(), 2u);
   EXPECT_EQ(lanes.plan().hosts[0], 0);
   EXPECT_EQ(lanes.plan().hosts[1], 3);
-  EXPECT_EQ(lanes.plan().hosts[3], vl15);
+  EXPECT_EQ(lanes.plan().hosts[3], port::vl15);
   const std::uint32_t first = t.hosts;
   std::uint16_t global = 0;
   for (const Link& link : t.links) {
     if (link.a == first && link.b >= first + 4) global = link.a_port;
   }
   ASSERT_NE(global, 0);
-  const SlToVl& table = lanes.plan().switches[0];
+  const port::SlToVl& table = lanes.plan().switches[0];
   const std::uint16_t local = port_to(t, first, first + 1);
   for (const std::uint8_t level : {std::uint8_t{0}, std::uint8_t{1}}) {
     const auto base = static_cast<std::uint8_t>(level * 3);
@@ -128,7 +128,7 @@ TEST(PathLanes, EachGlobalLinkLeadsToTheNextLane) {
     EXPECT_EQ(lane(global, global, 0), 1);
     EXPECT_EQ(lane(global, local, 1), 2);
     EXPECT_EQ(lane(local, 0, 2), 2);
-    EXPECT_EQ(table.lane(global, local, level, static_cast<std::uint8_t>(base + 2)), vl15)
+    EXPECT_EQ(table.lane(global, local, level, static_cast<std::uint8_t>(base + 2)), port::vl15)
         << "no path has a third";
   }
 }

@@ -6,18 +6,24 @@
 #include <cmath>
 #include <numeric>
 
+#include "fabric/built_test.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+
 namespace tulle::fabric {
 namespace {
 
 // A single switch whose driver is the test.
 class Bench {
  public:
-  explicit Bench(const SwitchSettings& settings, std::uint16_t ports = 4, std::uint64_t seed = 1)
-      : settings_(settings), at(settings_, 100, ports, seed, frames) {}
+  explicit Bench(const SwitchSettings& settings, std::uint16_t ports = 4, std::uint64_t seed = 1,
+                 std::uint32_t node = 100)
+      : settings_(settings), at(settings_, node, ports, seed, frames) {}
 
-  FrameRef frame(std::uint16_t bytes, std::uint8_t service_class = 0, std::uint32_t flow = 0) {
-    const FrameRef ref = frames.take();
-    Frame& made = frames[ref];
+  port::FrameRef frame(std::uint16_t bytes, std::uint8_t service_class = 0,
+                       std::uint32_t flow = 0) {
+    const port::FrameRef ref = frames.take();
+    port::Frame& made = frames[ref];
     made.source = flow & 0xFF'FFFF;
     made.source_port = 0xC000;
     made.buffer_bytes = bytes;
@@ -29,16 +35,16 @@ class Bench {
   // Returns true if the frame was accepted.
   bool arrive(std::uint16_t in, std::uint16_t out, std::uint16_t bytes,
               std::uint8_t service_class = 0) {
-    const FrameRef ref = frame(bytes, service_class);
+    const port::FrameRef ref = frame(bytes, service_class);
     if (at.receive(Time::zero(), in, ref, {&out, 1}) == out) return true;
     frames.give(ref);
     return false;
   }
   // Returns the next frame. A frame of 0 bytes means that none may be sent.
-  Frame pull(std::uint16_t port) {
-    const FrameRef ref = at.pull(Time::zero(), port);
-    if (ref == no_frame) return {};
-    const Frame taken = frames[ref];
+  port::Frame pull(std::uint16_t port) {
+    const port::FrameRef ref = at.pull(Time::zero(), port);
+    if (ref == port::no_frame) return {};
+    const port::Frame taken = frames[ref];
     frames.give(ref);
     return taken;
   }
@@ -46,8 +52,8 @@ class Bench {
   std::string told() {
     std::string text;
     for (std::uint16_t port; (port = at.take_talker()) != Switch::no_port;) {
-      while (at.has_control(port)) {
-        const Control control = at.pull_control(port);
+      while (at.port(port).has_control()) {
+        const port::Control control = at.port(port).pull_control();
         text += std::to_string(port) + ":" + std::to_string(control.pause.stop) + "/" +
                 std::to_string(control.pause.go) + " ";
       }
@@ -59,13 +65,13 @@ class Bench {
   SwitchSettings settings_;
 
  public:
-  FramePool frames;
+  port::FramePool frames;
   Switch at;
 };
 
 SwitchSettings pfc(std::uint32_t xoff, std::uint32_t xon_gap, std::uint32_t headroom) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::pfc;
+  settings.flow_control = port::FlowControl::pfc;
   settings.xoff_bytes = xoff;
   settings.xon_gap_bytes = xon_gap;
   settings.headroom_bytes = headroom;
@@ -73,9 +79,9 @@ SwitchSettings pfc(std::uint32_t xoff, std::uint32_t xon_gap, std::uint32_t head
   return settings;
 }
 
-Control pause_message(std::uint8_t stop, std::uint8_t go) {
-  Control control;
-  control.kind = Control::Kind::pause;
+port::Control pause_message(std::uint8_t stop, std::uint8_t go) {
+  port::Control control;
+  control.kind = port::Control::Kind::pause;
   control.pause = {stop, go};
   return control;
 }
@@ -86,8 +92,8 @@ TEST(SwitchMemory, UpToXoffNobodyIsAsked) {
   Bench bench(pfc(3'000, 1'000, 2'000));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 1, 1'000));
   EXPECT_EQ(bench.told(), "");
-  EXPECT_EQ(bench.at.ingress_bytes(0, 0), 3'000u);
-  EXPECT_EQ(bench.at.queue_bytes(1, 0), 3'000u);
+  EXPECT_EQ(bench.at.port(0).held(0).bytes, 3'000u);
+  EXPECT_EQ(bench.at.port(1).queue_bytes(0), 3'000u);
   EXPECT_EQ(bench.at.bytes_held(), 3'000u);
 }
 
@@ -100,18 +106,18 @@ TEST(SwitchMemory, BeyondXoffOneStopThenHeadroomThenLossThenOneGo) {
   EXPECT_EQ(bench.told(), "") << "it has been told";
   EXPECT_FALSE(bench.arrive(0, 1, 1)) << "3,000 + 2,000 are full";
   EXPECT_EQ(bench.at.lossless_drops(), 1u);
-  EXPECT_EQ(bench.at.counters(1).dropped, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().dropped, 1u);
 
   // The headroom empties first: 5,000 bytes are held, 2,000 of them in the headroom. At 3,000 -
   // 1,000, the class may go on.
   std::string said;
   for (const char* expected : {"", "", "0:0/1 ", "", ""}) {
     EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
-    EXPECT_EQ(bench.told(), expected) << bench.at.ingress_bytes(0, 0);
+    EXPECT_EQ(bench.told(), expected) << bench.at.port(0).held(0).bytes;
   }
   EXPECT_EQ(bench.at.bytes_held(), 0u);
   EXPECT_EQ(bench.at.bytes_held_max(), 5'000u);
-  EXPECT_EQ(bench.at.counters(0).ingress_bytes_max, 5'000u);
+  EXPECT_EQ(bench.at.port(0).counters().ingress_bytes_max, 5'000u);
   EXPECT_EQ(bench.frames.in_use(), 0u);
 }
 
@@ -195,7 +201,7 @@ TEST(SwitchMemory, AStoppedPortGoesOnWhenItHoldsNothingWhateverIsLeft) {
 
 TEST(SwitchMemory, WithoutFlowControlAQueueHasItsLimit) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::none;
+  settings.flow_control = port::FlowControl::none;
   settings.lossy_queue_bytes = 3'000;
   settings.buffer_bytes = 5'000;
   Bench bench(settings);
@@ -203,8 +209,8 @@ TEST(SwitchMemory, WithoutFlowControlAQueueHasItsLimit) {
   EXPECT_FALSE(bench.arrive(0, 3, 1)) << "the queue is full, wherever it came in";
   EXPECT_TRUE(bench.arrive(0, 2, 2'000)) << "another queue is not";
   EXPECT_FALSE(bench.arrive(0, 1, 1)) << "but all memory is";
-  EXPECT_EQ(bench.at.counters(3).dropped, 1u);
-  EXPECT_EQ(bench.at.counters(1).dropped, 1u);
+  EXPECT_EQ(bench.at.port(3).counters().dropped, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().dropped, 1u);
   EXPECT_EQ(bench.at.lossless_drops(), 0u);
   EXPECT_EQ(bench.told(), "");
   bench.pull(3);
@@ -213,7 +219,7 @@ TEST(SwitchMemory, WithoutFlowControlAQueueHasItsLimit) {
 
 TEST(SwitchMemory, WithoutALimitALossyQueueHasAlphasShare) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::none;
+  settings.flow_control = port::FlowControl::none;
   settings.alpha = 1;
   settings.buffer_bytes = 6'000;
   Bench bench(settings);
@@ -243,101 +249,103 @@ TEST(SwitchPause, AStoppedClassWaitsAndOthersDoNot) {
   Bench bench(pfc(100'000, 1'000, 1'000));
   bench.arrive(0, 1, 1'000, 0);
   bench.arrive(0, 1, 2'000, 5);
-  bench.at.handle_control(Time::microseconds(1), 1, pause_message(1, 0));
+  bench.at.port(1).handle_control(Time::microseconds(1), pause_message(1, 0));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 2'000u);
-  EXPECT_FALSE(bench.at.has_frame(1));
+  EXPECT_FALSE(bench.at.port(1).has_frame());
   EXPECT_EQ(bench.pull(1).buffer_bytes, 0u);
-  bench.at.handle_control(Time::microseconds(2), 1, pause_message(2, 0));  // class 1 is stopped too
-  bench.at.handle_control(Time::microseconds(3), 1, pause_message(0, 1));
+  bench.at.port(1).handle_control(Time::microseconds(2),
+                                  pause_message(2, 0));  // class 1 is stopped too
+  bench.at.port(1).handle_control(Time::microseconds(3), pause_message(0, 1));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
-  bench.at.handle_control(Time::microseconds(5), 1, pause_message(0, 2));
-  EXPECT_EQ(bench.at.counters(1).pauses, 2u);
-  EXPECT_EQ(bench.at.counters(1).paused_ps, 4'000'000) << "from 1 to 5 us some class was stopped";
+  bench.at.port(1).handle_control(Time::microseconds(5), pause_message(0, 2));
+  EXPECT_EQ(bench.at.port(1).counters().pauses, 2u);
+  EXPECT_EQ(bench.at.port(1).counters().paused_ps, 4'000'000)
+      << "from 1 to 5 us some class was stopped";
 }
 
 TEST(SwitchCredits, AFrameGoesWhenItsLaneHasCreditsForIt) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 40;
   Bench bench(settings);
   bench.arrive(0, 1, 640, 0);
   bench.arrive(0, 1, 64, 1);
-  EXPECT_FALSE(bench.at.has_frame(1));
-  Control credit;
-  credit.kind = Control::Kind::credit;
+  EXPECT_FALSE(bench.at.port(1).has_frame());
+  port::Control credit;
+  credit.kind = port::Control::Kind::credit;
   credit.credit = {0, 9};
-  bench.at.handle_control(Time::zero(), 1, credit);
-  EXPECT_FALSE(bench.at.has_frame(1)) << "10 blocks are needed";
+  bench.at.port(1).handle_control(Time::zero(), credit);
+  EXPECT_FALSE(bench.at.port(1).has_frame()) << "10 blocks are needed";
   credit.credit = {0, 10};
-  bench.at.handle_control(Time::zero(), 1, credit);
+  bench.at.port(1).handle_control(Time::zero(), credit);
   EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
   EXPECT_EQ(bench.pull(1).buffer_bytes, 0u) << "lane 1 has none";
   // The frame is released: the neighbour is told as soon as a quarter of lane 0's 40 blocks is free
   // again, here 10 blocks.
   EXPECT_EQ(bench.at.take_talker(), 0u);
-  const Control back = bench.at.pull_control(0);
-  EXPECT_EQ(back.kind, Control::Kind::credit);
+  const port::Control back = bench.at.port(0).pull_control();
+  EXPECT_EQ(back.kind, port::Control::Kind::credit);
   EXPECT_EQ(back.credit.lane, 0u);
   EXPECT_EQ(back.credit.limit, 50u);
-  EXPECT_FALSE(bench.at.has_control(0));
+  EXPECT_FALSE(bench.at.port(0).has_control());
 }
 
 // A frame of level 0 comes in on lane 0 and leaves on lane 3. It takes room of lane 0 and credits
 // of lane 3.
 TEST(SwitchLanes, AFrameCountsOnTheLaneItCameByUntilItLeavesByAnother) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 40;
   Bench bench(settings);
-  SlToVl lanes(default_lanes, 4);
-  LaneRow to_lane_3 = default_lanes;
+  port::SlToVl lanes(port::default_lanes, 4);
+  port::LaneRow to_lane_3 = port::default_lanes;
   to_lane_3[0] = 3;
   lanes.set(0, 1, to_lane_3);
   bench.at.set_lanes(lanes);
   bench.arrive(0, 1, 640);
   bench.arrive(2, 1, 64);
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 30u);
-  EXPECT_EQ(bench.at.credit_receiver(0, 3).free_blocks(), 40u);
-  EXPECT_EQ(bench.at.ingress_bytes(0, 0), 640u);
-  EXPECT_EQ(bench.at.queue_bytes(1, 0), 64u) << "from port 2 it stays";
-  EXPECT_EQ(bench.at.queue_bytes(1, 3), 640u);
-  Control credit;
-  credit.kind = Control::Kind::credit;
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 30u);
+  EXPECT_EQ(bench.at.port(0).credit_receiver(3).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(0).held(0).bytes, 640u);
+  EXPECT_EQ(bench.at.port(1).queue_bytes(0), 64u) << "from port 2 it stays";
+  EXPECT_EQ(bench.at.port(1).queue_bytes(3), 640u);
+  port::Control credit;
+  credit.kind = port::Control::Kind::credit;
   credit.credit = {3, 10};
-  bench.at.handle_control(Time::zero(), 1, credit);
-  const Frame left = bench.pull(1);
+  bench.at.port(1).handle_control(Time::zero(), credit);
+  const port::Frame left = bench.pull(1);
   EXPECT_EQ(left.buffer_bytes, 640u);
   EXPECT_EQ(left.service_class, 3u);
   EXPECT_EQ(left.in_class, 0u);
-  EXPECT_EQ(bench.at.credit_sender(1, 3).total_sent(), 10u);
-  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 0u);
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(1).credit_sender(3).total_sent(), 10u);
+  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 0u);
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
   EXPECT_EQ(bench.at.take_talker(), 0u);
-  EXPECT_EQ(bench.at.pull_control(0).credit.lane, 0u);
+  EXPECT_EQ(bench.at.port(0).pull_control().credit.lane, 0u);
 }
 
 TEST(SwitchLanes, AFrameWithoutALaneIsDroppedAndItsRoomIsFree) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 40;
   Bench bench(settings);
-  LaneRow row = default_lanes;
-  row[0] = vl15;
-  const SlToVl lanes(row);
+  port::LaneRow row = port::default_lanes;
+  row[0] = port::vl15;
+  const port::SlToVl lanes(row);
   bench.at.set_lanes(lanes);
   EXPECT_FALSE(bench.arrive(0, 1, 640));
-  EXPECT_EQ(bench.at.counters(1).unmapped, 1u);
-  EXPECT_EQ(bench.at.counters(1).dropped, 0u);
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(1).counters().unmapped, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().dropped, 0u);
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
   EXPECT_EQ(bench.at.bytes_held(), 0u);
-  EXPECT_EQ(bench.at.pull_control(0).credit.limit, 50u) << "what it took may come again";
+  EXPECT_EQ(bench.at.port(0).pull_control().credit.limit, 50u) << "what it took may come again";
 }
 
 // --- partitions ---
 
 TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 40;
   constexpr Pkey one{0x8001}, limited_one{0x0001}, two{0x8002};
   struct Case {
@@ -352,7 +360,7 @@ TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
                         Case{one, false, true, 0, 1}, Case{one, false, false, 0, 0}}) {
     Bench bench(settings);
     const auto host_of = [&](std::vector<Pkey> pkeys) {
-      return PortPartitions{std::move(pkeys), c.inbound, c.outbound};
+      return port::Partitions{std::move(pkeys), c.inbound, c.outbound};
     };
     const SwitchPartitions ports = {host_of({one}), host_of({one, two}), host_of({two}), {}};
     bench.at.set_partitions(ports);
@@ -360,16 +368,17 @@ TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
     packet.opcode = wire::Opcode{0x11};
     packet.pkey = c.pkey;
     const auto arrive = [&](std::uint16_t out) {
-      const FrameRef ref = bench.frame(64);
+      const port::FrameRef ref = bench.frame(64);
       wire::encode(packet, bench.frames[ref].header);
       const bool taken = bench.at.receive(Time::zero(), 0, ref, {&out, 1}) == out;
       if (!taken) bench.frames.give(ref);
       return taken;
     };
     EXPECT_EQ(arrive(2), c.in_drops + c.out_drops == 0);
-    EXPECT_EQ(bench.at.counters(0).pkey_dropped_in, static_cast<std::uint64_t>(c.in_drops));
-    EXPECT_EQ(bench.at.counters(2).pkey_dropped_out, static_cast<std::uint64_t>(c.out_drops));
-    EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(),
+    EXPECT_EQ(bench.at.port(0).counters().pkey_dropped_in, static_cast<std::uint64_t>(c.in_drops));
+    EXPECT_EQ(bench.at.port(2).counters().pkey_dropped_out,
+              static_cast<std::uint64_t>(c.out_drops));
+    EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(),
               c.in_drops + c.out_drops == 0 ? 39u : 40u);
     EXPECT_EQ(arrive(1), c.in_drops == 0) << "its host has both";
     EXPECT_EQ(arrive(3), c.in_drops == 0) << "between switches nobody asks";
@@ -389,7 +398,7 @@ TEST(SwitchOrder, StrictClassesComeFirstTheHighestBeforeOthers) {
   Bench bench(settings);
   for (const int c : {0, 6, 3, 7, 6, 0, 7}) bench.arrive(0, 1, 100, static_cast<std::uint8_t>(c));
   std::string order;
-  for (Frame frame; (frame = bench.pull(1)).buffer_bytes != 0;) {
+  for (port::Frame frame; (frame = bench.pull(1)).buffer_bytes != 0;) {
     order += std::to_string(frame.service_class);
   }
   EXPECT_EQ(order.substr(0, 4), "7766");
@@ -413,7 +422,7 @@ TEST(SwitchOrder, SharesAreProportionalToQuantaWhateverTheFramesLengths) {
   }
   std::array<double, 3> sent{};
   while (sent[0] + sent[1] + sent[2] < 14'000'000) {
-    const Frame frame = bench.pull(1);
+    const port::Frame frame = bench.pull(1);
     ASSERT_NE(frame.buffer_bytes, 0u);
     sent[frame.service_class] += frame.buffer_bytes;
   }
@@ -446,7 +455,7 @@ std::uint64_t marked_at(std::uint32_t bytes, std::uint8_t ecn, std::uint64_t see
   Bench bench(settings, 4, seed);
   const std::uint16_t out = 1;
   const auto one_more = [&] {
-    const FrameRef ref = bench.frame(1'000);
+    const port::FrameRef ref = bench.frame(1'000);
     bench.frames[ref].traffic_class = static_cast<std::uint8_t>(0x68 | ecn);
     bench.at.receive(Time::zero(), 0, ref, {&out, 1});
   };
@@ -454,17 +463,18 @@ std::uint64_t marked_at(std::uint32_t bytes, std::uint8_t ecn, std::uint64_t see
   std::uint64_t congestion_experienced = 0;
   for (int i = 0; i < 20'000; ++i) {
     one_more();
-    const Frame frame = bench.pull(1);
-    EXPECT_EQ(frame.traffic_class & ~ecn_mask, 0x68) << "the DSCP stays";
-    if ((frame.traffic_class & ecn_mask) == ecn_congestion_experienced) ++congestion_experienced;
+    const port::Frame frame = bench.pull(1);
+    EXPECT_EQ(frame.traffic_class & ~port::ecn_mask, 0x68) << "the DSCP stays";
+    if ((frame.traffic_class & port::ecn_mask) == port::ecn_congestion_experienced)
+      ++congestion_experienced;
   }
-  EXPECT_EQ(bench.at.counters(1).marked, congestion_experienced);
+  EXPECT_EQ(bench.at.port(1).counters().marked, congestion_experienced);
   return congestion_experienced;
 }
 
 TEST(SwitchMarks, NoneUpToKminAllBeyondKmax) {
-  EXPECT_EQ(marked_at(10'000, ecn_capable, 1), 0u);
-  EXPECT_EQ(marked_at(51'000, ecn_capable, 1), 20'000u);
+  EXPECT_EQ(marked_at(10'000, port::ecn_capable, 1), 0u);
+  EXPECT_EQ(marked_at(51'000, port::ecn_capable, 1), 20'000u);
 }
 
 TEST(SwitchMarks, BetweenThemInProportion) {
@@ -474,7 +484,8 @@ TEST(SwitchMarks, BetweenThemInProportion) {
       const double p = 0.2 * (bytes - 10'000) / 40'000;
       const double mean = 20'000 * p;
       const double deviation = std::sqrt(20'000 * p * (1 - p));
-      EXPECT_NEAR(static_cast<double>(marked_at(bytes, ecn_capable, seed)), mean, 4.5 * deviation)
+      EXPECT_NEAR(static_cast<double>(marked_at(bytes, port::ecn_capable, seed)), mean,
+                  4.5 * deviation)
           << bytes << " bytes, seed " << seed;
     }
   }
@@ -487,17 +498,18 @@ TEST(SwitchMarks, AFrameThatCameInMarkedIsNotCountedAgain) {
   settings.ecn = {true, 1'000, 2'000, 1};
   Bench bench(settings);
   const std::uint16_t out = 1;
-  for (const std::uint8_t ecn : {ecn_congestion_experienced, ecn_capable, ecn_capable}) {
-    const FrameRef ref = bench.frame(1'500);
+  for (const std::uint8_t ecn :
+       {port::ecn_congestion_experienced, port::ecn_capable, port::ecn_capable}) {
+    const port::FrameRef ref = bench.frame(1'500);
     bench.frames[ref].traffic_class = ecn;
     bench.at.receive(Time::zero(), 0, ref, {&out, 1});
   }
   // The queue has 4,500 bytes.
-  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);
-  EXPECT_EQ(bench.at.counters(1).marked, 0u);
+  EXPECT_EQ(bench.pull(1).traffic_class, port::ecn_congestion_experienced);
+  EXPECT_EQ(bench.at.port(1).counters().marked, 0u);
   // The queue has 3,000 bytes.
-  EXPECT_EQ(bench.pull(1).traffic_class, ecn_congestion_experienced);
-  EXPECT_EQ(bench.at.counters(1).marked, 1u);
+  EXPECT_EQ(bench.pull(1).traffic_class, port::ecn_congestion_experienced);
+  EXPECT_EQ(bench.at.port(1).counters().marked, 1u);
 }
 
 // --- paths ---
@@ -541,14 +553,14 @@ TEST(SwitchPaths, AFlowKeepsItsPortAndFlowsSpread) {
 
 TEST(SwitchPaths, SwitchesChooseIndependently) {
   // Otherwise, all flows that took one port at the first switch would share one at the second too.
-  FramePool frames;
+  port::FramePool frames;
   SwitchSettings settings = choosing(PathChoice::flow);
   Switch first(settings, 100, 8, 1, frames), second(settings, 101, 8, 1, frames);
   int alike = 0;
   for (std::uint32_t flow = 0; flow < 4'000; ++flow) {
     std::array<std::uint16_t, 2> ports{};
     for (Switch* at : {&first, &second}) {
-      const FrameRef ref = frames.take();
+      const port::FrameRef ref = frames.take();
       frames[ref].source = flow & 0xFF'FFFF;
       frames[ref].buffer_bytes = 100;
       frames[ref].service_class = 0;
@@ -561,41 +573,41 @@ TEST(SwitchPaths, SwitchesChooseIndependently) {
 
 TEST(SwitchPause, APauseRunsOutUnlessItIsRenewed) {
   Bench bench({}, 2);
-  Control stop;
-  stop.kind = Control::Kind::pause;
+  port::Control stop;
+  stop.kind = port::Control::Kind::pause;
   stop.pause.stop = 1;
   const Time pause = Time::microseconds(10);
-  EXPECT_TRUE(bench.at.handle_control(Time::zero(), 1, stop, pause));
-  EXPECT_FALSE(bench.at.handle_control(Time::microseconds(5), 1, stop, pause)) << "renewed";
+  EXPECT_TRUE(bench.at.port(1).handle_control(Time::zero(), stop, pause));
+  EXPECT_FALSE(bench.at.port(1).handle_control(Time::microseconds(5), stop, pause)) << "renewed";
   bench.arrive(0, 1, 1'000);
-  EXPECT_EQ(bench.at.expire_pauses(Time::microseconds(10), 1), Time::microseconds(15));
-  EXPECT_FALSE(bench.at.has_frame(1));
-  EXPECT_TRUE(bench.at.expire_pauses(Time::microseconds(15), 1).is_never());
-  EXPECT_TRUE(bench.at.has_frame(1));
-  EXPECT_EQ(bench.at.counters(1).paused_ps, Time::microseconds(15).ps);
+  EXPECT_EQ(bench.at.port(1).expire_pauses(Time::microseconds(10)), Time::microseconds(15));
+  EXPECT_FALSE(bench.at.port(1).has_frame());
+  EXPECT_TRUE(bench.at.port(1).expire_pauses(Time::microseconds(15)).is_never());
+  EXPECT_TRUE(bench.at.port(1).has_frame());
+  EXPECT_EQ(bench.at.port(1).counters().paused_ps, Time::microseconds(15).ps);
 }
 
 TEST(SwitchPause, TheWatchdogDropsUntilTheClassMayGoOn) {
   SwitchSettings settings;
   settings.watchdog = Time::microseconds(100);
   Bench bench(settings, 2);
-  Control stop;
-  stop.kind = Control::Kind::pause;
+  port::Control stop;
+  stop.kind = port::Control::Kind::pause;
   stop.pause.stop = 1;
-  Control go = stop;
+  port::Control go = stop;
   std::swap(go.pause.stop, go.pause.go);
-  bench.at.handle_control(Time::zero(), 1, stop);
+  bench.at.port(1).handle_control(Time::zero(), stop);
   bench.arrive(0, 1, 1'000);
   EXPECT_TRUE(bench.at.watch(Time::microseconds(99), 1)) << "look again";
-  EXPECT_EQ(bench.at.counters(1).watchdog_trips, 0u);
+  EXPECT_EQ(bench.at.port(1).counters().watchdog_trips, 0u);
   EXPECT_FALSE(bench.at.watch(Time::microseconds(100), 1));
-  EXPECT_EQ(bench.at.counters(1).watchdog_trips, 1u);
-  EXPECT_EQ(bench.at.counters(1).watchdog_dropped, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().watchdog_trips, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().watchdog_dropped, 1u);
   EXPECT_EQ(bench.at.bytes_held(), 0u);
   EXPECT_FALSE(bench.arrive(0, 1, 1'000)) << "still stuck";
-  bench.at.handle_control(Time::microseconds(200), 1, go);
+  bench.at.port(1).handle_control(Time::microseconds(200), go);
   EXPECT_TRUE(bench.arrive(0, 1, 1'000));
-  EXPECT_TRUE(bench.at.has_frame(1));
+  EXPECT_TRUE(bench.at.port(1).has_frame());
 }
 
 TEST(SwitchPaths, PacketsSprayEvenly) {
@@ -641,8 +653,9 @@ TEST(SwitchPaths, AFlowletKeepsItsPortUntilTheGap) {
 // Gives back the frames that a port loses when its link goes down. Returns their number.
 std::uint32_t take_down(Bench& bench, std::uint16_t port) {
   std::uint32_t count = 0;
-  for (FrameRef ref = bench.at.take_down(Time::zero(), port); ref != no_frame; ++count) {
-    const FrameRef next = bench.frames[ref].next;
+  for (port::FrameRef ref = bench.at.take_down(Time::zero(), port); ref != port::no_frame;
+       ++count) {
+    const port::FrameRef next = bench.frames[ref].next;
     bench.frames.give(ref);
     ref = next;
   }
@@ -659,14 +672,14 @@ TEST(SwitchLinks, WhatWaitsForADeadPortIsLostWithItsMemory) {
   EXPECT_EQ(take_down(bench, 1), 12u);
   EXPECT_EQ(bench.told(), "0:0/137 ");
   EXPECT_EQ(bench.at.bytes_held(), 100u) << "what is for another port stays";
-  EXPECT_EQ(bench.at.counters(1).lost, 12u);
-  EXPECT_EQ(bench.at.counters(1).lost_bytes, 36'000u);
+  EXPECT_EQ(bench.at.port(1).counters().lost, 12u);
+  EXPECT_EQ(bench.at.port(1).counters().lost_bytes, 36'000u);
 
   EXPECT_FALSE(bench.arrive(0, 1, 3'000));
-  EXPECT_EQ(bench.at.counters(1).lost, 13u);
-  EXPECT_EQ(bench.at.counters(1).watchdog_dropped, 0u);
-  EXPECT_FALSE(bench.at.has_frame(1));
-  bench.at.bring_up(1);
+  EXPECT_EQ(bench.at.port(1).counters().lost, 13u);
+  EXPECT_EQ(bench.at.port(1).counters().watchdog_dropped, 0u);
+  EXPECT_FALSE(bench.at.port(1).has_frame());
+  bench.at.port(1).bring_up();
   EXPECT_TRUE(bench.arrive(0, 1, 3'000));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 3'000u);
   EXPECT_EQ(bench.pull(2).buffer_bytes, 100u);
@@ -676,18 +689,18 @@ TEST(SwitchLinks, WhatWaitsForADeadPortIsLostWithItsMemory) {
 
 TEST(SwitchLinks, PausesOfALinkEndWithIt) {
   Bench bench(pfc(10'000, 1'000, 20'000));
-  bench.at.handle_control(Time::zero(), 1, pause_message(0xFF, 0), Time::milliseconds(1));
+  bench.at.port(1).handle_control(Time::zero(), pause_message(0xFF, 0), Time::milliseconds(1));
   EXPECT_TRUE(bench.arrive(0, 1, 1'000));
-  EXPECT_FALSE(bench.at.has_frame(1));
+  EXPECT_FALSE(bench.at.port(1).has_frame());
   EXPECT_EQ(take_down(bench, 1), 1u);
   // Events that were scheduled for the pause find no pause.
-  EXPECT_TRUE(bench.at.expire_pauses(Time::microseconds(5), 1).is_never());
+  EXPECT_TRUE(bench.at.port(1).expire_pauses(Time::microseconds(5)).is_never());
   EXPECT_FALSE(bench.at.watch(Time::microseconds(6), 1));
   EXPECT_FALSE(bench.arrive(0, 1, 1'000)) << "still down";
-  bench.at.bring_up(1);
+  bench.at.port(1).bring_up();
   EXPECT_TRUE(bench.arrive(0, 1, 1'000));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 1'000u);
-  EXPECT_EQ(bench.at.counters(1).pauses, 1u);
+  EXPECT_EQ(bench.at.port(1).counters().pauses, 1u);
 }
 
 // The neighbour has forgotten that it must stop, so it is told again.
@@ -696,36 +709,36 @@ TEST(SwitchLinks, AStopIsToldAgainWhenTheLinkIsBack) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.arrive(0, 1, 3'000));
   EXPECT_EQ(bench.told(), "0:1/0 ");
   EXPECT_EQ(take_down(bench, 0), 0u);
-  bench.at.bring_up(0);
-  EXPECT_TRUE(bench.at.has_control(0));
-  EXPECT_EQ(bench.at.pull_control(0).pause.stop, 1u);
-  EXPECT_FALSE(bench.at.has_control(0));
+  bench.at.port(0).bring_up();
+  EXPECT_TRUE(bench.at.port(0).has_control());
+  EXPECT_EQ(bench.at.port(0).pull_control().pause.stop, 1u);
+  EXPECT_FALSE(bench.at.port(0).has_control());
 }
 
 TEST(SwitchLinks, CreditsAreCountedAnew) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 100;
   Bench bench(settings);
-  bench.at.credit_sender(1, 0).update(50);
+  bench.at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{0, 50}));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 1, 640));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
-  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 10u);
+  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 10u);
   EXPECT_TRUE(bench.arrive(0, 2, 640)) << "it stays";
 
   EXPECT_EQ(take_down(bench, 1), 2u);
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 90u);
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 90u);
   EXPECT_FALSE(bench.arrive(0, 1, 640));
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).free_blocks(), 90u) << "what is lost takes no room";
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 90u) << "what is lost takes no room";
   EXPECT_EQ(take_down(bench, 0), 0u);
-  bench.at.bring_up(0);
-  bench.at.bring_up(1);
-  EXPECT_EQ(bench.at.credit_sender(1, 0).total_sent(), 0u);
-  EXPECT_FALSE(bench.at.credit_sender(1, 0).may_send(64)) << "before it was told";
-  EXPECT_EQ(bench.at.credit_receiver(0, 0).limit(), 90u) << "less what is still here";
+  bench.at.port(0).bring_up();
+  bench.at.port(1).bring_up();
+  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 0u);
+  EXPECT_FALSE(bench.at.port(1).credit_sender(0).may_send(64)) << "before it was told";
+  EXPECT_EQ(bench.at.port(0).credit_receiver(0).limit(), 90u) << "less what is still here";
   std::uint32_t lanes = 0;
-  while (bench.at.has_control(0)) {
-    const Control control = bench.at.pull_control(0);
+  while (bench.at.port(0).has_control()) {
+    const port::Control control = bench.at.port(0).pull_control();
     EXPECT_EQ(control.credit.limit, control.credit.lane == 0 ? 90u : 100u);
     lanes |= 1u << control.credit.lane;
   }
@@ -734,16 +747,25 @@ TEST(SwitchLinks, CreditsAreCountedAnew) {
 
 TEST(SwitchLinks, AFrameThatHasNoWayLeftTakesNoRoom) {
   SwitchSettings settings;
-  settings.flow_control = FlowControl::credits;
+  settings.flow_control = port::FlowControl::credits;
   settings.lane_buffer_bytes = 64 * 100;
-  Bench bench(settings);
-  const FrameRef ref = bench.frame(640);
-  bench.at.drop_unrouted(Time::microseconds(7), 3, bench.frames[ref]);
-  EXPECT_EQ(bench.at.credit_receiver(3, 0).free_blocks(), 100u);
-  EXPECT_EQ(bench.at.credit_receiver(3, 0).limit(), 110u);
-  EXPECT_EQ(bench.at.counters(3).unrouted, 1u);
-  EXPECT_EQ(bench.at.counters(3).lost, 1u);
+  const Topology topology = built(single_switch({.hosts = 4, .link = {}}));
+  const Routes routes = routes_of(topology, RoutingKind::shortest);
+  Bench bench(settings, 4, 1, 4);
+  bench.at.set_routes(routes, false);
+  bench.at.expect_recovery();
+  bench.at.avoid(2, true);
+  const port::FrameRef ref = bench.frame(640);
+  bench.frames[ref].destination = 2;
+  EXPECT_EQ(bench.at.receive(Time::microseconds(7), 3, ref), Switch::no_port);
+  EXPECT_EQ(bench.at.port(3).credit_receiver(0).free_blocks(), 100u);
+  EXPECT_EQ(bench.at.port(3).credit_receiver(0).limit(), 110u);
+  EXPECT_EQ(bench.at.port(3).counters().unrouted, 1u);
+  EXPECT_EQ(bench.at.port(3).counters().lost, 1u);
   EXPECT_EQ(bench.at.last_loss(), Time::microseconds(7));
+
+  bench.at.avoid(2, false);
+  EXPECT_EQ(bench.at.receive(Time::microseconds(8), 3, ref), 2u);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ CountersPage::~CountersPage() {
 void CountersPage::publish(device::Adapter& adapter, const DriverCounters& driver) {
   if (values_ == nullptr) return;
   const device::Counters& c = adapter.counters();
-  const auto verdict = [&](link::Verdict v) {
+  const auto verdict = [&](port::Verdict v) {
     return c.received_by_verdict[static_cast<std::size_t>(v)];
   };
   const std::array<std::uint64_t, counter_count> now = {
@@ -56,10 +56,10 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       c.packets_received,
       c.bytes_sent,
       c.bytes_received,
-      verdict(link::Verdict::truncated),
-      verdict(link::Verdict::unknown_opcode),
-      verdict(link::Verdict::bad_version),
-      verdict(link::Verdict::bad_icrc),
+      verdict(port::Verdict::truncated),
+      verdict(port::Verdict::unknown_opcode),
+      verdict(port::Verdict::bad_version),
+      verdict(port::Verdict::bad_icrc),
       c.unknown_queue_pair,
       c.congestion_notifications,
       c.transport.retransmitted_packets,

@@ -169,7 +169,7 @@ class DeviceTest : public testing::Test {
     const auto lock = two.device->lock();
     const auto& counters = two.device->adapter().counters();
     const bool is_damaged =
-        counters.received_by_verdict[static_cast<std::size_t>(link::Verdict::bad_icrc)] > 0;
+        counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::bad_icrc)] > 0;
     const char* faults = std::getenv("TULLE_FAULTS");
     EXPECT_EQ(is_damaged, faults != nullptr && std::strstr(faults, "corrupt") != nullptr);
     if (!is_damaged) {
@@ -232,9 +232,9 @@ TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
       ASSERT_TRUE(headers.ok);
       wire::Packet packet;
       std::span<const std::byte> payload;
-      ASSERT_EQ(link::decode(ip, frame.outbound, std::span(bytes).subspan(headers.header_bytes),
+      ASSERT_EQ(port::decode(ip, frame.outbound, std::span(bytes).subspan(headers.header_bytes),
                              packet, payload),
-                link::Verdict::ok);
+                port::Verdict::ok);
     }
     EXPECT_EQ(ring.dropped(), 0u);
   }

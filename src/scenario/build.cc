@@ -61,7 +61,7 @@ void plan_lanes(TableReader& table, Setup& setup) {
                             "each takes {} lanes: at most {}, or lanes = false",
                             levels, lanes_each == 2 ? "two" : "three", most));
   }
-  if (setup.network.lanes.hosts != fabric::default_lanes) {
+  if (setup.network.lanes.hosts != port::default_lanes) {
     table.wrong("lanes",
                 "the lanes of this topology are planned against deadlock, so that "
                 "fabric.sl_to_vl has to go, or lanes = false");
@@ -92,7 +92,7 @@ std::string circle(const Setup& setup, const fabric::Routes& routes, const fabri
 }
 
 bool may_lock_up(const Setup& setup) {
-  return setup.allow_deadlock || setup.network.switches.flow_control == fabric::FlowControl::none;
+  return setup.allow_deadlock || setup.network.switches.flow_control == port::FlowControl::none;
 }
 
 // Refuses a routing on which full buffers can wait for each other in a circle, unless the scenario

@@ -14,7 +14,7 @@
 namespace tulle::scenario {
 namespace {
 
-using fabric::CongestionSettings;
+using port::CongestionSettings;
 using transport::congestion::InfinibandSettings;
 using transport::congestion::TableEntry;
 

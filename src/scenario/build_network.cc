@@ -11,8 +11,8 @@
 
 namespace tulle::scenario {
 
-using fabric::FlowControl;
 using fabric::PathChoice;
+using port::FlowControl;
 
 namespace {
 
@@ -60,9 +60,9 @@ void read_pfc(TableReader table, Setup& setup) {
   }
   // With shorter pauses, which are renewed at half their time, a port would send nothing but
   // renewals.
-  constexpr std::uint32_t quanta_min = (fabric::pause_link_bytes * 8 + 255) / 256;
+  constexpr std::uint32_t quanta_min = (port::pause_link_bytes * 8 + 255) / 256;
   switches.pause_quanta = static_cast<std::uint32_t>(
-      table.integer("quanta", fabric::pause_quanta_max, quanta_min, fabric::pause_quanta_max));
+      table.integer("quanta", port::pause_quanta_max, quanta_min, port::pause_quanta_max));
   switches.watchdog = table.time("watchdog", Time::zero());
   if (switches.xoff_bytes != 0 && switches.xoff_bytes < frame) {
     table.wrong("xoff", fmt::format("must hold a frame, {} bytes", frame));
@@ -74,7 +74,7 @@ void read_pfc(TableReader table, Setup& setup) {
 }
 
 void read_ecn(TableReader table, Setup& setup) {
-  fabric::EcnSettings& ecn = setup.network.switches.ecn;
+  port::EcnSettings& ecn = setup.network.switches.ecn;
   ecn.enabled = table.is_given();
   if (!ecn.enabled) return;
   // Defaults of HPCC's simulator: Kmin 100 KB and Kmax 400 KB for each 25 Gb/s, Pmax 0.2.
@@ -90,7 +90,7 @@ void read_credits(TableReader table, Setup& setup) {
   std::uint32_t& buffer = setup.network.switches.lane_buffer_bytes;
   buffer = bytes(table, "lane_buffer", buffer);
   const std::uint32_t frame = sim::longest_frame_bytes(setup.network);
-  constexpr std::uint32_t most = 2'047 * fabric::credit_block_bytes;
+  constexpr std::uint32_t most = 2'047 * port::credit_block_bytes;
   if (buffer < 2 * frame || buffer > most) {
     table.wrong("lane_buffer", fmt::format("must be from {} bytes (two frames) to {} (2,047 "
                                            "blocks, IBTA 7.9.4)",
@@ -107,10 +107,10 @@ void read_shares(TableReader& table, Setup& setup) {
   constexpr std::int64_t most = 100;
   const bool in_range =
       std::ranges::all_of(shares, [](std::int64_t share) { return share >= 0 && share <= most; });
-  if (shares.size() != fabric::classes || !in_range) {
+  if (shares.size() != port::classes || !in_range) {
     return table.wrong("shares", fmt::format("must be {} whole numbers, by class: 1 to {}, or 0 "
                                              "for a class that goes before all others",
-                                             fabric::classes, most));
+                                             port::classes, most));
   }
   const std::uint32_t frame =
       sim::longest_frame_bytes(setup.network) + sim::overhead(setup.network.link_layer).gap_bytes;
@@ -125,39 +125,39 @@ void read_lanes(TableReader& table, Setup& setup) {
   const std::vector<std::int64_t> lanes = table.integers("sl_to_vl", {});
   if (lanes.empty()) return;
   const bool in_range = std::ranges::all_of(lanes, [](std::int64_t lane) {
-    return (lane >= 0 && lane < fabric::classes) || lane == fabric::vl15;
+    return (lane >= 0 && lane < port::classes) || lane == port::vl15;
   });
-  if (lanes.size() > fabric::service_levels || !in_range) {
+  if (lanes.size() > port::service_levels || !in_range) {
     return table.wrong("sl_to_vl",
                        fmt::format("must be up to {} lanes, by service level: 0 to {}, "
                                    "or {} for none",
-                                   fabric::service_levels, fabric::classes - 1, fabric::vl15));
+                                   port::service_levels, port::classes - 1, port::vl15));
   }
-  fabric::LaneRow row;
-  row.fill(fabric::vl15);
+  port::LaneRow row;
+  row.fill(port::vl15);
   std::ranges::transform(lanes, row.begin(),
                          [](std::int64_t lane) { return static_cast<std::uint8_t>(lane); });
   setup.network.lanes.hosts = row;
-  if (row != fabric::default_lanes) {
-    setup.network.lanes.switches.assign(setup.topology.switches, fabric::SlToVl(row));
+  if (row != port::default_lanes) {
+    setup.network.lanes.switches.assign(setup.topology.switches, port::SlToVl(row));
   }
 }
 
 // Reads a table in the form of OpenSM's options: "0:192,1:64", lanes and their weights.
-std::vector<fabric::VlWeight> read_weights(TableReader& table, std::string_view key,
-                                           std::string_view otherwise) {
+std::vector<port::VlWeight> read_weights(TableReader& table, std::string_view key,
+                                         std::string_view otherwise) {
   const std::string text = table.text(key, otherwise);
-  std::vector<fabric::VlWeight> weights;
+  std::vector<port::VlWeight> weights;
   for (const std::string_view entry : split(text, ',')) {
     const std::size_t colon = std::min(entry.find(':'), entry.size());
     const auto lane = workload::parse_number<std::uint8_t>(entry.substr(0, colon));
     const auto weight =
         workload::parse_number<std::uint8_t>(entry.substr(std::min(colon + 1, entry.size())));
-    const bool in_range = lane && *lane < fabric::classes && weight;
-    if (!in_range || weights.size() == fabric::VlArbitration::entries_max) {
+    const bool in_range = lane && *lane < port::classes && weight;
+    if (!in_range || weights.size() == port::VlArbitration::entries_max) {
       table.wrong(key, fmt::format("must be up to {} entries LANE:WEIGHT such as \"0:192,1:64\", "
                                    "lanes 0 to {} and weights 0 to 255",
-                                   fabric::VlArbitration::entries_max, fabric::classes - 1));
+                                   port::VlArbitration::entries_max, port::classes - 1));
       return {};
     }
     weights.push_back({*lane, *weight});
@@ -169,12 +169,12 @@ void read_arbitration(TableReader table, Setup& setup) {
   const auto high = read_weights(table, "high", "0:4");
   const auto low = read_weights(table, "low", "1:4,2:4,3:4,4:4,5:4,6:4,7:4");
   const auto limit = static_cast<std::uint8_t>(
-      table.integer("high_limit", 0, 0, fabric::VlArbitration::limit_unbounded));
-  fabric::VlArbitration& arbitration = setup.network.switches.arbitration;
-  arbitration = fabric::VlArbitration(high, low, limit);
+      table.integer("high_limit", 0, 0, port::VlArbitration::limit_unbounded));
+  port::VlArbitration& arbitration = setup.network.switches.arbitration;
+  arbitration = port::VlArbitration(high, low, limit);
   for (std::uint32_t level = 0; level < setup.player.service_levels; ++level) {
     const std::uint8_t lane = setup.network.lanes.hosts[level];
-    if (lane == fabric::vl15 || (arbitration.lanes() >> lane & 1) != 0) continue;
+    if (lane == port::vl15 || (arbitration.lanes() >> lane & 1) != 0) continue;
     table.wrong("low", fmt::format("lane {} of service level {} has no weight, here nor in high, "
                                    "and would never send",
                                    lane, level));
@@ -335,7 +335,7 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   host.congestion.packets_per_ack_request =
       static_cast<std::uint32_t>(table.integer("packets_per_ack", 1, 1, 1 << 20));
   setup.player.service_levels =
-      static_cast<std::uint8_t>(table.integer("service_levels", 1, 1, fabric::classes));
+      static_cast<std::uint8_t>(table.integer("service_levels", 1, 1, port::classes));
   setup.player.timeout = static_cast<std::uint8_t>(table.integer("timeout", 14, 0, 31));
   setup.player.retry_count = static_cast<std::uint8_t>(table.integer("retry_count", 7, 0, 7));
 }
@@ -361,7 +361,7 @@ void read_dcqcn(TableReader& table, Setup& setup) {
                                       {"increase_interval", dcqcn.increase_interval}}) {
     if (interval <= Time::zero()) table.wrong(key, "must be more than zero");
   }
-  setup.player.traffic_class = fabric::ecn_capable;
+  setup.player.traffic_class = port::ecn_capable;
   if (setup.network.host.stack.cores > 0) {
     table.wrong("control", "dcqcn is an adapter's; hosts have a kernel's stack here (host.kernel)");
   }
@@ -436,7 +436,7 @@ std::uint32_t headroom_needed(const fabric::Topology& topology,
         (2 * Wide{(link.delay + settings.fec_delay).ps} + late) * link.bits_per_second;
     most = std::max(most, on_the_way / 8'000'000'000'000 + 1);
   }
-  const Wide bytes = most + fabric::pause_link_bytes + 3 * std::int64_t{frame + gap};
+  const Wide bytes = most + port::pause_link_bytes + 3 * std::int64_t{frame + gap};
   return static_cast<std::uint32_t>(std::min<Wide>(bytes, bytes_max));
 }
 

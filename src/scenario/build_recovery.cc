@@ -4,7 +4,7 @@
 #include <queue>
 #include <vector>
 
-#include "link/overhead.h"
+#include "port/framing/overhead.h"
 #include "scenario/build.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 3> recovery_names = {"go-back-n", "select
 
 std::uint32_t link_bytes(const sim::NetworkSettings& network, Operation operation,
                          std::uint32_t payload_bytes) {
-  const link::Overhead& around = sim::overhead(network.link_layer);
+  const port::Overhead& around = sim::overhead(network.link_layer);
   const auto headers =
       wire::header_bytes(wire::opcode(wire::TransportClass::rc, operation)) + wire::icrc_bytes;
   return around.stored_bytes(static_cast<std::uint32_t>(headers) + payload_bytes) +

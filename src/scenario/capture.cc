@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "link/infiniband.h"
-#include "link/roce_v2.h"
+#include "port/framing/infiniband.h"
+#include "port/framing/roce_v2.h"
 #include "report/erf.h"
 #include "wire/tcp.h"
 
@@ -26,7 +26,7 @@ void put_mac(std::span<std::byte> out, std::uint32_t host) {
   for (std::size_t i = 0; i < 4; ++i) out[2 + i] = static_cast<std::byte>(host >> (24 - 8 * i));
 }
 
-std::array<std::byte, ethernet_bytes> ethernet_header(const fabric::Frame& frame) {
+std::array<std::byte, ethernet_bytes> ethernet_header(const port::Frame& frame) {
   std::array<std::byte, ethernet_bytes> header;
   put_mac(std::span(header).first(6), frame.destination);
   put_mac(std::span(header).subspan(6, 6), frame.source);
@@ -35,7 +35,7 @@ std::array<std::byte, ethernet_bytes> ethernet_header(const fabric::Frame& frame
   return header;
 }
 
-wire::Packet packet_of(const fabric::Frame& frame) {
+wire::Packet packet_of(const port::Frame& frame) {
   wire::Packet packet;
   const wire::Decoded decoded =
       wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
@@ -45,7 +45,7 @@ wire::Packet packet_of(const fabric::Frame& frame) {
 
 // True if bit errors damaged the frame and this is the receiving end. The sender of a frame does
 // not know that bits of it will be wrong at the receiver.
-bool is_found_damaged(const fabric::Frame& frame, report::Direction direction) {
+bool is_found_damaged(const port::Frame& frame, report::Direction direction) {
   return frame.damaged != 0 && direction == report::Direction::inbound;
 }
 
@@ -136,11 +136,11 @@ void Capture::write(std::uint32_t interface, report::Direction direction,
 
 void Capture::write_roce(std::uint32_t interface, report::Direction direction,
                          const sim::Sending& sending) {
-  const fabric::Frame& frame = *sending.frame;
+  const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
   wire::IpUdp ip = sim::Network::ip_of(frame);
-  link::Frame framed;
-  link::encode(ip, packet_of(frame), {&payload, 1}, framed);
+  port::FrameBytes framed;
+  port::encode(ip, packet_of(frame), {&payload, 1}, framed);
 
   const std::array<std::byte, ethernet_bytes> ethernet = ethernet_header(frame);
   const std::size_t udp_payload = framed.head_bytes + payload.size() + framed.tail_bytes;
@@ -157,7 +157,7 @@ void Capture::write_roce(std::uint32_t interface, report::Direction direction,
 
 void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
                         const sim::Sending& sending) {
-  const fabric::Frame& frame = *sending.frame;
+  const port::Frame& frame = *sending.frame;
   const auto payload = payload_pieces_of(sending);
   wire::Tcp tcp;
   const wire::DecodedTcp decoded =
@@ -177,10 +177,10 @@ void Capture::write_tcp(std::uint32_t interface, report::Direction direction,
 
 void Capture::write_infiniband(std::uint32_t interface, report::Direction direction,
                                const sim::Sending& sending) {
-  const fabric::Frame& frame = *sending.frame;
+  const port::Frame& frame = *sending.frame;
   const std::span<const std::byte> payload = payload_of(sending);
-  link::InfinibandFrame framed;
-  link::encode(sim::Network::local_route_of(frame, lmc_), packet_of(frame), {&payload, 1}, framed);
+  port::InfinibandFrame framed;
+  port::encode(sim::Network::local_route_of(frame, lmc_), packet_of(frame), {&payload, 1}, framed);
   const std::size_t bytes = framed.head_bytes + payload.size() + framed.tail_bytes;
   const auto record =
       report::erf_header(sending.now, report::ErfType::infiniband,

@@ -101,7 +101,7 @@ TEST_F(Fabrics, TheSameTrafficOnEach) {
   EXPECT_EQ(lossless->variant, "lossless");
   EXPECT_EQ(infiniband->network.link_layer, sim::LinkLayer::infiniband);
   EXPECT_EQ(lossless->network.link_layer, sim::LinkLayer::ethernet);
-  EXPECT_EQ(lossy->network.switches.flow_control, fabric::FlowControl::none);
+  EXPECT_EQ(lossy->network.switches.flow_control, port::FlowControl::none);
   EXPECT_EQ(lossless->player.post_delay, Time::microseconds(7)) << "of the fabric's own profile";
   ASSERT_EQ(lossless->flows.size(), 16u);
   for (const scenario::Setup* setup : {&*lossless, &*infiniband, &*lossy}) {

@@ -72,7 +72,7 @@ std::uint32_t most_beyond_xoff(const Case& c, std::uint32_t headroom_bytes, std:
     const fabric::Switch& at = traffic.network().switch_at(3);
     lost += at.lossless_drops();
     for (std::uint16_t port = 0; port < at.ports(); ++port) {
-      const std::uint32_t held = at.counters(port).ingress_bytes_max;
+      const std::uint32_t held = at.port(port).counters().ingress_bytes_max;
       if (held > 50'000) most = std::max(most, held - 50'000);
     }
   }

@@ -43,7 +43,7 @@ IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& w
 
 Time IdealTimes::of(const workload::Flow& flow) const {
   if (settings_.host.plays_tcp) return over_tcp(flow);
-  const link::Overhead& around = sim::overhead(settings_.link_layer);
+  const port::Overhead& around = sim::overhead(settings_.link_layer);
   constexpr std::uint32_t icrc = 4;
   const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
   const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
@@ -62,7 +62,7 @@ Time IdealTimes::of(const workload::Flow& flow) const {
 }
 
 Time IdealTimes::over_tcp(const workload::Flow& flow) const {
-  const link::Overhead& around = link::tcp_overhead;
+  const port::Overhead& around = port::tcp_overhead;
   const auto on_link = [&](std::uint64_t payload) {
     const auto ulpdu = static_cast<std::uint32_t>(payload) + wire::ddp::tagged_header_bytes;
     const bool framed = settings_.host.plays_iwarp && payload > 0;

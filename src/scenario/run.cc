@@ -271,7 +271,7 @@ void Run::gather_links(Outcome& outcome) const {
       link.from = topology.name(node);
       link.to = topology.name(peer.node);
       link.port = port;
-      const fabric::PortCounters& counters = network_.counters(node, port);
+      const port::Counters& counters = network_.counters(node, port);
       link.frames = counters.frames;
       link.bytes = counters.bytes;
       link.queue_bytes_max = counters.queue_bytes_max;

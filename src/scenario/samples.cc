@@ -29,8 +29,8 @@ void Sampler::take(const sim::Network& network) {
     bytes_sent_[i] = sent;
     if (!port.of_host) {
       const fabric::Switch& at = network.switch_at(nodes_[i]);
-      for (std::uint32_t c = 0; c < fabric::classes; ++c) {
-        sample.queue_bytes += at.queue_bytes(port.port, c);
+      for (std::uint32_t c = 0; c < port::classes; ++c) {
+        sample.queue_bytes += at.port(port.port).queue_bytes(c);
       }
     }
     samples_.samples.push_back(sample);

@@ -16,7 +16,7 @@ TEST(Scenario, AShortOneIsEnough) {
   EXPECT_EQ(setup.topology.hosts, 4u);
   EXPECT_EQ(setup.flows.size(), 4u);
   EXPECT_EQ(setup.network.link_layer, sim::LinkLayer::ethernet);
-  EXPECT_EQ(setup.network.switches.flow_control, fabric::FlowControl::pfc);
+  EXPECT_EQ(setup.network.switches.flow_control, port::FlowControl::pfc);
   EXPECT_EQ(setup.network.host.congestion.packets_per_ack_request, 1u);
   EXPECT_EQ(setup.stop_at, last_moment);
 }
@@ -380,7 +380,7 @@ TEST(ScenarioErrors, Lanes) {
   EXPECT_TRUE(contains(wrong(four_hosts, {lanes + "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] }"}),
                        "fabric.sl_to_vl: must be up to 16"));
   EXPECT_TRUE(contains(wrong(four_hosts, {"fabric.sl_to_vl = [0]"}), "fabric.sl_to_vl: is no key"));
-  EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], fabric::vl15);
+  EXPECT_EQ(built(four_hosts, {lanes + "[1, 15] }"}).network.lanes.hosts[2], port::vl15);
 }
 
 TEST(ScenarioErrors, Shares) {

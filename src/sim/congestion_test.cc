@@ -12,7 +12,7 @@ constexpr std::int64_t gbps = 1'000'000'000;
 NetworkSettings settings_of(bool control) {
   NetworkSettings settings;
   settings.link_layer = LinkLayer::infiniband;
-  settings.switches.flow_control = fabric::FlowControl::credits;
+  settings.switches.flow_control = port::FlowControl::credits;
   settings.host.congestion.window.enabled = false;
   settings.host.congestion.packets_per_ack_request = 1;
   if (!control) return settings;

@@ -37,12 +37,13 @@ class Audit {
       const auto& peer = wiring_.peer(node, port);
       ASSERT_EQ(lane.sent - lane.released - lane.lost, lane.under_way_blocks + lane.held);
       if (!topology_.is_host(node)) {
-        ASSERT_EQ(network_.switch_at(node).credit_sender(port, number).total_sent(),
+        ASSERT_EQ(network_.switch_at(node).port(port).credit_sender(number).total_sent(),
                   lane.sent % 4'096);
       }
       if (!topology_.is_host(peer.node)) {
         const fabric::Switch& at = network_.switch_at(peer.node);
-        ASSERT_EQ(at.credit_receiver(peer.port, number).free_blocks(), lane_blocks_ - lane.held);
+        ASSERT_EQ(at.port(peer.port).credit_receiver(number).free_blocks(),
+                  lane_blocks_ - lane.held);
       }
     }
   }
@@ -112,7 +113,7 @@ class Audit {
   void sent(const Sending& sending) {
     const auto& peer = wiring_.peer(sending.node, sending.port);
     if (sending.frame == nullptr) return told(sending, peer);
-    const fabric::Frame& frame = *sending.frame;
+    const port::Frame& frame = *sending.frame;
     const std::uint64_t blocks = (frame.buffer_bytes + 63) / 64;
     ++frames;
     if (!topology_.is_host(sending.node)) {
@@ -144,7 +145,7 @@ class Audit {
   // An update is about the other direction of its link.
   void told(const Sending& sending, const fabric::Wiring::Peer& peer) {
     ++updates;
-    ASSERT_EQ(sending.control.kind, fabric::Control::Kind::credit);
+    ASSERT_EQ(sending.control.kind, port::Control::Kind::credit);
     Lane& about = lane(peer.node, peer.port, sending.control.credit.lane);
     settle(about, sending.node, sending.now);
     const std::uint64_t limit = about.released + lane_blocks_;
@@ -169,7 +170,7 @@ class Audit {
     if (!change.is_up) return;
     ++link_ups;
     const auto& peer = wiring_.peer(change.node, change.port);
-    for (std::uint8_t number = 0; number < fabric::classes; ++number) {
+    for (std::uint8_t number = 0; number < port::classes; ++number) {
       Lane& out = lane(change.node, change.port, number);
       settle(out, peer.node, change.now);
       ASSERT_EQ(out.under_way_blocks, 0u) << "it was on a link that was down";
@@ -202,10 +203,10 @@ fabric::LanePlan changing_lanes(const fabric::Topology& topology) {
   fabric::LanePlan plan;
   for (std::uint32_t node = topology.hosts; node < topology.nodes(); ++node) {
     const auto ports = static_cast<std::uint16_t>(topology.ports[node]);
-    fabric::SlToVl& table = plan.switches.emplace_back(fabric::default_lanes, ports);
+    port::SlToVl& table = plan.switches.emplace_back(port::default_lanes, ports);
     for (std::uint16_t in = 0; in < ports; ++in) {
       for (std::uint16_t out = 0; out < ports; ++out) {
-        fabric::LaneRow row = fabric::default_lanes;
+        port::LaneRow row = port::default_lanes;
         for (std::uint8_t& lane : row) lane = (lane + in + 3 * out + node) % 8;
         table.set(in, out, row);
       }
@@ -233,7 +234,7 @@ void balances(const Case& c, std::uint64_t seed) {
                                   << seed);
   NetworkSettings settings;
   settings.link_layer = LinkLayer::infiniband;
-  settings.switches.flow_control = fabric::FlowControl::credits;
+  settings.switches.flow_control = port::FlowControl::credits;
   settings.switches.lane_buffer_bytes = c.lane_bytes;
   settings.switch_latency = Time::nanoseconds(130);
   settings.bit_error_rate = c.bit_error_rate;
@@ -337,7 +338,7 @@ TEST(CreditsAudit, TheBooksBalanceWhereLinksGoDownAndComeUp) {
 TEST(CreditsAudit, CountsGoRoundTheirTwelveBits) {
   NetworkSettings settings;
   settings.link_layer = LinkLayer::infiniband;
-  settings.switches.flow_control = fabric::FlowControl::credits;
+  settings.switches.flow_control = port::FlowControl::credits;
   settings.host.congestion.window.enabled = false;
   const fabric::Topology topology = star(2, 100'000'000'000);
   Traffic traffic(topology, settings);

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
-#include "fabric/frame.h"
+#include "port/frame.h"
 
 namespace tulle::sim {
 
@@ -28,24 +28,24 @@ class Intake {
   }
   bool is_stuck() const { return is_stuck_; }
 
-  bool empty() const { return first_ == fabric::no_frame; }
+  bool empty() const { return first_ == port::no_frame; }
   bool has_room(std::uint32_t bytes) const { return bytes_ + bytes <= buffer_bytes_; }
-  void push(fabric::FramePool& frames, fabric::FrameRef ref) {
-    frames[ref].next = fabric::no_frame;
+  void push(port::FramePool& frames, port::FrameRef ref) {
+    frames[ref].next = port::no_frame;
     (empty() ? first_ : frames[last_].next) = ref;
     last_ = ref;
     bytes_ += frames[ref].buffer_bytes;
   }
-  fabric::FrameRef pop(fabric::FramePool& frames) {
+  port::FrameRef pop(port::FramePool& frames) {
     TULLE_CHECK(!empty());
-    const fabric::FrameRef ref = first_;
+    const port::FrameRef ref = first_;
     first_ = frames[ref].next;
     bytes_ -= frames[ref].buffer_bytes;
     return ref;
   }
   // Returns the time that taking in the first frame needs. There must be a frame, and the adapter
   // must not be stuck.
-  Time time_of_first(fabric::FramePool& frames) const {
+  Time time_of_first(port::FramePool& frames) const {
     constexpr std::int64_t picoseconds_bits = 8'000'000'000'000;
     TULLE_CHECK(!empty() && !is_stuck_);
     if (bits_per_second_ == 0) return Time::zero();
@@ -82,8 +82,8 @@ class Intake {
   bool is_asking_ = false;
   bool has_given_up_ = false;
   Time asking_since_;
-  fabric::FrameRef first_ = fabric::no_frame;
-  fabric::FrameRef last_ = fabric::no_frame;
+  port::FrameRef first_ = port::no_frame;
+  port::FrameRef last_ = port::no_frame;
   std::uint64_t bytes_ = 0;
 };
 

@@ -9,19 +9,19 @@ constexpr Time us(std::int64_t n) { return Time::microseconds(n); }
 
 class IntakeTest : public testing::Test {
  protected:
-  fabric::FrameRef frame(std::uint16_t bytes) {
-    const fabric::FrameRef ref = frames.take();
+  port::FrameRef frame(std::uint16_t bytes) {
+    const port::FrameRef ref = frames.take();
     frames[ref].buffer_bytes = bytes;
     return ref;
   }
   void push(std::uint16_t bytes) { intake.push(frames, frame(bytes)); }
   std::uint32_t pop() {
-    const fabric::FrameRef ref = intake.pop(frames);
+    const port::FrameRef ref = intake.pop(frames);
     frames.give(ref);
     return frames[ref].buffer_bytes;
   }
 
-  fabric::FramePool frames;
+  port::FramePool frames;
   Intake intake{10'000};
 };
 

@@ -29,25 +29,26 @@
 #include "base/time.h"
 #include "device/adapter.h"
 #include "device/host_stack.h"
+#include "fabric/lane_plan.h"
 #include "fabric/non_minimal.h"
-#include "fabric/payloads.h"
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/switch.h"
 #include "fabric/topology.h"
-#include "link/link_layer.h"
-#include "link/overhead.h"
+#include "port/framing/overhead.h"
+#include "port/link_layer.h"
+#include "port/payloads.h"
+#include "port/port.h"
 #include "sim/event.h"
 #include "sim/faults.h"
 #include "sim/intake.h"
-#include "sim/notices.h"
 #include "sim/rounds.h"
 #include "sim/turn.h"
 #include "wire/path.h"
 
 namespace tulle::sim {
 
-using link::LinkLayer;
+using port::LinkLayer;
 
 struct HostSettings {
   // Delays in the adapter for every frame: from the cause of a transmission to the first bit on the
@@ -106,7 +107,7 @@ struct NetworkSettings {
   Faults faults;
 };
 
-const link::Overhead& overhead(LinkLayer layer);
+const port::Overhead& overhead(LinkLayer layer);
 // Returns the rate of each node's fastest link, in bits a second.
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);
 // Returns the most bytes that a frame occupies in a buffer.
@@ -126,8 +127,8 @@ struct Sending {
   Time arrives;
   std::uint32_t node = 0;
   std::uint16_t port = 0;
-  const fabric::Frame* frame = nullptr;  // null: a control message
-  fabric::Control control;
+  const port::Frame* frame = nullptr;  // null: a control message
+  port::Control control;
   const std::byte* payload = nullptr;  // payload of the frame; null: a ghost
   std::uint32_t ghost_bytes = 0;       // bytes at the end of the payload that are ghosts
   bool lost = false;                   // the link goes down before the frame arrives
@@ -138,7 +139,7 @@ struct Sending {
 struct Loss {
   Time now;
   std::uint32_t node = 0;
-  const fabric::Frame* frame = nullptr;
+  const port::Frame* frame = nullptr;
 };
 // The link of a port goes down or comes up, seen at this end.
 struct LinkChange {
@@ -171,8 +172,8 @@ class Network {
   PortAddress address_of(std::uint32_t host, std::uint8_t path_bits = 0) const;
   // Return the headers that a frame would have in front of its transport's headers, and which it
   // does not carry: IP and UDP, or on InfiniBand the LRH, for hosts with 2^lmc LIDs.
-  static wire::IpUdp ip_of(const fabric::Frame& frame);
-  static wire::LocalRoute local_route_of(const fabric::Frame& frame, unsigned lmc);
+  static wire::IpUdp ip_of(const port::Frame& frame);
+  static wire::LocalRoute local_route_of(const port::Frame& frame, unsigned lmc);
   // Returns the time of the host whose event run() returned. If run() found no more events, it is
   // the time of the last one.
   Time now() const { return now_; }
@@ -218,18 +219,22 @@ class Network {
   std::uint64_t data_packet_hops() const { return data_hops_; }
   std::uint64_t frames_sent() const { return all_hops_; }
   // Returns the number of notices that switches have sent to hosts about endpoints.
-  std::uint64_t notices() const { return notices_ == nullptr ? 0 : notices_->told; }
+  std::uint64_t notices() const;
   const fabric::Switch& switch_at(std::uint32_t node) const { return switches_[node - hosts()]; }
   // Returns the counters of a port's sending side.
-  const fabric::PortCounters& counters(std::uint32_t node, std::uint16_t port) const {
-    return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
+  const port::Counters& counters(std::uint32_t node, std::uint16_t port) const {
+    return port_at(node, port).counters();
   }
-  const fabric::FramePool& frames() const { return frames_; }
+  // Returns a port of an adapter or of a switch.
+  const port::Port& port_at(std::uint32_t node, std::uint16_t port) const {
+    return *ends_[end_index(node, port)].port;
+  }
+  const port::FramePool& frames() const { return frames_; }
 
  private:
   static constexpr std::uint32_t first_address = 0x0A00'0001;  // 10.0.0.1
   static Gid gid_of(std::uint32_t host) { return Gid::from_ipv4(first_address + host); }
-  wire::Path path_of(const fabric::Frame& frame) const;
+  wire::Path path_of(const port::Frame& frame) const;
 
   // The kinds of events, in the order in which they happen at one time and node.
   enum Kind : std::uint8_t {
@@ -254,21 +259,15 @@ class Network {
     explicit Host(const device::Configuration& configuration);
     ~Host();
     device::Adapter adapter;
-    fabric::PortCounters counters;
     std::uint64_t completions = 0;
     std::uint32_t since_lost = 0;  // data packets since the last loss, with lose_every
     Time deadline_planned = Time::never();
-    fabric::PauseState pause;
-    // Credits: lanes with an update due. PFC: classes that the neighbour must stop or resume.
-    std::uint8_t untold = 0;
-    std::array<fabric::CreditSender, fabric::classes> senders;
-    std::array<fabric::CreditReceiver, fabric::classes> receivers;
-    fabric::VlArbiter arbiter;
     std::unique_ptr<KernelDriver> kernel;  // null: the adapter does all the work
     std::unique_ptr<Intake> intake;        // null: the adapter always takes frames in at once
   };
-  // The sending side of a port, and the port's identity for events that name it.
-  struct Port {
+  // One end of a link, from the sender's view, and its identity for events that name it.
+  struct LinkEnd {
+    port::Port* port = nullptr;  // the adapter's or the switch's
     std::uint32_t node = 0;
     std::uint16_t number = 0;
     std::int64_t busy_until = 0;  // ps
@@ -284,11 +283,11 @@ class Network {
     bool peer_cuts_through = false;
     std::int64_t bits_per_second = 0;
   };
-  // Bits of Port::waits_for.
+  // Bits of LinkEnd::waits_for.
   static constexpr std::uint8_t its_becoming_free = 1;
   static constexpr std::uint8_t its_link = 2;
 
-  // Faults of a port's link, from the sender's view.
+  // Faults of a link, from the sender's view.
   struct PortFaults {
     // Future times at which the link goes down, the last one first.
     std::vector<std::int64_t> downs;
@@ -311,18 +310,13 @@ class Network {
     std::int64_t bits_per_second = 0;        // slow_down
     const fabric::Routes* routes = nullptr;  // reroute
   };
-  // The forwarding state of a switch with changed routes.
-  struct Detour {
-    const fabric::Routes* routes = nullptr;
-    std::vector<std::uint16_t> avoided;  // ports that the switch knows are dead
-  };
-
-  std::size_t port_index(std::uint32_t node, std::uint16_t port) const {
-    return first_port_[node] + port;
+  std::size_t end_index(std::uint32_t node, std::uint16_t port) const {
+    return first_end_[node] + port;
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
   void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
   void set_victim_mask(const fabric::Link& link);
+  void set_up_switch(fabric::Switch& at, std::uint32_t node);
   void set_partitions(const fabric::Topology& topology);
   void exchange_credits();
   void set_up_rounds();
@@ -332,57 +326,48 @@ class Network {
   void fetch_frame(std::size_t ahead);
   std::uint32_t turn_of(std::uint32_t node) const { return in_order_of_time_ ? 0 : node; }
   bool handle(Kind kind, std::uint32_t node, std::uint16_t port, std::uint32_t datum);
-  void arrive_at_host(std::uint32_t host, fabric::FrameRef frame);
+  void arrive_at_host(std::uint32_t host, port::FrameRef frame);
   // Hosts with a kernel stack are in network_stack.cc.
   void set_up_stacks();
-  void arrive_at_kernel(std::uint32_t host, fabric::FrameRef frame);
+  void arrive_at_kernel(std::uint32_t host, port::FrameRef frame);
   void attend_kernel(std::uint32_t host);
   void run_kernel(std::uint32_t host);
-  fabric::FrameRef pull_from_kernel(std::uint32_t host);
+  port::FrameRef pull_from_kernel(std::uint32_t host);
   bool kernel_has_frame(const Host& host) const;
-  QpNumber receiver_of(const fabric::Frame& frame) const;
-  void hand_over(std::uint32_t host, fabric::FrameRef frame);
-  void hand_over_segment(std::uint32_t host, fabric::FrameRef frame);
-  std::uint16_t forward(const fabric::Switch& at, std::uint32_t node,
-                        const fabric::Frame& frame) const;
-  void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
-  void end_arrival(std::uint32_t node, fabric::FrameRef frame, std::uint16_t out_port);
-  void handle_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
-  void handle_pause(std::uint32_t node, std::uint16_t port, fabric::Control control);
+  QpNumber receiver_of(const port::Frame& frame) const;
+  void hand_over(std::uint32_t host, port::FrameRef frame);
+  void hand_over_segment(std::uint32_t host, port::FrameRef frame);
+  void arrive_at_switch(std::uint32_t node, std::uint16_t in_port, port::FrameRef frame);
+  void handle_control(std::uint32_t node, std::uint16_t port, port::Control control);
+  void handle_pause(LinkEnd& end, port::Control control);
+  static Time pause_time(const LinkEnd& end, const NetworkSettings& settings);
   void end_pauses(std::uint32_t node, std::uint16_t port);
   void renew_pause(std::uint32_t node, std::uint16_t port);
   void watch(std::uint32_t node, std::uint16_t port);
-  Time head_lifetime(const Port& port) const;
   void plan_head_watch(std::uint32_t node, std::uint16_t port);
   void watch_heads(std::uint32_t node, std::uint16_t port);
   void plan_once(bool& planned, Time at, std::uint32_t node, std::uint16_t port, Kind kind);
   void kick(std::uint32_t node, std::uint16_t port);
   void kick_talkers(std::uint32_t node);
-  fabric::FrameRef pull_from_host(std::uint32_t host);
-  bool pull_by_lane(Host& host);
-  fabric::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
-  void label(fabric::Frame& frame, std::uint32_t host, const device::Datagram& datagram) const;
-  static void measure(fabric::Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
+  port::FrameRef pull_from_host(std::uint32_t host);
+  port::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
+  void label(port::Frame& frame, std::uint32_t host, const device::Datagram& datagram) const;
+  static void measure(port::Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
                       std::uint32_t payload_bytes);
-  void hold_segment(fabric::FrameRef frame, const device::Datagram& datagram);
-  void carry_payload(fabric::FrameRef frame, const device::Datagram& datagram);
-  const std::byte* payload_of(fabric::FrameRef frame) const {
+  void hold_segment(port::FrameRef frame, const device::Datagram& datagram);
+  void carry_payload(port::FrameRef frame, const device::Datagram& datagram);
+  const std::byte* payload_of(port::FrameRef frame) const {
     return payloads_ == nullptr ? nullptr : payloads_->of(frame);
   }
-  void carry_front(fabric::FrameRef frame, const device::Datagram& datagram);
-  transport::Payload segment_of(fabric::FrameRef frame);
-  void tell_sending(Time arrives, std::uint32_t node, std::uint16_t port, fabric::FrameRef frame,
-                    bool lost);
-  fabric::Control pull_control(std::uint32_t node, std::uint16_t port);
+  void carry_front(port::FrameRef frame, const device::Datagram& datagram);
+  transport::Payload segment_of(port::FrameRef frame);
+  void tell_sending(Time arrives, const LinkEnd& end, port::FrameRef frame, bool lost);
   bool has_more(std::uint32_t node, std::uint16_t port) const;
-  void send(std::uint32_t node, std::uint16_t port, fabric::FrameRef frame);
-  void send_control(std::uint32_t node, std::uint16_t port, fabric::Control control);
-  void take_in(Host& host, const fabric::Frame& frame);
-  void free_memory(Host& host, const fabric::Frame& frame) const;
-  std::uint32_t levels_held_back(const Host& host) const;
-  std::uint32_t lanes_of(std::uint32_t levels) const;
-  void discard(std::uint32_t node, std::uint16_t port, fabric::FrameRef ref);
-  std::int64_t time_on_link(const Port& port, std::uint32_t bytes) const;
+  void send(LinkEnd& end, port::FrameRef frame);
+  void send_control(LinkEnd& end, port::Control control);
+  static void take_in(port::Port& port, const port::Frame& frame);
+  void discard(std::uint32_t node, std::uint16_t port, port::FrameRef ref);
+  static std::int64_t time_on_link(const LinkEnd& end, std::uint32_t bytes);
   void plan(std::int64_t at, std::uint32_t node, std::uint16_t port, Kind kind,
             std::uint32_t datum);
   void plan_deadline(std::uint32_t host);
@@ -396,56 +381,46 @@ class Network {
   void handle_fault(std::uint32_t node, std::uint16_t port, const FaultAction& action);
   void go_down(std::uint32_t node, std::uint16_t port);
   void come_up(std::uint32_t node, std::uint16_t port);
-  static void restart_credits(Host& host);
-  bool disturb(std::uint32_t node, std::uint16_t port, fabric::Frame& frame, std::int64_t arrives);
-  bool goes_down_by(std::uint32_t node, std::uint16_t port, std::int64_t arrives) const;
+  bool disturb(const LinkEnd& end, port::Frame& frame, std::int64_t arrives);
+  PortFaults& faults_of(const LinkEnd& end) {
+    return port_faults_[end_index(end.node, end.number)];
+  }
+  bool goes_down_by(const LinkEnd& end, std::int64_t arrives) const;
   bool is_damaged(std::uint32_t node, std::uint32_t bytes, double bit_error_rate);
-  bool is_to_lose(std::uint32_t node, const fabric::Frame& frame);
-  void lose_on_link(std::uint32_t node, std::uint16_t port, const fabric::Frame& frame);
-  void arrive_by_detour(std::uint32_t node, std::uint16_t in_port, fabric::FrameRef frame);
-  void let_go(std::uint32_t node, fabric::FrameRef frame);
-  void arrive_at_slow_host(std::uint32_t host, fabric::FrameRef frame);
+  bool is_to_lose(std::uint32_t node, const port::Frame& frame);
+  void lose_on_link(const LinkEnd& end, const port::Frame& frame);
+  void let_go(std::uint32_t node, port::FrameRef frame);
+  void arrive_at_slow_host(std::uint32_t host, port::FrameRef frame);
   void begin_taking_in(std::uint32_t host);
   void end_taking_in(std::uint32_t host);
   void take_in_next(std::uint32_t host);
   void update_asking(std::uint32_t host);
   void watch_host(std::uint32_t host);
-  fabric::Control pull_host_control(Host& host) const;
 
   // Notices are in network_notices.cc.
   void set_up_notices();
-  void watch_endpoint(std::uint32_t node, std::uint16_t out_port, const fabric::Frame& frame);
-  void forward_notice(std::uint32_t node, std::uint32_t place);
   void handle_notice(std::uint32_t node, std::uint32_t place);
-  bool send_notice(std::uint32_t node, std::uint16_t port);
-  fabric::PortCounters& sending_counters(std::uint32_t node, std::uint16_t port) {
-    return is_host(node) ? hosts_[node].counters : switches_[node - hosts()].counters(port);
-  }
+  bool send_notice(LinkEnd& end);
 
   NetworkSettings settings_;
   const fabric::Routes& routes_;
   Time now_;
-  fabric::FramePool frames_;
-  std::unique_ptr<fabric::Payloads> payloads_;  // null: ghosts
+  port::FramePool frames_;
+  std::unique_ptr<port::Payloads> payloads_;  // null: ghosts
   bool carries_fronts_ = false;  // true: headers in front of ghosts are carried as bytes
   FixedArray<Host> hosts_;
-  // Sets of service levels, as bits: the levels of each lane, and those without a lane.
-  std::array<std::uint32_t, fabric::classes> levels_of_lane_{};
-  std::uint32_t levels_without_lane_ = 0;
   std::vector<Random> noise_;  // by sending node; empty without bit errors
   // True if links may lose frames. With faults, the next member says how, by port.
   bool disturbed_ = false;
   std::vector<PortFaults> port_faults_;
   std::vector<FaultAction> fault_actions_;
-  std::vector<Detour> detours_;       // by switch; empty: all switches keep to the routes
-  std::unique_ptr<Notices> notices_;  // null: switches send no notices to hosts
+  fabric::Switch::Notices notices_;                         // from switches to hosts
   std::unique_ptr<fabric::NonMinimalRouting> non_minimal_;  // null: all paths are minimal
-  std::vector<std::uint16_t> ways_;
-  Time last_loss_;                                    // latest loss on a link or at a host
-  std::vector<fabric::SwitchPartitions> partitions_;  // by switch; empty without partitions
+  Time last_loss_;                                          // latest loss on a link or at a host
+  std::vector<fabric::SwitchPartitions> partitions_;        // by switch; empty without partitions
   std::vector<fabric::Switch> switches_;
-  std::vector<std::uint32_t> first_port_;  // by node: index of its first port in ports_
-  std::vector<Port> ports_;
+  std::vector<std::uint32_t> first_end_;  // by node: index of its first port's end in ends_
+  std::vector<LinkEnd> ends_;
   Time lookahead_ = Time::never();
   Time short_turn_;
   bool has_head_lifetimes_ = false;

@@ -10,8 +10,7 @@
 
 namespace tulle::sim {
 
-using fabric::Control;
-using fabric::FlowControl;
+using port::FlowControl;
 
 namespace {
 
@@ -28,6 +27,9 @@ device::Configuration configuration_of(const NetworkSettings& settings) {
   configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
   configuration.srd = std::make_shared<const transport::srd::Settings>(settings.host.srd);
   configuration.packets_per_turn = 1;
+  configuration.port = &settings.switches;
+  configuration.lanes = settings.lanes.hosts;
+  configuration.frame_bytes_max = longest_frame_bytes(settings);
   // A host has as many queue pairs as there are numbers, since a simulated host may have more peers
   // than a device of this machine serves.
   configuration.qp_count = configuration.limits.queue_pairs = (1u << 24) - 0x200;
@@ -71,58 +73,60 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       const Gid gid = gid_of(host);
       added.adapter.set_gids({&gid, 1});
     }
-    added.receivers.fill(
-        fabric::CreditReceiver(settings_.switches.lane_buffer_bytes / fabric::credit_block_bytes));
   }
   if (settings_.carries_bytes) {
-    payloads_ = std::make_unique<fabric::Payloads>(settings_.host.payload_bytes_max());
+    payloads_ = std::make_unique<port::Payloads>(settings_.host.payload_bytes_max());
   } else if (settings_.host.plays_iwarp) {
-    payloads_ = std::make_unique<fabric::Payloads>(front_bytes_max);
+    payloads_ = std::make_unique<port::Payloads>(front_bytes_max);
     carries_fronts_ = true;
   }
-  has_head_lifetimes_ = settings_.switches.head_lifetime > Time::zero() ||
-                        settings_.switches.leaf_head_lifetime > Time::zero();
+  has_head_lifetimes_ = settings_.switches.has_head_lifetimes();
   disturbed_ = settings_.bit_error_rate > 0 || settings_.lose_every > 0;
   if (settings_.bit_error_rate > 0 || !settings_.faults.bit_errors.empty()) {
     for (std::uint32_t node = 0; node < nodes; ++node) {
       noise_.emplace_back(settings_.seed ^ 0x4015'E000'0000'0000 ^ node);
     }
   }
-  switches_.reserve(topology.switches);
-  std::uint32_t ports = 0;
-  for (std::uint32_t node = 0; node < nodes; ++node) {
-    first_port_.push_back(ports);
-    ports += topology.ports[node];
-    if (is_host(node)) continue;
-    switches_.emplace_back(settings_.switches, node,
-                           static_cast<std::uint16_t>(topology.ports[node]), settings_.seed,
-                           frames_);
-    if (settings_.lanes.switches.empty()) continue;
-    switches_.back().set_lanes(settings_.lanes.switches[node - topology.hosts]);
-  }
-  ports_.resize(ports);
-  for (std::uint32_t node = 0; node < nodes; ++node) {
-    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
-      ports_[port_index(node, port)].node = node;
-      ports_[port_index(node, port)].number = port;
-    }
-  }
-  for (std::uint32_t level = 0; level < device::Adapter::levels; ++level) {
-    const std::uint8_t lane = settings_.lanes.hosts[level];
-    (lane == fabric::vl15 ? levels_without_lane_ : levels_of_lane_[lane]) |= 1u << level;
-  }
-  for (const fabric::Link& link : topology.links) connect(link, fastest);
-  if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
-  if (!settings_.pkeys.empty()) set_partitions(topology);
   if (settings_.non_minimal.is_used()) {
     TULLE_CHECK(settings_.switches.path_choice == fabric::PathChoice::adaptive);
     non_minimal_ =
         std::make_unique<fabric::NonMinimalRouting>(topology, routes, settings_.non_minimal);
   }
+  switches_.reserve(topology.switches);
+  std::uint32_t ports = 0;
+  for (std::uint32_t node = 0; node < nodes; ++node) {
+    first_end_.push_back(ports);
+    ports += topology.ports[node];
+    if (is_host(node)) continue;
+    switches_.emplace_back(settings_.switches, node,
+                           static_cast<std::uint16_t>(topology.ports[node]), settings_.seed,
+                           frames_);
+    set_up_switch(switches_.back(), node);
+  }
+  ends_.resize(ports);
+  for (std::uint32_t node = 0; node < nodes; ++node) {
+    for (std::uint16_t port = 0; port < topology.ports[node]; ++port) {
+      LinkEnd& end = ends_[end_index(node, port)];
+      end.port =
+          is_host(node) ? &hosts_[node].adapter.port() : &switches_[node - hosts()].port(port);
+      end.node = node;
+      end.number = port;
+    }
+  }
+  for (const fabric::Link& link : topology.links) connect(link, fastest);
+  if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
+  if (!settings_.pkeys.empty()) set_partitions(topology);
   set_up_notices();
   set_up_rounds();
   set_up_stacks();
   if (settings_.faults.any()) plan_faults(topology);
+}
+
+void Network::set_up_switch(fabric::Switch& at, std::uint32_t node) {
+  at.set_routes(routes_, settings_.link_layer == LinkLayer::infiniband &&
+                             settings_.switches.path_choice == fabric::PathChoice::flow);
+  if (non_minimal_ != nullptr) at.set_non_minimal(*non_minimal_);
+  if (!settings_.lanes.switches.empty()) at.set_lanes(settings_.lanes.switches[node - hosts()]);
 }
 
 void Network::set_up_rounds() {
@@ -132,9 +136,9 @@ void Network::set_up_rounds() {
   const Time round = std::min(lookahead_, longest_round);
   // Keeps as many rounds as a packet is ever away, if they take no more than some megabytes.
   std::int64_t farthest = 0;
-  for (const Port& port : ports_) farthest = std::max(farthest, port.delay);
+  for (const LinkEnd& port : ends_) farthest = std::max(farthest, port.delay);
   constexpr std::uint64_t entries_max = 1 << 22, rounds_max = 1 << 18;
-  const std::uint64_t nodes = first_port_.size();
+  const std::uint64_t nodes = first_end_.size();
   const std::uint64_t most = std::min(std::bit_floor(entries_max / nodes | 1), rounds_max);
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(farthest / round.ps) + 4);
   const std::uint64_t kept = std::max<std::uint64_t>(16, std::min(wanted, most));
@@ -161,9 +165,9 @@ void Network::set_partitions(const fabric::Topology& topology) {
   }
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
     hosts_[host].adapter.set_pkeys(settings_.pkeys[host]);
-    const Port& port = ports_[port_index(host, 0)];
+    const LinkEnd& port = ends_[end_index(host, 0)];
     if (is_host(port.peer)) continue;
-    fabric::PortPartitions& at = partitions_[port.peer - hosts()][port.peer_port];
+    port::Partitions& at = partitions_[port.peer - hosts()][port.peer_port];
     for (const Pkey pkey : settings_.pkeys[host]) {
       at.pkeys.emplace_back(static_cast<std::uint16_t>(pkey.value | wire::pkey_full_member));
     }
@@ -177,7 +181,7 @@ void Network::set_partitions(const fabric::Topology& topology) {
 void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
-    Port& port = ports_[port_index(from, from_port)];
+    LinkEnd& port = ends_[end_index(from, from_port)];
     port.peer = to;
     port.peer_port = to_port;
     port.bits_per_second = link.bits_per_second;
@@ -193,6 +197,7 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     port.peer_cuts_through =
         settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
     lookahead_ = std::min(lookahead_, Time{port.delay});
+    if (is_host(to) && !is_host(from)) switches_[from - hosts()].set_leaf_port(from_port);
   };
   connect_one(link.a, link.a_port, link.b, link.b_port);
   connect_one(link.b, link.b_port, link.a, link.a_port);
@@ -200,12 +205,12 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
 }
 
 void Network::set_victim_mask(const fabric::Link& link) {
-  using VictimMask = fabric::CongestionSettings::VictimMask;
+  using VictimMask = port::CongestionSettings::VictimMask;
   const VictimMask mask = settings_.switches.congestion.victim_mask;
   const auto set = [&](std::uint32_t node, std::uint16_t port, std::uint32_t peer) {
     if (is_host(node) || mask == VictimMask::none) return;
     if (mask == VictimMask::hosts && !is_host(peer)) return;
-    switches_[node - hosts()].mark_as_victim(port);
+    switches_[node - hosts()].port(port).mark_as_victim();
   };
   set(link.a, link.a_port, link.b);
   set(link.b, link.b_port, link.a);
@@ -213,26 +218,10 @@ void Network::set_victim_mask(const fabric::Link& link) {
 
 // Exchanges the credits that InfiniBand's ports announce when a link comes up, before any packet.
 void Network::exchange_credits() {
-  for (std::uint32_t node = 0; node < first_port_.size(); ++node) {
-    const std::uint32_t end = node + 1 < first_port_.size()
-                                  ? first_port_[node + 1]
-                                  : static_cast<std::uint32_t>(ports_.size());
-    const auto ports = static_cast<std::uint16_t>(end - first_port_[node]);
-    for (std::uint16_t port = 0; port < ports; ++port) {
-      const Port& here = ports_[port_index(node, port)];
-      for (std::uint8_t lane = 0; lane < fabric::classes; ++lane) {
-        const std::uint16_t limit =
-            is_host(node) ? hosts_[node].receivers[lane].tell()
-                          : switches_[node - hosts()].credit_receiver(port, lane).tell();
-        Control control;
-        control.kind = Control::Kind::credit;
-        control.credit = {lane, limit};
-        if (is_host(here.peer)) {
-          hosts_[here.peer].senders[lane].update(limit);
-        } else {
-          switches_[here.peer - hosts()].handle_control(now_, here.peer_port, control);
-        }
-      }
+  for (LinkEnd& end : ends_) {
+    port::Port& peer = *ends_[end_index(end.peer, end.peer_port)].port;
+    for (std::uint8_t lane = 0; lane < port::classes; ++lane) {
+      peer.handle_control(now_, end.port->announce_credits(lane));
     }
   }
 }
@@ -247,8 +236,8 @@ std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
   return fastest;
 }
 
-const link::Overhead& overhead(LinkLayer layer) {
-  return layer == LinkLayer::ethernet ? link::roce_v2_overhead : link::infiniband_overhead;
+const port::Overhead& overhead(LinkLayer layer) {
+  return layer == LinkLayer::ethernet ? port::roce_v2_overhead : port::infiniband_overhead;
 }
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
@@ -257,7 +246,7 @@ std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
           .stored_bytes(settings.host.mtu_bytes +
                         static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
   if (!settings.host.plays_tcp) return packet;
-  return std::max(packet, link::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +
+  return std::max(packet, port::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +
                                                           wire::tcp_header_bytes));
 }
 

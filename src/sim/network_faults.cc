@@ -17,11 +17,10 @@
 
 namespace tulle::sim {
 
-using fabric::Control;
-using fabric::FlowControl;
-using fabric::Frame;
-using fabric::FrameRef;
-using fabric::no_frame;
+using port::FlowControl;
+using port::Frame;
+using port::FrameRef;
+using port::no_frame;
 
 // --- plans ---
 
@@ -34,7 +33,7 @@ Time Faults::first() const {
 }
 
 void Network::plan_faults(const fabric::Topology& topology) {
-  port_faults_.resize(ports_.size());
+  port_faults_.resize(ends_.size());
   for (PortFaults& faults : port_faults_) faults.bit_error_rate = settings_.bit_error_rate;
   plan_outages(topology);
   plan_bit_errors(topology);
@@ -48,7 +47,7 @@ void Network::plan_outages(const fabric::Topology& topology) {
   for (const fabric::Outage& outage : outages) {
     const fabric::Link& link = topology.links[outage.link];
     for (const auto& [node, port] : {std::pair{link.a, link.a_port}, {link.b, link.b_port}}) {
-      port_faults_[port_index(node, port)].downs.push_back(outage.from.ps);
+      port_faults_[end_index(node, port)].downs.push_back(outage.from.ps);
       plan_action(outage.from, node, port, {.kind = FaultAction::Kind::go_down});
       plan_action(outage.until, node, port, {.kind = FaultAction::Kind::come_up});
     }
@@ -72,8 +71,8 @@ void Network::plan_slow_hosts() {
   using enum FaultAction::Kind;
   for (const SlowHost& slow : settings_.faults.slow_hosts) {
     hosts_[slow.host].intake = std::make_unique<Intake>(slow.buffer_bytes);
-    const Port& port = ports_[port_index(slow.host, 0)];
-    ports_[port_index(port.peer, port.peer_port)].arrives_as = slow_arrival;
+    const LinkEnd& end = ends_[end_index(slow.host, 0)];
+    ends_[end_index(end.peer, end.peer_port)].arrives_as = slow_arrival;
     plan_action(slow.from, slow.host, 0,
                 {.kind = slow_down, .bits_per_second = slow.bits_per_second});
     plan_action(slow.until, slow.host, 0, {.kind = recover});
@@ -84,8 +83,7 @@ void Network::follow(const fabric::Recovery& recovery) {
   using enum FaultAction::Kind;
   TULLE_CHECK(turn_ == Rounds::no_node && events_ == 0);
   if (recovery.route_changes.empty() && recovery.avoidances.empty()) return;
-  detours_.resize(switches_.size());
-  for (Detour& detour : detours_) detour.routes = &routes_;
+  for (fabric::Switch& at : switches_) at.expect_recovery();
   for (const fabric::PortAvoidance& change : recovery.avoidances) {
     plan_action(change.at, change.node, change.port,
                 {.kind = change.is_avoided ? avoid : stop_avoiding});
@@ -111,7 +109,7 @@ void Network::handle_fault(std::uint32_t node, std::uint16_t port, const FaultAc
     case FaultAction::Kind::come_up:
       return come_up(node, port);
     case FaultAction::Kind::bit_errors:
-      port_faults_[port_index(node, port)].bit_error_rate = action.bit_error_rate;
+      port_faults_[end_index(node, port)].bit_error_rate = action.bit_error_rate;
       return;
     case FaultAction::Kind::slow_down:
       hosts_[node].intake->slow_down(action.bits_per_second);
@@ -121,28 +119,22 @@ void Network::handle_fault(std::uint32_t node, std::uint16_t port, const FaultAc
       update_asking(node);
       return begin_taking_in(node);
     case FaultAction::Kind::reroute:
-      detours_[node - hosts()].routes = action.routes;
-      return;
+      return switches_[node - hosts()].reroute(*action.routes);
     case FaultAction::Kind::avoid:
-      detours_[node - hosts()].avoided.push_back(port);
-      return;
+      return switches_[node - hosts()].avoid(port, true);
     case FaultAction::Kind::stop_avoiding:
-      std::erase(detours_[node - hosts()].avoided, port);
-      return;
+      return switches_[node - hosts()].avoid(port, false);
   }
 }
 
 // --- links ---
 
 void Network::go_down(std::uint32_t node, std::uint16_t number) {
-  const std::size_t index = port_index(node, number);
-  ports_[index].waits_for |= its_link;
-  port_faults_[index].downs.pop_back();
+  LinkEnd& end = ends_[end_index(node, number)];
+  end.waits_for |= its_link;
+  faults_of(end).downs.pop_back();
   if (is_host(node)) {
-    Host& host = hosts_[node];
-    host.pause.reset(now_);
-    host.counters.paused_ps = host.pause.paused(now_).ps;
-    host.untold = 0;
+    end.port->take_down(now_);
   } else {
     for (FrameRef ref = switches_[node - hosts()].take_down(now_, number); ref != no_frame;) {
       const FrameRef next = frames_[ref].next;
@@ -155,42 +147,29 @@ void Network::go_down(std::uint32_t node, std::uint16_t number) {
 }
 
 void Network::come_up(std::uint32_t node, std::uint16_t number) {
-  Port& port = ports_[port_index(node, number)];
-  port.waits_for = static_cast<std::uint8_t>(port.waits_for & ~its_link);
-  if (!is_host(node)) {
-    switches_[node - hosts()].bring_up(number);
-  } else if (settings_.switches.flow_control == FlowControl::credits) {
-    restart_credits(hosts_[node]);
-  } else if (hosts_[node].intake != nullptr && hosts_[node].intake->is_asking()) {
-    hosts_[node].untold = settings_.switches.lossless_classes;
-  }
+  LinkEnd& end = ends_[end_index(node, number)];
+  end.waits_for = static_cast<std::uint8_t>(end.waits_for & ~its_link);
+  end.port->bring_up();
   if (on_link_change_) on_link_change_({now_, node, number, true});
   kick(node, number);
 }
 
-void Network::restart_credits(Host& host) {
-  host.senders.fill({});
-  for (fabric::CreditReceiver& receiver : host.receivers) receiver.restart();
-  host.untold = 0xFF;
-}
-
 // Applies bit errors and the failure of the link to a frame. Returns true if it never arrives.
-bool Network::disturb(std::uint32_t node, std::uint16_t port, Frame& frame, std::int64_t arrives) {
+bool Network::disturb(const LinkEnd& end, Frame& frame, std::int64_t arrives) {
   const bool has_faults = !port_faults_.empty();
-  const double rate =
-      has_faults ? port_faults_[port_index(node, port)].bit_error_rate : settings_.bit_error_rate;
-  const bool is_lost = settings_.lose_every > 0 && is_to_lose(node, frame);
-  if (is_lost || (rate > 0 && is_damaged(node, frame.buffer_bytes, rate))) {
+  const double rate = has_faults ? faults_of(end).bit_error_rate : settings_.bit_error_rate;
+  const bool is_lost = settings_.lose_every > 0 && is_to_lose(end.node, frame);
+  if (is_lost || (rate > 0 && is_damaged(end.node, frame.buffer_bytes, rate))) {
     frame.damaged = 1;
-    ++sending_counters(node, port).damaged;
+    ++end.port->counters().damaged;
   }
-  if (!has_faults || !goes_down_by(node, port, arrives)) return false;
-  lose_on_link(node, port, frame);
+  if (!has_faults || !goes_down_by(end, arrives)) return false;
+  lose_on_link(end, frame);
   return true;
 }
 
-bool Network::goes_down_by(std::uint32_t node, std::uint16_t port, std::int64_t arrives) const {
-  const PortFaults& faults = port_faults_[port_index(node, port)];
+bool Network::goes_down_by(const LinkEnd& end, std::int64_t arrives) const {
+  const PortFaults& faults = port_faults_[end_index(end.node, end.number)];
   return !faults.downs.empty() && faults.downs.back() <= arrives;
 }
 
@@ -207,40 +186,11 @@ bool Network::is_to_lose(std::uint32_t node, const Frame& frame) {
   return true;
 }
 
-void Network::lose_on_link(std::uint32_t node, std::uint16_t port, const Frame& frame) {
-  fabric::PortCounters& counters = sending_counters(node, port);
+void Network::lose_on_link(const LinkEnd& end, const Frame& frame) {
+  port::Counters& counters = end.port->counters();
   ++counters.lost;
   counters.lost_bytes += frame.buffer_bytes;
-  last_loss_ = std::max(last_loss_, Time{port_faults_[port_index(node, port)].downs.back()});
-}
-
-// --- switches ---
-
-// Does the work of arrive_at_switch() where each switch has separate routes and knows of dead
-// ports.
-void Network::arrive_by_detour(std::uint32_t node, std::uint16_t in_port, FrameRef ref) {
-  fabric::Switch& at = switches_[node - hosts()];
-  const Detour& detour = detours_[node - hosts()];
-  Frame& frame = frames_[ref];
-  ways_.clear();
-  const auto offer = [&](std::uint16_t port) {
-    if (port == fabric::Routes::no_port || std::ranges::count(detour.avoided, port) > 0) return;
-    ways_.push_back(port);
-  };
-  const bool by_table = settings_.link_layer == LinkLayer::infiniband &&
-                        settings_.switches.path_choice == fabric::PathChoice::flow;
-  if (by_table) {
-    offer(detour.routes->port(node, frame.destination, frame.path));
-  } else {
-    std::ranges::for_each(detour.routes->candidates(node, frame.destination), offer);
-  }
-  std::uint16_t out_port = fabric::Switch::no_port;
-  if (ways_.empty()) {
-    at.drop_unrouted(now_, in_port, frame);
-  } else {
-    out_port = at.receive(now_, in_port, ref, ways_);
-  }
-  end_arrival(node, ref, out_port);
+  last_loss_ = std::max(last_loss_, Time{faults_of(end).downs.back()});
 }
 
 // Gives up a frame that a switch has dropped.
@@ -253,10 +203,10 @@ void Network::let_go(std::uint32_t node, FrameRef ref) {
 FaultTotals Network::fault_totals() const {
   FaultTotals totals;
   totals.last_loss = last_loss_;
-  for (const Port& port : ports_) {
-    totals.frames += counters(port.node, port.number).lost;
-    totals.bytes += counters(port.node, port.number).lost_bytes;
-    totals.unrouted += counters(port.node, port.number).unrouted;
+  for (const LinkEnd& end : ends_) {
+    totals.frames += end.port->counters().lost;
+    totals.bytes += end.port->counters().lost_bytes;
+    totals.unrouted += end.port->counters().unrouted;
   }
   for (const fabric::Switch& at : switches_) {
     totals.last_loss = std::max(totals.last_loss, at.last_loss());
@@ -272,12 +222,12 @@ void Network::arrive_at_slow_host(std::uint32_t number, FrameRef ref) {
   if (frame.damaged != 0) return discard(number, 0, ref);
   const FlowControl flow_control = settings_.switches.flow_control;
   if (flow_control == FlowControl::credits) {
-    host.receivers[frame.service_class].received(frame.buffer_bytes);
+    host.adapter.port().take_room(frame.service_class, frame.buffer_bytes);
   } else {
     const bool may_lose = flow_control == FlowControl::none || host.intake->has_given_up();
     if (may_lose && !host.intake->has_room(frame.buffer_bytes)) {
-      ++host.counters.lost;
-      host.counters.lost_bytes += frame.buffer_bytes;
+      ++host.adapter.port().counters().lost;
+      host.adapter.port().counters().lost_bytes += frame.buffer_bytes;
       last_loss_ = std::max(last_loss_, now_);
       return frames_.give(ref);
     }
@@ -308,7 +258,10 @@ void Network::take_in_next(std::uint32_t number) {
   const FrameRef ref = host.intake->pop(frames_);
   const Frame& frame = frames_[ref];
   hand_over(number, ref);
-  if (settings_.switches.flow_control == FlowControl::credits) free_memory(host, frame);
+  port::Port& port = host.adapter.port();
+  if (port.has_credits()) {
+    static_cast<void>(port.free_room(frame.service_class, frame.buffer_bytes));
+  }
   frames_.give(ref);
 }
 
@@ -317,20 +270,14 @@ void Network::update_asking(std::uint32_t number) {
   if (settings_.switches.flow_control != FlowControl::pfc) return;
   Host& host = hosts_[number];
   if (!host.intake->update(now_)) return;
-  host.untold = settings_.switches.lossless_classes;
+  const std::uint8_t classes = settings_.switches.lossless_classes;
+  port::Port& port = host.adapter.port();
+  static_cast<void>(host.intake->is_asking() ? port.stop(classes) : port.resume(classes));
   if (host.intake->is_asking() && settings_.host.watchdog > Time::zero()) {
-    Port& port = ports_[port_index(number, 0)];
-    plan_once(port.watchdog_planned, now_ + settings_.host.watchdog, number, 0, watchdog);
+    LinkEnd& end = ends_[end_index(number, 0)];
+    plan_once(end.watchdog_planned, now_ + settings_.host.watchdog, number, 0, watchdog);
   }
   kick(number, 0);
-}
-
-Control Network::pull_host_control(Host& host) const {
-  Control control;
-  control.kind = Control::Kind::pause;
-  (host.intake->is_asking() ? control.pause.stop : control.pause.go) = host.untold;
-  host.untold = 0;
-  return control;
 }
 
 // Runs the adapter's watchdog. Once it trips, the adapter's pauses run out (Guo et al., SIGCOMM
@@ -341,34 +288,29 @@ void Network::watch_host(std::uint32_t number) {
   const Time due = host.intake->asking_since() + settings_.host.watchdog;
   if (due <= now_) {
     host.intake->give_up();
-    host.untold = 0;
-    ++host.counters.watchdog_trips;
+    host.adapter.port().fall_silent();
+    ++host.adapter.port().counters().watchdog_trips;
   } else {
-    plan_once(ports_[port_index(number, 0)].watchdog_planned, due, number, 0, watchdog);
+    plan_once(ends_[end_index(number, 0)].watchdog_planned, due, number, 0, watchdog);
   }
 }
 
 // --- frames that stand at the head of a queue too long ---
 
-Time Network::head_lifetime(const Port& port) const {
-  const fabric::SwitchSettings& switches = settings_.switches;
-  return is_host(port.peer) ? switches.leaf_head_lifetime : switches.head_lifetime;
-}
-
 // Plans a check of the heads of a port's queues, because a frame waits there.
 void Network::plan_head_watch(std::uint32_t node, std::uint16_t number) {
-  Port& port = ports_[port_index(node, number)];
-  const Time lifetime = head_lifetime(port);
+  const Time lifetime = switches_[node - hosts()].head_lifetime(number);
   if (lifetime == Time::zero()) return;
-  plan_once(port.watchdog_planned, now_ + lifetime, node, number, watchdog);
+  plan_once(ends_[end_index(node, number)].watchdog_planned, now_ + lifetime, node, number,
+            watchdog);
 }
 
 // Discards frames that have stood at the head of a queue too long, and plans the next check for the
 // earliest time at which another may have.
 void Network::watch_heads(std::uint32_t node, std::uint16_t number) {
-  Port& port = ports_[port_index(node, number)];
-  const Time next = switches_[node - hosts()].discard_heads(now_, number, head_lifetime(port));
-  if (!next.is_never()) plan_once(port.watchdog_planned, next, node, number, watchdog);
+  const Time next = switches_[node - hosts()].discard_heads(now_, number);
+  LinkEnd& end = ends_[end_index(node, number)];
+  if (!next.is_never()) plan_once(end.watchdog_planned, next, node, number, watchdog);
   kick(node, number);
   kick_talkers(node);
 }

@@ -200,7 +200,7 @@ TEST_P(FaultsOf, ASlowHostThatRecoversIsAsFastAsBefore) {
 // Without flow control, the frames for which the buffer has no room are lost.
 TEST(Faults, ASlowHostLosesWhatNothingHoldsBack) {
   NetworkSettings settings = plain();
-  settings.switches.flow_control = fabric::FlowControl::none;
+  settings.switches.flow_control = port::FlowControl::none;
   settings.faults.slow_hosts = {
       {.host = 1, .bits_per_second = 20 * gbps, .until = us(60), .buffer_bytes = 50'000}};
   Traffic traffic(star(2, 100 * gbps), settings);

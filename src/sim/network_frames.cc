@@ -6,15 +6,15 @@
 #include <span>
 
 #include "fabric/lids.h"
-#include "link/overhead.h"
+#include "port/framing/overhead.h"
 #include "sim/network.h"
 #include "wire/packet.h"
 #include "wire/tcp.h"
 
 namespace tulle::sim {
 
-using fabric::Frame;
-using fabric::FrameRef;
+using port::Frame;
+using port::FrameRef;
 
 FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram) {
   const FrameRef ref = frames_.take();
@@ -24,7 +24,7 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
     hold_segment(ref, datagram);
     return ref;
   }
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::bth);
+  frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::bth);
   measure(frame, overhead(settings_.link_layer), datagram.udp_payload_bytes(),
           datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.packet.opcode) <= Frame::header_bytes_max);
@@ -36,8 +36,8 @@ FrameRef Network::frame_of(std::uint32_t host, const device::Datagram& datagram)
 
 void Network::hold_segment(FrameRef ref, const device::Datagram& datagram) {
   Frame& frame = frames_[ref];
-  frame.headers = static_cast<std::uint8_t>(fabric::FrameHeaders::tcp);
-  measure(frame, link::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
+  frame.headers = static_cast<std::uint8_t>(port::FrameHeaders::tcp);
+  measure(frame, port::tcp_overhead, datagram.segment_bytes(), datagram.payload_bytes);
   TULLE_CHECK(wire::header_bytes(datagram.tcp) <= Frame::header_bytes_max);
   frame.header_bytes = wire::encode(datagram.tcp, frame.header) & 0x3F;
   if (carries_fronts_) {
@@ -81,12 +81,12 @@ void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& da
       0xFF'FFFF;
   frame.via = 0;
   frame.source_port = datagram.flow_entropy;
-  frame.service_level = datagram.service_level % fabric::service_levels;
-  frame.service_class = settings_.lanes.hosts[frame.service_level] & fabric::vl15;
+  frame.service_level = datagram.service_level % port::service_levels;
+  frame.service_class = hosts_[host].adapter.lane_of(frame.service_level) & port::vl15;
   frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 
-void Network::measure(Frame& frame, const link::Overhead& around, std::uint32_t inner_bytes,
+void Network::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
                       std::uint32_t payload_bytes) {
   frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes));
   frame.gap_bytes = around.gap_bytes & 0x1F;

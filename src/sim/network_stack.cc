@@ -7,9 +7,9 @@
 
 namespace tulle::sim {
 
-using fabric::Frame;
-using fabric::FrameRef;
-using fabric::no_frame;
+using port::Frame;
+using port::FrameRef;
+using port::no_frame;
 
 static_assert(no_frame == device::HostStack::no_frame);
 
@@ -42,7 +42,7 @@ const device::HostStack* Network::stack(std::uint32_t host) const {
 void Network::arrive_at_kernel(std::uint32_t number, FrameRef ref) {
   Host& host = hosts_[number];
   const Frame& frame = frames_[ref];
-  if (settings_.switches.flow_control == fabric::FlowControl::credits) take_in(host, frame);
+  if (host.adapter.port().has_credits()) take_in(host.adapter.port(), frame);
   // A connection belongs to one core, as with receive-side scaling.
   const std::uint32_t flow = device::HostStack::flow_of(receiver_of(frame));
   if (!host.kernel->stack.arrive(now_, ref, flow, frame.payload_bytes)) {
@@ -81,16 +81,14 @@ void Network::run_kernel(std::uint32_t number) {
 bool Network::kernel_has_frame(const Host& host) const {
   const device::HostStack& stack = host.kernel->stack;
   if (!stack.has_frame()) return false;
-  return (host.pause.stopped() >> frames_[stack.front()].service_class & 1) == 0;
+  return (host.adapter.port().stopped() >> frames_[stack.front()].service_class & 1) == 0;
 }
 
 FrameRef Network::pull_from_kernel(std::uint32_t number) {
   Host& host = hosts_[number];
   if (!kernel_has_frame(host)) return no_frame;
   const FrameRef ref = host.kernel->stack.pull(now_);
-  const Frame& frame = frames_[ref];
-  ++host.counters.frames;
-  host.counters.bytes += frame.link_bytes();
+  host.adapter.port().count_sent(frames_[ref]);
   return ref;
 }
 

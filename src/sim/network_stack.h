@@ -11,8 +11,8 @@ struct Network::KernelDriver : device::HostStack::Driver {
   KernelDriver(Network& network, std::uint32_t host, const device::HostStackSettings& settings,
                device::Adapter& adapter)
       : network(network), host(host), stack(settings, adapter, *this) {}
-  void deliver(fabric::FrameRef frame) override;
-  fabric::FrameRef keep(const device::Datagram& datagram) override;
+  void deliver(port::FrameRef frame) override;
+  port::FrameRef keep(const device::Datagram& datagram) override;
 
   Network& network;
   std::uint32_t host;

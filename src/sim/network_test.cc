@@ -92,7 +92,7 @@ TEST(Physics, BitErrorsDamageFramesAndNothingElse) {
     traffic.run();
     EXPECT_FALSE(traffic.end(message).is_never());
     EXPECT_EQ(traffic.network().frames().in_use(), 0u);
-    const fabric::PortCounters& sent = traffic.network().counters(0, 0);
+    const port::Counters& sent = traffic.network().counters(0, 0);
     EXPECT_GT(sent.frames, 1'000u);
     const double share = static_cast<double>(sent.damaged) / static_cast<double>(sent.frames);
     const double deviation = std::sqrt(0.0327 / static_cast<double>(sent.frames));
@@ -127,7 +127,7 @@ TEST(Physics, ADamagedFrameKeepsItsHeaders) {
   traffic.network().on_send([&](const Sending& sending) {
     if (sending.frame == nullptr) return;
     wire::Packet packet;
-    const fabric::Frame& frame = *sending.frame;
+    const port::Frame& frame = *sending.frame;
     const auto decoded = wire::decode(std::span(frame.header).first(frame.header_bytes), packet);
     EXPECT_EQ(decoded.status, wire::DecodeStatus::ok);
     EXPECT_EQ(decoded.header_bytes, frame.header_bytes);
@@ -399,8 +399,8 @@ TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
                                             ? 20'000 + settings.switches.headroom_bytes
                                             : settings.switches.lane_buffer_bytes;
             for (std::uint16_t port = 0; port < at.ports(); ++port) {
-              EXPECT_LE(at.counters(port).ingress_bytes_max, bound);
-              EXPECT_EQ(at.counters(port).dropped, 0u);
+              EXPECT_LE(at.port(port).counters().ingress_bytes_max, bound);
+              EXPECT_EQ(at.port(port).counters().dropped, 0u);
             }
           }
         }
@@ -412,8 +412,8 @@ TEST(Lossless, NothingIsLostAndBuffersStayWithinTheirBounds) {
 TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
   for (const bool at_host : {true, false}) {
     NetworkSettings settings = plain(LinkLayer::infiniband);
-    fabric::LaneRow row = fabric::default_lanes;
-    row[3] = fabric::vl15;
+    port::LaneRow row = port::default_lanes;
+    row[3] = port::vl15;
     settings.lanes.switches.emplace_back(row);
     if (at_host) settings.lanes.hosts = row;
     Traffic traffic(star(2, 100 * gbps), settings);
@@ -423,8 +423,8 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
     EXPECT_TRUE(traffic.connections()[lost].failed);
     EXPECT_FALSE(traffic.connections()[other].failed);
     // There are 3 packets, and the same again after each of 7 timeouts.
-    const fabric::PortCounters& host = traffic.network().counters(0, 0);
-    const fabric::PortCounters& out = traffic.network().switch_at(2).counters(1);
+    const port::Counters& host = traffic.network().counters(0, 0);
+    const port::Counters& out = traffic.network().switch_at(2).port(1).counters();
     EXPECT_EQ(host.unmapped, at_host ? 24u : 0u);
     EXPECT_EQ(out.unmapped, at_host ? 0u : 24u);
     EXPECT_EQ(out.dropped, 0u);
@@ -438,7 +438,7 @@ TEST(Lanes, AMessageWhoseLevelHasNoLaneIsDroppedWhereItHasNone) {
 TEST(Lanes, APortIsSharedByWeightAtHostsAndSwitches) {
   for (const bool at_host : {true, false}) {
     NetworkSettings settings = plain(LinkLayer::infiniband);
-    const fabric::VlWeight low[] = {{0, 192}, {1, 64}};
+    const port::VlWeight low[] = {{0, 192}, {1, 64}};
     settings.switches.arbitration = {{}, low, 0};
     Traffic traffic(star(3, 100 * gbps), settings);
     const std::size_t first = at_host ? traffic.connect(0, 1, 0) : traffic.connect(1, 0, 0);
@@ -456,12 +456,12 @@ TEST(Lanes, APortIsSharedByWeightAtHostsAndSwitches) {
 
 TEST(Lossless, WithoutFlowControlAnIncastLosesAndRecovers) {
   NetworkSettings settings = plain();
-  settings.switches.flow_control = fabric::FlowControl::none;
+  settings.switches.flow_control = port::FlowControl::none;
   settings.switches.lossy_queue_bytes = 50'000;
   Traffic traffic(star(9, 100 * gbps), settings);
   for (std::uint32_t host = 1; host < 9; ++host) traffic.write(host, 0, 200'000);
   traffic.run();
-  EXPECT_GT(traffic.network().switch_at(9).counters(0).dropped, 0u);
+  EXPECT_GT(traffic.network().switch_at(9).port(0).counters().dropped, 0u);
   EXPECT_GT(traffic.retransmitted(), 0u);
   EXPECT_TRUE(traffic.all_done());
   EXPECT_EQ(traffic.network().frames().in_use(), 0u);
@@ -479,7 +479,7 @@ TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {
   //   host 1's 1,000 + 98 bytes reach the switch at 426,400, which would then have to hold
   //   4,078 + 1,078.
   NetworkSettings settings = plain();
-  settings.switches.flow_control = fabric::FlowControl::none;
+  settings.switches.flow_control = port::FlowControl::none;
   settings.switches.lossy_queue_bytes = 4'500;
   Traffic traffic(star(5, 100 * gbps, Time::zero()), settings);
   traffic.write(2, 3, 4'000);
@@ -487,7 +487,7 @@ TEST(Lossless, APacketThatWaitedForItsPortIsSentAgainWhenItIsLost) {
   traffic.write(0, 1, 100, Time{300'000});
   const std::size_t lost = traffic.write(1, 3, 1'000, Time{335'000});
   traffic.run();
-  EXPECT_EQ(traffic.network().switch_at(5).counters(3).dropped, 1u);
+  EXPECT_EQ(traffic.network().switch_at(5).port(3).counters().dropped, 1u);
   EXPECT_TRUE(traffic.all_done());
   EXPECT_FALSE(traffic.end(lost).is_never());
   EXPECT_EQ(traffic.retransmitted(), 1u);

@@ -209,7 +209,7 @@ inline NetworkSettings plain(LinkLayer layer = LinkLayer::ethernet) {
   NetworkSettings settings;
   settings.link_layer = layer;
   settings.switches.flow_control =
-      layer == LinkLayer::ethernet ? fabric::FlowControl::pfc : fabric::FlowControl::credits;
+      layer == LinkLayer::ethernet ? port::FlowControl::pfc : port::FlowControl::credits;
   settings.switches.headroom_bytes = 200'000;
   settings.host.congestion.window.enabled = false;
   settings.host.congestion.packets_per_ack_request = 1;

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstring>
 
-#include "link/roce_v2.h"
 #include "live/port/udp_socket.h"
+#include "port/framing/roce_v2.h"
 
 namespace tulle::live {
 namespace {
@@ -16,7 +16,7 @@ constexpr auto ud_send_only = wire::opcode(wire::TransportClass::ud, wire::Opera
 ManagementPort::ManagementPort(int socket, std::uint16_t port)
     : socket_(socket), port_(port), is_ipv6_(is_ipv6(socket)), receiver_(socket, port) {
   const std::uint16_t preferred =
-      link::source_port(wire::general_services_qp, wire::general_services_qp);
+      port::source_port(wire::general_services_qp, wire::general_services_qp);
   if (auto bound = bind_sender(preferred)) sender_ = std::move(*bound);
 }
 
@@ -24,7 +24,7 @@ std::optional<std::span<const std::byte>> ManagementPort::accept(
     const wire::IpUdp& ip, std::span<const std::byte> datagram) {
   wire::Packet packet;
   std::span<const std::byte> payload;
-  if (link::decode(ip, false, datagram, packet, payload) != link::Verdict::ok) return std::nullopt;
+  if (port::decode(ip, false, datagram, packet, payload) != port::Verdict::ok) return std::nullopt;
   const bool is_management = packet.opcode == ud_send_only &&
                              packet.destination_qp == wire::general_services_qp &&
                              packet.qkey == wire::general_services_qkey;
@@ -46,8 +46,8 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   packet.source_qp = wire::general_services_qp;
   packet.qkey = wire::general_services_qkey;
   packet.psn = Psn(psn_++);
-  link::Frame frame;
-  link::encode(ip, packet, std::array{payload}, frame);
+  port::FrameBytes frame;
+  port::encode(ip, packet, std::array{payload}, frame);
   std::array<iovec, 3> pieces = {
       iovec{frame.head.data(), frame.head_bytes},
       iovec{const_cast<std::byte*>(payload.data()), payload.size()},
@@ -64,7 +64,7 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   message.msg_iovlen = pieces.size();
   static_cast<void>(sendmsg(socket, &message, MSG_DONTWAIT));
   if (!tap_.is_open()) return;
-  std::array<std::byte, link::udp_payload_bytes_max> whole;
+  std::array<std::byte, port::udp_payload_bytes_max> whole;
   std::size_t bytes = 0;
   for (const iovec& piece : pieces) {
     std::memcpy(whole.data() + bytes, piece.iov_base, piece.iov_len);

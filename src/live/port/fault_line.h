@@ -11,7 +11,7 @@
 
 #include "base/time.h"
 #include "fabric/faults.h"
-#include "link/roce_v2.h"
+#include "port/framing/roce_v2.h"
 #include "wire/ip_udp.h"
 
 namespace tulle::live {
@@ -45,7 +45,7 @@ class FaultLine {
   struct Held {
     wire::IpUdp ip;
     std::size_t size = 0;
-    std::array<std::byte, link::udp_payload_bytes_max> bytes;
+    std::array<std::byte, port::udp_payload_bytes_max> bytes;
   };
   struct Due {
     Time at;

@@ -41,7 +41,7 @@ Transmitter::Transmitter(const Options& options, UniqueFd vault, const DeviceInf
       headers_(batch_max),
       pieces_(batch_max * pieces_per_datagram_max),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(batch_max * scratch_per_datagram)),
-      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * link::udp_payload_bytes_max)) {}
+      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * port::udp_payload_bytes_max)) {}
 
 Transmitter::~Transmitter() {
   for (const Sender& sender : senders_) {

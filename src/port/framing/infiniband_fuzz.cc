@@ -1,0 +1,72 @@
+// For any input, decode must not crash or invent data: encode must write the packets that decode
+// accepts.
+//
+// The first byte of the input says whether both CRCs are repaired first, since chance would never
+// find them. The rest is the packet.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "port/framing/infiniband.h"
+#include "wire/icrc.h"
+
+namespace tulle::port {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+void repair_crcs(Bytes& bytes) {
+  constexpr std::size_t crc_bytes = wire::icrc_bytes + wire::vcrc_bytes;
+  if (bytes.size() < wire::lrh_bytes + 12 + crc_bytes) return;
+  const std::span<std::byte> all(bytes);
+  const std::size_t covered = bytes.size() - crc_bytes;
+  Bytes masked(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(covered));
+  wire::mask_bth(std::span(masked).subspan(wire::lrh_bytes));
+  wire::Icrc icrc(std::span<const std::byte>(masked).first<wire::lrh_bytes>());
+  icrc.update(std::span(masked).subspan(wire::lrh_bytes));
+  wire::put_icrc(icrc.value(), all.subspan(covered).first<wire::icrc_bytes>());
+  wire::Vcrc vcrc;
+  vcrc.update(all.first(covered + wire::icrc_bytes));
+  wire::put_vcrc(vcrc.value(), all.last<wire::vcrc_bytes>());
+}
+
+void check_packet(const Bytes& bytes) {
+  wire::LocalRoute route;
+  wire::Packet packet;
+  std::span<const std::byte> payload;
+  if (decode(bytes, route, packet, payload) != InfinibandVerdict::ok) return;
+
+  InfinibandFrame frame;
+  encode(route, packet, std::array{payload}, frame);
+  TULLE_CHECK(payload.data() == bytes.data() + frame.head_bytes);
+  Bytes written(frame.head.begin(), frame.head.begin() + frame.head_bytes);
+  written.insert(written.end(), payload.begin(), payload.end());
+  written.insert(written.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
+  TULLE_CHECK(written.size() == bytes.size());
+
+  wire::LocalRoute route_again;
+  wire::Packet packet_again;
+  std::span<const std::byte> payload_again;
+  TULLE_CHECK(decode(written, route_again, packet_again, payload_again) == InfinibandVerdict::ok);
+  TULLE_CHECK(route_again == route);
+  TULLE_CHECK(packet_again == packet);
+  TULLE_CHECK(
+      std::equal(payload.begin(), payload.end(), payload_again.begin(), payload_again.end()));
+}
+
+}  // namespace
+}  // namespace tulle::port
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const auto rest = std::as_bytes(std::span(data, size)).subspan(1);
+  tulle::port::Bytes bytes(rest.begin(), rest.end());
+  if ((data[0] & 1) != 0) tulle::port::repair_crcs(bytes);
+  tulle::port::check_packet(bytes);
+  return 0;
+}
