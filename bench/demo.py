@@ -40,11 +40,11 @@ def main():
 {'latency, 8 bytes, half a round trip':40}{latency:9.2f} us{tcp_poll:9.2f} us   both polling
 {'':40}{'':>12}{tcp_block:9.2f} us   both blocking
 
-The same by hand:
+To run ib_write_bw by hand:
   build/bin/tulle run -- ib_write_bw &
   build/bin/tulle run -- ib_write_bw 127.0.0.1
 
-The same adapters in virtual time (build/bin/tulle {' '.join(COMPARISON)}; what else there is: --list):
+The same adapters in virtual time (build/bin/tulle {' '.join(COMPARISON)}; --list names other traffic and fabrics):
 
 {compare()}""", end="")
 

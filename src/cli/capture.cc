@@ -222,8 +222,12 @@ int capture(const live::Settings& settings, const CaptureOptions& options) {
   if (!is_written && errno != EPIPE) {
     return fail(fmt::format("cannot write {}: {}", options.output, std::strerror(errno)));
   }
-  fmt::print(stderr, "{} frames of {} processes captured, {} dropped\n", capture.written(),
-             capture.processes(), capture.dropped());
+  fmt::print(stderr, "Captured {} frames of {} processes.\n", capture.written(),
+             capture.processes());
+  if (capture.dropped() > 0) {
+    fmt::print(stderr, "{} frames are missing, because a buffer was full: --buffer enlarges it.\n",
+               capture.dropped());
+  }
   return 0;
 }
 

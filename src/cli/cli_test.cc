@@ -184,7 +184,7 @@ TEST_F(CliTest, ADetachedAgentHoldsNothingOfItsStarter) {
 TEST_F(CliTest, StatusWithoutAnAgentIsNoError) {
   const Outcome status = tulle("status");
   EXPECT_EQ(status.status, 0);
-  EXPECT_TRUE(contains(status.text, "No agent")) << status.text;
+  EXPECT_TRUE(contains(status.text, "No host agent")) << status.text;
 }
 
 TEST_F(CliTest, AForegroundAgentStaysAndStops) {
@@ -192,7 +192,7 @@ TEST_F(CliTest, AForegroundAgentStaysAndStops) {
       shell("'" TULLE_PROGRAM "' agent --foreground & pid=$!; sleep 1.5; '" TULLE_PROGRAM
             "' status; kill $pid; wait $pid; echo status $?");
   EXPECT_TRUE(contains(outcome.text, "ready")) << outcome.text;
-  EXPECT_TRUE(contains(outcome.text, "No process uses a device")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "No process has a device open")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
 }
 
@@ -256,7 +256,7 @@ TEST_F(CliTest, ACaptureEndsCleanlyOnASignal) {
       shell("'" TULLE_PROGRAM "' capture -o " + path + " & pid=$!; until [ -s " + path +
             " ]; do sleep 0.02; done; "
             "kill -INT $pid; wait $pid; echo status $?");
-  EXPECT_TRUE(contains(outcome.text, "captured")) << outcome.text;
+  EXPECT_TRUE(contains(outcome.text, "Captured")) << outcome.text;
   EXPECT_TRUE(contains(outcome.text, "status 0")) << outcome.text;
   remove(path.c_str());
 }

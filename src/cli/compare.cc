@@ -89,7 +89,7 @@ int compare(const CompareOptions& options) {
       return fail(written.error().message);
     }
   }
-  if (is_interrupted()) return fail("interrupted; the results are those so far");
+  if (is_interrupted()) return fail(interrupted_results);
   return status_of(*outcomes);
 }
 

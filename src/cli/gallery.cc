@@ -35,7 +35,7 @@ Result<std::vector<Scenario>> read_scenarios(const SimOptions& options) {
     if (!scenario) return scenario.error();
     if (!all || !scenario->description().empty()) scenarios.push_back(std::move(*scenario));
   }
-  if (scenarios.empty()) return Error{"cannot find the scenarios that come with Tulle"};
+  if (scenarios.empty()) return Error{scenarios_missing()};
   return scenarios;
 }
 
@@ -118,10 +118,12 @@ int gallery(const SimOptions& options) {
     return fail(written.error().message);
   }
   if (!with_pictures) {
-    fmt::print(stderr, "tulle: no pictures, as there is no gnuplot: apt-get install {}\n",
+    fmt::print(stderr,
+               "tulle: the pages have no pictures, because gnuplot is missing: install {}\n",
                gnuplot_package);
   }
-  if (is_interrupted()) return fail("interrupted; the pages are those so far");
+  if (is_interrupted())
+    return fail("interrupted: only the scenarios that were finished by then have a new page");
   return failed == 0 ? 0 : 1;
 }
 

@@ -134,7 +134,7 @@ TEST_F(GalleryTest, WithoutGnuplotTheTablesAreThere) {
                                        folder.path("g") + " " + folder.path("bars.toml"));
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.error,
-            "tulle: no pictures, as there is no gnuplot: apt-get install gnuplot-nox\n");
+            "tulle: the pages have no pictures, because gnuplot is missing: install gnuplot-nox\n");
   EXPECT_EQ(table_of(folder.read("g/bars.md")).size(), 4u);
   EXPECT_FALSE(contains(folder.read("g/bars.md"), ".svg"));
   EXPECT_FALSE(has("bars.svg"));
@@ -160,7 +160,7 @@ TEST_F(GalleryTest, AnInterruptLeavesWholeFiles) {
             folder.path("long.toml") + " & pid=$!; n=0; while [ ! -e " + folder.path("g/bars.md") +
             " ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n+1)); done; kill -INT $pid; wait $pid");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_TRUE(contains(outcome.error, "tulle: interrupted; the pages are those so far\n"));
+  EXPECT_TRUE(contains(outcome.error, "tulle: interrupted: only the scenarios that were finished"));
   EXPECT_TRUE(has("bars.md"));
   EXPECT_FALSE(has("long.md"));
   EXPECT_TRUE(contains(folder.read("g/README.md"), "(bars.md)"));
@@ -174,7 +174,7 @@ TEST_F(GalleryTest, MistakesGetOneLine) {
   expect_refused("--gallery " + folder.path("bars.toml") + " -o " + folder.path("file"),
                  folder.path("file"));
   expect_refused(folder.path("bars.toml") + " " + folder.path("curves.toml"),
-                 "one scenario at a time");
+                 "several scenarios are named");
   folder.write("bars.toml", text("show = \"goodput\""));
   expect_refused("--gallery " + folder.path("bars.toml") + " -o " + folder.path("g"),
                  "picture.show: no variant has a figure \"goodput\"");

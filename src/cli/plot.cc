@@ -77,7 +77,9 @@ Result<std::string> run_gnuplot(const std::string& script) {
   MemoryFile in;
   MemoryFile out;
   MemoryFile complaints;
-  if (!in.write(script)) return Error{fmt::format("gnuplot: {}", std::strerror(errno))};
+  if (!in.write(script)) {
+    return Error{fmt::format("cannot prepare gnuplot's input: {}", std::strerror(errno))};
+  }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in.descriptor(), STDIN_FILENO);
@@ -94,14 +96,15 @@ Result<std::string> run_gnuplot(const std::string& script) {
   const int error =
       posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return Error{fmt::format("gnuplot: {}", std::strerror(error))};
+  if (error != 0) return Error{fmt::format("cannot run gnuplot: {}", std::strerror(error))};
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   std::string text = out.read();
   if (status == 0 && text.find("</svg>") != std::string::npos) return text;
   const std::string said = last_line(complaints.read());
-  return Error{fmt::format("gnuplot drew nothing: {}", said.empty() ? "it was ended" : said)};
+  return Error{fmt::format("gnuplot drew no picture: {}",
+                           said.empty() ? "it ended without a message" : said)};
 }
 
 }  // namespace tulle::cli

@@ -77,8 +77,8 @@ void warn_of_newer_libraries(const fs::path& folder) {
     const auto missing = shim::exports_missing(folder / name, system);
     if (missing.empty()) continue;
     fail(
-        fmt::format("warning: the system's {} is newer than this Tulle knows: programs that need "
-                    "{}{} do not start",
+        fmt::format("warning: the system's {} is newer than this version of Tulle: programs "
+                    "that need {}{} do not start",
                     system.filename().string(), missing.front(),
                     missing.size() > 1 ? fmt::format(" (or {} more)", missing.size() - 1) : ""));
   }

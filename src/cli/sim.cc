@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +21,7 @@ using scenario::Scenario;
 
 int list_scenarios() {
   const std::vector<std::string> names = shipped_scenarios();
-  if (names.empty()) return fail("cannot find the scenarios that come with Tulle");
+  if (names.empty()) return fail(scenarios_missing());
   for (const std::string& name : names) {
     auto scenario = Scenario::read(find_scenario(name), {});
     if (!scenario) return fail(scenario.error().message);
@@ -43,7 +45,9 @@ constexpr char dcqcn_of_hpcc[] =
 // Returns the scenario that --topology, --flows and --fabric stand for.
 Result<Scenario> from_tables(const SimOptions& options) {
   if (options.topology.empty() || options.flows.empty()) {
-    return Error{"name a scenario, or both --topology and --flows (see tulle sim --list)"};
+    return Error{
+        "no scenario is named: choose one from `tulle sim --list`, or give both --topology and "
+        "--flows"};
   }
   std::string text = fmt::format(
       "title = \"Flows from a table\"\n[topology]\nkind = \"file\"\nfile = {}\n"
@@ -51,7 +55,9 @@ Result<Scenario> from_tables(const SimOptions& options) {
       quoted(options.topology), quoted(options.flows));
   const bool dcqcn = options.congestion_control == "dcqcn-hpcc";
   if (options.fabric == "infiniband") {
-    if (dcqcn) return Error{"--congestion-control dcqcn-hpcc is RoCE's: take --fabric roce"};
+    if (dcqcn) {
+      return Error{"--congestion-control dcqcn-hpcc works only on RoCE: choose --fabric roce"};
+    }
     text += "[fabric]\nkind = \"infiniband\"\n";
   } else {
     text += "[fabric]\nkind = \"roce\"\n";
@@ -82,7 +88,7 @@ Result<void> write_timings(const std::string& path, const Timings& timings) {
   std::ofstream out(path);
   out << json.dump(2) << "\n";
   out.close();
-  if (!out) return Error{fmt::format("{}: cannot be written", path)};
+  if (!out) return Error{fmt::format("cannot write {}: {}", path, std::strerror(errno))};
   return {};
 }
 
@@ -96,24 +102,40 @@ std::vector<std::size_t> wanted_variants(const SimOptions& options, const Scenar
   return wanted;
 }
 
+std::string no_such_variant(const Scenario& scenario, const std::string& variant) {
+  std::vector<std::string> names;
+  for (const scenario::Variant& each : scenario.variants()) {
+    if (!each.name.empty()) names.push_back(each.name);
+  }
+  if (names.empty())
+    return fmt::format("scenario {} has no variants: leave --variant out", scenario.name());
+  return fmt::format("scenario {} has no variant \"{}\": choose {}", scenario.name(), variant,
+                     fmt::join(names, ", "));
+}
+
 }  // namespace
 
 int sim(const SimOptions& options) {
   if (options.list) return list_scenarios();
   take_large_pages();
   if (options.gallery) return gallery(options);
-  if (options.scenarios.size() > 1) return fail("one scenario at a time, but for --gallery");
+  if (options.scenarios.size() > 1) {
+    return fail("several scenarios are named: name one, or add --gallery to run them all");
+  }
   const std::string name = options.scenarios.empty() ? "" : options.scenarios.front();
   auto scenario =
       name.empty() ? from_tables(options) : Scenario::read(find_scenario(name), options.set);
   if (!scenario) return fail(scenario.error().message);
   if (!options.json && !scenario->title().empty()) fmt::print("{}\n", scenario->title());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
-    return fail("--capture writes one file: choose one of the variants with --variant");
+    return fail(
+        fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
+                    "--variant",
+                    scenario->name(), scenario->variants().size()));
   }
   const std::vector<std::size_t> wanted = wanted_variants(options, *scenario);
   if (wanted.empty()) {
-    return fail(fmt::format("{}: has no variant {}", name, options.variant));
+    return fail(no_such_variant(*scenario, options.variant));
   }
   if (!options.output.empty()) {
     if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
@@ -135,7 +157,7 @@ int sim(const SimOptions& options) {
       return fail(written.error().message);
     }
   }
-  if (is_interrupted()) return fail("interrupted; the results are those so far");
+  if (is_interrupted()) return fail(interrupted_results);
   return 0;
 }
 

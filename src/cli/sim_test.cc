@@ -85,7 +85,8 @@ TEST_F(SimTest, TablesInsteadOfAScenario) {
     ASSERT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(nlohmann::json::parse(outcome.out)["finished"], 1) << more;
   }
-  expect_refused(tables + " --fabric infiniband --congestion-control dcqcn-hpcc", "RoCE's");
+  expect_refused(tables + " --fabric infiniband --congestion-control dcqcn-hpcc",
+                 "choose --fabric roce");
   expect_refused("--topology " + folder.path("l.csv"), "both --topology and --flows");
   folder.write("f.csv", "src,dst,bytes,start_ns\n0,7,1000,0\n");
   expect_refused(tables, "f.csv:2: there is no host 7");
@@ -95,16 +96,17 @@ TEST_F(SimTest, TablesInsteadOfAScenario) {
 TEST_F(SimTest, MistakesGetOneLine) {
   expect_refused("nowhere.toml", "nowhere.toml: No such file or directory");
   expect_refused("no-such-name", "no-such-name");
-  expect_refused("", "name a scenario");
+  expect_refused("", "no scenario is named");
   folder.write("s.toml", scenario_text);
   const std::string s = folder.path("s.toml");
-  expect_refused(s + " --variant quick", "has no variant quick");
+  expect_refused(s + " --variant quick", "has no variant \"quick\": choose slow, fast");
+  expect_refused(s + " --capture " + folder.path("c.pcapng"), "scenario s has 2 variants");
   expect_refused(s + " --set traffic.bytes=20KB", "--set:1: ");
   expect_refused(s + " --set 'traffic.bytes=\"20Gbps\"'",
                  "--set: traffic.bytes: must be an amount");
   folder.write("file", "");
   expect_refused(s + " -o " + folder.path("file"), folder.path("file"));
-  expect_refused(s + " --timings /nowhere/t.json", "/nowhere/t.json");
+  expect_refused(s + " --timings /nowhere/t.json", "cannot write /nowhere/t.json: No such file");
   expect_refused(s + " --fabric token-ring", "token-ring", 2);
   expect_refused(s + " --colour", "--colour", 2);
   folder.write("s.toml", "[topology]\nkind = \"moebius\"\n");
@@ -141,7 +143,8 @@ TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
       shell(program() + folder.path("s.toml") + " -o " + folder.path("out") +
             " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_EQ(outcome.error, "tulle: interrupted; the results are those so far\n");
+  EXPECT_EQ(outcome.error,
+            "tulle: interrupted: the results cover only what was simulated by then\n");
   EXPECT_TRUE(contains(folder.read("out/flows.csv"), ",unfinished"));
   const auto summary = nlohmann::json::parse(folder.read("out/summary.json"));
   EXPECT_EQ(summary["finished"], 0);

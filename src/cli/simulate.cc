@@ -44,11 +44,11 @@ class ProgressLine {
       const double left = progress.share_done > 0.001
                               ? elapsed * (1 - progress.share_done) / progress.share_done
                               : -1;
-      fmt::print(stderr, "\r\033[K{}{} of virtual time, {:.2f} M events/s, {} of {} flows done, {}",
-                 name_, scenario::time_text(progress.now),
-                 static_cast<double>(progress.events) / elapsed * 1e-6, progress.flows_done,
-                 progress.flows,
-                 left < 0 ? "time left unknown" : fmt::format("{:.0f} s left", left));
+      fmt::print(stderr,
+                 "\r\033[K{}simulated {}, {} of {} flows finished, {:.2f} million events/s, {}",
+                 name_, scenario::time_text(progress.now), progress.flows_done, progress.flows,
+                 static_cast<double>(progress.events) / elapsed * 1e-6,
+                 left < 0 ? "time left unknown" : fmt::format("about {:.0f} s left", left));
       std::fflush(stderr);
       shown_ = true;
     }
@@ -82,6 +82,11 @@ std::vector<std::string> shipped_scenarios() {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::string scenarios_missing() {
+  return fmt::format("cannot find Tulle's scenarios from {}; is the installation complete?",
+                     executable().string());
 }
 
 std::string find_scenario(const std::string& name) {
@@ -157,7 +162,8 @@ Result<void> prepare_folder(const std::string& folder) {
   if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
     error.assign(errno, std::generic_category());
   }
-  if (error) return Error{fmt::format("{}: {}", folder, error.message())};
+  if (error)
+    return Error{fmt::format("cannot write to the folder {}: {}", folder, error.message())};
   return {};
 }
 
@@ -165,7 +171,7 @@ Result<void> prepare_folder(const std::string& folder) {
 Result<void> print(const std::string& text) {
   fmt::print("{}", text);
   if (std::fflush(stdout) == 0) return {};
-  return Error{fmt::format("standard output: {}", std::strerror(errno))};
+  return Error{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
 }
 
 }  // namespace tulle::cli

@@ -14,6 +14,8 @@ namespace tulle::cli {
 
 // Returns the names of the scenarios that come with Tulle, in alphabetical order.
 std::vector<std::string> shipped_scenarios();
+// Returns an error message for the case that there are none.
+std::string scenarios_missing();
 // Returns the file of a scenario, given as a path or as the name of one that comes with Tulle.
 std::string find_scenario(const std::string& name);
 
@@ -21,6 +23,8 @@ std::string find_scenario(const std::string& name);
 // is_interrupted() returns true once Ctrl-C was pressed.
 void catch_interrupts();
 bool is_interrupted();
+inline constexpr char interrupted_results[] =
+    "interrupted: the results cover only what was simulated by then";
 
 // Puts all memory in large pages, where the system has them: a cluster's state is touched all over,
 // and looking up a page would cost more than the memory access itself. The C library reads this

@@ -62,7 +62,7 @@ std::string remarks(const ProcessStatus& process) {
 }
 
 void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& processes) {
-  fmt::print("Agent: process {}, user {}, up {}, at {}, UDP port {}, Tulle {}\n", agent.pid,
+  fmt::print("Host agent: process {}, user {}, up {}, at {}, UDP port {}, Tulle {}\n", agent.pid,
              user_name(agent.uid), time_text(agent.uptime_seconds), agent.address, agent.port,
              agent.version);
   if (agent.listeners > 0) {
@@ -70,7 +70,7 @@ void print_text(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                agent.listeners == 1 ? "" : "s");
   }
   if (processes.empty()) {
-    fmt::print("No process uses a device.\n");
+    fmt::print("No process has a device open.\n");
     return;
   }
   fmt::print("\n{:>8}  {:<10} {:<15} {:<10} {:>4} {:>5} {:>12} {:>12} {:>12} {:>12}\n", "PID",
@@ -133,7 +133,7 @@ int status(const live::Settings& settings, bool json) {
     if (json) {
       fmt::print("{}\n", json_t({{"agent", nullptr}, {"processes", json_t::array()}}).dump(2));
     } else {
-      fmt::print("No agent is running at {}: no program uses the network.\n", settings.agent);
+      fmt::print("No host agent is running at {}: no program has a device open.\n", settings.agent);
     }
     return 0;
   }

@@ -26,7 +26,7 @@ SKIPPED = 77  # the exit status that ctest takes for "all skipped"
 def expand(name):
     group, _, rest = name.partition(".")
     if group not in GROUPS:
-        sys.exit(f"run.py: no group {group}; there are: {', '.join(GROUPS)}")
+        sys.exit(f"run.py: there is no group {group}; choose one of: {', '.join(GROUPS)}")
     return f"{group}_test" + (f".{rest}" if rest else "")
 
 

@@ -10,8 +10,8 @@
 
 The records are docs/compatibility/CODENAME.json, one file a release; the page has a column for each.
 
-The outcomes: pass, skip (with the reason why it does not apply), fail, error, crash, hang. The exit status is 1 when
-any is neither pass nor skip.
+The outcomes are pass, skip (the reason says why the test does not apply), fail, error, crash and hang. The exit status
+is 1 if any outcome is neither pass nor skip.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def selection(names):
     for name in names:
         suite, _, rest = name.partition(".")
         if suite not in available():
-            sys.exit(f"compat: no suite {suite}; there are: {', '.join(available())}")
+            sys.exit(f"compat: there is no suite {suite}; choose one of: {', '.join(available())}")
         chosen.setdefault(suite, []).extend([rest] if rest else [])
     return chosen or {suite: [] for suite in available()}
 
@@ -77,7 +77,7 @@ def run(chosen, arguments):
             tell(dataclasses.replace(result, suite=name), arguments.json)  # under the name that the caller gave
             results.append(result)
         if not results:
-            sys.exit(f"compat: {name} has no test of that name: {' '.join(tests)}")
+            sys.exit(f"compat: suite {name} has no test of that name: {' '.join(tests)}")
         told.append((name, suite, results))
         counted = document.counts(result.outcome for result in results)
         print(f"{name}: {counted} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
@@ -93,11 +93,11 @@ def page():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a suite, or SUITE.TEST")
-    parser.add_argument("--record", action="store_true", help="record the named suites' outcomes too")
+    parser.add_argument("--record", action="store_true", help="record the outcomes of the named suites")
     parser.add_argument("--render", action="store_true", help="make the page from the records and end")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--list", action="store_true", help="name the suites and end")
-    parser.add_argument("-v", "--verbose", action="store_true", help="what failing programs printed, on standard error")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the output of failing programs to standard error")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(available()))

@@ -9,10 +9,11 @@ ABSENT = "–"
 
 HEAD = """# Compatibility
 
-This page lists what runs over Tulle today, from each release's packages as they are. `./dev compat` runs the programs
-that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and makes this page from all
-that is there. Every reason below is a test's own words. What did not pass stands below with its reason, and at the end
-[every test](#every-test). A dash (–) says that the release's packages do not have the test.
+This page lists the programs that run over Tulle today. The programs are those of each release's packages, unmodified.
+`./dev compat` runs those that the machine's release has, writes their outcomes into [compatibility/](compatibility/) and
+makes this page from all the files there. After the summary, the page lists what did not pass, with the reason that the
+test gave. At the end it lists [every test](#every-test). A dash (–) means that the release's packages do not have the
+test.
 """
 
 

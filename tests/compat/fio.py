@@ -8,11 +8,12 @@ from frame import Case
 
 NAME = "fio"
 PACKAGES = ["fio"]
-WHAT = ("`ioengine=rdma` with each verb: write, read, send and recv, 64 KiB blocks, 1 to 32 at a time; with send, the "
-        "receiver verifies each block's checksum")
-NOTES = """The engine's server accepts with an RNR retry count of 0, so that the first message that finds no receive
-ends the connection, on any adapter; its source asks for a receiver that is deeper than its sender. Here it is as deep
-as the transfer is long. The engine knows IPv4 alone, and verifies only what is received."""
+WHAT = ("`ioengine=rdma` with every verb (write, read, send and recv), 64 KiB blocks, 1 to 32 in flight. With send, "
+        "the receiver verifies the checksum of each block.")
+NOTES = """The engine's server accepts connections with an RNR retry count of 0. The first message that finds no receive
+request therefore ends the connection, on any adapter. fio's source asks for a receiver that is deeper than its sender.
+In these tests the receiver is as deep as the transfer is long. The engine supports only IPv4, and it verifies only data
+that it receives."""
 
 PORT = 8888
 BLOCK_BYTES = 65536

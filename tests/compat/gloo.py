@@ -10,8 +10,8 @@ from harness import LIMIT
 
 NAME = "Gloo"
 PACKAGES = ["libgloo-dev"]
-WHAT = ("its `ibverbs` transport with 4 ranks, by a program of our own: all-reduce (ring, chunked ring, halving and "
-        "doubling), broadcast and barrier, 8 bytes to 2 MB, every word checked")
+WHAT = ("The `ibverbs` transport with 4 ranks, used by a program of this repository: all-reduce (ring, chunked ring, "
+        "halving and doubling), broadcast and barrier, with 8 bytes to 2 MB. The program checks every word.")
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "gloo_collectives.cc"
 RANKS = 4

@@ -4,9 +4,10 @@ from frame import Case
 
 NAME = "infiniband-diags"
 PACKAGES = ["infiniband-diags"]
-WHAT = "`ibstat`, `ibstatus`, `ibstat -l`, `ibstat -p`"
-NOTES = """The other programs of the package ask a subnet's manager and agents over InfiniBand's management datagrams; a port
-on Ethernet has no subnet manager."""
+WHAT = "`ibstat`, `ibstat -l`, `ibstat -p` and `ibstatus`."
+NOTES = """Most other programs of the package send management datagrams to the subnet manager, or to the management agents of
+other nodes. An Ethernet port has no subnet manager. `ibaddr` and `perfquery` ask the local port. They
+run too, and `tests/clients/management_test.py` covers them."""
 
 
 def says(argv, *wanted):

@@ -9,9 +9,9 @@ from harness import BUILD
 
 NAME = "iperf3"
 PACKAGES = ["iperf3"]
-WHAT = "one stream and four at once, both directions, its sockets replaced by rsockets (`librspreload`)"
-NOTES = """iperf3 asks for TCP's own counters (`TCP_INFO`), which no rsocket has, and complains of that on standard error
-before it goes on; so its retransmissions and congestion window mean nothing here."""
+WHAT = "One stream and four streams at once, in both directions. `librspreload` replaces iperf3's sockets with rsockets."
+NOTES = """iperf3 asks for TCP's counters (`TCP_INFO`), which an rsocket does not have. It prints an error about that and
+continues, so the retransmissions and the congestion window that it reports mean nothing here."""
 
 RSPRELOAD = BUILD / "lib" / "shim" / "rsocket" / "librspreload.so"
 SENT_BYTES = 8 << 20

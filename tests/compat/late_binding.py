@@ -9,8 +9,8 @@ from frame import Case
 
 NAME = "Late binding"
 PACKAGES = ["libibverbs-dev"]
-WHAT = ("a client as collective libraries write them: `dlopen`, `dlvsym` of each function's version, then WRITE with "
-        "immediate and a flushing READ on a queue pair of its own, every byte checked")
+WHAT = ("A client that loads libibverbs as collective libraries do: `dlopen`, then `dlvsym` with each function's "
+        "version. It sends WRITE with immediate, and a flushing READ on a separate queue pair, and checks every byte.")
 
 MOVED_BYTES_MIN = 10_000_000  # 400 messages have 128 KiB on average
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "late_binding.c"

@@ -7,11 +7,11 @@ from frame import Case
 
 NAME = "libfabric"
 PACKAGES = ["libfabric-bin"]
-WHAT = ("`fi_info -p verbs`; `fi_pingpong -c` over the verbs provider: connected endpoints (msg), reliable datagrams "
-        "over them (`ofi_rxm`) and datagrams (UD), all sizes up to 6 MiB")
-NOTES = """The provider leaves loopback interfaces aside; the tests have an interface with an address of its own, on one
-host and between two. Its server listens on the address that `localhost` has, whatever `fi_pingpong` is told, so that
-between two hosts `/etc/hosts` names the interface's."""
+WHAT = ("`fi_info -p verbs`, and `fi_pingpong -c` over the verbs provider with all sizes up to 6 MiB: connected "
+        "endpoints (`msg`), reliable datagrams over them (`ofi_rxm`), and datagrams (UD).")
+NOTES = """The provider ignores loopback interfaces, so the tests on one host also use an interface with an address of
+its own. The provider's server listens on the address of `localhost`, whatever address `fi_pingpong` is given. The tests
+therefore let `/etc/hosts` give `localhost` the interface's address."""
 
 PORT = 47592
 ITERATIONS = 20

@@ -5,9 +5,9 @@ import mpi_jobs
 NAME = "MPICH"
 PACKAGES = ["mpich", "libmpich-dev"]
 WHAT = (f"`mpirun` (ch4:ucx) with {mpi_jobs.RANKS} ranks over UCX's `rc_verbs` and `ud_verbs`: ring, all-to-all, "
-        "all-reduce and one-sided access, 4 bytes to 1.2 MB, every byte checked")
-NOTES = """`MPIR_CVAR_NOLOCAL=1` sends messages between ranks of one host over the network too; without it MPICH moves
-them through shared memory of its own, which no network sees."""
+        "all-reduce and one-sided access, with 4 bytes to 1.2 MB. The job checks every byte.")
+NOTES = """`MPIR_CVAR_NOLOCAL=1` makes ranks of one host use the network too. Without it, MPICH moves their messages
+through its own shared memory."""
 
 
 def cases():

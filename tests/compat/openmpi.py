@@ -6,12 +6,12 @@ from frame import Case
 NAME = "Open MPI"
 PACKAGES = ["openmpi-bin", "libopenmpi-dev"]
 WHAT = (f"`mpirun --mca pml ucx --mca osc ucx` with {mpi_jobs.RANKS} ranks over UCX's `rc_verbs` and `ud_verbs`: ring, "
-        "all-to-all, all-reduce and one-sided access, 4 bytes to 1.2 MB, every byte checked; "
-        "OpenSHMEM's put, get and atomics by `oshrun`")
-NOTES = """Open MPI leaves UCX aside for devices that it does not know; `--mca opal_common_ucx_devices any` and
-`--mca opal_common_ucx_tls any` make it take this one. Over UCX 1.18, one-sided access says "flush(remote) is not
-supported" and goes on: the strong fence that UCX chooses by itself needs a key that it makes for mlx5 adapters alone.
-`UCX_FENCE_MODE=weak` chooses the other, which is enough for messages of one connection: they keep their order."""
+        "all-to-all, all-reduce and one-sided access, with 4 bytes to 1.2 MB. The job checks every byte. `oshrun` runs "
+        "OpenSHMEM's put, get and atomics.")
+NOTES = """Open MPI does not use UCX on a device that it does not know. `--mca opal_common_ucx_devices any` and
+`--mca opal_common_ucx_tls any` make it use Tulle's. With UCX 1.18, one-sided access prints "flush(remote) is not
+supported" and continues: UCX's default fence, the strong one, needs a key that UCX makes only for mlx5 adapters.
+`UCX_FENCE_MODE=weak` selects the weak fence. It is sufficient for the messages of one connection, which stay in order."""
 
 
 def cases():

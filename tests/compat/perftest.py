@@ -7,9 +7,9 @@ from harness import table_rows
 
 NAME = "perftest"
 PACKAGES = ["perftest"]
-WHAT = ("`ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_` `bw` and `lat`: RC, UC and UD, 2 bytes to 8 MiB, each "
-        "MTU, polled and with events, shared receive queues, both ways; with `-R`, connected by librdmacm; and `raw_ethernet_bw` "
-        "and `lat`, as root")
+WHAT = ("The `bw` and `lat` programs of `ib_write_`, `ib_read_`, `ib_send_` and `ib_atomic_`, over RC, UC and UD: 2 "
+        "bytes to 8 MiB, every MTU, with polling and with events, with shared receive queues, in both directions, and "
+        "with `-R` (librdmacm connects them). `raw_ethernet_bw` and `raw_ethernet_lat` run as root.")
 GROUPS = ["perftest", "raw.Perftest"]
 
 ITERATIONS = 100

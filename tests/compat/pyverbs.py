@@ -170,10 +170,10 @@ def run_one(net, folder, env, name, limit, verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a module, class or test; all unless given")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a module, a class or a test; without a name, all tests run")
     parser.add_argument("--list", action="store_true", help="print the names of the tests and end")
-    parser.add_argument("--limit", type=float, default=LIMIT, help=f"seconds a test may take ({LIMIT})")
-    parser.add_argument("-v", "--verbose", action="store_true", help="what each test printed, on standard error")
+    parser.add_argument("--limit", type=float, default=LIMIT, help=f"end a test after this many seconds ({LIMIT})")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the output of each test to standard error")
     arguments = parser.parse_args()
     if not SOURCE.is_dir():
         parser.error(f"{SOURCE} is missing; install the package rdma-core")

@@ -12,8 +12,8 @@ from frame import Case
 
 NAME = "QEMU"
 PACKAGES = ["qemu-system-x86"]
-WHAT = ("`migrate rdma:` of a running guest of 64 MiB (TCG) that keeps changing 16 MiB and checks every word; "
-        "afterwards both sides' memory is compared, and the guest goes on at its new place")
+WHAT = ("`migrate rdma:` moves a running guest of 64 MiB (TCG) that keeps changing 16 MiB and checks every word. The "
+        "test then compares the memory of both sides, and the guest continues on the target.")
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "guest.S"
 PORT = 4444

@@ -9,9 +9,9 @@ from frame import Case
 
 NAME = "qperf"
 PACKAGES = ["qperf"]
-WHAT = "every RDMA test that it has, a second each, connected by librdmacm (`-cm1`)"
-NOTES = """Without `-cm1` qperf names its peer by a LID alone, which a port on Ethernet does not have; its own manual asks
-for `-cm1` there. Its tests over UC and UD say that they do not use `-cm1`, and name their peer so all the same."""
+WHAT = "Every RDMA test of qperf, for one second each. librdmacm connects them (`-cm1`)."
+NOTES = """Without `-cm1`, qperf addresses its peer only by a LID, which an Ethernet port does not have. qperf's manual asks
+for `-cm1` on Ethernet. Its UC and UD tests ignore `-cm1` and use the LID all the same, so they are skipped."""
 
 PORT = 19765
 # A test may move one byte a message, and few messages if both ends spin on their memory and there are fewer cores than
@@ -45,8 +45,8 @@ def by_lid(stage, test):
         measure(stage, frame.one_host(stage), test, "-cm1")
     except AssertionError as error:
         if re.search("failed to modify QP to RTR|failed to create address handle", str(error)):
-            raise unittest.SkipTest("qperf does not use -cm1 here and names its peer by a LID alone, which a port on "
-                                    "Ethernet does not have") from None
+            raise unittest.SkipTest("qperf ignores -cm1 in this test and addresses its peer only by a LID, which an "
+                                    "Ethernet port does not have") from None
         raise
 
 

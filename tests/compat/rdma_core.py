@@ -9,10 +9,10 @@ import frame
 
 NAME = "rdma-core's tests"
 PACKAGES = ["rdma-core", "python3-pyverbs"]
-WHAT = "its Python tests of the verbs and of librdmacm, as Debian ships them, each in a process of its own"
-NOTES = """Newer tests ask iproute2's `rdma` for the interface below a port. That program asks the kernel, which knows nothing of
-a device that lives in processes; here a program of that name answers from `tulle devices`. FLUSH is left out of Tulle
-([spec-exceptions.md](spec-exceptions.md))."""
+WHAT = "rdma-core's Python tests of the verbs and of librdmacm, as Debian ships them, each in a separate process."
+NOTES = """Newer tests ask iproute2's program `rdma` for the interface below a port. That program asks the kernel, which does
+not know a device that lives in processes. In these tests another program named `rdma` answers from `tulle devices`. Tulle
+does not implement FLUSH ([spec-exceptions.md](spec-exceptions.md))."""
 RUNNER = pathlib.Path(__file__).resolve().parent / "pyverbs.py"
 
 

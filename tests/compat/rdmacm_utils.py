@@ -14,10 +14,10 @@ from harness import wait_until
 NAME = "rdmacm-utils"
 PACKAGES = ["rdmacm-utils"]
 WHAT = ("`rping`, `ucmatose`, `udaddy`, `udpong`, `rstream`, `riostream`, `rcopy`, `rdma_client`, `rdma_xclient`, "
-        "`cmtime`, `mckey`, on one host and between two network namespaces, over IPv4 and IPv6")
-NOTES = """`rdma_xserver` listens at IPv4 addresses alone, whatever it is told. The servers of `udpong`, `rcopy`, `rping -P` and
-of older releases' `cmtime` serve for ever, and are ended here. Both sides of a newer `cmtime` meet at a socket of IPv4
-alone."""
+        "`cmtime` and `mckey`, on one host and between two network namespaces, over IPv4 and IPv6.")
+NOTES = """`rdma_xserver` listens only on IPv4 addresses, whatever address it is given. The servers of `udpong`, `rcopy`,
+`rping -P` and older releases' `cmtime` never end by themselves, so the tests end them. The two sides of a newer `cmtime`
+synchronise over a socket that supports only IPv4, so its IPv6 tests are skipped."""
 
 STREAM = ["-S", "65536", "-C", "50"]
 # Arguments of both sides. The server's go on with -b and its address, the client's with -s and the same address.
@@ -85,7 +85,7 @@ def cmtime(stage, place, family="IPv4"):
     """Makes a hundred connections."""
     form = frame.form(CMTIME, PACKAGES[0])
     if family not in form.families:
-        raise unittest.SkipTest("the two sides of this cmtime meet at a socket of IPv4 alone")
+        raise unittest.SkipTest("the two sides of this cmtime synchronise over a socket that supports only IPv4")
     argv = ["cmtime", "-c", "100"]
     _, client = rdma_cm.pair(stage, [*argv, *form.server_options, "-b", place.host],
                              [*argv, *form.client_options, "-s", place.host], place.server, place.client,

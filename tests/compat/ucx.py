@@ -7,8 +7,8 @@ from frame import Case
 
 NAME = "UCX"
 PACKAGES = ["ucx-utils"]
-WHAT = ("`ucx_info -d`; every test of `ucx_perftest`, UCP's over `rc_verbs` and `ud_verbs` (tag, stream, active "
-        "messages, put, get, atomics) and UCT's over the transports themselves, 8 bytes to 4 MiB")
+WHAT = ("`ucx_info -d`, and every test of `ucx_perftest`, with 8 bytes to 4 MiB: UCP's tests over `rc_verbs` and "
+        "`ud_verbs` (tag, stream, active messages, put, get, atomics), and UCT's tests on each transport directly.")
 
 PORT = 13337
 # UCX's names of each transport and of what it needs to set up its connections. rc_v is rc_verbs, with UD for the set-up

@@ -54,7 +54,8 @@ class Writer {
     folder(path.parent_path());
     const fs::path fresh = beside(path);
     unlink(fresh.c_str());
-    if (symlink(target.c_str(), fresh.c_str()) != 0) return fail("cannot link", fresh, errno);
+    if (symlink(target.c_str(), fresh.c_str()) != 0)
+      return fail("cannot make the link", fresh, errno);
     replace(fresh, path);
   }
 
@@ -281,7 +282,9 @@ Result<std::string> private_folder(const std::string& path) {
   struct stat its = {};
   if (lstat(path.c_str(), &its) != 0 || !S_ISDIR(its.st_mode) || its.st_uid != geteuid() ||
       (its.st_mode & 0022) != 0) {
-    return Error{path + " is not a folder of this user's alone; remove it", EPERM};
+    return Error{path + " must be a folder that only this user can write to: remove it, and " +
+                     "Tulle makes a new one",
+                 EPERM};
   }
   return path;
 }
@@ -305,7 +308,7 @@ Result<std::string> make_tree(const std::string& base, std::span<const live::Dev
                               const TreeOptions& options) {
   std::error_code code;
   const fs::path root = fs::absolute(base, code) / "sysfs";
-  if (code) return Error{"cannot find the folder " + base + ": " + code.message(), code.value()};
+  if (code) return Error{"cannot resolve the path " + base + ": " + code.message(), code.value()};
   Writer tree(root);
   tree.folder("sys/class/infiniband");
   tree.folder("dev/infiniband");

@@ -57,7 +57,7 @@ class OneLineEach(unittest.TestResult):
 def expand(name):
     group, _, rest = name.partition(".")
     if group not in GROUPS:
-        sys.exit(f"run.py: no group {group}; there are: {', '.join(GROUPS)}")
+        sys.exit(f"run.py: there is no group {group}; choose one of: {', '.join(GROUPS)}")
     owner, _, test = rest.partition(".")
     if test and not test.startswith("test_"):
         rest = f"{owner}.test_{test}"
