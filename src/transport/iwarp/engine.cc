@@ -59,10 +59,7 @@ Agenda Engine::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, 
 }
 
 Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled = connection_ != nullptr && connection_->pull_packet(now, qp, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
+  return pulled(qp, connection_ != nullptr && connection_->pull_packet(now, qp, out));
 }
 
 void Engine::handle_deadline(Time now, QueuePair& qp) {

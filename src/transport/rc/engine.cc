@@ -87,10 +87,7 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled = pull_packet(now, qp, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
+  return pulled(qp, pull_packet(now, qp, out));
 }
 
 // READ responses and requests take turns. An acknowledgement is sent behind requests that will be

@@ -42,12 +42,10 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled =
+  const bool packet =
       qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
-  if (pulled) qp.packet_sent(now, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
+  if (packet) qp.packet_sent(now, out);
+  return pulled(qp, packet);
 }
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
