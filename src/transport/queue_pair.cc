@@ -230,9 +230,7 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
 }
 
 VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
-  const bool has_queue = transport.receives == Receives::from_any_queue ||
-                         transport.receives == Receives::from_own_queue;
-  if (init.srq != nullptr || !has_queue) return VerbsStatus::invalid_argument;
+  if (init.srq != nullptr || !transport.has_receive_queue()) return VerbsStatus::invalid_argument;
   if (attributes_.state == QpState::reset) return VerbsStatus::invalid_state;
   const VerbsStatus status = receive_queue.post(request);
   if (status != VerbsStatus::ok) return status;
