@@ -54,7 +54,7 @@ bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
 // connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
 bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                      bool is_response) const {
-  if (wire::source_of(path) != qp.attributes().address.destination) return false;
+  if (!qp.is_from_peer(path)) return false;
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
   const wire::Kind kind = wire::info(packet.opcode).kind;
   if (kind == wire::Kind::selective_acknowledge && requester_.is_selective()) {

@@ -141,8 +141,7 @@ bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
 Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
                              const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc &&
-                       wire::info(packet.opcode).kind != wire::Kind::none &&
-                       wire::source_of(path) == qp.attributes().address.destination;
+                       wire::info(packet.opcode).kind != wire::Kind::none && qp.is_from_peer(path);
   if (!is_mine || !qp.receives_unreliably()) return drop(qp);
   handle_request(qp, packet, payload);
   return agenda(qp);
