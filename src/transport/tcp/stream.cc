@@ -59,11 +59,7 @@ void Stream::write(std::uint64_t bytes) {
   connection_.append(bytes, connection_.appended() + bytes < posted_);
 }
 
-bool Stream::has_work(const QueuePair& qp) const {
-  const QpState state = qp.state();
-  return (state == QpState::rtr || state == QpState::rts || state == QpState::sqd) &&
-         connection_.has_work();
-}
+bool Stream::has_work(const QueuePair& qp) const { return qp.receives() && connection_.has_work(); }
 
 bool Stream::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!has_work(qp) || !connection_.pull_segment(now, segment_)) return false;

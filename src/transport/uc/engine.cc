@@ -142,7 +142,7 @@ Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Pa
                              const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc &&
                        wire::info(packet.opcode).kind != wire::Kind::none && qp.is_from_peer(path);
-  if (!is_mine || !qp.receives_unreliably()) return drop(qp);
+  if (!is_mine || !qp.receives()) return drop(qp);
   handle_request(qp, packet, payload);
   return agenda(qp);
 }

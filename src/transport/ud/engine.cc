@@ -104,7 +104,7 @@ Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Pa
                              const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::ud &&
                        wire::info(packet.opcode).kind == wire::Kind::send;
-  if (!is_mine || !qp.receives_unreliably() || packet.qkey != qp.attributes().qkey ||
+  if (!is_mine || !qp.receives() || packet.qkey != qp.attributes().qkey ||
       payload.bytes > qp.mtu_bytes()) {
     return drop(qp);
   }
