@@ -47,6 +47,10 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
   }
 }
 
+// A Q_Key with this bit is controlled: a request that names one is sent with the Q_Key of its queue
+// pair (IBTA 3.5.3, 10.2.5).
+constexpr std::uint32_t controlled_qkey_bit = 0x8000'0000;
+
 bool has_tags(const QueuePairInit& init) {
   return init.srq != nullptr && init.srq->tags != nullptr;
 }
@@ -264,6 +268,11 @@ void QueuePair::reset() {
 }
 
 // --- packets and time ---
+
+Qkey QueuePair::qkey_of(const SendWqe& wqe) const {
+  const Qkey named = send_queue.datagram_target(wqe).qkey;
+  return (named.value & controlled_qkey_bit) != 0 ? attributes_.qkey : named;
+}
 
 bool QueuePair::congestion_experienced(Time now) {
   const Time interval = environment.congestion.notification_interval;

@@ -90,6 +90,8 @@ class QueuePair {
     return state() == rtr || state() == rts || state() == sqd || state() == sqe;
   }
   const QueuePairAttributes& attributes() const { return attributes_; }
+  // The Q_Key that a datagram's packets carry.
+  Qkey qkey_of(const SendWqe& wqe) const;
   // The partition key that the port's table held at pkey_index when the index was set.
   Pkey pkey() const { return pkey_; }
   std::uint32_t mtu_bytes() const {

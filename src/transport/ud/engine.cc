@@ -11,14 +11,6 @@ using verbs::CompletionStatus;
 using verbs::QpState;
 using verbs::SendOpcode;
 
-namespace {
-
-// IBTA 10.2.5, 11.4.1.1: a Q_Key whose top bit is set stands for the Q_Key of the sending queue
-// pair.
-constexpr std::uint32_t privileged_qkey = 0x8000'0000;
-
-}  // namespace
-
 constinit const Transport transport = {
     .type = verbs::QpType::ud,
     .name = "UD",
@@ -64,7 +56,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   out.packet.psn = next_psn_;
   out.packet.pad_count = static_cast<std::uint8_t>(-wqe.length & 3);
   out.packet.solicited_event = wqe.flags.has(verbs::SendFlag::solicited);
-  out.packet.qkey = (target.qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : target.qkey;
+  out.packet.qkey = qp.qkey_of(wqe);
   out.packet.source_qp = qp.number;
   if (immediate) out.packet.immediate = wqe.immediate;
 
