@@ -405,11 +405,13 @@ void Adapter::handle_deadline(Time now) {
     }
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
     qp->timer_armed_at = Time::never();
-    if (qp->agenda().deadline <= now) {
+    Agenda agenda = qp->agenda();
+    if (agenda.deadline <= now) {
       qp->handle_deadline(now);
-      schedule(*qp, qp->agenda());
+      agenda = qp->agenda();
+      schedule(*qp, agenda);
     }
-    watch_deadline(*qp, qp->agenda().deadline);
+    watch_deadline(*qp, agenda.deadline);
   }
 }
 
