@@ -45,7 +45,6 @@ constinit const Transport transport = {
 };
 
 void Engine::start_receiving(QueuePair& qp) { expected_ = qp.attributes().rq_psn; }
-void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
 
 void Engine::reset(QueuePair&) {
   next_psn_ = expected_ = {};
@@ -58,17 +57,6 @@ bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
   wr_id = inbound_.receive().wr_id;
   inbound_.forget_receive();
   return true;
-}
-
-Agenda Engine::agenda(const QueuePair& qp) const {
-  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
-}
-
-Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool packet =
-      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
-  if (packet) qp.packet_sent(now, out);
-  return pulled(qp, packet);
 }
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {

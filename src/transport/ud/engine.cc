@@ -21,23 +21,10 @@ constinit const Transport transport = {
     .make = make_queue_pair<Engine>,
 };
 
-void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
-
 void Engine::reset(QueuePair&) {
   next_psn_ = {};
   path_ = marked_from_ = {};
   marked_qp_ = {};
-}
-
-Agenda Engine::agenda(const QueuePair& qp) const {
-  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
-}
-
-Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool packet =
-      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
-  if (packet) qp.packet_sent(now, out);
-  return pulled(qp, packet);
 }
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
