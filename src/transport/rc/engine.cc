@@ -42,14 +42,6 @@ verbs::VerbsStatus Engine::check(const QueuePair&, const verbs::SendRequest& req
   return verbs::VerbsStatus::ok;
 }
 
-bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
-  InboundMessage& inbound = responder_.inbound();
-  if (!inbound.holds_receive()) return false;
-  wr_id = inbound.receive().wr_id;
-  inbound.forget_receive();
-  return true;
-}
-
 // IBTA 9.6.1: the packet's transport must be the queue pair's, and the packet must come from the
 // connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
 bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,

@@ -52,13 +52,6 @@ void Engine::reset(QueuePair&) {
   inbound_.reset();
 }
 
-bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
-  if (!inbound_.holds_receive()) return false;
-  wr_id = inbound_.receive().wr_id;
-  inbound_.forget_receive();
-  return true;
-}
-
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   while (!qp.send_queue.empty()) {
     if (qp.state() != QpState::rts && (qp.state() != QpState::sqd || sent_packets_ == 0)) {

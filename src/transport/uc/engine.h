@@ -21,7 +21,9 @@ class Engine final : public UnreliableEngine {
   bool drained(const QueuePair&) const override { return sent_packets_ == 0; }
   void stop_sending(QueuePair&) override { sent_packets_ = 0; }
   void reset(QueuePair& qp) override;
-  bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
+  bool release_receive(QueuePair&, std::uint64_t& wr_id) override {
+    return inbound_.release_receive(wr_id);
+  }
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
                        const wire::Path& path) override;
