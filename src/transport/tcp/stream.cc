@@ -61,6 +61,10 @@ void Stream::write(std::uint64_t bytes) {
 
 bool Stream::has_work(const QueuePair& qp) const { return qp.receives() && connection_.has_work(); }
 
+Time Stream::next_deadline(const QueuePair& qp) const {
+  return qp.state() == QpState::error ? Time::never() : connection_.next_deadline();
+}
+
 bool Stream::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
   if (!has_work(qp) || !connection_.pull_segment(now, segment_)) return false;
   out.headers = OutgoingPacket::Headers::tcp;
@@ -125,6 +129,10 @@ void Stream::complete_sends(QueuePair& qp) {
 
 void Stream::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
                             bool congestion_experienced) {
+  if (!qp.receives()) {
+    ++qp.environment.counters.dropped_packets;
+    return;
+  }
   const Arrival arrival =
       connection_.handle_segment(now, header, payload.bytes, congestion_experienced);
   if (arrival.bytes > 0) store(arrival, payload);
