@@ -539,10 +539,6 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
     return EINVAL;
   }
   Channel& to = found->second;
-  const auto counts_with = [&](const ConnectionEvent& event) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    return (is_request ? event.listener : event.endpoint) == endpoint.id;
-  };
   const auto move_owner = [&](EndpointId id) {
     Endpoint* moved = find(id);
     if (moved == nullptr || moved->channel == to.number) return;
@@ -551,14 +547,15 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
     moved->channel = to.number;
   };
   auto& waiting = from.waiting;
-  const auto rest = std::stable_partition(waiting.begin(), waiting.end(),
-                                          [&](const auto& event) { return !counts_with(event); });
+  const auto rest = std::stable_partition(waiting.begin(), waiting.end(), [&](const auto& event) {
+    return event.owner() != endpoint.id;
+  });
   std::deque<ConnectionEvent> moving(rest, waiting.end());
   waiting.erase(rest, waiting.end());
   // Requests that no program has seen move with their listener.
   for (const ConnectionEvent& event : moving) move_owner(event.endpoint);
   for (const ConnectionEvent& event : from.given_back) {
-    if (counts_with(event)) move_owner(event.endpoint);
+    if (event.owner() == endpoint.id) move_owner(event.endpoint);
   }
   move_owner(endpoint.id);
   give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
