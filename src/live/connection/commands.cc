@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "live/connection/service.h"
+#include "verbs/types.h"
 
 namespace tulle::live {
 namespace {
@@ -65,16 +66,6 @@ cm::PrivateData with_hello(const SocketAddress& source, const SocketAddress& des
   std::copy(private_data.begin(), private_data.end(), data.bytes.begin() + sizeof(hello));
   data.size = static_cast<std::uint8_t>(sizeof(hello) + private_data.size());
   return data;
-}
-
-std::uint8_t mtu_code(std::uint32_t bytes) {
-  std::uint8_t code = 1;
-  for (std::uint32_t size = 512; size <= bytes && code < 5; size *= 2) ++code;
-  return code;
-}
-
-std::uint16_t mtu_bytes(std::uint8_t code) {
-  return static_cast<std::uint16_t>(code == 0 ? 0 : 128u << code);
 }
 
 // Returns the ACK timeout for the round trip and the peer's ACK delay: about their sum, in
@@ -279,7 +270,7 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
 
 int ConnectionService::resolve_route(Endpoint& endpoint) {
   if (endpoint.state != State::address_resolved) return EINVAL;
-  endpoint.path_mtu = mtu_code(endpoint.mtu_bytes);
+  endpoint.path_mtu = verbs::mtu_code(endpoint.mtu_bytes);
   endpoint.packet_lifetime = endpoint.ack_timeout != 0
                                  ? static_cast<std::uint8_t>(endpoint.ack_timeout - 1)
                                  : default_packet_lifetime;
@@ -483,7 +474,7 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
     a.mask |= bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn;
     if (is_reliable) a.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
     a.path = path_of(endpoint);
-    a.path_mtu_bytes = mtu_bytes(endpoint.path_mtu);
+    a.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
     a.destination_qp = endpoint.remote_qp.value;
     a.rq_psn = endpoint.psn.value();
     a.max_dest_rd_atomic = endpoint.responder_resources;
@@ -582,7 +573,7 @@ EndpointStatus ConnectionService::status_of(const Endpoint& endpoint) const {
   status.port_number = 1;
   status.pkey = default_pkey.value;
   status.has_path = endpoint.path_mtu != 0;
-  status.path_mtu_bytes = mtu_bytes(endpoint.path_mtu);
+  status.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
   status.packet_lifetime = endpoint.packet_lifetime;
   status.path = path_of(endpoint);
   return status;
