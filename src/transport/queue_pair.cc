@@ -126,7 +126,7 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
       (!mask.has(QpAttribute::retry_count) || attributes.retry_count < 8) &&
       (!mask.has(QpAttribute::rnr_retry) || attributes.rnr_retry < 8) &&
       (!mask.has(QpAttribute::min_rnr_timer) || attributes.min_rnr_timer < 32) &&
-      (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= Psn::mask);
+      (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= qp_number_max);
   if (!in_range) return VerbsStatus::invalid_argument;
   // Path migration and pacing by the application are not offered, so these attributes are refused.
   if (mask.has(QpAttribute::alternate_path) || mask.has(QpAttribute::rate_limit)) {
@@ -185,7 +185,7 @@ void QueuePair::start_congestion_control() {
                                                                     : nullptr};
   // A host's 2^LMC LIDs share one limit.
   PortAddress host = attributes_.address.destination;
-  host.lid = Lid(static_cast<std::uint16_t>(host.lid.value >> environment.lmc << environment.lmc));
+  host.lid = base_of(host.lid, environment.lmc);
   congestion.start(environment.congestion, make_rate_control(environment.congestion, shared, host,
                                                              attributes_.address.service_level));
 }

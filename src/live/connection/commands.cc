@@ -295,7 +295,7 @@ int ConnectionService::connect(Endpoint& endpoint, const ConnectionCommand& comm
   request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
                                                endpoint.destination.port);
   request.service = service_of(command.qp_type);
-  request.qp = QpNumber{parameters.qp_number & Psn::mask};
+  request.qp = QpNumber{parameters.qp_number & qp_number_max};
   request.starting_psn = endpoint.psn;
   request.responder_resources = parameters.responder_resources;
   request.initiator_depth = parameters.initiator_depth;
@@ -340,7 +340,7 @@ int ConnectionService::accept(Endpoint& endpoint, const ConnectionCommand& comma
   endpoint.responder_resources = parameters.responder_resources;
   endpoint.initiator_depth = parameters.initiator_depth;
   cm::Reply reply;
-  reply.qp = QpNumber{parameters.qp_number & Psn::mask};
+  reply.qp = QpNumber{parameters.qp_number & qp_number_max};
   reply.starting_psn = endpoint.psn;
   reply.responder_resources = parameters.responder_resources;
   reply.initiator_depth = parameters.initiator_depth;
@@ -361,7 +361,7 @@ int ConnectionService::answer_service(Endpoint& endpoint, const ConnectionParame
   endpoint.qkey = parameters.qkey != 0 ? parameters.qkey : default_qkey;
   cm::ServiceAnswer answer;
   answer.status = wire::cm::ServiceStatus::valid;
-  answer.qp = QpNumber{parameters.qp_number & Psn::mask};
+  answer.qp = QpNumber{parameters.qp_number & qp_number_max};
   answer.qkey = Qkey{endpoint.qkey};
   answer.private_data = cm::PrivateData(parameters.private_data);
   if (!manager_.answer_service(now(), endpoint.connection, answer)) return EINVAL;
