@@ -1,6 +1,7 @@
 #pragma once
 
-// The sending half that UC and UD share (IBTA 9.8): a request is done when its last packet has left.
+// The sending half that UC and UD share (IBTA 9.8). A request is done when its last packet has
+// left.
 
 #include "base/ids.h"
 #include "transport/engine.h"
