@@ -23,6 +23,18 @@ using Pkey = Id<struct PkeyTag, std::uint16_t>;
 using Qkey = Id<struct QkeyTag, std::uint32_t>;
 using Lid = Id<struct LidTag, std::uint16_t>;  // a port, within its subnet (IBTA 4.1.3)
 
+// A port has 2^lmc LIDs in a row, one for each of its paths. The first, the port's base LID, is a
+// multiple of 2^lmc (IBTA 7.11.1).
+constexpr Lid base_of(Lid lid, unsigned lmc) {
+  return Lid(static_cast<std::uint16_t>(lid.value >> lmc << lmc));
+}
+// Path bits beyond the port's are ignored.
+constexpr Lid lid_of_path(Lid base, unsigned lmc, unsigned path_bits) {
+  return Lid(static_cast<std::uint16_t>(base.value + (path_bits & ((1u << lmc) - 1))));
+}
+
+inline constexpr std::uint32_t qp_number_max = 0xFF'FFFF;
+
 inline constexpr Pkey default_pkey{0xFFFF};  // full member of the default partition (IBTA 10.9.1.2)
 
 // A packet sequence number: 24 bits that wrap (IBTA 9.7.2). PSNs are ordered only within half the

@@ -43,19 +43,9 @@ class Ring {
     return back();
   }
   void push(T value) { push() = std::move(value); }
-  void push_front(T value) {
-    TULLE_CHECK(!full());
-    head_ = head_ == 0 ? capacity_ - 1 : head_ - 1;
-    ++size_;
-    front() = std::move(value);
-  }
   void pop() {
     TULLE_CHECK(!empty());
     head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
-    --size_;
-  }
-  void pop_back() {
-    TULLE_CHECK(!empty());
     --size_;
   }
   void clear() { head_ = size_ = 0; }

@@ -369,8 +369,7 @@ wire::LocalPath Adapter::local_path_to(const verbs::AddressVector& to) const {
   wire::LocalPath path;
   path.local.service_level = to.service_level;
   path.local.destination = to.destination.lid;
-  const unsigned path_bits = to.path_bits & ((1u << environment_.lmc) - 1);
-  path.local.source = Lid(static_cast<std::uint16_t>(lid_.value + path_bits));
+  path.local.source = lid_of_path(lid_, environment_.lmc, to.path_bits);
   path.has_global = to.destination.gid != Gid{};
   if (!path.has_global) return path;
   if (to.source_gid_index < hot_.gids.size()) path.global.source = hot_.gids[to.source_gid_index];
@@ -440,11 +439,13 @@ void Adapter::handle_deadline(Time now) {
     }
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
     qp->timer_armed_at = Time::never();
-    if (qp->agenda().deadline <= now) {
+    Agenda agenda = qp->agenda();
+    if (agenda.deadline <= now) {
       qp->handle_deadline(now);
-      schedule(*qp, qp->agenda());
+      agenda = qp->agenda();
+      schedule(*qp, agenda);
     }
-    watch_deadline(*qp, qp->agenda().deadline);
+    watch_deadline(*qp, agenda.deadline);
   }
 }
 

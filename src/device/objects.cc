@@ -305,11 +305,9 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   const Transport* transport = configuration_.transports->find(asked.type);
   status = transport == nullptr ? VerbsStatus::invalid_argument : check(*transport, asked);
   if (status != VerbsStatus::ok) return nullptr;
-  const bool has_receive_queue = transport->receives == Receives::from_any_queue ||
-                                 transport->receives == Receives::from_own_queue;
   transport::QueuePairInit init = asked;
   init.port_mtu = static_cast<verbs::Mtu>(configuration_.mtu_bytes);
-  if (!has_receive_queue) {
+  if (!transport->has_receive_queue()) {
     init.receive_work_requests = init.receive_sges = 0;
     init.receive_cq = init.send_cq;  // nothing completes to it
   }

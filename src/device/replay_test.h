@@ -130,8 +130,7 @@ class Replay {
   std::uint32_t posted_ = 0;
   std::optional<Psn> next_post_;
   std::optional<Psn> next_told_;
-  std::optional<RecordedPacket> write_;  // the WRITE in progress, by its first packet
-  std::uint64_t write_at_ = 0;
+  std::uint64_t write_at_ = 0;  // where the next bytes of the WRITE in progress belong
 };
 
 }  // namespace tulle::device::testing

@@ -18,10 +18,9 @@ constexpr std::uint64_t last_lid(std::uint64_t hosts, std::uint64_t switches, un
   return ((hosts + 1) << lmc) - 1 + switches;
 }
 
-// Returns the LID of one of a host's paths. The subnet's last LID must be a unicast LID, and `path`
-// must be below 2^lmc.
+// Returns the LID of one of a host's paths. The subnet's last LID must be a unicast LID.
 constexpr Lid lid_of(std::uint32_t host, unsigned lmc, std::uint32_t path = 0) {
-  return Lid(static_cast<std::uint16_t>(((host + 1) << lmc) + path));
+  return lid_of_path(Lid(static_cast<std::uint16_t>((host + 1) << lmc)), lmc, path);
 }
 
 // Returns the host that has this LID, which must be a host's.

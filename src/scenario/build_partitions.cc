@@ -33,7 +33,7 @@ void read_partition(TableReader& table, std::vector<std::vector<Pkey>>& pkeys) {
       pkeys[host].push_back(pkey);
     }
   };
-  enrol("full", Pkey(static_cast<std::uint16_t>(partition | wire::pkey_full_member)));
+  enrol("full", wire::full_member(Pkey(partition)));
   enrol("limited", Pkey(partition));
   table.finish();
 }

@@ -168,9 +168,7 @@ void Network::set_partitions(const fabric::Topology& topology) {
     const LinkEnd& port = ends_[end_index(host, 0)];
     if (is_host(port.peer)) continue;
     port::Partitions& at = partitions_[port.peer - hosts()][port.peer_port];
-    for (const Pkey pkey : settings_.pkeys[host]) {
-      at.pkeys.emplace_back(static_cast<std::uint16_t>(pkey.value | wire::pkey_full_member));
-    }
+    for (const Pkey pkey : settings_.pkeys[host]) at.pkeys.push_back(wire::full_member(pkey));
     at.inbound = settings_.enforce_inbound;
     at.outbound = settings_.enforce_outbound;
   }

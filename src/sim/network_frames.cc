@@ -129,8 +129,7 @@ void Network::hand_over_segment(std::uint32_t number, FrameRef ref) {
 
 PortAddress Network::address_of(std::uint32_t host, std::uint8_t path_bits) const {
   if (settings_.link_layer == LinkLayer::ethernet) return gid_of(host);
-  const std::uint32_t path = path_bits & ((1u << settings_.lmc) - 1);
-  return fabric::lid_of(host, settings_.lmc, path);
+  return fabric::lid_of(host, settings_.lmc, path_bits);
 }
 
 wire::Path Network::path_of(const Frame& frame) const {

@@ -93,6 +93,12 @@ class Engine {
  protected:
   // Counts a packet that the queue pair cannot use, and returns the agenda.
   Agenda drop(const QueuePair&) const;
+  // Returns the agenda of a pull that filled in a packet, or found none.
+  Agenda pulled(const QueuePair& qp, bool packet) const {
+    Agenda agenda = this->agenda(qp);
+    agenda.packet = packet;
+    return agenda;
+  }
 };
 
 }  // namespace tulle::transport

@@ -53,6 +53,13 @@ class InboundMessage {
   // Drops the message but keeps its receive request: for the next message with UC
   // (IBTA 9.8.2.2.1), for the same message from its start with go-back-0.
   void abandon() { kind_ = wire::Kind::none; }
+  // Gives back the receive request, if one was taken, for the queue pair to flush.
+  bool release_receive(std::uint64_t& wr_id) {
+    if (!has_receive_) return false;
+    wr_id = receive_.wr_id;
+    forget_receive();
+    return true;
+  }
   // The receive request, if one was taken, is no longer held: it has completed or been flushed.
   void forget_receive() {
     has_receive_ = false;

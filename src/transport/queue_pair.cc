@@ -47,6 +47,10 @@ CompletionOpcode completion_opcode(SendOpcode opcode) {
   }
 }
 
+// A Q_Key with this bit is controlled: a request that names one is sent with the Q_Key of its queue
+// pair (IBTA 3.5.3, 10.2.5).
+constexpr std::uint32_t controlled_qkey_bit = 0x8000'0000;
+
 bool has_tags(const QueuePairInit& init) {
   return init.srq != nullptr && init.srq->tags != nullptr;
 }
@@ -122,7 +126,7 @@ VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
       (!mask.has(QpAttribute::retry_count) || attributes.retry_count < 8) &&
       (!mask.has(QpAttribute::rnr_retry) || attributes.rnr_retry < 8) &&
       (!mask.has(QpAttribute::min_rnr_timer) || attributes.min_rnr_timer < 32) &&
-      (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= Psn::mask);
+      (!mask.has(QpAttribute::destination_qp) || attributes.destination_qp.value <= qp_number_max);
   if (!in_range) return VerbsStatus::invalid_argument;
   // Path migration and pacing by the application are not offered, so these attributes are refused.
   if (mask.has(QpAttribute::alternate_path) || mask.has(QpAttribute::rate_limit)) {
@@ -181,7 +185,7 @@ void QueuePair::start_congestion_control() {
                                                                     : nullptr};
   // A host's 2^LMC LIDs share one limit.
   PortAddress host = attributes_.address.destination;
-  host.lid = Lid(static_cast<std::uint16_t>(host.lid.value >> environment.lmc << environment.lmc));
+  host.lid = base_of(host.lid, environment.lmc);
   congestion.start(environment.congestion, make_rate_control(environment.congestion, shared, host,
                                                              attributes_.address.service_level));
 }
@@ -230,9 +234,7 @@ VerbsStatus QueuePair::post_send(const verbs::SendRequest& request) {
 }
 
 VerbsStatus QueuePair::post_receive(const verbs::ReceiveRequest& request) {
-  const bool has_queue = transport.receives == Receives::from_any_queue ||
-                         transport.receives == Receives::from_own_queue;
-  if (init.srq != nullptr || !has_queue) return VerbsStatus::invalid_argument;
+  if (init.srq != nullptr || !transport.has_receive_queue()) return VerbsStatus::invalid_argument;
   if (attributes_.state == QpState::reset) return VerbsStatus::invalid_state;
   const VerbsStatus status = receive_queue.post(request);
   if (status != VerbsStatus::ok) return status;
@@ -266,6 +268,11 @@ void QueuePair::reset() {
 }
 
 // --- packets and time ---
+
+Qkey QueuePair::qkey_of(const SendWqe& wqe) const {
+  const Qkey named = send_queue.datagram_target(wqe).qkey;
+  return (named.value & controlled_qkey_bit) != 0 ? attributes_.qkey : named;
+}
 
 bool QueuePair::congestion_experienced(Time now) {
   const Time interval = environment.congestion.notification_interval;

@@ -83,14 +83,15 @@ class QueuePair {
 
   verbs::QpType type() const { return init.type; }
   verbs::QpState state() const { return attributes_.state; }
-  // True in RTR, RTS and SQD, the states in which a connected queue pair receives.
+  // True in the states in which a queue pair receives. Only unreliable transports know SQE
+  // (IBTA 10.3.1.6).
   bool receives() const {
     using enum verbs::QpState;
-    return state() == rtr || state() == rts || state() == sqd;
+    return state() == rtr || state() == rts || state() == sqd || state() == sqe;
   }
-  // The same for unreliable transports, which also receive in SQE (IBTA 10.3.1.6).
-  bool receives_unreliably() const { return receives() || state() == verbs::QpState::sqe; }
   const QueuePairAttributes& attributes() const { return attributes_; }
+  // The Q_Key that a datagram's packets carry.
+  Qkey qkey_of(const SendWqe& wqe) const;
   // The partition key that the port's table held at pkey_index when the index was set.
   Pkey pkey() const { return pkey_; }
   std::uint32_t mtu_bytes() const {

@@ -70,6 +70,11 @@ struct Transport {
 
   std::unique_ptr<QueuePair> (*make)(const Transport&, QpNumber, const QueuePairInit&,
                                      Environment&) = nullptr;
+
+  // True if a queue pair may have a receive queue of its own.
+  constexpr bool has_receive_queue() const {
+    return receives == Receives::from_any_queue || receives == Receives::from_own_queue;
+  }
 };
 
 // The transports of an adapter, by queue pair type.

@@ -118,7 +118,7 @@ KeyTable::Refusal KeyTable::why_denied(RemoteKey key, const ProtectionDomain& pd
 KeyTable::Place KeyTable::place_of(RemoteKey key, std::uint64_t address) const {
   const KeyHolder* holder = find(key.value);
   if (holder == nullptr || holder->kind == KeyHolder::Kind::region) {
-    return {LocalKey(key.value), address};
+    return {local_key(key), address};
   }
   const auto& window = static_cast<const MemoryWindow&>(*holder);
   const std::uint64_t start = window.access.has(verbs::Access::zero_based) ? 0 : window.address;

@@ -39,12 +39,16 @@ constexpr bool allows_access(AccessFlags granted, const Domain& pd, AccessFlags 
   return pd == qp_pd && granted.has_all(needed);
 }
 
+// A region has one number for both of its keys.
+constexpr LocalKey local_key(RemoteKey key) { return LocalKey{key.value}; }
+constexpr RemoteKey remote_key(LocalKey key) { return RemoteKey{key.value}; }
+
 class MemoryRegion : public KeyHolder {
  public:
   MemoryRegion() : KeyHolder(Kind::region) {}
 
   LocalKey lkey() const { return LocalKey{key}; }
-  RemoteKey rkey() const { return RemoteKey{key}; }
+  RemoteKey rkey() const { return remote_key(lkey()); }
 
   ProtectionDomain* pd = nullptr;
   std::byte* memory = nullptr;  // null: a ghost, simulated memory that has a length and no bytes

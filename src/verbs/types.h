@@ -32,6 +32,19 @@ enum class QpState : std::uint8_t { reset, init, rtr, rts, sqd, sqe, error };
 enum class Mtu : std::uint16_t { b256 = 256, b512 = 512, b1024 = 1024, b2048 = 2048, b4096 = 4096 };
 constexpr std::uint32_t bytes(Mtu mtu) { return static_cast<std::uint32_t>(mtu); }
 
+// IBTA's code for an MTU (14.2.5.6), which is also libibverbs' ibv_mtu: 1 is 256 bytes, 5 is 4096.
+inline constexpr std::uint8_t mtu_code_max = 5;
+// Returns the code of the longest MTU that fits in `bytes`, or 1 if none does.
+constexpr std::uint8_t mtu_code(std::uint32_t bytes) {
+  std::uint8_t code = 1;
+  for (std::uint32_t size = 512; size <= bytes && code < mtu_code_max; size *= 2) ++code;
+  return code;
+}
+// Returns 0 for code 0, which names none.
+constexpr std::uint16_t mtu_bytes(std::uint8_t code) {
+  return static_cast<std::uint16_t>(code == 0 ? 0 : 128u << code);
+}
+
 // A set of flags of one enum.
 template <typename Flag>
 class Flags {

@@ -53,7 +53,6 @@ struct Path {
   using ServiceLevel = BitField<4, 4>;
   using AckTimeout = BitField<3, 5>;  // in `ack_timeout`: 4.096 us * 2^value
   static constexpr unsigned flow_label_shift = 12;
-  static constexpr std::uint32_t rate_mask = 0x3F;
 
   be16 local_lid;
   be16 remote_lid;

@@ -12,6 +12,9 @@ namespace tulle::wire {
 inline constexpr std::uint16_t pkey_full_member = 0x8000;
 
 constexpr bool is_full_member(Pkey pkey) { return (pkey.value & pkey_full_member) != 0; }
+constexpr Pkey full_member(Pkey pkey) {
+  return Pkey(static_cast<std::uint16_t>(pkey.value | pkey_full_member));
+}
 constexpr bool is_same_partition(Pkey a, Pkey b) {
   return ((a.value ^ b.value) & ~pkey_full_member & 0xFFFF) == 0;
 }

@@ -24,7 +24,6 @@ inline constexpr std::uint16_t attribute_port_counters_extended = 0x001D;
 
 // Bits of ClassPortInfo's CapabilityMask (IBTA 16.1.3.1).
 inline constexpr std::uint16_t performance_all_port_select = 1 << 8;
-inline constexpr std::uint16_t performance_extended_width = 1 << 9;
 // Extended counters, except those that count unicast and multicast packets apart.
 inline constexpr std::uint16_t performance_extended_width_no_ietf = 1 << 10;
 

@@ -35,8 +35,6 @@ struct ReceivePool {
   std::deque<std::uint64_t> order;           // wr_ids of posted buffers, oldest first
   verbs::SharedReceiveQueue* srq = nullptr;  // null: the queue pair's own receive queue
   std::uint32_t limit_events = 0;
-  // buffers that a queue pair took from a shared queue before it was reset
-  std::uint32_t vanished = 0;
 };
 
 // A send request that was posted. Its index in End::posted is its index in the plan.

@@ -111,7 +111,6 @@ class SrdWorld {
     std::uint32_t buffer_bytes = 0;
     std::vector<std::uint32_t> ops;  // in the order in which they are posted
     std::size_t next_op = 0;
-    std::uint32_t outstanding = 0;  // signaled requests, whose end is known
     std::uint32_t depth = 0;
     std::uint8_t rnr_retry = 7;
     Time ends_at = Time::never();

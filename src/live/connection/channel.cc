@@ -30,11 +30,6 @@ ConnectionCommand command_of(Operation operation, EndpointId endpoint) {
   return command;
 }
 
-// Returns the endpoint with whose events this event counts.
-EndpointId counted_with(const ConnectionEvent& event) {
-  return event.type == ConnectionEventType::connect_request ? event.listener : event.endpoint;
-}
-
 bool await_reply(int socket, ConnectionReply& reply) {
   pollfd readable{socket, POLLIN, 0};
   int ready;
@@ -369,10 +364,10 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
 // Counts an event. Returns false if its endpoint has been destroyed in the meantime.
 bool ConnectionChannel::deliver(const ConnectionEvent& event) {
   const std::lock_guard lock(endpoints_mutex_);
-  const auto known = endpoints_.find(counted_with(event));
+  const auto known = endpoints_.find(event.owner());
   if (known == endpoints_.end()) return false;
   ++known->second.events_taken;
-  if (event.type == ConnectionEventType::connect_request) endpoints_[event.endpoint] = {};
+  if (event.is_request()) endpoints_[event.endpoint] = {};
   return true;
 }
 

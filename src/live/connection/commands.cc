@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "live/connection/service.h"
+#include "verbs/types.h"
 
 namespace tulle::live {
 namespace {
@@ -65,16 +66,6 @@ cm::PrivateData with_hello(const SocketAddress& source, const SocketAddress& des
   std::copy(private_data.begin(), private_data.end(), data.bytes.begin() + sizeof(hello));
   data.size = static_cast<std::uint8_t>(sizeof(hello) + private_data.size());
   return data;
-}
-
-std::uint8_t mtu_code(std::uint32_t bytes) {
-  std::uint8_t code = 1;
-  for (std::uint32_t size = 512; size <= bytes && code < 5; size *= 2) ++code;
-  return code;
-}
-
-std::uint16_t mtu_bytes(std::uint8_t code) {
-  return static_cast<std::uint16_t>(code == 0 ? 0 : 128u << code);
 }
 
 // Returns the ACK timeout for the round trip and the peer's ACK delay: about their sum, in
@@ -279,7 +270,7 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
 
 int ConnectionService::resolve_route(Endpoint& endpoint) {
   if (endpoint.state != State::address_resolved) return EINVAL;
-  endpoint.path_mtu = mtu_code(endpoint.mtu_bytes);
+  endpoint.path_mtu = verbs::mtu_code(endpoint.mtu_bytes);
   endpoint.packet_lifetime = endpoint.ack_timeout != 0
                                  ? static_cast<std::uint8_t>(endpoint.ack_timeout - 1)
                                  : default_packet_lifetime;
@@ -304,7 +295,7 @@ int ConnectionService::connect(Endpoint& endpoint, const ConnectionCommand& comm
   request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
                                                endpoint.destination.port);
   request.service = service_of(command.qp_type);
-  request.qp = QpNumber{parameters.qp_number & Psn::mask};
+  request.qp = QpNumber{parameters.qp_number & qp_number_max};
   request.starting_psn = endpoint.psn;
   request.responder_resources = parameters.responder_resources;
   request.initiator_depth = parameters.initiator_depth;
@@ -349,7 +340,7 @@ int ConnectionService::accept(Endpoint& endpoint, const ConnectionCommand& comma
   endpoint.responder_resources = parameters.responder_resources;
   endpoint.initiator_depth = parameters.initiator_depth;
   cm::Reply reply;
-  reply.qp = QpNumber{parameters.qp_number & Psn::mask};
+  reply.qp = QpNumber{parameters.qp_number & qp_number_max};
   reply.starting_psn = endpoint.psn;
   reply.responder_resources = parameters.responder_resources;
   reply.initiator_depth = parameters.initiator_depth;
@@ -370,7 +361,7 @@ int ConnectionService::answer_service(Endpoint& endpoint, const ConnectionParame
   endpoint.qkey = parameters.qkey != 0 ? parameters.qkey : default_qkey;
   cm::ServiceAnswer answer;
   answer.status = wire::cm::ServiceStatus::valid;
-  answer.qp = QpNumber{parameters.qp_number & Psn::mask};
+  answer.qp = QpNumber{parameters.qp_number & qp_number_max};
   answer.qkey = Qkey{endpoint.qkey};
   answer.private_data = cm::PrivateData(parameters.private_data);
   if (!manager_.answer_service(now(), endpoint.connection, answer)) return EINVAL;
@@ -483,7 +474,7 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
     a.mask |= bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn;
     if (is_reliable) a.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
     a.path = path_of(endpoint);
-    a.path_mtu_bytes = mtu_bytes(endpoint.path_mtu);
+    a.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
     a.destination_qp = endpoint.remote_qp.value;
     a.rq_psn = endpoint.psn.value();
     a.max_dest_rd_atomic = endpoint.responder_resources;
@@ -539,10 +530,6 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
     return EINVAL;
   }
   Channel& to = found->second;
-  const auto counts_with = [&](const ConnectionEvent& event) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    return (is_request ? event.listener : event.endpoint) == endpoint.id;
-  };
   const auto move_owner = [&](EndpointId id) {
     Endpoint* moved = find(id);
     if (moved == nullptr || moved->channel == to.number) return;
@@ -551,14 +538,15 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
     moved->channel = to.number;
   };
   auto& waiting = from.waiting;
-  const auto rest = std::stable_partition(waiting.begin(), waiting.end(),
-                                          [&](const auto& event) { return !counts_with(event); });
+  const auto rest = std::stable_partition(waiting.begin(), waiting.end(), [&](const auto& event) {
+    return event.owner() != endpoint.id;
+  });
   std::deque<ConnectionEvent> moving(rest, waiting.end());
   waiting.erase(rest, waiting.end());
   // Requests that no program has seen move with their listener.
   for (const ConnectionEvent& event : moving) move_owner(event.endpoint);
   for (const ConnectionEvent& event : from.given_back) {
-    if (counts_with(event)) move_owner(event.endpoint);
+    if (event.owner() == endpoint.id) move_owner(event.endpoint);
   }
   move_owner(endpoint.id);
   give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
@@ -585,7 +573,7 @@ EndpointStatus ConnectionService::status_of(const Endpoint& endpoint) const {
   status.port_number = 1;
   status.pkey = default_pkey.value;
   status.has_path = endpoint.path_mtu != 0;
-  status.path_mtu_bytes = mtu_bytes(endpoint.path_mtu);
+  status.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
   status.packet_lifetime = endpoint.packet_lifetime;
   status.path = path_of(endpoint);
   return status;

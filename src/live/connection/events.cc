@@ -262,7 +262,7 @@ bool ConnectionService::has_room(Endpoint& listener) {
   std::size_t requests = 0;
   for (const auto& [number, id] : channel.requests_sent) requests += id == listener.id;
   for (const ConnectionEvent& event : channel.waiting) {
-    requests += event.type == ConnectionEventType::connect_request && event.listener == listener.id;
+    requests += event.is_request() && event.listener == listener.id;
   }
   listener.requests = static_cast<std::uint32_t>(requests);
   return listener.requests < listener.requests_max;

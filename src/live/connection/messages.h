@@ -174,6 +174,11 @@ struct ConnectionEvent {
   ConnectionParameters parameters;
   ConnectionPath path;
   EndpointStatus known;  // valid if tells_status(type); saves the program a query
+
+  bool is_request() const { return type == ConnectionEventType::connect_request; }
+  // The endpoint with whose events this one counts. The program knows a request's listener before
+  // it knows the new endpoint.
+  EndpointId owner() const { return is_request() ? listener : endpoint; }
 };
 
 // Returns true if events of that type carry the endpoint's status.

@@ -169,9 +169,9 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   endpoints_.erase(id.value);
   std::vector<EndpointId> orphans;
   std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    if (is_request && event.listener == id) orphans.push_back(event.endpoint);
-    return (is_request ? event.listener : event.endpoint) == id;
+    if (event.owner() != id) return false;
+    if (event.is_request()) orphans.push_back(event.endpoint);
+    return true;
   });
   for (const EndpointId orphan : orphans) {
     if (Endpoint* child = find(orphan)) destroy(*child, false);
@@ -214,11 +214,10 @@ void ConnectionService::send_waiting(Channel& channel) {
       return;
     }
     ++channel.events_sent;
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    if (is_request) channel.requests_sent.emplace_back(channel.events_sent, event.listener);
-    if (Endpoint* counted = find(is_request ? event.listener : event.endpoint)) {
-      ++counted->events_sent;
+    if (event.is_request()) {
+      channel.requests_sent.emplace_back(channel.events_sent, event.listener);
     }
+    if (Endpoint* owner = find(event.owner())) ++owner->events_sent;
     channel.waiting.pop_front();
   }
 }
@@ -252,16 +251,14 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
                                   std::vector<ConnectionEvent> events) {
   std::deque<ConnectionEvent> kept;
   for (ConnectionEvent& event : events) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    const EndpointId counted_with = is_request ? event.listener : event.endpoint;
-    Endpoint* counted = find(counted_with);
-    if (counted == nullptr) {
-      Endpoint* child = is_request ? find(event.endpoint) : nullptr;
+    Endpoint* owner = find(event.owner());
+    if (owner == nullptr) {
+      Endpoint* child = event.is_request() ? find(event.endpoint) : nullptr;
       if (child != nullptr) destroy(*child, false);
       continue;
     }
-    --counted->events_sent;
-    (counted_with == moved ? to.waiting : kept).push_back(std::move(event));
+    --owner->events_sent;
+    (owner->id == moved ? to.waiting : kept).push_back(std::move(event));
   }
   channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
   channel.is_held = false;

@@ -424,7 +424,6 @@ bool Manager::keeps_reject(const Connection& connection) const {
 
 void Manager::send_kept(const Connection& connection) {
   outgoing_.push_back({connection.route, connection.kept});
-  ++counters_.sent;
 }
 
 template <typename Message>
@@ -434,7 +433,6 @@ void Manager::send(const Route& route, std::uint64_t transaction_id, const Messa
   const wire::cm::Mad<Message> mad{wire::cm::header_of(Message::attribute, transaction_id),
                                    message};
   std::memcpy(out.bytes.data(), &mad, sizeof(mad));
-  ++counters_.sent;
 }
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::DisconnectReply&);
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::ServiceIdReply&);

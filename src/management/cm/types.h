@@ -122,7 +122,6 @@ struct Outgoing {
 };
 
 struct Counters {
-  std::uint64_t sent = 0;
   std::uint64_t retransmitted = 0;
   std::uint64_t received = 0;
   std::uint64_t duplicates = 0;  // answered again or ignored

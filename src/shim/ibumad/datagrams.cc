@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -23,6 +22,7 @@
 #include "management/port_agents.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::umad {
 namespace {
@@ -130,7 +130,7 @@ management::subnet::Identity identity(const live::DeviceInfo& device) {
   out.revision = hardware_version;
   out.state = device.port_active ? port_state_active : port_state_down;
   out.physical_state = device.port_active ? port_phys_state_link_up : port_phys_state_disabled;
-  out.mtu_code = static_cast<std::uint8_t>(std::bit_width(device.mtu_bytes / 256));
+  out.mtu_code = verbs::mtu_code(device.mtu_bytes);
   out.description = device.name;
   return out;
 }

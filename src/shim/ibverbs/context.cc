@@ -12,6 +12,7 @@
 #include "shim/ibverbs/objects.h"
 #include "shim/ibverbs/private_nodes.h"
 #include "shim/identity.h"
+#include "verbs/types.h"
 
 namespace tulle::shim {
 namespace {
@@ -26,14 +27,6 @@ constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
 constexpr std::uint8_t local_ack_delay =
     15;  // 4.096 us * 2^15: a process that is not running answers late
-
-ibv_mtu to_mtu(std::uint32_t bytes) {
-  ibv_mtu mtu = IBV_MTU_256;
-  for (std::uint32_t size = 512; size <= bytes && mtu < IBV_MTU_4096; size *= 2) {
-    mtu = static_cast<ibv_mtu>(mtu + 1);
-  }
-  return mtu;
-}
 
 // The capabilities that the adapter has, and no others.
 constexpr unsigned capabilities = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
@@ -139,7 +132,7 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::siz
     const live::DeviceInfo& info = context.live->info();
     attributes.state = info.port_active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attributes.phys_state = info.port_active ? port_phys_state_link_up : port_phys_state_disabled;
-    attributes.active_mtu = to_mtu(info.mtu_bytes);
+    attributes.active_mtu = static_cast<ibv_mtu>(verbs::mtu_code(info.mtu_bytes));
     attributes.max_mtu = IBV_MTU_4096;
     attributes.gid_tbl_len = static_cast<int>(gid_table_length(context.adapter().gids().size()));
   }

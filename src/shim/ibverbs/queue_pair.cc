@@ -49,16 +49,6 @@ constexpr std::array<ibv_qp_state, 7> states = {
     IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR};
 static_assert(static_cast<std::size_t>(QpState::error) + 1 == states.size());
 
-struct MtuName {
-  ibv_mtu c_api;
-  verbs::Mtu mtu;
-};
-constexpr std::array<MtuName, 5> mtus = {{{IBV_MTU_256, verbs::Mtu::b256},
-                                          {IBV_MTU_512, verbs::Mtu::b512},
-                                          {IBV_MTU_1024, verbs::Mtu::b1024},
-                                          {IBV_MTU_2048, verbs::Mtu::b2048},
-                                          {IBV_MTU_4096, verbs::Mtu::b4096}}};
-
 ibv_qp_state from_state(QpState state) { return states[static_cast<std::size_t>(state)]; }
 
 bool to_state(ibv_qp_state from, QpState& to) {
@@ -70,20 +60,12 @@ bool to_state(ibv_qp_state from, QpState& to) {
   return false;
 }
 
-bool to_mtu(ibv_mtu from, verbs::Mtu& to) {
-  for (const MtuName& name : mtus) {
-    if (name.c_api != from) continue;
-    to = name.mtu;
-    return true;
-  }
-  return false;
-}
+static_assert(verbs::mtu_code(256) == IBV_MTU_256 && verbs::mtu_code_max == IBV_MTU_4096);
 
-ibv_mtu from_mtu(verbs::Mtu from) {
-  for (const MtuName& name : mtus) {
-    if (name.mtu == from) return name.c_api;
-  }
-  return IBV_MTU_1024;
+bool to_mtu(ibv_mtu from, verbs::Mtu& to) {
+  if (from < IBV_MTU_256 || from > IBV_MTU_4096) return false;
+  to = static_cast<verbs::Mtu>(verbs::mtu_bytes(static_cast<std::uint8_t>(from)));
+  return true;
 }
 
 // Returns 0, or an errno for a type that is not offered or does not exist.
@@ -165,7 +147,7 @@ void fill(Qp& qp, ibv_qp_attr& out) {
   const QueuePairAttributes& from = pair.attributes();
   out = {};
   out.qp_state = out.cur_qp_state = from_state(pair.state());
-  out.path_mtu = from_mtu(from.path_mtu);
+  out.path_mtu = static_cast<ibv_mtu>(verbs::mtu_code(bytes(from.path_mtu)));
   out.path_mig_state = IBV_MIG_MIGRATED;
   out.qkey = from.qkey.value;
   out.rq_psn = from.rq_psn.value();

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "shim/rdmacm/objects.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -15,12 +16,6 @@ namespace {
 constexpr std::uint8_t exactly = 2;
 // The port reports one lane of EDR.
 constexpr std::uint8_t rate_25_gbps = 15;  // ibv_rate's number for 25 Gb/s
-
-std::uint8_t mtu_code(std::uint16_t bytes) {
-  std::uint8_t code = IBV_MTU_256;
-  for (unsigned size = 256; size < bytes && code < IBV_MTU_4096; size *= 2) ++code;
-  return code;
-}
 
 int fill_path(const live::EndpointStatus& status, Id& id) {
   if (id.route.path_rec == nullptr) {
@@ -39,7 +34,7 @@ int fill_path(const live::EndpointStatus& status, Id& id) {
   path.numb_path = 1;
   path.pkey = htobe16(status.pkey);
   path.mtu_selector = exactly;
-  path.mtu = mtu_code(status.path_mtu_bytes);
+  path.mtu = verbs::mtu_code(status.path_mtu_bytes);
   path.rate_selector = exactly;
   path.rate = rate_25_gbps;
   path.packet_life_time_selector = exactly;

@@ -138,7 +138,7 @@ int next_event(Channel& channel, rdma_cm_event*& out) {
     if (id == nullptr) {
       // The id went away in another thread. A connection that was requested at it goes with it.
       std::uint32_t ignored = 0;
-      if (from.type == ConnectionEventType::connect_request) {
+      if (from.is_request()) {
         channel.agent->destroy(from.endpoint, ignored);
       }
       continue;

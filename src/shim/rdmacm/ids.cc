@@ -194,11 +194,9 @@ int migrate_id(Id& id, rdma_event_channel* channel) {
 }
 
 Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*& group) {
-  const bool is_request = event.type == live::ConnectionEventType::connect_request;
-  const live::EndpointId endpoint = is_request ? event.listener : event.endpoint;
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
-  const auto found = all.ids.find({&channel, endpoint.value});
+  const auto found = all.ids.find({&channel, event.owner().value});
   if (found == all.ids.end()) return nullptr;
   Id& id = *found->second;
   if (is_of_group(event.type)) {

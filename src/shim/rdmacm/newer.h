@@ -21,8 +21,7 @@ int repoll_wait(int set, epoll_event* events, int count, int timeout_millisecond
 
 namespace tulle::shim::rdmacm {
 
-// RAI_SA and RAI_DNS: the service to ask.
+// RAI_SA: the service to ask.
 inline constexpr int by_subnet_administrator = 0x10;
-inline constexpr int by_name_service = 0x20;
 
 }  // namespace tulle::shim::rdmacm

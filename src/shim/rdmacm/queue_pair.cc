@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/rdmacm/objects.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -12,31 +13,13 @@ int modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask) {
   return ibv_modify_qp(qp, &attributes, mask);
 }
 
-struct MtuName {
-  std::uint16_t bytes;
-  ibv_mtu c_api;
-};
-constexpr std::array<MtuName, 5> mtus = {{{256, IBV_MTU_256},
-                                          {512, IBV_MTU_512},
-                                          {1024, IBV_MTU_1024},
-                                          {2048, IBV_MTU_2048},
-                                          {4096, IBV_MTU_4096}}};
-
-ibv_mtu to_mtu(std::uint16_t bytes) {
-  ibv_mtu out = IBV_MTU_256;
-  for (const MtuName& name : mtus) {
-    if (name.bytes <= bytes) out = name.c_api;
-  }
-  return out;
-}
-
 void fill(const live::QpAttributes& from, ibv_qp_attr& to) {
   to.qp_state = to.cur_qp_state = static_cast<ibv_qp_state>(from.state);
   to.qp_access_flags = from.access_flags;
   to.pkey_index = from.pkey_index;
   to.port_num = from.port_number;
   to.qkey = from.qkey;
-  to.path_mtu = to_mtu(from.path_mtu_bytes);
+  to.path_mtu = static_cast<ibv_mtu>(verbs::mtu_code(from.path_mtu_bytes));
   to.dest_qp_num = from.destination_qp;
   to.rq_psn = from.rq_psn;
   to.sq_psn = from.sq_psn;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "live/port/kernel_socket.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -216,7 +217,8 @@ int Datagram::create_endpoint(Endpoint& endpoint) {
   if (error != 0) return error;
   ibv_port_attr port = {};
   if (ibv_query_port(id->verbs, id->port_num, &port) != 0) return errno;
-  endpoint.datagram_max = std::min<std::size_t>(128u << port.active_mtu, slot_bytes);
+  endpoint.datagram_max = std::min<std::size_t>(
+      verbs::mtu_bytes(static_cast<std::uint8_t>(port.active_mtu)), slot_bytes);
   const Gid own = endpoint.local.gid();
   for (int i = 0; i < port.gid_tbl_len; ++i) {
     ibv_gid gid = {};

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "shim/rdmacm/rsocket_stream.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -215,7 +216,8 @@ int Stream::get_tcp_option(int option, int& value) const {
       value = no_delay_;
       return 0;
     case TCP_MAXSEG:
-      value = id_->route.num_paths > 0 ? 128 << id_->route.path_rec->mtu : default_segment_bytes;
+      value = id_->route.num_paths > 0 ? verbs::mtu_bytes(id_->route.path_rec->mtu)
+                                       : default_segment_bytes;
       return 0;
     default:
       return ENOTSUP;

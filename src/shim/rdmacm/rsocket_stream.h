@@ -126,7 +126,6 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int get_tcp_option(int option, int& value) const;
   int get_rdma_option(int option, int& value) const;
   int get_route(void* value, socklen_t& bytes) const;
-  void set_keep_alive(bool on);
   void schedule_keep_alive();
 
   Id* id_ = nullptr;

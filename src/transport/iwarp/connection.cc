@@ -9,8 +9,6 @@
 
 namespace tulle::transport::iwarp {
 
-using verbs::QpState;
-
 namespace {
 
 Agreed agreed_by(const QueuePair& qp) {
@@ -39,10 +37,7 @@ Connection::Connection(QueuePair& qp)
 
 // Returns true if the connection is in use. A queue pair in error still tells its peer why.
 bool Connection::lives(const QueuePair& qp) const {
-  if (aborted_) return false;
-  const QpState state = qp.state();
-  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd ||
-         protocol_.is_terminating();
+  return !aborted_ && (qp.receives() || protocol_.is_terminating());
 }
 
 bool Connection::has_work(const QueuePair& qp) const {

@@ -36,6 +36,8 @@ class Connection {
   void abort() {
     if (!aborted_ && !protocol_.terminated()) aborted_ = reset_due_ = true;
   }
+  bool drained() const { return protocol_.drained(); }
+  bool release_receive(std::uint64_t& wr_id) { return protocol_.release_receive(wr_id); }
   bool has_answers() const { return reset_due_ || protocol_.has_answers(); }
   Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);

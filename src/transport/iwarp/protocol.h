@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/growing_ring.h"
 #include "base/ids.h"
@@ -103,9 +104,11 @@ class Protocol {
   void receive(QueuePair& qp, StreamPart part);
   // TCP has given up (RFC 5044 8), or the stream has ended.
   void connection_lost(QueuePair& qp);
-  bool holds_receive() const { return inbound_.has_receive; }
-  const verbs::Receive& held_receive() const { return inbound_.receive; }
-  void forget_receive() { inbound_.has_receive = false; }
+  // Gives back the receive request of a SEND that will not complete.
+  bool release_receive(std::uint64_t& wr_id) {
+    wr_id = inbound_.receive.wr_id;
+    return std::exchange(inbound_.has_receive, false);
+  }
 
   // For observers: the error that ended the stream, whichever end reported it.
   const std::optional<wire::rdmap::Terminate>& terminated() const { return terminated_; }

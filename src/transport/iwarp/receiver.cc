@@ -67,10 +67,6 @@ Payload data_behind(const Ulpdu& ulpdu, std::uint32_t header_bytes) {
   return {is_ghost || bytes == 0 ? nullptr : ulpdu.bytes.data() + header_bytes, bytes};
 }
 
-bool receives(QpState state) {
-  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd;
-}
-
 bool is_protection_error(rdmap::TerminateCode code) {
   return code.layer != rdmap::Layer::mpa && code.type == 1;
 }
@@ -78,7 +74,7 @@ bool is_protection_error(rdmap::TerminateCode code) {
 }  // namespace
 
 void Protocol::receive(QueuePair& qp, StreamPart part) {
-  while (receives(qp.state())) {
+  while (qp.receives()) {
     Ulpdu ulpdu;
     switch (deframer_.next(part, agreed_.crc, ulpdu)) {
       case Deframer::Found::nothing:

@@ -176,7 +176,7 @@ void Protocol::make_read_request(const QueuePair& qp, SendWqe& wqe, MadeRecord& 
   rdmap::ReadRequest read;
   if (wqe.sge_count > 0) {
     const verbs::Sge& first = qp.send_queue.sges(wqe)[0];
-    read.sink_stag = RemoteKey(first.lkey.value);
+    read.sink_stag = verbs::remote_key(first.lkey);
     read.sink_offset = first.address;
   }
   read.bytes = wqe.length;

@@ -67,7 +67,7 @@ void Engine::sent(QueuePair& qp, std::uint32_t count) {
 }
 
 void Engine::receive(QueuePair& qp, Payload frame) {
-  if (!qp.receives_unreliably()) {
+  if (!qp.receives()) {
     ++qp.environment.counters.dropped_packets;
     return;
   }

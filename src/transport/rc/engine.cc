@@ -42,19 +42,11 @@ verbs::VerbsStatus Engine::check(const QueuePair&, const verbs::SendRequest& req
   return verbs::VerbsStatus::ok;
 }
 
-bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
-  InboundMessage& inbound = responder_.inbound();
-  if (!inbound.holds_receive()) return false;
-  wr_id = inbound.receive().wr_id;
-  inbound.forget_receive();
-  return true;
-}
-
 // IBTA 9.6.1: the packet's transport must be the queue pair's, and the packet must come from the
 // connected peer. An opcode that RC does not define is answered by the responder (9.7.4.1.3).
 bool Engine::is_mine(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
                      bool is_response) const {
-  if (wire::source_of(path) != qp.attributes().address.destination) return false;
+  if (!qp.is_from_peer(path)) return false;
   const wire::TransportClass transport = wire::transport_of(packet.opcode);
   const wire::Kind kind = wire::info(packet.opcode).kind;
   if (kind == wire::Kind::selective_acknowledge && requester_.is_selective()) {
@@ -87,10 +79,7 @@ Agenda Engine::agenda(const QueuePair& qp) const {
 }
 
 Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled = pull_packet(now, qp, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
+  return pulled(qp, pull_packet(now, qp, out));
 }
 
 // READ responses and requests take turns. An acknowledgement is sent behind requests that will be

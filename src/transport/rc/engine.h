@@ -27,7 +27,9 @@ class Engine final : public transport::Engine {
   void abort(QueuePair&) override { responder_.reset(); }
   void reset(QueuePair& qp) override;
   verbs::VerbsStatus check(const QueuePair& qp, const verbs::SendRequest& request) const override;
-  bool release_receive(QueuePair& qp, std::uint64_t& wr_id) override;
+  bool release_receive(QueuePair&, std::uint64_t& wr_id) override {
+    return responder_.inbound().release_receive(wr_id);
+  }
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
                        const wire::Path& path) override;

@@ -11,7 +11,6 @@
 namespace tulle::transport::rc {
 
 using verbs::Access;
-using verbs::QpState;
 using wire::Kind;
 using wire::NakCode;
 
@@ -29,9 +28,7 @@ void Responder::start(QueuePair& qp) {
 }
 
 void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload) {
-  const QpState state = qp.state();
-  const bool receives = state == QpState::rtr || state == QpState::rts || state == QpState::sqd;
-  if (!receives) {
+  if (!qp.receives()) {
     ++qp.environment.counters.dropped_packets;
     return;
   }

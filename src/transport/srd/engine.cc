@@ -18,11 +18,9 @@ class CarrierEngine final : public transport::Engine {
 
   void reset(QueuePair&) override {}
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override {
-    const bool pulled = carrier_.pull(now, out);
-    if (pulled) qp.set_pkey(out.packet.pkey);
-    Agenda agenda = this->agenda(qp);
-    agenda.packet = pulled;
-    return agenda;
+    const bool packet = carrier_.pull(now, out);
+    if (packet) qp.set_pkey(out.packet.pkey);
+    return pulled(qp, packet);
   }
   void handle_deadline(Time now, QueuePair&) override { carrier_.handle_deadline(now); }
   Agenda agenda(const QueuePair&) const override {

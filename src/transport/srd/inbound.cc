@@ -18,10 +18,6 @@ namespace {
 // A sender has no more partly sent messages than it has packets under way.
 constexpr std::uint32_t partials_max = window_packets;
 
-bool receives(QpState state) {
-  return state == QpState::rtr || state == QpState::rts || state == QpState::sqd;
-}
-
 }  // namespace
 
 void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet, Payload payload,
@@ -110,7 +106,7 @@ Inbound::Verdict Inbound::accept(QueuePair* qp, const wire::Packet& packet, Payl
   if (qp == nullptr || qp->type() != verbs::QpType::srd) return Verdict::bad_destination;
   // The queue pair is still on its way up the ladder: the sender was early.
   if (qp->state() == QpState::init) return Verdict::ignored;
-  if (!receives(qp->state())) return Verdict::bad_destination;
+  if (!qp->receives()) return Verdict::bad_destination;
   if (payload.bytes > qp->mtu_bytes()) return Verdict::bad_request;
   if (info.srd_qkey && packet.qkey != qp->attributes().qkey) return Verdict::bad_destination;
   qp->communication_established();

@@ -204,7 +204,7 @@ bool Outbound::fill_send(const Message& message, std::uint32_t segment, Outgoing
     out.packet.dma_length = wqe.length;
   }
   if (immediate) out.packet.immediate = wqe.immediate;
-  out.packet.qkey = peers_.qkey_of(*message.qp, wqe);
+  out.packet.qkey = message.qp->qkey_of(wqe);
   return gather(*message.qp, wqe, offset, std::min(mtu, wqe.length - offset), out);
 }
 
@@ -218,7 +218,7 @@ bool Outbound::fill_write(const Message& message, std::uint32_t segment,
   if (has_immediate(wqe) && segment + 1 == message.segments) {
     out.packet.opcode = wire::opcode(TransportClass::srd, Operation::write_last_with_immediate);
     out.packet.immediate = wqe.immediate;
-    out.packet.qkey = peers_.qkey_of(*message.qp, wqe);
+    out.packet.qkey = message.qp->qkey_of(wqe);
     out.clear_payload();
     return true;
   }

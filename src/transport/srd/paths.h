@@ -28,8 +28,6 @@ class Paths {
   std::uint32_t flow_label(std::uint8_t path) const { return paths_[path].flow_label; }
   std::uint32_t count() const { return count_; }
   bool is_avoided(Time now, std::uint8_t path) const { return now < paths_[path].avoided_until; }
-  // Returns the mean over all paths, of the packets that were acknowledged last.
-  Time mean_round_trip() const { return mean_; }
 
  private:
   struct Path {
@@ -42,7 +40,7 @@ class Paths {
   std::unique_ptr<Path[]> paths_;
   std::uint32_t count_;
   std::uint32_t next_ = 0;
-  Time mean_ = Time::zero();
+  Time mean_ = Time::zero();  // round trip of the packets acknowledged last, over all paths
 };
 
 }  // namespace tulle::transport::srd

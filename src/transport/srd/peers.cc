@@ -14,9 +14,6 @@ using verbs::SendOpcode;
 
 namespace {
 
-// IBTA 11.4.1.1: a Q_Key whose top bit is set stands for the Q_Key of the sending queue pair.
-constexpr std::uint32_t privileged_qkey = 0x8000'0000;
-
 template <typename Peer>
 Peer* find_in(const IdMap<Peer>& map, const PeerKey& key) {
   Peer* peer = map.find(key.hash());
@@ -129,11 +126,6 @@ std::uint32_t Peers::answer_label(const PeerKey& key, std::uint8_t path) const {
   const std::uint64_t mixed =
       (settings_.seed ^ key.hash() ^ std::uint64_t{path} << 32) * 0x9E37'79B9'7F4A'7C15;
   return 1 + static_cast<std::uint32_t>((mixed >> 32) % flow_labels);
-}
-
-Qkey Peers::qkey_of(const QueuePair& qp, const SendWqe& wqe) const {
-  const Qkey qkey = qp.send_queue.datagram_target(wqe).qkey;
-  return (qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : qkey;
 }
 
 // --- work ---

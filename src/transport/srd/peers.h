@@ -75,7 +75,6 @@ class Peers {
   void forget_name(std::uint32_t generation) { outbounds_by_generation_.erase(generation); }
   std::uint8_t gid_index(const Gid& gid) const;
   std::uint32_t answer_label(const PeerKey& key, std::uint8_t path) const;
-  Qkey qkey_of(const QueuePair& qp, const SendWqe& wqe) const;
   MessagePool messages;
   PartialPool partials;
 

@@ -59,10 +59,10 @@ void Stream::write(std::uint64_t bytes) {
   connection_.append(bytes, connection_.appended() + bytes < posted_);
 }
 
-bool Stream::has_work(const QueuePair& qp) const {
-  const QpState state = qp.state();
-  return (state == QpState::rtr || state == QpState::rts || state == QpState::sqd) &&
-         connection_.has_work();
+bool Stream::has_work(const QueuePair& qp) const { return qp.receives() && connection_.has_work(); }
+
+Time Stream::next_deadline(const QueuePair& qp) const {
+  return qp.state() == QpState::error ? Time::never() : connection_.next_deadline();
 }
 
 bool Stream::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
@@ -129,6 +129,10 @@ void Stream::complete_sends(QueuePair& qp) {
 
 void Stream::handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
                             bool congestion_experienced) {
+  if (!qp.receives()) {
+    ++qp.environment.counters.dropped_packets;
+    return;
+  }
   const Arrival arrival =
       connection_.handle_segment(now, header, payload.bytes, congestion_experienced);
   if (arrival.bytes > 0) store(arrival, payload);

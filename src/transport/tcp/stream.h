@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "transport/packet_io.h"
 #include "transport/tcp/connection.h"
@@ -37,8 +38,10 @@ class Stream {
   void handle_segment(Time now, QueuePair& qp, const wire::Tcp& header, Payload payload,
                       bool congestion_experienced);
   bool pull_packet(Time now, QueuePair& qp, OutgoingPacket& out);
+  // An acknowledgement waits its turn like data.
+  static constexpr bool has_answers() { return false; }
   bool has_work(const QueuePair& qp) const;
-  Time next_deadline() const { return connection_.next_deadline(); }
+  Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);
   // A SEND was posted; it is the last request in the send queue.
   void posted(QueuePair& qp);
@@ -56,10 +59,11 @@ class Stream {
   bool drained() const { return connection_.acknowledged() == posted_; }
 
   const Connection& connection() const { return connection_; }
-  // The receive request that has been begun, for flushing.
-  bool holds_receive() const { return holds_receive_; }
-  const verbs::Receive& receive() const { return receive_; }
-  void forget_receive() { holds_receive_ = false; }
+  // Gives back the receive request that has been begun.
+  bool release_receive(std::uint64_t& wr_id) {
+    wr_id = receive_.wr_id;
+    return std::exchange(holds_receive_, false);
+  }
 
   bool listed = false;  // the socket is among the environment's waiting sockets
 

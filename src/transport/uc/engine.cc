@@ -45,32 +45,11 @@ constinit const Transport transport = {
 };
 
 void Engine::start_receiving(QueuePair& qp) { expected_ = qp.attributes().rq_psn; }
-void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
 
 void Engine::reset(QueuePair&) {
   next_psn_ = expected_ = {};
   sent_packets_ = 0;
   inbound_.reset();
-}
-
-bool Engine::release_receive(QueuePair&, std::uint64_t& wr_id) {
-  if (!inbound_.holds_receive()) return false;
-  wr_id = inbound_.receive().wr_id;
-  inbound_.forget_receive();
-  return true;
-}
-
-Agenda Engine::agenda(const QueuePair& qp) const {
-  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
-}
-
-Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled =
-      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
-  if (pulled) qp.packet_sent(now, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
 }
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
@@ -143,9 +122,8 @@ bool Engine::execute_local(QueuePair& qp, const SendWqe& wqe) {
 Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Payload payload,
                              const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::uc &&
-                       wire::info(packet.opcode).kind != wire::Kind::none &&
-                       wire::source_of(path) == qp.attributes().address.destination;
-  if (!is_mine || !qp.receives_unreliably()) return drop(qp);
+                       wire::info(packet.opcode).kind != wire::Kind::none && qp.is_from_peer(path);
+  if (!is_mine || !qp.receives()) return drop(qp);
   handle_request(qp, packet, payload);
   return agenda(qp);
 }

@@ -11,14 +11,6 @@ using verbs::CompletionStatus;
 using verbs::QpState;
 using verbs::SendOpcode;
 
-namespace {
-
-// IBTA 10.2.5, 11.4.1.1: a Q_Key whose top bit is set stands for the Q_Key of the sending queue
-// pair.
-constexpr std::uint32_t privileged_qkey = 0x8000'0000;
-
-}  // namespace
-
 constinit const Transport transport = {
     .type = verbs::QpType::ud,
     .name = "UD",
@@ -29,25 +21,10 @@ constinit const Transport transport = {
     .make = make_queue_pair<Engine>,
 };
 
-void Engine::start_sending(QueuePair& qp) { next_psn_ = qp.attributes().sq_psn; }
-
 void Engine::reset(QueuePair&) {
   next_psn_ = {};
   path_ = marked_from_ = {};
   marked_qp_ = {};
-}
-
-Agenda Engine::agenda(const QueuePair& qp) const {
-  return {.work = !qp.send_queue.empty(), .deadline = qp.congestion.next_deadline()};
-}
-
-Agenda Engine::pull(Time now, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled =
-      qp.congestion.may_send(now, [&] { return !qp.send_queue.empty(); }) && pull_packet(qp, out);
-  if (pulled) qp.packet_sent(now, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
 }
 
 bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
@@ -66,7 +43,7 @@ bool Engine::pull_packet(QueuePair& qp, OutgoingPacket& out) {
   out.packet.psn = next_psn_;
   out.packet.pad_count = static_cast<std::uint8_t>(-wqe.length & 3);
   out.packet.solicited_event = wqe.flags.has(verbs::SendFlag::solicited);
-  out.packet.qkey = (target.qkey.value & privileged_qkey) != 0 ? qp.attributes().qkey : target.qkey;
+  out.packet.qkey = qp.qkey_of(wqe);
   out.packet.source_qp = qp.number;
   if (immediate) out.packet.immediate = wqe.immediate;
 
@@ -106,7 +83,7 @@ Agenda Engine::handle_packet(Time, QueuePair& qp, const wire::Packet& packet, Pa
                              const wire::Path& path) {
   const bool is_mine = wire::transport_of(packet.opcode) == wire::TransportClass::ud &&
                        wire::info(packet.opcode).kind == wire::Kind::send;
-  if (!is_mine || !qp.receives_unreliably() || packet.qkey != qp.attributes().qkey ||
+  if (!is_mine || !qp.receives() || packet.qkey != qp.attributes().qkey ||
       payload.bytes > qp.mtu_bytes()) {
     return drop(qp);
   }

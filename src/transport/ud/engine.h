@@ -4,31 +4,27 @@
 // destination address, queue pair and Q_Key. The receiver's buffer begins with 40 bytes of GRH.
 
 #include "base/ids.h"
-#include "transport/engine.h"
 #include "transport/transport.h"
+#include "transport/unreliable_engine.h"
 
 namespace tulle::transport::ud {
 
 extern const Transport transport;
 
-class Engine final : public transport::Engine {
+class Engine final : public UnreliableEngine {
  public:
-  void start_sending(QueuePair& qp) override;
   void reset(QueuePair& qp) override;
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
                        const wire::Path& path) override;
-  Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
-  Agenda agenda(const QueuePair& qp) const override;
   bool handle_mark(const wire::Packet& packet, const wire::Path& path) override;
   void address_notification(OutgoingPacket& out) const override;
 
  private:
-  bool pull_packet(QueuePair& qp, OutgoingPacket& out);
+  bool pull_packet(QueuePair& qp, OutgoingPacket& out) override;
   void handle_send(QueuePair& qp, const wire::Packet& packet, Payload payload,
                    const wire::Path& path);
 
-  Psn next_psn_;
   // Path of the packet that was pulled last. Its request has left the send queue by then.
   verbs::AddressVector path_;
   // The sender of the latest marked packet.

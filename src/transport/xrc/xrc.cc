@@ -6,6 +6,8 @@
 namespace tulle::transport::xrc {
 namespace {
 
+constexpr std::uint32_t srq_number_max = 0xFF'FFFF;  // 24 bits, as in XRCETH
+
 void become_xrc(wire::Packet& packet) {
   // The opcodes of selective repeat have a transport class of their own and stay as they are.
   if (wire::transport_of(packet.opcode) != wire::TransportClass::rc) return;
@@ -15,7 +17,7 @@ void become_xrc(wire::Packet& packet) {
 }  // namespace
 
 bool names_queue(const verbs::SendRequest& request) {
-  return (request.xrc_srq != 0 && request.xrc_srq <= Psn::mask) ||
+  return (request.xrc_srq != 0 && request.xrc_srq <= srq_number_max) ||
          request.opcode == verbs::SendOpcode::bind_window ||
          request.opcode == verbs::SendOpcode::local_invalidate;
 }

@@ -62,10 +62,7 @@ void Engine::take_echo(QueuePair& qp, transport::Payload payload) {
 }
 
 Agenda Engine::pull(Time, QueuePair& qp, OutgoingPacket& out) {
-  const bool pulled = pull_echo(qp, out) || pull_request(qp, out);
-  Agenda agenda = this->agenda(qp);
-  agenda.packet = pulled;
-  return agenda;
+  return pulled(qp, pull_echo(qp, out) || pull_request(qp, out));
 }
 
 bool Engine::pull_echo(const QueuePair& qp, OutgoingPacket& out) {
