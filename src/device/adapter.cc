@@ -46,9 +46,7 @@ Adapter::Adapter(const Configuration& configuration)
   environment_.congestion = configuration.congestion;
   environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
   environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
-  environment_.link_overhead_bytes = configuration.congestion.infiniband.enabled
-                                         ? port::infiniband_overhead.around_transport_bytes()
-                                         : port::roce_v2_overhead.around_transport_bytes();
+  environment_.link_overhead_bytes = configuration.framing->overhead.around_transport_bytes();
   if (configuration.srd != nullptr) environment_.srd_settings = *configuration.srd;
   environment_.srd_settings.seed ^= configuration.seed;
   environment_.srd_settings.line_bits_per_second = configuration.line_bits_per_second;
@@ -104,15 +102,21 @@ void Adapter::set_pkeys(std::span<const Pkey> pkeys) {
 
 port::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                        std::span<const std::byte> udp_payload) {
+  port::Arrival arrival{ip, identification_known};
+  return handle_frame(now, arrival, udp_payload);
+}
+
+port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
+                                    std::span<const std::byte> bytes) {
   wire::Packet packet;
   std::span<const std::byte> payload;
-  const port::Verdict verdict =
-      port::decode(ip, identification_known, udp_payload, packet, payload);
+  const port::Verdict verdict = configuration_.framing->decode(bytes, arrival, packet, payload);
   ++counters_.packets_received;
-  counters_.bytes_received += udp_payload.size();
+  counters_.bytes_received += bytes.size();
   ++counters_.received_by_verdict[static_cast<std::size_t>(verdict)];
   if (verdict != port::Verdict::ok) return verdict;
-  handle_packet(now, packet, {payload.data(), static_cast<std::uint32_t>(payload.size())}, ip);
+  handle_packet(now, packet, {payload.data(), static_cast<std::uint32_t>(payload.size())},
+                arrival.path);
   return verdict;
 }
 
@@ -313,9 +317,7 @@ bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   out.headers = Datagram::Headers::bth;
   qp.emit_notification(out);
   address(qp, out);
-  if (auto* ip = std::get_if<wire::IpUdp>(&out.path)) {
-    ip->traffic_class = static_cast<std::uint8_t>(ip->traffic_class & ~ecn_mask);
-  }
+  wire::clear_ecn(out.path);
   out.service_level = level;
   ++counters_.packets_sent;
   counters_.bytes_sent += out.udp_payload_bytes();
@@ -344,46 +346,41 @@ void Adapter::address(const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& to = *out.to;
   out.service_level = to.service_level;
   out.packet.pkey = qp.pkey();
+  if (out.headers == Datagram::Headers::tcp) [[unlikely]]
+    return address_segment(to, out);
   out.flow_entropy = port::source_port(to.flow_label, qp.number, out.packet.destination_qp);
-  if (configuration_.link_layer == port::LinkLayer::infiniband) [[unlikely]] {
-    out.path = local_path_to(to);
-    return;
-  }
-  wire::IpUdp& ip = out.path.emplace<wire::IpUdp>();
-  if (to.source_gid_index < hot_.gids.size()) ip.source = hot_.gids[to.source_gid_index];
-  ip.destination = to.destination.gid;
-  ip.traffic_class = to.traffic_class;
-  ip.hop_limit = to.hop_limit;
-  ip.flow_label = to.flow_label;
-  ip.source_port = out.flow_entropy;
-  if (out.headers == Datagram::Headers::tcp) [[unlikely]] {
-    out.flow_entropy = ip.source_port = out.tcp.source_port;
-    ip.destination_port = out.tcp.destination_port;
-    ip.traffic_class = static_cast<std::uint8_t>((to.traffic_class & ~ecn_mask) |
-                                                 (out.ecn_capable ? ecn_capable : 0));
-  }
+  out.framing = configuration_.framing;
+  out.framing->set_path(route_to(to, out.flow_entropy), out.path);
 }
 
 // The port uses the LID that the path bits select, as its peer expects (IBTA 9.6.1).
-wire::LocalPath Adapter::local_path_to(const verbs::AddressVector& to) const {
-  wire::LocalPath path;
-  path.local.service_level = to.service_level;
-  path.local.destination = to.destination.lid;
-  path.local.source = lid_of_path(lid_, environment_.lmc, to.path_bits);
-  path.has_global = to.destination.gid != Gid{};
-  if (!path.has_global) return path;
-  if (to.source_gid_index < hot_.gids.size()) path.global.source = hot_.gids[to.source_gid_index];
-  path.global.destination = to.destination.gid;
-  path.global.traffic_class = to.traffic_class;
-  path.global.hop_limit = to.hop_limit;
-  path.global.flow_label = to.flow_label;
-  return path;
+port::Route Adapter::route_to(const verbs::AddressVector& to, std::uint16_t flow_entropy) const {
+  const unsigned path_bits = to.path_bits & ((1u << environment_.lmc) - 1);
+  port::Route route;
+  if (to.source_gid_index < hot_.gids.size()) route.source_gid = hot_.gids[to.source_gid_index];
+  route.source_lid = Lid(static_cast<std::uint16_t>(lid_.value + path_bits));
+  route.destination = to.destination;
+  route.flow_entropy = flow_entropy;
+  route.service_level = to.service_level;
+  route.traffic_class = to.traffic_class;
+  route.hop_limit = to.hop_limit;
+  route.flow_label = to.flow_label;
+  return route;
+}
+
+void Adapter::address_segment(const verbs::AddressVector& to, Datagram& out) const {
+  out.flow_entropy = out.tcp.source_port;
+  port::roce_v2.set_path(route_to(to, out.flow_entropy), out.path);
+  wire::IpUdp& ip = out.ip();
+  ip.destination_port = out.tcp.destination_port;
+  ip.traffic_class = static_cast<std::uint8_t>((to.traffic_class & ~ecn_mask) |
+                                               (out.ecn_capable ? ecn_capable : 0));
 }
 
 void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
-  datagram.ip().identification = identification;
-  port::encode(datagram.ip(), datagram.packet, {datagram.pieces.data(), datagram.piece_count},
-               datagram.frame);
+  if (auto* ip = std::get_if<wire::IpUdp>(&datagram.path)) ip->identification = identification;
+  datagram.framing->encode(datagram.path, datagram.packet,
+                           {datagram.pieces.data(), datagram.piece_count}, datagram.frame);
 }
 
 void Adapter::schedule(QueuePair& qp, const Agenda& agenda) {

@@ -20,8 +20,8 @@
 #include "base/time.h"
 #include "device/owned.h"
 #include "device/timer_queue.h"
+#include "port/framing/framing.h"
 #include "port/framing/roce_v2.h"
-#include "port/link_layer.h"
 #include "port/port.h"
 #include "port/sl_to_vl.h"
 #include "transport/queue_pair.h"
@@ -68,7 +68,7 @@ struct Configuration {
   // Largest path MTU that the port carries: 256, 512, 1024, 2048 or 4096 bytes.
   std::uint32_t mtu_bytes = 4096;
   Limits limits;
-  port::LinkLayer link_layer = port::LinkLayer::ethernet;  // of the port
+  const port::Framing* framing = &port::roce_v2;  // of the port
   // Flow control and arbitration of the port. Adapters with equal settings share one object, which
   // must outlive them. Null means a port without flow control, as where a kernel sends.
   const port::Settings* port = nullptr;
@@ -115,6 +115,7 @@ struct Datagram : transport::OutgoingPacket {
   // The packets of a flow have one value: RoCE v2's UDP source port (IBTA A17.9.2).
   std::uint16_t flow_entropy = 0;
   std::uint8_t service_level = 0;
+  const port::Framing* framing = &port::roce_v2;
   port::FrameBytes frame;  // filled in by finish_frame
 
   // Returns the bytes of TCP's header and payload. The datagram must hold a segment.
@@ -269,8 +270,10 @@ class Adapter {
 
   // The functions below are for the driver.
   //
-  // Handles a received UDP payload. identification_known is as in link::decode. The payload is
-  // copied to its destination before the call returns.
+  // Handles the bytes of a frame that came in. What is known of its path is in `arrival`, which the
+  // port's framing completes. The payload is copied to its destination before the call returns.
+  port::Verdict handle_frame(Time now, port::Arrival& arrival, std::span<const std::byte> bytes);
+  // RoCE v2: handles a received UDP payload. identification_known is as in port::Arrival.
   port::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                 std::span<const std::byte> udp_payload);
   // Handles a packet that is already decoded, with a payload that may be a ghost, for a simulated
@@ -403,7 +406,8 @@ class Adapter {
   void remove_xrc(verbs::SharedReceiveQueue& srq);
   void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
-  wire::LocalPath local_path_to(const verbs::AddressVector& to) const;
+  port::Route route_to(const verbs::AddressVector& to, std::uint16_t flow_entropy) const;
+  void address_segment(const verbs::AddressVector& to, Datagram& out) const;
   std::bitset<gids_max> gids_in_use() const;
 
   // Queue pairs that may have something to send, in turn, as an intrusive list. Queue pairs that

@@ -107,6 +107,8 @@ struct NetworkSettings {
   Faults faults;
 };
 
+// The framing of adapters on links of this kind, and the bytes that it adds.
+const port::Framing& framing_of(LinkLayer layer);
 const port::Overhead& overhead(LinkLayer layer);
 // Returns the rate of each node's fastest link, in bits a second.
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "fabric/lids.h"
+#include "port/framing/infiniband.h"
+#include "port/framing/roce_v2.h"
 #include "sim/network.h"
 #include "sim/network_stack.h"
 
@@ -21,7 +23,7 @@ constexpr std::uint32_t front_bytes_max = 88;
 device::Configuration configuration_of(const NetworkSettings& settings) {
   device::Configuration configuration;
   configuration.mtu_bytes = settings.host.mtu_bytes;
-  configuration.link_layer = settings.link_layer;
+  configuration.framing = &framing_of(settings.link_layer);
   configuration.congestion = settings.host.congestion;
   configuration.recovery = settings.host.recovery;
   configuration.tcp = std::make_shared<const transport::tcp::Settings>(settings.host.tcp);
@@ -234,9 +236,11 @@ std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {
   return fastest;
 }
 
-const port::Overhead& overhead(LinkLayer layer) {
-  return layer == LinkLayer::ethernet ? port::roce_v2_overhead : port::infiniband_overhead;
+const port::Framing& framing_of(LinkLayer layer) {
+  return layer == LinkLayer::ethernet ? port::roce_v2 : port::infiniband;
 }
+
+const port::Overhead& overhead(LinkLayer layer) { return framing_of(layer).overhead; }
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
   const std::uint32_t packet =

@@ -19,6 +19,7 @@ constexpr bool is_multicast(const MacAddress& address) { return (address[0] & 1)
 
 inline constexpr std::uint16_t ether_type_ipv4 = 0x0800;
 inline constexpr std::uint16_t ether_type_ipv6 = 0x86DD;
+inline constexpr std::uint16_t ether_type_roce = 0x8915;          // RoCE v1 (IBTA A16.3)
 inline constexpr std::uint16_t ether_type_vlan = 0x8100;          // a customer's tag
 inline constexpr std::uint16_t ether_type_service_vlan = 0x88A8;  // a provider's tag
 

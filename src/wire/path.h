@@ -46,6 +46,19 @@ struct EthernetPath {
   bool operator==(const EthernetPath&) const = default;
 };
 
+// Writes a GRH in front of `bytes` bytes.
+void encode(const GlobalRoute& route, std::size_t bytes, std::span<std::byte, grh_bytes> out);
+// Writes what the ICRC covers of a GRH: traffic class, flow label and hop limit are ones, as they
+// may change on the way (IBTA 7.8.1).
+void encode_for_icrc(const GlobalRoute& route, std::size_t bytes,
+                     std::span<std::byte, grh_bytes> out);
+struct DecodedGrh {
+  bool ok = false;        // version and next header are those of a GRH (IBTA 8.3)
+  std::size_t bytes = 0;  // that follow, up to and with the ICRC
+};
+// Decodes any 40 bytes. `route` is set if they are a GRH.
+DecodedGrh decode_grh(std::span<const std::byte, grh_bytes> in, GlobalRoute& route);
+
 using Path = std::variant<IpUdp, LocalPath, EthernetPath>;
 
 PortAddress source_of(const Path& path);
@@ -53,6 +66,8 @@ PortAddress destination_of(const Path& path);
 
 // DSCP << 2 | ECN. A packet without a GRH has none, which reads as 0.
 std::uint8_t traffic_class_of(const Path& path);
+// Sets the two bits of ECN to zero where the packet has an IP header or a GRH.
+void clear_ecn(Path& path);
 // True if a switch marked the packet in its IP header (RFC 3168). InfiniBand marks packets in BTH.
 bool is_marked(const Path& path);
 // True if the headers in front of UDP are IPv4's.

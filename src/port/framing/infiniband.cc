@@ -36,38 +36,34 @@ std::uint16_t vcrc_of(std::span<const std::byte> covered) {
 
 // Makes the checks of IBTA 7.4 in their order. A port discards these packets before any other part
 // of it sees them.
-InfinibandVerdict check_link(std::span<const std::byte> bytes, const wire::LocalRoute& route) {
+Verdict check_link(std::span<const std::byte> bytes, const wire::LocalRoute& route) {
   const auto covered = bytes.first(bytes.size() - wire::vcrc_bytes);
   if (vcrc_of(covered) != wire::take_vcrc(bytes.last<wire::vcrc_bytes>())) {
-    return InfinibandVerdict::bad_vcrc;
+    return Verdict::bad_vcrc;
   }
-  if (route.version != 0) return InfinibandVerdict::bad_link_version;
-  if (std::size_t{route.packet_words} * 4 != covered.size()) return InfinibandVerdict::bad_length;
-  if (route.next_header != wire::LinkNextHeader::bth) return InfinibandVerdict::no_transport;
-  return InfinibandVerdict::ok;
+  if (route.version != 0) return Verdict::bad_link_header;
+  if (std::size_t{route.packet_words} * 4 != covered.size()) return Verdict::bad_length;
+  if (route.next_header != wire::LinkNextHeader::bth) return Verdict::no_transport;
+  return Verdict::ok;
 }
 
-InfinibandVerdict infiniband_verdict_of(wire::DecodeStatus status) {
-  switch (status) {
-    case wire::DecodeStatus::ok:
-      return InfinibandVerdict::ok;
-    case wire::DecodeStatus::truncated:
-      return InfinibandVerdict::truncated;
-    case wire::DecodeStatus::unknown_opcode:
-      return InfinibandVerdict::unknown_opcode;
-    case wire::DecodeStatus::bad_version:
-      return InfinibandVerdict::bad_transport_version;
-  }
-  return InfinibandVerdict::truncated;
+void set_local_path(const Route& route, wire::Path& path) {
+  auto& local = path.emplace<wire::LocalPath>();
+  local.local.service_level = route.service_level;
+  local.local.source = route.source_lid;
+  local.local.destination = route.destination.lid;
+  local.has_global = route.destination.gid != Gid{};
+  if (!local.has_global) return;
+  local.global = {route.source_gid, route.destination.gid, route.traffic_class, route.hop_limit,
+                  route.flow_label};
 }
 
 }  // namespace
 
-void encode(const wire::LocalRoute& route, const wire::Packet& packet,
-            std::span<const std::span<const std::byte>> pieces, InfinibandFrame& frame) {
+void encode(const wire::LocalRoute& route, const wire::Packet& packet, Pieces pieces,
+            FrameBytes& frame) {
   TULLE_CHECK(packet.pad_count <= 3);
-  std::size_t payload_bytes = 0;
-  for (const auto& piece : pieces) payload_bytes += piece.size();
+  const std::size_t payload_bytes = bytes_of(pieces);
   const std::span<std::byte> head(frame.head), tail(frame.tail);
   const std::size_t head_bytes =
       wire::lrh_bytes + wire::encode(packet, head.subspan(wire::lrh_bytes));
@@ -97,25 +93,36 @@ void encode(const wire::LocalRoute& route, const wire::Packet& packet,
   wire::put_vcrc(vcrc.value(), tail.subspan(vcrc_at).first<wire::vcrc_bytes>());
 }
 
-InfinibandVerdict decode(std::span<const std::byte> bytes, wire::LocalRoute& route,
-                         wire::Packet& packet, std::span<const std::byte>& payload) {
+Verdict decode(std::span<const std::byte> bytes, wire::LocalRoute& route, wire::Packet& packet,
+               std::span<const std::byte>& payload) {
   constexpr std::size_t least = wire::lrh_bytes + sizeof(wire::Bth) + wire::icrc_bytes;
-  if (bytes.size() < least + wire::vcrc_bytes) return InfinibandVerdict::truncated;
+  if (bytes.size() < least + wire::vcrc_bytes) return Verdict::truncated;
   route = wire::decode_lrh(bytes.first<wire::lrh_bytes>());
-  const InfinibandVerdict link = check_link(bytes, route);
-  if (link != InfinibandVerdict::ok) return link;
+  const Verdict link = check_link(bytes, route);
+  if (link != Verdict::ok) return link;
 
   const auto covered = bytes.first(bytes.size() - wire::icrc_bytes - wire::vcrc_bytes);
   const auto icrc = bytes.subspan(covered.size()).first<wire::icrc_bytes>();
-  if (icrc_of(covered) != wire::take_icrc(icrc)) return InfinibandVerdict::bad_icrc;
+  if (icrc_of(covered) != wire::take_icrc(icrc)) return Verdict::bad_icrc;
 
   const auto transport = covered.subspan(wire::lrh_bytes);
-  const wire::Decoded headers = wire::decode(transport, packet);
-  if (headers.status != wire::DecodeStatus::ok) return infiniband_verdict_of(headers.status);
-  const auto rest = transport.subspan(headers.header_bytes);
-  if (rest.size() < packet.pad_count) return InfinibandVerdict::truncated;
-  payload = rest.first(rest.size() - packet.pad_count);
-  return InfinibandVerdict::ok;
+  return decode_transport(transport, packet, payload);
 }
+
+const Framing infiniband = {
+    .name = "InfiniBand",
+    .link_layer = LinkLayer::infiniband,
+    .overhead = infiniband_overhead,
+    .set_path = set_local_path,
+    .encode =
+        [](const wire::Path& path, const wire::Packet& packet, Pieces pieces, FrameBytes& frame) {
+          encode(std::get<wire::LocalPath>(path).local, packet, pieces, frame);
+        },
+    .decode =
+        [](std::span<const std::byte> bytes, Arrival& arrival, wire::Packet& packet,
+           std::span<const std::byte>& payload) {
+          return decode(bytes, arrival.path.emplace<wire::LocalPath>().local, packet, payload);
+        },
+};
 
 }  // namespace tulle::port

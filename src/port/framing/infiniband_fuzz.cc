@@ -39,9 +39,9 @@ void check_packet(const Bytes& bytes) {
   wire::LocalRoute route;
   wire::Packet packet;
   std::span<const std::byte> payload;
-  if (decode(bytes, route, packet, payload) != InfinibandVerdict::ok) return;
+  if (decode(bytes, route, packet, payload) != Verdict::ok) return;
 
-  InfinibandFrame frame;
+  FrameBytes frame;
   encode(route, packet, std::array{payload}, frame);
   TULLE_CHECK(payload.data() == bytes.data() + frame.head_bytes);
   Bytes written(frame.head.begin(), frame.head.begin() + frame.head_bytes);
@@ -52,7 +52,7 @@ void check_packet(const Bytes& bytes) {
   wire::LocalRoute route_again;
   wire::Packet packet_again;
   std::span<const std::byte> payload_again;
-  TULLE_CHECK(decode(written, route_again, packet_again, payload_again) == InfinibandVerdict::ok);
+  TULLE_CHECK(decode(written, route_again, packet_again, payload_again) == Verdict::ok);
   TULLE_CHECK(route_again == route);
   TULLE_CHECK(packet_again == packet);
   TULLE_CHECK(

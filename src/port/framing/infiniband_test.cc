@@ -31,7 +31,7 @@ constexpr auto rc(wire::Operation operation) {
 
 Bytes packet_of(const wire::LocalRoute& route, const wire::Packet& packet,
                 std::span<const std::span<const std::byte>> pieces) {
-  InfinibandFrame frame;
+  FrameBytes frame;
   encode(route, packet, pieces, frame);
   Bytes bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
   for (const auto& piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());
@@ -40,7 +40,7 @@ Bytes packet_of(const wire::LocalRoute& route, const wire::Packet& packet,
 }
 
 struct Unframed {
-  InfinibandVerdict verdict;
+  Verdict verdict;
   wire::LocalRoute route;
   wire::Packet packet;
   std::span<const std::byte> payload;
@@ -91,7 +91,7 @@ TEST(InfinibandTest, is_the_specifications_sample_packet_to_the_last_byte) {
       "9625B75A"                          // ICRC
       "45FA");                            // VCRC
   const Unframed read = unframe(sample);
-  ASSERT_EQ(read.verdict, InfinibandVerdict::ok);
+  ASSERT_EQ(read.verdict, Verdict::ok);
   EXPECT_EQ(read.route.vl, 7);
   EXPECT_EQ(read.route.service_level, 1);
   EXPECT_EQ(read.route.destination, Lid(0x375C));
@@ -123,7 +123,7 @@ TEST(InfinibandTest, payload_in_any_pieces_survives_framing) {
     EXPECT_EQ(bytes, with_crcs(bytes));
 
     const Unframed result = unframe(bytes);
-    ASSERT_EQ(result.verdict, InfinibandVerdict::ok);
+    ASSERT_EQ(result.verdict, Verdict::ok);
     EXPECT_EQ(result.packet, packet);
     EXPECT_TRUE(
         std::equal(result.payload.begin(), result.payload.end(), whole.begin(), whole.end()));
@@ -134,10 +134,10 @@ TEST(InfinibandTest, switches_may_change_the_lane_and_marks) {
   Bytes bytes = packet_of(route(), {.opcode = rc(wire::Operation::send_only)}, {});
   bytes[0] = std::byte{0xE0};                    // VL
   bytes[wire::lrh_bytes + 4] = std::byte{0x80};  // FECN
-  EXPECT_EQ(unframe(bytes).verdict, InfinibandVerdict::bad_vcrc);
+  EXPECT_EQ(unframe(bytes).verdict, Verdict::bad_vcrc);
   const Bytes forwarded = with_vcrc(bytes);
   const Unframed result = unframe(forwarded);
-  EXPECT_EQ(result.verdict, InfinibandVerdict::ok);
+  EXPECT_EQ(result.verdict, Verdict::ok);
   EXPECT_EQ(result.route.vl, 14);
   EXPECT_TRUE(result.packet.fecn);
 }
@@ -148,10 +148,10 @@ TEST(InfinibandTest, every_bit_else_is_covered_from_end_to_end) {
     const std::size_t byte = bit / 8;
     Bytes bad = good;
     bad[byte] ^= static_cast<std::byte>(1u << bit % 8);
-    EXPECT_EQ(unframe(bad).verdict, InfinibandVerdict::bad_vcrc) << bit;
+    EXPECT_EQ(unframe(bad).verdict, Verdict::bad_vcrc) << bit;
     const bool is_free = (byte == 0 && bit % 8 >= 4) || byte == wire::lrh_bytes + 4;
     if (is_free) continue;
-    EXPECT_NE(unframe(with_vcrc(bad)).verdict, InfinibandVerdict::ok) << bit;
+    EXPECT_NE(unframe(with_vcrc(bad)).verdict, Verdict::ok) << bit;
   }
 }
 
@@ -161,14 +161,14 @@ TEST(InfinibandTest, verdicts_on_malformed_packets) {
     bytes[at] ^= static_cast<std::byte>(bits);
     return bytes;
   };
-  EXPECT_EQ(unframe(with_crcs(changed(0, 0x01))).verdict, InfinibandVerdict::bad_link_version);
-  EXPECT_EQ(unframe(with_crcs(changed(5, 0x01))).verdict, InfinibandVerdict::bad_length);
-  EXPECT_EQ(unframe(with_crcs(changed(1, 0x01))).verdict, InfinibandVerdict::no_transport);  // GRH
-  EXPECT_EQ(unframe(with_crcs(changed(1, 0x02))).verdict, InfinibandVerdict::no_transport);  // raw
-  EXPECT_EQ(unframe(with_vcrc(changed(30, 0x01))).verdict, InfinibandVerdict::bad_icrc);
-  EXPECT_EQ(unframe(with_crcs(changed(8, 0x19))).verdict, InfinibandVerdict::unknown_opcode);
-  EXPECT_EQ(unframe(with_crcs(changed(9, 0x01))).verdict, InfinibandVerdict::bad_transport_version);
-  EXPECT_EQ(unframe(with_crcs(changed(9, 0x10))).verdict, InfinibandVerdict::truncated);  // pad
+  EXPECT_EQ(unframe(with_crcs(changed(0, 0x01))).verdict, Verdict::bad_link_header);
+  EXPECT_EQ(unframe(with_crcs(changed(5, 0x01))).verdict, Verdict::bad_length);
+  EXPECT_EQ(unframe(with_crcs(changed(1, 0x01))).verdict, Verdict::no_transport);  // GRH
+  EXPECT_EQ(unframe(with_crcs(changed(1, 0x02))).verdict, Verdict::no_transport);  // raw
+  EXPECT_EQ(unframe(with_vcrc(changed(30, 0x01))).verdict, Verdict::bad_icrc);
+  EXPECT_EQ(unframe(with_crcs(changed(8, 0x19))).verdict, Verdict::unknown_opcode);
+  EXPECT_EQ(unframe(with_crcs(changed(9, 0x01))).verdict, Verdict::bad_version);
+  EXPECT_EQ(unframe(with_crcs(changed(9, 0x10))).verdict, Verdict::truncated);  // pad
 
   const Bytes good = changed(0, 0);
   constexpr std::size_t least = wire::lrh_bytes + 12 + wire::icrc_bytes + wire::vcrc_bytes;
@@ -178,8 +178,8 @@ TEST(InfinibandTest, verdicts_on_malformed_packets) {
       shorter[5] = static_cast<std::byte>((length - wire::vcrc_bytes) / 4);
       shorter = with_crcs(shorter);
     }
-    const auto expected = length < least || length % 4 == 2 ? InfinibandVerdict::truncated
-                                                            : InfinibandVerdict::bad_length;
+    const auto expected =
+        length < least || length % 4 == 2 ? Verdict::truncated : Verdict::bad_length;
     EXPECT_EQ(unframe(shorter).verdict, expected) << length;
   }
 }

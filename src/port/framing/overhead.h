@@ -24,7 +24,9 @@ struct Overhead {
 // RoCE v2 over IPv4: Ethernet's header 14 and FCS 4, preamble 8 and gap 12 (IEEE 802.3), IPv4 20,
 // UDP 8.
 inline constexpr Overhead roce_v2_overhead{14 + 4 + 20 + 8, 8 + 12, 64};
-// TCP over IPv4: the same without UDP and ICRC. The packet then consists of TCP's header and
+// RoCE v1: Ethernet's header, FCS, preamble and gap as above, and a GRH of 40 bytes.
+inline constexpr Overhead roce_v1_overhead{14 + 4 + 40, 8 + 12, 64};
+// TCP over IPv4: the same as RoCE v2 without UDP and ICRC. The packet then consists of TCP's header and
 // payload.
 inline constexpr Overhead tcp_overhead{14 + 4 + 20, 8 + 12, 64};
 // InfiniBand: LRH 8 and VCRC 2 (IBTA 7.7, 7.8), and two symbols that delimit a packet (IBTA volume

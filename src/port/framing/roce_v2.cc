@@ -44,18 +44,14 @@ bool is_explained(std::uint32_t difference, const wire::IpUdp& ip, std::size_t c
   return explanation.has_value() && explanation->dont_fragment;
 }
 
-Verdict verdict_of(wire::DecodeStatus status) {
-  switch (status) {
-    case wire::DecodeStatus::ok:
-      return Verdict::ok;
-    case wire::DecodeStatus::truncated:
-      return Verdict::truncated;
-    case wire::DecodeStatus::unknown_opcode:
-      return Verdict::unknown_opcode;
-    case wire::DecodeStatus::bad_version:
-      return Verdict::bad_version;
-  }
-  return Verdict::truncated;
+void set_ip_path(const Route& route, wire::Path& path) {
+  auto& ip = path.emplace<wire::IpUdp>();
+  ip.source = route.source_gid;
+  ip.destination = route.destination.gid;
+  ip.traffic_class = route.traffic_class;
+  ip.hop_limit = route.hop_limit;
+  ip.flow_label = route.flow_label;
+  ip.source_port = route.flow_entropy;
 }
 
 }  // namespace
@@ -75,11 +71,9 @@ std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber rem
   return static_cast<std::uint16_t>(((label & 0x3FFF) ^ (label >> 14)) | 0xC000);
 }
 
-void encode(const wire::IpUdp& ip, const wire::Packet& packet,
-            std::span<const std::span<const std::byte>> pieces, FrameBytes& frame) {
+void encode(const wire::IpUdp& ip, const wire::Packet& packet, Pieces pieces, FrameBytes& frame) {
   TULLE_CHECK(packet.pad_count <= 3);
-  std::size_t payload_bytes = 0;
-  for (const auto& piece : pieces) payload_bytes += piece.size();
+  const std::size_t payload_bytes = bytes_of(pieces);
 
   const std::size_t head_bytes = wire::encode(packet, frame.head);
   frame.head_bytes = static_cast<std::uint8_t>(head_bytes);
@@ -108,12 +102,22 @@ Verdict decode(const wire::IpUdp& ip, bool identification_known,
     return Verdict::bad_icrc;
   }
 
-  const wire::Decoded headers = wire::decode(covered, packet);
-  if (headers.status != wire::DecodeStatus::ok) return verdict_of(headers.status);
-  const auto rest = covered.subspan(headers.header_bytes);
-  if (rest.size() < packet.pad_count) return Verdict::truncated;
-  payload = rest.first(rest.size() - packet.pad_count);
-  return Verdict::ok;
+  return decode_transport(covered, packet, payload);
 }
+
+const Framing roce_v2 = {
+    .name = "RoCE v2",
+    .link_layer = LinkLayer::ethernet,
+    .overhead = roce_v2_overhead,
+    .set_path = set_ip_path,
+    .encode = [](const wire::Path& path, const wire::Packet& packet, Pieces pieces,
+                 FrameBytes& frame) { encode(std::get<wire::IpUdp>(path), packet, pieces, frame); },
+    .decode =
+        [](std::span<const std::byte> bytes, Arrival& arrival, wire::Packet& packet,
+           std::span<const std::byte>& payload) {
+          return decode(std::get<wire::IpUdp>(arrival.path), arrival.is_identification_known, bytes,
+                        packet, payload);
+        },
+};
 
 }  // namespace tulle::port

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "port/framing/framing.h"
 #include "wire/ip_udp.h"
 #include "wire/packet.h"
 
@@ -24,27 +25,9 @@ std::uint16_t source_port(std::uint32_t flow_label, QpNumber local, QpNumber rem
 inline constexpr std::size_t udp_payload_bytes_max =
     wire::header_bytes_max + 4096 + 3 + wire::icrc_bytes;
 
-// The bytes around the payload on the wire: `head` before it, and `tail` (pad and ICRC) after it.
-struct FrameBytes {
-  std::array<std::byte, wire::header_bytes_max> head;
-  std::uint8_t head_bytes = 0;
-  std::array<std::byte, 8> tail;
-  std::uint8_t tail_bytes = 0;
-};
-
 // Frames a packet whose payload lies in `pieces`, in order; their sum is the payload's length.
 // packet.pad_count gives the pad.
-void encode(const wire::IpUdp& ip, const wire::Packet& packet,
-            std::span<const std::span<const std::byte>> pieces, FrameBytes& frame);
-
-enum class Verdict : std::uint8_t {
-  ok,
-  truncated,       // shorter than its headers, pad and ICRC
-  unknown_opcode,  // reserved by IBTA
-  bad_version,     // BTH transport version is not 0
-  bad_icrc,
-};
-inline constexpr std::size_t verdicts = 5;
+void encode(const wire::IpUdp& ip, const wire::Packet& packet, Pieces pieces, FrameBytes& frame);
 
 // Decodes a UDP payload (BTH … ICRC). `ip` is as the socket reported it. For IPv4,
 // `identification_known` says whether ip.identification and dont_fragment were read from the header
@@ -53,5 +36,8 @@ inline constexpr std::size_t verdicts = 5;
 [[nodiscard]] Verdict decode(const wire::IpUdp& ip, bool identification_known,
                              std::span<const std::byte> datagram, wire::Packet& packet,
                              std::span<const std::byte>& payload);
+
+// The path is an IpUdp, and the bytes of a frame are the UDP payload.
+extern const Framing roce_v2;
 
 }  // namespace tulle::port
