@@ -37,7 +37,9 @@ Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration),
       environment_(configuration.seed),
       port_(configuration.port != nullptr ? *configuration.port : without_flow_control, nullptr),
-      lanes_(configuration.lanes) {
+      lanes_(configuration.lanes),
+      objects_(configuration.limits, configuration.first_qp, configuration.qp_count, environment_,
+               completion_events_, hot_.qps_by_number) {
   // Completion events have no clock. A timer that is due at once is the first to learn the time.
   completion_events_.tell = [](void* timers) {
     static_cast<TimerQueue*>(timers)->add(Time(), held_events);
@@ -214,6 +216,23 @@ void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet
   if (!packet.becn) return;
   ++counters_.congestion_notifications;
   qp.congestion.notified(now);
+}
+
+// IBTA 9.6.1.3 and 10.5.2: every attached queue pair gets a copy and checks its Q_Key as usual. The
+// sender gets a copy too if the port hears itself. Adapters do the same, and programs that mind
+// check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
+void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
+                               const wire::Path& path) {
+  const auto attached = multicast_.attached(wire::destination_of(path).gid);
+  if (attached.empty()) ++counters_.unknown_queue_pair;
+  for (QueuePair* qp : attached) {
+    if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
+      ++counters_.pkey_violations;
+      ++environment_.counters.dropped_packets;
+      continue;
+    }
+    qp->handle_packet(now, packet, payload, path);
+  }
 }
 
 bool Adapter::pull_datagram(Time now, Datagram& out) {
@@ -478,15 +497,6 @@ VerbsStatus Adapter::post_receive(QueuePair& qp, const verbs::ReceiveRequest& re
   if (qp.transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
     schedule(qp, qp.agenda());
   return status;
-}
-
-VerbsStatus Adapter::post_receive(verbs::SharedReceiveQueue& srq,
-                                  const verbs::ReceiveRequest& request) {
-  return srq.queue.post(request);
-}
-
-void Adapter::request_notification(verbs::CompletionQueue& cq, bool solicited_only) {
-  cq.arm(solicited_only);
 }
 
 QueuePair* Adapter::find_qp(QpNumber number) {

@@ -18,6 +18,9 @@
 #include "base/ids.h"
 #include "base/prefetch.h"
 #include "base/time.h"
+#include "device/limits.h"
+#include "device/multicast.h"
+#include "device/objects.h"
 #include "device/owned.h"
 #include "device/timer_queue.h"
 #include "port/framing/framing.h"
@@ -39,27 +42,8 @@
 
 namespace tulle::device {
 
+class HostStack;
 class RawPackets;
-
-// The limits that the device offers. The shim reports exactly these.
-struct Limits {
-  std::uint32_t queue_pairs = 16'384;
-  std::uint32_t work_requests = 32'768;  // per queue
-  std::uint32_t sges = 16;
-  std::uint32_t inline_bytes = 1'024;
-  std::uint32_t completion_queues = 65'536;
-  std::uint32_t completion_entries = 1u << 20;
-  std::uint32_t memory_regions = 1u << 20;
-  std::uint32_t memory_windows = 1u << 20;
-  std::uint32_t shared_receive_queues = 16'384;
-  std::uint32_t read_atomic_depth = 16;
-  std::uint64_t region_bytes = 1ull << 46;
-  // Limits of a shared receive queue with tag matching. Operations are done at once, so that none
-  // is ever outstanding. The number of operations is what programs may request.
-  std::uint32_t tags = verbs::TagList::entries_max;
-  std::uint32_t tag_sges = verbs::TagList::sges_per_entry;
-  std::uint32_t tag_operations = 1'024;
-};
 
 struct Configuration {
   std::uint64_t seed = 0;    // for keys and the first queue pair number; unguessable live
@@ -172,68 +156,12 @@ class Adapter {
   // partition.
   void set_pkeys(std::span<const Pkey> pkeys);
 
-  // Objects. The functions return null if a limit is reached or an argument is out of range;
-  // `status` says which.
-  verbs::ProtectionDomain* create_pd(verbs::VerbsStatus& status);
-  verbs::VerbsStatus destroy(verbs::ProtectionDomain* pd);
+  // The objects that belong to no queue pair: protection domains, memory, and queues.
+  Objects& objects() { return objects_; }
+  const Objects& objects() const { return objects_; }
 
-  verbs::MemoryRegion* register_memory(verbs::ProtectionDomain& pd, void* address,
-                                       std::uint64_t length, std::uint64_t iova,
-                                       verbs::AccessFlags access, verbs::VerbsStatus& status);
-  // Creates a region that covers all addresses, reads as zeros and loses what is written. It allows
-  // only local access.
-  verbs::MemoryRegion* create_null_region(verbs::ProtectionDomain& pd, verbs::VerbsStatus& status);
-  // IBTA 11.2.8.4: the PD, the range and the access may change. The keys change if the range or the
-  // PD does.
-  struct Reregistration {
-    verbs::ProtectionDomain* pd = nullptr;  // null: unchanged
-    bool change_range = false;
-    void* address = nullptr;
-    std::uint64_t length = 0;
-    std::uint64_t iova = 0;
-    bool change_access = false;
-    verbs::AccessFlags access;
-  };
-  verbs::VerbsStatus reregister(verbs::MemoryRegion& region, const Reregistration& change);
-  const verbs::MemoryRegion* find_region(LocalKey key) const {  // null: there is no such region
-    return environment_.keys.find_region(key);
-  }
-  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to the region
-
-  verbs::MemoryWindow* create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
-                                     verbs::VerbsStatus& status);
-  verbs::VerbsStatus destroy(verbs::MemoryWindow* window);
-
-  verbs::CompletionQueue* create_cq(std::uint32_t entries, void* cookie,
-                                    verbs::VerbsStatus& status);
-  verbs::VerbsStatus resize(verbs::CompletionQueue& cq, std::uint32_t entries);
-  verbs::VerbsStatus destroy(verbs::CompletionQueue* cq);
-
-  verbs::SharedReceiveQueue* create_srq(verbs::ProtectionDomain& pd, std::uint32_t work_requests,
-                                        std::uint32_t sges, void* cookie,
-                                        verbs::VerbsStatus& status);
-  verbs::VerbsStatus modify(verbs::SharedReceiveQueue& srq, const std::uint32_t* work_requests,
-                            const std::uint32_t* limit);
-  verbs::VerbsStatus destroy(verbs::SharedReceiveQueue* srq);
-
-  // Extended reliable connections (IBTA A14). A queue in a domain is found by its number.
-  verbs::XrcDomain* create_xrc_domain();
-  verbs::VerbsStatus destroy(verbs::XrcDomain* domain);
-  verbs::SharedReceiveQueue* create_xrc_srq(verbs::ProtectionDomain& pd, verbs::XrcDomain& domain,
-                                            verbs::CompletionQueue& cq, std::uint32_t work_requests,
-                                            std::uint32_t sges, void* cookie,
-                                            verbs::VerbsStatus& status);
-
-  // Creates a queue with tag matching (transport/tag_matching.h) for reliable connections. All
-  // their messages complete to `cq`, and so do operations.
-  verbs::SharedReceiveQueue* create_tag_srq(verbs::ProtectionDomain& pd, verbs::CompletionQueue& cq,
-                                            std::uint32_t work_requests, std::uint32_t sges,
-                                            std::uint32_t tags, void* cookie,
-                                            verbs::VerbsStatus& status);
-  // Performs a tag operation at once. An operation that adds a tag sets its handle. If a tag to
-  // remove is no longer there, the completion says so.
-  verbs::VerbsStatus operate(verbs::SharedReceiveQueue& srq, verbs::TagOperation& operation);
-
+  // The functions below return null if a limit is reached or an argument is out of range; `status`
+  // says which.
   verbs::AddressHandle* create_ah(verbs::ProtectionDomain& pd, const verbs::AddressVector& to,
                                   verbs::VerbsStatus& status);
   verbs::VerbsStatus destroy(verbs::AddressHandle* handle);
@@ -247,14 +175,7 @@ class Adapter {
   verbs::VerbsStatus destroy(transport::QueuePair* qp);
   transport::QueuePair* find_qp(QpNumber number);
 
-  // Multicast (IBTA 10.5): packets for a group go to all queue pairs attached to it. Only UD queue
-  // pairs and multicast GIDs are allowed. Attaching twice has no effect. The driver makes the port
-  // receive the group's packets. An attached queue pair is busy.
-  verbs::VerbsStatus attach(transport::QueuePair& qp, const Gid& group);
-  verbs::VerbsStatus detach(transport::QueuePair& qp, const Gid& group);
-  void detach_all(const transport::QueuePair& qp);
-  bool has_group(const Gid& group) const;
-  bool is_attached(const transport::QueuePair& qp) const;
+  MulticastGroups& multicast() { return multicast_; }
 
   // Returns the raw packet queue pairs (device/raw_packets.h), to which the driver hands frames and
   // from which it pulls them.
@@ -263,11 +184,6 @@ class Adapter {
   // Work. These calls send nothing: the driver pulls.
   verbs::VerbsStatus post_send(transport::QueuePair& qp, const verbs::SendRequest& request);
   verbs::VerbsStatus post_receive(transport::QueuePair& qp, const verbs::ReceiveRequest& request);
-  verbs::VerbsStatus post_receive(verbs::SharedReceiveQueue& srq,
-                                  const verbs::ReceiveRequest& request);
-  // Arms the CQ. The next completion (or the next solicited or failed one) raises one event.
-  void request_notification(verbs::CompletionQueue& cq, bool solicited_only);
-
   // The functions below are for the driver.
   //
   // Handles the bytes of a frame that came in. What is known of its path is in `arrival`, which the
@@ -297,29 +213,12 @@ class Adapter {
   // The port's flow control, link and counters, to which the driver hands control messages.
   port::Port& port() { return port_; }
   const port::Port& port() const { return port_; }
-  std::uint8_t lane_of(std::uint8_t service_level) const { return lanes_.lane(service_level); }
   // True if there may be something to send, with some service levels held back (bit n: level n).
-  bool has_ready(std::uint32_t held_back_levels) const {
+  // On Ethernet these are the classes that the neighbour has stopped.
+  bool has_ready(std::uint32_t held_back_levels = 0) const {
     return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
            hot_.notifying.first != nullptr;
   }
-  // Does the same for levels that the neighbour has not stopped (PFC).
-  bool has_ready() const { return has_ready(port_.stopped()); }
-  // Returns the service levels of queue pairs that may have something to send.
-  std::uint32_t ready_levels() const {
-    return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
-  }
-  // For a driver that schedules queue pairs itself (host_stack.h): take_ready() removes the next
-  // queue pair that may have something to send from the adapter's turns and returns it, or null if
-  // there is none. pull_datagram_of() pulls the datagrams of that queue pair.
-  transport::QueuePair* take_ready();
-  bool pull_datagram_of(Time now, transport::QueuePair& qp, Datagram& out);
-  // Schedules a queue pair that may have something to send again.
-  void make_ready(transport::QueuePair& qp) { visit(qp, qp.agenda()); }
-  // Makes reads and writes of sockets wait until the driver performs them. take_waiting_socket()
-  // returns the next one that waits.
-  void let_sockets_wait() { environment_.sockets_wait = true; }
-  std::optional<transport::Environment::WaitingSocket> take_waiting_socket();
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Prefetches the memory that the next packet to arrive will touch, for a driver of many adapters.
   void prefetch() const {
@@ -336,10 +235,6 @@ class Adapter {
   // Returns the next event for the application, or false if there is none.
   bool pull_event(Event& event);
 
-  // Sets the manager of the pages of regions with Access::on_demand. Null means that they need
-  // none.
-  void set_pages(const verbs::MemoryPages* pages) { environment_.keys.set_pages(pages); }
-
   // Sets a shorter path to peers on the same host. Must be called before any queue pair is
   // connected. Null means none.
   void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
@@ -354,6 +249,19 @@ class Adapter {
   }
 
  private:
+  friend class HostStack;  // which schedules queue pairs itself
+
+  // For HostStack: take_ready() removes the next
+  // queue pair that may have something to send from the adapter's turns and returns it, or null if
+  // there is none. pull_datagram_of() pulls the datagrams of that queue pair.
+  transport::QueuePair* take_ready();
+  bool pull_datagram_of(Time now, transport::QueuePair& qp, Datagram& out);
+  // Schedules a queue pair that may have something to send again.
+  void make_ready(transport::QueuePair& qp) { visit(qp, qp.agenda()); }
+  // Makes reads and writes of sockets wait until the driver performs them. take_waiting_socket()
+  // returns the next one that waits.
+  void let_sockets_wait() { environment_.sockets_wait = true; }
+  std::optional<transport::Environment::WaitingSocket> take_waiting_socket();
   template <typename T>
   static void prefetch(const T& object) {
     prefetch(&object, &object + 1);
@@ -380,6 +288,10 @@ class Adapter {
     schedule(qp, agenda);
     watch_deadline(qp, agenda.deadline);
   }
+  // Returns the service levels of queue pairs that may have something to send.
+  std::uint32_t ready_levels() const {
+    return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
+  }
   void schedule(transport::QueuePair& qp, const transport::Agenda& agenda);
   void schedule_elsewhere(transport::QueuePair& qp);
   void unschedule(transport::QueuePair& qp);
@@ -403,7 +315,6 @@ class Adapter {
   verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
   QpNumber unused_qp_number(std::uint32_t hint);
-  void remove_xrc(verbs::SharedReceiveQueue& srq);
   void attend_srd();
   void address(const transport::QueuePair& qp, Datagram& out) const;
   port::Route route_to(const verbs::AddressVector& to, std::uint16_t flow_entropy) const;
@@ -437,13 +348,7 @@ class Adapter {
   port::Port port_;
   port::LevelLanes lanes_;
   verbs::CompletionEvents completion_events_;
-  Owned<verbs::ProtectionDomain> pds_;
-  Owned<verbs::MemoryRegion> regions_;
-  std::unique_ptr<std::byte[]> null_memory_;  // shared by all null regions
-  Owned<verbs::MemoryWindow> windows_;
-  Owned<verbs::CompletionQueue> cqs_;
-  Owned<verbs::SharedReceiveQueue> srqs_;
-  Owned<verbs::XrcDomain> xrc_domains_;
+  Objects objects_;
   Owned<verbs::AddressHandle> handles_;
   Owned<transport::QueuePair> qps_;
   // The queue pairs by which SRD's packets leave, by service level. Each is created when it is
@@ -452,10 +357,7 @@ class Adapter {
   std::bitset<gids_max> withdrawn_gids_;
   Lid lid_;
   std::uint32_t next_qp_offset_ = 0;
-  std::uint32_t next_xrc_srq_ = 0;
-  // The queue pairs attached to each group. Null means that there has been none.
-  struct MulticastGroups;
-  std::unique_ptr<MulticastGroups> multicast_;
+  MulticastGroups multicast_;
   std::unique_ptr<RawPackets> raw_packets_;  // null: there has been no raw packet queue pair
   // The queue pairs of connected streams, by the peer's address and both ports.
   std::unordered_map<std::uint64_t, transport::QueuePair*> streams_;

@@ -52,14 +52,14 @@ class Pair {
   void open(int side) {
     verbs::VerbsStatus status{};
     Adapter& adapter = *adapters_[side];
-    auto* pd = adapter.create_pd(status);
+    auto* pd = adapter.objects().create_pd(status);
     const auto access = verbs::AccessFlags(verbs::Access::local_write) |
                         verbs::Access::remote_write | verbs::Access::remote_read;
     auto& buffer = buffers_[side];
-    regions_[side] =
-        adapter.register_memory(*pd, buffer.data(), buffer.size(),
-                                reinterpret_cast<std::uint64_t>(buffer.data()), access, status);
-    cqs_[side] = adapter.create_cq(64, nullptr, status);
+    regions_[side] = adapter.objects().register_memory(
+        *pd, buffer.data(), buffer.size(), reinterpret_cast<std::uint64_t>(buffer.data()), access,
+        status);
+    cqs_[side] = adapter.objects().create_cq(64, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd;
     init.send_cq = init.receive_cq = cqs_[side];

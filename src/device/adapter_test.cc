@@ -53,11 +53,12 @@ struct Node {
       : adapter(configuration(number)), gid(Gid::from_ipv4(0x0A00'0001 + number)) {
     adapter.set_gids({&gid, 1});
     VerbsStatus status{};
-    pd = adapter.create_pd(status);
-    cq = adapter.create_cq(cq_entries, nullptr, status);
+    pd = adapter.objects().create_pd(status);
+    cq = adapter.objects().create_cq(cq_entries, nullptr, status);
     const auto access = AccessFlags(Access::local_write) | Access::remote_write |
                         Access::remote_read | Access::remote_atomic;
-    region = adapter.register_memory(*pd, memory.data(), memory.size(), 0x1000, access, status);
+    region = adapter.objects().register_memory(*pd, memory.data(), memory.size(), 0x1000, access,
+                                               status);
     must(status);
   }
   static Configuration configuration(int number) {
@@ -407,32 +408,34 @@ TEST(Adapter, ObjectsInUseAreBusy) {
   Node a(0);
   VerbsStatus status{};
   transport::QueuePair* qp = a.create();
-  auto* srq = a.adapter.create_srq(*a.pd, 8, 1, nullptr, status);
+  auto* srq = a.adapter.objects().create_srq(*a.pd, 8, 1, nullptr, status);
   must(status);
-  EXPECT_EQ(a.adapter.destroy(a.pd), VerbsStatus::busy);
-  EXPECT_EQ(a.adapter.destroy(a.cq), VerbsStatus::busy);
+  EXPECT_EQ(a.adapter.objects().destroy(a.pd), VerbsStatus::busy);
+  EXPECT_EQ(a.adapter.objects().destroy(a.cq), VerbsStatus::busy);
   auto init = a.init();
   init.srq = srq;
   transport::QueuePair* shared = a.adapter.create_qp(init, status);
   must(status);
-  EXPECT_EQ(a.adapter.destroy(srq), VerbsStatus::busy);
+  EXPECT_EQ(a.adapter.objects().destroy(srq), VerbsStatus::busy);
   must(a.adapter.destroy(shared));
-  must(a.adapter.destroy(srq));
+  must(a.adapter.objects().destroy(srq));
   must(a.adapter.destroy(qp));
-  must(a.adapter.destroy(a.cq));
-  must(a.adapter.destroy(a.region));
-  must(a.adapter.destroy(a.pd));
+  must(a.adapter.objects().destroy(a.cq));
+  must(a.adapter.objects().destroy(a.region));
+  must(a.adapter.objects().destroy(a.pd));
 }
 
 TEST(Adapter, WhatIsOutOfRangeIsRefused) {
   Node a(0);
   VerbsStatus status{};
   std::byte byte{};
-  EXPECT_EQ(a.adapter.register_memory(*a.pd, &byte, 1, 0, Access::remote_write, status), nullptr);
+  EXPECT_EQ(a.adapter.objects().register_memory(*a.pd, &byte, 1, 0, Access::remote_write, status),
+            nullptr);
   EXPECT_EQ(status, VerbsStatus::invalid_argument) << "a remote right without the local one";
-  EXPECT_EQ(a.adapter.register_memory(*a.pd, &byte, 16, ~std::uint64_t{7}, {}, status), nullptr);
-  EXPECT_EQ(a.adapter.create_cq(0, nullptr, status), nullptr);
-  EXPECT_EQ(a.adapter.create_srq(*a.pd, 1, 17, nullptr, status), nullptr);
+  EXPECT_EQ(a.adapter.objects().register_memory(*a.pd, &byte, 16, ~std::uint64_t{7}, {}, status),
+            nullptr);
+  EXPECT_EQ(a.adapter.objects().create_cq(0, nullptr, status), nullptr);
+  EXPECT_EQ(a.adapter.objects().create_srq(*a.pd, 1, 17, nullptr, status), nullptr);
   auto init = a.init();
   init.send_sges = 17;
   EXPECT_EQ(a.adapter.create_qp(init, status), nullptr);
@@ -447,18 +450,18 @@ TEST(Adapter, WhatIsOutOfRangeIsRefused) {
 TEST(Adapter, EventsOfWhatIsGoneAreGone) {
   Node a(0);
   VerbsStatus status{};
-  auto* cq = a.adapter.create_cq(8, nullptr, status);
+  auto* cq = a.adapter.objects().create_cq(8, nullptr, status);
   auto init = a.init();
   init.send_cq = init.receive_cq = cq;
   transport::QueuePair* qp = a.adapter.create_qp(init, status);
   a.connect(*qp, QpNumber(1), a.gid);
-  a.adapter.request_notification(*cq, false);
+  a.adapter.objects().request_notification(*cq, false);
   transport::QueuePairAttributes to;
   to.state = QpState::error;
   a.post_receive(*qp, 8);
   must(a.adapter.modify(*qp, to, QpAttribute::state));
   must(a.adapter.destroy(qp));
-  must(a.adapter.destroy(cq));
+  must(a.adapter.objects().destroy(cq));
   Event event;
   EXPECT_FALSE(a.adapter.pull_event(event));
 }

@@ -34,7 +34,7 @@ class Gids : public testing::Test {
     VerbsStatus status{};
     transport::QueuePairInit init;
     init.pd = pd;
-    init.send_cq = init.receive_cq = adapter.create_cq(4, nullptr, status);
+    init.send_cq = init.receive_cq = adapter.objects().create_cq(4, nullptr, status);
     init.send_work_requests = init.receive_work_requests = 1;
     init.send_sges = init.receive_sges = 1;
     return adapter.create_qp(init, status);
@@ -61,7 +61,7 @@ class Gids : public testing::Test {
 
   Adapter adapter{Configuration{}};
   VerbsStatus status_{};
-  verbs::ProtectionDomain* pd = adapter.create_pd(status_);
+  verbs::ProtectionDomain* pd = adapter.objects().create_pd(status_);
   verbs::AddressHandle* handle = nullptr;
 };
 

@@ -25,10 +25,10 @@ struct Host : HostStack::Driver {
       : gid(Gid::from_ipv4(number)), adapter(configuration), stack(settings, adapter, *this) {
     adapter.set_gids({&gid, 1});
     VerbsStatus status{};
-    pd = adapter.create_pd(status);
-    cq = adapter.create_cq(64, nullptr, status);
-    memory = adapter.register_memory(*pd, nullptr, 1ull << 40, 0,
-                                     verbs::AccessFlags(verbs::Access::local_write), status);
+    pd = adapter.objects().create_pd(status);
+    cq = adapter.objects().create_cq(64, nullptr, status);
+    memory = adapter.objects().register_memory(
+        *pd, nullptr, 1ull << 40, 0, verbs::AccessFlags(verbs::Access::local_write), status);
     transport::QueuePairInit init;
     init.type = verbs::QpType::stream;
     init.pd = pd;

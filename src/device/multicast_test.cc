@@ -27,10 +27,10 @@ class Multicast : public testing::Test {
   Multicast() : adapter({}) {
     adapter.set_gids({&own, 1});
     VerbsStatus status{};
-    pd = adapter.create_pd(status);
-    region = adapter.register_memory(*pd, memory.data(), memory.size(), 0x1000,
-                                     verbs::Access::local_write, status);
-    for (auto& cq : cqs) cq = adapter.create_cq(16, nullptr, status);
+    pd = adapter.objects().create_pd(status);
+    region = adapter.objects().register_memory(*pd, memory.data(), memory.size(), 0x1000,
+                                               verbs::Access::local_write, status);
+    for (auto& cq : cqs) cq = adapter.objects().create_cq(16, nullptr, status);
     for (std::size_t i = 0; i < qps.size(); ++i) qps[i] = create(*cqs[i], Qkey(qkey));
   }
   transport::QueuePair* create(verbs::CompletionQueue& cq, Qkey key, QpType type = QpType::ud) {
@@ -98,19 +98,19 @@ class Multicast : public testing::Test {
 TEST_F(Multicast, ACopyForEachThatIsAttached) {
   EXPECT_EQ(deliver(group), (Counts{0, 0, 0}));
   EXPECT_EQ(adapter.counters().unknown_queue_pair, 1u);
-  EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
-  EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
-  EXPECT_EQ(adapter.attach(*qps[1], group), VerbsStatus::ok);
-  EXPECT_EQ(adapter.attach(*qps[2], other_group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[1], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[2], other_group), VerbsStatus::ok);
   EXPECT_EQ(deliver(group), (Counts{1, 1, 0}));
   EXPECT_EQ(deliver(other_group), (Counts{0, 0, 1}));
   EXPECT_EQ(deliver(own), (Counts{0, 0, 0})) << "no group at all";
-  EXPECT_EQ(adapter.detach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().detach(*qps[0], group), VerbsStatus::ok);
   EXPECT_EQ(deliver(group), (Counts{0, 1, 0}));
 }
 
 TEST_F(Multicast, KeysAreChecked) {
-  EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], group), VerbsStatus::ok);
   EXPECT_EQ(deliver(group, Qkey(7)), (Counts{0, 0, 0}));
   EXPECT_EQ(deliver(group, qkey, Pkey(0x8001)), (Counts{0, 0, 0}));
   EXPECT_EQ(adapter.counters().pkey_violations, 1u);
@@ -119,23 +119,23 @@ TEST_F(Multicast, KeysAreChecked) {
 
 TEST_F(Multicast, WhatIsRefused) {
   transport::QueuePair* rc = create(*cqs[0], {}, QpType::rc);
-  EXPECT_EQ(adapter.attach(*rc, group), VerbsStatus::invalid_argument);
-  EXPECT_EQ(adapter.attach(*qps[0], own), VerbsStatus::invalid_argument);
-  EXPECT_EQ(adapter.attach(*qps[0], Gid{}), VerbsStatus::invalid_argument);
-  EXPECT_EQ(adapter.detach(*qps[0], group), VerbsStatus::invalid_argument);
-  EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
-  EXPECT_EQ(adapter.detach(*qps[1], group), VerbsStatus::invalid_argument);
-  EXPECT_TRUE(adapter.has_group(group));
+  EXPECT_EQ(adapter.multicast().attach(*rc, group), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], own), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], Gid{}), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.multicast().detach(*qps[0], group), VerbsStatus::invalid_argument);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().detach(*qps[1], group), VerbsStatus::invalid_argument);
+  EXPECT_TRUE(adapter.multicast().has(group));
   EXPECT_EQ(adapter.destroy(qps[0]), VerbsStatus::busy);
-  adapter.detach_all(*qps[0]);
-  EXPECT_FALSE(adapter.has_group(group));
+  adapter.multicast().detach_all(*qps[0]);
+  EXPECT_FALSE(adapter.multicast().has(group));
   EXPECT_EQ(adapter.destroy(qps[0]), VerbsStatus::ok);
   EXPECT_EQ(deliver(group), (Counts{0, 0, 0}));
 }
 
 // A packet of a connected transport cannot be for a group.
 TEST_F(Multicast, OtherPackets) {
-  EXPECT_EQ(adapter.attach(*qps[0], group), VerbsStatus::ok);
+  EXPECT_EQ(adapter.multicast().attach(*qps[0], group), VerbsStatus::ok);
   wire::Packet packet;
   packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::send_only);
   packet.destination_qp = multicast_qp;

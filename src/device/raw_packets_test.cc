@@ -51,10 +51,10 @@ class RawPacketsTest : public testing::Test {
  protected:
   RawPacketsTest() : adapter({}) {
     VerbsStatus status{};
-    pd = adapter.create_pd(status);
-    region = adapter.register_memory(*pd, memory.data(), memory.size(), 0x1000,
-                                     verbs::Access::local_write, status);
-    cq = adapter.create_cq(64, nullptr, status);
+    pd = adapter.objects().create_pd(status);
+    region = adapter.objects().register_memory(*pd, memory.data(), memory.size(), 0x1000,
+                                               verbs::Access::local_write, status);
+    cq = adapter.objects().create_cq(64, nullptr, status);
     for (auto& qp : qps) qp = create(QpType::raw_packet);
   }
 

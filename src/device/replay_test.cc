@@ -93,10 +93,10 @@ Replay::Replay(const Scenario& scenario, Receives receives, Time notification_in
 void Replay::create() {
   VerbsStatus status{};
   adapter.set_gids({&recording_.own, 1});
-  pd_ = adapter.create_pd(status);
-  cq_ = adapter.create_cq(1'024, nullptr, status);
-  scratch_region_ = adapter.register_memory(*pd_, scratch_.data(), scratch_.size(), scratch_iova,
-                                            Access::local_write, status);
+  pd_ = adapter.objects().create_pd(status);
+  cq_ = adapter.objects().create_cq(1'024, nullptr, status);
+  scratch_region_ = adapter.objects().register_memory(*pd_, scratch_.data(), scratch_.size(),
+                                                      scratch_iova, Access::local_write, status);
   transport::QueuePairInit init;
   init.type = scenario.type;
   init.pd = pd_;
@@ -105,7 +105,7 @@ void Replay::create() {
   init.receive_work_requests = receive_count;
   init.send_sges = init.receive_sges = 1;
   if (receives_ == Receives::shared) {
-    srq_ = adapter.create_srq(*pd_, receive_count, 1, nullptr, status);
+    srq_ = adapter.objects().create_srq(*pd_, receive_count, 1, nullptr, status);
     init.srq = srq_;
   }
   qp = adapter.create_qp(init, status);
@@ -184,8 +184,8 @@ Replay::Region& Replay::add_region(RemoteKey recorded, std::uint64_t first, std:
   VerbsStatus status{};
   const auto access = AccessFlags(Access::local_write) | Access::remote_write |
                       Access::remote_read | Access::remote_atomic | Access::bind_window;
-  out.region = adapter.register_memory(*pd_, out.memory.data(), out.memory.size(), out.address,
-                                       access, status);
+  out.region = adapter.objects().register_memory(*pd_, out.memory.data(), out.memory.size(),
+                                                 out.address, access, status);
   must(status);
   our_keys_[recorded] = out.region->rkey();
   return out;
@@ -209,7 +209,7 @@ void Replay::post_receives() {
     const auto buffer = receive_buffers_.emplace_back(scratch(receive_bytes));
     const verbs::Sge sge = sge_of(buffer);
     const verbs::ReceiveRequest request{i, {&sge, 1}};
-    must(srq_ != nullptr ? adapter.post_receive(*srq_, request)
+    must(srq_ != nullptr ? adapter.objects().post_receive(*srq_, request)
                          : adapter.post_receive(*qp, request));
   }
 }
@@ -400,7 +400,8 @@ void Replay::bind_window(std::span<const std::byte> message) {
     our_keys_.clear();
   }
   VerbsStatus status{};
-  verbs::MemoryWindow* window = adapter.create_window(*pd_, verbs::WindowType::type2, status);
+  verbs::MemoryWindow* window =
+      adapter.objects().create_window(*pd_, verbs::WindowType::type2, status);
   must(status);
   verbs::SendRequest bind;
   bind.opcode = SendOpcode::bind_window;

@@ -65,16 +65,16 @@ class Target {
     const Gid gid = Gid::from_ipv4(0x0A00'0001);
     adapter_.set_gids({&gid, 1});
     VerbsStatus status{};
-    pd_ = adapter_.create_pd(status);
-    cq_ = adapter_.create_cq(4'096, nullptr, status);
+    pd_ = adapter_.objects().create_pd(status);
+    cq_ = adapter_.objects().create_cq(4'096, nullptr, status);
     const auto access = AccessFlags::from_bits(1 | 2 | 4 | 8 | 16);
-    region_ = adapter_.register_memory(*pd_, memory_.data() + guard_bytes, region_bytes, iova,
-                                       access, status);
-    srq_ = adapter_.create_srq(*pd_, 64, 2, nullptr, status);
-    window_ = adapter_.create_window(*pd_, verbs::WindowType::type2, status);
-    domain_ = adapter_.create_xrc_domain();
+    region_ = adapter_.objects().register_memory(*pd_, memory_.data() + guard_bytes, region_bytes,
+                                                 iova, access, status);
+    srq_ = adapter_.objects().create_srq(*pd_, 64, 2, nullptr, status);
+    window_ = adapter_.objects().create_window(*pd_, verbs::WindowType::type2, status);
+    domain_ = adapter_.objects().create_xrc_domain();
     for (auto& srq : xrc_srqs_) {
-      srq = adapter_.create_xrc_srq(*pd_, *domain_, *cq_, 16, 2, nullptr, status);
+      srq = adapter_.objects().create_xrc_srq(*pd_, *domain_, *cq_, 16, 2, nullptr, status);
     }
     for (const QpType type : {QpType::rc, QpType::rc, QpType::uc, QpType::ud, QpType::srd,
                               QpType::xrc_initiator, QpType::xrc_target}) {
@@ -230,7 +230,7 @@ class Target {
     const std::uint8_t choice = script.byte();
     verbs::SharedReceiveQueue*& srq = xrc_srqs_[choice % 2u];
     if (choice >= 252 && srq != nullptr) {
-      TULLE_CHECK(adapter_.destroy(srq) == VerbsStatus::ok);
+      TULLE_CHECK(adapter_.objects().destroy(srq) == VerbsStatus::ok);
       srq = nullptr;
     }
     return srq != nullptr && choice < 240 ? srq->number : choice;

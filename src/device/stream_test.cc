@@ -20,10 +20,10 @@ class Streams : public ::testing::Test {
  protected:
   Streams() : adapter(with_many_numbers()) {
     adapter.set_gids({&gid, 1});
-    pd = adapter.create_pd(status);
-    cq = adapter.create_cq(64, nullptr, status);
-    memory = adapter.register_memory(*pd, bytes.data(), bytes.size(), 0,
-                                     verbs::AccessFlags(verbs::Access::local_write), status);
+    pd = adapter.objects().create_pd(status);
+    cq = adapter.objects().create_cq(64, nullptr, status);
+    memory = adapter.objects().register_memory(
+        *pd, bytes.data(), bytes.size(), 0, verbs::AccessFlags(verbs::Access::local_write), status);
   }
   static Configuration with_many_numbers() {
     Configuration configuration;
@@ -90,7 +90,7 @@ class Streams : public ::testing::Test {
 };
 
 TEST_F(Streams, WhatIsRefused) {
-  auto* srq = adapter.create_srq(*pd, 8, 1, nullptr, status);
+  auto* srq = adapter.objects().create_srq(*pd, 8, 1, nullptr, status);
   EXPECT_EQ(create(0, srq), nullptr);
   EXPECT_EQ(status, VerbsStatus::invalid_argument);
   transport::QueuePair* qp = create();

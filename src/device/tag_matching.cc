@@ -1,6 +1,6 @@
 // Shared receive queues with tag matching, and the operations of applications on their lists.
 
-#include "device/adapter.h"
+#include "device/objects.h"
 #include "transport/completions.h"
 
 namespace tulle::device {
@@ -25,12 +25,12 @@ CompletionOpcode opcode_of(TagOperation::Kind kind) {
 
 }  // namespace
 
-verbs::SharedReceiveQueue* Adapter::create_tag_srq(verbs::ProtectionDomain& pd,
+verbs::SharedReceiveQueue* Objects::create_tag_srq(verbs::ProtectionDomain& pd,
                                                    verbs::CompletionQueue& cq,
                                                    std::uint32_t work_requests, std::uint32_t sges,
                                                    std::uint32_t tags, void* cookie,
                                                    VerbsStatus& status) {
-  if (tags == 0 || tags > configuration_.limits.tags) {
+  if (tags == 0 || tags > limits_.tags) {
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
@@ -42,7 +42,7 @@ verbs::SharedReceiveQueue* Adapter::create_tag_srq(verbs::ProtectionDomain& pd,
   return srq;
 }
 
-VerbsStatus Adapter::operate(verbs::SharedReceiveQueue& srq, TagOperation& operation) {
+VerbsStatus Objects::operate(verbs::SharedReceiveQueue& srq, TagOperation& operation) {
   if (srq.tags == nullptr) return VerbsStatus::invalid_argument;
   verbs::TagList& tags = *srq.tags;
   verbs::Completion completion;
@@ -59,7 +59,7 @@ VerbsStatus Adapter::operate(verbs::SharedReceiveQueue& srq, TagOperation& opera
   completion.wr_id = operation.wr_id;
   completion.opcode = opcode_of(operation.kind);
   if (!tags.is_synchronized()) completion.set(verbs::TagFlag::behind);
-  transport::push(environment_, *srq.cq, completion);
+  transport::push(*environment_, *srq.cq, completion);
   return VerbsStatus::ok;
 }
 

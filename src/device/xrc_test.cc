@@ -30,9 +30,9 @@ struct Node {
   explicit Node(int number) : adapter(configuration(number)), gid(address(number)) {
     adapter.set_gids({&gid, 1});
     VerbsStatus status{};
-    pd = adapter.create_pd(status);
-    cq = adapter.create_cq(64, nullptr, status);
-    domain = adapter.create_xrc_domain();
+    pd = adapter.objects().create_pd(status);
+    cq = adapter.objects().create_cq(64, nullptr, status);
+    domain = adapter.objects().create_xrc_domain();
     region = memory_of(*pd);
   }
   static Gid address(int number) { return Gid::from_ipv4(0x0A00'0001 + number); }
@@ -44,8 +44,8 @@ struct Node {
   }
   verbs::MemoryRegion* memory_of(verbs::ProtectionDomain& owner) {
     VerbsStatus status{};
-    auto* out = adapter.register_memory(owner, memory.data(), memory.size(), iova,
-                                        AccessFlags::from_bits(1 | 2 | 4 | 8), status);
+    auto* out = adapter.objects().register_memory(owner, memory.data(), memory.size(), iova,
+                                                  AccessFlags::from_bits(1 | 2 | 4 | 8), status);
     must(status);
     return out;
   }
@@ -53,7 +53,7 @@ struct Node {
                                         verbs::CompletionQueue& completes_to,
                                         verbs::XrcDomain& of) {
     VerbsStatus status{};
-    auto* out = adapter.create_xrc_srq(owner, of, completes_to, 16, 2, nullptr, status);
+    auto* out = adapter.objects().create_xrc_srq(owner, of, completes_to, 16, 2, nullptr, status);
     must(status);
     return out;
   }
@@ -101,7 +101,7 @@ struct Node {
   void post_receive(verbs::SharedReceiveQueue& srq, std::uint64_t wr_id, std::uint32_t bytes,
                     LocalKey lkey) {
     const verbs::Sge sge{iova + 8'192, bytes, lkey};
-    must(adapter.post_receive(srq, {wr_id, {&sge, 1}}));
+    must(adapter.objects().post_receive(srq, {wr_id, {&sge, 1}}));
   }
   std::optional<verbs::Completion> next(verbs::CompletionQueue& from) {
     verbs::Completion out;
@@ -212,8 +212,8 @@ TEST_F(Xrc, EachRequestNamesItsQueueAndNoAnswerDoes) {
 // Each queue has a separate protection domain and completion queue.
 TEST_F(Xrc, QueuesOfOneTarget) {
   VerbsStatus status{};
-  verbs::ProtectionDomain* other_pd = server.adapter.create_pd(status);
-  verbs::CompletionQueue* other_cq = server.adapter.create_cq(8, nullptr, status);
+  verbs::ProtectionDomain* other_pd = server.adapter.objects().create_pd(status);
+  verbs::CompletionQueue* other_cq = server.adapter.objects().create_cq(8, nullptr, status);
   verbs::MemoryRegion* other_region = server.memory_of(*other_pd);
   auto* other = server.create_srq(*other_pd, *other_cq, *server.domain);
   EXPECT_NE(other->number, srq->number);
@@ -237,7 +237,7 @@ TEST_F(Xrc, QueuesOfOneTarget) {
 }
 
 TEST_F(Xrc, AQueueThatThereIsNotOrOfAnotherDomain) {
-  verbs::XrcDomain* other = server.adapter.create_xrc_domain();
+  verbs::XrcDomain* other = server.adapter.objects().create_xrc_domain();
   const std::uint32_t foreign = server.create_srq(*server.pd, *server.cq, *other)->number;
   for (const std::uint32_t number : {foreign, 0xFF'FFFFu}) {
     transport::QueuePair* from = client.create(QpType::xrc_initiator);
@@ -276,7 +276,7 @@ TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
   post(SendOpcode::read, 100, srq->number);
   std::vector<wire::Packet> seen;
   ASSERT_TRUE(carry(client, server, seen));
-  must(server.adapter.destroy(srq));
+  must(server.adapter.objects().destroy(srq));
   exchange();
   EXPECT_EQ(sent(), CompletionStatus::remote_access_error);
 }
@@ -285,7 +285,7 @@ TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
 // after it.
 TEST_F(Xrc, AReadIsOfItsOwnQueue) {
   VerbsStatus status{};
-  verbs::ProtectionDomain* other_pd = server.adapter.create_pd(status);
+  verbs::ProtectionDomain* other_pd = server.adapter.objects().create_pd(status);
   auto* other = server.create_srq(*other_pd, *server.cq, *server.domain);
   server.post_receive(*other, 2, 100, server.memory_of(*other_pd)->lkey());
   post(SendOpcode::read, 2 * mtu, srq->number);
@@ -312,7 +312,7 @@ TEST_F(Xrc, ARepeatForAQueueThatIsGone) {
     ASSERT_TRUE(server.adapter.pull_datagram(now, answer));
     EXPECT_EQ(answer.packet.syndrome.kind, wire::AckKind::ack);
     EXPECT_EQ(answer.packet.syndrome.value, transport::rc::no_credits_code);
-    if (i == 0) must(server.adapter.destroy(srq));
+    if (i == 0) must(server.adapter.objects().destroy(srq));
   }
   EXPECT_EQ(target->state(), QpState::rts);
 }
@@ -322,11 +322,11 @@ TEST_F(Xrc, AQueueThatGoesAwayInTheMiddleOfAMessage) {
   post(SendOpcode::send, 3 * mtu, srq->number);
   std::vector<wire::Packet> seen;
   ASSERT_TRUE(carry(client, server, seen));
-  must(server.adapter.destroy(srq));
+  must(server.adapter.objects().destroy(srq));
   exchange();
   EXPECT_NE(sent(), CompletionStatus::success);
   EXPECT_FALSE(server.next(*server.cq)) << "its receive went with it";
-  must(server.adapter.destroy(server.cq));  // nothing refers to it any more
+  must(server.adapter.objects().destroy(server.cq));  // nothing refers to it any more
 }
 
 // All packets of a message must name one queue.
@@ -399,12 +399,12 @@ TEST_F(Xrc, WhatIsRefused) {
   init.send_cq = init.receive_cq = server.cq;
   init.srq = srq;
   EXPECT_EQ(server.adapter.create_qp(init, status), nullptr) << "RC with a domain's queue";
-  EXPECT_EQ(server.adapter.destroy(server.domain), VerbsStatus::busy);
-  EXPECT_EQ(server.adapter.destroy(server.cq), VerbsStatus::busy);
-  must(server.adapter.destroy(srq));
-  EXPECT_EQ(server.adapter.destroy(server.domain), VerbsStatus::busy);
+  EXPECT_EQ(server.adapter.objects().destroy(server.domain), VerbsStatus::busy);
+  EXPECT_EQ(server.adapter.objects().destroy(server.cq), VerbsStatus::busy);
+  must(server.adapter.objects().destroy(srq));
+  EXPECT_EQ(server.adapter.objects().destroy(server.domain), VerbsStatus::busy);
   must(server.adapter.destroy(target));
-  must(server.adapter.destroy(server.domain));
+  must(server.adapter.objects().destroy(server.domain));
 }
 
 TEST_F(Xrc, ATargetThatIsResetBeginsAnew) {

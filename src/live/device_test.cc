@@ -48,13 +48,13 @@ struct End {
     const auto lock = device->lock();
     device::Adapter& adapter = device->adapter();
     verbs::VerbsStatus status{};
-    pd = adapter.create_pd(status);
+    pd = adapter.objects().create_pd(status);
     const auto access = verbs::AccessFlags(verbs::Access::local_write) |
                         verbs::Access::remote_write | verbs::Access::remote_read;
-    region =
-        adapter.register_memory(*pd, buffer.data(), buffer.size(),
-                                reinterpret_cast<std::uint64_t>(buffer.data()), access, status);
-    cq = adapter.create_cq(1024, nullptr, status);
+    region = adapter.objects().register_memory(*pd, buffer.data(), buffer.size(),
+                                               reinterpret_cast<std::uint64_t>(buffer.data()),
+                                               access, status);
+    cq = adapter.objects().create_cq(1024, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd;
     init.send_cq = init.receive_cq = cq;
@@ -67,9 +67,9 @@ struct End {
     const auto lock = device->lock();
     device::Adapter& adapter = device->adapter();
     static_cast<void>(adapter.destroy(qp));
-    static_cast<void>(adapter.destroy(cq));
-    static_cast<void>(adapter.destroy(region));
-    static_cast<void>(adapter.destroy(pd));
+    static_cast<void>(adapter.objects().destroy(cq));
+    static_cast<void>(adapter.objects().destroy(region));
+    static_cast<void>(adapter.objects().destroy(pd));
   }
 
   void step(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {

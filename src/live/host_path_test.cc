@@ -38,12 +38,12 @@ class End {
     this->path = std::move(*path);
     adapter_.set_direct_path(this->path.get());
     VerbsStatus status{};
-    pd_ = adapter_.create_pd(status);
+    pd_ = adapter_.objects().create_pd(status);
     const auto access =
         verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
-    region =
-        adapter_.register_memory(*pd_, buffer.data(), buffer.size(), address(), access, status);
-    cq_ = adapter_.create_cq(16, nullptr, status);
+    region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
+                                                access, status);
+    cq_ = adapter_.objects().create_cq(16, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd_;
     init.send_cq = init.receive_cq = cq_;
@@ -104,7 +104,7 @@ class End {
     return count;
   }
 
-  VerbsStatus deregister() { return adapter_.destroy(region); }
+  VerbsStatus deregister() { return adapter_.objects().destroy(region); }
   std::uint64_t address() { return reinterpret_cast<std::uint64_t>(buffer.data()); }
 
  private:

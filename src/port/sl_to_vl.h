@@ -63,19 +63,18 @@ class SlToVl {
   std::vector<std::uint8_t> row_of_;
 };
 
-// The row of an adapter's port, and the levels of each lane. Packets are scheduled by the level
+// The levels of each lane of an adapter's port. Packets are scheduled by the level
 // modulo 8, so that levels n and n + 8 must have one lane to be told apart by it.
 class LevelLanes {
  public:
   static constexpr std::uint32_t scheduled_levels = 8;
 
-  explicit LevelLanes(const LaneRow& row = default_lanes) : row_(row) {
+  explicit LevelLanes(const LaneRow& row = default_lanes) {
     for (std::uint32_t level = 0; level < scheduled_levels; ++level) {
       std::uint8_t& levels = row[level] == vl15 ? without_lane_ : of_lane_[row[level]];
       levels = static_cast<std::uint8_t>(levels | 1u << level);
     }
   }
-  std::uint8_t lane(std::uint8_t level) const { return row_[level % service_levels]; }
   // Return sets of scheduled levels, as bits: those of a lane, and those without one.
   std::uint32_t levels_of(std::uint32_t lane) const { return of_lane_[lane]; }
   std::uint32_t levels_without_lane() const { return without_lane_; }
@@ -89,7 +88,6 @@ class LevelLanes {
   }
 
  private:
-  LaneRow row_;
   std::array<std::uint8_t, classes> of_lane_{};
   std::uint8_t without_lane_ = 0;
 };

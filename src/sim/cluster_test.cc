@@ -74,11 +74,11 @@ class Pair {
       memory[side][i] = static_cast<std::byte>(i * 31 + i / 256 + side);
     }
     VerbsStatus status{};
-    auto* pd = adapter.create_pd(status);
+    auto* pd = adapter.objects().create_pd(status);
     const auto access = AccessFlags::from_bits(1 | 2 | 4 | 8);
-    regions[side] =
-        adapter.register_memory(*pd, memory[side].data(), memory[side].size(), 0, access, status);
-    cqs[side] = adapter.create_cq(64, nullptr, status);
+    regions[side] = adapter.objects().register_memory(*pd, memory[side].data(), memory[side].size(),
+                                                      0, access, status);
+    cqs[side] = adapter.objects().create_cq(64, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd;
     init.send_cq = init.receive_cq = cqs[side];

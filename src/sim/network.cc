@@ -322,14 +322,14 @@ bool Network::has_more(std::uint32_t node, std::uint16_t port) const {
   if (host.adapter.port().has_control()) return true;
   if (has_kernels_) [[unlikely]]
     return kernel_has_frame(host);
-  return host.adapter.has_ready();
+  return host.adapter.has_ready(host.adapter.port().stopped());
 }
 
 FrameRef Network::pull_from_host(std::uint32_t number) {
   Host& host = hosts_[number];
   if (has_kernels_) [[unlikely]]
     return pull_from_kernel(number);
-  if (!host.adapter.has_ready(0)) return no_frame;
+  if (!host.adapter.has_ready()) return no_frame;
   const bool pulled = host.adapter.pull_datagram(now_, outgoing_);
   plan_deadline(number);  // for the answer to this packet, or for the time when one may be sent
   if (!pulled) return no_frame;

@@ -82,7 +82,7 @@ void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& da
   frame.via = 0;
   frame.source_port = datagram.flow_entropy;
   frame.service_level = datagram.service_level % port::service_levels;
-  frame.service_class = hosts_[host].adapter.lane_of(frame.service_level) & port::vl15;
+  frame.service_class = settings_.lanes.hosts[frame.service_level] & port::vl15;
   frame.traffic_class = wire::traffic_class_of(datagram.path);
 }
 

@@ -142,11 +142,12 @@ class Traffic {
     verbs::VerbsStatus status{};
     device::Adapter& adapter = network().adapter(number);
     Host& host = hosts_[number];
-    host.pd = adapter.create_pd(status);
-    host.cq = adapter.create_cq(4'096, nullptr, status);
+    host.pd = adapter.objects().create_pd(status);
+    host.cq = adapter.objects().create_cq(4'096, nullptr, status);
     const auto access =
         verbs::AccessFlags(verbs::Access::local_write) | verbs::Access::remote_write;
-    host.memory = adapter.register_memory(*host.pd, nullptr, 1ull << 32, 0, access, status);
+    host.memory =
+        adapter.objects().register_memory(*host.pd, nullptr, 1ull << 32, 0, access, status);
     must(status);
   }
 

@@ -79,12 +79,14 @@ Player::Host& Player::host(std::uint32_t number) {
   if (host.pd != nullptr) return host;
   device::Adapter& adapter = stage_.adapter(number);
   VerbsStatus status{};
-  host.pd = adapter.create_pd(status);
+  host.pd = adapter.objects().create_pd(status);
   // Each flow completes once at each end and is polled at once. Even on a host with many flows,
   // only some of them complete at the same time.
   constexpr std::uint32_t entries_max = 1'024;
-  host.cq = adapter.create_cq(std::min(flows_at_[number] + 2, entries_max), nullptr, status);
-  host.memory = adapter.register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
+  host.cq =
+      adapter.objects().create_cq(std::min(flows_at_[number] + 2, entries_max), nullptr, status);
+  host.memory =
+      adapter.objects().register_memory(*host.pd, nullptr, memory_bytes, 0, remote_write(), status);
   TULLE_CHECK(host.pd != nullptr && host.cq != nullptr && host.memory != nullptr);
   return host;
 }
@@ -304,13 +306,13 @@ void Player::give_memory(std::uint32_t index) {
 void Player::give_memory(std::uint32_t number, std::uint64_t bytes, Buffer& buffer) {
   buffer.bytes.resize(bytes);
   VerbsStatus status{};
-  buffer.region = stage_.adapter(number).register_memory(*hosts_[number].pd, buffer.bytes.data(),
-                                                         bytes, 0, remote_write(), status);
+  buffer.region = stage_.adapter(number).objects().register_memory(
+      *hosts_[number].pd, buffer.bytes.data(), bytes, 0, remote_write(), status);
   TULLE_CHECK(buffer.region != nullptr);
 }
 
 void Player::take_memory(std::uint32_t number, Buffer& buffer) {
-  const VerbsStatus status = stage_.adapter(number).destroy(buffer.region);
+  const VerbsStatus status = stage_.adapter(number).objects().destroy(buffer.region);
   TULLE_CHECK(status == VerbsStatus::ok);
   buffer = {};
 }

@@ -36,10 +36,11 @@ class Side {
       memory.push_back(static_cast<std::byte>(i * 31 + i / 256 + number));
     }
     VerbsStatus status{};
-    auto* pd = adapter.create_pd(status);
+    auto* pd = adapter.objects().create_pd(status);
     const auto access = verbs::AccessFlags(Access::local_write) | Access::remote_write;
-    region = adapter.register_memory(*pd, memory.data(), memory.size(), 0, access, status);
-    cq = adapter.create_cq(64, nullptr, status);
+    region =
+        adapter.objects().register_memory(*pd, memory.data(), memory.size(), 0, access, status);
+    cq = adapter.objects().create_cq(64, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd;
     init.send_cq = init.receive_cq = cq;
@@ -161,7 +162,7 @@ TEST_P(Framings, MessagesArriveWhole) {
   b.connect(a);
   b.post_receive(5'001);
   a.post(verbs::SendOpcode::send, 5'001, b);
-  b.post(verbs::SendOpcode::rdma_write, 9'000, a);
+  b.post(verbs::SendOpcode::write, 9'000, a);
   Wire wire;
   wire.run(a, b);
   EXPECT_EQ(a.successes(), 1u);
@@ -175,7 +176,7 @@ TEST_P(Framings, ADamagedFrameIsRefusedAndSentAgain) {
   Side a(*GetParam(), 1), b(*GetParam(), 2);
   a.connect(b);
   b.connect(a);
-  a.post(verbs::SendOpcode::rdma_write, 15'000, b);
+  a.post(verbs::SendOpcode::write, 15'000, b);
   Wire wire(5);
   wire.run(a, b);
   EXPECT_EQ(a.successes(), 1u);

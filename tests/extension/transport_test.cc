@@ -90,10 +90,10 @@ class Pair {
       side.memory.push_back(static_cast<std::byte>(i * 31 + i / 256 + index));
     }
     VerbsStatus status{};
-    auto* pd = adapter(index).create_pd(status);
-    side.region = adapter(index).register_memory(*pd, side.memory.data(), side.memory.size(), 0,
-                                                 verbs::Access::local_write, status);
-    side.cq = adapter(index).create_cq(64, nullptr, status);
+    auto* pd = adapter(index).objects().create_pd(status);
+    side.region = adapter(index).objects().register_memory(
+        *pd, side.memory.data(), side.memory.size(), 0, verbs::Access::local_write, status);
+    side.cq = adapter(index).objects().create_cq(64, nullptr, status);
     transport::QueuePairInit init;
     init.type = verbs::QpType::experimental;
     init.pd = pd;
@@ -163,8 +163,8 @@ TEST(ToyTransport, AnAdapterWithoutTheLineRefusesTheType) {
   VerbsStatus status{};
   transport::QueuePairInit init;
   init.type = verbs::QpType::experimental;
-  init.pd = adapter.create_pd(status);
-  init.send_cq = init.receive_cq = adapter.create_cq(8, nullptr, status);
+  init.pd = adapter.objects().create_pd(status);
+  init.send_cq = init.receive_cq = adapter.objects().create_cq(8, nullptr, status);
   EXPECT_EQ(adapter.create_qp(init, status), nullptr);
   EXPECT_EQ(status, VerbsStatus::invalid_argument);
 }

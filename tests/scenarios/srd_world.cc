@@ -190,8 +190,8 @@ void SrdWorld::build_node(std::uint32_t number) {
   cluster_->add(configuration, {&gid, 1});
   Node& node = nodes_.emplace_back();
   VerbsStatus status{};
-  node.pd = adapter(number).create_pd(status);
-  node.cq = adapter(number).create_cq(4'096, nullptr, status);
+  node.pd = adapter(number).objects().create_pd(status);
+  node.cq = adapter(number).objects().create_cq(4'096, nullptr, status);
   must(status, "a completion queue");
   for (std::uint32_t peer = 0; peer < node_count_; ++peer) {
     verbs::AddressVector to;
@@ -209,7 +209,7 @@ void SrdWorld::build_end(std::uint32_t number) {
   End& end = ends_[number];
   VerbsStatus status{};
   Memory& memory = end.memory;
-  memory.region = adapter(end.node).register_memory(
+  memory.region = adapter(end.node).objects().register_memory(
       *nodes_[end.node].pd, memory.bytes.data(), memory.bytes.size(), memory.iova,
       AccessFlags(Access::local_write) | Access::remote_write, status);
   must(status, "a memory region");
@@ -222,8 +222,8 @@ void SrdWorld::build_end(std::uint32_t number) {
   init.send_sges = init.receive_sges = 2;
   init.inline_bytes = 64;
   if (end.shared) {
-    init.srq =
-        adapter(end.node).create_srq(*init.pd, init.receive_work_requests, 2, nullptr, status);
+    init.srq = adapter(end.node).objects().create_srq(*init.pd, init.receive_work_requests, 2,
+                                                      nullptr, status);
     must(status, "a shared receive queue");
   }
   end.qp = adapter(end.node).create_qp(init, status);
@@ -334,7 +334,8 @@ void SrdWorld::finish_end(std::uint32_t number) {
     }
     verbs::SharedReceiveQueue* srq = end.qp->init.srq;
     must(adapter(end.node).destroy(end.qp), "destroying a queue pair");
-    if (srq != nullptr) must(adapter(end.node).destroy(srq), "destroying a receive queue");
+    if (srq != nullptr)
+      must(adapter(end.node).objects().destroy(srq), "destroying a receive queue");
     end.qp = nullptr;
   } else {
     transport::QueuePairAttributes to;
@@ -433,7 +434,7 @@ void SrdWorld::post_receive(std::uint32_t number, std::uint32_t which) {
       verbs::Sge{at, first, end.memory.region->lkey()},
       verbs::Sge{at + first, end.buffer_bytes - first, end.memory.region->lkey()}};
   const verbs::ReceiveRequest request{receive_bit | std::uint64_t{number} << 32 | which, sges};
-  must(end.shared ? adapter(end.node).post_receive(*end.qp->init.srq, request)
+  must(end.shared ? adapter(end.node).objects().post_receive(*end.qp->init.srq, request)
                   : adapter(end.node).post_receive(*end.qp, request),
        "a receive request");
 }

@@ -63,8 +63,8 @@ class StreamWorld {
       const Gid gid = gid_of(i);
       cluster_.add(configuration, {&gid, 1});
       VerbsStatus status{};
-      pds_.push_back(adapter(i).create_pd(status));
-      cqs_.push_back(adapter(i).create_cq(1'024, nullptr, status));
+      pds_.push_back(adapter(i).objects().create_pd(status));
+      cqs_.push_back(adapter(i).objects().create_cq(1'024, nullptr, status));
     }
     const std::uint64_t channels = 1 + random_.below(4);
     for (std::uint64_t i = 0; i < channels; ++i) build_channel(static_cast<std::uint32_t>(nodes));
@@ -177,12 +177,12 @@ class StreamWorld {
     VerbsStatus status{};
     const auto access = AccessFlags(Access::local_write);
     end.sent.push_back(untouched);  // so that there is something to register
-    end.sent_region = adapter(end.node).register_memory(*pds_[end.node], end.sent.data(),
-                                                        end.sent.size(), 0, access, status);
+    end.sent_region = adapter(end.node).objects().register_memory(
+        *pds_[end.node], end.sent.data(), end.sent.size(), 0, access, status);
     ok(status, "memory");
     end.sent.pop_back();
-    end.got_region = adapter(end.node).register_memory(*pds_[end.node], end.got.data(),
-                                                       end.got.size(), 0, access, status);
+    end.got_region = adapter(end.node).objects().register_memory(*pds_[end.node], end.got.data(),
+                                                                 end.got.size(), 0, access, status);
     ok(status, "memory");
     transport::QueuePairInit init;
     init.type = verbs::QpType::stream;

@@ -322,7 +322,7 @@ void World::look_at_queue(std::uint32_t node, std::uint32_t number) {
   const NodePlan& plan = plan_.nodes[node];
   if (plan.polling == Polling::by_event && queue.event_came) {
     queue.event_came = false;
-    adapter(node).request_notification(*queue.cq, plan.solicited_only);
+    adapter(node).objects().request_notification(*queue.cq, plan.solicited_only);
     poll(node, *queue.cq);
     return;
   }

@@ -66,7 +66,7 @@ void World::build_node(std::uint32_t number) {
   cluster_.add(configuration, {&gid, 1});
   NodeState& node = nodes_[number];
   VerbsStatus status{};
-  node.pd = adapter(number).create_pd(status);
+  node.pd = adapter(number).objects().create_pd(status);
   ok(status, "a protection domain");
   // Even words are added to, odd words are swapped.
   for (std::uint32_t i = 0; i < 2 * plan_.nodes[number].words; ++i) {
@@ -85,11 +85,12 @@ void World::build_node(std::uint32_t number) {
                  AccessFlags(Access::local_write) | Access::remote_atomic);
   const std::uint32_t entries = capacity_of_queue(number);
   for (std::uint32_t i = 0; i < plan_.nodes[number].completion_queues; ++i) {
-    node.cqs.push_back(adapter(number).create_cq(entries, nullptr, status));
+    node.cqs.push_back(adapter(number).objects().create_cq(entries, nullptr, status));
     ok(status, "a completion queue");
     queues_[number].push_back({node.cqs.back(), false, false});
     if (plan_.nodes[number].polling == Polling::by_event) {
-      adapter(number).request_notification(*node.cqs.back(), plan_.nodes[number].solicited_only);
+      adapter(number).objects().request_notification(*node.cqs.back(),
+                                                     plan_.nodes[number].solicited_only);
     }
   }
   build_shared_receives(number);
@@ -111,8 +112,8 @@ std::uint32_t World::capacity_of_queue(std::uint32_t node) const {
 
 void World::register_block(std::uint32_t node, Block& block, AccessFlags access) {
   VerbsStatus status{};
-  block.region = adapter(node).register_memory(*nodes_[node].pd, block.data(), block.size(),
-                                               block.iova, access, status);
+  block.region = adapter(node).objects().register_memory(*nodes_[node].pd, block.data(),
+                                                         block.size(), block.iova, access, status);
   ok(status, "a memory region");
 }
 
@@ -141,8 +142,8 @@ void World::build_shared_receives(std::uint32_t number) {
   pool.block.build(random_);
   register_block(number, pool.block, Access::local_write);
   VerbsStatus status{};
-  pool.srq = adapter(number).create_srq(*nodes_[number].pd, plan_.nodes[number].srq_depth, pieces,
-                                        nullptr, status);
+  pool.srq = adapter(number).objects().create_srq(*nodes_[number].pd, plan_.nodes[number].srq_depth,
+                                                  pieces, nullptr, status);
   ok(status, "a shared receive queue");
   for (std::uint32_t i = 0; i < pool.buffers.size(); ++i) {
     if (random_.below(2) == 0) {
@@ -153,7 +154,7 @@ void World::build_shared_receives(std::uint32_t number) {
     }
   }
   if (const std::uint32_t limit = plan_.nodes[number].srq_limit; limit > 0) {
-    ok(adapter(number).modify(*pool.srq, nullptr, &limit), "a limit");
+    ok(adapter(number).objects().modify(*pool.srq, nullptr, &limit), "a limit");
   }
   nodes_[number].shared = &pool;
 }
@@ -223,7 +224,8 @@ void World::build_end(End& end) {
   create_queue_pair(end);
   VerbsStatus status{};
   if (end.channel->window_cycles > 0 || end.channel->mishap == Mishap::bad_bind) {
-    end.window = adapter(node).create_window(*nodes_[node].pd, verbs::WindowType::type2, status);
+    end.window =
+        adapter(node).objects().create_window(*nodes_[node].pd, verbs::WindowType::type2, status);
     ok(status, "a memory window");
     end.window_key = end.window->rkey();
   }
@@ -269,8 +271,9 @@ void World::build_receives(End& end) {
   if (!end.is_xrc()) return;
   VerbsStatus status{};
   NodeState& node = nodes_[end.mine->node];
-  if (node.domain == nullptr) node.domain = adapter(end.mine->node).create_xrc_domain();
+  if (node.domain == nullptr) node.domain = adapter(end.mine->node).objects().create_xrc_domain();
   pool.srq = adapter(end.mine->node)
+                 .objects()
                  .create_xrc_srq(*node.pd, *node.domain, *end.receive_cq, end.mine->receive_depth,
                                  std::max(end.mine->pieces_max, 2u), nullptr, status);
   ok(status, "a shared receive queue of a domain");
@@ -413,23 +416,26 @@ void World::destroy_all() {
   for (auto& end : ends_) {
     device::Adapter& at = adapter(end->mine->node);
     if (end->to_peer != nullptr) ok(at.destroy(end->to_peer), "destroying an address handle");
-    promise(at.destroy(end->send_cq) == VerbsStatus::busy, "a queue in use was destroyed");
+    promise(at.objects().destroy(end->send_cq) == VerbsStatus::busy,
+            "a queue in use was destroyed");
     ok(at.destroy(end->qp), "destroying a queue pair");
     if (end->target != nullptr) ok(at.destroy(end->target), "destroying a target queue pair");
-    if (end->window != nullptr) ok(at.destroy(end->window), "destroying a memory window");
+    if (end->window != nullptr) ok(at.objects().destroy(end->window), "destroying a memory window");
     for (Block* block : {&end->local, &end->exposed, &end->sealed}) {
-      ok(at.destroy(block->region), "destroying a memory region");
+      ok(at.objects().destroy(block->region), "destroying a memory region");
     }
   }
   for (auto& pool : pools_) {
     device::Adapter& at = adapter(pool->node);
-    if (pool->srq != nullptr) ok(at.destroy(pool->srq), "destroying a shared receive queue");
-    ok(at.destroy(pool->block.region), "destroying a memory region");
+    if (pool->srq != nullptr)
+      ok(at.objects().destroy(pool->srq), "destroying a shared receive queue");
+    ok(at.objects().destroy(pool->block.region), "destroying a memory region");
   }
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].domain != nullptr)
       ok(adapter(i).destroy(nodes_[i].domain), "destroying a domain");
-    for (auto* cq : nodes_[i].cqs) ok(adapter(i).destroy(cq), "destroying a completion queue");
+    for (auto* cq : nodes_[i].cqs)
+      ok(adapter(i).objects().destroy(cq), "destroying a completion queue");
     promise(adapter(i).destroy(nodes_[i].pd) == VerbsStatus::busy, "a domain in use was destroyed");
     ok(adapter(i).destroy(nodes_[i].memory_of_words.region), "destroying a memory region");
     ok(adapter(i).destroy(nodes_[i].pd), "destroying a protection domain");

@@ -326,8 +326,9 @@ void World::post_receive(ReceivePool& pool, std::uint32_t number) {
   ++pool.posts;
   pool.order.push_back(buffer.wr_id);
   const verbs::ReceiveRequest request{buffer.wr_id, sges};
-  const auto status = pool.srq == nullptr ? adapter(pool.node).post_receive(*owner->qp, request)
-                                          : adapter(pool.node).post_receive(*pool.srq, request);
+  const auto status = pool.srq == nullptr
+                          ? adapter(pool.node).post_receive(*owner->qp, request)
+                          : adapter(pool.node).objects().post_receive(*pool.srq, request);
   promise(status == VerbsStatus::ok, "a receive was refused");
 }
 

@@ -87,7 +87,7 @@ TEST(RoceV1, TheHeadersAreWhereAnnexA16PutsThem) {
 }
 
 TEST(RoceV1, WhatIsFramedComesBack) {
-  for (const std::uint8_t service_level : {0, 5}) {
+  for (const std::uint8_t service_level : {std::uint8_t{0}, std::uint8_t{5}}) {
     const wire::Path path = path_to(service_level);
     const Bytes bytes = framed(path, send_packet(3), hello);
     const Unframed back = unframed(bytes);

@@ -79,7 +79,7 @@ int request_notification(ibv_cq* ibv, int solicited_only) {
   if (ibv == nullptr) return EINVAL;
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
-  context.adapter().request_notification(*Cq::of(ibv).queue, solicited_only != 0);
+  context.adapter().objects().request_notification(*Cq::of(ibv).queue, solicited_only != 0);
   context.live->hand_over();
   return 0;
 }
@@ -96,7 +96,7 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
   serve_polling(*cq);
   const auto guard = context.lock();
   VerbsStatus status{};
-  cq->queue = context.adapter().create_cq(entries, cq.get(), status);
+  cq->queue = context.adapter().objects().create_cq(entries, cq.get(), status);
   if (cq->queue == nullptr) return fail(to_errno(status));
   cq->context = &context.context;
   cq->channel = channel;
@@ -211,7 +211,7 @@ int ibv_resize_cq(ibv_cq* ibv, int entries) {
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status =
-      context.adapter().resize(*cq.queue, static_cast<std::uint32_t>(entries));
+      context.adapter().objects().resize(*cq.queue, static_cast<std::uint32_t>(entries));
   cq.cqe = static_cast<int>(cq.queue->capacity());
   return to_errno(status);
 }
@@ -224,7 +224,7 @@ int ibv_destroy_cq(ibv_cq* ibv) {
   std::uint32_t asynchronous_events = 0;
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(cq.queue);
+    const VerbsStatus status = context.adapter().objects().destroy(cq.queue);
     if (status != VerbsStatus::ok) return to_errno(status);
     context.cqs.erase(&cq);
     completion_events = cq.completion_events;

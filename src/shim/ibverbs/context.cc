@@ -181,11 +181,11 @@ void destroy_all(Context& context) {
   }
   for (IndirectionTable* table : context.tables) release(context, *table);
   for (Wq* wq : context.wqs) (void)to_errno(adapter.destroy(wq->pair));
-  for (Mw* mw : context.mws) (void)to_errno(adapter.destroy(mw->window));
+  for (Mw* mw : context.mws) (void)to_errno(adapter.objects().destroy(mw->window));
   for (Ah* ah : context.ahs) (void)to_errno(adapter.destroy(ah->target));
-  for (Srq* srq : context.srqs) (void)to_errno(adapter.destroy(srq->queue));
+  for (Srq* srq : context.srqs) (void)to_errno(adapter.objects().destroy(srq->queue));
   for (Xrcd* xrcd : context.xrcds) release_domain(context, *xrcd);
-  for (Cq* cq : context.cqs) (void)to_errno(adapter.destroy(cq->queue));
+  for (Cq* cq : context.cqs) (void)to_errno(adapter.objects().destroy(cq->queue));
   // Objects that were imported elsewhere stay with their other holders.
   const auto drop_each = [&context](auto objects) {
     for (auto* object : objects) drop(context, *object), delete object;

@@ -112,7 +112,7 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
   mr->shared = std::make_shared<SharedMr>();
   const auto guard = context.lock();
   VerbsStatus status{};
-  mr->region = context.adapter().register_memory(
+  mr->region = context.adapter().objects().register_memory(
       *Pd::of(ibv_pd).pd, dm.memory->bytes.get() + offset, length, 0, access, status);
   if (mr->region == nullptr) return fail(to_errno(status));
   mr->pd = ibv_pd;

@@ -58,7 +58,7 @@ SharedDomain* open_shared(Context& context, const SharedDomain& wanted, int ofla
     return nullptr;
   }
   known.all.push_back(wanted);
-  known.all.back().domain = context.adapter().create_xrc_domain();
+  known.all.back().domain = context.adapter().objects().create_xrc_domain();
   return &known.all.back();
 }
 
@@ -149,7 +149,7 @@ void release_domain(Context& context, Xrcd& xrcd) {
   if (--xrcd.shared->handles > 0) return;
   Domains& known = domains();
   const std::lock_guard guard(known.mutex);
-  (void)to_errno(context.adapter().destroy(xrcd.shared->domain));
+  (void)to_errno(context.adapter().objects().destroy(xrcd.shared->domain));
   known.all.remove_if([&](const SharedDomain& domain) { return &domain == xrcd.shared; });
 }
 
@@ -168,7 +168,7 @@ ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
   if (srq == nullptr) return fail(ENOMEM);
   const auto guard = context.lock();
   VerbsStatus status{};
-  srq->queue = context.adapter().create_xrc_srq(
+  srq->queue = context.adapter().objects().create_xrc_srq(
       *Pd::of(attributes.pd).pd, *xrcd.shared->domain, *Cq::of(attributes.cq).queue,
       attributes.attr.max_wr, attributes.attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));

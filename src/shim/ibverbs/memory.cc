@@ -65,8 +65,8 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
   Context& context = Context::of(pd.context);
   const auto guard = context.lock();
   VerbsStatus status{};
-  auto* region = context.adapter().register_memory(*pd.pd, range.address, range.length, range.iova,
-                                                   access, status);
+  auto* region = context.adapter().objects().register_memory(*pd.pd, range.address, range.length,
+                                                             range.iova, access, status);
   if (region == nullptr) return fail(to_errno(status));
   return add_region(context, ibv_pd, region, address, length);
 }
@@ -76,7 +76,7 @@ ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
   Context& context = Context::of(ibv_pd->context);
   const auto guard = context.lock();
   VerbsStatus status{};
-  auto* region = context.adapter().create_null_region(*Pd::of(ibv_pd).pd, status);
+  auto* region = context.adapter().objects().create_null_region(*Pd::of(ibv_pd).pd, status);
   if (region == nullptr) return fail(to_errno(status));
   return add_region(context, ibv_pd, region, nullptr, SIZE_MAX);
 }
@@ -104,7 +104,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
   auto mw = std::make_unique<Mw>();
   const auto guard = context.lock();
   VerbsStatus status{};
-  mw->window = context.adapter().create_window(
+  mw->window = context.adapter().objects().create_window(
       *pd.pd, type == IBV_MW_TYPE_1 ? verbs::WindowType::type1 : verbs::WindowType::type2, status);
   if (mw->window == nullptr) return fail(to_errno(status));
   mw->context = pd.context;
@@ -123,7 +123,7 @@ int dealloc_mw(ibv_mw* ibv) {
   Context& context = Context::of(mw.context);
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(mw.window);
+    const VerbsStatus status = context.adapter().objects().destroy(mw.window);
     if (status != VerbsStatus::ok) return to_errno(status);
     context.mws.erase(&mw);
   }
@@ -186,7 +186,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
   auto pd = std::make_unique<Pd>();
   const auto guard = context.lock();
   VerbsStatus status{};
-  pd->pd = context.adapter().create_pd(status);
+  pd->pd = context.adapter().objects().create_pd(status);
   if (pd->pd == nullptr) return fail(to_errno(status));
   pd->shared = std::make_shared<SharedPd>();
   return add_pd(context, std::move(pd), context.file->next_handle++);
@@ -239,8 +239,8 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t leng
   Context& context = Context::of(ibv_pd->context);
   const auto guard = context.lock();
   VerbsStatus status{};
-  auto* region =
-      context.adapter().register_memory(*Pd::of(ibv_pd).pd, memory, length, iova, access, status);
+  auto* region = context.adapter().objects().register_memory(*Pd::of(ibv_pd).pd, memory, length,
+                                                             iova, access, status);
   if (region == nullptr) return fail(to_errno(status));
   Mr* mr = add_region(context, ibv_pd, region, nullptr, length);
   std::swap(mr->shared->mapping, shared->mapping);
@@ -264,7 +264,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     return refuse(EINVAL);
   }
   Context& context = Context::of(mr.context);
-  device::Adapter::Reregistration change;
+  device::Objects::Reregistration change;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     if (ibv_pd == nullptr || ibv_pd->context != mr.context) return refuse(EINVAL);
     change.pd = Pd::of(ibv_pd).pd;
@@ -282,7 +282,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     if (!to_access(static_cast<unsigned>(access), change.access)) return refuse(EOPNOTSUPP);
   }
   const auto guard = context.lock();
-  const VerbsStatus status = context.adapter().reregister(*mr.region, change);
+  const VerbsStatus status = context.adapter().objects().reregister(*mr.region, change);
   if (status != VerbsStatus::ok) return refuse(to_errno(status));
   if (change.pd != nullptr) mr.pd = ibv_pd;
   if (change.change_range) {

@@ -11,8 +11,8 @@ using verbs::VerbsStatus;
 
 void detach_all(Context& context, Qp& qp) {
   for (const Gid& group : qp.groups) {
-    (void)to_errno(context.adapter().detach(*qp.pair, group));
-    if (!context.adapter().has_group(group)) context.live->leave(group);
+    (void)to_errno(context.adapter().multicast().detach(*qp.pair, group));
+    if (!context.adapter().multicast().has(group)) context.live->leave(group);
   }
   qp.groups.clear();
 }
@@ -28,10 +28,10 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   const auto guard = context.lock();
   device::Adapter& adapter = context.adapter();
   if (!qp.pair->transport.takes_multicast || !group.is_multicast()) return EINVAL;
-  if (!adapter.has_group(group)) {
+  if (!adapter.multicast().has(group)) {
     if (const int error = context.live->join(group); error != 0) return error;
   }
-  const VerbsStatus status = adapter.attach(*qp.pair, group);
+  const VerbsStatus status = adapter.multicast().attach(*qp.pair, group);
   if (status != VerbsStatus::ok) return to_errno(status);
   if (std::find(qp.groups.begin(), qp.groups.end(), group) == qp.groups.end()) {
     qp.groups.push_back(group);
@@ -45,10 +45,10 @@ int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   Context& context = Context::of(ibv->context);
   const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
-  const VerbsStatus status = context.adapter().detach(*qp.pair, group);
+  const VerbsStatus status = context.adapter().multicast().detach(*qp.pair, group);
   if (status != VerbsStatus::ok) return to_errno(status);
   std::erase(qp.groups, group);
-  if (!context.adapter().has_group(group)) context.live->leave(group);
+  if (!context.adapter().multicast().has(group)) context.live->leave(group);
   return 0;
 }
 

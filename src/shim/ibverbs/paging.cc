@@ -48,7 +48,7 @@ class ProcessPages : public verbs::MemoryPages {
 
 // Returns 0 or an errno (ibv_advise_mr(3)). The caller holds the device's lock.
 int check(Context& context, const verbs::ProtectionDomain& pd, const ibv_sge& range, bool write) {
-  const verbs::MemoryRegion* region = context.adapter().find_region(LocalKey{range.lkey});
+  const verbs::MemoryRegion* region = context.adapter().objects().find_region(LocalKey{range.lkey});
   if (region == nullptr || !region->covers(range.addr, range.length)) return EFAULT;
   if (region->pd != &pd) return EPERM;
   if (!region->access.has(verbs::Access::on_demand)) return EINVAL;
@@ -88,7 +88,7 @@ int advise_mr(ibv_pd* ibv_pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
 void serve_paging(Context& context) {
   context.advise_mr = advise_mr;
   const auto guard = context.lock();
-  context.adapter().set_pages(&ProcessPages::only());
+  context.adapter().objects().set_pages(&ProcessPages::only());
 }
 
 }  // namespace tulle::shim

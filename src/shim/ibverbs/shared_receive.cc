@@ -58,8 +58,8 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
   if (srq == nullptr) return fail(ENOMEM);
   const auto guard = context.lock();
   VerbsStatus status{};
-  srq->queue = context.adapter().create_srq(*pd.pd, attributes->attr.max_wr,
-                                            attributes->attr.max_sge, srq.get(), status);
+  srq->queue = context.adapter().objects().create_srq(*pd.pd, attributes->attr.max_wr,
+                                                      attributes->attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
   return publish(*srq.release(), context, pd, attributes->srq_context, attributes->attr);
 }
@@ -92,7 +92,7 @@ int ibv_destroy_srq(ibv_srq* ibv) {
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
-    const VerbsStatus status = context.adapter().destroy(srq.queue);
+    const VerbsStatus status = context.adapter().objects().destroy(srq.queue);
     if (status != VerbsStatus::ok) return to_errno(status);
     context.srqs.erase(&srq);
     if (srq.xrcd != nullptr) --srq.xrcd->users;

@@ -94,7 +94,7 @@ void drop(Context& context, Pd& pd) {
   std::erase(pd.shared->holders, &pd);
   if (!pd.shared->holders.empty()) return;
   context.file->pds.erase(pd.handle);
-  if (pd.base == nullptr) (void)to_errno(context.adapter().destroy(pd.pd));
+  if (pd.base == nullptr) (void)to_errno(context.adapter().objects().destroy(pd.pd));
 }
 
 Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle) {
@@ -113,7 +113,7 @@ void drop(Context& context, Mr& mr) {
   std::erase(mr.shared->holders, &mr);
   if (!mr.shared->holders.empty() || mr.region == nullptr) return;
   context.file->mrs.erase(mr.handle);
-  (void)to_errno(context.adapter().destroy(mr.region));
+  (void)to_errno(context.adapter().objects().destroy(mr.region));
   if (mr.shared->device_memory != nullptr) --mr.shared->device_memory->regions;
 }
 

@@ -46,7 +46,7 @@ int operate(Context& context, verbs::SharedReceiveQueue& srq, ibv_ops_wr& wr) {
     operation.request.tag = add.tag;
     operation.request.mask = add.mask;
   }
-  const VerbsStatus status = context.adapter().operate(srq, operation);
+  const VerbsStatus status = context.adapter().objects().operate(srq, operation);
   if (status == VerbsStatus::ok && operation.kind == TagOperation::Kind::add) {
     wr.tm.handle = operation.handle;
   }
@@ -106,7 +106,7 @@ ibv_srq* create_tag_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
   if (srq == nullptr) return fail(ENOMEM);
   const auto guard = context.lock();
   VerbsStatus status{};
-  srq->queue = context.adapter().create_tag_srq(
+  srq->queue = context.adapter().objects().create_tag_srq(
       *Pd::of(attributes.pd).pd, *Cq::of(attributes.cq).queue, attributes.attr.max_wr,
       attributes.attr.max_sge, attributes.tm_cap.max_num_tags, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
