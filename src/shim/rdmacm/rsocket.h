@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 
+#include "rsockets/protocol/sizes.h"
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
@@ -23,31 +24,14 @@ namespace tulle::shim::rdmacm {
 using Clock = std::chrono::steady_clock;
 
 // Defaults. Files in /etc/rdma/rsocket change them, as rsocket(7) describes.
-struct SocketSettings {
-  std::uint32_t receive_buffer_bytes = 128 << 10;
-  std::uint32_t send_buffer_bytes = 128 << 10;
-  std::uint32_t send_queue = 384;
-  std::uint32_t receive_queue = 384;
-  std::uint32_t inline_bytes = 64;
-  std::uint32_t maps = 0;                  // memory maps that the peer may write
+struct SocketSettings : rsockets::SocketSizes {
   std::chrono::microseconds polling{10};   // polling time before a call blocks
   std::chrono::milliseconds wake_up{500};  // after which rpoll looks again, whatever happens
 };
 const SocketSettings& default_settings();
 
-inline constexpr std::uint32_t queue_max = 0xFFFE;
-inline constexpr std::uint32_t queue_min = 16;
-// A stream does not send while its send buffer has less room than this.
-inline constexpr std::uint32_t send_low_water_bytes = 2048;
-
 // Marks the identifier of a work request as that of a receive.
 inline constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
-
-inline std::size_t total_bytes(std::span<const iovec> vectors) {
-  std::size_t bytes = 0;
-  for (const iovec& each : vectors) bytes += each.iov_len;
-  return bytes;
-}
 
 // Functions return 0 or an errno, except for fd(), arm() and flags().
 class Socket {
@@ -151,6 +135,9 @@ class RegisteredBuffer {
   int create(ibv_pd* pd, std::size_t bytes, int access);
   void reset();
   std::byte* data() const { return data_; }
+  std::span<std::byte> bytes() const {
+    return {data_, region_ != nullptr ? region_->length : std::size_t{0}};
+  }
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(data_); }
   ibv_mr* region() const { return region_; }
 

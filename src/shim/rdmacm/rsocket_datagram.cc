@@ -11,8 +11,12 @@
 #include <cstring>
 
 #include "live/port/kernel_socket.h"
+#include "rsockets/protocol/vectors.h"
 
 namespace tulle::shim::rdmacm {
+
+using namespace rsockets;
+
 namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
@@ -60,16 +64,6 @@ bool read_header(std::span<const std::byte> bytes, DatagramHeader& header, socka
   std::memcpy(address.address.data(), header.address.data() + (is_ipv4 ? 0 : 4), is_ipv4 ? 4 : 16);
   address.copy_to(from);
   return true;
-}
-
-std::size_t scatter(std::span<const std::byte> from, std::span<const iovec> to) {
-  std::size_t done = 0;
-  for (const iovec& each : to) {
-    const std::size_t count = std::min(each.iov_len, from.size() - done);
-    std::memcpy(each.iov_base, from.data() + done, count);
-    done += count;
-  }
-  return done;
 }
 
 }  // namespace
@@ -329,7 +323,7 @@ int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr* 
   if (peer == nullptr) return EDESTADDRREQ;
   const std::size_t header_max =
       peer->address.family == AF_INET ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
-  if (total_bytes(from) + header_max > peer->endpoint->datagram_max) return EMSGSIZE;
+  if (rsockets::total_bytes(from) + header_max > peer->endpoint->datagram_max) return EMSGSIZE;
   if (peer->handle == nullptr) return send_over_udp(*peer, from, MessageType::data, bytes);
   const int error = await(lock, !never_blocks(call_flags),
                           [peer] { return !peer->endpoint->free_slots.empty(); });
@@ -432,7 +426,7 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
         first.endpoint->receive_buffer.data() + std::size_t{first.slot} * slot_bytes + first.offset,
         first.length};
   }
-  bytes = scatter(data, into);
+  bytes = rsockets::scatter(data, into, 0);
   if (from != nullptr) *from = first.from;
   if ((call_flags & MSG_PEEK) != 0) return 0;
   if (first.endpoint != nullptr) post_receive(*first.endpoint, first.slot);

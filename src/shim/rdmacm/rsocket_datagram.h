@@ -1,6 +1,6 @@
 #pragma once
 
-// Datagrams over UD (rsocket_wire.h describes the protocol). A socket has a UDP socket, and a queue
+// Datagrams over UD (rsockets/protocol/wire.h describes the protocol). A socket has a UDP socket, and a queue
 // pair for each address of this host that it sends from. Until a peer's queue pair is known,
 // datagrams to it go over UDP. The service answers datagrams that came over UDP with this side's
 // queue pair.
@@ -12,8 +12,8 @@
 #include <mutex>
 #include <vector>
 
+#include "rsockets/protocol/wire.h"
 #include "shim/rdmacm/rsocket.h"
-#include "shim/rdmacm/rsocket_wire.h"
 
 namespace tulle::shim::rdmacm {
 
@@ -80,7 +80,7 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   int create_endpoint(Endpoint& endpoint);
   int post_receive(Endpoint& endpoint, std::uint32_t slot);
   int make_handle(Peer& peer, std::uint32_t qp_number);
-  int send_over_udp(const Peer& peer, std::span<const iovec> from, MessageType operation,
+  int send_over_udp(const Peer& peer, std::span<const iovec> from, rsockets::MessageType operation,
                     std::size_t& bytes);
   int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);
   void poll_completions();

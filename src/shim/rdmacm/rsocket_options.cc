@@ -7,10 +7,15 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "shim/rdmacm/rsocket_stream.h"
 
 namespace tulle::shim::rdmacm {
+
+using rsockets::queue_max;
+using rsockets::send_low_water_bytes;
+
 namespace {
 
 constexpr int default_keep_alive_seconds = 7200;  // tcp(7), tcp_keepalive_time
@@ -59,7 +64,9 @@ void Stream::on_time() {
   const Lock lock(mutex_);
   if (!is_connected() || keep_alive_ == 0) return;
   poll_completions();
-  if (can_control() && is_connected()) post_control(Control::keep_alive);
+  if (protocol_.can_control() && is_connected()) {
+    post(protocol_.write_control(rsockets::Control::keep_alive));
+  }
   schedule_keep_alive();
 }
 
@@ -149,7 +156,7 @@ int Stream::set_rdma_option(int option, const void* value, socklen_t bytes) {
       settings_.inline_bytes = std::min(number, queue_max);
       return 0;
     case RDMA_IOMAPSIZE:
-      settings_.maps = from_scaled(to_scaled(number));
+      settings_.maps = rsockets::from_scaled(rsockets::to_scaled(number));
       return 0;
     default:
       return ENOTSUP;
@@ -190,8 +197,7 @@ int Stream::get_socket_option(int option, int& value) {
       value = static_cast<int>(settings_.send_buffer_bytes);
       return 0;
     case SO_ERROR:
-      value = error_;
-      error_ = 0;
+      value = error_ != 0 ? std::exchange(error_, 0) : protocol_.take_error();
       return 0;
     case SO_TYPE:
       value = SOCK_STREAM;

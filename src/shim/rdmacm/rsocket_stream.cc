@@ -4,15 +4,25 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 
 #include "shim/rdmacm/rsocket_stream.h"
 
 namespace tulle::shim::rdmacm {
+
+using rsockets::ConnectionData;
+using rsockets::Control;
+using rsockets::StreamSender;
+
 namespace {
 
 constexpr int resolve_retries_max = 6;
-constexpr std::uint32_t control_slots = 4;
 constexpr std::uint8_t retries_without_end = 7;
+
+std::span<const std::byte> private_data_of(const rdma_cm_event& event) {
+  const rdma_conn_param& parameters = event.param.conn;
+  return {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len};
+}
 
 }  // namespace
 
@@ -36,9 +46,7 @@ int Stream::open(int domain) {
 Stream::~Stream() {
   if (id_ == nullptr) return;
   forget(fd());
-  for (Map& map : maps_) {
-    if (map.region != nullptr) ibv_dereg_mr(map.region);
-  }
+  for (ibv_mr* map : maps_) ibv_dereg_mr(map);
   rdma_destroy_qp(id_);
   send_buffer_.reset();
   receive_buffer_.reset();
@@ -118,13 +126,11 @@ int Stream::answer_request(Id& request) {
   fcntl(id_->channel->fd, F_SETFL, O_NONBLOCK);
   id_->context = this;
   rdma_conn_param parameters = request.event->param.conn;
-  ConnectionData asked;
-  if (parameters.private_data_len < sizeof asked) return EINVAL;
-  std::memcpy(&asked, parameters.private_data, sizeof asked);
-  if (asked.version != connection_version) return EINVAL;
+  const std::span<const std::byte> peer_data = private_data_of(*request.event);
+  if (!rsockets::StreamProtocol::is_known(peer_data)) return EINVAL;
   if (const int error = create_endpoint(); error != 0) return error;
-  if (const int error = take_connection_data(*request.event); error != 0) return error;
-  const ConnectionData data = connection_data();
+  if (const int error = protocol_.open(peer_data); error != 0) return error;
+  const ConnectionData data = protocol_.own_data();
   parameters.private_data = &data;
   parameters.private_data_len = sizeof data;
   if (rdma_accept(&request, &parameters) == 0) return finish_step();
@@ -183,7 +189,7 @@ int Stream::start_step() {
       return complete(*id_);
     case State::connecting: {
       if (const int error = create_endpoint(); error != 0) return error;
-      const ConnectionData data = connection_data();
+      const ConnectionData data = protocol_.own_data();
       rdma_conn_param parameters = {};
       parameters.private_data = &data;
       parameters.private_data_len = sizeof data;
@@ -208,13 +214,12 @@ int Stream::finish_step() {
       state_ = State::connecting;
       return 0;
     case State::connecting:
-      if (const int error = take_connection_data(*id_->event); error != 0) return error;
+      if (const int error = protocol_.open(private_data_of(*id_->event)); error != 0) return error;
       break;
     default:
       break;
   }
-  state_ = State::connected;
-  readable_ = writable_ = true;
+  state_ = State::established;
   if (keep_alive_ != 0) schedule_keep_alive();
   sleepers_.wake();
   return 0;
@@ -274,68 +279,27 @@ int Stream::create_endpoint() {
 
   const std::uint32_t half = settings_.receive_buffer_bytes / 2;
   settings_.receive_buffer_bytes = 2 * half;
-  int error = send_buffer_.create(id_->pd,
-                                  settings_.send_buffer_bytes + control_slots * sizeof(TargetEntry),
-                                  IBV_ACCESS_LOCAL_WRITE);
+  rsockets::SocketSizes sizes = settings_;
+  sizes.inline_bytes = inline_bytes_;
+  constexpr int peer_writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  int error =
+      send_buffer_.create(id_->pd, StreamSender::buffer_bytes(sizes), IBV_ACCESS_LOCAL_WRITE);
   if (error == 0) {
-    error = targets_.create(
-        id_->pd, target_entries * sizeof(TargetEntry) + settings_.maps * sizeof(MapEntry),
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    error = targets_.create(id_->pd, rsockets::StreamProtocol::targets_bytes(sizes), peer_writes);
   }
   if (error == 0) {
-    error = receive_buffer_.create(id_->pd, settings_.receive_buffer_bytes,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    error = receive_buffer_.create(id_->pd, settings_.receive_buffer_bytes, peer_writes);
   }
   if (error != 0) return error;
-  send_free_bytes_ = settings_.send_buffer_bytes;
-  sends_free_ = settings_.send_queue - control_slots;
-  controls_allowed_ = control_slots;
-  // The peer may use the first half from the start. The second is offered with the first credits.
-  free_offset_ = read_bytes_ = half;
-  credits_due_ = static_cast<std::uint16_t>(settings_.receive_queue / 2);
+  protocol_.start({send_buffer_.bytes(),
+                   {receive_buffer_.bytes(), receive_buffer_.region()->rkey},
+                   {targets_.bytes(), targets_.region()->rkey}},
+                  sizes);
   return post_receives(settings_.receive_queue);
 }
 
-ConnectionData Stream::connection_data() const {
-  ConnectionData data;
-  data.flags = flag_maps;
-  if constexpr (std::endian::native == std::endian::big) data.flags |= flag_big_endian;
-  data.credits = static_cast<std::uint16_t>(settings_.receive_queue);
-  data.scaled_maps = to_scaled(settings_.maps);
-  data.targets = {targets_.address(), targets_.region()->rkey, target_entries};
-  data.buffer = {receive_buffer_.address(), receive_buffer_.region()->rkey,
-                 settings_.receive_buffer_bytes / 2};
-  return data;
-}
-
-int Stream::take_connection_data(const rdma_cm_event& event) {
-  ConnectionData data;
-  if (event.param.conn.private_data_len < sizeof data) return ENOTSUP;
-  std::memcpy(&data, event.param.conn.private_data, sizeof data);
-  if (data.version != connection_version || data.targets.bytes == 0) return ENOTSUP;
-  const auto from = [](const BigEndianEntry& entry) {
-    return TargetEntry{entry.address, entry.key, entry.bytes};
-  };
-  remote_targets_ = from(data.targets);
-  remote_index_ = 1 % remote_targets_.bytes;
-  const bool is_big = (data.flags & flag_big_endian) != 0;
-  swaps_entries_ = is_big != (std::endian::native == std::endian::big);
-  if ((data.flags & flag_maps) != 0) {
-    remote_maps_ = remote_targets_;
-    remote_maps_.address += sizeof(TargetEntry) * std::uint64_t{remote_targets_.bytes};
-    remote_maps_.bytes = from_scaled(data.scaled_maps);
-  }
-  target_index_ = 0;
-  target() = from(data.buffer);
-  messages_allowed_ = data.credits;
-  return 0;
-}
-
-void Stream::end(State state, int error) {
-  if (!is_connected()) return;
-  state_ = state;
-  readable_ = writable_ = false;
-  if (error != 0) error_ = error;
+void Stream::fail(int error) {
+  protocol_.fail(error);
   sleepers_.wake();
 }
 
@@ -351,7 +315,8 @@ void Stream::notice_disconnect() {
     if (error == ENODEV) forget(fd());
     if (!is_over) continue;
     poll_completions();
-    end(State::disconnected, error);
+    protocol_.disconnect(error);
+    sleepers_.wake();
     // Posted work requests are flushed, which wakes all threads that wait for completions.
     if (id_->recv_cq != nullptr) ibv_req_notify_cq(id_->recv_cq, 0);
     to_error(*id_);
@@ -393,15 +358,15 @@ int Stream::shutdown(int how) {
   poll_completions();
   int error = 0;
   if (is_connected()) {
-    if (how != SHUT_WR) readable_ = false;
-    if (how != SHUT_RD) writable_ = false;
-    if (writable_) return 0;
-    const Control control = readable_ ? Control::shutdown : Control::disconnect;
-    error = await(lock, true, [this] { return can_control() || !is_connected(); });
-    if (error == 0 && is_connected()) error = post_control(control);
+    const std::optional<Control> control = protocol_.shut(how);
+    if (!control) return 0;
+    error = await(lock, true, [this] { return protocol_.can_control() || !is_connected(); });
+    if (error == 0 && is_connected()) error = post(protocol_.write_control(*control));
   }
-  if (error == 0) error = await(lock, true, [this] { return all_sent() || !is_connected(); });
-  if (state_ == State::disconnected) {
+  if (error == 0) {
+    error = await(lock, true, [this] { return protocol_.all_sent() || !is_connected(); });
+  }
+  if (protocol_.is_disconnected()) {
     if (id_->recv_cq != nullptr) ibv_req_notify_cq(id_->recv_cq, 0);
     to_error(*id_);
   }
@@ -426,7 +391,7 @@ void Stream::close() {
     unwanted.swap(accepting_);
     unaccepted.swap(accepted_);
     if (!was_connected()) state_ = State::refused;
-    readable_ = writable_ = false;
+    protocol_.shut(SHUT_RDWR);
     sleepers_.wake();
   }
   for (const auto& stream : unaccepted) stream->close();

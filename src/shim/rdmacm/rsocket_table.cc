@@ -14,6 +14,11 @@
 #include "shim/rdmacm/rsocket.h"
 
 namespace tulle::shim::rdmacm {
+
+using rsockets::queue_max;
+using rsockets::queue_min;
+using rsockets::send_low_water_bytes;
+
 namespace {
 
 struct Table {

@@ -20,7 +20,7 @@
 
 #include "base/big_endian.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 // --- streams ---
 
@@ -121,4 +121,4 @@ inline constexpr std::uint32_t udp_tag = 0x5555'5555;
 inline constexpr std::uint8_t udp_header_ipv4_bytes = 16;
 inline constexpr std::uint8_t udp_header_ipv6_bytes = 28;
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets
