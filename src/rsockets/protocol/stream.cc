@@ -133,6 +133,7 @@ void StreamProtocol::handle_sent(std::uint64_t work_id, bool succeeded) {
 }
 
 void StreamProtocol::handle_message(std::uint32_t message) {
+  if (!is_connected()) return;
   if (!accept_message(type_of(message), value_of(message))) fail(EPROTO);
 }
 
@@ -140,27 +141,34 @@ void StreamProtocol::handle_message(std::uint32_t message) {
 bool StreamProtocol::accept_message(MessageType type, std::uint32_t value) {
   switch (type) {
     case MessageType::data:
-      return receiver_.handle_data(value);
+      return !peer_shut_ && receiver_.handle_data(value);
     case MessageType::credits:
       sender_.allow(static_cast<std::uint16_t>(value));
       return true;
     case MessageType::map:
-      return receiver_.handle_empty();
+      return value < maps_.capacity() && receiver_.handle_empty();
     case MessageType::control:
       return accept_control(value);
     default:
-      return true;
+      return false;
   }
 }
 
 bool StreamProtocol::accept_control(std::uint32_t value) {
-  if (value == static_cast<std::uint32_t>(Control::disconnect)) {
-    disconnect(0);
-  } else if (value == static_cast<std::uint32_t>(Control::shutdown)) {
-    is_readable_ = false;
-    if (!is_writable_) disconnect(0);
+  switch (static_cast<Control>(value)) {
+    case Control::disconnect:
+      disconnect(0);
+      return true;
+    case Control::keep_alive:
+      return true;
+    case Control::shutdown:
+      peer_shut_ = true;
+      is_readable_ = false;
+      if (!is_writable_) disconnect(0);
+      return true;
+    default:
+      return false;
   }
-  return true;
 }
 
 }  // namespace tulle::rsockets

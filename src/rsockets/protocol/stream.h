@@ -93,6 +93,7 @@ class StreamProtocol {
   bool is_readable_ = false;
   bool is_writable_ = false;
   int error_ = 0;
+  bool peer_shut_ = false;      // the peer said that it sends nothing more
   bool swaps_entries_ = false;  // the peer's byte order is not this host's
   TargetEntry peer_targets_;    // the peer's list
   std::uint32_t peer_index_ = 0;

@@ -10,17 +10,29 @@ void StreamReceiver::start(ExposedMemory buffer, std::uint32_t queue) {
   buffer_ = buffer;
   queue_ = queue;
   free_offset_ = free_bytes_ = half_bytes();
+  offered_bytes_ = half_bytes();
+  messages_offered_ = static_cast<std::uint16_t>(queue);
   offer_due_ = static_cast<std::uint16_t>(queue / 2);
 }
 
+bool StreamReceiver::take_credit() {
+  if (messages_arrived_ == messages_offered_) return false;
+  ++messages_arrived_;
+  return true;
+}
+
 bool StreamReceiver::handle_data(std::uint32_t bytes) {
-  // An rsocket sends no message that is longer than a half.
-  if (bytes > half_bytes()) return false;
+  if (!take_credit() || offered_bytes_ == 0) return false;
+  // Halves are offered whole and filled in turn, so that this is the rest of the one being filled.
+  const std::uint32_t rest = (offered_bytes_ - 1) % half_bytes() + 1;
+  if (bytes == 0 || bytes > rest) return false;
+  offered_bytes_ -= bytes;
   arrived_.push_back(bytes);
   return true;
 }
 
 bool StreamReceiver::handle_empty() {
+  if (!take_credit()) return false;
   ++messages_read_;
   return true;
 }
@@ -60,11 +72,12 @@ bool StreamReceiver::is_offer_due() const {
 
 StreamReceiver::Offer StreamReceiver::next_offer() {
   Offer offer;
-  offer.credits = static_cast<std::uint16_t>(messages_read_ + queue_);
+  offer.credits = messages_offered_ = static_cast<std::uint16_t>(messages_read_ + queue_);
   offer_due_ = static_cast<std::uint16_t>(messages_read_ + queue_ / 2);
   offer.has_half = free_bytes_ >= half_bytes();
   if (offer.has_half) {
     offer.address = buffer_.address() + free_offset_;
+    offered_bytes_ += half_bytes();
     free_bytes_ -= half_bytes();
     free_offset_ = free_offset_ == 0 ? half_bytes() : 0;
   }

@@ -1,7 +1,8 @@
 #pragma once
 
 // The receiving half of a stream: a buffer of two halves that the peer writes, the messages that
-// arrived in it, and what the peer is told that it may send.
+// arrived in it, and what the peer is told that it may send. The peer's word is checked against
+// that, since a message says only how long it is: where it lies follows from all before it.
 
 #include <sys/uio.h>
 
@@ -37,9 +38,11 @@ class StreamReceiver {
   std::uint32_t half_bytes() const { return static_cast<std::uint32_t>(buffer_.bytes.size() / 2); }
   const ExposedMemory& buffer() const { return buffer_; }
 
-  // The peer wrote `bytes`. Returns false if it was not allowed to.
+  // The peer says that it wrote `bytes`. Returns false if it was not allowed to: if it has no
+  // credit, or if they do not fit the half that it writes.
   bool handle_data(std::uint32_t bytes);
-  // The peer sent a message that takes a credit and holds nothing to read.
+  // The peer sent a message that takes a credit and holds nothing to read. Returns false if it has
+  // no credit.
   bool handle_empty();
 
   // Copies data into the vectors behind their first `done` bytes. Returns the number of bytes that
@@ -50,9 +53,14 @@ class StreamReceiver {
   Offer next_offer();
 
  private:
+  bool take_credit();
+
   ExposedMemory buffer_;
   std::uint32_t queue_ = 0;
-  std::deque<std::uint32_t> arrived_;  // unread bytes of each message, oldest first
+  std::uint32_t offered_bytes_ = 0;  // what the peer may still write
+  std::uint16_t messages_arrived_ = 0;
+  std::uint16_t messages_offered_ = 0;  // the count at which the peer must stop
+  std::deque<std::uint32_t> arrived_;   // unread bytes of each message, oldest first
   std::uint32_t read_offset_ = 0;
   std::uint32_t free_offset_ = 0;  // start of the half that is offered next
   std::uint32_t free_bytes_ = 0;   // bytes read, and not offered again yet

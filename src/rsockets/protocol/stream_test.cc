@@ -339,5 +339,158 @@ TEST_F(StreamMapsTest, EntriesTravelInline) {
   EXPECT_EQ(pair.a.protocol.write_map(), std::nullopt);
 }
 
+// A peer that breaks the protocol, with the stream and the memory that it breaks it at. Such a peer
+// ends the stream and gets nothing of this side's memory.
+class StreamPeerTest : public StreamTest {
+ protected:
+  void say(MessageType type, std::uint32_t value) {
+    b_.protocol.handle_message(to_message(type, value));
+  }
+  // The peer says that it wrote so many bytes, whether or not it did.
+  void say_data(std::uint32_t bytes) { say(MessageType::data, bytes); }
+  void expect_broken() {
+    EXPECT_TRUE(b_.protocol.is_broken());
+    EXPECT_EQ(b_.protocol.error(), EPROTO);
+    EXPECT_FALSE(b_.protocol.is_readable());
+    EXPECT_FALSE(b_.protocol.is_writable());
+  }
+  // Nothing but the buffer is read, whatever the peer said.
+  void expect_read(std::size_t bytes) {
+    const std::string text = b_.read();
+    EXPECT_EQ(text.size(), bytes);
+    EXPECT_EQ(text.find(static_cast<char>(StreamSide::behind)), std::string::npos);
+  }
+};
+
+TEST_F(StreamPeerTest, DataLongerThanAHalf) {
+  say_data(4097);
+  expect_broken();
+  expect_read(0);
+}
+
+TEST_F(StreamPeerTest, DataBeyondTheHalfThatWasOffered) {
+  say_data(4096);
+  say_data(1);
+  expect_broken();
+  expect_read(4096);
+}
+
+TEST_F(StreamPeerTest, DataAcrossTheEndOfAHalf) {
+  pair_.settle();  // both halves are offered
+  say_data(4095);
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say_data(2);
+  expect_broken();
+  expect_read(4095);
+}
+
+TEST_F(StreamPeerTest, DataAcrossTheEndOfTheBuffer) {
+  pair_.settle();
+  say_data(4095);
+  say_data(4096);
+  say_data(4096);
+  expect_broken();
+  expect_read(4095);
+}
+
+TEST_F(StreamPeerTest, DataInAHalfThatIsNotReadToItsEnd) {
+  pair_.settle();
+  say_data(4096);
+  say_data(4096);
+  EXPECT_EQ(b_.read(4095).size(), 4095u);
+  pair_.settle();
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say_data(1);
+  expect_broken();
+  expect_read(4097);
+}
+
+TEST_F(StreamPeerTest, DataOfNoBytes) {
+  say_data(0);
+  expect_broken();
+  EXPECT_FALSE(b_.protocol.has_data());
+}
+
+TEST_F(StreamPeerTest, MoreMessagesThanCredits) {
+  for (int i = 0; i < 16; ++i) say_data(1);
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say_data(1);
+  expect_broken();
+  expect_read(16);
+}
+
+TEST_F(StreamPeerTest, MoreMapsThanCredits) {
+  for (int i = 0; i < 16; ++i) say(MessageType::map, 0);
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say(MessageType::map, 0);
+  expect_broken();
+}
+
+TEST_F(StreamPeerTest, AMapBehindTheList) {
+  say(MessageType::map, 1);
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say(MessageType::map, 2);
+  expect_broken();
+}
+
+TEST_F(StreamPeerTest, MessagesOfNoKnownKind) {
+  for (const std::uint32_t type : {1u, 2u, 3u, 5u}) {
+    StreamPair pair(small_sizes());
+    pair.b.protocol.handle_message(type << 29 | 1);
+    EXPECT_EQ(pair.b.protocol.error(), EPROTO) << type;
+  }
+  say(MessageType::control, 3);
+  expect_broken();
+}
+
+TEST_F(StreamPeerTest, DataBehindItsOwnEnd) {
+  say_data(3);
+  say(MessageType::control, static_cast<std::uint32_t>(Control::shutdown));
+  EXPECT_TRUE(b_.protocol.is_connected());
+  say_data(1);
+  expect_broken();
+  expect_read(3);
+}
+
+TEST_F(StreamPeerTest, NothingCountsOnceTheStreamHasEnded) {
+  say(MessageType::control, static_cast<std::uint32_t>(Control::disconnect));
+  EXPECT_TRUE(b_.protocol.is_disconnected());
+  say_data(3);
+  EXPECT_FALSE(b_.protocol.has_data());
+  EXPECT_EQ(b_.protocol.error(), 0);
+}
+
+TEST_F(StreamPeerTest, KeepingAliveMeansNothing) {
+  for (int i = 0; i < 100; ++i) {
+    say(MessageType::control, static_cast<std::uint32_t>(Control::keep_alive));
+  }
+  EXPECT_TRUE(b_.protocol.is_connected());
+}
+
+// The peer may write the lists at any time. What is sent then still comes from this side's ring.
+TEST_F(StreamPeerTest, ListsThatChangeUnderway) {
+  std::mt19937 random(1);
+  std::span<std::byte> lists = b_.exposed[1].bytes;
+  const std::string text(3000, 'x');
+  for (int i = 0; i < 10'000 && b_.protocol.is_writable(); ++i) {
+    for (std::byte& each : lists) each = static_cast<std::byte>(random());
+    if (b_.protocol.can_send()) {
+      const auto mapped = b_.protocol.write_mapped(std::as_bytes(std::span(text)), random() % 1000);
+      if (mapped) b_.post(*mapped);
+    }
+    b_.write(text, 1 + random() % 3000);
+    while (!b_.posted.empty()) {
+      const StreamWrite& write = b_.posted.front().write;
+      ASSERT_TRUE(write.is_inline ||
+                  (write.bytes.data() >= b_.send.data() &&
+                   write.bytes.data() + write.bytes.size() <= b_.send.data() + b_.send.size()));
+      b_.protocol.handle_sent(write.work_id, true);
+      b_.posted.pop_front();
+    }
+    say(MessageType::credits, static_cast<std::uint32_t>(random()));
+  }
+  EXPECT_TRUE(b_.protocol.is_writable());
+}
+
 }  // namespace
 }  // namespace tulle::rsockets

@@ -80,7 +80,7 @@ enum class MessageType : std::uint8_t {
   map = 6,      // value: the index of the map that was written
   control = 7,  // value: a Control
 };
-enum class Control : std::uint8_t { disconnect = 0, keep_alive = 1, shutdown = 2 };
+enum class Control : std::uint32_t { disconnect = 0, keep_alive = 1, shutdown = 2 };
 
 inline constexpr std::uint32_t message_value_mask = 0x1FFF'FFFF;
 

@@ -68,12 +68,16 @@ void Stream::poll_completions() {
         protocol_.handle_sent(completion.wr_id, completion.status == IBV_WC_SUCCESS);
       } else if (completion.status == IBV_WC_SUCCESS) {
         ++received;
+        // A SEND, which brings no such immediate, is not of the protocol.
+        if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) protocol_.fail(EPROTO);
         protocol_.handle_message(ntohl(completion.imm_data));
       }
     }
     if (count < static_cast<int>(completions.size())) break;
   }
   if (was_connected && !is_connected()) sleepers_.wake();
+  // A peer that breaks the protocol writes no more.
+  if (was_connected && protocol_.is_broken()) to_error(*id_);
   if (received == 0 || !is_connected()) return;
   if (const int error = post_receives(received); error != 0) fail(error);
 }
