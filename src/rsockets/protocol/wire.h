@@ -121,4 +121,6 @@ inline constexpr std::uint32_t udp_tag = 0x5555'5555;
 inline constexpr std::uint8_t udp_header_ipv4_bytes = 16;
 inline constexpr std::uint8_t udp_header_ipv6_bytes = 28;
 
+inline constexpr std::size_t datagram_header_max_bytes = 28;  // of either kind
+
 }  // namespace tulle::rsockets

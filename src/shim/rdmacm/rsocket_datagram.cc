@@ -21,49 +21,9 @@ namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
 constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of each UD datagram
-constexpr std::uint32_t qp_number_mask = 0xFF'FFFF;
 
 const sockaddr* as_address(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr*>(&storage);
-}
-
-std::vector<std::byte> key_of(const live::SocketAddress& address) {
-  std::vector<std::byte> key(address.address.begin(), address.address.end());
-  key.push_back(static_cast<std::byte>(address.port >> 8));
-  key.push_back(static_cast<std::byte>(address.port));
-  key.push_back(static_cast<std::byte>(address.family));
-  return key;
-}
-
-DatagramHeader header_of(const live::SocketAddress& from) {
-  DatagramHeader header;
-  header.port = from.port;
-  const bool is_ipv4 = from.family == AF_INET;
-  header.version = is_ipv4 ? 4 : 6;
-  header.length = is_ipv4 ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
-  if (is_ipv4) {
-    std::memcpy(header.address.data(), from.address.data(), 4);
-  } else {
-    const be32 flow = from.flow_information;
-    std::memcpy(header.address.data(), &flow, sizeof flow);
-    std::memcpy(header.address.data() + sizeof flow, from.address.data(), 16);
-  }
-  return header;
-}
-
-// Returns false if the bytes are not an rsocket's datagram.
-bool read_header(std::span<const std::byte> bytes, DatagramHeader& header, sockaddr_storage& from) {
-  if (bytes.size() < datagram_header_ipv4_bytes) return false;
-  std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
-  const bool is_ipv4 = header.version == 4 && header.length == datagram_header_ipv4_bytes;
-  const bool is_ipv6 = header.version == 6 && header.length == datagram_header_ipv6_bytes;
-  if ((!is_ipv4 && !is_ipv6) || bytes.size() < header.length) return false;
-  live::SocketAddress address;
-  address.family = is_ipv4 ? AF_INET : AF_INET6;
-  address.port = header.port;
-  std::memcpy(address.address.data(), header.address.data() + (is_ipv4 ? 0 : 4), is_ipv4 ? 4 : 16);
-  address.copy_to(from);
-  return true;
 }
 
 }  // namespace
@@ -93,12 +53,12 @@ Datagram::Endpoint::~Endpoint() {
   rdma_destroy_id(id);
 }
 
+Datagram::Peer::~Peer() {
+  if (handle != nullptr) ibv_destroy_ah(handle);
+}
+
 Datagram::~Datagram() {
   if (udp_ >= 0) forget(udp_);
-  for (auto& [key, peer] : peers_) {
-    if (peer.handle != nullptr) ibv_destroy_ah(peer.handle);
-  }
-  endpoints_.clear();
   for (const int fd : {udp_, wait_fd_, news_fd_}) {
     if (fd >= 0) ::close(fd);
   }
@@ -151,20 +111,18 @@ int Datagram::local_address(const sockaddr* destination, live::SocketAddress& ou
   return error;
 }
 
-int Datagram::find_peer(const sockaddr* address, Peer*& out) {
+int Datagram::find_peer(const sockaddr* address, PeerHandle& out) {
   if (length_of(address) == 0) return EAFNOSUPPORT;
-  const live::SocketAddress wanted = from_c(address);
-  const auto key = key_of(wanted);
-  if (const auto found = peers_.find(key); found != peers_.end()) {
-    out = &found->second;
-    return 0;
-  }
-  Peer peer;
-  peer.address = wanted;
+  const PeerKey key = PeerKey::of(*address);
+  out = peers_.find(key);
+  if (out != nullptr) return 0;
+  auto peer = std::make_shared<Peer>();
+  peer->address = from_c(address);
   live::SocketAddress local;
   if (const int error = local_address(address, local); error != 0) return error;
-  if (const int error = find_endpoint(local, peer.endpoint); error != 0) return error;
-  out = &peers_.emplace(key, peer).first->second;
+  if (const int error = find_endpoint(local, peer->endpoint); error != 0) return error;
+  peers_.add(key, peer);
+  out = std::move(peer);
   return 0;
 }
 
@@ -210,7 +168,9 @@ int Datagram::create_endpoint(Endpoint& endpoint) {
   if (error != 0) return error;
   ibv_port_attr port = {};
   if (ibv_query_port(id->verbs, id->port_num, &port) != 0) return errno;
-  endpoint.datagram_max = std::min<std::size_t>(128u << port.active_mtu, slot_bytes);
+  const std::size_t header_bytes =
+      endpoint.local.family == AF_INET ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
+  endpoint.data_max = std::min<std::size_t>(128u << port.active_mtu, slot_bytes) - header_bytes;
   const Gid own = endpoint.local.gid();
   for (int i = 0; i < port.gid_tbl_len; ++i) {
     ibv_gid gid = {};
@@ -259,17 +219,12 @@ int Datagram::make_handle(Peer& peer, std::uint32_t qp_number) {
   return peer.handle != nullptr ? 0 : errno;
 }
 
-int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, MessageType operation,
+int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                             std::size_t& bytes) {
-  UdpHeader header;
-  const live::SocketAddress& local = peer.endpoint->local;
-  const bool is_ipv4 = local.family == AF_INET;
-  header.version = is_ipv4 ? 4 : 6;
-  header.operation = static_cast<std::uint8_t>(operation);
-  header.length = is_ipv4 ? udp_header_ipv4_bytes : udp_header_ipv6_bytes;
-  header.qp_number = peer.endpoint->id->qp->qp_num;
-  std::memcpy(header.address.data(), local.address.data(), is_ipv4 ? 4 : 16);
-  std::vector<iovec> pieces = {{&header, header.length}};
+  sockaddr_storage local = {};
+  peer.endpoint->local.copy_to(local);
+  HeaderBytes header = udp_header(*as_address(local), peer.endpoint->id->qp->qp_num, has_data);
+  std::vector<iovec> pieces = {{header.bytes.data(), header.length}};
   pieces.insert(pieces.end(), from.begin(), from.end());
   sockaddr_storage to = {};
   msghdr message = {};
@@ -287,13 +242,13 @@ int Datagram::send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t&
   Endpoint& endpoint = *peer.endpoint;
   const std::uint32_t slot = endpoint.free_slots.back();
   std::byte* at = endpoint.send_buffer.data() + std::size_t{slot} * slot_bytes;
-  const DatagramHeader header = header_of(endpoint.local);
-  std::memcpy(at, &header, header.length);
-  std::size_t length = header.length;
-  for (const iovec& each : from) {
-    std::memcpy(at + length, each.iov_base, each.iov_len);
-    length += each.iov_len;
-  }
+  sockaddr_storage local = {};
+  endpoint.local.copy_to(local);
+  const HeaderBytes header = datagram_header(*as_address(local));
+  const std::size_t data_bytes = total_bytes(from);
+  const std::size_t length = header.length + data_bytes;
+  std::memcpy(at, header.bytes.data(), header.length);
+  gather(from, 0, {at + header.length, data_bytes});
   ibv_sge piece = {reinterpret_cast<std::uint64_t>(at), static_cast<std::uint32_t>(length),
                    endpoint.send_buffer.region()->lkey};
   ibv_send_wr request = {};
@@ -307,7 +262,7 @@ int Datagram::send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t&
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(endpoint.id->qp, &request, &bad); error != 0) return error;
   endpoint.free_slots.pop_back();
-  bytes = length - header.length;
+  bytes = data_bytes;
   return 0;
 }
 
@@ -316,33 +271,30 @@ int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr* 
   Lock lock(mutex_);
   if (is_shut_) return EPIPE;
   if (const int error = start(); error != 0) return error;
-  Peer* peer = connected_;
+  PeerHandle peer = connected_;
   if (to != nullptr) {
     if (const int error = find_peer(to, peer); error != 0) return error;
   }
   if (peer == nullptr) return EDESTADDRREQ;
-  const std::size_t header_max =
-      peer->address.family == AF_INET ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
-  if (rsockets::total_bytes(from) + header_max > peer->endpoint->datagram_max) return EMSGSIZE;
-  if (peer->handle == nullptr) return send_over_udp(*peer, from, MessageType::data, bytes);
+  if (total_bytes(from) > peer->endpoint->data_max) return EMSGSIZE;
+  if (peer->handle == nullptr) return send_over_udp(*peer, from, true, bytes);
   const int error = await(lock, !never_blocks(call_flags),
-                          [peer] { return !peer->endpoint->free_slots.empty(); });
+                          [&peer] { return !peer->endpoint->free_slots.empty(); });
   return error != 0 ? error : send_over_ud(*peer, from, bytes);
 }
 
 void Datagram::handle_received(Endpoint& endpoint, const ibv_wc& completion) {
   const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-  Arrived arrived;
-  DatagramHeader header;
   if (completion.status == IBV_WC_SUCCESS && completion.byte_len >= address_header_bytes) {
     const std::span<const std::byte> bytes = {
         endpoint.receive_buffer.data() + std::size_t{slot} * slot_bytes,
         completion.byte_len - address_header_bytes};
-    if (read_header(bytes, header, arrived.from)) {
+    if (const auto datagram = read_datagram(bytes)) {
+      Arrived arrived;
+      arrived.from = datagram->sender;
       arrived.endpoint = &endpoint;
       arrived.slot = slot;
-      arrived.offset = header.length;
-      arrived.length = static_cast<std::uint32_t>(bytes.size()) - header.length;
+      arrived.data = datagram->data;
       arrived_.push_back(std::move(arrived));
       return;
     }
@@ -420,13 +372,7 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
   bytes = 0;
   if (arrived_.empty()) return 0;
   const Arrived& first = arrived_.front();
-  std::span<const std::byte> data = first.bytes;
-  if (first.endpoint != nullptr) {
-    data = {
-        first.endpoint->receive_buffer.data() + std::size_t{first.slot} * slot_bytes + first.offset,
-        first.length};
-  }
-  bytes = rsockets::scatter(data, into, 0);
+  bytes = scatter(first.endpoint != nullptr ? first.data : first.bytes, into, 0);
   if (from != nullptr) *from = first.from;
   if ((call_flags & MSG_PEEK) != 0) return 0;
   if (first.endpoint != nullptr) post_receive(*first.endpoint, first.slot);
@@ -436,29 +382,20 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
 
 // Handles what came over UDP: data from a peer that does not know this side's queue pair, or a
 // peer's answer that names its queue pair.
-void Datagram::handle_udp(std::span<const std::byte> datagram, const sockaddr_storage& from) {
-  UdpHeader header;
-  if (datagram.size() < udp_header_ipv4_bytes) return;
-  std::memcpy(&header, datagram.data(), std::min(datagram.size(), sizeof header));
-  const bool is_ipv4 =
-      header.version == 4 && header.length == udp_header_ipv4_bytes && from.ss_family == AF_INET;
-  const bool is_ipv6 =
-      header.version == 6 && header.length == udp_header_ipv6_bytes && from.ss_family == AF_INET6;
-  if (header.tag != udp_tag || (!is_ipv4 && !is_ipv6)) return;
-  if (datagram.size() < header.length) return;
-  Peer* peer = nullptr;
-  if (find_peer(as_address(from), peer) != 0) return;
-  const bool is_data = header.operation == static_cast<std::uint8_t>(MessageType::data);
+void Datagram::handle_udp(std::span<const std::byte> bytes, const sockaddr_storage& from) {
+  const auto datagram = read_udp(bytes, from.ss_family);
+  PeerHandle peer;
+  if (!datagram || find_peer(as_address(from), peer) != 0) return;
   std::size_t ignored = 0;
-  if (is_data) send_over_udp(*peer, {}, MessageType::control, ignored);
-  const std::uint32_t qp_number = header.qp_number & qp_number_mask;
-  if (peer->handle == nullptr || peer->qp_number != qp_number) make_handle(*peer, qp_number);
+  if (datagram->has_data) send_over_udp(*peer, {}, false, ignored);
+  if (peer->handle == nullptr || peer->qp_number != datagram->qp_number) {
+    make_handle(*peer, datagram->qp_number);
+  }
   // A peer whose data the program never reads must not fill this side's memory.
-  if (!is_data || arrived_.size() >= 2 * std::size_t{settings_.receive_queue}) return;
-  const auto data = datagram.subspan(header.length);
+  if (!datagram->has_data || arrived_.size() >= 2 * std::size_t{settings_.receive_queue}) return;
   Arrived arrived;
   arrived.from = from;
-  arrived.bytes.assign(data.begin(), data.end());
+  arrived.bytes.assign(datagram->data.begin(), datagram->data.end());
   arrived_.push_back(std::move(arrived));
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(news_fd_, &one, sizeof one);

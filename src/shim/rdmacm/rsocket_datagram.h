@@ -1,6 +1,6 @@
 #pragma once
 
-// Datagrams over UD (rsockets/protocol/wire.h describes the protocol). A socket has a UDP socket, and a queue
+// Datagrams over UD: the driver of rsockets/protocol/datagram.h. A socket has a UDP socket, and a queue
 // pair for each address of this host that it sends from. Until a peer's queue pair is known,
 // datagrams to it go over UDP. The service answers datagrams that came over UDP with this side's
 // queue pair.
@@ -8,11 +8,12 @@
 #include <deque>
 #include <functional>
 #include <list>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
-#include "rsockets/protocol/wire.h"
+#include "rsockets/protocol/datagram.h"
+#include "rsockets/protocol/peer_table.h"
 #include "shim/rdmacm/rsocket.h"
 
 namespace tulle::shim::rdmacm {
@@ -53,7 +54,7 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
     RegisteredBuffer send_buffer;
     RegisteredBuffer receive_buffer;  // slots, and behind them one area for all address headers
     std::vector<std::uint32_t> free_slots;  // slots of the send buffer
-    std::size_t datagram_max = 0;
+    std::size_t data_max = 0;               // of one datagram
     std::uint8_t gid_index = 0;
 
     ~Endpoint();
@@ -63,29 +64,34 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
     Endpoint* endpoint = nullptr;
     ibv_ah* handle = nullptr;
     std::uint32_t qp_number = 0;
+
+    Peer() = default;
+    ~Peer();
+    Peer(const Peer&) = delete;
+    Peer& operator=(const Peer&) = delete;
   };
+  using PeerHandle = std::shared_ptr<Peer>;
   struct Arrived {
     sockaddr_storage from = {};
     Endpoint* endpoint = nullptr;  // the slot's endpoint; null: the datagram came over UDP
     std::uint32_t slot = 0;
-    std::uint32_t offset = 0;
-    std::uint32_t length = 0;
+    std::span<const std::byte> data;  // in the slot
     std::vector<std::byte> bytes;
   };
 
   int start();
-  int find_peer(const sockaddr* address, Peer*& out);
+  int find_peer(const sockaddr* address, PeerHandle& out);
   int local_address(const sockaddr* destination, live::SocketAddress& out) const;
   int find_endpoint(const live::SocketAddress& local, Endpoint*& out);
   int create_endpoint(Endpoint& endpoint);
   int post_receive(Endpoint& endpoint, std::uint32_t slot);
   int make_handle(Peer& peer, std::uint32_t qp_number);
-  int send_over_udp(const Peer& peer, std::span<const iovec> from, rsockets::MessageType operation,
+  int send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                     std::size_t& bytes);
   int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);
   void poll_completions();
   void handle_received(Endpoint& endpoint, const ibv_wc& completion);
-  void handle_udp(std::span<const std::byte> datagram, const sockaddr_storage& from);
+  void handle_udp(std::span<const std::byte> bytes, const sockaddr_storage& from);
   bool can_send() const;
   int await(Lock& lock, bool may_block, const std::function<bool()>& condition);
   void arm_all();
@@ -100,8 +106,10 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   bool is_started_ = false;
   bool is_shut_ = false;
   std::list<Endpoint> endpoints_;
-  std::map<std::vector<std::byte>, Peer> peers_;  // by address and port
-  Peer* connected_ = nullptr;
+  // A peer takes some hundred bytes and an address handle.
+  static constexpr std::size_t peers_max = 4096;
+  rsockets::PeerTable<Peer> peers_{peers_max};
+  PeerHandle connected_;
   std::deque<Arrived> arrived_;
 };
 
