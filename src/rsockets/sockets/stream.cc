@@ -3,63 +3,40 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cerrno>
 #include <optional>
 
-#include "shim/rdmacm/rsocket_stream.h"
+#include "rsockets/sockets/stream.h"
 
-namespace tulle::shim::rdmacm {
-
-using rsockets::ConnectionData;
-using rsockets::Control;
-using rsockets::StreamSender;
+namespace tulle::rsockets {
 
 namespace {
 
 constexpr int resolve_retries_max = 6;
-constexpr std::uint8_t retries_without_end = 7;
-
-std::span<const std::byte> private_data_of(const rdma_cm_event& event) {
-  const rdma_conn_param& parameters = event.param.conn;
-  return {static_cast<const std::byte*>(parameters.private_data), parameters.private_data_len};
-}
 
 }  // namespace
 
-int create_stream(int domain, std::shared_ptr<Socket>& out) {
-  auto stream = std::make_shared<Stream>(default_settings());
-  if (const int error = stream->open(domain); error != 0) return error;
-  out = std::move(stream);
-  return 0;
-}
-
-int Stream::open(int domain) {
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_id(nullptr, &id, this, RDMA_PS_TCP) != 0) return errno;
-  id_ = &Id::of(id);
-  // The channel never blocks: where this side waits, it polls the descriptor.
-  fcntl(id_->channel->fd, F_SETFL, O_NONBLOCK);
-  id_->route.addr.src_storage.ss_family = static_cast<sa_family_t>(domain);
+int create_stream(Device& device, int domain, std::shared_ptr<Socket>& out) {
+  std::unique_ptr<Connection> connection;
+  if (const int error = device.create_connection(domain, connection); error != 0) return error;
+  out = std::make_shared<Stream>(default_settings(), std::move(connection));
   return 0;
 }
 
 Stream::~Stream() {
-  if (id_ == nullptr) return;
   forget(fd());
-  for (ibv_mr* map : maps_) ibv_dereg_mr(map);
-  rdma_destroy_qp(id_);
+  maps_.clear();
+  connection_->close();
   send_buffer_.reset();
   receive_buffer_.reset();
   targets_.reset();
   if (accepted_fd_ >= 0) ::close(accepted_fd_);
-  rdma_destroy_id(id_);
 }
 
-int Stream::bind(const sockaddr* address, socklen_t bytes) {
-  if (address == nullptr || bytes < length_of(address) || length_of(address) == 0) return EINVAL;
+int Stream::bind(const sockaddr_storage& address) {
   const Lock lock(mutex_);
   if (state_ != State::idle) return EINVAL;
-  if (rdma_bind_addr(id_, const_cast<sockaddr*>(address)) != 0) return errno;
+  if (const int error = connection_->bind(address); error != 0) return error;
   state_ = State::bound;
   return 0;
 }
@@ -68,7 +45,7 @@ int Stream::listen(int backlog) {
   const Lock lock(mutex_);
   if (state_ == State::listening) return 0;
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
-  if (rdma_listen(id_, backlog) != 0) return errno;
+  if (const int error = connection_->listen(backlog); error != 0) return error;
   accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   if (accepted_fd_ < 0) return errno;
   state_ = State::listening;
@@ -97,47 +74,42 @@ int Stream::accept(std::shared_ptr<Socket>& out) {
 // The service calls this function when requests wait at a listener.
 void Stream::accept_requests() {
   for (;;) {
-    rdma_cm_id* request = nullptr;
-    if (rdma_get_request(id_, &request) != 0) {
-      if (errno != EAGAIN && errno != EINTR) {
-        const Lock lock(mutex_);
-        // Only ENODEV, the end of the host agent, means that no more requests come.
-        if (errno == ENODEV) forget(fd());
-      }
+    std::unique_ptr<Connection> request;
+    if (const int error = connection_->take_request(request); error != 0) {
+      // Only ENODEV, the end of the host agent, means that no more requests come.
+      if (error == ENODEV) forget(fd());
       return;
     }
-    auto stream = std::make_shared<Stream>(settings_);
+    auto stream = std::make_shared<Stream>(settings_, std::move(request));
     stream->listener_ = weak_from_this();
-    const int error = stream->answer_request(Id::of(request));
+    const int error = stream->answer_request();
     if (error == EAGAIN) {
       const Lock lock(mutex_);
       accepting_.push_back(stream);
       watch(stream->fd(), stream);
       continue;
     }
-    if (error != 0) rdma_reject(request, nullptr, 0);
     deliver(std::move(stream), error);
   }
 }
 
-int Stream::answer_request(Id& request) {
+int Stream::answer_request() {
   const Lock lock(mutex_);
-  id_ = &request;
-  fcntl(id_->channel->fd, F_SETFL, O_NONBLOCK);
-  id_->context = this;
-  rdma_conn_param parameters = request.event->param.conn;
-  const std::span<const std::byte> peer_data = private_data_of(*request.event);
-  if (!rsockets::StreamProtocol::is_known(peer_data)) return EINVAL;
-  if (const int error = create_endpoint(); error != 0) return error;
-  if (const int error = protocol_.open(peer_data); error != 0) return error;
-  const ConnectionData data = protocol_.own_data();
-  parameters.private_data = &data;
-  parameters.private_data_len = sizeof data;
-  if (rdma_accept(&request, &parameters) == 0) return finish_step();
-  if (errno != EAGAIN) return errno;
-  state_ = State::accepting;
-  is_waiting_ = true;
-  return EAGAIN;
+  const std::span<const std::byte> peer_data = connection_->peer_data();
+  int error = StreamProtocol::is_known(peer_data) ? create_endpoint() : EINVAL;
+  if (error == 0) error = protocol_.open(peer_data);
+  if (error == 0) {
+    const ConnectionData data = protocol_.own_data();
+    error = connection_->accept(std::as_bytes(std::span(&data, 1)));
+  }
+  if (error == EAGAIN) {
+    state_ = State::accepting;
+    is_waiting_ = true;
+    return EAGAIN;
+  }
+  if (error == 0) return finish_step();
+  connection_->reject();
+  return error;
 }
 
 // A connection that was on its way is established, or failed with `error`. An established one waits
@@ -155,13 +127,12 @@ void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
   wake_pollers();
 }
 
-int Stream::connect(const sockaddr* address, socklen_t bytes) {
-  if (address == nullptr || bytes < length_of(address) || length_of(address) == 0) return EINVAL;
+int Stream::connect(const sockaddr_storage& address) {
   Lock lock(mutex_);
   if (is_connected()) return EISCONN;
   if (is_opening()) return EALREADY;
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
-  std::memcpy(&destination_, address, length_of(address));
+  destination_ = address;
   state_ = State::resolving_address;
   const int error = advance();
   if (error != EAGAIN) return error;
@@ -176,27 +147,13 @@ int Stream::start_step() {
   const int timeout = 1000 << retries_;
   switch (state_) {
     case State::resolving_address:
-      return rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&destination_), timeout) ==
-                     0
-                 ? 0
-                 : errno;
+      return connection_->resolve_address(destination_, timeout);
     case State::resolving_route:
-      if (route_.empty()) return rdma_resolve_route(id_, timeout) == 0 ? 0 : errno;
-      if (rdma_set_option(id_, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route_.data(), route_.size()) !=
-          0) {
-        return errno;
-      }
-      return complete(*id_);
+      return route_.empty() ? connection_->resolve_route(timeout) : connection_->use_route(route_);
     case State::connecting: {
       if (const int error = create_endpoint(); error != 0) return error;
       const ConnectionData data = protocol_.own_data();
-      rdma_conn_param parameters = {};
-      parameters.private_data = &data;
-      parameters.private_data_len = sizeof data;
-      parameters.flow_control = 1;
-      parameters.retry_count = retries_without_end;
-      parameters.rnr_retry_count = retries_without_end;
-      return rdma_connect(id_, &parameters) == 0 ? 0 : errno;
+      return connection_->connect(std::as_bytes(std::span(&data, 1)));
     }
     default:
       return EINVAL;
@@ -214,7 +171,7 @@ int Stream::finish_step() {
       state_ = State::connecting;
       return 0;
     case State::connecting:
-      if (const int error = protocol_.open(private_data_of(*id_->event)); error != 0) return error;
+      if (const int error = protocol_.open(connection_->peer_data()); error != 0) return error;
       break;
     default:
       break;
@@ -227,7 +184,7 @@ int Stream::finish_step() {
 
 int Stream::advance() {
   while (is_opening()) {
-    int error = is_waiting_ ? complete(*id_) : start_step();
+    int error = is_waiting_ ? connection_->finish() : start_step();
     if (error == EAGAIN) {
       is_waiting_ = true;
       return EAGAIN;
@@ -267,35 +224,23 @@ int Stream::ensure_connected(int call_flags, Lock& lock) {
 }
 
 int Stream::create_endpoint() {
-  if (id_->qp != nullptr) return 0;
-  set_queue_sizes(*id_, settings_);
-  ibv_qp_init_attr attributes = {};
-  attributes.qp_context = this;
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap.max_send_sge = 2;
-  attributes.cap.max_recv_sge = 1;
-  if (const int error = create_queue_pair(*id_, settings_, attributes); error != 0) return error;
-  inline_bytes_ = attributes.cap.max_inline_data;
-
-  const std::uint32_t half = settings_.receive_buffer_bytes / 2;
-  settings_.receive_buffer_bytes = 2 * half;
-  rsockets::SocketSizes sizes = settings_;
-  sizes.inline_bytes = inline_bytes_;
-  constexpr int peer_writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  int error =
-      send_buffer_.create(id_->pd, StreamSender::buffer_bytes(sizes), IBV_ACCESS_LOCAL_WRITE);
+  if (connection_->has_queue_pair()) return 0;
+  if (const int error = connection_->open_queue_pair(settings_); error != 0) return error;
+  settings_.receive_buffer_bytes -= settings_.receive_buffer_bytes % 2;
+  Connection& connection = *connection_;
+  int error = send_buffer_.create(connection, StreamSender::buffer_bytes(settings_), false);
   if (error == 0) {
-    error = targets_.create(id_->pd, rsockets::StreamProtocol::targets_bytes(sizes), peer_writes);
+    error = targets_.create(connection, StreamProtocol::targets_bytes(settings_), true);
   }
   if (error == 0) {
-    error = receive_buffer_.create(id_->pd, settings_.receive_buffer_bytes, peer_writes);
+    error = receive_buffer_.create(connection, settings_.receive_buffer_bytes, true);
   }
   if (error != 0) return error;
   protocol_.start({send_buffer_.bytes(),
-                   {receive_buffer_.bytes(), receive_buffer_.region()->rkey},
-                   {targets_.bytes(), targets_.region()->rkey}},
-                  sizes);
-  return post_receives(settings_.receive_queue);
+                   {receive_buffer_.bytes(), receive_buffer_.remote_key()},
+                   {targets_.bytes(), targets_.remote_key()}},
+                  settings_);
+  return connection.post_receives(settings_.receive_queue);
 }
 
 void Stream::fail(int error) {
@@ -308,18 +253,17 @@ void Stream::fail(int error) {
 void Stream::notice_disconnect() {
   Lock lock(mutex_);
   for (;;) {
-    const int error = complete(*id_);
+    const int error = connection_->finish();
     if (error == EAGAIN || error == EINTR) return;
-    const bool is_over = error == ENODEV ||
-                         (id_->event != nullptr && id_->event->event == RDMA_CM_EVENT_DISCONNECTED);
+    const bool is_over = error == ENODEV || connection_->is_over();
     if (error == ENODEV) forget(fd());
     if (!is_over) continue;
     poll_completions();
     protocol_.disconnect(error);
     sleepers_.wake();
     // Posted work requests are flushed, which wakes all threads that wait for completions.
-    if (id_->recv_cq != nullptr) ibv_req_notify_cq(id_->recv_cq, 0);
-    to_error(*id_);
+    connection_->arm();
+    connection_->stop();
     lock.unlock();
     wake_pollers();
     if (error == ENODEV) return;
@@ -367,8 +311,8 @@ int Stream::shutdown(int how) {
     error = await(lock, true, [this] { return protocol_.all_sent() || !is_connected(); });
   }
   if (protocol_.is_disconnected()) {
-    if (id_->recv_cq != nullptr) ibv_req_notify_cq(id_->recv_cq, 0);
-    to_error(*id_);
+    connection_->arm();
+    connection_->stop();
   }
   lock.unlock();
   wake_pollers();
@@ -399,14 +343,14 @@ void Stream::close() {
 
 int Stream::local_name(sockaddr_storage& out) {
   const Lock lock(mutex_);
-  out = id_->route.addr.src_storage;
+  out = connection_->local_address();
   return 0;
 }
 
 int Stream::peer_name(sockaddr_storage& out) {
   const Lock lock(mutex_);
   if (!was_connected()) return ENOTCONN;
-  out = id_->route.addr.dst_storage;
+  out = connection_->peer_address();
   return 0;
 }
 
@@ -416,4 +360,4 @@ int Stream::set_flags(int flags) {
   return 0;
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

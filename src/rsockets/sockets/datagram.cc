@@ -1,6 +1,6 @@
-#include "shim/rdmacm/rsocket_datagram.h"
+#include "rsockets/sockets/datagram.h"
 
-#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <rdma/rsocket.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -10,51 +10,59 @@
 #include <array>
 #include <cstring>
 
-#include "live/port/kernel_socket.h"
 #include "rsockets/protocol/vectors.h"
 
-namespace tulle::shim::rdmacm {
-
-using namespace rsockets;
+namespace tulle::rsockets {
 
 namespace {
 
 constexpr std::uint32_t slot_bytes = 2048;
 constexpr std::uint32_t address_header_bytes = 40;  // IBTA 11.4.1.2: in front of each UD datagram
 
-const sockaddr* as_address(const sockaddr_storage& storage) {
-  return reinterpret_cast<const sockaddr*>(&storage);
+const sockaddr& as_address(const sockaddr_storage& storage) {
+  return reinterpret_cast<const sockaddr&>(storage);
+}
+
+sockaddr& as_address(sockaddr_storage& storage) { return reinterpret_cast<sockaddr&>(storage); }
+
+// Returns the key of an address whatever its port is.
+PeerKey host_of(const sockaddr_storage& address) {
+  PeerKey key = PeerKey::of(as_address(address));
+  key.port = 0;
+  return key;
+}
+
+std::span<std::byte> slot_of(const RegisteredBuffer& buffer, std::uint32_t slot) {
+  return buffer.bytes().subspan(std::size_t{slot} * slot_bytes, slot_bytes);
+}
+
+bool is_wildcard(const sockaddr_storage& address) {
+  return host_of(address).address == std::array<std::byte, 16>{};
+}
+
+void copy_port(const sockaddr_storage& from, sockaddr_storage& to) {
+  const std::uint16_t port = PeerKey::of(as_address(from)).port;
+  if (to.ss_family == AF_INET) reinterpret_cast<sockaddr_in&>(to).sin_port = port;
+  if (to.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6&>(to).sin6_port = port;
 }
 
 }  // namespace
 
-int create_datagram(int domain, std::shared_ptr<Socket>& out) {
-  auto datagram = std::make_shared<Datagram>(default_settings());
+int create_datagram(Device& device, int domain, std::shared_ptr<Socket>& out) {
+  auto datagram = std::make_shared<Datagram>(default_settings(), device);
   if (const int error = datagram->open(domain); error != 0) return error;
   out = std::move(datagram);
   return 0;
 }
 
 int Datagram::open(int domain) {
-  udp_ = live::kernel_socket(domain, SOCK_DGRAM).release();
+  udp_ = device_.kernel_socket(domain);
   if (udp_ < 0) return errno;
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   news_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wait_fd_ < 0 || news_fd_ < 0) return errno;
   epoll_event event = {EPOLLIN, {}};
   return epoll_ctl(wait_fd_, EPOLL_CTL_ADD, news_fd_, &event) == 0 ? 0 : errno;
-}
-
-Datagram::Endpoint::~Endpoint() {
-  if (id == nullptr) return;
-  rdma_destroy_qp(id);
-  send_buffer.reset();
-  receive_buffer.reset();
-  rdma_destroy_id(id);
-}
-
-Datagram::Peer::~Peer() {
-  if (handle != nullptr) ibv_destroy_ah(handle);
 }
 
 Datagram::~Datagram() {
@@ -77,48 +85,44 @@ int Datagram::start() {
   return 0;
 }
 
-int Datagram::bind(const sockaddr* address, socklen_t bytes) {
+int Datagram::bind(const sockaddr_storage& address) {
   const Lock lock(mutex_);
-  if (::bind(udp_, address, bytes) != 0) return errno;
+  if (::bind(udp_, &as_address(address), sizeof address) != 0) return errno;
   return start();
 }
 
-int Datagram::connect(const sockaddr* address, socklen_t bytes) {
-  if (address == nullptr || bytes < length_of(address)) return EINVAL;
+int Datagram::connect(const sockaddr_storage& address) {
   const Lock lock(mutex_);
   if (const int error = start(); error != 0) return error;
-  if (::connect(udp_, address, bytes) != 0) return errno;
+  if (::connect(udp_, &as_address(address), sizeof address) != 0) return errno;
   return find_peer(address, connected_);
 }
 
 // Finds the address of this host from which datagrams to the destination come.
-int Datagram::local_address(const sockaddr* destination, live::SocketAddress& out) const {
-  sockaddr_storage found = {};
-  socklen_t bytes = sizeof found;
-  if (getsockname(udp_, reinterpret_cast<sockaddr*>(&found), &bytes) != 0) return errno;
-  out = from_c(as_address(found));
-  if (!out.is_wildcard()) return 0;
-  const std::uint16_t port = out.port;
-  const int probe = live::kernel_socket(destination->sa_family, SOCK_DGRAM).release();
+int Datagram::local_address(const sockaddr_storage& destination, sockaddr_storage& out) const {
+  sockaddr_storage bound = {};
+  socklen_t bytes = sizeof bound;
+  if (getsockname(udp_, &as_address(bound), &bytes) != 0) return errno;
+  out = bound;
+  if (!is_wildcard(bound)) return 0;
+  const int probe = device_.kernel_socket(destination.ss_family);
   if (probe < 0) return errno;
-  bytes = sizeof found;
-  const bool known = ::connect(probe, destination, length_of(destination)) == 0 &&
-                     getsockname(probe, reinterpret_cast<sockaddr*>(&found), &bytes) == 0;
+  bytes = sizeof out;
+  const bool known = ::connect(probe, &as_address(destination), sizeof destination) == 0 &&
+                     getsockname(probe, &as_address(out), &bytes) == 0;
   const int error = known ? 0 : errno;
   ::close(probe);
-  out = from_c(as_address(found));
-  out.port = port;
+  copy_port(bound, out);
   return error;
 }
 
-int Datagram::find_peer(const sockaddr* address, PeerHandle& out) {
-  if (length_of(address) == 0) return EAFNOSUPPORT;
-  const PeerKey key = PeerKey::of(*address);
+int Datagram::find_peer(const sockaddr_storage& address, PeerHandle& out) {
+  const PeerKey key = PeerKey::of(as_address(address));
   out = peers_.find(key);
   if (out != nullptr) return 0;
   auto peer = std::make_shared<Peer>();
-  peer->address = from_c(address);
-  live::SocketAddress local;
+  peer->address = address;
+  sockaddr_storage local = {};
   if (const int error = local_address(address, local); error != 0) return error;
   if (const int error = find_endpoint(local, peer->endpoint); error != 0) return error;
   peers_.add(key, peer);
@@ -126,9 +130,9 @@ int Datagram::find_peer(const sockaddr* address, PeerHandle& out) {
   return 0;
 }
 
-int Datagram::find_endpoint(const live::SocketAddress& local, Endpoint*& out) {
+int Datagram::find_endpoint(const sockaddr_storage& local, Endpoint*& out) {
   for (Endpoint& endpoint : endpoints_) {
-    if (endpoint.local.gid() == local.gid()) {
+    if (host_of(endpoint.local) == host_of(local)) {
       out = &endpoint;
       return 0;
     }
@@ -144,92 +148,50 @@ int Datagram::find_endpoint(const live::SocketAddress& local, Endpoint*& out) {
 }
 
 int Datagram::create_endpoint(Endpoint& endpoint) {
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_id(nullptr, &id, this, RDMA_PS_UDP) != 0) return errno;
-  endpoint.id = &Id::of(id);
-  live::SocketAddress any_port = endpoint.local;
-  any_port.port = 0;
-  sockaddr_storage address = {};
-  any_port.copy_to(address);
-  if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) != 0) return errno;
-  if (id->verbs == nullptr) return ENODEV;
-  ibv_qp_init_attr attributes = {};
-  attributes.qp_type = IBV_QPT_UD;
-  attributes.cap.max_send_sge = 1;
-  attributes.cap.max_recv_sge = 2;
-  if (int error = create_queue_pair(*endpoint.id, settings_, attributes); error != 0) return error;
-  int error = endpoint.send_buffer.create(id->pd, settings_.send_queue * slot_bytes,
-                                          IBV_ACCESS_LOCAL_WRITE);
+  int error = device_.create_datagram_queue(endpoint.local, settings_, endpoint.queue);
+  if (error != 0) return error;
+  DatagramQueue& queue = *endpoint.queue;
+  error = endpoint.send_buffer.create(queue, settings_.send_queue * slot_bytes, false);
   if (error == 0) {
     error = endpoint.receive_buffer.create(
-        id->pd, settings_.receive_queue * slot_bytes + address_header_bytes,
-        IBV_ACCESS_LOCAL_WRITE);
+        queue, settings_.receive_queue * slot_bytes + address_header_bytes, false);
   }
   if (error != 0) return error;
-  ibv_port_attr port = {};
-  if (ibv_query_port(id->verbs, id->port_num, &port) != 0) return errno;
-  const std::size_t header_bytes =
-      endpoint.local.family == AF_INET ? datagram_header_ipv4_bytes : datagram_header_ipv6_bytes;
-  endpoint.data_max = std::min<std::size_t>(128u << port.active_mtu, slot_bytes) - header_bytes;
-  const Gid own = endpoint.local.gid();
-  for (int i = 0; i < port.gid_tbl_len; ++i) {
-    ibv_gid gid = {};
-    if (ibv_query_gid(id->verbs, id->port_num, i, &gid) != 0) continue;
-    if (std::memcmp(gid.raw, own.bytes.data(), sizeof gid.raw) != 0) continue;
-    endpoint.gid_index = static_cast<std::uint8_t>(i);
-    break;
-  }
+  const std::size_t header_bytes = datagram_header(as_address(endpoint.local)).length;
+  endpoint.data_max = std::min<std::size_t>(queue.mtu_bytes(), slot_bytes) - header_bytes;
   for (std::uint32_t i = 0; i < settings_.send_queue; ++i) endpoint.free_slots.push_back(i);
   for (std::uint32_t i = 0; i < settings_.receive_queue; ++i) {
     if (error = post_receive(endpoint, i); error != 0) return error;
   }
-  const int channel = id->recv_cq_channel->fd;
   epoll_event event = {EPOLLIN, {}};
-  if (epoll_ctl(wait_fd_, EPOLL_CTL_ADD, channel, &event) != 0) return errno;
-  if (is_armed_) ibv_req_notify_cq(id->recv_cq, 0);
+  if (epoll_ctl(wait_fd_, EPOLL_CTL_ADD, queue.completion_fd(), &event) != 0) return errno;
+  if (is_armed_) queue.arm();
   return 0;
 }
 
 int Datagram::post_receive(Endpoint& endpoint, std::uint32_t slot) {
-  const std::uint32_t key = endpoint.receive_buffer.region()->lkey;
-  const std::uint64_t start = endpoint.receive_buffer.address();
-  std::array<ibv_sge, 2> pieces = {
-      {{start + std::uint64_t{settings_.receive_queue} * slot_bytes, address_header_bytes, key},
-       {start + std::uint64_t{slot} * slot_bytes, slot_bytes, key}}};
-  ibv_recv_wr request = {};
-  request.wr_id = receive_flag | slot;
-  request.sg_list = pieces.data();
-  request.num_sge = static_cast<int>(pieces.size());
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(endpoint.id->qp, &request, &bad);
+  const RegisteredBuffer& buffer = endpoint.receive_buffer;
+  return endpoint.queue->post_receive(slot, buffer.bytes().last(address_header_bytes),
+                                      slot_of(buffer, slot), buffer.local_key());
 }
 
-int Datagram::make_handle(Peer& peer, std::uint32_t qp_number) {
-  if (peer.handle != nullptr) ibv_destroy_ah(peer.handle);
-  ibv_ah_attr attributes = {};
-  attributes.is_global = 1;
-  attributes.port_num = peer.endpoint->id->port_num;
-  // With RoCE v2, an address is its GID.
-  const Gid destination = peer.address.gid();
-  std::memcpy(attributes.grh.dgid.raw, destination.bytes.data(), sizeof attributes.grh.dgid.raw);
-  attributes.grh.sgid_index = peer.endpoint->gid_index;
-  attributes.grh.hop_limit = 64;
-  peer.handle = ibv_create_ah(peer.endpoint->id->pd, &attributes);
+void Datagram::make_handle(Peer& peer, std::uint32_t qp_number) {
   peer.qp_number = qp_number;
-  return peer.handle != nullptr ? 0 : errno;
+  peer.handle.reset();
+  // Without a handle, datagrams to the peer still go over UDP.
+  peer.endpoint->queue->make_handle(peer.address, peer.handle);
 }
 
 int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                             std::size_t& bytes) {
-  sockaddr_storage local = {};
-  peer.endpoint->local.copy_to(local);
-  HeaderBytes header = udp_header(*as_address(local), peer.endpoint->id->qp->qp_num, has_data);
+  HeaderBytes header =
+      udp_header(as_address(peer.endpoint->local), peer.endpoint->queue->qp_number(), has_data);
   std::vector<iovec> pieces = {{header.bytes.data(), header.length}};
   pieces.insert(pieces.end(), from.begin(), from.end());
-  sockaddr_storage to = {};
+  sockaddr_storage to = peer.address;
   msghdr message = {};
   message.msg_name = &to;
-  message.msg_namelen = peer.address.copy_to(to);
+  message.msg_namelen = sizeof to;
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
   const ssize_t sent = sendmsg(udp_, &message, MSG_NOSIGNAL);
@@ -241,39 +203,28 @@ int Datagram::send_over_udp(const Peer& peer, std::span<const iovec> from, bool 
 int Datagram::send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes) {
   Endpoint& endpoint = *peer.endpoint;
   const std::uint32_t slot = endpoint.free_slots.back();
-  std::byte* at = endpoint.send_buffer.data() + std::size_t{slot} * slot_bytes;
-  sockaddr_storage local = {};
-  endpoint.local.copy_to(local);
-  const HeaderBytes header = datagram_header(*as_address(local));
+  const std::span<std::byte> to = slot_of(endpoint.send_buffer, slot);
+  const HeaderBytes header = datagram_header(as_address(endpoint.local));
   const std::size_t data_bytes = total_bytes(from);
-  const std::size_t length = header.length + data_bytes;
-  std::memcpy(at, header.bytes.data(), header.length);
-  gather(from, 0, {at + header.length, data_bytes});
-  ibv_sge piece = {reinterpret_cast<std::uint64_t>(at), static_cast<std::uint32_t>(length),
-                   endpoint.send_buffer.region()->lkey};
-  ibv_send_wr request = {};
-  request.wr_id = slot;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  request.wr.ud.ah = peer.handle;
-  request.wr.ud.remote_qpn = peer.qp_number;
-  request.wr.ud.remote_qkey = RDMA_UDP_QKEY;
-  ibv_send_wr* bad = nullptr;
-  if (const int error = ibv_post_send(endpoint.id->qp, &request, &bad); error != 0) return error;
+  std::memcpy(to.data(), header.bytes.data(), header.length);
+  gather(from, 0, to.subspan(header.length, data_bytes));
+  const int error =
+      endpoint.queue->post_send(slot, to.first(header.length + data_bytes),
+                                endpoint.send_buffer.local_key(), *peer.handle, peer.qp_number);
+  if (error != 0) return error;
   endpoint.free_slots.pop_back();
   bytes = data_bytes;
   return 0;
 }
 
-int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr* to, socklen_t,
+int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr_storage* to,
                    std::size_t& bytes) {
   Lock lock(mutex_);
   if (is_shut_) return EPIPE;
   if (const int error = start(); error != 0) return error;
   PeerHandle peer = connected_;
   if (to != nullptr) {
-    if (const int error = find_peer(to, peer); error != 0) return error;
+    if (const int error = find_peer(*to, peer); error != 0) return error;
   }
   if (peer == nullptr) return EDESTADDRREQ;
   if (total_bytes(from) > peer->endpoint->data_max) return EMSGSIZE;
@@ -283,37 +234,37 @@ int Datagram::send(std::span<const iovec> from, int call_flags, const sockaddr* 
   return error != 0 ? error : send_over_ud(*peer, from, bytes);
 }
 
-void Datagram::handle_received(Endpoint& endpoint, const ibv_wc& completion) {
-  const auto slot = static_cast<std::uint32_t>(completion.wr_id);
-  if (completion.status == IBV_WC_SUCCESS && completion.byte_len >= address_header_bytes) {
-    const std::span<const std::byte> bytes = {
-        endpoint.receive_buffer.data() + std::size_t{slot} * slot_bytes,
-        completion.byte_len - address_header_bytes};
-    if (const auto datagram = read_datagram(bytes)) {
-      Arrived arrived;
-      arrived.from = datagram->sender;
-      arrived.endpoint = &endpoint;
-      arrived.slot = slot;
-      arrived.data = datagram->data;
-      arrived_.push_back(std::move(arrived));
-      return;
-    }
+void Datagram::handle_received(Endpoint& endpoint, const Completion& completion) {
+  if (!completion.succeeded) return;
+  const auto slot = static_cast<std::uint32_t>(completion.work_id);
+  const std::size_t bytes =
+      std::clamp(completion.bytes, address_header_bytes, address_header_bytes + slot_bytes) -
+      address_header_bytes;
+  const auto datagram = read_datagram(slot_of(endpoint.receive_buffer, slot).first(bytes));
+  if (!datagram) {
+    post_receive(endpoint, slot);
+    return;
   }
-  if (completion.status == IBV_WC_SUCCESS) post_receive(endpoint, slot);
+  Arrived arrived;
+  arrived.from = datagram->sender;
+  arrived.endpoint = &endpoint;
+  arrived.slot = slot;
+  arrived.data = datagram->data;
+  arrived_.push_back(std::move(arrived));
 }
 
 void Datagram::poll_completions() {
-  std::array<ibv_wc, 16> completions;
+  std::array<Completion, 16> completions;
   for (Endpoint& endpoint : endpoints_) {
     int count = 0;
     do {
-      count = ibv_poll_cq(endpoint.id->recv_cq, completions.size(), completions.data());
+      count = endpoint.queue->poll(completions);
       for (int i = 0; i < count; ++i) {
-        const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
-        if ((completion.wr_id & receive_flag) != 0) {
+        const Completion& completion = completions[static_cast<std::size_t>(i)];
+        if (completion.is_receive) {
           handle_received(endpoint, completion);
         } else {
-          endpoint.free_slots.push_back(static_cast<std::uint32_t>(completion.wr_id));
+          endpoint.free_slots.push_back(static_cast<std::uint32_t>(completion.work_id));
         }
       }
     } while (count == static_cast<int>(completions.size()));
@@ -327,14 +278,14 @@ bool Datagram::can_send() const {
 
 void Datagram::arm_all() {
   is_armed_ = true;
-  for (Endpoint& endpoint : endpoints_) ibv_req_notify_cq(endpoint.id->recv_cq, 0);
+  for (Endpoint& endpoint : endpoints_) endpoint.queue->arm();
 }
 
 void Datagram::take_events() {
   std::uint64_t ignored = 0;
   bool found = read(news_fd_, &ignored, sizeof ignored) > 0;
   for (Endpoint& endpoint : endpoints_) {
-    found = take_completion_events(*endpoint.id->recv_cq_channel) || found;
+    found = endpoint.queue->take_events() || found;
   }
   if (!found) return;
   is_armed_ = false;
@@ -385,7 +336,7 @@ int Datagram::receive(std::span<const iovec> into, int call_flags, sockaddr_stor
 void Datagram::handle_udp(std::span<const std::byte> bytes, const sockaddr_storage& from) {
   const auto datagram = read_udp(bytes, from.ss_family);
   PeerHandle peer;
-  if (!datagram || find_peer(as_address(from), peer) != 0) return;
+  if (!datagram || find_peer(from, peer) != 0) return;
   std::size_t ignored = 0;
   if (datagram->has_data) send_over_udp(*peer, {}, false, ignored);
   if (peer->handle == nullptr || peer->qp_number != datagram->qp_number) {
@@ -406,8 +357,8 @@ void Datagram::on_readable() {
   for (;;) {
     sockaddr_storage from = {};
     socklen_t bytes = sizeof from;
-    const ssize_t count = recvfrom(udp_, buffer.data(), buffer.size(), MSG_DONTWAIT,
-                                   reinterpret_cast<sockaddr*>(&from), &bytes);
+    const ssize_t count =
+        recvfrom(udp_, buffer.data(), buffer.size(), MSG_DONTWAIT, &as_address(from), &bytes);
     if (count < 0) {
       // ECONNREFUSED says that nothing listens at a peer's port, which does not end this socket.
       if (errno == EAGAIN || errno == EINTR || errno == ECONNREFUSED) return;
@@ -460,12 +411,12 @@ void Datagram::close() {
 
 int Datagram::local_name(sockaddr_storage& out) {
   socklen_t bytes = sizeof out;
-  return getsockname(udp_, reinterpret_cast<sockaddr*>(&out), &bytes) == 0 ? 0 : errno;
+  return getsockname(udp_, &as_address(out), &bytes) == 0 ? 0 : errno;
 }
 
 int Datagram::peer_name(sockaddr_storage& out) {
   socklen_t bytes = sizeof out;
-  return getpeername(udp_, reinterpret_cast<sockaddr*>(&out), &bytes) == 0 ? 0 : errno;
+  return getpeername(udp_, &as_address(out), &bytes) == 0 ? 0 : errno;
 }
 
 int Datagram::set_option(int level, int option, const void* value, socklen_t bytes) {
@@ -513,4 +464,4 @@ int Datagram::set_flags(int flags) {
   return 0;
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

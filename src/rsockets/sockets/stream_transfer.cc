@@ -1,17 +1,14 @@
 // Streams: moves data. The protocol says what to post, and is told of completions.
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <optional>
 
 #include "rsockets/protocol/vectors.h"
-#include "shim/rdmacm/rsocket_stream.h"
+#include "rsockets/sockets/stream.h"
 
-namespace tulle::shim::rdmacm {
-
-using rsockets::StreamWrite;
+namespace tulle::rsockets {
 
 namespace {
 
@@ -22,64 +19,36 @@ constexpr std::size_t last_piece_bytes = 64 << 10;
 }  // namespace
 
 int Stream::post(const StreamWrite& write) {
-  ibv_sge piece = {reinterpret_cast<std::uint64_t>(write.bytes.data()),
-                   static_cast<std::uint32_t>(write.bytes.size()), send_buffer_.region()->lkey};
-  ibv_send_wr request = {};
-  request.wr_id = write.work_id;
-  request.sg_list = &piece;
-  request.num_sge = write.bytes.empty() ? 0 : 1;
-  request.opcode = write.has_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-  request.send_flags = write.is_inline ? IBV_SEND_INLINE : 0;
-  request.imm_data = htonl(write.message);
-  request.wr.rdma.remote_addr = write.address;
-  request.wr.rdma.rkey = write.key;
-  ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(id_->qp, &request, &bad);
+  const int error = connection_->post(write, send_buffer_.local_key());
   if (error != 0) fail(error);
   return error;
 }
 
-int Stream::post_receives(std::uint32_t count) {
-  std::array<ibv_recv_wr, 32> requests = {};
-  while (count > 0) {
-    const std::size_t batch = std::min<std::size_t>(count, requests.size());
-    for (std::size_t i = 0; i < batch; ++i) {
-      requests[i].wr_id = receive_flag;
-      requests[i].next = i + 1 < batch ? &requests[i + 1] : nullptr;
-    }
-    ibv_recv_wr* bad = nullptr;
-    if (const int error = ibv_post_recv(id_->qp, requests.data(), &bad); error != 0) return error;
-    count -= static_cast<std::uint32_t>(batch);
-  }
-  return 0;
-}
-
 void Stream::poll_completions() {
-  if (id_->recv_cq == nullptr) return;
-  std::array<ibv_wc, 16> completions;
+  if (!connection_->has_queue_pair()) return;
+  std::array<Completion, 16> completions;
   const bool was_connected = is_connected();
   std::uint32_t received = 0;
   for (;;) {
-    const int count = ibv_poll_cq(id_->recv_cq, completions.size(), completions.data());
+    const int count = connection_->poll(completions);
     if (count < 0) return fail(EIO);
-    for (int i = 0; i < count; ++i) {
-      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
-      if ((completion.wr_id & receive_flag) == 0) {
-        protocol_.handle_sent(completion.wr_id, completion.status == IBV_WC_SUCCESS);
-      } else if (completion.status == IBV_WC_SUCCESS) {
+    for (const Completion& each : std::span(completions).first(static_cast<std::size_t>(count))) {
+      if (!each.is_receive) {
+        protocol_.handle_sent(each.work_id, each.succeeded);
+      } else if (each.succeeded) {
         ++received;
         // A SEND, which brings no such immediate, is not of the protocol.
-        if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM) protocol_.fail(EPROTO);
-        protocol_.handle_message(ntohl(completion.imm_data));
+        if (!each.is_write) protocol_.fail(EPROTO);
+        protocol_.handle_message(each.immediate);
       }
     }
     if (count < static_cast<int>(completions.size())) break;
   }
   if (was_connected && !is_connected()) sleepers_.wake();
   // A peer that breaks the protocol writes no more.
-  if (was_connected && protocol_.is_broken()) to_error(*id_);
+  if (was_connected && protocol_.is_broken()) connection_->stop();
   if (received == 0 || !is_connected()) return;
-  if (const int error = post_receives(received); error != 0) fail(error);
+  if (const int error = connection_->post_receives(received); error != 0) fail(error);
 }
 
 // Takes completions, and tells the peer of room. Credits come first as well, since they may not
@@ -94,8 +63,8 @@ void Stream::make_progress() {
 }
 
 int Stream::sleep(Lock& lock) {
-  const int error = sleepers_.sleep(lock, id_->recv_cq_channel->fd);
-  if (take_completion_events(*id_->recv_cq_channel)) {
+  const int error = sleepers_.sleep(lock, connection_->completion_fd());
+  if (connection_->take_events()) {
     is_armed_ = false;
     wake_pollers();
   }
@@ -116,7 +85,7 @@ int Stream::await(Lock& lock, bool may_block, const std::function<bool()>& condi
     }
     if (!is_armed_) {
       is_armed_ = true;
-      ibv_req_notify_cq(id_->recv_cq, 0);
+      connection_->arm();
       continue;
     }
     if (const int error = sleep(lock); error != 0) return error;
@@ -134,12 +103,12 @@ int Stream::await_room(Lock& lock, int call_flags) {
   return protocol_.is_broken() && protocol_.error() != 0 ? protocol_.error() : ECONNRESET;
 }
 
-int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr* to, socklen_t,
+int Stream::send(std::span<const iovec> from, int call_flags, const sockaddr_storage* to,
                  std::size_t& bytes) {
   if (to != nullptr) return EISCONN;
   Lock lock(mutex_);
   if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
-  const std::size_t total = rsockets::total_bytes(from);
+  const std::size_t total = total_bytes(from);
   bytes = 0;
   std::size_t piece_max = first_piece_bytes;
   int error = send_maps(lock, call_flags);
@@ -158,8 +127,8 @@ int Stream::receive(std::span<const iovec> into, int call_flags, sockaddr_storag
                     std::size_t& bytes) {
   Lock lock(mutex_);
   if (const int error = ensure_connected(call_flags, lock); error != 0) return error;
-  if (from != nullptr) *from = id_->route.addr.dst_storage;
-  const std::size_t room = rsockets::total_bytes(into);
+  if (from != nullptr) *from = connection_->peer_address();
+  const std::size_t room = total_bytes(into);
   const bool peek = (call_flags & MSG_PEEK) != 0;
   const bool wants_all = (call_flags & MSG_WAITALL) != 0 && !peek;
   const auto has_news = [this] { return protocol_.has_data() || !protocol_.is_readable(); };
@@ -199,21 +168,21 @@ short Stream::ready(short events) {
 int Stream::arm() {
   const Lock lock(mutex_);
   if (state_ == State::listening) return accepted_fd_;
-  if (!was_connected() || id_->recv_cq_channel == nullptr) return fd();
+  if (!was_connected() || !connection_->has_queue_pair()) return fd();
   if (!is_armed_) {
     is_armed_ = true;
-    ibv_req_notify_cq(id_->recv_cq, 0);
+    connection_->arm();
   }
-  return id_->recv_cq_channel->fd;
+  return connection_->completion_fd();
 }
 
 void Stream::drain() {
   const Lock lock(mutex_);
-  if (!was_connected() || id_->recv_cq_channel == nullptr) return;
-  if (!take_completion_events(*id_->recv_cq_channel)) return;
+  if (!was_connected() || !connection_->has_queue_pair()) return;
+  if (!connection_->take_events()) return;
   is_armed_ = false;
   sleepers_.wake();
   wake_pollers();
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

@@ -14,26 +14,26 @@
 
 #include "rsockets/protocol/datagram.h"
 #include "rsockets/protocol/peer_table.h"
-#include "shim/rdmacm/rsocket.h"
+#include "rsockets/sockets/socket.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 class Datagram final : public Socket, public std::enable_shared_from_this<Datagram> {
  public:
-  explicit Datagram(const SocketSettings& settings) : Socket(settings) {}
+  Datagram(const SocketSettings& settings, Device& device) : Socket(settings), device_(device) {}
   ~Datagram() override;
   int open(int domain);
 
   int fd() const override { return udp_; }
-  int bind(const sockaddr* address, socklen_t bytes) override;
+  int bind(const sockaddr_storage& address) override;
   int listen(int) override { return EOPNOTSUPP; }
   int accept(std::shared_ptr<Socket>&) override { return EOPNOTSUPP; }
-  int connect(const sockaddr* address, socklen_t bytes) override;
+  int connect(const sockaddr_storage& address) override;
   int shutdown(int how) override;
   void close() override;
   int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
               std::size_t& bytes) override;
-  int send(std::span<const iovec> from, int flags, const sockaddr* to, socklen_t address_bytes,
+  int send(std::span<const iovec> from, int flags, const sockaddr_storage* to,
            std::size_t& bytes) override;
   short ready(short events) override;
   int arm() override;
@@ -49,26 +49,22 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   using Lock = std::unique_lock<std::mutex>;
 
   struct Endpoint {
-    Id* id = nullptr;
-    live::SocketAddress local;
+    sockaddr_storage local = {};
+    std::unique_ptr<DatagramQueue> queue;
     RegisteredBuffer send_buffer;
     RegisteredBuffer receive_buffer;  // slots, and behind them one area for all address headers
     std::vector<std::uint32_t> free_slots;  // slots of the send buffer
     std::size_t data_max = 0;               // of one datagram
-    std::uint8_t gid_index = 0;
 
-    ~Endpoint();
+    ~Endpoint() {
+      if (queue != nullptr) queue->close();
+    }
   };
   struct Peer {
-    live::SocketAddress address;
+    sockaddr_storage address = {};
     Endpoint* endpoint = nullptr;
-    ibv_ah* handle = nullptr;
+    std::unique_ptr<AddressHandle> handle;
     std::uint32_t qp_number = 0;
-
-    Peer() = default;
-    ~Peer();
-    Peer(const Peer&) = delete;
-    Peer& operator=(const Peer&) = delete;
   };
   using PeerHandle = std::shared_ptr<Peer>;
   struct Arrived {
@@ -80,23 +76,24 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   };
 
   int start();
-  int find_peer(const sockaddr* address, PeerHandle& out);
-  int local_address(const sockaddr* destination, live::SocketAddress& out) const;
-  int find_endpoint(const live::SocketAddress& local, Endpoint*& out);
+  int find_peer(const sockaddr_storage& address, PeerHandle& out);
+  int local_address(const sockaddr_storage& destination, sockaddr_storage& out) const;
+  int find_endpoint(const sockaddr_storage& local, Endpoint*& out);
   int create_endpoint(Endpoint& endpoint);
   int post_receive(Endpoint& endpoint, std::uint32_t slot);
-  int make_handle(Peer& peer, std::uint32_t qp_number);
+  void make_handle(Peer& peer, std::uint32_t qp_number);
   int send_over_udp(const Peer& peer, std::span<const iovec> from, bool has_data,
                     std::size_t& bytes);
   int send_over_ud(Peer& peer, std::span<const iovec> from, std::size_t& bytes);
   void poll_completions();
-  void handle_received(Endpoint& endpoint, const ibv_wc& completion);
+  void handle_received(Endpoint& endpoint, const Completion& completion);
   void handle_udp(std::span<const std::byte> bytes, const sockaddr_storage& from);
   bool can_send() const;
   int await(Lock& lock, bool may_block, const std::function<bool()>& condition);
   void arm_all();
   void take_events();
 
+  Device& device_;
   int udp_ = -1;
   int wait_fd_ = -1;  // readable with any of the completion channels, and with news_fd_
   int news_fd_ = -1;  // readable once something came over UDP, or the socket was shut
@@ -108,9 +105,9 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   std::list<Endpoint> endpoints_;
   // A peer takes some hundred bytes and an address handle.
   static constexpr std::size_t peers_max = 4096;
-  rsockets::PeerTable<Peer> peers_{peers_max};
+  PeerTable<Peer> peers_{peers_max};
   PeerHandle connected_;
   std::deque<Arrived> arrived_;
 };
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

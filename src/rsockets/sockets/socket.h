@@ -11,29 +11,31 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <fcntl.h>
+
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "rsockets/protocol/sizes.h"
-#include "shim/rdmacm/objects.h"
+#include "rsockets/sockets/device.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 using Clock = std::chrono::steady_clock;
 
 // Defaults. Files in /etc/rdma/rsocket change them, as rsocket(7) describes.
-struct SocketSettings : rsockets::SocketSizes {
+struct SocketSettings : SocketSizes {
   std::chrono::microseconds polling{10};   // polling time before a call blocks
   std::chrono::milliseconds wake_up{500};  // after which rpoll looks again, whatever happens
 };
 const SocketSettings& default_settings();
 
-// Marks the identifier of a work request as that of a receive.
-inline constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
-
-// Functions return 0 or an errno, except for fd(), arm() and flags().
+// Functions return 0 or an errno, except for fd(), arm() and flags(). An address is one of IPv4 or
+// IPv6.
 class Socket {
  public:
   explicit Socket(const SocketSettings& settings) : settings_(settings) {}
@@ -42,19 +44,19 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
 
   virtual int fd() const = 0;
-  virtual int bind(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int bind(const sockaddr_storage& address) = 0;
   virtual int listen(int backlog) = 0;
   virtual int accept(std::shared_ptr<Socket>& out) = 0;
-  virtual int connect(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int connect(const sockaddr_storage& address) = 0;
   virtual int shutdown(int how) = 0;
   // After this call the descriptor may stand for something else.
   virtual void close() = 0;
 
-  // The caller may pass null for `from`.
+  // The caller may pass null for `from` and `to`.
   virtual int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
                       std::size_t& bytes) = 0;
-  virtual int send(std::span<const iovec> from, int flags, const sockaddr* to,
-                   socklen_t address_bytes, std::size_t& bytes) = 0;
+  virtual int send(std::span<const iovec> from, int flags, const sockaddr_storage* to,
+                   std::size_t& bytes) = 0;
 
   // Makes progress, and returns those of poll's events that hold.
   virtual short ready(short events) = 0;
@@ -85,21 +87,18 @@ class Socket {
   int flags_ = 0;
 };
 
-// rsocket_table.cc: finds sockets by their descriptors.
+// table.cc: finds sockets by their descriptors.
 void add_socket(std::shared_ptr<Socket> socket);
 std::shared_ptr<Socket> find_socket(int fd);    // null if there is none
 std::shared_ptr<Socket> remove_socket(int fd);  // null if there is none
 
-// rsocket_service.cc: one thread a process, which starts with the first socket that needs it.
+// service.cc: one thread a process, which starts with the first socket that needs it.
 void watch(int fd, const std::shared_ptr<Socket>& socket);
 void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watched
 void forget(int fd);
 
-// rsocket_poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
+// poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
 void wake_pollers();
-
-// rsocket_epoll.cc: closes a poll set. Returns false if the descriptor is not one of a set.
-bool close_poll_set(int fd);
 
 // Waits until a descriptor is readable. Returns 0 or EINTR.
 int wait_readable(int fd);
@@ -117,13 +116,6 @@ class Sleepers {
   bool has_one_on_descriptor_ = false;
 };
 
-// Makes the queue pair of an id, with one completion queue that serves both directions and a
-// completion channel that never blocks a reader.
-int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes);
-void set_queue_sizes(const Id& id, SocketSettings& settings);
-// Takes all events of a completion channel. Returns true if there was one.
-bool take_completion_events(ibv_comp_channel& channel);
-
 // Memory that is registered with a device, in whole pages.
 class RegisteredBuffer {
  public:
@@ -132,22 +124,20 @@ class RegisteredBuffer {
   RegisteredBuffer(const RegisteredBuffer&) = delete;
   RegisteredBuffer& operator=(const RegisteredBuffer&) = delete;
 
-  int create(ibv_pd* pd, std::size_t bytes, int access);
+  int create(QueuePair& queue_pair, std::size_t bytes, bool peer_writes);
   void reset();
-  std::byte* data() const { return data_; }
-  std::span<std::byte> bytes() const {
-    return {data_, region_ != nullptr ? region_->length : std::size_t{0}};
-  }
-  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(data_); }
-  ibv_mr* region() const { return region_; }
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+  std::uint32_t local_key() const { return region_->local_key(); }
+  std::uint32_t remote_key() const { return region_->remote_key(); }
 
  private:
   std::byte* data_ = nullptr;
-  ibv_mr* region_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<MemoryRegion> region_;
 };
 
-// rsocket_stream.cc, rsocket_datagram.cc
-int create_stream(int domain, std::shared_ptr<Socket>& out);
-int create_datagram(int domain, std::shared_ptr<Socket>& out);
+// Make a socket of a domain, AF_INET or AF_INET6. The device stays.
+int create_stream(Device& device, int domain, std::shared_ptr<Socket>& out);
+int create_datagram(Device& device, int domain, std::shared_ptr<Socket>& out);
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

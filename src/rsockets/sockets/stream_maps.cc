@@ -4,42 +4,43 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <optional>
 
-#include "shim/rdmacm/rsocket_stream.h"
+#include "rsockets/sockets/stream.h"
 
-namespace tulle::shim::rdmacm {
-
-using rsockets::StreamWrite;
+namespace tulle::rsockets {
 
 // An offset of -1 means that the buffer's address is its offset.
 int Stream::map(void* buffer, std::size_t bytes, int protection, std::int64_t& offset) {
   const Lock lock(mutex_);
   if (buffer == nullptr || bytes == 0 || (protection & ~PROT_WRITE) != 0) return EINVAL;
   if (bytes > std::numeric_limits<std::uint32_t>::max()) return EINVAL;
-  if (!is_connected() || id_->pd == nullptr) return EINVAL;
+  if (!is_connected()) return EINVAL;
   const bool is_writable = (protection & PROT_WRITE) != 0;
   if (is_writable && !protocol_.maps().has_room()) return ENOMEM;
-  const int access = IBV_ACCESS_LOCAL_WRITE | (is_writable ? IBV_ACCESS_REMOTE_WRITE : 0);
-  ibv_mr* region = ibv_reg_mr(id_->pd, buffer, bytes, access);
-  if (region == nullptr) return errno;
-  maps_.push_back(region);
+  Map map{{static_cast<std::byte*>(buffer), bytes}, nullptr};
+  if (const int error = connection_->register_memory(map.memory, is_writable, map.region);
+      error != 0) {
+    return error;
+  }
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(buffer));
   if (offset == -1) offset = static_cast<std::int64_t>(address);
   protocol_.maps().add(static_cast<std::uint64_t>(offset),
-                       {address, region->rkey, static_cast<std::uint32_t>(bytes)}, is_writable);
+                       {address, map.region->remote_key(), static_cast<std::uint32_t>(bytes)},
+                       is_writable);
+  maps_.push_back(std::move(map));
   return 0;
 }
 
 int Stream::unmap(void* buffer, std::size_t bytes) {
   const Lock lock(mutex_);
-  const auto found = std::find_if(maps_.begin(), maps_.end(), [&](const ibv_mr* each) {
-    return each->addr == buffer && each->length == bytes;
+  const auto found = std::find_if(maps_.begin(), maps_.end(), [&](const Map& each) {
+    return each.memory.data() == buffer && each.memory.size() == bytes;
   });
   if (found == maps_.end()) return EINVAL;
-  protocol_.maps().remove((*found)->rkey);
-  ibv_dereg_mr(*found);
+  protocol_.maps().remove(found->region->remote_key());
   maps_.erase(found);
   return 0;
 }
@@ -76,4 +77,4 @@ int Stream::write_mapped(const std::byte* from, std::size_t count, std::int64_t 
   return bytes > 0 ? 0 : error;
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

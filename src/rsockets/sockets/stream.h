@@ -1,36 +1,38 @@
 #pragma once
 
-// A stream over a reliable connection: the driver of rsockets/protocol/stream.h. rsocket_stream.cc
-// connects and closes, rsocket_transfer.cc moves data, rsocket_maps.cc handles memory that the peer
-// writes directly, and rsocket_options.cc handles options.
+// A stream over a reliable connection: the driver of rsockets/protocol/stream.h. stream.cc connects
+// and closes, stream_transfer.cc moves data, stream_maps.cc handles memory that the peer writes
+// directly, and stream_options.cc handles options.
 
 #include <deque>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "rsockets/protocol/stream.h"
-#include "shim/rdmacm/rsocket.h"
+#include "rsockets/sockets/socket.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 class Stream final : public Socket, public std::enable_shared_from_this<Stream> {
  public:
-  explicit Stream(const SocketSettings& settings) : Socket(settings) {}
+  Stream(const SocketSettings& settings, std::unique_ptr<Connection> connection)
+      : Socket(settings), connection_(std::move(connection)) {}
   ~Stream() override;
-  int open(int domain);
 
-  int fd() const override { return id_->channel->fd; }
-  int bind(const sockaddr* address, socklen_t bytes) override;
+  int fd() const override { return connection_->events_fd(); }
+  int bind(const sockaddr_storage& address) override;
   int listen(int backlog) override;
   int accept(std::shared_ptr<Socket>& out) override;
-  int connect(const sockaddr* address, socklen_t bytes) override;
+  int connect(const sockaddr_storage& address) override;
   int shutdown(int how) override;
   void close() override;
   int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
               std::size_t& bytes) override;
-  int send(std::span<const iovec> from, int flags, const sockaddr* to, socklen_t address_bytes,
+  int send(std::span<const iovec> from, int flags, const sockaddr_storage* to,
            std::size_t& bytes) override;
   short ready(short events) override;
   int arm() override;
@@ -75,7 +77,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int fail_connecting(int error);
   int ensure_connected(int call_flags, Lock& lock);
   int create_endpoint();
-  int answer_request(Id& request);  // for a stream that a listener made
+  int answer_request();  // for a stream that a listener made
   void accept_requests();
   void deliver(std::shared_ptr<Stream> stream, int error);
   void fail(int error);
@@ -90,7 +92,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int sleep(Lock& lock);
   int await_room(Lock& lock, int call_flags);
   // Returns 0, or an errno after which the stream is broken.
-  int post(const rsockets::StreamWrite& write);
+  int post(const StreamWrite& write);
   int send_maps(Lock& lock, int call_flags);
 
   int set_socket_option(int option, const void* value, socklen_t bytes);
@@ -102,7 +104,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int get_route(void* value, socklen_t& bytes) const;
   void schedule_keep_alive();
 
-  Id* id_ = nullptr;
+  std::unique_ptr<Connection> connection_;
   std::mutex mutex_;
   Sleepers sleepers_;
   bool is_armed_ = false;
@@ -121,12 +123,15 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   std::deque<std::shared_ptr<Stream>> accepted_;
   int accepted_fd_ = -1;
 
-  rsockets::StreamProtocol protocol_;
+  StreamProtocol protocol_;
   RegisteredBuffer send_buffer_;
   RegisteredBuffer receive_buffer_;
   RegisteredBuffer targets_;
-  std::uint32_t inline_bytes_ = 0;
-  std::list<ibv_mr*> maps_;  // of the program's memory
+  struct Map {
+    std::span<std::byte> memory;
+    std::unique_ptr<MemoryRegion> region;
+  };
+  std::list<Map> maps_;  // of the program's memory
 
   int reuse_address_ = 0;
   int keep_alive_ = 0;
@@ -138,4 +143,4 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int linger_seconds_ = 0;
 };
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets
