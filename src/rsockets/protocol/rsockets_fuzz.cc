@@ -76,11 +76,12 @@ class Stream {
   void step() {
     switch (script_.byte() % 10) {
       case 0:
-        return handle(script_.number());
+        return handle(script_.number(), script_.byte());
       case 1:
-        return handle(to_message(MessageType::data, script_.byte()));
+        return handle_data(script_.byte());
       case 2:
-        return handle(to_message(MessageType::credits, script_.number()));
+        return handle(to_message(MessageType::credits, script_.number()),
+                      script_.byte() % 2 * sizeof(TargetEntry));
       case 3: {
         const std::span<std::byte> lists = targets_;
         const std::size_t at = script_.byte() % lists.size();
@@ -96,6 +97,7 @@ class Stream {
       case 7:
         return complete();
       case 8:
+        handle(to_message(MessageType::map, script_.byte() % 8), sizeof(MapEntry));
         return use_maps();
       default:
         if (script_.byte() % 8 != 0) return;
@@ -105,10 +107,11 @@ class Stream {
     }
   }
 
-  void handle(std::uint32_t message) {
+  void handle(std::uint32_t message, std::size_t bytes) {
     if (type_of(message) == MessageType::data) said_bytes_ += value_of(message);
-    protocol_.handle_message(message);
+    protocol_.handle_message(message, bytes);
   }
+  void handle_data(std::uint32_t bytes) { handle(to_message(MessageType::data, bytes), bytes); }
 
   void read(std::size_t max) {
     std::vector<std::byte> text(max);

@@ -132,21 +132,21 @@ void StreamProtocol::handle_sent(std::uint64_t work_id, bool succeeded) {
   if (!succeeded) fail(EIO);
 }
 
-void StreamProtocol::handle_message(std::uint32_t message) {
+void StreamProtocol::handle_message(std::uint32_t message, std::size_t bytes) {
   if (!is_connected()) return;
-  if (!accept_message(type_of(message), value_of(message))) fail(EPROTO);
+  if (!accept_message(type_of(message), value_of(message), bytes)) fail(EPROTO);
 }
 
 // Returns false if the peer was not allowed to send the message.
-bool StreamProtocol::accept_message(MessageType type, std::uint32_t value) {
+bool StreamProtocol::accept_message(MessageType type, std::uint32_t value, std::size_t bytes) {
   switch (type) {
     case MessageType::data:
-      return !peer_shut_ && receiver_.handle_data(value);
+      return value == bytes && !peer_shut_ && receiver_.handle_data(value);
     case MessageType::credits:
-      sender_.allow(static_cast<std::uint16_t>(value));
-      return true;
+      return (bytes == 0 || bytes == sizeof(TargetEntry)) &&
+             sender_.allow(static_cast<std::uint16_t>(value), bytes != 0);
     case MessageType::map:
-      return value < maps_.capacity() && receiver_.handle_empty();
+      return bytes == sizeof(MapEntry) && maps_.learn(value) && receiver_.handle_empty();
     case MessageType::control:
       return accept_control(value);
     default:

@@ -72,16 +72,16 @@ class StreamProtocol {
   std::optional<StreamWrite> write_map();
   std::optional<StreamWrite> write_mapped(std::span<const std::byte> from, std::uint64_t offset);
 
-  // Completions: a posted write was sent, or failed; a message of the peer's arrived. A message
-  // that the peer was not allowed to send breaks the stream (EPROTO).
+  // Completions: a posted write was sent, or failed; the peer wrote `bytes` with a message. One that
+  // the peer was not allowed to send breaks the stream (EPROTO).
   void handle_sent(std::uint64_t work_id, bool succeeded);
-  void handle_message(std::uint32_t message);
+  void handle_message(std::uint32_t message, std::size_t bytes);
 
  private:
   enum class Phase : std::uint8_t { unconnected, connected, disconnected, broken };
 
   void end(Phase phase, int error);
-  bool accept_message(MessageType type, std::uint32_t value);
+  bool accept_message(MessageType type, std::uint32_t value, std::size_t bytes);
   bool accept_control(std::uint32_t value);
 
   SocketSizes sizes_;

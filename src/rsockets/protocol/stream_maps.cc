@@ -5,6 +5,11 @@
 
 namespace tulle::rsockets {
 
+void StreamMaps::start(std::span<const std::byte> entries) {
+  entries_ = entries;
+  known_.resize(entries.size() / sizeof(MapEntry));
+}
+
 std::uint32_t StreamMaps::free_index() const {
   const auto is_taken = [this](std::uint32_t index) {
     return std::any_of(maps_.begin(), maps_.end(),
@@ -42,17 +47,20 @@ StreamMaps::News StreamMaps::take_news() {
           peer_.key};
 }
 
+bool StreamMaps::learn(std::uint32_t index) {
+  if (index >= known_.size()) return false;
+  std::memcpy(&known_[index], entries_.data() + index * sizeof(MapEntry), sizeof(MapEntry));
+  return true;
+}
+
 std::optional<TargetEntry> StreamMaps::find(std::uint64_t offset) const {
-  for (std::size_t at = 0; at < entries_.size(); at += sizeof(MapEntry)) {
-    // The peer may write the entry at any time: all that follows goes by one copy of it.
-    MapEntry map;
-    std::memcpy(&map, entries_.data() + at, sizeof map);
-    const std::uint64_t into = offset - map.offset;
-    if (offset < map.offset || into >= map.target.bytes) continue;
-    return TargetEntry{map.target.address + into, map.target.key,
-                       static_cast<std::uint32_t>(map.target.bytes - into)};
-  }
-  return std::nullopt;
+  const auto map = std::find_if(known_.begin(), known_.end(), [offset](const MapEntry& each) {
+    return offset >= each.offset && offset - each.offset < each.target.bytes;
+  });
+  if (map == known_.end()) return std::nullopt;
+  const std::uint64_t into = offset - map->offset;
+  return TargetEntry{map->target.address + into, map->target.key,
+                     static_cast<std::uint32_t>(map->target.bytes - into)};
 }
 
 }  // namespace tulle::rsockets

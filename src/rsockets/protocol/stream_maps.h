@@ -7,6 +7,7 @@
 #include <list>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "rsockets/protocol/wire.h"
 
@@ -15,7 +16,7 @@ namespace tulle::rsockets {
 class StreamMaps {
  public:
   // The peer writes `entries`, which say what its maps are.
-  void start(std::span<std::byte> entries) { entries_ = entries; }
+  void start(std::span<const std::byte> entries);
   // Where the peer has its entries; `bytes` is their number.
   void open(const TargetEntry& peer) { peer_ = peer; }
 
@@ -37,10 +38,11 @@ class StreamMaps {
   // The caller may call it while has_news().
   News take_news();
 
+  // The peer wrote its entry `index`, which is read now and at no other time. Returns false if there
+  // is no such entry.
+  bool learn(std::uint32_t index);
   // Finds the peer's memory that lies at an offset. Returns nothing if none is mapped there.
   std::optional<TargetEntry> find(std::uint64_t offset) const;
-  // Returns the number of maps that the peer may have.
-  std::size_t capacity() const { return entries_.size() / sizeof(MapEntry); }
 
  private:
   struct Map {
@@ -52,7 +54,8 @@ class StreamMaps {
 
   std::uint32_t free_index() const;
 
-  std::span<std::byte> entries_;
+  std::span<const std::byte> entries_;
+  std::vector<MapEntry> known_;  // what the peer said of them
   TargetEntry peer_;
   std::list<Map> maps_;
 };

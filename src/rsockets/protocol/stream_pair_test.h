@@ -100,7 +100,9 @@ class StreamPair {
     const StreamSide::Posted posted = from.posted.front();
     from.posted.pop_front();
     place(posted, to);
-    if (posted.write.has_immediate) to.protocol.handle_message(posted.write.message);
+    if (posted.write.has_immediate) {
+      to.protocol.handle_message(posted.write.message, posted.bytes.size());
+    }
     from.protocol.handle_sent(posted.write.work_id, true);
   }
 

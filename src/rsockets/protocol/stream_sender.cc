@@ -1,7 +1,6 @@
 #include "rsockets/protocol/stream_sender.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "rsockets/protocol/vectors.h"
@@ -32,21 +31,25 @@ void StreamSender::start(std::span<std::byte> buffer, std::span<std::byte> list,
   controls_allowed_ = control_slots;
 }
 
-void StreamSender::open(const TargetEntry& target, std::uint16_t credits) {
-  target_index_ = 0;
-  this->target() = target;
+void StreamSender::open(const TargetEntry& half, std::uint16_t credits) {
+  if (half.bytes != 0) targets_.push_back(half);
   messages_allowed_ = credits;
 }
 
-TargetEntry& StreamSender::target() const {
-  return reinterpret_cast<TargetEntry*>(list_.data())[target_index_];
+bool StreamSender::allow(std::uint16_t messages, bool has_half) {
+  messages_allowed_ = messages;
+  if (!has_half) return true;
+  TargetEntry half;
+  std::memcpy(&half, list_.data() + list_index_ * sizeof half, sizeof half);
+  list_index_ = (list_index_ + 1) % target_entries;
+  if (half.bytes == 0 || targets_.size() == target_entries) return false;
+  targets_.push_back(half);
+  return true;
 }
 
-// The peer may write the list at any time, so that the entry's length is read first.
 bool StreamSender::can_send() const {
   if (sends_free_ == 0 || free_bytes_ < send_low_water_bytes) return false;
-  if (messages_sent_ == messages_allowed_) return false;
-  return std::atomic_ref(target().bytes).load(std::memory_order_acquire) != 0;
+  return messages_sent_ != messages_allowed_ && !targets_.empty();
 }
 
 bool StreamSender::fits_inline(std::size_t bytes) const {
@@ -81,9 +84,8 @@ StreamWrite StreamSender::write(MessageType type, std::uint32_t value,
 
 StreamWrite StreamSender::write_data(std::span<const iovec> from, std::size_t offset,
                                      std::size_t bytes) {
-  TargetEntry& entry = target();
-  const TargetEntry room = entry;
-  std::size_t count = std::min(bytes, std::size_t{room.bytes});
+  TargetEntry& half = targets_.front();
+  std::size_t count = std::min(bytes, std::size_t{half.bytes});
   std::span<std::byte> to;
   std::size_t ring_bytes = 0;
   if (fits_inline(count)) {
@@ -94,14 +96,13 @@ StreamWrite StreamSender::write_data(std::span<const iovec> from, std::size_t of
   }
   gather(from, offset, to);
   const auto length = static_cast<std::uint32_t>(count);
-  // Update the entry before posting: the peer may write it again as soon as the half is full.
-  entry.address = room.address + length;
-  entry.bytes = room.bytes - length;
-  if (room.bytes == length) target_index_ = (target_index_ + 1) % target_entries;
   ++messages_sent_;
   --sends_free_;
-  StreamWrite written = write(MessageType::data, length, to, room.address, room.key);
+  StreamWrite written = write(MessageType::data, length, to, half.address, half.key);
   written.work_id = to_work_id(written.message, ring_bytes);
+  half.address += length;
+  half.bytes -= length;
+  if (half.bytes == 0) targets_.pop_front();
   return written;
 }
 

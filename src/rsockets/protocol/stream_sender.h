@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 
 #include "rsockets/protocol/sizes.h"
@@ -34,9 +35,12 @@ class StreamSender {
 
   // `buffer` has buffer_bytes(). The peer writes `list`, which has target_entries.
   void start(std::span<std::byte> buffer, std::span<std::byte> list, const SocketSizes& sizes);
-  // The peer's first buffer, and the number of messages that it takes.
-  void open(const TargetEntry& target, std::uint16_t credits);
-  void allow(std::uint16_t messages) { messages_allowed_ = messages; }
+  // The peer's first half, and the number of messages that it takes.
+  void open(const TargetEntry& half, std::uint16_t credits);
+  // The peer takes messages up to this count. If it has offered a half with that, the half stands
+  // in the list's next entry, where it is read once and no sooner. Returns false if it is more than
+  // a peer has to offer.
+  bool allow(std::uint16_t messages, bool has_half);
 
   bool can_send() const;
   bool can_control() const { return controls_sent_ != controls_allowed_; }
@@ -68,7 +72,6 @@ class StreamSender {
   // Limit for pieces that are sent inline.
   static constexpr std::size_t inline_max = 512;
 
-  TargetEntry& target() const;
   std::size_t ring_room() const;
   std::span<std::byte> take_ring(std::size_t bytes);
   StreamWrite write(MessageType type, std::uint32_t value, std::span<const std::byte> bytes,
@@ -86,7 +89,8 @@ class StreamSender {
   std::uint32_t controls_allowed_ = 0;
   std::uint16_t messages_sent_ = 0;
   std::uint16_t messages_allowed_ = 0;
-  std::uint32_t target_index_ = 0;
+  std::uint32_t list_index_ = 1;     // of the entry that the peer writes next
+  std::deque<TargetEntry> targets_;  // halves of the peer's with room; the first is being filled
   std::array<std::byte, inline_max> small_;  // bytes of a write that is sent inline
 };
 

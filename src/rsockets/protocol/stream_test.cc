@@ -343,11 +343,11 @@ TEST_F(StreamMapsTest, EntriesTravelInline) {
 // ends the stream and gets nothing of this side's memory.
 class StreamPeerTest : public StreamTest {
  protected:
-  void say(MessageType type, std::uint32_t value) {
-    b_.protocol.handle_message(to_message(type, value));
+  void say(MessageType type, std::uint32_t value, std::size_t bytes = 0) {
+    b_.protocol.handle_message(to_message(type, value), bytes);
   }
-  // The peer says that it wrote so many bytes, whether or not it did.
-  void say_data(std::uint32_t bytes) { say(MessageType::data, bytes); }
+  // The peer wrote so many bytes, wherever that was.
+  void say_data(std::uint32_t bytes) { say(MessageType::data, bytes, bytes); }
   void expect_broken() {
     EXPECT_TRUE(b_.protocol.is_broken());
     EXPECT_EQ(b_.protocol.error(), EPROTO);
@@ -405,6 +405,39 @@ TEST_F(StreamPeerTest, DataInAHalfThatIsNotReadToItsEnd) {
   expect_read(4097);
 }
 
+TEST_F(StreamPeerTest, DataThatItDidNotWrite) {
+  say(MessageType::data, 10, 9);
+  expect_broken();
+  expect_read(0);
+}
+
+TEST_F(StreamPeerTest, MoreHalvesThanItHas) {
+  const TargetEntry half = {0x1000, 1, 100};
+  std::memcpy(b_.exposed[1].bytes.data() + sizeof half, &half, sizeof half);
+  say(MessageType::credits, 16, sizeof half);
+  EXPECT_TRUE(b_.protocol.is_connected());
+  std::memcpy(b_.exposed[1].bytes.data(), &half, sizeof half);
+  say(MessageType::credits, 16, sizeof half);
+  expect_broken();
+}
+
+TEST_F(StreamPeerTest, CreditsThatWroteSomethingElse) {
+  say(MessageType::credits, 16, sizeof(TargetEntry) - 1);
+  expect_broken();
+}
+
+// The list counts when a message says so, and not before.
+TEST_F(StreamPeerTest, AHalfThatNobodySpokeOf) {
+  const TargetEntry half = {0x1000, 1, 100};
+  std::memcpy(b_.exposed[1].bytes.data() + sizeof half, &half, sizeof half);
+  const std::string text(5000, 'x');
+  EXPECT_EQ(b_.write(text), 4096u);
+  say(MessageType::credits, 16);
+  EXPECT_EQ(b_.write(text), 0u);
+  say(MessageType::credits, 16, sizeof half);
+  EXPECT_EQ(b_.write(text), 100u);
+}
+
 TEST_F(StreamPeerTest, DataOfNoBytes) {
   say_data(0);
   expect_broken();
@@ -420,23 +453,23 @@ TEST_F(StreamPeerTest, MoreMessagesThanCredits) {
 }
 
 TEST_F(StreamPeerTest, MoreMapsThanCredits) {
-  for (int i = 0; i < 16; ++i) say(MessageType::map, 0);
+  for (int i = 0; i < 16; ++i) say(MessageType::map, 0, sizeof(MapEntry));
   EXPECT_TRUE(b_.protocol.is_connected());
-  say(MessageType::map, 0);
+  say(MessageType::map, 0, sizeof(MapEntry));
   expect_broken();
 }
 
 TEST_F(StreamPeerTest, AMapBehindTheList) {
-  say(MessageType::map, 1);
+  say(MessageType::map, 1, sizeof(MapEntry));
   EXPECT_TRUE(b_.protocol.is_connected());
-  say(MessageType::map, 2);
+  say(MessageType::map, 2, sizeof(MapEntry));
   expect_broken();
 }
 
 TEST_F(StreamPeerTest, MessagesOfNoKnownKind) {
   for (const std::uint32_t type : {1u, 2u, 3u, 5u}) {
     StreamPair pair(small_sizes());
-    pair.b.protocol.handle_message(type << 29 | 1);
+    pair.b.protocol.handle_message(type << 29 | 1, 0);
     EXPECT_EQ(pair.b.protocol.error(), EPROTO) << type;
   }
   say(MessageType::control, 3);
@@ -470,26 +503,32 @@ TEST_F(StreamPeerTest, KeepingAliveMeansNothing) {
 // The peer may write the lists at any time. What is sent then still comes from this side's ring.
 TEST_F(StreamPeerTest, ListsThatChangeUnderway) {
   std::mt19937 random(1);
-  std::span<std::byte> lists = b_.exposed[1].bytes;
   const std::string text(3000, 'x');
-  for (int i = 0; i < 10'000 && b_.protocol.is_writable(); ++i) {
-    for (std::byte& each : lists) each = static_cast<std::byte>(random());
-    if (b_.protocol.can_send()) {
-      const auto mapped = b_.protocol.write_mapped(std::as_bytes(std::span(text)), random() % 1000);
-      if (mapped) b_.post(*mapped);
+  for (int i = 0; i < 10'000; ++i) {
+    StreamPair pair(small_sizes());
+    StreamSide& side = pair.b;
+    for (int step = 0; step < 5; ++step) {
+      for (std::byte& each : side.exposed[1].bytes) each = static_cast<std::byte>(random());
+      if (side.protocol.is_writable() && side.protocol.can_send()) {
+        const auto mapped =
+            side.protocol.write_mapped(std::as_bytes(std::span(text)), random() % 1000);
+        if (mapped) side.post(*mapped);
+      }
+      side.write(text, 1 + random() % 3000);
+      while (!side.posted.empty()) {
+        const StreamWrite& write = side.posted.front().write;
+        const std::byte* end = write.bytes.data() + write.bytes.size();
+        ASSERT_TRUE(write.is_inline || (write.bytes.data() >= side.send.data() &&
+                                        end <= side.send.data() + side.send.size()));
+        side.protocol.handle_sent(write.work_id, true);
+        side.posted.pop_front();
+      }
+      side.protocol.handle_message(to_message(MessageType::map, random() % 2), sizeof(MapEntry));
+      side.protocol.handle_message(
+          to_message(MessageType::credits, static_cast<std::uint32_t>(random())),
+          random() % 2 * sizeof(TargetEntry));
     }
-    b_.write(text, 1 + random() % 3000);
-    while (!b_.posted.empty()) {
-      const StreamWrite& write = b_.posted.front().write;
-      ASSERT_TRUE(write.is_inline ||
-                  (write.bytes.data() >= b_.send.data() &&
-                   write.bytes.data() + write.bytes.size() <= b_.send.data() + b_.send.size()));
-      b_.protocol.handle_sent(write.work_id, true);
-      b_.posted.pop_front();
-    }
-    say(MessageType::credits, static_cast<std::uint32_t>(random()));
   }
-  EXPECT_TRUE(b_.protocol.is_writable());
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Completion {
   bool succeeded = false;
   bool is_write = false;        // of a receive: the peer's RDMA WRITE with an immediate
   std::uint32_t immediate = 0;  // in the host's byte order
-  std::uint32_t bytes = 0;      // of a datagram
+  std::uint32_t bytes = 0;      // of a receive: those that came
 };
 
 // A queue pair. One completion queue serves both directions, so that a thread that polls it sees

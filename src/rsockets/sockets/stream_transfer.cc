@@ -39,7 +39,7 @@ void Stream::poll_completions() {
         ++received;
         // A SEND, which brings no such immediate, is not of the protocol.
         if (!each.is_write) protocol_.fail(EPROTO);
-        protocol_.handle_message(each.immediate);
+        protocol_.handle_message(each.immediate, each.bytes);
       }
     }
     if (count < static_cast<int>(completions.size())) break;
