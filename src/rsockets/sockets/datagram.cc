@@ -308,8 +308,7 @@ int Datagram::await(Lock& lock, bool may_block, const std::function<bool()>& con
       arm_all();
       continue;
     }
-    const int error = sleepers_.sleep(lock, wait_fd_);
-    take_events();
+    const int error = sleepers_.sleep(lock, wait_fd_, [this] { take_events(); });
     if (error != 0) return error;
   }
 }
@@ -386,7 +385,7 @@ int Datagram::arm() {
 
 void Datagram::drain() {
   const Lock lock(mutex_);
-  take_events();
+  if (!sleepers_.has_one_on_descriptor()) take_events();
 }
 
 int Datagram::shutdown(int how) {

@@ -20,6 +20,9 @@ namespace tulle::rsockets {
 
 class Datagram final : public Socket, public std::enable_shared_from_this<Datagram> {
  public:
+  // How many peers a socket remembers. A peer takes some hundred bytes and an address handle.
+  static constexpr std::size_t peers_max = 4096;
+
   Datagram(const SocketSettings& settings, Device& device) : Socket(settings), device_(device) {}
   ~Datagram() override;
   int open(int domain);
@@ -103,8 +106,6 @@ class Datagram final : public Socket, public std::enable_shared_from_this<Datagr
   bool is_started_ = false;
   bool is_shut_ = false;
   std::list<Endpoint> endpoints_;
-  // A peer takes some hundred bytes and an address handle.
-  static constexpr std::size_t peers_max = 4096;
   PeerTable<Peer> peers_{peers_max};
   PeerHandle connected_;
   std::deque<Arrived> arrived_;

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -63,7 +64,7 @@ class Socket {
   // Returns a descriptor that becomes readable once that may have changed. The caller must call
   // ready() once more after this.
   virtual int arm() = 0;
-  // Takes the events that made the descriptor readable.
+  // Takes the events that made the descriptor readable, unless a thread that sleeps on it will.
   virtual void drain() = 0;
 
   virtual int local_name(sockaddr_storage& out) = 0;
@@ -104,12 +105,14 @@ void wake_pollers();
 int wait_readable(int fd);
 
 // Threads that wait for one socket. One of them waits on a descriptor, the others wait for that
-// thread.
+// thread. It alone takes what made the descriptor readable: if another thread did, it would sleep
+// on, whatever that thread saw.
 class Sleepers {
  public:
   // Releases the lock while it sleeps. Returns 0 or EINTR.
-  int sleep(std::unique_lock<std::mutex>& lock, int fd);
+  int sleep(std::unique_lock<std::mutex>& lock, int fd, const std::function<void()>& take_events);
   void wake() { changed_.notify_all(); }
+  bool has_one_on_descriptor() const { return has_one_on_descriptor_; }
 
  private:
   std::condition_variable changed_;

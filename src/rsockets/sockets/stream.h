@@ -89,7 +89,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int post_receives(std::uint32_t count);
   // Returns 0, EAGAIN if it may not block, or EINTR. Releases the lock while it sleeps.
   int await(Lock& lock, bool may_block, const std::function<bool()>& condition);
-  int sleep(Lock& lock);
+  void take_events();
   int await_room(Lock& lock, int call_flags);
   // Returns 0, or an errno after which the stream is broken.
   int post(const StreamWrite& write);

@@ -62,13 +62,12 @@ void Stream::make_progress() {
   send_credits();
 }
 
-int Stream::sleep(Lock& lock) {
-  const int error = sleepers_.sleep(lock, connection_->completion_fd());
-  if (connection_->take_events()) {
-    is_armed_ = false;
-    wake_pollers();
-  }
-  return error;
+// Takes the events of completions. The caller holds the lock.
+void Stream::take_events() {
+  if (!connection_->take_events()) return;
+  is_armed_ = false;
+  sleepers_.wake();
+  wake_pollers();
 }
 
 int Stream::await(Lock& lock, bool may_block, const std::function<bool()>& condition) {
@@ -88,7 +87,9 @@ int Stream::await(Lock& lock, bool may_block, const std::function<bool()>& condi
       connection_->arm();
       continue;
     }
-    if (const int error = sleep(lock); error != 0) return error;
+    const int error =
+        sleepers_.sleep(lock, connection_->completion_fd(), [this] { take_events(); });
+    if (error != 0) return error;
   }
 }
 
@@ -179,10 +180,7 @@ int Stream::arm() {
 void Stream::drain() {
   const Lock lock(mutex_);
   if (!was_connected() || !connection_->has_queue_pair()) return;
-  if (!connection_->take_events()) return;
-  is_armed_ = false;
-  sleepers_.wake();
-  wake_pollers();
+  if (!sleepers_.has_one_on_descriptor()) take_events();
 }
 
 }  // namespace tulle::rsockets

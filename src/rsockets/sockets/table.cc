@@ -87,7 +87,8 @@ int wait_readable(int fd) {
   return poll(&waiting, 1, -1) < 0 ? errno : 0;
 }
 
-int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd) {
+int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
+                    const std::function<void()>& take_events) {
   if (has_one_on_descriptor_) {
     changed_.wait(lock);
     return 0;
@@ -97,6 +98,7 @@ int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd) {
   const int error = wait_readable(fd);
   lock.lock();
   has_one_on_descriptor_ = false;
+  take_events();
   changed_.notify_all();
   return error;
 }
