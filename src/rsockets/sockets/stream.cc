@@ -272,9 +272,11 @@ void Stream::notice_disconnect() {
 }
 
 void Stream::on_readable() {
+  State state = State::idle;
   {
     Lock lock(mutex_);
     if (is_closed_) return;
+    state = state_;
     if (is_opening()) {
       const auto self = shared_from_this();
       const int error = advance();
@@ -290,8 +292,8 @@ void Stream::on_readable() {
       return wake_pollers();
     }
   }
-  if (state_ == State::listening) return accept_requests();
-  if (was_connected()) return notice_disconnect();
+  if (state == State::listening) return accept_requests();
+  if (state == State::established) return notice_disconnect();
   forget(fd());
 }
 
