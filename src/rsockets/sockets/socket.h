@@ -7,11 +7,10 @@
 // rselect. Each socket has one lock. The locks of the table, the service and the gate are taken for
 // an instant each, and never while a socket is called.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-
-#include <fcntl.h>
 
 #include <chrono>
 #include <condition_variable>
