@@ -72,8 +72,8 @@ class StreamProtocol {
   std::optional<StreamWrite> write_map();
   std::optional<StreamWrite> write_mapped(std::span<const std::byte> from, std::uint64_t offset);
 
-  // Completions: a posted write was sent, or failed; the peer wrote `bytes` with a message. One that
-  // the peer was not allowed to send breaks the stream (EPROTO).
+  // Completions: a posted write was sent, or failed; the peer wrote `bytes` with a message. A
+  // message that the peer was not allowed to send breaks the stream (EPROTO).
   void handle_sent(std::uint64_t work_id, bool succeeded);
   void handle_message(std::uint32_t message, std::size_t bytes);
 

@@ -38,8 +38,8 @@ class StreamMaps {
   // The caller may call it while has_news().
   News take_news();
 
-  // The peer wrote its entry `index`, which is read now and at no other time. Returns false if there
-  // is no such entry.
+  // The peer wrote its entry `index`, which is read now and at no other time. Returns false if
+  // there is no such entry.
   bool learn(std::uint32_t index);
   // Finds the peer's memory that lies at an offset. Returns nothing if none is mapped there.
   std::optional<TargetEntry> find(std::uint64_t offset) const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Datagrams over UD: the driver of rsockets/protocol/datagram.h. A socket has a UDP socket, and a queue
-// pair for each address of this host that it sends from. Until a peer's queue pair is known,
+// Datagrams over UD: the driver of rsockets/protocol/datagram.h. A socket has a UDP socket, and a
+// queue pair for each address of this host that it sends from. Until a peer's queue pair is known,
 // datagrams to it go over UDP. The service answers datagrams that came over UDP with this side's
 // queue pair.
 

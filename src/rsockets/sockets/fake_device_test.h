@@ -316,8 +316,8 @@ class FakeDatagrams final : public DatagramQueue {
 
 class FakeDevice final : public Device {
  public:
-  // It stays while the process runs, since the service's thread may hold a socket for a moment after
-  // a test has ended.
+  // It stays while the process runs, since the service's thread may hold a socket for a moment
+  // after a test has ended.
   static FakeDevice& instance() {
     static auto* device = new FakeDevice;
     return *device;
