@@ -7,10 +7,28 @@
 #include <cstdarg>
 #include <cstring>
 
-#include "shim/rdmacm/rsocket_stream.h"
+#include "rsockets/sockets/poll_set.h"
+#include "rsockets/sockets/stream.h"
+#include "shim/rdmacm/newer.h"
+#include "shim/rdmacm/objects.h"
+#include "shim/rdmacm/rsocket_device.h"
 
 namespace tulle::shim::rdmacm {
+
+using rsockets::find_socket;
+using rsockets::Socket;
+using rsockets::Stream;
+
 namespace {
+
+// Copies an address of IPv4 or IPv6 that a program gave.
+int translate(const sockaddr* from, socklen_t bytes, sockaddr_storage& to) {
+  if (from == nullptr || bytes < sizeof(sa_family_t)) return EINVAL;
+  if (length_of(from) == 0) return EAFNOSUPPORT;
+  if (bytes < length_of(from)) return EINVAL;
+  std::memcpy(&to, from, length_of(from));
+  return 0;
+}
 
 void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
   const auto* address = reinterpret_cast<const sockaddr*>(&from);
@@ -37,9 +55,10 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   std::size_t bytes = 0;
-  if (const int error = socket->send(from, flags, to, to_bytes, bytes); error != 0) {
-    return answer(error);
-  }
+  sockaddr_storage address = {};
+  int error = to != nullptr ? translate(to, to_bytes, address) : 0;
+  if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
+  if (error != 0) return answer(error);
   return static_cast<ssize_t>(bytes);
 }
 
@@ -80,16 +99,20 @@ int rsocket(int domain, int type, int protocol) {
   const bool is_datagram = type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   if (!is_stream && !is_datagram) return answer(ENOTSUP);
   std::shared_ptr<Socket> socket;
-  const int error = is_stream ? create_stream(domain, socket) : create_datagram(domain, socket);
+  const int error = is_stream ? rsockets::create_stream(rsocket_device(), domain, socket)
+                              : rsockets::create_datagram(rsocket_device(), domain, socket);
   if (error != 0) return answer(error);
   const int fd = socket->fd();
-  add_socket(std::move(socket));
+  rsockets::add_socket(std::move(socket));
   return fd;
 }
 
 int rbind(int fd, const sockaddr* address, socklen_t bytes) {
   const auto socket = find_socket(fd);
-  return answer(socket != nullptr ? socket->bind(address, bytes) : EBADF);
+  if (socket == nullptr) return answer(EBADF);
+  sockaddr_storage translated = {};
+  const int error = translate(address, bytes, translated);
+  return answer(error != 0 ? error : socket->bind(translated));
 }
 
 int rlisten(int fd, int backlog) {
@@ -108,13 +131,16 @@ int raccept(int fd, sockaddr* address, socklen_t* bytes) {
     copy_name(peer, address, bytes);
   }
   const int accepted = socket->fd();
-  add_socket(std::move(socket));
+  rsockets::add_socket(std::move(socket));
   return accepted;
 }
 
 int rconnect(int fd, const sockaddr* address, socklen_t bytes) {
   const auto socket = find_socket(fd);
-  return answer(socket != nullptr ? socket->connect(address, bytes) : EBADF);
+  if (socket == nullptr) return answer(EBADF);
+  sockaddr_storage translated = {};
+  const int error = translate(address, bytes, translated);
+  return answer(error != 0 ? error : socket->connect(translated));
 }
 
 int rshutdown(int fd, int how) {
@@ -123,8 +149,8 @@ int rshutdown(int fd, int how) {
 }
 
 int rclose(int fd) {
-  const auto socket = remove_socket(fd);
-  if (socket == nullptr) return close_poll_set(fd) ? 0 : answer(EBADF);
+  const auto socket = rsockets::remove_socket(fd);
+  if (socket == nullptr) return rsockets::close_poll_set(fd) ? 0 : answer(EBADF);
   socket->close();
   return 0;
 }

@@ -1,5 +1,4 @@
-// Code that all sockets share: the table of sockets, the defaults, and helpers for queues and
-// buffers.
+// Code that all sockets share: the table of sockets, the defaults, waiting, and registered memory.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,9 +10,10 @@
 #include <string>
 #include <unordered_map>
 
-#include "shim/rdmacm/rsocket.h"
+#include "rsockets/sockets/socket.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
+
 namespace {
 
 struct Table {
@@ -87,7 +87,8 @@ int wait_readable(int fd) {
   return poll(&waiting, 1, -1) < 0 ? errno : 0;
 }
 
-int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd) {
+int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd,
+                    const std::function<void()>& take_events) {
   if (has_one_on_descriptor_) {
     changed_.wait(lock);
     return 0;
@@ -97,67 +98,26 @@ int Sleepers::sleep(std::unique_lock<std::mutex>& lock, int fd) {
   const int error = wait_readable(fd);
   lock.lock();
   has_one_on_descriptor_ = false;
+  take_events();
   changed_.notify_all();
   return error;
 }
 
-void set_queue_sizes(const Id& id, SocketSettings& settings) {
-  const auto device_max = static_cast<std::uint32_t>(id.device->attributes.max_qp_wr);
-  const std::uint32_t max = std::min(device_max, queue_max);
-  settings.send_queue = std::clamp(settings.send_queue, std::min(queue_min, max), max);
-  settings.receive_queue = std::clamp(settings.receive_queue, std::min(queue_min, max), max);
-}
-
-int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes) {
-  // One queue serves both directions, so that a thread that polls it sees all completions.
-  id.recv_cq_channel = ibv_create_comp_channel(id.verbs);
-  if (id.recv_cq_channel == nullptr) return errno;
-  id.send_cq_channel = id.recv_cq_channel;
-  const auto entries = static_cast<int>(settings.send_queue + settings.receive_queue);
-  id.recv_cq =
-      ibv_create_cq(id.verbs, entries, static_cast<rdma_cm_id*>(&id), id.recv_cq_channel, 0);
-  id.send_cq = id.recv_cq;
-  if (id.recv_cq == nullptr) {
-    const int error = errno;
-    ibv_destroy_comp_channel(id.recv_cq_channel);
-    id.send_cq_channel = id.recv_cq_channel = nullptr;
-    return error;
-  }
-  fcntl(id.recv_cq_channel->fd, F_SETFL, O_NONBLOCK);
-  attributes.send_cq = attributes.recv_cq = id.recv_cq;
-  attributes.cap.max_send_wr = settings.send_queue;
-  attributes.cap.max_recv_wr = settings.receive_queue;
-  attributes.cap.max_inline_data = settings.inline_bytes;
-  attributes.sq_sig_all = 1;
-  return rdma_create_qp(&id, nullptr, &attributes) == 0 ? 0 : errno;
-}
-
-bool take_completion_events(ibv_comp_channel& channel) {
-  bool found = false;
-  ibv_cq* queue = nullptr;
-  void* context = nullptr;
-  while (ibv_get_cq_event(&channel, &queue, &context) == 0) {
-    ibv_ack_cq_events(queue, 1);
-    found = true;
-  }
-  return found;
-}
-
-int RegisteredBuffer::create(ibv_pd* pd, std::size_t bytes, int access) {
+int RegisteredBuffer::create(QueuePair& queue_pair, std::size_t bytes, bool peer_writes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t whole = (bytes + page - 1) / page * page;
   data_ = static_cast<std::byte*>(std::aligned_alloc(page, whole));
   if (data_ == nullptr) return ENOMEM;
+  bytes_ = bytes;
   std::fill_n(data_, whole, std::byte{0});
-  region_ = ibv_reg_mr(pd, data_, bytes, access);
-  return region_ != nullptr ? 0 : errno;
+  return queue_pair.objects().register_memory({data_, bytes}, peer_writes, region_);
 }
 
 void RegisteredBuffer::reset() {
-  if (region_ != nullptr) ibv_dereg_mr(region_);
+  region_.reset();
   std::free(data_);
-  region_ = nullptr;
   data_ = nullptr;
+  bytes_ = 0;
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

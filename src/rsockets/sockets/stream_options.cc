@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
-#include "shim/rdmacm/rsocket_stream.h"
-#include "verbs/types.h"
+#include "rsockets/sockets/stream.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
+
 namespace {
 
 constexpr int default_keep_alive_seconds = 7200;  // tcp(7), tcp_keepalive_time
@@ -29,25 +30,6 @@ bool read_value(const void* from, socklen_t bytes, Value& to) {
   return true;
 }
 
-ibv_path_data to_path_data(const ibv_sa_path_rec& from) {
-  constexpr unsigned exactly = 2u << 6;
-  ibv_path_data to = {};
-  to.flags = from.preference;
-  to.path.dgid = from.dgid;
-  to.path.sgid = from.sgid;
-  to.path.dlid = from.dlid;
-  to.path.slid = from.slid;
-  to.path.flowlabel_hoplimit = htobe32(be32toh(from.flow_label) << 8 | from.hop_limit);
-  to.path.tclass = from.traffic_class;
-  to.path.reversible_numpath = static_cast<std::uint8_t>(from.reversible << 7 | 1);
-  to.path.pkey = from.pkey;
-  to.path.qosclass_sl = htobe16(from.sl);
-  to.path.mtu = static_cast<std::uint8_t>(from.mtu | exactly);
-  to.path.rate = static_cast<std::uint8_t>(from.rate | exactly);
-  to.path.packetlifetime = static_cast<std::uint8_t>(from.packet_life_time | exactly);
-  return to;
-}
-
 }  // namespace
 
 void Stream::schedule_keep_alive() {
@@ -60,7 +42,9 @@ void Stream::on_time() {
   const Lock lock(mutex_);
   if (!is_connected() || keep_alive_ == 0) return;
   poll_completions();
-  if (can_control() && is_connected()) post_control(Control::keep_alive);
+  if (protocol_.can_control() && is_connected()) {
+    post(protocol_.write_control(Control::keep_alive));
+  }
   schedule_keep_alive();
 }
 
@@ -79,20 +63,17 @@ int Stream::set_socket_option(int option, const void* value, socklen_t bytes) {
       reuse_address_ = number != 0 ? 1 : 0;
       // On a bound socket the option changes nothing, and TCP does not complain about it either.
       if (state_ != State::idle) return 0;
-      return rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &number,
-                             sizeof number) == 0
-                 ? 0
-                 : errno;
+      return connection_->set_reuse_address(number != 0);
     case SO_RCVBUF:
       if (number <= 0) return EINVAL;
       // socket(7): the size is twice what was asked for. Buffers that exist keep their size.
-      if (receive_buffer_.data() == nullptr) {
+      if (receive_buffer_.bytes().empty()) {
         settings_.receive_buffer_bytes = 2 * static_cast<std::uint32_t>(number);
       }
       return 0;
     case SO_SNDBUF:
       if (number <= 0) return EINVAL;
-      if (send_buffer_.data() == nullptr) {
+      if (send_buffer_.bytes().empty()) {
         settings_.send_buffer_bytes =
             std::max(2 * static_cast<std::uint32_t>(number), 2 * send_low_water_bytes);
       }
@@ -166,9 +147,7 @@ int Stream::set_option(int level, int option, const void* value, socklen_t bytes
   if (!read_value(value, bytes, number)) return EINVAL;
   if (level == IPPROTO_TCP) return set_tcp_option(option, number);
   if (option != IPV6_V6ONLY) return ENOTSUP;
-  if (rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, sizeof number) != 0) {
-    return errno;
-  }
+  if (const int error = connection_->set_only_ipv6(number != 0); error != 0) return error;
   only_ipv6_ = number != 0 ? 1 : 0;
   return 0;
 }
@@ -191,8 +170,7 @@ int Stream::get_socket_option(int option, int& value) {
       value = static_cast<int>(settings_.send_buffer_bytes);
       return 0;
     case SO_ERROR:
-      value = error_;
-      error_ = 0;
+      value = error_ != 0 ? std::exchange(error_, 0) : protocol_.take_error();
       return 0;
     case SO_TYPE:
       value = SOCK_STREAM;
@@ -216,8 +194,8 @@ int Stream::get_tcp_option(int option, int& value) const {
       value = no_delay_;
       return 0;
     case TCP_MAXSEG:
-      value = id_->route.num_paths > 0 ? verbs::mtu_bytes(id_->route.path_rec->mtu)
-                                       : default_segment_bytes;
+      value = connection_->path_mtu_bytes();
+      if (value == 0) value = default_segment_bytes;
       return 0;
     default:
       return ENOTSUP;
@@ -233,7 +211,7 @@ int Stream::get_rdma_option(int option, int& value) const {
       value = static_cast<int>(settings_.receive_queue);
       return 0;
     case RDMA_INLINE:
-      value = static_cast<int>(id_->qp != nullptr ? inline_bytes_ : settings_.inline_bytes);
+      value = static_cast<int>(settings_.inline_bytes);
       return 0;
     case RDMA_IOMAPSIZE:
       value = static_cast<int>(settings_.maps);
@@ -244,18 +222,10 @@ int Stream::get_rdma_option(int option, int& value) const {
 }
 
 int Stream::get_route(void* value, socklen_t& bytes) const {
-  if (!route_.empty()) {
-    if (bytes < route_.size()) return EINVAL;
-    std::memcpy(value, route_.data(), route_.size());
-    bytes = static_cast<socklen_t>(route_.size());
-    return 0;
-  }
-  if (bytes < sizeof(ibv_path_data)) return EINVAL;
-  bytes = 0;
-  if (id_->route.num_paths == 0) return 0;
-  const ibv_path_data path = to_path_data(*id_->route.path_rec);
-  std::memcpy(value, &path, sizeof path);
-  bytes = sizeof path;
+  const std::vector<std::byte> route = route_.empty() ? connection_->route() : route_;
+  if (bytes < route.size()) return EINVAL;
+  std::memcpy(value, route.data(), route.size());
+  bytes = static_cast<socklen_t>(route.size());
   return 0;
 }
 
@@ -283,4 +253,4 @@ int Stream::get_option(int level, int option, void* value, socklen_t& bytes) {
   return 0;
 }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

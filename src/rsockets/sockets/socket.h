@@ -7,49 +7,35 @@
 // rselect. Each socket has one lock. The locks of the table, the service and the gate are taken for
 // an instant each, and never while a socket is called.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 
-#include "shim/rdmacm/objects.h"
+#include "rsockets/protocol/sizes.h"
+#include "rsockets/sockets/device.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 using Clock = std::chrono::steady_clock;
 
 // Defaults. Files in /etc/rdma/rsocket change them, as rsocket(7) describes.
-struct SocketSettings {
-  std::uint32_t receive_buffer_bytes = 128 << 10;
-  std::uint32_t send_buffer_bytes = 128 << 10;
-  std::uint32_t send_queue = 384;
-  std::uint32_t receive_queue = 384;
-  std::uint32_t inline_bytes = 64;
-  std::uint32_t maps = 0;                  // memory maps that the peer may write
+struct SocketSettings : SocketSizes {
   std::chrono::microseconds polling{10};   // polling time before a call blocks
   std::chrono::milliseconds wake_up{500};  // after which rpoll looks again, whatever happens
 };
 const SocketSettings& default_settings();
 
-inline constexpr std::uint32_t queue_max = 0xFFFE;
-inline constexpr std::uint32_t queue_min = 16;
-// A stream does not send while its send buffer has less room than this.
-inline constexpr std::uint32_t send_low_water_bytes = 2048;
-
-// Marks the identifier of a work request as that of a receive.
-inline constexpr std::uint64_t receive_flag = std::uint64_t{1} << 63;
-
-inline std::size_t total_bytes(std::span<const iovec> vectors) {
-  std::size_t bytes = 0;
-  for (const iovec& each : vectors) bytes += each.iov_len;
-  return bytes;
-}
-
-// Functions return 0 or an errno, except for fd(), arm() and flags().
+// Functions return 0 or an errno, except for fd(), arm() and flags(). An address is one of IPv4 or
+// IPv6.
 class Socket {
  public:
   explicit Socket(const SocketSettings& settings) : settings_(settings) {}
@@ -58,26 +44,26 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
 
   virtual int fd() const = 0;
-  virtual int bind(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int bind(const sockaddr_storage& address) = 0;
   virtual int listen(int backlog) = 0;
   virtual int accept(std::shared_ptr<Socket>& out) = 0;
-  virtual int connect(const sockaddr* address, socklen_t bytes) = 0;
+  virtual int connect(const sockaddr_storage& address) = 0;
   virtual int shutdown(int how) = 0;
   // After this call the descriptor may stand for something else.
   virtual void close() = 0;
 
-  // The caller may pass null for `from`.
+  // The caller may pass null for `from` and `to`.
   virtual int receive(std::span<const iovec> into, int flags, sockaddr_storage* from,
                       std::size_t& bytes) = 0;
-  virtual int send(std::span<const iovec> from, int flags, const sockaddr* to,
-                   socklen_t address_bytes, std::size_t& bytes) = 0;
+  virtual int send(std::span<const iovec> from, int flags, const sockaddr_storage* to,
+                   std::size_t& bytes) = 0;
 
   // Makes progress, and returns those of poll's events that hold.
   virtual short ready(short events) = 0;
   // Returns a descriptor that becomes readable once that may have changed. The caller must call
   // ready() once more after this.
   virtual int arm() = 0;
-  // Takes the events that made the descriptor readable.
+  // Takes the events that made the descriptor readable, unless a thread that sleeps on it will.
   virtual void drain() = 0;
 
   virtual int local_name(sockaddr_storage& out) = 0;
@@ -101,44 +87,36 @@ class Socket {
   int flags_ = 0;
 };
 
-// rsocket_table.cc: finds sockets by their descriptors.
+// table.cc: finds sockets by their descriptors.
 void add_socket(std::shared_ptr<Socket> socket);
 std::shared_ptr<Socket> find_socket(int fd);    // null if there is none
 std::shared_ptr<Socket> remove_socket(int fd);  // null if there is none
 
-// rsocket_service.cc: one thread a process, which starts with the first socket that needs it.
+// service.cc: one thread a process, which starts with the first socket that needs it.
 void watch(int fd, const std::shared_ptr<Socket>& socket);
 void set_timer(int fd, Clock::time_point due);  // for a descriptor that is watched
 void forget(int fd);
 
-// rsocket_poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
+// poll.cc: wakes threads in rpoll, because only one thread saw what happened to a socket.
 void wake_pollers();
-
-// rsocket_epoll.cc: closes a poll set. Returns false if the descriptor is not one of a set.
-bool close_poll_set(int fd);
 
 // Waits until a descriptor is readable. Returns 0 or EINTR.
 int wait_readable(int fd);
 
 // Threads that wait for one socket. One of them waits on a descriptor, the others wait for that
-// thread.
+// thread. It alone takes what made the descriptor readable: if another thread did, it would sleep
+// on, whatever that thread saw.
 class Sleepers {
  public:
   // Releases the lock while it sleeps. Returns 0 or EINTR.
-  int sleep(std::unique_lock<std::mutex>& lock, int fd);
+  int sleep(std::unique_lock<std::mutex>& lock, int fd, const std::function<void()>& take_events);
   void wake() { changed_.notify_all(); }
+  bool has_one_on_descriptor() const { return has_one_on_descriptor_; }
 
  private:
   std::condition_variable changed_;
   bool has_one_on_descriptor_ = false;
 };
-
-// Makes the queue pair of an id, with one completion queue that serves both directions and a
-// completion channel that never blocks a reader.
-int create_queue_pair(Id& id, const SocketSettings& settings, ibv_qp_init_attr& attributes);
-void set_queue_sizes(const Id& id, SocketSettings& settings);
-// Takes all events of a completion channel. Returns true if there was one.
-bool take_completion_events(ibv_comp_channel& channel);
 
 // Memory that is registered with a device, in whole pages.
 class RegisteredBuffer {
@@ -148,19 +126,20 @@ class RegisteredBuffer {
   RegisteredBuffer(const RegisteredBuffer&) = delete;
   RegisteredBuffer& operator=(const RegisteredBuffer&) = delete;
 
-  int create(ibv_pd* pd, std::size_t bytes, int access);
+  int create(QueuePair& queue_pair, std::size_t bytes, bool peer_writes);
   void reset();
-  std::byte* data() const { return data_; }
-  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(data_); }
-  ibv_mr* region() const { return region_; }
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+  std::uint32_t local_key() const { return region_->local_key(); }
+  std::uint32_t remote_key() const { return region_->remote_key(); }
 
  private:
   std::byte* data_ = nullptr;
-  ibv_mr* region_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<MemoryRegion> region_;
 };
 
-// rsocket_stream.cc, rsocket_datagram.cc
-int create_stream(int domain, std::shared_ptr<Socket>& out);
-int create_datagram(int domain, std::shared_ptr<Socket>& out);
+// Make a socket of a domain, AF_INET or AF_INET6. The device stays.
+int create_stream(Device& device, int domain, std::shared_ptr<Socket>& out);
+int create_datagram(Device& device, int domain, std::shared_ptr<Socket>& out);
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

@@ -1,6 +1,3 @@
-// repoll_create, repoll_ctl and repoll_wait are epoll's calls for sockets over RDMA and descriptors
-// of any other kind. They report levels, also where a program asks for edges (EPOLLET).
-//
 // A set's descriptor is an eventfd, which names the set. It is readable while some thread that
 // waits has not seen the set's last change, so that this thread looks again.
 
@@ -14,10 +11,11 @@
 #include <mutex>
 #include <vector>
 
-#include "shim/rdmacm/newer.h"
-#include "shim/rdmacm/rsocket.h"
+#include "rsockets/sockets/poll.h"
+#include "rsockets/sockets/poll_set.h"
+#include "rsockets/sockets/socket.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 namespace {
 
 // poll and epoll number these events alike, and these are all that both have.
@@ -158,8 +156,8 @@ int PollSet::wait(std::span<epoll_event> events, int timeout_milliseconds, int& 
       const auto remains = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now());
       left = static_cast<int>(std::max<std::int64_t>(remains.count(), 0));
     }
-    const int ready = rpoll(waiter.fds.data(), waiter.fds.size(), left);
-    if (ready < 0) error = errno;
+    int ready = 0;
+    error = poll_sockets(waiter.fds, left, ready);
     lock.lock();
     if (ready > 0) count = collect(waiter.fds, events);
     if (ready == 0 || left == 0) break;
@@ -198,36 +196,24 @@ bool close_poll_set(int fd) {
   return all.sets.erase(fd) > 0;
 }
 
-extern "C" {
-
-int repoll_create(int flags) {
-  if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return answer(EINVAL);
-  const int fd = eventfd(0, EFD_NONBLOCK | ((flags & EPOLL_CLOEXEC) != 0 ? EFD_CLOEXEC : 0));
-  if (fd < 0) return -1;
+int create_poll_set(bool closes_on_exec, int& fd) {
+  fd = eventfd(0, EFD_NONBLOCK | (closes_on_exec ? EFD_CLOEXEC : 0));
+  if (fd < 0) return errno;
   SetTable& all = set_table();
   const std::lock_guard guard(all.mutex);
   all.sets[fd] = std::make_shared<PollSet>(fd);
-  return fd;
+  return 0;
 }
 
-int repoll_ctl(int fd, int operation, int member, epoll_event* event) {
+int control_poll_set(int fd, int operation, int member, const epoll_event* event) {
   const auto set = find_set(fd);
-  if (set == nullptr) return answer(error_of(fd));
-  if (member < 0) return answer(EBADF);
-  return answer(set->control(operation, member, event));
+  if (set == nullptr) return error_of(fd);
+  return member < 0 ? EBADF : set->control(operation, member, event);
 }
 
-int repoll_wait(int fd, epoll_event* events, int capacity, int timeout_milliseconds) {
+int wait_poll_set(int fd, std::span<epoll_event> events, int timeout_milliseconds, int& count) {
   const auto set = find_set(fd);
-  if (set == nullptr) return answer(error_of(fd));
-  if (capacity <= 0) return answer(EINVAL);
-  if (events == nullptr) return answer(EFAULT);
-  int count = 0;
-  const std::span<epoll_event> out(events, static_cast<std::size_t>(capacity));
-  const int error = set->wait(out, timeout_milliseconds, count);
-  return error != 0 ? answer(error) : count;
+  return set != nullptr ? set->wait(events, timeout_milliseconds, count) : error_of(fd);
 }
 
-}  // extern "C"
-
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "shim/rdmacm/rsocket.h"
+#include "rsockets/sockets/socket.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 namespace {
 
 class Service {
@@ -136,4 +136,4 @@ void set_timer(int fd, Clock::time_point due) { Service::instance().set_timer(fd
 
 void forget(int fd) { Service::instance().forget(fd); }
 
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

@@ -1,13 +1,13 @@
-#include "shim/rdmacm/rsocket_wire.h"
+#include "rsockets/protocol/wire.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 namespace {
 
-TEST(RsocketWire, ConnectionDataAsTheProtocolGuideLaysItOut) {
+TEST(RsocketsWire, ConnectionDataAsTheProtocolGuideLaysItOut) {
   ConnectionData data;
   data.flags = flag_maps;
   data.credits = 384;
@@ -23,7 +23,7 @@ TEST(RsocketWire, ConnectionDataAsTheProtocolGuideLaysItOut) {
   EXPECT_EQ(std::memcmp(&data, expected.data(), expected.size()), 0);
 }
 
-TEST(RsocketWire, MessagesAreThreeBitsOfTypeAnd29OfValue) {
+TEST(RsocketsWire, MessagesAreThreeBitsOfTypeAnd29OfValue) {
   EXPECT_EQ(to_message(MessageType::data, 0x1FFF'FFFF), 0x1FFF'FFFFu);
   EXPECT_EQ(to_message(MessageType::credits, 384), 0x8000'0180u);
   EXPECT_EQ(to_message(MessageType::map, 3), 0xC000'0003u);
@@ -39,7 +39,7 @@ TEST(RsocketWire, MessagesAreThreeBitsOfTypeAnd29OfValue) {
   EXPECT_EQ(type_of(to_message(MessageType::data, 0xFFFF'FFFF)), MessageType::data);
 }
 
-TEST(RsocketWire, CountsOfMapsInEightBits) {
+TEST(RsocketsWire, CountsOfMapsInEightBits) {
   for (const std::uint32_t exact : {0u, 1u, 127u, 128u}) {
     EXPECT_EQ(from_scaled(to_scaled(exact)), exact);
   }
@@ -47,7 +47,7 @@ TEST(RsocketWire, CountsOfMapsInEightBits) {
   EXPECT_EQ(from_scaled(to_scaled(1000)), 768u);  // whole steps, rounded down
 }
 
-TEST(RsocketWire, HeadersOfDatagrams) {
+TEST(RsocketsWire, HeadersOfDatagrams) {
   DatagramHeader header;
   header.length = datagram_header_ipv4_bytes;
   header.port = 7174;
@@ -65,4 +65,4 @@ TEST(RsocketWire, HeadersOfDatagrams) {
 }
 
 }  // namespace
-}  // namespace tulle::shim::rdmacm
+}  // namespace tulle::rsockets

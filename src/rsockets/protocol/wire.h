@@ -20,7 +20,7 @@
 
 #include "base/big_endian.h"
 
-namespace tulle::shim::rdmacm {
+namespace tulle::rsockets {
 
 // --- streams ---
 
@@ -80,7 +80,7 @@ enum class MessageType : std::uint8_t {
   map = 6,      // value: the index of the map that was written
   control = 7,  // value: a Control
 };
-enum class Control : std::uint8_t { disconnect = 0, keep_alive = 1, shutdown = 2 };
+enum class Control : std::uint32_t { disconnect = 0, keep_alive = 1, shutdown = 2 };
 
 inline constexpr std::uint32_t message_value_mask = 0x1FFF'FFFF;
 
@@ -121,4 +121,6 @@ inline constexpr std::uint32_t udp_tag = 0x5555'5555;
 inline constexpr std::uint8_t udp_header_ipv4_bytes = 16;
 inline constexpr std::uint8_t udp_header_ipv6_bytes = 28;
 
-}  // namespace tulle::shim::rdmacm
+inline constexpr std::size_t datagram_header_max_bytes = 28;  // of either kind
+
+}  // namespace tulle::rsockets

@@ -1,0 +1,365 @@
+// Streams: connecting, accepting, shutting down and closing.
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "rsockets/sockets/stream.h"
+
+namespace tulle::rsockets {
+
+namespace {
+
+constexpr int resolve_retries_max = 6;
+
+}  // namespace
+
+int create_stream(Device& device, int domain, std::shared_ptr<Socket>& out) {
+  std::unique_ptr<Connection> connection;
+  if (const int error = device.create_connection(domain, connection); error != 0) return error;
+  out = std::make_shared<Stream>(default_settings(), std::move(connection));
+  return 0;
+}
+
+Stream::~Stream() {
+  forget(fd());
+  maps_.clear();
+  connection_->close();
+  send_buffer_.reset();
+  receive_buffer_.reset();
+  targets_.reset();
+  if (accepted_fd_ >= 0) ::close(accepted_fd_);
+}
+
+int Stream::bind(const sockaddr_storage& address) {
+  const Lock lock(mutex_);
+  if (state_ != State::idle) return EINVAL;
+  if (const int error = connection_->bind(address); error != 0) return error;
+  state_ = State::bound;
+  return 0;
+}
+
+int Stream::listen(int backlog) {
+  const Lock lock(mutex_);
+  if (state_ == State::listening) return 0;
+  if (state_ != State::idle && state_ != State::bound) return EINVAL;
+  if (const int error = connection_->listen(backlog); error != 0) return error;
+  accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  if (accepted_fd_ < 0) return errno;
+  state_ = State::listening;
+  watch(fd(), shared_from_this());
+  return 0;
+}
+
+int Stream::accept(std::shared_ptr<Socket>& out) {
+  for (;;) {
+    {
+      const Lock lock(mutex_);
+      if (state_ != State::listening) return EINVAL;
+      if (!accepted_.empty()) {
+        std::uint64_t ignored = 0;
+        [[maybe_unused]] const ssize_t taken = read(accepted_fd_, &ignored, sizeof ignored);
+        out = std::move(accepted_.front());
+        accepted_.pop_front();
+        return 0;
+      }
+    }
+    if (never_blocks(0)) return EAGAIN;
+    if (const int error = wait_readable(accepted_fd_); error != 0) return error;
+  }
+}
+
+// The service calls this function when requests wait at a listener.
+void Stream::accept_requests() {
+  for (;;) {
+    std::unique_ptr<Connection> request;
+    if (const int error = connection_->take_request(request); error != 0) {
+      // Only ENODEV, the end of the host agent, means that no more requests come.
+      if (error == ENODEV) forget(fd());
+      return;
+    }
+    auto stream = std::make_shared<Stream>(settings_, std::move(request));
+    stream->listener_ = weak_from_this();
+    const int error = stream->answer_request();
+    if (error == EAGAIN) {
+      const Lock lock(mutex_);
+      accepting_.push_back(stream);
+      watch(stream->fd(), stream);
+      continue;
+    }
+    deliver(std::move(stream), error);
+  }
+}
+
+int Stream::answer_request() {
+  const Lock lock(mutex_);
+  const std::span<const std::byte> peer_data = connection_->peer_data();
+  int error = StreamProtocol::is_known(peer_data) ? create_endpoint() : EINVAL;
+  if (error == 0) error = protocol_.open(peer_data);
+  if (error == 0) {
+    const ConnectionData data = protocol_.own_data();
+    error = connection_->accept(std::as_bytes(std::span(&data, 1)));
+  }
+  if (error == EAGAIN) {
+    state_ = State::accepting;
+    is_waiting_ = true;
+    return EAGAIN;
+  }
+  if (error == 0) return finish_step();
+  connection_->reject();
+  return error;
+}
+
+// A connection that was on its way is established, or failed with `error`. An established one waits
+// for accept() from now on.
+void Stream::deliver(std::shared_ptr<Stream> stream, int error) {
+  {
+    const Lock lock(mutex_);
+    accepting_.remove(stream);
+    if (error != 0 || is_closed_) return;
+    watch(stream->fd(), stream);
+    accepted_.push_back(std::move(stream));
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(accepted_fd_, &one, sizeof one);
+  }
+  wake_pollers();
+}
+
+int Stream::connect(const sockaddr_storage& address) {
+  Lock lock(mutex_);
+  if (is_connected()) return EISCONN;
+  if (is_opening()) return EALREADY;
+  if (state_ != State::idle && state_ != State::bound) return EINVAL;
+  destination_ = address;
+  state_ = State::resolving_address;
+  const int error = advance();
+  if (error != EAGAIN) return error;
+  if (never_blocks(0)) {
+    watch(fd(), shared_from_this());
+    return EINPROGRESS;
+  }
+  return ensure_connected(0, lock);
+}
+
+int Stream::start_step() {
+  const int timeout = 1000 << retries_;
+  switch (state_) {
+    case State::resolving_address:
+      return connection_->resolve_address(destination_, timeout);
+    case State::resolving_route:
+      return route_.empty() ? connection_->resolve_route(timeout) : connection_->use_route(route_);
+    case State::connecting: {
+      if (const int error = create_endpoint(); error != 0) return error;
+      const ConnectionData data = protocol_.own_data();
+      return connection_->connect(std::as_bytes(std::span(&data, 1)));
+    }
+    default:
+      return EINVAL;
+  }
+}
+
+// Finishes the step that was under way, and enters the next state.
+int Stream::finish_step() {
+  retries_ = 0;
+  switch (state_) {
+    case State::resolving_address:
+      state_ = State::resolving_route;
+      return 0;
+    case State::resolving_route:
+      state_ = State::connecting;
+      return 0;
+    case State::connecting:
+      if (const int error = protocol_.open(connection_->peer_data()); error != 0) return error;
+      break;
+    default:
+      break;
+  }
+  state_ = State::established;
+  if (keep_alive_ != 0) schedule_keep_alive();
+  sleepers_.wake();
+  return 0;
+}
+
+int Stream::advance() {
+  while (is_opening()) {
+    int error = is_waiting_ ? connection_->finish() : start_step();
+    if (error == EAGAIN) {
+      is_waiting_ = true;
+      return EAGAIN;
+    }
+    if (error == EINTR) return error;
+    is_waiting_ = false;
+    const bool is_resolving =
+        state_ == State::resolving_address || state_ == State::resolving_route;
+    if (error == ETIMEDOUT && is_resolving && ++retries_ <= resolve_retries_max) continue;
+    if (error == 0) error = finish_step();
+    if (error != 0) return fail_connecting(error);
+  }
+  return 0;
+}
+
+int Stream::fail_connecting(int error) {
+  state_ = State::refused;
+  error_ = error;
+  sleepers_.wake();
+  return error;
+}
+
+// Calls that need a connection call this function, which finishes a connection that is under way.
+int Stream::ensure_connected(int call_flags, Lock& lock) {
+  const bool was_opening = is_opening();
+  while (is_opening()) {
+    const int error = advance();
+    if (error != EAGAIN) return error;
+    if (never_blocks(call_flags)) return EAGAIN;
+    lock.unlock();
+    const int interrupted = wait_readable(fd());
+    lock.lock();
+    if (interrupted != 0) return interrupted;
+  }
+  if (was_opening && is_connected()) watch(fd(), shared_from_this());
+  return was_connected() ? 0 : ENOTCONN;
+}
+
+int Stream::create_endpoint() {
+  if (connection_->has_queue_pair()) return 0;
+  if (const int error = connection_->open_queue_pair(settings_); error != 0) return error;
+  settings_.receive_buffer_bytes -= settings_.receive_buffer_bytes % 2;
+  Connection& connection = *connection_;
+  int error = send_buffer_.create(connection, StreamSender::buffer_bytes(settings_), false);
+  if (error == 0) {
+    error = targets_.create(connection, StreamProtocol::targets_bytes(settings_), true);
+  }
+  if (error == 0) {
+    error = receive_buffer_.create(connection, settings_.receive_buffer_bytes, true);
+  }
+  if (error != 0) return error;
+  protocol_.start({send_buffer_.bytes(),
+                   {receive_buffer_.bytes(), receive_buffer_.remote_key()},
+                   {targets_.bytes(), targets_.remote_key()}},
+                  settings_);
+  return connection.post_receives(settings_.receive_queue);
+}
+
+void Stream::fail(int error) {
+  protocol_.fail(error);
+  sleepers_.wake();
+}
+
+// Ends the connection if the connection manager reports that the peer is gone, perhaps without a
+// message of its own, or if the host agent is gone.
+void Stream::notice_disconnect() {
+  Lock lock(mutex_);
+  for (;;) {
+    const int error = connection_->finish();
+    if (error == EAGAIN || error == EINTR) return;
+    const bool is_over = error == ENODEV || connection_->is_over();
+    if (error == ENODEV) forget(fd());
+    if (!is_over) continue;
+    poll_completions();
+    protocol_.disconnect(error);
+    sleepers_.wake();
+    // Posted work requests are flushed, which wakes all threads that wait for completions.
+    connection_->arm();
+    connection_->stop();
+    lock.unlock();
+    wake_pollers();
+    if (error == ENODEV) return;
+    lock.lock();
+  }
+}
+
+void Stream::on_readable() {
+  State state = State::idle;
+  {
+    Lock lock(mutex_);
+    if (is_closed_) return;
+    state = state_;
+    if (is_opening()) {
+      const auto self = shared_from_this();
+      const int error = advance();
+      if (error == EAGAIN || error == EINTR) return;
+      const auto listener = listener_.lock();
+      lock.unlock();
+      if (listener != nullptr) {
+        forget(fd());
+        listener->deliver(self, error);
+      } else if (error != 0) {
+        forget(fd());
+      }
+      return wake_pollers();
+    }
+  }
+  if (state == State::listening) return accept_requests();
+  if (state == State::established) return notice_disconnect();
+  forget(fd());
+}
+
+int Stream::shutdown(int how) {
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return EINVAL;
+  Lock lock(mutex_);
+  if (!was_connected()) return ENOTCONN;
+  poll_completions();
+  int error = 0;
+  if (is_connected()) {
+    const std::optional<Control> control = protocol_.shut(how);
+    if (!control) return 0;
+    error = await(lock, true, [this] { return protocol_.can_control() || !is_connected(); });
+    if (error == 0 && is_connected()) error = post(protocol_.write_control(*control));
+  }
+  if (error == 0) {
+    error = await(lock, true, [this] { return protocol_.all_sent() || !is_connected(); });
+  }
+  if (protocol_.is_disconnected()) {
+    connection_->arm();
+    connection_->stop();
+  }
+  lock.unlock();
+  wake_pollers();
+  return error;
+}
+
+void Stream::close() {
+  forget(fd());
+  bool says_goodbye = false;
+  {
+    const Lock lock(mutex_);
+    is_closed_ = true;
+    says_goodbye = is_connected();
+  }
+  if (says_goodbye) shutdown(SHUT_RDWR);
+  std::list<std::shared_ptr<Stream>> unwanted;
+  std::deque<std::shared_ptr<Stream>> unaccepted;
+  {
+    const Lock lock(mutex_);
+    unwanted.swap(accepting_);
+    unaccepted.swap(accepted_);
+    if (!was_connected()) state_ = State::refused;
+    protocol_.shut(SHUT_RDWR);
+    sleepers_.wake();
+  }
+  for (const auto& stream : unaccepted) stream->close();
+}
+
+int Stream::local_name(sockaddr_storage& out) {
+  const Lock lock(mutex_);
+  out = connection_->local_address();
+  return 0;
+}
+
+int Stream::peer_name(sockaddr_storage& out) {
+  const Lock lock(mutex_);
+  if (!was_connected()) return ENOTCONN;
+  out = connection_->peer_address();
+  return 0;
+}
+
+int Stream::set_flags(int flags) {
+  const Lock lock(mutex_);
+  flags_ = flags;
+  return 0;
+}
+
+}  // namespace tulle::rsockets
