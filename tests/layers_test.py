@@ -38,6 +38,7 @@ MAY_KNOW = {
     "workload": {"device", "transport", "verbs"},
     "sim": {"device", "fabric", "link", "transport", "verbs", "wire"},
     "scenario": {"device", "fabric", "link", "report", "sim", "transport", "verbs", "wire", "workload"},
+    "experiment": {"device", "fabric", "link", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "link", "management", "transport", "verbs", "wire"},
     "shim": {"device", "live", "management", "transport", "verbs"},
 }

@@ -8,9 +8,9 @@
 
 #include "cli/commands.h"
 #include "cli/simulate.h"
+#include "report/results.h"
 #include "scenario/build.h"
-#include "scenario/results.h"
-#include "scenario/run.h"
+#include "scenario/scenario.h"
 
 namespace tulle::cli {
 namespace {
@@ -120,13 +120,13 @@ int sim(const SimOptions& options) {
   }
   catch_interrupts();
   Timings timings;
-  auto outcomes = simulate({options.capture, options.capture_at, ""}, *scenario, wanted, timings);
-  if (!outcomes) return fail(outcomes.error().message);
-  auto printed = print(options.json ? scenario::summary_json(*scenario, *outcomes)
-                                    : scenario::summary_table(*outcomes));
+  auto results = simulate({options.capture, options.capture_at, ""}, *scenario, wanted, timings);
+  if (!results) return fail(results.error().message);
+  auto printed = print(options.json ? report::summary_json(*results)
+                                    : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
   if (!options.output.empty()) {
-    if (auto written = scenario::write_results(options.output, *scenario, *outcomes); !written) {
+    if (auto written = report::write_results(options.output, *results); !written) {
       return fail(written.error().message);
     }
   }

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/split.h"
+#include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/quantity.h"
 #include "workload/csv.h"
 
 namespace tulle::scenario {
@@ -56,7 +56,7 @@ void read_pfc(TableReader table, Setup& setup) {
                 fmt::format("{} is too small for these links: {} bytes can arrive after a port has "
                             "asked its neighbour to stop; give it so many, or take allow_loss = "
                             "true",
-                            bytes_text(switches.headroom_bytes), needed));
+                            report::bytes_text(switches.headroom_bytes), needed));
   }
   // With shorter pauses, which are renewed at half their time, a port would send nothing but
   // renewals.

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/split.h"
-#include "scenario/quantity.h"
+#include "report/quantity.h"
 #include "scenario/reader.h"
 #include "workload/csv.h"
 
@@ -100,11 +100,12 @@ std::string topology_words(std::uint32_t hosts, const std::string& link_rate) {
 }
 
 Result<void> check_quantities(const WorkloadOptions& options) {
-  if (!options.bytes.empty() && !parse_bytes(options.bytes)) {
-    return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", byte_units)};
+  if (!options.bytes.empty() && !report::parse_bytes(options.bytes)) {
+    return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", report::byte_units)};
   }
-  if (!options.link_rate.empty() && !parse_rate(options.link_rate)) {
-    return Error{fmt::format("--link-rate: must be a rate such as 400Gbps, in {}", rate_units)};
+  if (!options.link_rate.empty() && !report::parse_rate(options.link_rate)) {
+    return Error{
+        fmt::format("--link-rate: must be a rate such as 400Gbps, in {}", report::rate_units)};
   }
   return {};
 }
@@ -227,17 +228,6 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
       fmt::format("--workload: there is no \"{}\"; there are {}, and files: a scenario's .toml, or "
                   "a .csv of flows",
                   options.workload, names_of(workloads()))};
-}
-
-std::string unfinished(const Outcome& outcome) {
-  const std::uint64_t flows = outcome.flows.size();
-  const std::uint64_t left = flows - outcome.finished - outcome.failed;
-  std::string text;
-  if (outcome.failed > 0) text = fmt::format("{} of {} flows failed", outcome.failed, flows);
-  if (left > 0 && outcome.failed > 0) text += fmt::format(", {} are not done", left);
-  if (left > 0 && outcome.failed == 0)
-    text = fmt::format("{} of {} flows are not done", left, flows);
-  return text;
 }
 
 }  // namespace tulle::scenario

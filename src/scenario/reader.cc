@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "report/quantity.h"
+
 namespace tulle::scenario {
 
 namespace {
@@ -112,10 +114,10 @@ Time TableReader::time(std::string_view key, Time otherwise, Time most) {
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
-  const auto found = written ? parse_time(*written) : std::nullopt;
+  const auto found = written ? report::parse_time(*written) : std::nullopt;
   if (found && *found <= most) return *found;
-  wrong(key, found ? fmt::format("must be at most {}", time_text(most))
-                   : fmt::format("must be a time such as \"1.5us\", in {}", time_units));
+  wrong(key, found ? fmt::format("must be at most {}", report::time_text(most))
+                   : fmt::format("must be a time such as \"1.5us\", in {}", report::time_units));
   return otherwise;
 }
 
@@ -127,10 +129,10 @@ std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise, std
     if (const auto part = parse_share(*written, "link/"))
       return std::max<std::int64_t>(link / *part, 1);
   }
-  const auto found = written ? parse_rate(*written) : std::nullopt;
+  const auto found = written ? report::parse_rate(*written) : std::nullopt;
   if (found && *found <= rate_max) return *found;
-  wrong(key, found ? fmt::format("must be at most {}", rate_text(rate_max))
-                   : fmt::format("must be a rate such as \"400Gbps\", in {}", rate_units));
+  wrong(key, found ? fmt::format("must be at most {}", report::rate_text(rate_max))
+                   : fmt::format("must be a rate such as \"400Gbps\", in {}", report::rate_units));
   return otherwise;
 }
 
@@ -138,9 +140,9 @@ std::uint64_t TableReader::bytes(std::string_view key, std::uint64_t otherwise) 
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
-  const auto found = written ? parse_bytes(*written) : std::nullopt;
+  const auto found = written ? report::parse_bytes(*written) : std::nullopt;
   if (found) return *found;
-  wrong(key, fmt::format("must be an amount such as \"64KB\", in {}", byte_units));
+  wrong(key, fmt::format("must be an amount such as \"64KB\", in {}", report::byte_units));
   return otherwise;
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "scenario/quantity.h"
+#include "scenario/bounds.h"
 
 namespace tulle::scenario {
 

@@ -11,44 +11,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/time.h"
-#include "fabric/path_lanes.h"
-#include "fabric/recovery.h"
-#include "fabric/routing.h"
-#include "fabric/topology.h"
-#include "scenario/picture_settings.h"
-#include "scenario/quantity.h"
-#include "scenario/samples.h"
-#include "sim/network.h"
-#include "workload/flows.h"
-#include "workload/player.h"
+#include "report/picture_settings.h"
+#include "scenario/setup.h"
 
 namespace tulle::scenario {
-
-// A kind of traffic with a name, so that its results stand apart. It has the messages from
-// first_message to the first message of the next kind.
-struct TrafficKind {
-  std::string name;
-  std::size_t first_message = 0;
-};
-
-// One simulation, ready to be run.
-struct Setup {
-  std::string variant;  // name of the variant; empty if the file has none
-  fabric::Topology topology;
-  fabric::RoutingSettings routing;
-  bool allow_deadlock = false;
-  std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
-  sim::NetworkSettings network;                 // its outages are those of the scenario
-  fabric::RecoverySettings recovery;            // how the fabric recovers from them
-  workload::Flows flows;                        // one per queue pair
-  // Index of each message's first flow, and at the end the number of all flows.
-  std::vector<std::uint32_t> first_parts;
-  std::vector<TrafficKind> kinds;  // empty if traffic has no names
-  workload::PlayerSettings player;
-  Time stop_at = last_moment;
-  SampleSettings report;
-};
 
 struct Variant {
   std::string name;
@@ -84,7 +50,7 @@ class Scenario {
   const std::string& title() const { return title_; }
   const std::string& description() const { return description_; }
   const std::vector<Variant>& variants() const { return variants_; }  // at least one
-  const PictureSettings& picture() const { return picture_; }
+  const report::PictureSettings& picture() const { return picture_; }
 
   // Builds a variant: its topology, routes and traffic.
   Result<Setup> build(std::size_t variant) const;
@@ -99,7 +65,7 @@ class Scenario {
   std::vector<std::string> set_;
   std::vector<Variant> variants_;
   std::vector<Fabric> fabrics_;  // if not empty, they take the place of variants in the file
-  PictureSettings picture_;
+  report::PictureSettings picture_;
 };
 
 // Returns the whole text of a file.
