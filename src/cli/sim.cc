@@ -67,7 +67,7 @@ Result<Scenario> from_tables(const SimOptions& options) {
                           mbps * 1'000 / 500);
     }
   }
-  return Scenario::parse(std::move(text), "tulle sim", "", options.set);
+  return Scenario::parse(text, "tulle sim", "", options.set);
 }
 
 Result<void> write_timings(const std::string& path, const Timings& timings) {

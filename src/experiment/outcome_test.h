@@ -18,8 +18,9 @@
 namespace tulle::experiment {
 
 inline report::Outcome outcome_of(const std::string& text, const std::string& folder = "",
-                                  std::vector<std::string> set = {}, bool order_by_time = false) {
-  auto scenario = scenario::Scenario::parse(text, "s.toml", folder, std::move(set));
+                                  const std::vector<std::string>& set = {},
+                                  bool order_by_time = false) {
+  auto scenario = scenario::Scenario::parse(text, "s.toml", folder, set);
   if (!scenario) {
     ADD_FAILURE() << scenario.error().message;
     return {};

@@ -1,16 +1,17 @@
 #include "scenario/fabrics.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/split.h"
 #include "report/quantity.h"
+#include "scenario/document.h"
 #include "scenario/reader.h"
 #include "workload/csv.h"
 
@@ -19,30 +20,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Names the profiles of a fabric by their paths. They lie beside the fabrics, wherever the scenario
+// comes from.
+void name_profiles(toml::table& keys, const fs::path& folder) {
+  for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
+    toml::value<std::string>* name = keys[table]["profile"].as_string();
+    if (name == nullptr || (*name)->empty()) continue;
+    *name = fs::absolute(folder / profiles / **name).string();
+  }
+}
+
 Result<Fabric> read_fabric(const fs::path& path) {
   auto text = read_file(path.string());
   if (!text) return text.error();
   Fabric fabric;
   fabric.name = path.stem().string();
-  fabric.file = path.string();
-  fabric.text = std::move(*text);
-  try {
-    const toml::table root = toml::parse(fabric.text, std::string_view(fabric.file));
-    Findings findings(fabric.file);
-    TableReader reader(&root, "", 0, findings);
-    fabric.title = reader.text("title", "");
-    fabric.sources = reader.text("sources", "");
-    fabric.by_default = reader.boolean("default", false);
-    for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
-      reader.table(table);
-    }
-    if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
-    reader.finish();
-    if (findings.any()) return Error{findings.first()};
-  } catch (const toml::parse_error& error) {
-    return Error{
-        fmt::format("{}:{}: {}", fabric.file, error.source().begin.line, error.description())};
+  auto root = parse_toml(*text, path.string());
+  if (!root) return root.error();
+  Findings findings(path.string());
+  TableReader reader({&*root}, "", 0, findings);
+  fabric.title = reader.text("title", "");
+  fabric.sources = reader.text("sources", "");
+  fabric.by_default = reader.boolean("default", false);
+  for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
+    reader.table(table);
   }
+  if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
+  reader.finish();
+  if (findings.any()) return Error{findings.first()};
+  for (const std::string_view key : {"title", "sources", "default"}) root->erase(key);
+  name_profiles(*root, path.parent_path().parent_path() / "profiles");
+  fabric.keys = std::make_shared<const FabricKeys>(FabricKeys{std::move(*root)});
   return fabric;
 }
 
@@ -130,8 +138,7 @@ Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& opti
   std::string text = fmt::format("title = {}\nseed = {}\n{}[traffic]\n{}", toml_text(title),
                                  options.seed.value_or(1), *topology, workload.traffic);
   if (!bytes.empty()) text += fmt::format("bytes = {}\n", toml_text(bytes));
-  return Scenario::parse(std::move(text), fmt::format("--workload {}", workload.name), folder,
-                         options.set);
+  return Scenario::parse(text, fmt::format("--workload {}", workload.name), folder, options.set);
 }
 
 Result<void> check_file_options(const WorkloadOptions& options) {
@@ -152,7 +159,7 @@ Result<Scenario> from_flows(const WorkloadOptions& options) {
       "title = \"Flows from a table\"\nseed = {}\n[topology]\nkind = \"file\"\nfile = {}\n"
       "[traffic]\npattern = \"file\"\nfile = {}\n",
       options.seed.value_or(1), toml_text(options.topology), toml_text(options.workload));
-  return Scenario::parse(std::move(text), "tulle compare", "", options.set);
+  return Scenario::parse(text, "tulle compare", "", options.set);
 }
 
 Result<Scenario> from_file(const WorkloadOptions& options) {
@@ -163,7 +170,7 @@ Result<Scenario> from_file(const WorkloadOptions& options) {
   }
   std::vector<std::string> set = options.set;
   if (options.seed) set.insert(set.begin(), fmt::format("seed = {}", *options.seed));
-  return Scenario::read(options.workload, std::move(set));
+  return Scenario::read(options.workload, set);
 }
 
 }  // namespace

@@ -42,15 +42,34 @@ void Findings::add(const toml::node& node, std::string_view key, std::string_vie
   first_ = finding(from, from == "--set" ? 0 : source.begin.line, key, what);
 }
 
+TableReader::Layers TableReader::tables_under(std::string_view key) const {
+  Layers tables;
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    const toml::node* node = (*layer)->get(key);
+    if (node == nullptr) continue;
+    if (!node->is_table()) break;
+    tables.insert(tables.begin(), node->as_table());
+  }
+  return tables;
+}
+
+const toml::node* TableReader::find(std::string_view key) const {
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    const toml::node* node = (*layer)->get(key);
+    if (node != nullptr) return node->is_table() ? tables_under(key).front() : node;
+  }
+  return nullptr;
+}
+
 TableReader TableReader::table(std::string_view key) {
   const toml::node* node = take(key);
   const std::string path = path_ + std::string(key) + ".";
-  if (node == nullptr) return {nullptr, path, line_, *findings_};
+  if (node == nullptr) return {{}, path, line_, *findings_};
   if (!node->is_table()) {
     wrong(key, fmt::format("must be a table: [{}{}]", path_, key));
-    return {nullptr, path, line_, *findings_};
+    return {{}, path, line_, *findings_};
   }
-  return {node->as_table(), path, node->source().begin.line, *findings_};
+  return {tables_under(key), path, node->source().begin.line, *findings_};
 }
 
 std::vector<TableReader> TableReader::tables(std::string_view key) {
@@ -64,15 +83,17 @@ std::vector<TableReader> TableReader::tables(std::string_view key) {
   }
   std::vector<TableReader> found;
   for (const toml::node& element : *node->as_array()) {
-    found.push_back({element.as_table(), path_ + std::string(key) + ".",
-                     element.source().begin.line, *findings_});
+    found.push_back({{element.as_table()},
+                     path_ + std::string(key) + ".",
+                     element.source().begin.line,
+                     *findings_});
   }
   return found;
 }
 
 const toml::node* TableReader::take(std::string_view key) {
   asked_.emplace(key);
-  return table_ == nullptr ? nullptr : table_->get(key);
+  return find(key);
 }
 
 template <typename T>
@@ -196,7 +217,7 @@ std::size_t TableReader::choose(std::string_view key, std::span<const std::strin
 }
 
 void TableReader::wrong(std::string_view key, std::string_view what) {
-  const toml::node* node = table_ == nullptr ? nullptr : table_->get(key);
+  const toml::node* node = find(key);
   if (node == nullptr) {
     findings_->add(line_, path_ + std::string(key), what);
   } else {
@@ -205,14 +226,18 @@ void TableReader::wrong(std::string_view key, std::string_view what) {
 }
 
 void TableReader::finish() {
-  if (table_ == nullptr) return;
-  for (const auto& [key, node] : *table_) {
-    if (asked_.contains(key.str())) continue;
-    std::string known;
-    for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
-    findings_->add(node, path_ + std::string(key.str()),
-                   fmt::format("is no key that is known here; there are {}", known));
+  std::set<std::string_view> unknown;
+  for (const toml::table* layer : layers_) {
+    for (const auto& [key, node] : *layer) {
+      if (!asked_.contains(key.str())) unknown.insert(key.str());
+    }
   }
+  if (unknown.empty()) return;
+  std::string known;
+  for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
+  const std::string_view key = *unknown.begin();
+  findings_->add(*find(key), path_ + std::string(key),
+                 fmt::format("is no key that is known here; there are {}", known));
 }
 
 }  // namespace tulle::scenario

@@ -5,7 +5,7 @@
 // side. scenarios/reference.toml names every key.
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +15,10 @@
 #include "scenario/setup.h"
 
 namespace tulle::scenario {
+
+// TOML as it was parsed: scenario/document.h.
+struct Document;
+struct FabricKeys;
 
 struct Variant {
   std::string name;
@@ -27,19 +31,18 @@ struct Fabric {
   std::string title;
   std::string sources;      // sources of its keys' values
   bool by_default = false;  // compared if no fabrics are named
-  std::string file;
-  std::string text;
+  std::shared_ptr<const FabricKeys> keys;
 };
 
 class Scenario {
  public:
   // `set` holds lines of TOML ("traffic.bytes = \"1MB\"") that replace keys of the file. The error
   // is one line, "FILE:LINE: KEY: fault".
-  static Result<Scenario> read(const std::string& path, std::vector<std::string> set);
+  static Result<Scenario> read(const std::string& path, const std::vector<std::string>& set);
   // Does the same with a text. `file` is its name in errors, and `folder` is where other files are
   // looked for.
-  static Result<Scenario> parse(std::string text, const std::string& file,
-                                const std::string& folder, std::vector<std::string> set);
+  static Result<Scenario> parse(std::string_view text, const std::string& file,
+                                const std::string& folder, const std::vector<std::string>& set);
 
   // Returns a scenario of this one's topology, traffic and faults, with each of these fabrics as a
   // variant. Its other keys and its own variants are left out. The keys of `set` replace those of
@@ -56,13 +59,13 @@ class Scenario {
   Result<Setup> build(std::size_t variant) const;
 
  private:
-  std::string text_;
+  // The file is parsed once, for all variants and for every time that one of them is built.
+  std::shared_ptr<const Document> document_;
   std::string file_;
   std::string folder_;
   std::string name_;
   std::string title_;
   std::string description_;
-  std::vector<std::string> set_;
   std::vector<Variant> variants_;
   std::vector<Fabric> fabrics_;  // if not empty, they take the place of variants in the file
   report::PictureSettings picture_;
