@@ -7,7 +7,6 @@ namespace tulle::experiment {
 namespace {
 
 using report::Best;
-using report::Form;
 using report::Quantiles;
 using report::Value;
 using MaybeValue = std::optional<Value>;
@@ -109,9 +108,13 @@ MaybeValue link_traversals(const RunView& run) { return run.network.frames_sent(
 
 constexpr auto fct = &FlowsView::completion_us;
 constexpr auto slowdown = &FlowsView::slowdown;
-using enum Form;
+using enum report::Form;
 
-// The order is that of summary.json, links.csv and hosts.csv.
+// The order is that of summary.json, links.csv and hosts.csv. A row is
+//   {{key, unit, heading, form, {place, best, of_finished} side by side,
+//     {place, width, digits, is_close, of_all_arrived, heading} in the summary, axis},
+//    reader, total, when, listing, adds_to}
+// of which the first four and the reader are enough for most.
 constexpr auto table = std::to_array<Row>({
     {{"seed", "1", "seed"}, seed},
     {{"flows", "flows", "flows"}, of<&FlowsView::flows>},

@@ -87,7 +87,12 @@ bool is_zero(const Value& value) { return report::exact(value) == 0; }
 // Shows each part of the network to the rows of the table that are measured for such a part.
 class Gathering {
  public:
-  explicit Gathering(const Remains& remains) : remains_(remains), totals_(rows().size()) {}
+  explicit Gathering(const Remains& remains) : remains_(remains) {
+    for (const Row& row : rows()) {
+      if (has(row)) slots_.push_back({&row});
+    }
+    for (Slot& slot : slots_) slot.adds_to = place_of_total(*slot.row);
+  }
 
   Outcome outcome() && {
     outcome_.variant = remains_.setup.variant;
@@ -107,9 +112,17 @@ class Gathering {
   void gather_hosts();
   void gather_run();
 
+  // A row of the table that this run has.
+  struct Slot {
+    const Row* row;
+    std::size_t adds_to = 0;  // place of the slot to whose total the values are added
+    std::optional<Value> total = {};
+  };
+
   bool has(const Row& row) const;
+  std::size_t place_of_total(const Row& row) const;
   std::vector<const report::Figure*> figures(bool (*is_of)(const Row&)) const;
-  void add_to_total(const Row& row, const Value& value);
+  void add_to_total(const Slot& from, const Value& value);
   // Reads all rows of these sources, adds the values to the totals, and returns those of the rows
   // for which `is_of` holds.
   template <typename... Sources>
@@ -118,7 +131,7 @@ class Gathering {
   const Remains& remains_;
   Outcome outcome_;
   FlowsView all_;
-  std::vector<std::optional<Value>> totals_;  // by row of the table
+  std::vector<Slot> slots_;
 };
 
 bool Gathering::has(const Row& row) const {
@@ -135,25 +148,29 @@ bool Gathering::has(const Row& row) const {
   return true;
 }
 
+// Returns the place of the run's figure that has the row's total.
+std::size_t Gathering::place_of_total(const Row& row) const {
+  const std::string_view key = row.adds_to.empty() ? row.figure.key : row.adds_to;
+  const auto found = std::ranges::find_if(slots_, [&](const Slot& slot) {
+    return is_of_run(*slot.row) && slot.row->figure.key == key;
+  });
+  return static_cast<std::size_t>(found - slots_.begin());
+}
+
 std::vector<const report::Figure*> Gathering::figures(bool (*is_of)(const Row&)) const {
   std::vector<const report::Figure*> figures;
-  for (const Row& row : rows()) {
-    if (has(row) && is_of(row)) figures.push_back(&row.figure);
+  for (const Slot& slot : slots_) {
+    if (is_of(*slot.row)) figures.push_back(&slot.row->figure);
   }
   return figures;
 }
 
-void Gathering::add_to_total(const Row& row, const Value& value) {
-  if (row.total == Total::none) return;
-  const std::string_view key = row.adds_to.empty() ? row.figure.key : row.adds_to;
-  const auto of_run = std::ranges::find_if(
-      rows(), [&](const Row& other) { return is_of_run(other) && other.figure.key == key; });
-  std::optional<Value>& total = totals_[static_cast<std::size_t>(of_run - rows().begin())];
-  if (!total) {
-    total = value;
-  } else if (row.total == Total::sum) {
+void Gathering::add_to_total(const Slot& from, const Value& value) {
+  if (from.row->total == Total::none) return;
+  std::optional<Value>& total = slots_[from.adds_to].total;
+  if (total && from.row->total == Total::sum) {
     total = sum(*total, value);
-  } else if (report::exact(value) > report::exact(*total)) {
+  } else if (!total || report::exact(value) > report::exact(*total)) {
     total = value;
   }
 }
@@ -161,13 +178,12 @@ void Gathering::add_to_total(const Row& row, const Value& value) {
 template <typename... Sources>
 std::vector<Value> Gathering::measure(bool (*is_of)(const Row&), const Sources&... sources) {
   std::vector<Value> values;
-  for (const Row& row : rows()) {
-    if (!has(row)) continue;
+  for (const Slot& slot : slots_) {
     std::optional<Value> value;
-    ((value = value ? value : read(row, sources)), ...);
+    ((value = value ? value : read(*slot.row, sources)), ...);
     if (!value) continue;
-    add_to_total(row, *value);
-    if (is_of(row)) values.push_back(*value);
+    add_to_total(slot, *value);
+    if (is_of(*slot.row)) values.push_back(*value);
   }
   return values;
 }
@@ -258,15 +274,14 @@ void Gathering::gather_hosts() {
 
 void Gathering::gather_run() {
   const RunView run = view_of(remains_, outcome_.flows);
-  for (std::size_t i = 0; i < rows().size(); ++i) {
-    const Row& row = rows()[i];
-    if (!has(row) || !is_of_run(row)) continue;
-    std::optional<Value> value = totals_[i];
-    if (!value) value = read(row, run);
-    if (!value) value = read(row, all_);
-    if (!value || (row.when == When::not_zero && is_zero(*value))) continue;
-    const bool of_simulator = row.listing == Listing::simulator;
-    (of_simulator ? outcome_.simulator : outcome_.figures).push_back({&row.figure, *value});
+  for (const auto& [row, adds_to, total] : slots_) {
+    if (!is_of_run(*row)) continue;
+    std::optional<Value> value = total;
+    if (!value) value = read(*row, run);
+    if (!value) value = read(*row, all_);
+    if (!value || (row->when == When::not_zero && is_zero(*value))) continue;
+    const bool of_simulator = row->listing == Listing::simulator;
+    (of_simulator ? outcome_.simulator : outcome_.figures).push_back({&row->figure, *value});
   }
 }
 

@@ -138,7 +138,7 @@ std::string label_of(const PictureSettings& picture, const Outcomes& outcomes) {
   } else if (const Figure* figure = find_figure(outcomes, name)) {
     known = figure->axis;
   }
-  const std::string words = known.empty() ? words_of(name) : std::string(known);
+  std::string words = known.empty() ? words_of(name) : std::string(known);
   if (kind.empty()) return words;
   const Statistic* known_kind = statistic(kind);
   return fmt::format("{} ({})", words, known_kind == nullptr ? kind : known_kind->words);
