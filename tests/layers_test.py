@@ -38,6 +38,7 @@ MAY_KNOW = {
     "workload": {"device", "transport", "verbs"},
     "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
     "scenario": {"device", "fabric", "port", "report", "sim", "transport", "verbs", "wire", "workload"},
+    "experiment": {"device", "fabric", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
     "shim": {"device", "live", "management", "rsockets", "transport", "verbs"},

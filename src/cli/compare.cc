@@ -10,15 +10,15 @@
 #include "cli/commands.h"
 #include "cli/layout.h"
 #include "cli/simulate.h"
-#include "scenario/columns.h"
+#include "report/columns.h"
+#include "report/results.h"
 #include "scenario/fabrics.h"
-#include "scenario/results.h"
 
 namespace tulle::cli {
 namespace {
 
+using report::Outcome;
 using scenario::Fabric;
-using scenario::Outcome;
 using scenario::Scenario;
 
 int list(const std::vector<Fabric>& fabrics) {
@@ -53,7 +53,7 @@ Result<Scenario> read_comparison(const CompareOptions& options,
 int status_of(const std::vector<Outcome>& outcomes) {
   std::string said;
   for (const Outcome& outcome : outcomes) {
-    const std::string unfinished = scenario::unfinished(outcome);
+    const std::string unfinished = report::unfinished(outcome);
     if (unfinished.empty()) continue;
     said += fmt::format("{}{}: {}", said.empty() ? "" : "; ", outcome.variant, unfinished);
   }
@@ -78,19 +78,20 @@ int compare(const CompareOptions& options) {
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
   Timings timings;
-  auto outcomes = simulate({}, *scenario, all, timings);
-  if (!outcomes) return fail(outcomes.error().message);
-  auto printed = print(
-      options.json ? scenario::summary_json(*scenario, *outcomes)
-                   : scenario::plain_text(scenario::telling_figures("fabric", *outcomes), marks()));
+  auto results = simulate({}, *scenario, all, timings);
+  if (!results) return fail(results.error().message);
+  auto printed =
+      print(options.json ? report::summary_json(*results)
+                         : report::plain_text(report::telling_figures("fabric", results->outcomes),
+                                              marks()));
   if (!printed) return fail(printed.error().message);
   if (!options.output.empty()) {
-    if (auto written = scenario::write_results(options.output, *scenario, *outcomes); !written) {
+    if (auto written = report::write_results(options.output, *results); !written) {
       return fail(written.error().message);
     }
   }
   if (is_interrupted()) return fail(interrupted_results);
-  return status_of(*outcomes);
+  return status_of(results->outcomes);
 }
 
 }  // namespace tulle::cli

@@ -12,15 +12,14 @@
 #include "cli/plot.h"
 #include "cli/simulate.h"
 #include "report/chart.h"
-#include "scenario/page.h"
-#include "scenario/picture.h"
-#include "scenario/results.h"
+#include "report/page.h"
+#include "report/picture.h"
+#include "report/results.h"
 
 namespace tulle::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using scenario::Outcome;
 using scenario::Scenario;
 
 constexpr char folder_default[] = "docs/gallery";
@@ -48,13 +47,13 @@ std::string without_version(std::string svg) {
 }
 
 Result<void> write_picture(const fs::path& folder, const Scenario& scenario,
-                           const std::vector<Outcome>& outcomes) {
-  auto chart = scenario::draw(scenario, outcomes);
+                           const report::Results& results) {
+  auto chart = report::draw(scenario.picture(), results);
   if (!chart) return chart.error();
   auto svg = run_gnuplot(report::gnuplot_script(*chart, scenario.name()));
   if (!svg) return svg.error();
-  return scenario::write_file((folder / (scenario.name() + ".svg")).string(),
-                              without_version(std::move(*svg)));
+  return report::write_file((folder / (scenario.name() + ".svg")).string(),
+                            without_version(std::move(*svg)));
 }
 
 // Runs one scenario and writes its files. If it fails, the error is one line, and existing files
@@ -64,14 +63,14 @@ Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pic
   std::vector<std::size_t> variants(scenario.variants().size());
   std::iota(variants.begin(), variants.end(), 0);
   Timings timings;
-  auto outcomes = simulate({"", {}, progress}, scenario, variants, timings);
-  if (!outcomes) return outcomes.error();
+  auto results = simulate({"", {}, progress}, scenario, variants, timings);
+  if (!results) return results.error();
   if (is_interrupted()) return Error{"interrupted"};
   if (with_pictures) {
-    if (auto drawn = write_picture(folder, scenario, *outcomes); !drawn) return drawn;
+    if (auto drawn = write_picture(folder, scenario, *results); !drawn) return drawn;
   }
-  auto written = scenario::write_file((folder / (scenario.name() + ".md")).string(),
-                                      scenario::gallery_page(scenario, *outcomes, with_pictures));
+  auto written = report::write_file((folder / (scenario.name() + ".md")).string(),
+                                    report::gallery_page(*results, with_pictures));
   if (!written) return written;
   return print(fmt::format("{:<28} {:>3} variants {:>7.1f} s\n", scenario.name(), variants.size(),
                            timings.setup_s + timings.run_s));
@@ -79,11 +78,11 @@ Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pic
 
 // Lists all scenarios that have a page, also one from an earlier run.
 Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& scenarios) {
-  std::vector<scenario::GalleryEntry> entries;
+  std::vector<report::GalleryEntry> entries;
   const auto list = [&](const Scenario& scenario) {
     const std::string& name = scenario.name();
     const bool listed =
-        std::ranges::find(entries, name, &scenario::GalleryEntry::name) != entries.end();
+        std::ranges::find(entries, name, &report::GalleryEntry::name) != entries.end();
     if (listed || !fs::exists(folder / (name + ".md"))) return;
     entries.push_back({name, scenario.title(), fs::exists(folder / (name + ".svg"))});
   };
@@ -91,8 +90,8 @@ Result<void> write_index(const fs::path& folder, const std::vector<Scenario>& sc
   for (const std::string& name : shipped_scenarios()) {
     if (auto scenario = Scenario::read(find_scenario(name), {})) list(*scenario);
   }
-  std::ranges::sort(entries, {}, &scenario::GalleryEntry::name);
-  return scenario::write_file((folder / "README.md").string(), scenario::gallery_index(entries));
+  std::ranges::sort(entries, {}, &report::GalleryEntry::name);
+  return report::write_file((folder / "README.md").string(), report::gallery_index(entries));
 }
 
 }  // namespace

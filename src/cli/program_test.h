@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-#include "scenario/folder_test.h"
+#include "base/folder_test.h"
 
 namespace tulle::cli {
 
@@ -53,7 +53,7 @@ class ProgramTest : public testing::Test {
     return text.find(part) != std::string::npos;
   }
 
-  scenario::Folder folder;
+  Folder folder;
 
  private:
   std::string command_;

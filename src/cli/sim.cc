@@ -10,9 +10,9 @@
 
 #include "cli/commands.h"
 #include "cli/simulate.h"
+#include "report/results.h"
 #include "scenario/build.h"
-#include "scenario/results.h"
-#include "scenario/run.h"
+#include "scenario/scenario.h"
 
 namespace tulle::cli {
 namespace {
@@ -73,7 +73,7 @@ Result<Scenario> from_tables(const SimOptions& options) {
                           mbps * 1'000 / 500);
     }
   }
-  return Scenario::parse(std::move(text), "tulle sim", "", options.set);
+  return Scenario::parse(text, "tulle sim", "", options.set);
 }
 
 Result<void> write_timings(const std::string& path, const Timings& timings) {
@@ -142,13 +142,13 @@ int sim(const SimOptions& options) {
   }
   catch_interrupts();
   Timings timings;
-  auto outcomes = simulate({options.capture, options.capture_at, ""}, *scenario, wanted, timings);
-  if (!outcomes) return fail(outcomes.error().message);
-  auto printed = print(options.json ? scenario::summary_json(*scenario, *outcomes)
-                                    : scenario::summary_table(*outcomes));
+  auto results = simulate({options.capture, options.capture_at, ""}, *scenario, wanted, timings);
+  if (!results) return fail(results.error().message);
+  auto printed = print(options.json ? report::summary_json(*results)
+                                    : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
   if (!options.output.empty()) {
-    if (auto written = scenario::write_results(options.output, *scenario, *outcomes); !written) {
+    if (auto written = report::write_results(options.output, *results); !written) {
       return fail(written.error().message);
     }
   }

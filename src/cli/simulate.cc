@@ -15,14 +15,15 @@
 #include <system_error>
 
 #include "cli/layout.h"
-#include "scenario/capture.h"
-#include "scenario/quantity.h"
+#include "experiment/capture.h"
+#include "experiment/run.h"
+#include "report/quantity.h"
 
 namespace tulle::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using scenario::Outcome;
+using report::Outcome;
 using scenario::Scenario;
 using Clock = std::chrono::steady_clock;
 
@@ -37,7 +38,7 @@ class ProgressLine {
  public:
   explicit ProgressLine(std::string name) : name_(std::move(name)), start_(Clock::now()) {}
 
-  bool show(const scenario::Progress& progress) {
+  bool show(const experiment::Progress& progress) {
     const double elapsed = seconds_since(start_);
     if (isatty(STDERR_FILENO) != 0 && elapsed >= next_) {
       next_ = elapsed + 0.2;
@@ -46,7 +47,7 @@ class ProgressLine {
                               : -1;
       fmt::print(stderr,
                  "\r\033[K{}simulated {}, {} of {} flows finished, {:.2f} million events/s, {}",
-                 name_, scenario::time_text(progress.now), progress.flows_done, progress.flows,
+                 name_, report::time_text(progress.now), progress.flows_done, progress.flows,
                  static_cast<double>(progress.events) / elapsed * 1e-6,
                  left < 0 ? "time left unknown" : fmt::format("about {:.0f} s left", left));
       std::fflush(stderr);
@@ -65,11 +66,11 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-Result<std::unique_ptr<scenario::Capture>> open_capture(const SimulateOptions& options,
-                                                        const scenario::Setup& setup) {
-  if (options.capture.empty()) return std::unique_ptr<scenario::Capture>();
-  return scenario::Capture::open(options.capture, options.capture_at, setup.topology,
-                                 setup.network);
+Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions& options,
+                                                          const scenario::Setup& setup) {
+  if (options.capture.empty()) return std::unique_ptr<experiment::Capture>();
+  return experiment::Capture::open(options.capture, options.capture_at, setup.topology,
+                                   setup.network);
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!setup) return setup.error();
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
-  auto run = scenario::Run::prepare(std::move(*setup));
+  auto run = experiment::Run::prepare(std::move(*setup));
   if (!run) return run.error();
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
@@ -130,7 +131,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   {
     const std::string& name = scenario.variants()[variant].name;
     ProgressLine line(options.progress + (name.empty() ? "" : name + ": "));
-    (*run)->run([&](const scenario::Progress& progress) { return line.show(progress); });
+    (*run)->run([&](const experiment::Progress& progress) { return line.show(progress); });
   }
   timings.run_s += seconds_since(begin);
   if (*capture) {
@@ -140,20 +141,20 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   return (*run)->outcome();
 }
 
-Result<std::vector<Outcome>> simulate(const SimulateOptions& options, const Scenario& scenario,
-                                      std::span<const std::size_t> variants, Timings& timings) {
+Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
+                                 std::span<const std::size_t> variants, Timings& timings) {
   // The first variant is checked when it is built to be run.
   for (const std::size_t variant : variants.subspan(1)) {
     if (auto setup = scenario.build(variant); !setup) return setup.error();
   }
-  std::vector<Outcome> outcomes;
+  report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};
   for (const std::size_t variant : variants) {
     if (is_interrupted()) break;
     auto outcome = simulate(options, scenario, variant, timings);
     if (!outcome) return outcome.error();
-    outcomes.push_back(std::move(*outcome));
+    results.outcomes.push_back(std::move(*outcome));
   }
-  return outcomes;
+  return results;
 }
 
 Result<void> prepare_folder(const std::string& folder) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/run.h"
+#include "report/outcome.h"
 #include "scenario/scenario.h"
 
 namespace tulle::cli {
@@ -44,15 +44,12 @@ struct SimulateOptions {
 };
 
 // Runs one variant, with a line of progress if standard error is a terminal.
-Result<scenario::Outcome> simulate(const SimulateOptions& options,
-                                   const scenario::Scenario& scenario, std::size_t variant,
-                                   Timings& timings);
+Result<report::Outcome> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
+                                 std::size_t variant, Timings& timings);
 // Runs these variants one after the other, until one cannot be run or Ctrl-C is pressed. Errors in
 // a later variant are reported before the first one runs, which can take hours.
-Result<std::vector<scenario::Outcome>> simulate(const SimulateOptions& options,
-                                                const scenario::Scenario& scenario,
-                                                std::span<const std::size_t> variants,
-                                                Timings& timings);
+Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
+                                 std::span<const std::size_t> variants, Timings& timings);
 
 // Makes the folder if it does not exist, and fails if no files can be made in it.
 Result<void> prepare_folder(const std::string& folder);

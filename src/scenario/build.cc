@@ -243,9 +243,9 @@ std::int64_t host_bits_per_second(const fabric::Topology& topology) {
   return 0;
 }
 
-Setup build_setup(const toml::table& root_table, const std::string& folder, Findings& findings) {
+Setup build_setup(TableReader root, const std::string& folder) {
   Setup setup;
-  TableReader root(&root_table, "", 0, findings);
+  const Findings& findings = root.findings();
   root.text("title", "");
   root.text("description", "");
   setup.network.seed = static_cast<std::uint64_t>(

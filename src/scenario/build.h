@@ -2,8 +2,6 @@
 
 // Builds a setup from the tables of a scenario.
 
-#include <toml++/toml.h>
-
 #include <string>
 
 #include "scenario/reader.h"
@@ -12,7 +10,7 @@
 namespace tulle::scenario {
 
 // Reports errors to the findings. If there are any, the setup must not be used.
-Setup build_setup(const toml::table& root, const std::string& folder, Findings& findings);
+Setup build_setup(TableReader root, const std::string& folder);
 
 // The functions below build parts of a setup, each in a file of its own.
 fabric::Topology build_topology(TableReader table, const std::string& folder);

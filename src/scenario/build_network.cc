@@ -5,8 +5,9 @@
 #include <filesystem>
 
 #include "base/split.h"
+#include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/quantity.h"
+#include "scenario/document.h"
 #include "workload/csv.h"
 
 namespace tulle::scenario {
@@ -56,7 +57,7 @@ void read_pfc(TableReader table, Setup& setup) {
                 fmt::format("{} is too small for these links: {} bytes can arrive after a port has "
                             "asked its neighbour to stop; give it so many, or take allow_loss = "
                             "true",
-                            bytes_text(switches.headroom_bytes), needed));
+                            report::bytes_text(switches.headroom_bytes), needed));
   }
   // With shorter pauses, which are renewed at half their time, a port would send nothing but
   // renewals.
@@ -194,18 +195,14 @@ void read_profile(TableReader& table, const std::string& folder, std::string_vie
   if (!text) {
     return table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
   }
-  try {
-    const toml::table root = toml::parse(*text, std::string_view(path));
-    Findings findings(path);
-    TableReader profile(&root, "", 0, findings);
-    profile.text("title", "");
-    read(profile);
-    profile.finish();
-    if (findings.any()) table.findings().add(0, "", findings.first());
-  } catch (const toml::parse_error& error) {
-    table.wrong("profile",
-                fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
-  }
+  auto root = parse_toml(*text, path);
+  if (!root) return table.wrong("profile", root.error().message);
+  Findings findings(path);
+  TableReader profile({&*root}, "", 0, findings);
+  profile.text("title", "");
+  read(profile);
+  profile.finish();
+  if (findings.any()) table.findings().add(0, "", findings.first());
 }
 
 struct SwitchProfile {

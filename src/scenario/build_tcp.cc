@@ -3,7 +3,6 @@
 #include <array>
 
 #include "scenario/build.h"
-#include "scenario/quantity.h"
 
 namespace tulle::scenario {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <filesystem>
 
+#include "report/quantity.h"
 #include "scenario/build.h"
-#include "scenario/quantity.h"
 #include "workload/distribution.h"
 #include "workload/flow_file.h"
 
@@ -194,7 +194,7 @@ void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t 
         fmt::format(
             "\"bytes\" needs all flows' in memory, twice, which is more than payload_memory, "
             "{}; take \"ghost\", or allow more",
-            bytes_text(static_cast<double>(most))));
+            report::bytes_text(static_cast<double>(most))));
   }
 }
 
@@ -257,7 +257,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   if (!flows) return table.wrong("pattern", flows.error().message);
   if (std::ranges::any_of(*flows, [](const auto& flow) { return flow.start > last_moment; })) {
     table.wrong("start", fmt::format("a flow begins after {}, the end of virtual time",
-                                     time_text(last_moment)));
+                                     report::time_text(last_moment)));
   }
   setup.flows = std::move(*flows);
 }

@@ -1,16 +1,17 @@
 #include "scenario/fabrics.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/split.h"
-#include "scenario/quantity.h"
+#include "report/quantity.h"
+#include "scenario/document.h"
 #include "scenario/reader.h"
 #include "workload/csv.h"
 
@@ -19,30 +20,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Names the profiles of a fabric by their paths. They lie beside the fabrics, wherever the scenario
+// comes from.
+void name_profiles(toml::table& keys, const fs::path& folder) {
+  for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
+    toml::value<std::string>* name = keys[table]["profile"].as_string();
+    if (name == nullptr || (*name)->empty()) continue;
+    *name = fs::absolute(folder / profiles / **name).string();
+  }
+}
+
 Result<Fabric> read_fabric(const fs::path& path) {
   auto text = read_file(path.string());
   if (!text) return text.error();
   Fabric fabric;
   fabric.name = path.stem().string();
-  fabric.file = path.string();
-  fabric.text = std::move(*text);
-  try {
-    const toml::table root = toml::parse(fabric.text, std::string_view(fabric.file));
-    Findings findings(fabric.file);
-    TableReader reader(&root, "", 0, findings);
-    fabric.title = reader.text("title", "");
-    fabric.sources = reader.text("sources", "");
-    fabric.by_default = reader.boolean("default", false);
-    for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
-      reader.table(table);
-    }
-    if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
-    reader.finish();
-    if (findings.any()) return Error{findings.first()};
-  } catch (const toml::parse_error& error) {
-    return Error{
-        fmt::format("{}:{}: {}", fabric.file, error.source().begin.line, error.description())};
+  auto root = parse_toml(*text, path.string());
+  if (!root) return root.error();
+  Findings findings(path.string());
+  TableReader reader({&*root}, "", 0, findings);
+  fabric.title = reader.text("title", "");
+  fabric.sources = reader.text("sources", "");
+  fabric.by_default = reader.boolean("default", false);
+  for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
+    reader.table(table);
   }
+  if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
+  reader.finish();
+  if (findings.any()) return Error{findings.first()};
+  for (const std::string_view key : {"title", "sources", "default"}) root->erase(key);
+  name_profiles(*root, path.parent_path().parent_path() / "profiles");
+  fabric.keys = std::make_shared<const FabricKeys>(FabricKeys{std::move(*root)});
   return fabric;
 }
 
@@ -100,11 +108,12 @@ std::string topology_words(std::uint32_t hosts, const std::string& link_rate) {
 }
 
 Result<void> check_quantities(const WorkloadOptions& options) {
-  if (!options.bytes.empty() && !parse_bytes(options.bytes)) {
-    return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", byte_units)};
+  if (!options.bytes.empty() && !report::parse_bytes(options.bytes)) {
+    return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", report::byte_units)};
   }
-  if (!options.link_rate.empty() && !parse_rate(options.link_rate)) {
-    return Error{fmt::format("--link-rate: must be a rate such as 400Gbps, in {}", rate_units)};
+  if (!options.link_rate.empty() && !report::parse_rate(options.link_rate)) {
+    return Error{
+        fmt::format("--link-rate: must be a rate such as 400Gbps, in {}", report::rate_units)};
   }
   return {};
 }
@@ -129,8 +138,7 @@ Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& opti
   std::string text = fmt::format("title = {}\nseed = {}\n{}[traffic]\n{}", toml_text(title),
                                  options.seed.value_or(1), *topology, workload.traffic);
   if (!bytes.empty()) text += fmt::format("bytes = {}\n", toml_text(bytes));
-  return Scenario::parse(std::move(text), fmt::format("--workload {}", workload.name), folder,
-                         options.set);
+  return Scenario::parse(text, fmt::format("--workload {}", workload.name), folder, options.set);
 }
 
 Result<void> check_file_options(const WorkloadOptions& options) {
@@ -151,7 +159,7 @@ Result<Scenario> from_flows(const WorkloadOptions& options) {
       "title = \"Flows from a table\"\nseed = {}\n[topology]\nkind = \"file\"\nfile = {}\n"
       "[traffic]\npattern = \"file\"\nfile = {}\n",
       options.seed.value_or(1), toml_text(options.topology), toml_text(options.workload));
-  return Scenario::parse(std::move(text), "tulle compare", "", options.set);
+  return Scenario::parse(text, "tulle compare", "", options.set);
 }
 
 Result<Scenario> from_file(const WorkloadOptions& options) {
@@ -162,7 +170,7 @@ Result<Scenario> from_file(const WorkloadOptions& options) {
   }
   std::vector<std::string> set = options.set;
   if (options.seed) set.insert(set.begin(), fmt::format("seed = {}", *options.seed));
-  return Scenario::read(options.workload, std::move(set));
+  return Scenario::read(options.workload, set);
 }
 
 }  // namespace
@@ -227,17 +235,6 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
       fmt::format("--workload: there is no \"{}\"; there are {}, and files: a scenario's .toml, or "
                   "a .csv of flows",
                   options.workload, names_of(workloads()))};
-}
-
-std::string unfinished(const Outcome& outcome) {
-  const std::uint64_t flows = outcome.flows.size();
-  const std::uint64_t left = flows - outcome.finished - outcome.failed;
-  std::string text;
-  if (outcome.failed > 0) text = fmt::format("{} of {} flows failed", outcome.failed, flows);
-  if (left > 0 && outcome.failed > 0) text += fmt::format(", {} are not done", left);
-  if (left > 0 && outcome.failed == 0)
-    text = fmt::format("{} of {} flows are not done", left, flows);
-  return text;
 }
 
 }  // namespace tulle::scenario

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scenario/run.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
@@ -44,8 +43,5 @@ const std::vector<Workload>& workloads();
 // Returns the scenario of these options, for Scenario::on_fabrics. `folder` holds the scenarios
 // that come with Tulle. The error is one line that names the option.
 Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::string& folder);
-
-// Returns, for example, "3 of 64 flows failed, 2 are not done", or "" if all flows finished.
-std::string unfinished(const Outcome& outcome);
 
 }  // namespace tulle::scenario

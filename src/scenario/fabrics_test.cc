@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenario/folder_test.h"
+#include "base/folder_test.h"
 
 namespace tulle::scenario {
 namespace {
@@ -180,19 +180,6 @@ TEST_F(Fabrics, HostsAreDealtOverLeavesWithoutOversubscription) {
     const std::size_t up = setup->topology.links.size() - hosts;
     EXPECT_TRUE(up == 0 ? hosts <= 8 : up == hosts) << "as many links up as down";
   }
-}
-
-TEST(Unfinished, IsSaidInWords) {
-  Outcome outcome;
-  outcome.flows.resize(5);
-  outcome.finished = 5;
-  EXPECT_EQ(unfinished(outcome), "");
-  outcome.finished = 3;
-  EXPECT_EQ(unfinished(outcome), "2 of 5 flows are not done");
-  outcome.failed = 1;
-  EXPECT_EQ(unfinished(outcome), "1 of 5 flows failed, 1 are not done");
-  outcome.failed = 2;
-  EXPECT_EQ(unfinished(outcome), "2 of 5 flows failed");
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "report/quantity.h"
+
 namespace tulle::scenario {
 
 namespace {
@@ -40,15 +42,34 @@ void Findings::add(const toml::node& node, std::string_view key, std::string_vie
   first_ = finding(from, from == "--set" ? 0 : source.begin.line, key, what);
 }
 
+TableReader::Layers TableReader::tables_under(std::string_view key) const {
+  Layers tables;
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    const toml::node* node = (*layer)->get(key);
+    if (node == nullptr) continue;
+    if (!node->is_table()) break;
+    tables.insert(tables.begin(), node->as_table());
+  }
+  return tables;
+}
+
+const toml::node* TableReader::find(std::string_view key) const {
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    const toml::node* node = (*layer)->get(key);
+    if (node != nullptr) return node->is_table() ? tables_under(key).front() : node;
+  }
+  return nullptr;
+}
+
 TableReader TableReader::table(std::string_view key) {
   const toml::node* node = take(key);
   const std::string path = path_ + std::string(key) + ".";
-  if (node == nullptr) return {nullptr, path, line_, *findings_};
+  if (node == nullptr) return {{}, path, line_, *findings_};
   if (!node->is_table()) {
     wrong(key, fmt::format("must be a table: [{}{}]", path_, key));
-    return {nullptr, path, line_, *findings_};
+    return {{}, path, line_, *findings_};
   }
-  return {node->as_table(), path, node->source().begin.line, *findings_};
+  return {tables_under(key), path, node->source().begin.line, *findings_};
 }
 
 std::vector<TableReader> TableReader::tables(std::string_view key) {
@@ -62,15 +83,17 @@ std::vector<TableReader> TableReader::tables(std::string_view key) {
   }
   std::vector<TableReader> found;
   for (const toml::node& element : *node->as_array()) {
-    found.push_back({element.as_table(), path_ + std::string(key) + ".",
-                     element.source().begin.line, *findings_});
+    found.push_back({{element.as_table()},
+                     path_ + std::string(key) + ".",
+                     element.source().begin.line,
+                     *findings_});
   }
   return found;
 }
 
 const toml::node* TableReader::take(std::string_view key) {
   asked_.emplace(key);
-  return table_ == nullptr ? nullptr : table_->get(key);
+  return find(key);
 }
 
 template <typename T>
@@ -112,10 +135,10 @@ Time TableReader::time(std::string_view key, Time otherwise, Time most) {
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
-  const auto found = written ? parse_time(*written) : std::nullopt;
+  const auto found = written ? report::parse_time(*written) : std::nullopt;
   if (found && *found <= most) return *found;
-  wrong(key, found ? fmt::format("must be at most {}", time_text(most))
-                   : fmt::format("must be a time such as \"1.5us\", in {}", time_units));
+  wrong(key, found ? fmt::format("must be at most {}", report::time_text(most))
+                   : fmt::format("must be a time such as \"1.5us\", in {}", report::time_units));
   return otherwise;
 }
 
@@ -127,10 +150,10 @@ std::int64_t TableReader::rate(std::string_view key, std::int64_t otherwise, std
     if (const auto part = parse_share(*written, "link/"))
       return std::max<std::int64_t>(link / *part, 1);
   }
-  const auto found = written ? parse_rate(*written) : std::nullopt;
+  const auto found = written ? report::parse_rate(*written) : std::nullopt;
   if (found && *found <= rate_max) return *found;
-  wrong(key, found ? fmt::format("must be at most {}", rate_text(rate_max))
-                   : fmt::format("must be a rate such as \"400Gbps\", in {}", rate_units));
+  wrong(key, found ? fmt::format("must be at most {}", report::rate_text(rate_max))
+                   : fmt::format("must be a rate such as \"400Gbps\", in {}", report::rate_units));
   return otherwise;
 }
 
@@ -138,9 +161,9 @@ std::uint64_t TableReader::bytes(std::string_view key, std::uint64_t otherwise) 
   const toml::node* node = take(key);
   if (node == nullptr) return otherwise;
   const auto written = node->value_exact<std::string>();
-  const auto found = written ? parse_bytes(*written) : std::nullopt;
+  const auto found = written ? report::parse_bytes(*written) : std::nullopt;
   if (found) return *found;
-  wrong(key, fmt::format("must be an amount such as \"64KB\", in {}", byte_units));
+  wrong(key, fmt::format("must be an amount such as \"64KB\", in {}", report::byte_units));
   return otherwise;
 }
 
@@ -194,7 +217,7 @@ std::size_t TableReader::choose(std::string_view key, std::span<const std::strin
 }
 
 void TableReader::wrong(std::string_view key, std::string_view what) {
-  const toml::node* node = table_ == nullptr ? nullptr : table_->get(key);
+  const toml::node* node = find(key);
   if (node == nullptr) {
     findings_->add(line_, path_ + std::string(key), what);
   } else {
@@ -203,14 +226,18 @@ void TableReader::wrong(std::string_view key, std::string_view what) {
 }
 
 void TableReader::finish() {
-  if (table_ == nullptr) return;
-  for (const auto& [key, node] : *table_) {
-    if (asked_.contains(key.str())) continue;
-    std::string known;
-    for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
-    findings_->add(node, path_ + std::string(key.str()),
-                   fmt::format("is no key that is known here; there are {}", known));
+  std::set<std::string_view> unknown;
+  for (const toml::table* layer : layers_) {
+    for (const auto& [key, node] : *layer) {
+      if (!asked_.contains(key.str())) unknown.insert(key.str());
+    }
   }
+  if (unknown.empty()) return;
+  std::string known;
+  for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
+  const std::string_view key = *unknown.begin();
+  findings_->add(*find(key), path_ + std::string(key),
+                 fmt::format("is no key that is known here; there are {}", known));
 }
 
 }  // namespace tulle::scenario

@@ -3,6 +3,9 @@
 // Reads a table of TOML key by key, with types, units and ranges. The first error is kept, as one
 // line that names file, line and key. A key that is wrong has its default, so that the caller need
 // not check after each key. A key that the caller never asks for is an error too.
+//
+// Several tables may lie over one another, like a variant's over its file's. A key's value is then
+// the uppermost one, and tables under the same key lie over one another in the same way.
 
 #include <toml++/toml.h>
 
@@ -15,7 +18,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "scenario/quantity.h"
+#include "scenario/bounds.h"
 
 namespace tulle::scenario {
 
@@ -39,11 +42,14 @@ class Findings {
 
 class TableReader {
  public:
-  // `table` may be null; every key then has its default. `path` is the table's own key, with a dot.
-  TableReader(const toml::table* table, std::string path, std::uint32_t line, Findings& findings)
-      : table_(table), path_(std::move(path)), line_(line), findings_(&findings) {}
+  // The tables, from the lowest to the uppermost. Without any, every key has its default.
+  using Layers = std::vector<const toml::table*>;
 
-  bool has(std::string_view key) const { return table_ != nullptr && table_->contains(key); }
+  // `path` is the table's own key, with a dot.
+  TableReader(Layers layers, std::string path, std::uint32_t line, Findings& findings)
+      : layers_(std::move(layers)), path_(std::move(path)), line_(line), findings_(&findings) {}
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }
   TableReader table(std::string_view key);
   // Returns a list of tables, [[key]], or an empty list if it is absent.
   std::vector<TableReader> tables(std::string_view key);
@@ -71,17 +77,21 @@ class TableReader {
   void wrong(std::string_view key, std::string_view what);
   // Must be called when all keys have been asked for. Reports the keys that were not.
   void finish();
-  bool is_given() const { return table_ != nullptr; }
+  bool is_given() const { return !layers_.empty(); }
   Findings& findings() { return *findings_; }
 
  private:
+  // Returns the tables under the key, from the lowest on, down to one that something else hides.
+  Layers tables_under(std::string_view key) const;
+  // Returns the key's value, or null. If several tables lie there, it is the lowest.
+  const toml::node* find(std::string_view key) const;
   const toml::node* take(std::string_view key);
   std::size_t choose(std::string_view key, std::span<const std::string_view> names,
                      std::size_t otherwise);
   template <typename T>
   std::optional<T> value(std::string_view key, std::string_view what);
 
-  const toml::table* table_;
+  Layers layers_;
   std::string path_;
   std::uint32_t line_;
   Findings* findings_;

@@ -3,15 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string_view>
 
 namespace tulle::scenario {
 namespace {
+
+using namespace std::string_view_literals;
 
 // Returns the error that is found when `read` reads a text.
 std::string found(std::string_view text, const std::function<void(TableReader&)>& read) {
   const toml::table root = toml::parse(text, std::string_view("f.toml"));
   Findings findings("f.toml");
-  TableReader reader(&root, "", 0, findings);
+  TableReader reader({&root}, "", 0, findings);
   read(reader);
   reader.finish();
   EXPECT_EQ(findings.first().find('\n'), std::string::npos);
@@ -144,6 +147,64 @@ TEST(Reader, TheFirstFindingStays) {
 TEST(Reader, WhatIsWrongWithAnAbsentKeyIsToldOfItsTable) {
   EXPECT_EQ(found("\n[t]\n", [](TableReader& r) { r.table("t").wrong("size", "is needed"); }),
             "f.toml:2: t.size: is needed");
+}
+
+// The tables of a file, of a variant and of the command line, as they lie over one another.
+struct Layered {
+  toml::table file = toml::parse(
+      "a = 1\nb = 1\nc = 1\n[t]\nx = 1\ny = 1\n[t.u]\nz = 1\n[gone]\nx = 1\n"sv, "f.toml"sv);
+  toml::table variant = toml::parse("b = 2\ngone = 2\nt.y = 2\nc = { x = 2 }\n"sv, "v.toml"sv);
+  toml::table set = toml::parse("t.u.z = 3\ngone.y = 3\n"sv, "--set"sv);
+  Findings findings{"f.toml"};
+  TableReader root{{&file, &variant, &set}, "", 0, findings};
+};
+
+TEST(Layers, TheUppermostValueCounts) {
+  Layered layered;
+  TableReader& root = layered.root;
+  EXPECT_EQ(root.integer("a", 0, 0, 9), 1);
+  EXPECT_EQ(root.integer("b", 0, 0, 9), 2);
+  TableReader t = root.table("t");
+  EXPECT_EQ(t.integer("x", 0, 0, 9), 1);
+  EXPECT_EQ(t.integer("y", 0, 0, 9), 2);
+  TableReader u = t.table("u");
+  EXPECT_EQ(u.integer("z", 0, 0, 9), 3);
+  u.finish();
+  t.finish();
+  EXPECT_FALSE(layered.findings.any()) << layered.findings.first();
+}
+
+TEST(Layers, WhatIsNoTableHidesTheTablesBelow) {
+  Layered layered;
+  TableReader gone = layered.root.table("gone");
+  EXPECT_FALSE(gone.has("x"));
+  EXPECT_EQ(gone.integer("y", 0, 0, 9), 3);
+  EXPECT_EQ(layered.root.table("c").integer("x", 0, 0, 9), 2) << "a table over a number";
+  EXPECT_FALSE(layered.findings.any()) << layered.findings.first();
+}
+
+TEST(Layers, ErrorsNameTheFileAndLineOfTheValue) {
+  Layered layered;
+  TableReader t = layered.root.table("t");
+  t.text("y", "");
+  EXPECT_EQ(layered.findings.first(), "v.toml:3: t.y: must be text in quotes");
+  Layered other;
+  other.root.table("t").table("u").text("z", "");
+  EXPECT_EQ(other.findings.first(), "--set: t.u.z: must be text in quotes");
+  Layered third;
+  third.root.integer("t", 0, 0, 9);
+  EXPECT_EQ(third.findings.first().find("f.toml:4: t: must be"), 0u) << third.findings.first();
+}
+
+TEST(Layers, KeysOfAllAreKnownOrNot) {
+  Layered layered;
+  for (const char* key : {"a", "b", "c", "gone"}) layered.root.has(key);
+  TableReader t = layered.root.table("t");
+  t.integer("y", 0, 0, 9);
+  t.table("u");
+  t.finish();
+  EXPECT_EQ(layered.findings.first(),
+            "f.toml:5: t.x: is no key that is known here; there are u, y");
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
 #include "scenario/scenario.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -12,34 +9,12 @@
 #include <sstream>
 
 #include "scenario/build.h"
+#include "scenario/document.h"
 #include "scenario/picture.h"
 #include "scenario/reader.h"
 
 namespace tulle::scenario {
 namespace {
-
-// Moves the keys of `from` over those of `to`, table by table. They are moved, since a copied node
-// forgets its line.
-void merge(toml::table& from, toml::table& to) {
-  for (auto&& [key, node] : from) {
-    toml::table* inner = node.as_table();
-    toml::table* there = to[key.str()].as_table();
-    if (inner != nullptr && there != nullptr) {
-      merge(*inner, *there);
-    } else {
-      node.visit(
-          [&, &key = key](auto& value) { to.insert_or_assign(key.str(), std::move(value)); });
-    }
-  }
-}
-
-Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
-  try {
-    return toml::parse(text, std::string_view(file));
-  } catch (const toml::parse_error& error) {
-    return Error{fmt::format("{}:{}: {}", file, error.source().begin.line, error.description())};
-  }
-}
 
 // Takes the array of variants out of the file's table.
 toml::array take_variants(toml::table& root) {
@@ -49,50 +24,42 @@ toml::array take_variants(toml::table& root) {
   return variants;
 }
 
-// Merges the keys that were set over those of a file.
-Result<void> merge_set(const std::vector<std::string>& set, toml::table& root) {
+Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) {
+  std::vector<toml::table> tables;
   for (const std::string& line : set) {
-    auto change = parse_toml(line, "--set");
-    if (!change) return change.error();
-    merge(*change, root);
+    auto table = parse_toml(line, "--set");
+    if (!table) return table.error();
+    tables.push_back(std::move(*table));
   }
-  return {};
+  return tables;
 }
 
-// Keeps only the keys of the traffic, its topology and faults, the seed, the end and the report.
-void keep_traffic(toml::table& root) {
-  static constexpr std::array<std::string_view, 6> kept = {"seed",    "stop_at", "topology",
-                                                           "traffic", "fault",   "report"};
-  std::vector<std::string> others;
-  for (const auto& [key, node] : root) {
-    if (std::ranges::find(kept, key.str()) == kept.end()) others.emplace_back(key.str());
+// Moves the keys of the traffic, its topology and faults, the seed, the end and the report out of
+// the file's table. They are moved, since a copied node forgets its line.
+toml::table take_traffic(toml::table& root) {
+  toml::table traffic;
+  for (const std::string_view key : {"seed", "stop_at", "topology", "traffic", "fault", "report"}) {
+    toml::node* node = root.get(key);
+    if (node == nullptr) continue;
+    node->visit([&](auto& value) { traffic.insert(key, std::move(value)); });
+    root.erase(key);
   }
-  for (const std::string& key : others) root.erase(key);
+  return traffic;
 }
 
-Result<void> merge_fabric(const Fabric& fabric, toml::table& root) {
-  auto keys = parse_toml(fabric.text, fabric.file);
-  if (!keys) return keys.error();
-  for (const std::string_view key : {"title", "sources", "default"}) keys->erase(key);
-  // The profiles of a fabric lie beside the fabrics, wherever the scenario comes from.
-  const std::filesystem::path folder = std::filesystem::path(fabric.file).parent_path();
-  for (const auto& [table, profiles] : {std::pair{"host", "hosts"}, {"fabric", "switches"}}) {
-    toml::value<std::string>* name = (*keys)[table]["profile"].as_string();
-    if (name == nullptr || (*name)->empty()) continue;
-    *name =
-        std::filesystem::absolute(folder.parent_path() / "profiles" / profiles / **name).string();
-  }
-  merge(*keys, root);
-  return {};
+TableReader::Layers with_set(TableReader::Layers layers, const std::vector<toml::table>& set) {
+  for (const toml::table& table : set) layers.push_back(&table);
+  return layers;
 }
 
 // Reads the variants. A variant's own keys are those of a scenario, except those of the scenario as
 // a whole.
 void read_variants(toml::array& variants, Findings& findings, std::vector<Variant>& found) {
   for (toml::node& node : variants) {
-    toml::table* table = node.as_table();
+    const toml::table* table = node.as_table();
+    if (table == nullptr) continue;  // parse() has said so
     const std::uint32_t line = node.source().begin.line;
-    TableReader variant(table, "variant.", line, findings);
+    TableReader variant({table}, "variant.", line, findings);
     Variant added{variant.text("name", ""), variant.text("title", "")};
     if (added.name.empty()) findings.add(line, "variant.name", "is needed, a short name");
     if (added.name.find('/') != std::string::npos || added.name.starts_with('.')) {
@@ -112,7 +79,32 @@ void read_variants(toml::array& variants, Findings& findings, std::vector<Varian
   if (found.empty()) found.push_back({});
 }
 
+// Keeps the keys that a set-up is built from.
+std::shared_ptr<const Document> document_of(toml::table root, toml::array& variants,
+                                            std::vector<toml::table> set) {
+  auto document = std::make_shared<Document>();
+  document->traffic = take_traffic(root);
+  root.erase("picture");
+  document->others = std::move(root);
+  for (toml::node& node : variants) {
+    toml::table& changes = document->variants.emplace_back(std::move(*node.as_table()));
+    changes.erase("name");
+    changes.erase("title");
+  }
+  document->set = std::move(set);
+  for (toml::table& table : document->set) table.erase("picture");
+  return document;
+}
+
 }  // namespace
+
+Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
+  try {
+    return toml::parse(text, std::string_view(file));
+  } catch (const toml::parse_error& error) {
+    return Error{fmt::format("{}:{}: {}", file, error.source().begin.line, error.description())};
+  }
+}
 
 Result<std::string> read_file(const std::string& path) {
   std::error_code error;
@@ -127,23 +119,21 @@ Result<std::string> read_file(const std::string& path) {
   return std::move(text).str();
 }
 
-Result<Scenario> Scenario::read(const std::string& path, std::vector<std::string> set) {
+Result<Scenario> Scenario::read(const std::string& path, const std::vector<std::string>& set) {
   auto text = read_file(path);
   if (!text) return text.error();
   const std::filesystem::path file(path);
-  auto scenario = parse(std::move(*text), path, file.parent_path().string(), std::move(set));
+  auto scenario = parse(*text, path, file.parent_path().string(), set);
   if (scenario) scenario->name_ = file.stem().string();
   return scenario;
 }
 
-Result<Scenario> Scenario::parse(std::string text, const std::string& file,
-                                 const std::string& folder, std::vector<std::string> set) {
+Result<Scenario> Scenario::parse(std::string_view text, const std::string& file,
+                                 const std::string& folder, const std::vector<std::string>& set) {
   Scenario scenario;
-  scenario.text_ = std::move(text);
   scenario.file_ = file;
   scenario.folder_ = folder;
-  scenario.set_ = std::move(set);
-  auto root = parse_toml(scenario.text_, file);
+  auto root = parse_toml(text, file);
   if (!root) return root.error();
   Findings findings(file);
   if (const toml::node* node = root->get("variant");
@@ -151,13 +141,16 @@ Result<Scenario> Scenario::parse(std::string text, const std::string& file,
     findings.add(*node, "variant", "must be a list of tables: [[variant]]");
   }
   toml::array variants = take_variants(*root);
-  TableReader reader(&*root, "", 0, findings);
+  TableReader reader({&*root}, "", 0, findings);
   scenario.title_ = reader.text("title", "");
   scenario.description_ = reader.text("description", "");
   read_variants(variants, findings, scenario.variants_);
-  if (auto merged = merge_set(scenario.set_, *root); !merged) return merged.error();
-  scenario.picture_ = read_picture(reader.table("picture"), scenario.variants_);
+  auto set_keys = parse_set(set);
+  if (!set_keys) return set_keys.error();
+  TableReader with_picture(with_set({&*root}, *set_keys), "", 0, findings);
+  scenario.picture_ = read_picture(with_picture.table("picture"), scenario.variants_);
   if (findings.any()) return Error{findings.first()};
+  scenario.document_ = document_of(std::move(*root), variants, std::move(*set_keys));
   return scenario;
 }
 
@@ -172,22 +165,16 @@ Scenario Scenario::on_fabrics(std::vector<Fabric> fabrics) const {
 }
 
 Result<Setup> Scenario::build(std::size_t variant) const {
-  auto root = parse_toml(text_, file_);
-  if (!root) return root.error();
-  toml::array variants = take_variants(*root);
+  const Document& document = *document_;
+  TableReader::Layers layers = {&document.traffic};
   if (!fabrics_.empty()) {
-    keep_traffic(*root);
-    if (auto merged = merge_fabric(fabrics_[variant], *root); !merged) return merged.error();
-  } else if (variant < variants.size()) {
-    toml::table& changes = *variants[variant].as_table();
-    changes.erase("name");
-    changes.erase("title");
-    merge(changes, *root);
+    layers.push_back(&fabrics_[variant].keys->table);
+  } else {
+    layers.push_back(&document.others);
+    if (variant < document.variants.size()) layers.push_back(&document.variants[variant]);
   }
-  if (auto merged = merge_set(set_, *root); !merged) return merged.error();
-  root->erase("picture");  // parse() has read it
   Findings findings(file_);
-  Setup setup = build_setup(*root, folder_, findings);
+  Setup setup = build_setup({with_set(std::move(layers), document.set), "", 0, findings}, folder_);
   setup.variant = variants_[variant].name;
   if (!findings.any()) return setup;
   // In a comparison, the file alone does not say whose keys do not go together.

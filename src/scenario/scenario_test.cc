@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scenario/folder_test.h"
+#include "base/folder_test.h"
 #include "scenario/text_test.h"
 
 namespace tulle::scenario {

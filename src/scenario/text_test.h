@@ -24,9 +24,9 @@ pattern = "permutation"
 bytes = "10KB"
 )";
 
-inline Setup built(const std::string& text, std::vector<std::string> set = {},
+inline Setup built(const std::string& text, const std::vector<std::string>& set = {},
                    std::size_t variant = 0, const std::string& folder = "") {
-  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  auto scenario = Scenario::parse(text, "s.toml", folder, set);
   if (!scenario) {
     ADD_FAILURE() << scenario.error().message;
     return {};
@@ -40,9 +40,9 @@ inline Setup built(const std::string& text, std::vector<std::string> set = {},
 }
 
 // Returns the error of a text with some keys set, from parse or else from build.
-inline std::string wrong(const std::string& text, std::vector<std::string> set = {},
+inline std::string wrong(const std::string& text, const std::vector<std::string>& set = {},
                          const std::string& folder = "") {
-  auto scenario = Scenario::parse(text, "s.toml", folder, std::move(set));
+  auto scenario = Scenario::parse(text, "s.toml", folder, set);
   std::string said;
   if (!scenario) {
     said = scenario.error().message;

@@ -1,0 +1,318 @@
+#include "experiment/figures.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tulle::experiment {
+namespace {
+
+using report::Best;
+using report::Quantiles;
+using report::Value;
+using MaybeValue = std::optional<Value>;
+using Stack = device::HostStack::Counters;
+
+// --- readers ------------------------------------------------------------------------------------
+
+template <typename Member, typename Class>
+Class class_of(Member Class::*);
+
+template <auto member>
+using Owner = decltype(class_of(member));
+
+// Reads a member of the counters.
+template <auto member>
+Value of(const Owner<member>& counters) {
+  using Member = std::remove_cvref_t<decltype(counters.*member)>;
+  if constexpr (std::is_integral_v<Member>) return std::uint64_t{counters.*member};
+  if constexpr (!std::is_integral_v<Member>) return counters.*member;
+}
+
+template <Quantiles FlowsView::*quantiles, double Quantiles::*quantile>
+Value of_flows(const FlowsView& flows) {
+  return flows.*quantiles.*quantile;
+}
+
+template <double Quantiles::*quantile>
+MaybeValue latency(const RunView& run) {
+  return run.arrivals > 0 ? MaybeValue(run.latency_us.*quantile) : std::nullopt;
+}
+
+Value utilisation(const LinkView& link) {
+  const double seconds = link.end.to_seconds();
+  if (seconds <= 0) return 0.0;
+  return static_cast<double>(link.counters.bytes) * 8 / seconds /
+         static_cast<double>(link.bits_per_second);
+}
+
+Value paused(const port::Counters& port) { return Time{port.paused_ps}; }
+
+Value pkey_dropped(const port::Counters& port) {
+  return port.pkey_dropped_in + port.pkey_dropped_out;
+}
+
+Value is_paused(const port::Counters& port) { return std::uint64_t{port.pauses > 0 ? 1u : 0u}; }
+
+Value lossless_dropped(const fabric::Switch& at) { return std::uint64_t{at.lossless_drops()}; }
+
+Value buffer_bytes_max(const fabric::Switch& at) { return std::uint64_t{at.bytes_held_max()}; }
+
+// Returns the time from the first fault to the last frame that a fault cost, or zero if none was
+// lost.
+MaybeValue recovery(const RunView& run) {
+  const Time first = run.setup.network.faults.first();
+  const Time last_loss = run.network.fault_totals().last_loss;
+  return last_loss > first ? last_loss - first : Time::zero();
+}
+
+double cpu_seconds_of(const RunView& run) {
+  double seconds = 0;
+  for (std::uint32_t host = 0; host < run.setup.topology.hosts; ++host) {
+    const Stack counters = run.network.stack(host)->counters();
+    seconds += (counters.busy_kernel + counters.busy_application).to_seconds();
+  }
+  return seconds;
+}
+
+MaybeValue cpu_seconds(const RunView& run) { return cpu_seconds_of(run); }
+
+// Returns the processor time per GiB of payload moved, both ends together.
+MaybeValue cpu_seconds_per_gib(const RunView& run) {
+  const double gib = static_cast<double>(run.player.bytes_done()) / (1u << 30);
+  return gib > 0 ? cpu_seconds_of(run) / gib : 0;
+}
+
+// Returns the share of the time in which the busiest core was busy, 0 to 1.
+MaybeValue busiest_core(const RunView& run) {
+  Time busiest;
+  for (std::uint32_t host = 0; host < run.setup.topology.hosts; ++host) {
+    busiest = std::max(busiest, run.network.stack(host)->counters().busy_most);
+  }
+  const double seconds = run.network.now().to_seconds();
+  return seconds > 0 ? busiest.to_seconds() / seconds : 0;
+}
+
+MaybeValue bytes_verified(const RunView& run) {
+  if (!run.setup.player.carries_bytes) return {};
+  return run.player.bytes_verified();
+}
+
+MaybeValue seed(const RunView& run) { return run.setup.network.seed; }
+MaybeValue notices(const RunView& run) { return run.network.notices(); }
+MaybeValue events(const RunView& run) { return run.network.events(); }
+MaybeValue packet_hops(const RunView& run) { return run.network.data_packet_hops(); }
+MaybeValue link_traversals(const RunView& run) { return run.network.frames_sent(); }
+
+// --- the table ----------------------------------------------------------------------------------
+
+constexpr auto fct = &FlowsView::completion_us;
+constexpr auto slowdown = &FlowsView::slowdown;
+using enum report::Form;
+
+// The order is that of summary.json, links.csv and hosts.csv. A row is
+//   {{key, unit, heading, form, {place, best, of_finished} side by side,
+//     {place, width, digits, is_close, of_all_arrived, heading} in the summary, axis},
+//    reader, total, when, listing, adds_to}
+// of which the first four and the reader are enough for most.
+constexpr auto table = std::to_array<Row>({
+    {{"seed", "1", "seed"}, seed},
+    {{"flows", "flows", "flows"}, of<&FlowsView::flows>},
+    {{"finished", "flows", "finished"}, of<&FlowsView::finished>},
+    {{"failed", "flows", "failed"}, of<&FlowsView::failed>},
+    {{"end_us",
+      "us",
+      "all done us",
+      number,
+      {2, Best::least, true},
+      {1, 9, 1, false, false, "end us"},
+      "time until all flows are done, us"},
+     of<&FlowsView::end>},
+    {{"fct_us.min", "us", "FCT min us", number, {}, {3, 9, 1, false, false, "FCT min"}},
+     of_flows<fct, &Quantiles::min>},
+    {{"fct_us.median",
+      "us",
+      "FCT median us",
+      number,
+      {3, Best::least, true},
+      {4, 9, 1, true, false, "median"}},
+     of_flows<fct, &Quantiles::median>},
+    {{"fct_us.p99", "us", "99 % us", number, {4, Best::least, true}, {5, 9, 1, true, false, "p99"}},
+     of_flows<fct, &Quantiles::p99>},
+    {{"fct_us.max", "us", "max us", number, {5, Best::least, true}, {6, 9, 1, true}},
+     of_flows<fct, &Quantiles::max>},
+    // Slowdowns and the share compare with the same fabric when it is empty, so that none is best.
+    {{"slowdown.min", "1", "slowdown min", number}, of_flows<slowdown, &Quantiles::min>},
+    {{"slowdown.median", "1", "slowdown median", number}, of_flows<slowdown, &Quantiles::median>},
+    {{"slowdown.p99",
+      "1",
+      "slowdown 99 %",
+      number,
+      {6, Best::none, true},
+      {7, 12, 2, false, false, "slowdown p99"}},
+     of_flows<slowdown, &Quantiles::p99>},
+    {{"slowdown.max", "1", "slowdown max", number}, of_flows<slowdown, &Quantiles::max>},
+    {{"share_of_ideal",
+      "1",
+      "of ideal",
+      per_cent,
+      {7, Best::none, true},
+      {8, 8},
+      "of the ideal rate, %"},
+     of<&FlowsView::share_of_ideal>},
+    {{"latency_us.min", "us", "one way min us", number}, latency<&Quantiles::min>},
+    {{"latency_us.median", "us", "one way us", number, {1, Best::least}, {2, 10, 2, false, true}},
+     latency<&Quantiles::median>},
+    {{"latency_us.p99", "us", "one way 99 % us", number}, latency<&Quantiles::p99>},
+    {{"latency_us.max", "us", "one way max us", number}, latency<&Quantiles::max>},
+    {{"goodput_gbps",
+      "Gb/s",
+      "goodput",
+      rate,
+      {8, Best::most},
+      {9, 10},
+      "goodput of all flows together, Gb/s"},
+     of<&FlowsView::goodput>},
+
+    {{"frames", "frames", "frames"}, of<&port::Counters::frames>},
+    {{"bytes", "bytes", "bytes"}, of<&port::Counters::bytes>},
+    {{"utilisation", "1", "utilisation", per_cent}, utilisation},
+    {{"queue_max_bytes", "bytes", "queue max bytes"}, of<&port::Counters::queue_bytes_max>},
+    {{"dropped", "frames", "dropped", count, {10}, {10, 9}},
+     of<&port::Counters::dropped>,
+     Total::sum},
+    {{"lossless_dropped", "frames", "lossless dropped"}, lossless_dropped, Total::sum},
+    {{"discarded", "frames", "discarded"},
+     of<&port::Counters::discarded>,
+     Total::sum,
+     When::not_zero,
+     Listing::summary_alone},
+    {{"unmapped", "frames", "unmapped", count, {11}},
+     of<&port::Counters::unmapped>,
+     Total::sum,
+     When::not_zero,
+     Listing::summary_alone},
+    {{"pkey_dropped", "frames", "pkey dropped", count, {12}},
+     pkey_dropped,
+     Total::sum,
+     When::not_zero,
+     Listing::summary_alone},
+    {{"pkey_violations", "packets", "pkey violations"},
+     of<&device::Counters::pkey_violations>,
+     Total::sum,
+     When::not_zero},
+    {{"retransmitted", "packets", "resent", count, {15}, {11, 9, 0, true}, "packets sent again"},
+     of<&transport::Counters::retransmitted_packets>,
+     Total::sum},
+    {{"timeouts", "time-outs", "time-outs", count, {16}},
+     of<&transport::Counters::ack_timeouts>,
+     Total::sum},
+    {{"marked", "frames", "marked", count, {17}, {12, 9, 0, true}},
+     of<&port::Counters::marked>,
+     Total::sum},
+    {{"notifications", "packets", "notifications"},
+     of<&device::Counters::congestion_notifications>,
+     Total::sum},
+    {{"notices", "notices", "notices"}, notices, Total::none, When::not_zero},
+    {{"pauses", "pauses", "pauses", count, {18}, {13, 9, 0, true}},
+     of<&port::Counters::pauses>,
+     Total::sum},
+    {{"paused_us", "us", "paused us", number}, paused, Total::sum},
+    {{"credit_stalls", "stalls", "credit stalls"}, of<&port::Counters::credit_stalls>, Total::sum},
+    {{"buffer_max_bytes", "bytes", "buffer max bytes"}, buffer_bytes_max, Total::most},
+
+    {{"lost", "frames", "lost", count, {13}},
+     of<&port::Counters::lost>,
+     Total::sum,
+     When::with_faults},
+    {{"lost_bytes", "bytes", "lost bytes"},
+     of<&port::Counters::lost_bytes>,
+     Total::sum,
+     When::with_faults,
+     Listing::summary_alone},
+    {{"unrouted", "frames", "unrouted"},
+     of<&port::Counters::unrouted>,
+     Total::sum,
+     When::with_faults,
+     Listing::summary_alone},
+    {{"damaged", "frames", "damaged"}, of<&port::Counters::damaged>, Total::sum, When::with_faults},
+    {{"watchdog_trips", "trips", "watchdog trips"},
+     of<&port::Counters::watchdog_trips>,
+     Total::sum,
+     When::with_faults},
+    {{"watchdog_dropped", "frames", "watchdog dropped", count, {14}},
+     of<&port::Counters::watchdog_dropped>,
+     Total::sum,
+     When::with_faults},
+    {{"ports_paused", "ports", "ports paused", count, {19}},
+     is_paused,
+     Total::sum,
+     When::with_faults,
+     Listing::summary_alone},
+    {{"recovery_us", "us", "recovery us", number, {20, Best::least}},
+     recovery,
+     Total::none,
+     When::with_faults},
+
+    {{"cpu_kernel_us", "us", "CPU kernel us", number},
+     of<&Stack::busy_kernel>,
+     Total::none,
+     When::with_stacks},
+    {{"cpu_application_us", "us", "CPU application us", number},
+     of<&Stack::busy_application>,
+     Total::none,
+     When::with_stacks},
+    {{"busiest_core_us", "us", "busiest core us", number},
+     of<&Stack::busy_most>,
+     Total::none,
+     When::with_stacks},
+    {{"interrupts", "interrupts", "interrupts"},
+     of<&Stack::interrupts>,
+     Total::none,
+     When::with_stacks},
+    {{"ring_drops", "frames", "ring drops"},
+     of<&Stack::receive_ring_drops>,
+     Total::sum,
+     When::with_stacks,
+     Listing::everywhere,
+     "dropped"},
+    {{"cpu_s", "s", "CPU s", number}, cpu_seconds, Total::none, When::with_stacks},
+    {{"cpu_s_per_gib", "s/GiB", "CPU s/GiB", number, {9, Best::least}, {14, 9, 3}},
+     cpu_seconds_per_gib,
+     Total::none,
+     When::with_stacks},
+    {{"busiest_core", "1", "busiest core", per_cent}, busiest_core, Total::none, When::with_stacks},
+
+    {{"bytes_verified", "bytes", "bytes verified"}, bytes_verified},
+    {{"events", "events", "events"}, events, Total::none, When::always, Listing::simulator},
+    {{"packet_hops", "packets", "packet hops"},
+     packet_hops,
+     Total::none,
+     When::always,
+     Listing::simulator},
+    {{"link_traversals", "frames", "link traversals"},
+     link_traversals,
+     Total::none,
+     When::always,
+     Listing::simulator},
+});
+
+bool is_of_ports(const Row& row) {
+  return std::holds_alternative<Reader<port::Counters>>(row.read) ||
+         std::holds_alternative<Reader<LinkView>>(row.read);
+}
+
+}  // namespace
+
+std::span<const Row> rows() { return table; }
+
+bool is_of_links(const Row& row) { return is_of_ports(row) && row.listing == Listing::everywhere; }
+
+bool is_of_hosts(const Row& row) { return std::holds_alternative<Reader<Stack>>(row.read); }
+
+bool is_of_run(const Row& row) {
+  if (row.total != Total::none) return row.adds_to.empty();
+  return std::holds_alternative<Reader<FlowsView>>(row.read) ||
+         std::holds_alternative<RunReader>(row.read);
+}
+
+}  // namespace tulle::experiment

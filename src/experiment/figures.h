@@ -1,0 +1,88 @@
+#pragma once
+
+// The table of all that a run measures, one row for each figure. JSON, CSV, the tables and the
+// pictures have it from here.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "base/time.h"
+#include "device/adapter.h"
+#include "device/host_stack.h"
+#include "fabric/switch.h"
+#include "report/figure.h"
+#include "report/outcome.h"
+#include "scenario/setup.h"
+#include "sim/network.h"
+#include "transport/counters.h"
+#include "workload/player.h"
+
+namespace tulle::experiment {
+
+// All flows of a run together, or those of one kind.
+struct FlowsView {
+  std::uint64_t flows = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t failed = 0;
+  Time end;  // end of the last flow
+  report::Quantiles completion_us;
+  report::Quantiles slowdown;
+  double share_of_ideal = 0;  // mean over finished flows of 1 / slowdown
+  report::Rate goodput;
+};
+
+// One direction of a link.
+struct LinkView {
+  const port::Counters& counters;
+  std::int64_t bits_per_second;
+  Time end;  // end of the run's last flow
+};
+
+struct RunView {
+  const scenario::Setup& setup;
+  const sim::Network& network;
+  const workload::Player& player;
+  std::uint64_t arrivals;        // flows whose receivers were told
+  report::Quantiles latency_us;  // one-way times of those flows
+};
+
+// The source of a row says for what the figure is measured.
+template <typename Source>
+using Reader = report::Value (*)(const Source&);
+// Nothing means that this run does not have the figure.
+using RunReader = std::optional<report::Value> (*)(const RunView&);
+using Read =
+    std::variant<Reader<FlowsView>, Reader<port::Counters>, Reader<LinkView>,
+                 Reader<fabric::Switch>, Reader<device::Counters>, Reader<transport::Counters>,
+                 Reader<device::HostStack::Counters>, RunReader>;
+
+// How the run's figure comes of those of its links, switches or hosts. If none, the run has no such
+// figure.
+enum class Total : std::uint8_t { none, sum, most };
+// The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
+// and those whose hosts have a kernel's stack.
+enum class When : std::uint8_t { always, not_zero, with_faults, with_stacks };
+// Where it stands: in links.csv too if it is one of links, in summary.json alone, or at the end of
+// summary.json, with what the simulator itself did.
+enum class Listing : std::uint8_t { everywhere, summary_alone, simulator };
+
+struct Row {
+  report::Figure figure;
+  Read read;
+  Total total = Total::none;
+  When when = When::always;
+  Listing listing = Listing::everywhere;
+  std::string_view adds_to = {};  // key of the run's figure that has the total, if not its own
+};
+
+std::span<const Row> rows();
+
+// True if links.csv, hosts.csv or the run as a whole (and so summary.json) has the row's figure.
+bool is_of_links(const Row& row);
+bool is_of_hosts(const Row& row);
+bool is_of_run(const Row& row);
+
+}  // namespace tulle::experiment

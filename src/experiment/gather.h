@@ -1,0 +1,25 @@
+#pragma once
+
+// Makes an outcome of what a run has left behind.
+
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "report/outcome.h"
+#include "scenario/setup.h"
+#include "sim/network.h"
+#include "workload/player.h"
+
+namespace tulle::experiment {
+
+struct Remains {
+  const scenario::Setup& setup;
+  const fabric::Wiring& wiring;
+  const fabric::Routes& routes;
+  const sim::Network& network;
+  const workload::Player& player;
+};
+
+// Returns the outcome without its samples.
+report::Outcome gather(const Remains& remains);
+
+}  // namespace tulle::experiment

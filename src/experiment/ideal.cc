@@ -1,0 +1,133 @@
+#include "experiment/ideal.h"
+
+#include <algorithm>
+
+#include "wire/ddp.h"
+#include "wire/mpa.h"
+#include "wire/packet.h"
+
+namespace tulle::experiment {
+namespace {
+
+// Bytes of headers of a WRITE: in its first packet, in each further one, and in the
+// acknowledgement.
+struct Headers {
+  std::uint32_t first = 0, more = 0, acknowledgement = 0;
+};
+
+Headers headers_of(verbs::QpType transport) {
+  using wire::Operation, wire::TransportClass;
+  const auto bytes = [](TransportClass of, Operation operation) {
+    return static_cast<std::uint32_t>(wire::header_bytes(wire::opcode(of, operation)));
+  };
+  if (transport == verbs::QpType::srd) {
+    const std::uint32_t each = bytes(TransportClass::srd, Operation::write_middle);
+    return {each, each, bytes(TransportClass::srd, Operation::acknowledge)};
+  }
+  return {bytes(TransportClass::rc, Operation::write_first),
+          bytes(TransportClass::rc, Operation::write_middle),
+          bytes(TransportClass::rc, Operation::acknowledge)};
+}
+
+}  // namespace
+
+IdealTimes::IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
+                       const fabric::Routes& routes, const sim::NetworkSettings& settings,
+                       verbs::QpType transport)
+    : transport_(transport),
+      topology_(topology),
+      wiring_(wiring),
+      routes_(routes),
+      settings_(settings),
+      fastest_(sim::fastest_links(topology)) {}
+
+Time IdealTimes::of(const workload::Flow& flow) const {
+  if (settings_.host.plays_tcp) return over_tcp(flow);
+  const port::Overhead& around = sim::overhead(settings_.link_layer);
+  constexpr std::uint32_t icrc = 4;
+  const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
+  const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
+    const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
+    return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes;
+  };
+  const std::uint64_t mtu = settings_.host.mtu_bytes;
+  const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
+  const std::uint64_t last = flow.bytes - (packets - 1) * mtu;
+  Path there = path(flow.source, flow.destination);
+  std::int64_t arrives = send(there, on_link(packets == 1 ? last : mtu, first_headers), 1);
+  if (packets > 2) send(there, on_link(mtu, more_headers), packets - 2);
+  if (packets > 1) arrives = send(there, on_link(last, more_headers), 1);
+  Path back = path(flow.destination, flow.source);
+  return Time{arrives + send(back, on_link(0, acknowledgement), 1)};
+}
+
+Time IdealTimes::over_tcp(const workload::Flow& flow) const {
+  const port::Overhead& around = port::tcp_overhead;
+  const auto on_link = [&](std::uint64_t payload) {
+    const auto ulpdu = static_cast<std::uint32_t>(payload) + wire::ddp::tagged_header_bytes;
+    const bool framed = settings_.host.plays_iwarp && payload > 0;
+    const auto segment = static_cast<std::uint32_t>(
+        wire::tcp_header_bytes + (framed ? wire::mpa::fpdu_bytes(ulpdu) : payload));
+    return std::int64_t{around.stored_bytes(segment)} + around.gap_bytes;
+  };
+  std::uint64_t mss = settings_.host.tcp.mss_bytes;
+  if (settings_.host.plays_iwarp) {
+    mss = wire::mpa::ulpdu_bytes_max(settings_.host.tcp.mss_bytes) - wire::ddp::tagged_header_bytes;
+  }
+  const std::uint64_t segments = (flow.bytes + mss - 1) / mss;
+  Path there = path(flow.source, flow.destination);
+  if (segments > 1) send(there, on_link(mss), segments - 1);
+  const std::int64_t arrives = send(there, on_link(flow.bytes - (segments - 1) * mss), 1);
+  Path back = path(flow.destination, flow.source);
+  return Time{arrives + send(back, on_link(0), 1)};
+}
+
+IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
+  Path path;
+  std::uint32_t node = from;
+  std::uint16_t port = 0;
+  Time before = settings_.host.send_delay;
+  for (;;) {
+    const fabric::Wiring::Peer& peer = wiring_.peer(node, port);
+    const fabric::Link& link = topology_.links[peer.link];
+    const bool arrives = topology_.is_host(peer.node);
+    const Time after = arrives ? settings_.host.receive_delay : settings_.switch_latency;
+    // As in sim::Network, a frame that comes in more slowly than it may leave is stored.
+    const bool cuts_through =
+        settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
+    path.push_back(
+        {link.bits_per_second, before + link.delay + settings_.fec_delay + after, cuts_through});
+    if (arrives) return path;
+    before = Time::zero();
+    node = peer.node;
+    port = routes_.candidates(node, to).front();
+  }
+}
+
+// Sends `count` frames of one length behind the frames sent before. Returns the time when the last
+// has arrived.
+std::int64_t IdealTimes::send(Path& path, std::int64_t bytes, std::uint64_t count) {
+  std::int64_t arrives = 0;
+  for (; count > 0; --count) {
+    bool alike = true;  // every port becomes busy for as much longer as the first one
+    std::int64_t longer = -1;
+    std::int64_t at = 0;
+    for (Hop& hop : path) {
+      const std::int64_t was_free_at = hop.free_at;
+      const std::int64_t begins = std::max(at, was_free_at);
+      hop.free_at = begins + bytes * 8'000'000'000'000 / hop.bits_per_second;
+      at = (hop.cuts_through ? begins : hop.free_at) + hop.delay.ps;
+      if (longer < 0) longer = hop.free_at - was_free_at;
+      alike = alike && hop.free_at - was_free_at == longer;
+    }
+    arrives = at;
+    if (!alike) continue;
+    // Each further frame repeats the times of this one, that much later.
+    const std::int64_t later = longer * static_cast<std::int64_t>(count - 1);
+    for (Hop& hop : path) hop.free_at += later;
+    return arrives + later;
+  }
+  return arrives;
+}
+
+}  // namespace tulle::experiment

@@ -1,0 +1,52 @@
+#pragma once
+
+// The times of flows in an empty network, against which slowdowns are measured.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "sim/network.h"
+#include "workload/flows.h"
+#include "workload/player.h"
+
+namespace tulle::experiment {
+
+// Keeps the references that it is given, which must outlive it.
+class IdealTimes {
+ public:
+  IdealTimes(const fabric::Topology& topology, const fabric::Wiring& wiring,
+             const fabric::Routes& routes, const sim::NetworkSettings& settings,
+             verbs::QpType transport);
+
+  // Returns the time from a flow's post until its last acknowledgement is there, by the first of
+  // its routes. Its frames follow one another as closely as the links allow, and then the last
+  // acknowledgement travels back.
+  Time of(const workload::Flow& flow) const;
+
+ private:
+  // A port on the path, with its link and the node behind it.
+  struct Hop {
+    std::int64_t bits_per_second = 0;
+    Time delay;  // delay of its link, and of the adapters or the switch at the ends
+    bool cuts_through = false;
+    std::int64_t free_at = 0;  // ps; advances while frames are sent
+  };
+  using Path = std::vector<Hop>;
+
+  // Returns the time over TCP, as if the window were open from the beginning.
+  Time over_tcp(const workload::Flow& flow) const;
+  Path path(std::uint32_t from, std::uint32_t to) const;
+  static std::int64_t send(Path& path, std::int64_t bytes, std::uint64_t count);
+
+  verbs::QpType transport_;
+  const fabric::Topology& topology_;
+  const fabric::Wiring& wiring_;
+  const fabric::Routes& routes_;
+  const sim::NetworkSettings& settings_;
+  std::vector<std::int64_t> fastest_;  // by node: rate of its fastest link, bits a second
+};
+
+}  // namespace tulle::experiment

@@ -1,0 +1,149 @@
+#include "experiment/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "experiment/gather.h"
+
+namespace tulle::experiment {
+namespace {
+
+constexpr std::uint64_t steps_between_progress = 1'024;
+constexpr Time slice = Time::microseconds(20);  // of virtual time, if nothing else interrupts
+
+}  // namespace
+
+Result<std::unique_ptr<Run>> Run::prepare(scenario::Setup setup) {
+  auto routes = fabric::compute_routes(setup.topology, setup.routing);
+  if (!routes) return routes.error();
+  std::vector<fabric::Outage>& outages = setup.network.faults.outages;
+  auto recovery = fabric::plan_recovery(setup.topology, setup.routing, setup.recovery, outages);
+  if (!recovery) return recovery.error();
+  outages = recovery->outages;
+  return std::unique_ptr<Run>(new Run(std::move(setup), std::move(*routes), std::move(*recovery)));
+}
+
+Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery)
+    : setup_(std::move(setup)),
+      routes_(std::move(routes)),
+      recovery_(std::move(recovery)),
+      wiring_(setup_.topology),
+      network_(setup_.topology, routes_, setup_.network),
+      player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
+      sampler_(setup_.report, setup_.topology, wiring_) {
+  for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
+  network_.follow(recovery_);
+  player_.begin();
+}
+
+workload::Stage Run::stage() {
+  return {
+      [this](std::uint32_t host) -> device::Adapter& { return network_.adapter(host); },
+      [this](std::uint32_t host) { network_.attend(host); },
+      [this](Time at, std::uint32_t host, std::uint32_t token) { network_.alarm(at, host, token); },
+      [this](std::uint32_t host, std::uint8_t path_bits) {
+        return network_.address_of(host, path_bits);
+      },
+      network_.lookahead(),
+      [this](std::uint32_t from, std::uint32_t to, std::uint8_t qos_level, std::uint8_t path_bits) {
+        return path(from, to, qos_level, path_bits);
+      }};
+}
+
+workload::PathRecord Run::path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                               std::uint8_t path_bits) const {
+  workload::PathRecord path{qos_level, pkey_index(from, to)};
+  if (setup_.path_lanes) {
+    const std::uint32_t leaf = routes_.leaf_node(routes_.leaf_of(from));
+    path.service_level = setup_.path_lanes->service_level(routes_, leaf, to, qos_level, path_bits);
+  }
+  return path;
+}
+
+// Returns the index of the first partition in which the two hosts may talk to each other. If there
+// is none, they try with index 0 all the same, like applications that were not told.
+std::uint16_t Run::pkey_index(std::uint32_t from, std::uint32_t to) const {
+  if (setup_.network.pkeys.empty()) return 0;
+  const std::vector<Pkey>& own = setup_.network.pkeys[from];
+  const auto found = std::ranges::find_if(own, [&](Pkey pkey) {
+    return std::ranges::any_of(setup_.network.pkeys[to],
+                               [pkey](Pkey other) { return wire::pkeys_match(pkey, other); });
+  });
+  return found == own.end() ? std::uint16_t{0} : static_cast<std::uint16_t>(found - own.begin());
+}
+
+void Run::show_to(Capture& capture) {
+  show_to([&capture](const sim::Sending& sending) { capture.sends(sending); });
+}
+
+void Run::show_to(std::function<void(const sim::Sending&)> told) {
+  network_.on_send(std::move(told));
+}
+
+// Counts flows only when all nodes have come to the same time.
+void Run::run(const OnProgress& on_progress) {
+  Time until = std::min(slice, setup_.stop_at);
+  while (play_and_sample(until, on_progress) && on_progress(progress())) {
+    const Time next = network_.next_event();
+    const bool done = player_.finished() + player_.failed() == setup_.flows.size();
+    if (done || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
+    until = std::min(next + slice, setup_.stop_at);
+  }
+}
+
+// Returns false if the run is to stop.
+bool Run::play(Time until, const OnProgress& on_progress) {
+  for (std::uint64_t steps = 1;; ++steps) {
+    const sim::NetworkEvent event = network_.run(until);
+    switch (event.kind) {
+      case sim::NetworkEvent::Kind::alarm:
+        player_.handle_alarm(network_.now(), event.token);
+        break;
+      case sim::NetworkEvent::Kind::host:
+        player_.handle_completions(network_.now(), event.host);
+        break;
+      case sim::NetworkEvent::Kind::nothing:
+        return true;
+    }
+    if (steps % steps_between_progress == 0 && !on_progress(progress())) return false;
+  }
+}
+
+// Taking a sample does not check the flows, so that the run ends alike with and without samples.
+bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
+  while (sampler_.next() <= until) {
+    if (!play(sampler_.next(), on_progress)) return false;
+    sampler_.take(network_);
+  }
+  return play(until, on_progress);
+}
+
+Progress Run::progress() const {
+  const double share =
+      bytes_ == 0 ? 1 : static_cast<double>(player_.bytes_done()) / static_cast<double>(bytes_);
+  return {network_.now(), network_.events(), setup_.flows.size(),
+          player_.finished() + player_.failed(), share};
+}
+
+report::Outcome Run::outcome() const {
+  report::Outcome outcome = gather({setup_, wiring_, routes_, network_, player_});
+  outcome.samples = sampler_.samples();
+  return outcome;
+}
+
+Result<void> Run::check_payloads() const {
+  if (!player_.corruption()) return {};
+  const auto& [part, difference] = *player_.corruption();
+  const std::vector<std::uint32_t>& first = setup_.first_parts;
+  const auto next = std::upper_bound(first.begin(), first.end(), part);
+  const workload::Flow& flow = setup_.flows[part];
+  return Error{fmt::format(
+      "flow {} (host {} to host {}), queue pair {}: byte {} of {} is 0x{:02x}, but 0x{:02x} was "
+      "sent",
+      next - first.begin() - 1, flow.source, flow.destination, part - *(next - 1),
+      difference.offset, flow.bytes, std::to_integer<unsigned>(difference.found),
+      std::to_integer<unsigned>(difference.expected))};
+}
+
+}  // namespace tulle::experiment

@@ -1,0 +1,73 @@
+#pragma once
+
+// Runs a setup and gathers its results, which depend on the setup alone: not on wall-clock time,
+// not on the machine.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "experiment/capture.h"
+#include "experiment/sampler.h"
+#include "fabric/recovery.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "report/outcome.h"
+#include "scenario/setup.h"
+#include "sim/network.h"
+#include "workload/player.h"
+
+namespace tulle::experiment {
+
+struct Progress {
+  Time now;
+  std::uint64_t events = 0;
+  std::uint64_t flows = 0;
+  std::uint64_t flows_done = 0;
+  double share_done = 0;  // share of the bytes
+};
+// Called now and then. Returns false to stop the run.
+using OnProgress = std::function<bool(const Progress& progress)>;
+
+class Run {
+ public:
+  // Sets the network up. The error is one line.
+  static Result<std::unique_ptr<Run>> prepare(scenario::Setup setup);
+  // Shows every frame that leaves a port to the capture, which must outlive the run, or to a
+  // function.
+  void show_to(Capture& capture);
+  void show_to(std::function<void(const sim::Sending&)> told);
+  // Runs all hosts and switches in the order of time, not in turns. This is slower and has the same
+  // results.
+  void order_by_time() { network_.order_by_time(); }
+  // Runs until all flows are done, a payload is found damaged, nothing is left to happen, the time
+  // of stop_at has come, or `on_progress` returns false.
+  void run(const OnProgress& on_progress);
+  report::Outcome outcome() const;
+  // The error names the first flow whose bytes did not arrive as they were sent, which is a bug in
+  // Tulle.
+  Result<void> check_payloads() const;
+
+ private:
+  Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery);
+  workload::Stage stage();
+  std::uint16_t pkey_index(std::uint32_t from, std::uint32_t to) const;
+  workload::PathRecord path(std::uint32_t from, std::uint32_t to, std::uint8_t qos_level,
+                            std::uint8_t path_bits) const;
+  bool play(Time until, const OnProgress& on_progress);
+  bool play_and_sample(Time until, const OnProgress& on_progress);
+  Progress progress() const;
+
+  scenario::Setup setup_;
+  fabric::Routes routes_;
+  fabric::Recovery recovery_;
+  fabric::Wiring wiring_;
+  sim::Network network_;
+  workload::Player player_;
+  Sampler sampler_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace tulle::experiment

@@ -1,0 +1,144 @@
+#include "report/results.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/split.h"
+
+namespace tulle::report {
+namespace {
+
+using json_t = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// --- JSON ---------------------------------------------------------------------------------------
+
+json_t json_of(const Value& value) {
+  if (const auto* count = std::get_if<std::uint64_t>(&value)) return *count;
+  return rounded(value);
+}
+
+void add(json_t& json, const Figures& figures) {
+  for (const Measured& measured : figures) {
+    json_t* inner = &json;
+    for (const std::string_view part : split(measured.figure->key, '.')) {
+      inner = &(*inner)[std::string(part)];
+    }
+    *inner = json_of(measured.value);
+  }
+}
+
+json_t json_of(const Outcome& outcome) {
+  json_t json;
+  if (!outcome.variant.empty()) json["variant"] = outcome.variant;
+  add(json, outcome.figures);
+  for (const Kind& kind : outcome.kinds) add(json["traffic"][kind.name], kind.figures);
+  add(json, outcome.simulator);
+  return json;
+}
+
+// --- files --------------------------------------------------------------------------------------
+
+std::string_view status_text(const Flow& flow) {
+  if (flow.is_done()) return "done";
+  if (flow.failed) return "failed";
+  return flow.start.is_never() ? "not begun" : "unfinished";
+}
+
+}  // namespace
+
+std::string summary_json(const Results& results) {
+  json_t json;
+  json["scenario"] = results.name;
+  json["title"] = results.title;
+  if (results.outcomes.size() == 1) {
+    json.update(json_of(results.outcomes.front()));
+  } else {
+    json["variants"] = json_t::array();
+    for (const Outcome& outcome : results.outcomes) json["variants"].push_back(json_of(outcome));
+  }
+  return json.dump(2) + "\n";
+}
+
+std::string flows_csv(const Outcome& outcome) {
+  std::string text = "flow,src,dst,bytes,start_ns,end_ns,fct_ns,slowdown,status,latency_ns";
+  text += outcome.kinds.empty() ? "\n" : ",traffic\n";
+  for (std::size_t i = 0; i < outcome.flows.size(); ++i) {
+    const Flow& flow = outcome.flows[i];
+    const bool done = flow.is_done();
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{}", i, flow.source, flow.destination,
+                        flow.bytes, flow.start.is_never() ? "" : ns_text(flow.start),
+                        done ? ns_text(flow.end) : "", done ? ns_text(flow.taken()) : "",
+                        done ? fmt::format("{:.4f}", flow.slowdown) : "", status_text(flow),
+                        flow.has_arrived() ? ns_text(flow.latency()) : "");
+    if (!outcome.kinds.empty()) text += "," + outcome.kinds[outcome.kind_of[i]].name;
+    text += "\n";
+  }
+  return text;
+}
+
+std::string sheet_csv(const Sheet& sheet) {
+  std::string text;
+  const auto add_cell = [&text](std::string_view cell) {
+    if (!text.empty() && text.back() != '\n') text += ',';
+    text += cell;
+  };
+  for (const std::string_view name : sheet.names) add_cell(name);
+  for (const Figure* figure : sheet.figures) add_cell(csv_key(*figure));
+  text += "\n";
+  for (const Sheet::Row& row : sheet.rows) {
+    for (const std::string& name : row.names) add_cell(name);
+    for (const Value& value : row.values) add_cell(csv_text(value));
+    text += "\n";
+  }
+  return text;
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  const fs::path part = path + ".part";
+  {
+    std::ofstream out(part, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out) {
+      const int number = errno;
+      std::error_code ignored;
+      fs::remove(part, ignored);
+      return Error{fmt::format("{}: {}", path, std::strerror(number)), number};
+    }
+  }
+  std::error_code error;
+  fs::rename(part, path, error);
+  if (!error) return {};
+  std::error_code ignored;
+  fs::remove(part, ignored);
+  return Error{fmt::format("{}: {}", path, error.message()), error.value()};
+}
+
+Result<void> write_results(const std::string& folder, const Results& results) {
+  for (const Outcome& outcome : results.outcomes) {
+    const fs::path own =
+        results.outcomes.size() > 1 ? fs::path(folder) / outcome.variant : fs::path(folder);
+    std::error_code error;
+    fs::create_directories(own, error);
+    if (error) return Error{fmt::format("{}: {}", own.string(), error.message()), error.value()};
+    if (auto written = write_file(own / "flows.csv", flows_csv(outcome)); !written) return written;
+    const std::string links = sheet_csv(outcome.links);
+    if (auto written = write_file(own / "links.csv", links); !written) return written;
+    if (outcome.hosts) {
+      const std::string hosts = sheet_csv(*outcome.hosts);
+      if (auto written = write_file(own / "hosts.csv", hosts); !written) return written;
+    }
+    if (outcome.samples.interval == Time::zero()) continue;
+    const std::string samples = samples_csv(outcome.samples);
+    if (auto written = write_file(own / "samples.csv", samples); !written) return written;
+  }
+  return write_file(fs::path(folder) / "summary.json", summary_json(results));
+}
+
+}  // namespace tulle::report

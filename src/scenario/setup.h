@@ -1,0 +1,53 @@
+#pragma once
+
+// A simulation as data: all that a run needs.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "fabric/path_lanes.h"
+#include "fabric/recovery.h"
+#include "fabric/routing.h"
+#include "fabric/topology.h"
+#include "scenario/bounds.h"
+#include "sim/network.h"
+#include "workload/flows.h"
+#include "workload/player.h"
+
+namespace tulle::scenario {
+
+struct SampleSettings {
+  Time interval;                     // zero means no samples
+  std::vector<std::uint32_t> nodes;  // nodes whose ports are sampled
+};
+
+// A kind of traffic with a name, so that its results stand apart. It has the messages from
+// first_message to the first message of the next kind.
+struct TrafficKind {
+  std::string name;
+  std::size_t first_message = 0;
+};
+
+// One simulation, ready to be run.
+struct Setup {
+  std::string variant;  // name of the variant; empty if the file has none
+  fabric::Topology topology;
+  fabric::RoutingSettings routing;
+  bool allow_deadlock = false;
+  std::optional<fabric::PathLanes> path_lanes;  // against deadlock; network.lanes is its plan
+  sim::NetworkSettings network;                 // its outages are those of the scenario
+  fabric::RecoverySettings recovery;            // how the fabric recovers from them
+  workload::Flows flows;                        // one per queue pair
+  // Index of each message's first flow, and at the end the number of all flows.
+  std::vector<std::uint32_t> first_parts;
+  std::vector<TrafficKind> kinds;  // empty if traffic has no names
+  workload::PlayerSettings player;
+  Time stop_at = last_moment;
+  SampleSettings report;
+};
+
+}  // namespace tulle::scenario
