@@ -5,15 +5,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
+#include <variant>
 
 #include "live/agent/client.h"
 #include "live/message/socket.h"
 
 namespace tulle::live {
 namespace {
-
-using Operation = ConnectionOperation;
 
 // The agent answers in microseconds. An agent that is stopped must not make its programs hang
 // indefinitely.
@@ -23,19 +24,7 @@ constexpr std::size_t message_bytes = 4096;
 // Maximum of events in one command, so that it fits one message (message_bytes_max).
 constexpr std::size_t events_at_a_time = 128;
 
-ConnectionCommand command_of(Operation operation, EndpointId endpoint) {
-  ConnectionCommand command;
-  command.operation = operation;
-  command.endpoint = endpoint;
-  return command;
-}
-
-// Returns the endpoint with whose events this event counts.
-EndpointId counted_with(const ConnectionEvent& event) {
-  return event.type == ConnectionEventType::connect_request ? event.listener : event.endpoint;
-}
-
-bool await_reply(int socket, ConnectionReply& reply) {
+bool await_reply(int socket, ReplyMessage& message) {
   pollfd readable{socket, POLLIN, 0};
   int ready;
   do {
@@ -44,7 +33,7 @@ bool await_reply(int socket, ConnectionReply& reply) {
   if (ready <= 0) return false;
   std::byte bytes[message_bytes];
   const ssize_t received = recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
-  return received > 0 && decode({bytes, static_cast<std::size_t>(received)}, reply);
+  return received > 0 && decode({bytes, static_cast<std::size_t>(received)}, message);
 }
 
 }  // namespace
@@ -87,40 +76,53 @@ Result<void> ConnectionChannel::connect_to_agent() {
   return {};
 }
 
-int ConnectionChannel::ask(ConnectionCommand& command, ConnectionReply& reply) {
+template <typename Command>
+int ConnectionChannel::ask(Command command, typename Command::Reply& reply) {
   const std::lock_guard lock(command_mutex_);
-  return ask_locked(command, reply);
+  return ask_locked(std::move(command), reply);
 }
 
-int ConnectionChannel::ask_locked(ConnectionCommand& command, ConnectionReply& reply) {
-  if (command.operation != Operation::create && command.operation != Operation::give_back) {
+template <typename Command>
+int ConnectionChannel::ask(Command command) {
+  reply::Done done;
+  return ask(std::move(command), done);
+}
+
+template <typename Command>
+int ConnectionChannel::ask_locked(Command command, typename Command::Reply& reply) {
+  if constexpr (requires { command.endpoint; }) {
     const std::lock_guard lock(endpoints_mutex_);
     const auto known = endpoints_.find(command.endpoint);
     if (known == endpoints_.end()) return EINVAL;
     if (known->second.is_lost) return ENODEV;
   }
-  if (!commands_) return ENODEV;
-  command.events_taken = events_taken_;
-  if (!send_message(commands_.get(), encode(command)) || !await_reply(commands_.get(), reply)) {
-    commands_.reset();  // a late answer must not pass for that of the next command
-    return ENODEV;
-  }
-  return reply.error;
+  ConnectionReply answer;
+  if (!exchange(std::move(command), answer)) return ENODEV;
+  if (const auto* failed = std::get_if<reply::Failed>(&answer)) return failed->error;
+  auto* expected = std::get_if<typename Command::Reply>(&answer);
+  if (expected == nullptr) return EPROTO;
+  reply = std::move(*expected);
+  return 0;
 }
 
-int ConnectionChannel::simple(Operation operation, EndpointId endpoint) {
-  ConnectionCommand command = command_of(operation, endpoint);
-  ConnectionReply reply;
-  return ask(command, reply);
+// Returns false if there is no agent, or it does not answer.
+bool ConnectionChannel::exchange(ConnectionCommand command, ConnectionReply& reply) {
+  if (!commands_) return false;
+  ReplyMessage answer;
+  const CommandMessage message{events_taken_, std::move(command)};
+  if (!send_message(commands_.get(), encode(message)) || !await_reply(commands_.get(), answer)) {
+    commands_.reset();  // a late answer must not pass for that of the next command
+    return false;
+  }
+  reply = std::move(answer.reply);
+  return true;
 }
 
 int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, EndpointId& endpoint) {
   const std::lock_guard lock(command_mutex_);
-  ConnectionCommand command = command_of(Operation::create, {});
-  command.port_space = space;
-  command.qp_type = qp_type;
-  ConnectionReply reply;
-  int error = ask_locked(command, reply);
+  const command::Create command{space, qp_type};
+  reply::Created created;
+  int error = ask_locked(command, created);
   if (error == ENODEV && !commands_) {
     {
       const std::lock_guard endpoints_lock(endpoints_mutex_);
@@ -130,10 +132,10 @@ int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, Endpoin
       }
     }
     if (!connect_to_agent()) return ENODEV;
-    error = ask_locked(command, reply);
+    error = ask_locked(command, created);
   }
   if (error != 0) return error;
-  endpoint = reply.endpoint;
+  endpoint = created.endpoint;
   const std::lock_guard endpoints_lock(endpoints_mutex_);
   endpoints_[endpoint] = {};
   return 0;
@@ -141,130 +143,77 @@ int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, Endpoin
 
 int ConnectionChannel::bind(EndpointId endpoint, const SocketAddress& address,
                             SocketAddress& bound) {
-  ConnectionCommand command = command_of(Operation::bind, endpoint);
-  command.source = address;
-  ConnectionReply reply;
-  const int error = ask(command, reply);
-  if (error == 0) bound = reply.source;
+  reply::Bound reply;
+  const int error = ask(command::Bind{endpoint, address}, reply);
+  if (error == 0) bound = reply.address;
   return error;
 }
 
 int ConnectionChannel::listen(EndpointId endpoint, int backlog) {
-  ConnectionCommand command = command_of(Operation::listen, endpoint);
-  command.number = backlog > 0 ? static_cast<std::uint32_t>(backlog) : 0;
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::Listen{endpoint, static_cast<std::uint32_t>(std::max(backlog, 0))});
 }
 
 int ConnectionChannel::resolve_address(EndpointId endpoint, const SocketAddress& source,
-                                       const SocketAddress& destination, int timeout_milliseconds) {
-  ConnectionCommand command = command_of(Operation::resolve_address, endpoint);
-  command.source = source;
-  command.destination = destination;
-  command.number = static_cast<std::uint32_t>(timeout_milliseconds);
-  ConnectionReply reply;
-  return ask(command, reply);
+                                       const SocketAddress& destination) {
+  return ask(command::ResolveAddress{endpoint, source, destination});
 }
 
-int ConnectionChannel::resolve_route(EndpointId endpoint, int timeout_milliseconds) {
-  ConnectionCommand command = command_of(Operation::resolve_route, endpoint);
-  command.number = static_cast<std::uint32_t>(timeout_milliseconds);
-  ConnectionReply reply;
-  return ask(command, reply);
+int ConnectionChannel::resolve_route(EndpointId endpoint) {
+  return ask(command::ResolveRoute{{endpoint}});
 }
 
 int ConnectionChannel::query(EndpointId endpoint, EndpointStatus& status) {
-  ConnectionCommand command = command_of(Operation::query, endpoint);
-  ConnectionReply reply;
-  const int error = ask(command, reply);
-  if (error == 0) status = std::move(reply.status);
-  return error;
+  return ask(command::Query{{endpoint}}, status);
 }
 
 int ConnectionChannel::connect(EndpointId endpoint, ConnectionQpType qp_type,
                                const ConnectionParameters& parameters) {
-  ConnectionCommand command = command_of(Operation::connect, endpoint);
-  command.parameters = parameters;
-  command.qp_type = qp_type;
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::Connect{endpoint, qp_type, parameters});
 }
 
 int ConnectionChannel::accept(EndpointId endpoint, ConnectionQpType qp_type,
                               const ConnectionParameters& parameters) {
-  ConnectionCommand command = command_of(Operation::accept, endpoint);
-  command.parameters = parameters;
-  command.qp_type = qp_type;
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::Accept{endpoint, qp_type, parameters});
 }
 
 int ConnectionChannel::establish(EndpointId endpoint) {
-  return simple(Operation::establish, endpoint);
+  return ask(command::Establish{{endpoint}});
 }
 
 int ConnectionChannel::reject(EndpointId endpoint, std::uint32_t reason,
                               std::span<const std::byte> private_data) {
-  ConnectionCommand command = command_of(Operation::reject, endpoint);
-  command.number = reason;
-  command.bytes.assign(private_data.begin(), private_data.end());
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::Reject{endpoint, reason, {private_data.begin(), private_data.end()}});
 }
 
 int ConnectionChannel::notify_established(EndpointId endpoint) {
-  return simple(Operation::notify_established, endpoint);
+  return ask(command::NotifyEstablished{{endpoint}});
 }
 
 int ConnectionChannel::disconnect(EndpointId endpoint) {
-  return simple(Operation::disconnect, endpoint);
+  return ask(command::Disconnect{{endpoint}});
 }
 
 int ConnectionChannel::set_option(EndpointId endpoint, std::uint32_t level, std::uint32_t option,
                                   std::span<const std::byte> bytes) {
-  ConnectionCommand command = command_of(Operation::set_option, endpoint);
-  command.level = level;
-  command.number = option;
-  command.bytes.assign(bytes.begin(), bytes.end());
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::SetOption{endpoint, level, option, {bytes.begin(), bytes.end()}});
 }
 
 int ConnectionChannel::qp_attributes(EndpointId endpoint, QpTarget state,
                                      QpAttributes& attributes) {
-  ConnectionCommand command = command_of(Operation::qp_attributes, endpoint);
-  command.target = state;
-  ConnectionReply reply;
-  const int error = ask(command, reply);
-  if (error == 0) attributes = reply.attributes;
-  return error;
+  return ask(command::GetQpAttributes{endpoint, state}, attributes);
 }
 
-int ConnectionChannel::join_multicast(EndpointId endpoint, const SocketAddress& group,
-                                      std::uint32_t flags) {
-  ConnectionCommand command = command_of(Operation::join_multicast, endpoint);
-  command.destination = group;
-  command.number = flags;
-  ConnectionReply reply;
-  return ask(command, reply);
+int ConnectionChannel::join_multicast(EndpointId endpoint, const SocketAddress& group) {
+  return ask(command::JoinMulticast{endpoint, group});
+}
+
+int ConnectionChannel::leave_multicast(EndpointId endpoint, const SocketAddress& group) {
+  return ask(command::LeaveMulticast{endpoint, group});
 }
 
 int ConnectionChannel::report(EndpointId endpoint, ConnectionEventType type, std::int32_t status,
                               std::uint64_t argument) {
-  ConnectionCommand command = command_of(Operation::report, endpoint);
-  ConnectionEvent& event = command.events.emplace_back();
-  event.type = type;
-  event.status = status;
-  event.argument = argument;
-  ConnectionReply reply;
-  return ask(command, reply);
-}
-
-int ConnectionChannel::leave_multicast(EndpointId endpoint, const SocketAddress& group) {
-  ConnectionCommand command = command_of(Operation::leave_multicast, endpoint);
-  command.destination = group;
-  ConnectionReply reply;
-  return ask(command, reply);
+  return ask(command::Report{endpoint, type, status, argument});
 }
 
 // The program may not have taken all events of an endpoint that it destroys. Those that lie on the
@@ -272,58 +221,40 @@ int ConnectionChannel::leave_multicast(EndpointId endpoint, const SocketAddress&
 // agent sends nothing, and the agent then sends the events of other endpoints again.
 int ConnectionChannel::destroy(EndpointId endpoint, std::uint32_t& events_taken) {
   const std::lock_guard lock(command_mutex_);
-  ConnectionCommand command = command_of(Operation::destroy, endpoint);
   {
     const std::lock_guard endpoints_lock(endpoints_mutex_);
     const auto known = endpoints_.find(endpoint);
     if (known == endpoints_.end()) return EINVAL;
-    events_taken = command.level = known->second.events_taken;
+    events_taken = known->second.events_taken;
   }
-  ConnectionReply reply;
-  const int error = ask_locked(command, reply);
+  reply::Destroyed destroyed;
+  const int error = ask_locked(command::Destroy{endpoint, events_taken}, destroyed);
   if (error != 0 && error != ENODEV) return error;
   {
     const std::lock_guard endpoints_lock(endpoints_mutex_);
     events_taken = endpoints_[endpoint].events_taken;
     endpoints_.erase(endpoint);
   }
-  if (error != 0 || !reply.is_held) return 0;
-  ConnectionCommand give_back = command_of(Operation::give_back, {});
+  if (error != 0 || !destroyed.is_held) return 0;
   std::vector<ConnectionEvent> events = take_back();
-  while (events.size() > events_at_a_time) {
-    give_back.number = 1;
-    give_back.events.assign(events.begin(), events.begin() + events_at_a_time);
-    events.erase(events.begin(), events.begin() + events_at_a_time);
-    static_cast<void>(ask_locked(give_back, reply));
-  }
-  give_back.number = 0;
-  give_back.events = std::move(events);
-  static_cast<void>(ask_locked(give_back, reply));
+  give_back_all_but_last(events);
+  reply::Done done;
+  static_cast<void>(ask_locked(command::GiveBack{false, std::move(events)}, done));
   return 0;
 }
 
 int ConnectionChannel::migrate(EndpointId endpoint, ConnectionChannel& to) {
   if (&to == this) return 0;
   const std::scoped_lock lock(command_mutex_, to.command_mutex_);
-  ConnectionReply reply;
-  ConnectionCommand command = command_of(Operation::hold, endpoint);
-  if (const int error = ask_locked(command, reply); error != 0) return error;
-  command.operation = Operation::give_back;
+  reply::Done done;
+  if (const int error = ask_locked(command::Hold{{endpoint}}, done); error != 0) return error;
   std::vector<ConnectionEvent> events = take_back();
-  while (events.size() > events_at_a_time) {
-    command.number = 1;
-    command.events.assign(events.begin(), events.begin() + events_at_a_time);
-    events.erase(events.begin(), events.begin() + events_at_a_time);
-    static_cast<void>(ask_locked(command, reply));
-  }
+  give_back_all_but_last(events);
   {
     const std::scoped_lock endpoints_lock(endpoints_mutex_, to.endpoints_mutex_);
     to.endpoints_[endpoint] = endpoints_[endpoint];
   }
-  command.operation = Operation::migrate;
-  command.number = to.number_;
-  command.events = std::move(events);
-  const int error = ask_locked(command, reply);
+  const int error = ask_locked(command::Migrate{endpoint, to.number_, std::move(events)}, done);
   const std::scoped_lock endpoints_lock(endpoints_mutex_, to.endpoints_mutex_);
   if (error == 0) {
     endpoints_.erase(endpoint);
@@ -331,6 +262,16 @@ int ConnectionChannel::migrate(EndpointId endpoint, ConnectionChannel& to) {
     to.endpoints_.erase(endpoint);
   }
   return error;
+}
+
+// Leaves as many events as fit in one message.
+void ConnectionChannel::give_back_all_but_last(std::vector<ConnectionEvent>& events) {
+  while (events.size() > events_at_a_time) {
+    const auto end = events.begin() + events_at_a_time;
+    reply::Done done;
+    static_cast<void>(ask_locked(command::GiveBack{true, {events.begin(), end}}, done));
+    events.erase(events.begin(), end);
+  }
 }
 
 // Takes the events that the program has not taken yet from the socket and returns them, oldest
@@ -343,9 +284,9 @@ std::vector<ConnectionEvent> ConnectionChannel::take_back() {
     if (received < 0 && errno == EINTR) continue;
     if (received <= 0) return events;
     ++events_taken_;
-    ConnectionEvent event;
-    if (decode({bytes, static_cast<std::size_t>(received)}, event)) {
-      events.push_back(std::move(event));
+    EventMessage message;
+    if (decode({bytes, static_cast<std::size_t>(received)}, message)) {
+      events.push_back(std::move(message.event));
     }
   }
 }
@@ -361,7 +302,9 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
       continue;
     }
     ++events_taken_;
-    if (!decode({bytes, static_cast<std::size_t>(received)}, event)) continue;
+    EventMessage message;
+    if (!decode({bytes, static_cast<std::size_t>(received)}, message)) continue;
+    event = std::move(message.event);
     if (deliver(event)) return 0;
   }
 }
@@ -372,12 +315,12 @@ bool ConnectionChannel::deliver(const ConnectionEvent& event) {
   const auto known = endpoints_.find(counted_with(event));
   if (known == endpoints_.end()) return false;
   ++known->second.events_taken;
-  if (event.type == ConnectionEventType::connect_request) endpoints_[event.endpoint] = {};
+  if (std::holds_alternative<event::ConnectRequest>(event)) endpoints_[endpoint_of(event)] = {};
   return true;
 }
 
 // The agent is gone, so each endpoint's device is gone too, as programs see it. Reports one
-// device_removal for each endpoint. After the last, a silent socket replaces the descriptor, which
+// DeviceRemoval for each endpoint. After the last, a silent socket replaces the descriptor, which
 // would otherwise stay readable. Returns false if there is nothing to report.
 bool ConnectionChannel::lose_agent(std::uint32_t generation, ConnectionEvent& event) {
   const std::lock_guard lock(endpoints_mutex_);
@@ -386,9 +329,7 @@ bool ConnectionChannel::lose_agent(std::uint32_t generation, ConnectionEvent& ev
     if (known.is_lost) continue;
     known.is_lost = true;
     ++known.events_taken;
-    event = {};
-    event.type = ConnectionEventType::device_removal;
-    event.endpoint = id;
+    event = event::DeviceRemoval{id};
     return true;
   }
   int ends[2];

@@ -8,7 +8,7 @@
 // - ENODEV       the agent that knew the endpoint is gone; most likely it was killed
 // - EINVAL       there is no such endpoint, or its state does not allow the command
 //
-// When the agent dies, each endpoint gets one device_removal event. After that the descriptor is
+// When the agent dies, each endpoint gets one DeviceRemoval event. After that the descriptor is
 // silent, and commands to those endpoints return ENODEV. create() then starts a new agent.
 
 #include <atomic>
@@ -54,29 +54,29 @@ class ConnectionChannel {
   // Listens. Binds to a wildcard address and an ephemeral port if the endpoint is not yet bound. A
   // backlog of 0 or less means as many requests as the agent allows.
   int listen(EndpointId endpoint, int backlog);
-  // Resolves an address. The answer is an address_resolved or address_error event. `source` may be
-  // absent (family 0).
+  // Resolves an address. The answer is an AddressResolved or AddressError event, which comes at
+  // once. `source` may be absent (family 0).
   int resolve_address(EndpointId endpoint, const SocketAddress& source,
-                      const SocketAddress& destination, int timeout_milliseconds);
-  // Resolves a route. The answer is a route_resolved or route_error event.
-  int resolve_route(EndpointId endpoint, int timeout_milliseconds);
+                      const SocketAddress& destination);
+  // Resolves a route. The answer is a RouteResolved event, which comes at once.
+  int resolve_route(EndpointId endpoint);
   int query(EndpointId endpoint, EndpointStatus& status);
-  // Connects. The answer is a connect_response, unreachable or rejected event; for UD it is
-  // established or unreachable.
+  // Connects. The answer is a ConnectResponse, Unreachable or Rejected event; for UD it is
+  // DatagramEstablished or Unreachable.
   int connect(EndpointId endpoint, ConnectionQpType qp_type,
               const ConnectionParameters& parameters);
-  // Accepts the endpoint of a connect_request. The answer is an established, rejected or
-  // unreachable event. For UD no event follows.
+  // Accepts the endpoint of a ConnectRequest. The answer is an Established, Rejected or
+  // Unreachable event. For UD no event follows.
   int accept(EndpointId endpoint, ConnectionQpType qp_type, const ConnectionParameters& parameters);
-  // Tells the peer, after connect_response, that the queue pair is ready to send. No event follows.
+  // Tells the peer, after ConnectResponse, that the queue pair is ready to send. No event follows.
   int establish(EndpointId endpoint);
-  // Rejects a connect_request, or the peer's answer after connect_response. `reason` 0 means 28
+  // Rejects a ConnectRequest, or the peer's answer after ConnectResponse. `reason` 0 means 28
   // (consumer). Another reason, such as 24 for a hand-over to other resources, is sent as given.
   int reject(EndpointId endpoint, std::uint32_t reason, std::span<const std::byte> private_data);
   // Tells that the accepting side's queue pair has received a packet. This is as good as the peer's
   // message that it is ready.
   int notify_established(EndpointId endpoint);
-  // Disconnects. Both sides get a disconnected event, and timewait_exit later. Returns EINVAL if
+  // Disconnects. Both sides get a Disconnected event, and TimewaitExit later. Returns EINVAL if
   // there is no connection.
   int disconnect(EndpointId endpoint);
   // Destroys an endpoint. Later calls deliver none of its events. `events_taken` is the number of
@@ -87,9 +87,8 @@ class ConnectionChannel {
   int set_option(EndpointId endpoint, std::uint32_t level, std::uint32_t option,
                  std::span<const std::byte> bytes);
   int qp_attributes(EndpointId endpoint, QpTarget state, QpAttributes& attributes);
-  // Joins a multicast group. The answer is a multicast_error event, or a multicast_join event whose
-  // path has the group's GID as destination, with queue pair 0xFFFFFF and the Q_Key.
-  int join_multicast(EndpointId endpoint, const SocketAddress& group, std::uint32_t flags);
+  // Joins a multicast group. The answer is a MulticastJoined event.
+  int join_multicast(EndpointId endpoint, const SocketAddress& group);
   int leave_multicast(EndpointId endpoint, const SocketAddress& group);
   // Adds an event of the program's own: one of the last three types, with its status and argument.
   // Returns ENOBUFS if too many events wait already.
@@ -105,9 +104,14 @@ class ConnectionChannel {
   Result<void> connect_to_agent();
   // Sends a command and waits for the agent's answer. Returns the answer's errno, or ENODEV if the
   // agent is gone.
-  int ask(ConnectionCommand& command, ConnectionReply& reply);
-  int ask_locked(ConnectionCommand& command, ConnectionReply& reply);
-  int simple(ConnectionOperation operation, EndpointId endpoint);
+  template <typename Command>
+  int ask(Command command, typename Command::Reply& reply);
+  template <typename Command>
+  int ask(Command command);
+  template <typename Command>
+  int ask_locked(Command command, typename Command::Reply& reply);
+  bool exchange(ConnectionCommand command, ConnectionReply& reply);
+  void give_back_all_but_last(std::vector<ConnectionEvent>& events);
   std::vector<ConnectionEvent> take_back();
   bool deliver(const ConnectionEvent& event);
   bool lose_agent(std::uint32_t generation, ConnectionEvent& event);
@@ -125,7 +129,7 @@ class ConnectionChannel {
   std::mutex endpoints_mutex_;
   struct Known {
     std::uint32_t events_taken = 0;
-    bool is_lost = false;  // the agent is gone, and device_removal was delivered
+    bool is_lost = false;  // the agent is gone, and DeviceRemoval was delivered
   };
   std::map<EndpointId, Known> endpoints_;
 };

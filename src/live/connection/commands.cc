@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "live/connection/service.h"
 
@@ -27,6 +29,8 @@ constexpr std::uint8_t local_ack_delay = 15;
 // Limits the waiting reports. Otherwise a program that reports events and takes none would fill the
 // agent's memory.
 constexpr std::size_t reports_waiting_max = 4096;
+// Limits the events that a program gives back; its socket holds far fewer.
+constexpr std::size_t given_back_max = 4096;
 
 // The header in front of a request's private data, which names the two addresses (IBTA A11).
 constexpr std::size_t hello_bytes = sizeof(wire::cm::IpHello);
@@ -108,72 +112,80 @@ bool is_datagram(PortSpace space) { return space == PortSpace::udp || space == P
 
 }  // namespace
 
-int ConnectionService::execute_on(Channel& channel, Endpoint& endpoint, ConnectionCommand& command,
-                                  ConnectionReply& reply) {
-  switch (command.operation) {
-    case ConnectionOperation::bind: {
-      const int error = bind(channel, endpoint, command.source);
-      reply.source = endpoint.source;
-      if (error == 0) expect_listener(endpoint.space, endpoint.source.port);
-      return error;
+ConnectionReply ConnectionService::execute(ChannelNumber number, CommandMessage message) {
+  Channel& channel = channels_.at(number);
+  note_taken(channel, message.events_taken);
+  return std::visit([&](auto& command) { return dispatch(channel, command); }, message.command);
+}
+
+template <typename Command>
+ConnectionReply ConnectionService::dispatch(Channel& channel, Command& command) {
+  using Reply = typename Command::Reply;
+  Reply reply;
+  int error = 0;
+  if constexpr (!requires { command.endpoint; }) {
+    if constexpr (std::is_same_v<Reply, reply::Done>) {
+      error = run(channel, command);
+    } else {
+      error = run(channel, command, reply);
     }
-    case ConnectionOperation::listen:
-      return listen(channel, endpoint, command.number);
-    case ConnectionOperation::resolve_address:
-      return resolve_address(channel, endpoint, command.source, command.destination);
-    case ConnectionOperation::resolve_route:
-      return resolve_route(endpoint);
-    case ConnectionOperation::query:
-      reply.status = status_of(endpoint);
-      return 0;
-    case ConnectionOperation::connect:
-      return connect(endpoint, command);
-    case ConnectionOperation::accept:
-      return accept(endpoint, command);
-    case ConnectionOperation::establish:
-      return establish(endpoint);
-    case ConnectionOperation::reject:
-      return reject(endpoint, command.number, command.bytes);
-    case ConnectionOperation::notify_established:
-      return manager_.notify_established(now(), endpoint.connection) ? 0 : EINVAL;
-    case ConnectionOperation::disconnect:
-      return disconnect(endpoint);
-    case ConnectionOperation::destroy:
-      return destroy(channel, endpoint, command.level, reply.is_held);
-    case ConnectionOperation::set_option:
-      return set_option(endpoint, command.level, command.number, command.bytes);
-    case ConnectionOperation::qp_attributes:
-      return qp_attributes(endpoint, command.target, reply.attributes);
-    case ConnectionOperation::join_multicast:
-      return join(endpoint, command.destination);
-    case ConnectionOperation::leave_multicast:
-      return leave(endpoint, command.destination);
-    case ConnectionOperation::hold:
-      channel.is_held = true;
-      return 0;
-    case ConnectionOperation::migrate:
-      return migrate(channel, endpoint, command);
-    case ConnectionOperation::report:
-      return report(channel, endpoint, command.events);
-    case ConnectionOperation::create:
-    case ConnectionOperation::give_back:
-      break;
+  } else {
+    Endpoint* endpoint = find(channel, command.endpoint);
+    if (endpoint == nullptr) {
+      error = EINVAL;
+    } else if constexpr (std::is_same_v<Reply, reply::Done>) {
+      error = run(channel, *endpoint, command);
+    } else {
+      error = run(channel, *endpoint, command, reply);
+    }
+    progress();
   }
-  return ENOSYS;
+  if (error != 0) return reply::Failed{error};
+  return reply;
+}
+
+int ConnectionService::run(Channel& channel, command::Create& command, reply::Created& reply) {
+  const PortSpace space = command.port_space;
+  const bool is_known = space == PortSpace::tcp || space == PortSpace::udp ||
+                        space == PortSpace::ipoib || space == PortSpace::ib;
+  if (!is_known) return EPROTONOSUPPORT;
+  reply.endpoint = create(channel, space, command.qp_type).id;
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, command::GiveBack& command) {
+  if (!take_back(channel, command.events)) return ENOBUFS;
+  if (command.more_follow) return 0;
+  give_back(channel, channel, {}, std::exchange(channel.given_back, {}));
+  return 0;
+}
+
+// Returns false if the program gives back more than it can have got.
+bool ConnectionService::take_back(Channel& channel, const std::vector<ConnectionEvent>& events) {
+  auto& all = channel.given_back;
+  if (all.size() + events.size() > given_back_max) return false;
+  all.insert(all.end(), events.begin(), events.end());
+  return true;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Query&, EndpointStatus& reply) {
+  reply = status_of(endpoint);
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, Endpoint&, command::Hold&) {
+  channel.is_held = true;
+  return 0;
 }
 
 // The report goes to the program itself, in the order of its channel's events.
-int ConnectionService::report(Channel& channel, Endpoint& endpoint,
-                              std::vector<ConnectionEvent>& events) {
-  if (events.size() != 1) return EINVAL;
-  ConnectionEvent& event = events.front();
-  const bool may_be_reported = event.type == ConnectionEventType::address_information_resolved ||
-                               event.type == ConnectionEventType::address_information_error ||
-                               event.type == ConnectionEventType::user;
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Report& command) {
+  const bool may_be_reported = command.type == ConnectionEventType::address_information_resolved ||
+                               command.type == ConnectionEventType::address_information_error ||
+                               command.type == ConnectionEventType::user;
   if (!may_be_reported) return EINVAL;
   if (channel.waiting.size() >= reports_waiting_max) return ENOBUFS;
-  event.endpoint = endpoint.id;
-  tell(endpoint, std::move(event));
+  tell(endpoint, event::Reported{command.type, endpoint.id, command.status, command.argument});
   return 0;
 }
 
@@ -183,6 +195,14 @@ void ConnectionService::use_device(Endpoint& endpoint, const DeviceInfo& device,
   endpoint.device = device.name;
   endpoint.local = local;
   endpoint.mtu_bytes = static_cast<std::uint16_t>(device.mtu_bytes);
+}
+
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& command,
+                           reply::Bound& reply) {
+  if (const int error = bind(channel, endpoint, command.address); error != 0) return error;
+  reply.address = endpoint.source;
+  expect_listener(endpoint.space, endpoint.source.port);
+  return 0;
 }
 
 int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress address) {
@@ -212,14 +232,15 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
   return 0;
 }
 
-int ConnectionService::listen(Channel& channel, Endpoint& endpoint, std::uint32_t backlog) {
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen& command) {
   if (endpoint.state == State::idle) {
     SocketAddress any;
     any.family = AF_INET;
     if (const int error = bind(channel, endpoint, any); error != 0) return error;
   }
   if (endpoint.state != State::bound && endpoint.state != State::listening) return EINVAL;
-  endpoint.requests_max = backlog == 0 ? backlog_max : std::min(backlog, backlog_max);
+  endpoint.requests_max =
+      command.backlog == 0 ? backlog_max : std::min(command.backlog, backlog_max);
   if (endpoint.state == State::listening) return 0;
   const int error = ports_.listen(endpoint.space, endpoint.source.port, endpoint.id);
   if (error != 0) return error;
@@ -232,15 +253,14 @@ int ConnectionService::listen(Channel& channel, Endpoint& endpoint, std::uint32_
 
 // Resolves at once, but answers by an event. The kernel's routing knows the source address. No link
 // address is resolved here, since the kernel's sockets do that.
-int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
-                                       const SocketAddress& source,
-                                       const SocketAddress& destination) {
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command) {
+  const SocketAddress& destination = command.destination;
   if (destination.family != AF_INET && destination.family != AF_INET6) return EAFNOSUPPORT;
   const bool may = endpoint.state == State::idle || endpoint.state == State::bound ||
                    endpoint.state == State::address_resolved;
   if (!may) return EINVAL;
   if (endpoint.state == State::idle) {
-    SocketAddress own = source;
+    SocketAddress own = command.source;
     if (own.family == 0) own.family = destination.family;
     if (own.family != destination.family) return EINVAL;
     if (const int error = bind(channel, endpoint, own); error != 0) return error;
@@ -249,7 +269,7 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
   const std::uint16_t port = endpoint.source.port;
   SocketAddress own = endpoint.source;
   const auto fail = [&](int error) {
-    tell(endpoint, ConnectionEventType::address_error, -error);
+    tell(endpoint, event::AddressError{endpoint.id, -error});
     return 0;
   };
   SocketAddress target = destination;
@@ -273,8 +293,12 @@ int ConnectionService::resolve_address(Channel& channel, Endpoint& endpoint,
   endpoint.source.port = port;
   endpoint.destination = target;
   endpoint.state = State::address_resolved;
-  tell(endpoint, ConnectionEventType::address_resolved);
+  tell(endpoint, event::AddressResolved{endpoint.id, status_of(endpoint)});
   return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::ResolveRoute&) {
+  return resolve_route(endpoint);
 }
 
 int ConnectionService::resolve_route(Endpoint& endpoint) {
@@ -284,11 +308,11 @@ int ConnectionService::resolve_route(Endpoint& endpoint) {
                                  ? static_cast<std::uint8_t>(endpoint.ack_timeout - 1)
                                  : default_packet_lifetime;
   endpoint.state = State::route_resolved;
-  tell(endpoint, ConnectionEventType::route_resolved);
+  tell(endpoint, event::RouteResolved{endpoint.id, status_of(endpoint)});
   return 0;
 }
 
-int ConnectionService::connect(Endpoint& endpoint, const ConnectionCommand& command) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& command) {
   const ConnectionParameters& parameters = command.parameters;
   if (endpoint.state != State::route_resolved) return EINVAL;
   if (is_datagram(endpoint.space)) return ask_service(endpoint, parameters);
@@ -340,7 +364,7 @@ int ConnectionService::ask_service(Endpoint& endpoint, const ConnectionParameter
   return begin_connecting(endpoint, manager_.ask_service(now(), question));
 }
 
-int ConnectionService::accept(Endpoint& endpoint, const ConnectionCommand& command) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Accept& command) {
   const ConnectionParameters& parameters = command.parameters;
   if (endpoint.state != State::requested) return EINVAL;
   if (is_datagram(endpoint.space)) return answer_service(endpoint, parameters);
@@ -379,15 +403,15 @@ int ConnectionService::answer_service(Endpoint& endpoint, const ConnectionParame
   return 0;
 }
 
-int ConnectionService::establish(Endpoint& endpoint) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Establish&) {
   if (endpoint.state != State::answered || endpoint.is_passive) return EINVAL;
   if (!manager_.establish(now(), endpoint.connection, {})) return EINVAL;
   endpoint.state = State::connected;
   return 0;
 }
 
-int ConnectionService::reject(Endpoint& endpoint, std::uint32_t reason,
-                              std::span<const std::byte> private_data) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Reject& command) {
+  const std::vector<std::byte>& private_data = command.private_data;
   const bool is_answer = endpoint.state == State::answered && !endpoint.is_passive;
   if (endpoint.state != State::requested && !is_answer) return EINVAL;
   bool is_done;
@@ -399,8 +423,8 @@ int ConnectionService::reject(Endpoint& endpoint, std::uint32_t reason,
     is_done = manager_.answer_service(now(), endpoint.connection, answer);
   } else {
     if (private_data.size() > sizeof(wire::cm::Reject::private_data)) return EINVAL;
-    const auto code =
-        reason == 0 ? wire::cm::Reason::consumer : static_cast<wire::cm::Reason>(reason);
+    const auto code = command.reason == 0 ? wire::cm::Reason::consumer
+                                          : static_cast<wire::cm::Reason>(command.reason);
     is_done = manager_.reject(now(), endpoint.connection, code, private_data);
   }
   if (!is_done) return EINVAL;
@@ -409,7 +433,11 @@ int ConnectionService::reject(Endpoint& endpoint, std::uint32_t reason,
   return 0;
 }
 
-int ConnectionService::disconnect(Endpoint& endpoint) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::NotifyEstablished&) {
+  return manager_.notify_established(now(), endpoint.connection) ? 0 : EINVAL;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Disconnect&) {
   if (is_datagram(endpoint.space)) return EINVAL;
   if (manager_.disconnect(now(), endpoint.connection, {})) return 0;
   // The connection is disconnecting already, or closed: programs on both sides usually disconnect.
@@ -419,16 +447,17 @@ int ConnectionService::disconnect(Endpoint& endpoint) {
              : EINVAL;
 }
 
-int ConnectionService::set_option(Endpoint& endpoint, std::uint32_t level, std::uint32_t option,
-                                  std::span<const std::byte> bytes) {
-  if (level == level_ib) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::SetOption& command) {
+  const std::uint32_t option = command.option;
+  const std::vector<std::byte>& bytes = command.value;
+  if (command.level == level_ib) {
     // The program gives a path that it knows. All paths of this device are alike, so the resolved
     // one is kept.
     if (option != option_path || bytes.empty()) return option == option_path ? EINVAL : ENOSYS;
     if (endpoint.state == State::address_resolved) return resolve_route(endpoint);
     return endpoint.state == State::route_resolved ? 0 : EINVAL;
   }
-  if (level != level_id) return ENOSYS;
+  if (command.level != level_id) return ENOSYS;
   int number = 0;
   switch (option) {
     case option_tos:
@@ -452,10 +481,13 @@ int ConnectionService::set_option(Endpoint& endpoint, std::uint32_t level, std::
   }
 }
 
-int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
-                                     QpAttributes& a) const {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttributes& command,
+                           QpAttributes& a) {
   namespace bit = qp_attribute;
-  if (!endpoint.has_device) return EINVAL;
+  const QpTarget target = command.target;
+  const bool is_target = target == QpTarget::init || target == QpTarget::ready_to_receive ||
+                         target == QpTarget::ready_to_send;
+  if (!endpoint.has_device || !is_target) return EINVAL;
   const bool is_reliable = endpoint.qp_type != ConnectionQpType::uc;
   a.state = static_cast<std::uint8_t>(target);
   a.mask = bit::state;
@@ -505,60 +537,58 @@ int ConnectionService::qp_attributes(const Endpoint& endpoint, QpTarget target,
 
 // RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
 // subnet manager is involved.
-int ConnectionService::join(Endpoint& endpoint, const SocketAddress& group) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::JoinMulticast& command) {
+  const SocketAddress& group = command.group;
   if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
   if (group.family == 0 || !is_multicast(group)) return EINVAL;
   endpoint.groups.push_back(group);
-  ConnectionEvent event;
-  event.type = ConnectionEventType::multicast_join;
-  event.endpoint = endpoint.id;
-  event.is_datagram = true;
-  event.parameters.qp_number = 0xFF'FFFF;
-  event.parameters.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
-  event.path = path_of(endpoint);
-  event.path.destination = group.gid();
-  event.path.hop_limit = 1;  // the default of IP multicast
-  tell(endpoint, std::move(event));
+  event::MulticastJoined joined;
+  joined.endpoint = endpoint.id;
+  joined.qp_number = 0xFF'FFFF;
+  joined.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
+  joined.path = path_of(endpoint);
+  joined.path.destination = group.gid();
+  joined.path.hop_limit = 1;  // the default of IP multicast
+  tell(endpoint, joined);
   return 0;
 }
 
-int ConnectionService::leave(Endpoint& endpoint, const SocketAddress& group) {
-  const auto found =
-      std::find_if(endpoint.groups.begin(), endpoint.groups.end(),
-                   [&](const SocketAddress& joined) { return joined.gid() == group.gid(); });
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast& command) {
+  const Gid left = command.group.gid();
+  const auto found = std::find_if(endpoint.groups.begin(), endpoint.groups.end(),
+                                  [&](const SocketAddress& group) { return group.gid() == left; });
   if (found == endpoint.groups.end()) return EINVAL;
   endpoint.groups.erase(found);
   return 0;
 }
 
-int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionCommand& command) {
-  from.given_back.insert(from.given_back.end(), command.events.begin(), command.events.end());
-  const auto found = channels_.find(command.number);
+int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
+  if (!take_back(from, command.events)) return ENOBUFS;
+  const auto found = channels_.find(command.channel);
   if (found == channels_.end() || found->second.pid != from.pid) {
     give_back(from, from, {}, std::exchange(from.given_back, {}));
     return EINVAL;
   }
   Channel& to = found->second;
-  const auto counts_with = [&](const ConnectionEvent& event) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    return (is_request ? event.listener : event.endpoint) == endpoint.id;
+  const auto counts_with_it = [&](const ConnectionEvent& event) {
+    return counted_with(event) == endpoint.id;
   };
   const auto move_owner = [&](EndpointId id) {
-    Endpoint* moved = find(id);
+    Endpoint* moved = find(from, id);
     if (moved == nullptr || moved->channel == to.number) return;
     std::erase(from.endpoints, id);
     to.endpoints.push_back(id);
     moved->channel = to.number;
   };
   auto& waiting = from.waiting;
-  const auto rest = std::stable_partition(waiting.begin(), waiting.end(),
-                                          [&](const auto& event) { return !counts_with(event); });
+  const auto rest = std::stable_partition(
+      waiting.begin(), waiting.end(), [&](const auto& event) { return !counts_with_it(event); });
   std::deque<ConnectionEvent> moving(rest, waiting.end());
   waiting.erase(rest, waiting.end());
   // Requests that no program has seen move with their listener.
-  for (const ConnectionEvent& event : moving) move_owner(event.endpoint);
+  for (const ConnectionEvent& event : moving) move_owner(endpoint_of(event));
   for (const ConnectionEvent& event : from.given_back) {
-    if (counts_with(event)) move_owner(event.endpoint);
+    if (counts_with_it(event)) move_owner(endpoint_of(event));
   }
   move_owner(endpoint.id);
   give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
@@ -567,10 +597,10 @@ int ConnectionService::migrate(Channel& from, Endpoint& endpoint, ConnectionComm
   return 0;
 }
 
-int ConnectionService::destroy(Channel& channel, Endpoint& endpoint, std::uint32_t events_taken,
-                               bool& is_held) {
-  is_held = endpoint.events_sent > events_taken;
-  channel.is_held |= is_held;
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Destroy& command,
+                           reply::Destroyed& reply) {
+  reply.is_held = endpoint.events_sent > command.events_taken;
+  channel.is_held |= reply.is_held;
   destroy(endpoint, true);
   return 0;
 }

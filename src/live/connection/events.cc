@@ -104,32 +104,27 @@ void ConnectionService::handle(const cm::Event& event) {
       return handle_reply(endpoint, event);
     case Kind::established:
       endpoint.state = State::connected;
-      return tell(endpoint, ConnectionEventType::established);
-    case Kind::rejected: {
+      return tell(endpoint, event::Established{endpoint.id});
+    case Kind::rejected:
       forget_connection(endpoint);
       endpoint.state = State::closed;
-      ConnectionEvent out;
-      out.type = ConnectionEventType::rejected;
-      out.endpoint = endpoint.id;
-      out.status = static_cast<std::int32_t>(event.reason);
-      out.parameters.private_data = vector_of(event.private_data.span());
-      return tell(endpoint, std::move(out));
-    }
+      return tell(endpoint, event::Rejected{endpoint.id, static_cast<std::int32_t>(event.reason),
+                                            vector_of(event.private_data.span())});
     case Kind::unreachable:
     case Kind::service_unreachable:
       forget_connection(endpoint);
       endpoint.state = State::closed;
-      return tell(endpoint, ConnectionEventType::unreachable, -ETIMEDOUT);
+      return tell(endpoint, event::Unreachable{endpoint.id, -ETIMEDOUT, {}});
     case Kind::disconnect_request:
       endpoint.state = State::disconnected;
-      return tell(endpoint, ConnectionEventType::disconnected);
+      return tell(endpoint, event::Disconnected{endpoint.id, 0});
     case Kind::disconnected:
       endpoint.state = State::disconnected;
-      return tell(endpoint, ConnectionEventType::disconnected, event.timed_out ? -ETIMEDOUT : 0);
+      return tell(endpoint, event::Disconnected{endpoint.id, event.timed_out ? -ETIMEDOUT : 0});
     case Kind::time_wait_over:
       forget_connection(endpoint);
       endpoint.state = State::closed;
-      return tell(endpoint, ConnectionEventType::timewait_exit);
+      return tell(endpoint, event::TimewaitExit{endpoint.id});
     case Kind::service_answer:
       return handle_service_answer(endpoint, event);
     case Kind::request:
@@ -202,14 +197,8 @@ void ConnectionService::handle_request(const cm::Event& event) {
   endpoint.retry_count = request.retry_count;
   endpoint.rnr_retry = request.rnr_retry_count;
 
-  ConnectionEvent out;
-  out.type = ConnectionEventType::connect_request;
-  out.endpoint = endpoint.id;
-  out.listener = listener_id;
-  out.is_datagram = is_question;
-  out.parameters = parameters_of(request);
-  out.path = path_of(endpoint);
-  tell(endpoint, std::move(out));
+  tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
+                                       parameters_of(request), status_of(endpoint)});
 }
 
 void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event) {
@@ -221,32 +210,22 @@ void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event)
   endpoint.responder_resources = reply.initiator_depth;
   endpoint.initiator_depth = reply.responder_resources;
   endpoint.rnr_retry = reply.rnr_retry_count;
-  ConnectionEvent out;
-  out.type = ConnectionEventType::connect_response;
-  out.endpoint = endpoint.id;
-  out.parameters = parameters_of(reply);
-  tell(endpoint, std::move(out));
+  tell(endpoint, event::ConnectResponse{endpoint.id, parameters_of(reply)});
 }
 
 void ConnectionService::handle_service_answer(Endpoint& endpoint, const cm::Event& event) {
   forget_connection(endpoint);
-  ConnectionEvent out;
-  out.endpoint = endpoint.id;
-  out.is_datagram = true;
-  out.parameters.private_data = vector_of(event.answer.private_data.span());
-  if (event.answer.status == wire::cm::ServiceStatus::valid) {
-    endpoint.state = State::connected;
-    endpoint.remote_qp = event.answer.qp;
-    out.type = ConnectionEventType::established;
-    out.parameters.qp_number = event.answer.qp.value;
-    out.parameters.qkey = event.answer.qkey.value;
-    out.path = path_of(endpoint);
-  } else {
+  const cm::ServiceAnswer& answer = event.answer;
+  const std::vector<std::byte> private_data = vector_of(answer.private_data.span());
+  if (answer.status != wire::cm::ServiceStatus::valid) {
     endpoint.state = State::closed;
-    out.type = ConnectionEventType::unreachable;
-    out.status = static_cast<std::int32_t>(event.answer.status);
+    const auto status = static_cast<std::int32_t>(answer.status);
+    return tell(endpoint, event::Unreachable{endpoint.id, status, private_data});
   }
-  tell(endpoint, std::move(out));
+  endpoint.state = State::connected;
+  endpoint.remote_qp = answer.qp;
+  tell(endpoint, event::DatagramEstablished{endpoint.id, answer.qp.value, answer.qkey.value,
+                                            path_of(endpoint), private_data});
 }
 
 // Counts the backlog as Linux does: the requests that the program has not taken. The last report of
@@ -262,7 +241,7 @@ bool ConnectionService::has_room(Endpoint& listener) {
   std::size_t requests = 0;
   for (const auto& [number, id] : channel.requests_sent) requests += id == listener.id;
   for (const ConnectionEvent& event : channel.waiting) {
-    requests += event.type == ConnectionEventType::connect_request && event.listener == listener.id;
+    requests += counted_with(event) == listener.id && endpoint_of(event) != listener.id;
   }
   listener.requests = static_cast<std::uint32_t>(requests);
   return listener.requests < listener.requests_max;

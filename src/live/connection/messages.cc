@@ -1,7 +1,5 @@
 #include "live/connection/messages.h"
 
-#include <cstring>
-
 #include "live/message/framing.h"
 
 namespace tulle::live {
@@ -37,134 +35,205 @@ void fields(Archive& archive, QpAttributes& a) {
           a.max_dest_rd_atomic, a.min_rnr_timer, a.timeout, a.retry_count, a.rnr_retry);
 }
 template <typename Archive>
-void fields(Archive& archive, ConnectionEvent& event) {
-  archive(event.type, event.endpoint, event.listener, event.status, event.is_datagram,
-          event.parameters, event.path);
-  if (tells_status(event.type)) archive(event.known);
-  if (event.type == ConnectionEventType::user) archive(event.argument);
-}
-template <typename Archive>
 void fields(Archive& archive, ChannelOpened& message) {
   archive(message.channel);
 }
+
+namespace event {
+
 template <typename Archive>
-void fields(Archive& archive, ConnectionCommand& c) {
-  archive(c.operation, c.endpoint, c.events_taken);
-  switch (c.operation) {
-    case ConnectionOperation::create:
-      return archive(c.port_space, c.qp_type);
-    case ConnectionOperation::bind:
-      return archive(c.source);
-    case ConnectionOperation::listen:
-    case ConnectionOperation::resolve_route:
-      return archive(c.number);
-    case ConnectionOperation::resolve_address:
-      return archive(c.source, c.destination, c.number);
-    case ConnectionOperation::connect:
-    case ConnectionOperation::accept:
-      return archive(c.parameters, c.qp_type);
-    case ConnectionOperation::reject:
-      return archive(c.number, c.bytes);
-    case ConnectionOperation::destroy:
-      return archive(c.level);
-    case ConnectionOperation::set_option:
-      return archive(c.level, c.number, c.bytes);
-    case ConnectionOperation::qp_attributes:
-      return archive(c.target);
-    case ConnectionOperation::join_multicast:
-    case ConnectionOperation::leave_multicast:
-      return archive(c.destination, c.number);
-    case ConnectionOperation::give_back:
-    case ConnectionOperation::migrate:
-    case ConnectionOperation::report:
-      return archive(c.number, c.events);
-    case ConnectionOperation::query:
-    case ConnectionOperation::establish:
-    case ConnectionOperation::notify_established:
-    case ConnectionOperation::disconnect:
-    case ConnectionOperation::hold:
-      return;
-  }
+void fields(Archive& archive, AddressResolved& e) {
+  archive(e.endpoint, e.known);
 }
 template <typename Archive>
-void fields(Archive& archive, ConnectionReply& r) {
-  archive(r.operation, r.error, r.endpoint);
-  if (r.operation == ConnectionOperation::bind) archive(r.source);
-  if (r.operation == ConnectionOperation::destroy) archive(r.is_held);
-  if (r.operation == ConnectionOperation::query) archive(r.status);
-  if (r.operation == ConnectionOperation::qp_attributes) archive(r.attributes);
+void fields(Archive& archive, AddressError& e) {
+  archive(e.endpoint, e.status);
+}
+template <typename Archive>
+void fields(Archive& archive, RouteResolved& e) {
+  archive(e.endpoint, e.known);
+}
+template <typename Archive>
+void fields(Archive& archive, ConnectRequest& e) {
+  archive(e.endpoint, e.listener, e.is_datagram, e.parameters, e.known);
+}
+template <typename Archive>
+void fields(Archive& archive, ConnectResponse& e) {
+  archive(e.endpoint, e.parameters);
+}
+template <typename Archive>
+void fields(Archive& archive, Unreachable& e) {
+  archive(e.endpoint, e.status, e.private_data);
+}
+template <typename Archive>
+void fields(Archive& archive, Rejected& e) {
+  archive(e.endpoint, e.status, e.private_data);
+}
+template <typename Archive>
+void fields(Archive& archive, Established& e) {
+  archive(e.endpoint);
+}
+template <typename Archive>
+void fields(Archive& archive, DatagramEstablished& e) {
+  archive(e.endpoint, e.qp_number, e.qkey, e.path, e.private_data);
+}
+template <typename Archive>
+void fields(Archive& archive, Disconnected& e) {
+  archive(e.endpoint, e.status);
+}
+template <typename Archive>
+void fields(Archive& archive, DeviceRemoval& e) {
+  archive(e.endpoint);
+}
+template <typename Archive>
+void fields(Archive& archive, MulticastJoined& e) {
+  archive(e.endpoint, e.qp_number, e.qkey, e.path);
+}
+template <typename Archive>
+void fields(Archive& archive, TimewaitExit& e) {
+  archive(e.endpoint);
+}
+template <typename Archive>
+void fields(Archive& archive, Reported& e) {
+  archive(e.type, e.endpoint, e.status, e.argument);
 }
 
-std::vector<std::byte> encode(ConnectionEvent message) { return encoded(message); }
+}  // namespace event
+
+namespace reply {
+
+template <typename Archive>
+void fields(Archive& archive, Failed& r) {
+  archive(r.error);
+}
+template <typename Archive>
+void fields(Archive&, Done&) {}
+template <typename Archive>
+void fields(Archive& archive, Created& r) {
+  archive(r.endpoint);
+}
+template <typename Archive>
+void fields(Archive& archive, Bound& r) {
+  archive(r.address);
+}
+template <typename Archive>
+void fields(Archive& archive, Destroyed& r) {
+  archive(r.is_held);
+}
+
+}  // namespace reply
+
+namespace command {
+
+template <typename Archive>
+void fields(Archive& archive, OfEndpoint& c) {
+  archive(c.endpoint);
+}
+template <typename Archive>
+void fields(Archive& archive, Create& c) {
+  archive(c.port_space, c.qp_type);
+}
+template <typename Archive>
+void fields(Archive& archive, Bind& c) {
+  archive(c.endpoint, c.address);
+}
+template <typename Archive>
+void fields(Archive& archive, Listen& c) {
+  archive(c.endpoint, c.backlog);
+}
+template <typename Archive>
+void fields(Archive& archive, ResolveAddress& c) {
+  archive(c.endpoint, c.source, c.destination);
+}
+template <typename Archive>
+void fields(Archive& archive, Connect& c) {
+  archive(c.endpoint, c.qp_type, c.parameters);
+}
+template <typename Archive>
+void fields(Archive& archive, Accept& c) {
+  archive(c.endpoint, c.qp_type, c.parameters);
+}
+template <typename Archive>
+void fields(Archive& archive, Reject& c) {
+  archive(c.endpoint, c.reason, c.private_data);
+}
+template <typename Archive>
+void fields(Archive& archive, Destroy& c) {
+  archive(c.endpoint, c.events_taken);
+}
+template <typename Archive>
+void fields(Archive& archive, SetOption& c) {
+  archive(c.endpoint, c.level, c.option, c.value);
+}
+template <typename Archive>
+void fields(Archive& archive, GetQpAttributes& c) {
+  archive(c.endpoint, c.target);
+}
+template <typename Archive>
+void fields(Archive& archive, JoinMulticast& c) {
+  archive(c.endpoint, c.group);
+}
+template <typename Archive>
+void fields(Archive& archive, LeaveMulticast& c) {
+  archive(c.endpoint, c.group);
+}
+template <typename Archive>
+void fields(Archive& archive, GiveBack& c) {
+  archive(c.more_follow, c.events);
+}
+template <typename Archive>
+void fields(Archive& archive, Migrate& c) {
+  archive(c.endpoint, c.channel, c.events);
+}
+template <typename Archive>
+void fields(Archive& archive, Report& c) {
+  archive(c.endpoint, c.type, c.status, c.argument);
+}
+
+}  // namespace command
+
+template <typename Archive>
+void fields(Archive& archive, CommandMessage& message) {
+  archive(message.events_taken, message.command);
+}
+template <typename Archive>
+void fields(Archive& archive, ReplyMessage& message) {
+  archive(message.reply);
+}
+template <typename Archive>
+void fields(Archive& archive, EventMessage& message) {
+  archive(message.event);
+}
+
 std::vector<std::byte> encode(ChannelOpened message) { return encoded(message); }
-std::vector<std::byte> encode(ConnectionCommand message) { return encoded(message); }
-std::vector<std::byte> encode(ConnectionReply message) { return encoded(message); }
+std::vector<std::byte> encode(CommandMessage message) { return encoded(message); }
+std::vector<std::byte> encode(ReplyMessage message) { return encoded(message); }
+std::vector<std::byte> encode(EventMessage message) { return encoded(message); }
 
-bool decode(std::span<const std::byte> bytes, ConnectionEvent& message) {
-  return decoded(bytes, message);
-}
 bool decode(std::span<const std::byte> bytes, ChannelOpened& message) {
   return decoded(bytes, message);
 }
-bool decode(std::span<const std::byte> bytes, ConnectionCommand& message) {
+bool decode(std::span<const std::byte> bytes, CommandMessage& message) {
   return decoded(bytes, message);
 }
-bool decode(std::span<const std::byte> bytes, ConnectionReply& message) {
+bool decode(std::span<const std::byte> bytes, ReplyMessage& message) {
+  return decoded(bytes, message);
+}
+bool decode(std::span<const std::byte> bytes, EventMessage& message) {
   return decoded(bytes, message);
 }
 
-std::optional<SocketAddress> SocketAddress::from(const sockaddr* name, std::size_t bytes) {
-  SocketAddress out;
-  if (name == nullptr || bytes < sizeof(sa_family_t)) return std::nullopt;
-  if (name->sa_family == AF_INET && bytes >= sizeof(sockaddr_in)) {
-    sockaddr_in in;
-    std::memcpy(&in, name, sizeof(in));
-    std::memcpy(out.address.data(), &in.sin_addr, sizeof(in.sin_addr));
-    out.port = ntohs(in.sin_port);
-  } else if (name->sa_family == AF_INET6 && bytes >= sizeof(sockaddr_in6)) {
-    sockaddr_in6 in6;
-    std::memcpy(&in6, name, sizeof(in6));
-    std::memcpy(out.address.data(), &in6.sin6_addr, sizeof(in6.sin6_addr));
-    out.port = ntohs(in6.sin6_port);
-    out.scope_id = in6.sin6_scope_id;
-    out.flow_information = ntohl(in6.sin6_flowinfo);
-  } else {
-    return std::nullopt;
-  }
-  out.family = name->sa_family;
-  return out;
+ConnectionEventType type_of(const ConnectionEvent& event) {
+  return std::visit([](const auto& each) { return each.type; }, event);
 }
 
-socklen_t SocketAddress::copy_to(sockaddr_storage& to) const {
-  to = {};
-  if (family == AF_INET) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(port);
-    std::memcpy(&in.sin_addr, address.data(), sizeof(in.sin_addr));
-    std::memcpy(&to, &in, sizeof(in));
-    return sizeof(in);
-  }
-  if (family != AF_INET6) return 0;
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = htons(port);
-  in6.sin6_scope_id = scope_id;
-  in6.sin6_flowinfo = htonl(flow_information);
-  std::memcpy(&in6.sin6_addr, address.data(), sizeof(in6.sin6_addr));
-  std::memcpy(&to, &in6, sizeof(in6));
-  return sizeof(in6);
+EndpointId endpoint_of(const ConnectionEvent& event) {
+  return std::visit([](const auto& each) { return each.endpoint; }, event);
 }
 
-Gid SocketAddress::gid() const {
-  Gid gid;
-  if (family == AF_INET) {
-    gid.bytes[10] = gid.bytes[11] = 0xFF;
-    std::memcpy(gid.bytes.data() + 12, address.data(), 4);
-  } else {
-    std::memcpy(gid.bytes.data(), address.data(), address.size());
-  }
-  return gid;
+EndpointId counted_with(const ConnectionEvent& event) {
+  const auto* request = std::get_if<event::ConnectRequest>(&event);
+  return request != nullptr ? request->listener : endpoint_of(event);
 }
 
 }  // namespace tulle::live

@@ -1,161 +1,42 @@
 #pragma once
 
 // The messages between a ConnectionChannel and the host agent, after Hello and ChannelOpened. The
-// connection itself carries one ConnectionReply for each ConnectionCommand, in order. The other
+// connection itself carries one ConnectionReply for each CommandMessage, in order. The other
 // socket, which came with ChannelOpened, carries one ConnectionEvent a packet, from the agent only.
+//
+// Each command, reply and event is a struct with the fields that it has. On the wire its position
+// in its variant precedes the fields, so a change of a variant's order changes protocol_version.
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
-#include "base/ids.h"
+#include "live/connection/values.h"
 #include "live/message/protocol.h"
 
 namespace tulle::live {
 
-// An endpoint is what librdmacm calls an id. The agent numbers endpoints; 0 means none.
-using EndpointId = Id<struct EndpointIdTag, std::uint32_t>;
-
-// The numbers of librdmacm's rdma_port_space.
-enum class PortSpace : std::uint16_t {
-  ipoib = 0x0002,
-  tcp = 0x0106,
-  udp = 0x0111,
-  ib = 0x013F,
+struct ChannelOpened {
+  static constexpr auto kind = MessageKind::channel_opened;
+  std::uint32_t channel = 0;
 };
 
-// The numbers of libibverbs' ibv_qp_type.
-enum class ConnectionQpType : std::uint8_t {
-  rc = 2,
-  uc = 3,
-  ud = 4,
-  xrc_send = 9,
-  xrc_receive = 10
-};
-
-// An IPv4 or IPv6 address and port. `family` 0 means no address.
-struct SocketAddress {
-  std::uint16_t family = 0;             // AF_INET or AF_INET6
-  std::uint16_t port = 0;               // host order
-  std::array<std::byte, 16> address{};  // network order; IPv4 uses the first four bytes
-  std::uint32_t scope_id = 0;           // applies to link-local addresses
-  std::uint32_t flow_information = 0;   // host order
-
-  bool operator==(const SocketAddress&) const = default;
-  bool is_wildcard() const { return address == std::array<std::byte, 16>{}; }
-  // Returns nothing if the address is of another family, or shorter than its family's.
-  static std::optional<SocketAddress> from(const sockaddr* address, std::size_t bytes);
-  // Returns the number of bytes of `to` that are used; 0 means that there is no address.
-  socklen_t copy_to(sockaddr_storage& to) const;
-  // Returns the address as a RoCE v2 GID, with IPv4 mapped into IPv6.
-  Gid gid() const;
-};
-
-// Parameters of a connection, as in librdmacm's rdma_conn_param.
-struct ConnectionParameters {
-  std::vector<std::byte> private_data;
-  std::uint8_t responder_resources = 0;  // READs and atomics that this side serves at a time
-  std::uint8_t initiator_depth = 0;      // READs and atomics that this side has under way at a time
-  std::uint8_t flow_control = 0;
-  std::uint8_t retry_count = 0;
-  std::uint8_t rnr_retry_count = 0;
-  std::uint8_t srq = 0;
-  std::uint32_t qp_number = 0;
-  // UD: the Q_Key that the peer's datagrams must carry; 0 means 0x01234567.
-  std::uint32_t qkey = 0;
-};
-
-// The path to the peer, as in an address handle.
-struct ConnectionPath {
-  Gid source;
-  Gid destination;
-  std::uint8_t gid_index = 0;  // index of `source` among the device's GIDs
-  std::uint8_t hop_limit = 0;
-  std::uint8_t traffic_class = 0;
-  std::uint32_t flow_label = 0;
-};
-
-// The state of an endpoint. Fields that are not known yet are zero.
-struct EndpointStatus {
-  SocketAddress source;
-  SocketAddress destination;
-  bool has_device = false;  // bound to one address or resolved: the fields below are known
-  std::string device;
-  std::uint8_t port_number = 0;
-  std::uint16_t pkey = 0;
-  bool has_path = false;
-  std::uint16_t path_mtu_bytes = 0;
-  std::uint8_t packet_lifetime = 0;  // 4.096 us * 2^packet_lifetime
-  ConnectionPath path;               // `source` and `gid_index` are valid as soon as has_device is
-};
-
-// The bits of libibverbs' ibv_qp_attr_mask that QpAttributes uses.
-namespace qp_attribute {
-inline constexpr std::uint32_t state = 1u << 0;
-inline constexpr std::uint32_t access_flags = 1u << 3;
-inline constexpr std::uint32_t pkey_index = 1u << 4;
-inline constexpr std::uint32_t port = 1u << 5;
-inline constexpr std::uint32_t qkey = 1u << 6;
-inline constexpr std::uint32_t address_vector = 1u << 7;
-inline constexpr std::uint32_t path_mtu = 1u << 8;
-inline constexpr std::uint32_t timeout = 1u << 9;
-inline constexpr std::uint32_t retry_count = 1u << 10;
-inline constexpr std::uint32_t rnr_retry = 1u << 11;
-inline constexpr std::uint32_t rq_psn = 1u << 12;
-inline constexpr std::uint32_t max_rd_atomic = 1u << 13;
-inline constexpr std::uint32_t min_rnr_timer = 1u << 15;
-inline constexpr std::uint32_t sq_psn = 1u << 16;
-inline constexpr std::uint32_t max_dest_rd_atomic = 1u << 17;
-inline constexpr std::uint32_t destination_qp = 1u << 20;
-}  // namespace qp_attribute
-
-// The numbers of libibverbs' ibv_qp_state.
-enum class QpTarget : std::uint8_t { init = 1, ready_to_receive = 2, ready_to_send = 3 };
-
-// The attributes with which the endpoint's queue pair must be modified.
-struct QpAttributes {
-  std::uint32_t mask = 0;         // the fields that are valid
-  std::uint8_t state = 0;         // QpTarget
-  std::uint8_t access_flags = 0;  // ibv_access_flags: remote write 2, remote read 4, atomic 8
-  std::uint16_t pkey_index = 0;
-  std::uint8_t port_number = 0;
-  std::uint32_t qkey = 0;
-  ConnectionPath path;
-  std::uint16_t path_mtu_bytes = 0;
-  std::uint32_t destination_qp = 0;
-  std::uint32_t rq_psn = 0;
-  std::uint32_t sq_psn = 0;
-  std::uint8_t max_rd_atomic = 0;
-  std::uint8_t max_dest_rd_atomic = 0;
-  std::uint8_t min_rnr_timer = 0;
-  std::uint8_t timeout = 0;  // 4.096 us * 2^timeout
-  std::uint8_t retry_count = 0;
-  std::uint8_t rnr_retry = 0;
-};
-
-// The numbers of librdmacm's rdma_cm_event_type.
+// The numbers of librdmacm's rdma_cm_event_type. The numbers that are left out belong to events
+// that the agent never raises.
 enum class ConnectionEventType : std::uint8_t {
   address_resolved = 0,
   address_error = 1,
   route_resolved = 2,
-  route_error = 3,
   connect_request = 4,
   connect_response = 5,
-  connect_error = 6,
   unreachable = 7,
   rejected = 8,
   established = 9,
   disconnected = 10,
   device_removal = 11,
   multicast_join = 12,
-  multicast_error = 13,
-  address_change = 14,
   timewait_exit = 15,
   // Only the program's own report() raises these.
   address_information_resolved = 16,
@@ -163,98 +44,270 @@ enum class ConnectionEventType : std::uint8_t {
   user = 18,
 };
 
-struct ConnectionEvent {
-  static constexpr auto kind = MessageKind::connection_event;
-  ConnectionEventType type{};
+namespace event {
+
+using Type = ConnectionEventType;
+
+// An event with the endpoint's status saves the program a query.
+struct AddressResolved {
+  static constexpr auto type = Type::address_resolved;
   EndpointId endpoint;
-  EndpointId listener;         // connect_request: the listener; `endpoint` is the new one
-  std::int32_t status = 0;     // 0, -errno, or the reason of a rejection (IBTA 12.6.7.2)
-  std::uint64_t argument = 0;  // user: the argument that the program reported
-  bool is_datagram = false;    // true for UD, with valid `path` and `parameters.qkey`
+  EndpointStatus known;
+};
+struct AddressError {
+  static constexpr auto type = Type::address_error;
+  EndpointId endpoint;
+  std::int32_t status = 0;  // -errno
+};
+struct RouteResolved {
+  static constexpr auto type = Type::route_resolved;
+  EndpointId endpoint;
+  EndpointStatus known;
+};
+struct ConnectRequest {
+  static constexpr auto type = Type::connect_request;
+  EndpointId endpoint;  // new, and has not been told of before
+  EndpointId listener;
+  bool is_datagram = false;  // true for UD
   ConnectionParameters parameters;
-  ConnectionPath path;
-  EndpointStatus known;  // valid if tells_status(type); saves the program a query
+  EndpointStatus known;
 };
-
-// Returns true if events of that type carry the endpoint's status.
-constexpr bool tells_status(ConnectionEventType type) {
-  return type == ConnectionEventType::address_resolved ||
-         type == ConnectionEventType::route_resolved ||
-         type == ConnectionEventType::connect_request;
-}
-
-struct ChannelOpened {
-  static constexpr auto kind = MessageKind::channel_opened;
-  std::uint32_t channel = 0;
-};
-
-enum class ConnectionOperation : std::uint8_t {
-  create,
-  bind,
-  listen,
-  resolve_address,
-  resolve_route,
-  query,
-  connect,
-  accept,
-  establish,
-  reject,
-  notify_established,
-  disconnect,
-  destroy,
-  set_option,
-  qp_attributes,
-  join_multicast,
-  leave_multicast,
-  hold,  // stops events to this channel until `give_back`
-  // Returns events that the program had not taken. Number 1 means that more follow.
-  give_back,
-  migrate,
-  report,  // adds an event of the program's own behind those that wait
-};
-
-// fields() in messages.cc determines which of the members are transmitted.
-struct ConnectionCommand {
-  static constexpr auto kind = MessageKind::connection_command;
-  ConnectionOperation operation{};
+struct ConnectResponse {
+  static constexpr auto type = Type::connect_response;
   EndpointId endpoint;
-  // Number of events that the program has taken from the channel's socket since it was opened.
-  std::uint32_t events_taken = 0;
+  ConnectionParameters parameters;
+};
+struct Unreachable {
+  static constexpr auto type = Type::unreachable;
+  EndpointId endpoint;
+  std::int32_t status = 0;  // -errno, or the status of a SIDR_REP (IBTA 12.11.1)
+  std::vector<std::byte> private_data;
+};
+struct Rejected {
+  static constexpr auto type = Type::rejected;
+  EndpointId endpoint;
+  std::int32_t status = 0;  // the reason (IBTA 12.6.7.2)
+  std::vector<std::byte> private_data;
+};
+struct Established {
+  static constexpr auto type = Type::established;
+  EndpointId endpoint;
+};
+// UD: the peer has told its queue pair and Q_Key.
+struct DatagramEstablished {
+  static constexpr auto type = Type::established;
+  EndpointId endpoint;
+  std::uint32_t qp_number = 0;
+  std::uint32_t qkey = 0;
+  ConnectionPath path;
+  std::vector<std::byte> private_data;
+};
+struct Disconnected {
+  static constexpr auto type = Type::disconnected;
+  EndpointId endpoint;
+  std::int32_t status = 0;  // 0, or -ETIMEDOUT if the peer did not answer
+};
+// The channel itself raises this event, when the agent is gone.
+struct DeviceRemoval {
+  static constexpr auto type = Type::device_removal;
+  EndpointId endpoint;
+};
+struct MulticastJoined {
+  static constexpr auto type = Type::multicast_join;
+  EndpointId endpoint;
+  std::uint32_t qp_number = 0;
+  std::uint32_t qkey = 0;
+  ConnectionPath path;  // the destination is the group
+};
+struct TimewaitExit {
+  static constexpr auto type = Type::timewait_exit;
+  EndpointId endpoint;
+};
+// An event that the program reported to itself.
+struct Reported {
+  Type type = Type::user;  // one of the last three
+  EndpointId endpoint;
+  std::int32_t status = 0;
+  std::uint64_t argument = 0;
+};
+
+}  // namespace event
+
+using ConnectionEvent =
+    std::variant<event::AddressResolved, event::AddressError, event::RouteResolved,
+                 event::ConnectRequest, event::ConnectResponse, event::Unreachable, event::Rejected,
+                 event::Established, event::DatagramEstablished, event::Disconnected,
+                 event::DeviceRemoval, event::MulticastJoined, event::TimewaitExit,
+                 event::Reported>;
+
+ConnectionEventType type_of(const ConnectionEvent& event);
+EndpointId endpoint_of(const ConnectionEvent& event);
+// Returns the endpoint with whose events this one counts: a request counts with its listener.
+EndpointId counted_with(const ConnectionEvent& event);
+
+namespace reply {
+
+struct Failed {
+  std::int32_t error = 0;  // an errno
+};
+struct Done {};
+struct Created {
+  EndpointId endpoint;
+};
+struct Bound {
+  SocketAddress address;
+};
+struct Destroyed {
+  // Events lie on the channel, which is now held as by command::Hold.
+  bool is_held = false;
+};
+
+}  // namespace reply
+
+// A command is answered with its Reply, or with Failed.
+using ConnectionReply = std::variant<reply::Failed, reply::Done, reply::Created, reply::Bound,
+                                     reply::Destroyed, EndpointStatus, QpAttributes>;
+
+namespace command {
+
+// A command that has no more to say than which endpoint it is for.
+struct OfEndpoint {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+};
+
+struct Create {
+  using Reply = reply::Created;
   PortSpace port_space{};
   ConnectionQpType qp_type{};
-  SocketAddress source;
+};
+struct Bind {
+  using Reply = reply::Bound;
+  EndpointId endpoint;
+  SocketAddress address;
+};
+struct Listen {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  std::uint32_t backlog = 0;  // 0 means as many as the agent allows
+};
+struct ResolveAddress {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  SocketAddress source;  // may be absent
   SocketAddress destination;
-  // The backlog, milliseconds, reason, join flags, option, or a channel.
-  std::uint32_t number = 0;
-  // Level of an option. For destroy: the number of the endpoint's events that the program has
-  // taken.
-  std::uint32_t level = 0;
-  std::vector<std::byte> bytes;
+};
+struct ResolveRoute : OfEndpoint {};
+struct Query : OfEndpoint {
+  using Reply = EndpointStatus;
+};
+struct Connect {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  ConnectionQpType qp_type{};
   ConnectionParameters parameters;
+};
+struct Accept {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  ConnectionQpType qp_type{};
+  ConnectionParameters parameters;
+};
+struct Establish : OfEndpoint {};
+struct Reject {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  std::uint32_t reason = 0;
+  std::vector<std::byte> private_data;
+};
+struct NotifyEstablished : OfEndpoint {};
+struct Disconnect : OfEndpoint {};
+struct Destroy {
+  using Reply = reply::Destroyed;
+  EndpointId endpoint;
+  std::uint32_t events_taken = 0;  // the endpoint's events that the program has taken
+};
+struct SetOption {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  std::uint32_t level = 0;
+  std::uint32_t option = 0;
+  std::vector<std::byte> value;
+};
+struct GetQpAttributes {
+  using Reply = QpAttributes;
+  EndpointId endpoint;
   QpTarget target{};
+};
+struct JoinMulticast {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  SocketAddress group;
+};
+struct LeaveMulticast {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  SocketAddress group;
+};
+// Stops events to this channel until GiveBack.
+struct Hold : OfEndpoint {};
+// Returns events that the program had not taken.
+struct GiveBack {
+  using Reply = reply::Done;
+  bool more_follow = false;
   std::vector<ConnectionEvent> events;
 };
-
-struct ConnectionReply {
-  static constexpr auto kind = MessageKind::connection_reply;
-  ConnectionOperation operation{};
-  std::int32_t error = 0;  // an errno; 0 means success
+// Moves the endpoint to another channel of the process, with the last of the events that the
+// program had not taken.
+struct Migrate {
+  using Reply = reply::Done;
   EndpointId endpoint;
-  SocketAddress source;
-  // For destroy: events lie on the channel, which is now held as by `hold`.
-  bool is_held = false;
-  EndpointStatus status;
-  QpAttributes attributes;
+  std::uint32_t channel = 0;
+  std::vector<ConnectionEvent> events;
+};
+// Adds an event of the program's own behind those that wait.
+struct Report {
+  using Reply = reply::Done;
+  EndpointId endpoint;
+  ConnectionEventType type{};  // one of the last three
+  std::int32_t status = 0;
+  std::uint64_t argument = 0;
 };
 
-std::vector<std::byte> encode(ConnectionEvent message);
-std::vector<std::byte> encode(ChannelOpened message);
-std::vector<std::byte> encode(ConnectionCommand message);
-std::vector<std::byte> encode(ConnectionReply message);
+}  // namespace command
 
-bool decode(std::span<const std::byte> bytes, ConnectionEvent& message);
+using ConnectionCommand =
+    std::variant<command::Create, command::Bind, command::Listen, command::ResolveAddress,
+                 command::ResolveRoute, command::Query, command::Connect, command::Accept,
+                 command::Establish, command::Reject, command::NotifyEstablished,
+                 command::Disconnect, command::Destroy, command::SetOption,
+                 command::GetQpAttributes, command::JoinMulticast, command::LeaveMulticast,
+                 command::Hold, command::GiveBack, command::Migrate, command::Report>;
+
+struct CommandMessage {
+  static constexpr auto kind = MessageKind::connection_command;
+  // Number of events that the program has taken from the channel's socket since it was opened.
+  std::uint32_t events_taken = 0;
+  ConnectionCommand command;
+};
+struct ReplyMessage {
+  static constexpr auto kind = MessageKind::connection_reply;
+  ConnectionReply reply;
+};
+struct EventMessage {
+  static constexpr auto kind = MessageKind::connection_event;
+  ConnectionEvent event;
+};
+
+std::vector<std::byte> encode(ChannelOpened message);
+std::vector<std::byte> encode(CommandMessage message);
+std::vector<std::byte> encode(ReplyMessage message);
+std::vector<std::byte> encode(EventMessage message);
+
+// Returns false unless the bytes are exactly one such message of this version.
 bool decode(std::span<const std::byte> bytes, ChannelOpened& message);
-bool decode(std::span<const std::byte> bytes, ConnectionCommand& message);
-bool decode(std::span<const std::byte> bytes, ConnectionReply& message);
+bool decode(std::span<const std::byte> bytes, CommandMessage& message);
+bool decode(std::span<const std::byte> bytes, ReplyMessage& message);
+bool decode(std::span<const std::byte> bytes, EventMessage& message);
 
 }  // namespace tulle::live

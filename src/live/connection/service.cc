@@ -72,34 +72,6 @@ void ConnectionService::close_channel(ChannelNumber number) {
   progress();
 }
 
-ConnectionReply ConnectionService::execute(ChannelNumber number, ConnectionCommand command) {
-  ConnectionReply reply;
-  reply.operation = command.operation;
-  reply.endpoint = command.endpoint;
-  Channel& channel = channels_.at(number);
-  note_taken(channel, command.events_taken);
-  if (command.operation == ConnectionOperation::create) {
-    const bool is_known =
-        command.port_space == PortSpace::tcp || command.port_space == PortSpace::udp ||
-        command.port_space == PortSpace::ipoib || command.port_space == PortSpace::ib;
-    reply.error = is_known ? 0 : EPROTONOSUPPORT;
-    if (is_known) reply.endpoint = create(channel, command.port_space, command.qp_type).id;
-    return reply;
-  }
-  if (command.operation == ConnectionOperation::give_back) {
-    auto& events = channel.given_back;
-    events.insert(events.end(), command.events.begin(), command.events.end());
-    if (command.number == 0) give_back(channel, channel, {}, std::exchange(events, {}));
-    return reply;
-  }
-  Endpoint* endpoint = find(command.endpoint);
-  reply.error = endpoint == nullptr || endpoint->channel != number
-                    ? EINVAL
-                    : execute_on(channel, *endpoint, command, reply);
-  progress();
-  return reply;
-}
-
 void ConnectionService::progress() {
   const Time at = now();
   has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
@@ -127,6 +99,12 @@ void ConnectionService::send_outgoing() {
 ConnectionService::Endpoint* ConnectionService::find(EndpointId id) {
   const auto found = endpoints_.find(id.value);
   return found == endpoints_.end() ? nullptr : &found->second;
+}
+
+// A program names only endpoints of its own channel.
+ConnectionService::Endpoint* ConnectionService::find(const Channel& channel, EndpointId id) {
+  Endpoint* endpoint = find(id);
+  return endpoint != nullptr && endpoint->channel == channel.number ? endpoint : nullptr;
 }
 
 ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpace space,
@@ -169,9 +147,9 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   endpoints_.erase(id.value);
   std::vector<EndpointId> orphans;
   std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    if (is_request && event.listener == id) orphans.push_back(event.endpoint);
-    return (is_request ? event.listener : event.endpoint) == id;
+    if (counted_with(event) != id) return false;
+    if (endpoint_of(event) != id) orphans.push_back(endpoint_of(event));
+    return true;
   });
   for (const EndpointId orphan : orphans) {
     if (Endpoint* child = find(orphan)) destroy(*child, false);
@@ -191,34 +169,25 @@ void ConnectionService::expect_listener(PortSpace space, std::uint16_t port) {
   manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
 }
 
-void ConnectionService::tell(Endpoint& endpoint, ConnectionEventType type, int status) {
-  ConnectionEvent event;
-  event.type = type;
-  event.endpoint = endpoint.id;
-  event.status = status;
-  tell(endpoint, std::move(event));
-}
-
 void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
   Channel& channel = channels_.at(endpoint.channel);
-  if (tells_status(event.type)) event.known = status_of(endpoint);
   channel.waiting.push_back(std::move(event));
   send_waiting(channel);
 }
 
 void ConnectionService::send_waiting(Channel& channel) {
   while (!channel.is_held && !channel.waiting.empty()) {
-    ConnectionEvent& event = channel.waiting.front();
-    if (!send_message(channel.events.get(), encode(event))) {
+    const ConnectionEvent& event = channel.waiting.front();
+    if (!send_message(channel.events.get(), encode(EventMessage{event}))) {
       channel.is_blocked = true;
       return;
     }
     ++channel.events_sent;
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    if (is_request) channel.requests_sent.emplace_back(channel.events_sent, event.listener);
-    if (Endpoint* counted = find(is_request ? event.listener : event.endpoint)) {
-      ++counted->events_sent;
+    const EndpointId counted_id = counted_with(event);
+    if (counted_id != endpoint_of(event)) {
+      channel.requests_sent.emplace_back(channel.events_sent, counted_id);
     }
+    if (Endpoint* counted = find(counted_id)) ++counted->events_sent;
     channel.waiting.pop_front();
   }
 }
@@ -251,17 +220,22 @@ void ConnectionService::flush(ChannelNumber number) {
 void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
                                   std::vector<ConnectionEvent> events) {
   std::deque<ConnectionEvent> kept;
+  const auto find_own = [&](EndpointId id) {
+    Endpoint* endpoint = find(channel, id);
+    return endpoint != nullptr ? endpoint : find(to, id);
+  };
   for (ConnectionEvent& event : events) {
-    const bool is_request = event.type == ConnectionEventType::connect_request;
-    const EndpointId counted_with = is_request ? event.listener : event.endpoint;
-    Endpoint* counted = find(counted_with);
+    const EndpointId counted_id = counted_with(event);
+    Endpoint* counted = find_own(counted_id);
     if (counted == nullptr) {
-      Endpoint* child = is_request ? find(event.endpoint) : nullptr;
+      // A request of a listener that is gone goes with it.
+      Endpoint* child = find_own(endpoint_of(event));
       if (child != nullptr) destroy(*child, false);
       continue;
     }
+    if (counted->events_sent == 0) continue;  // the agent never sent this event
     --counted->events_sent;
-    (counted_with == moved ? to.waiting : kept).push_back(std::move(event));
+    (counted_id == moved ? to.waiting : kept).push_back(std::move(event));
   }
   channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
   channel.is_held = false;

@@ -42,7 +42,8 @@ class ConnectionService {
   // the program's end of the event socket.
   Result<UniqueFd> open_channel(pid_t pid, const std::string& device, const std::string& interfaces,
                                 ChannelNumber& number);
-  ConnectionReply execute(ChannelNumber channel, ConnectionCommand command);
+  // Executes a command and returns its answer, which is Failed if the command cannot be executed.
+  ConnectionReply execute(ChannelNumber channel, CommandMessage message);
   // Closes a channel and destroys its endpoints. Peers are told.
   void close_channel(ChannelNumber channel);
 
@@ -145,12 +146,12 @@ class ConnectionService {
 
   // service.cc
   Endpoint* find(EndpointId id);
+  Endpoint* find(const Channel& channel, EndpointId id);
   Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
   void destroy(Endpoint& endpoint, bool may_return);
   void expect_return(std::uint16_t port);
   void expect_listener(PortSpace space, std::uint16_t port);
   void tell(Endpoint& endpoint, ConnectionEvent event);
-  void tell(Endpoint& endpoint, ConnectionEventType type, int status = 0);
   void send_waiting(Channel& channel);
   void note_taken(Channel& channel, std::uint32_t events_taken);
   void send_outgoing();
@@ -158,30 +159,37 @@ class ConnectionService {
                  std::vector<ConnectionEvent> events);
   Result<DeviceInfo> describe(const Channel& channel);
 
-  // commands.cc: each returns an errno
-  int execute_on(Channel& channel, Endpoint& endpoint, ConnectionCommand& command,
-                 ConnectionReply& reply);
+  // commands.cc: run() executes a command and returns an errno
+  template <typename Command>
+  ConnectionReply dispatch(Channel& channel, Command& command);
+  int run(Channel& channel, command::Create& command, reply::Created& reply);
+  int run(Channel& channel, command::GiveBack& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Bind& command, reply::Bound& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::Listen& command);
+  int run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command);
+  int run(Channel& channel, Endpoint& endpoint, command::ResolveRoute& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Query& command, EndpointStatus& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::Connect& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Accept& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Establish& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Reject& command);
+  int run(Channel& channel, Endpoint& endpoint, command::NotifyEstablished& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Disconnect& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Destroy& command, reply::Destroyed& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::SetOption& command);
+  int run(Channel& channel, Endpoint& endpoint, command::GetQpAttributes& command,
+          QpAttributes& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command);
+  int run(Channel& channel, Endpoint& endpoint, command::LeaveMulticast& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Hold& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Migrate& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Report& command);
+  bool take_back(Channel& channel, const std::vector<ConnectionEvent>& events);
   int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
-  int listen(Channel& channel, Endpoint& endpoint, std::uint32_t backlog);
-  int resolve_address(Channel& channel, Endpoint& endpoint, const SocketAddress& source,
-                      const SocketAddress& destination);
   int resolve_route(Endpoint& endpoint);
-  int connect(Endpoint& endpoint, const ConnectionCommand& command);
   int begin_connecting(Endpoint& endpoint, management::cm::ConnectionId connection);
   int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
-  int accept(Endpoint& endpoint, const ConnectionCommand& command);
   int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);
-  int establish(Endpoint& endpoint);
-  int reject(Endpoint& endpoint, std::uint32_t reason, std::span<const std::byte> private_data);
-  int disconnect(Endpoint& endpoint);
-  int set_option(Endpoint& endpoint, std::uint32_t level, std::uint32_t option,
-                 std::span<const std::byte> bytes);
-  int qp_attributes(const Endpoint& endpoint, QpTarget target, QpAttributes& attributes) const;
-  int join(Endpoint& endpoint, const SocketAddress& group);
-  int leave(Endpoint& endpoint, const SocketAddress& group);
-  int migrate(Channel& from, Endpoint& endpoint, ConnectionCommand& command);
-  int report(Channel& channel, Endpoint& endpoint, std::vector<ConnectionEvent>& events);
-  int destroy(Channel& channel, Endpoint& endpoint, std::uint32_t events_taken, bool& is_held);
   EndpointStatus status_of(const Endpoint& endpoint) const;
   void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);
 
