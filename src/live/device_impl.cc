@@ -248,6 +248,7 @@ int Device::Impl::move_data(Time at) {
 
 void Device::Impl::send(Time at) {
   deferred_ = false;
+  if (direct_path_) direct_path_->begin_turn();
   transmitter_.transmit(*adapter_, at);
   if (packets_ != nullptr) [[unlikely]]
     send_packets(at);
@@ -288,7 +289,9 @@ void Device::Impl::settle(Time at) {
   if (transmitter_.blocked_socket() >= 0) [[unlikely]]
     watch_blocked_socket();
   if (at >= published_ + publish_interval) publish(at);
-  if (leased_) return;  // the thread checks once a millisecond, and callers poll
+  // The thread goes on with a long transfer, since the caller may not poll but look at its memory.
+  const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
+  if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
   if (transmitter_.has_more()) [[unlikely]]
     wake();

@@ -135,8 +135,13 @@ void Device::Impl::handle_timer() {
   const Time at = now();
   timer_at_ = Time::never();
   if (leased_) {
-    if (deferred_) send(at);
-    if (at < last_poll_ + lease_time) return wake_at(last_poll_ + lease_time);
+    const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
+    if (must_go_on && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (must_go_on || deferred_) send(at);
+    if (at < last_poll_ + lease_time) {
+      wake_at(last_poll_ + lease_time);
+      return settle(at);
+    }
     end_lease(at);
   } else {
     move_data(at);

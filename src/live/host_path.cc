@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -119,6 +120,7 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   entry->iova = region.iova;
   entry->length = region.length;
   entry->address = reinterpret_cast<std::uint64_t>(region.memory);
+  entry->generation = ++generations_;
   entry->key.store(region.key, std::memory_order_seq_cst);
 }
 
@@ -214,8 +216,22 @@ bool HostPath::reachable(const Connection& connection) const {
   return proof == table.proof;
 }
 
-bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
-                       const Transfer& transfer) {
+bool HostPath::submit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+                      Ticket& ticket) {
+  ticket = {};
+  return visit(qp, token, transfer, ticket, true);
+}
+
+bool HostPath::step(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+                    Ticket& ticket) {
+  if (allowance_ > 0) return visit(qp, token, transfer, ticket, false);
+  has_unfinished_ = true;
+  return true;
+}
+
+// Checks whether the peer allows the transfer, and moves as many of its bytes as the turn allows.
+bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+                     Ticket& ticket, bool is_first) {
   if (!open_) return false;
   const Connection& connection = connections_[token - 1];
   PeerTable& table = *connection.table;
@@ -225,37 +241,59 @@ bool HostPath::execute(const transport::QueuePair& qp, std::uint32_t token,
 
   auto& visitor = table.visitors[own_slot_];
   visitor.store(getpid(), std::memory_order_seq_cst);
-  bool done = false;
+  bool is_allowed = false;
   const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
   const PeerTable::KeyEntry* key = table.find_key(transfer.rkey.value);
   if (table.open.load() && peer != nullptr && key != nullptr) {
     const auto needed =
         verbs::AccessFlags(transfer.read ? Access::remote_read : Access::remote_write);
-    const bool covered =
+    const bool is_covered =
         verbs::range_covers(key->iova, key->length, transfer.remote_address, transfer.length);
-    const bool allowed = verbs::allows_access(verbs::AccessFlags::from_bits(key->access), key->pd,
-                                              needed, peer->pd) &&
-                         verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
-                         peer->destination == qp.number.value;
+    const bool has_access = verbs::allows_access(verbs::AccessFlags::from_bits(key->access),
+                                                 key->pd, needed, peer->pd) &&
+                            verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
+                            peer->destination == qp.number.value;
+    if (is_first) ticket.generation = key->generation;
     const std::uint64_t offset = transfer.remote_address - key->iova;
-    done = covered && allowed && copy(connection, transfer, key->address + offset);
+    is_allowed = is_covered && has_access && key->generation == ticket.generation &&
+                 copy(connection, transfer, key->address + offset, ticket);
   }
   visitor.store(0, std::memory_order_release);
-  moved_.transfers += done ? 1 : 0;
-  moved_.bytes += done ? transfer.length : 0;
-  return done;
+  if (!is_allowed) return false;
+  if (ticket.moved < transfer.length) {
+    has_unfinished_ = true;
+  } else {
+    ++moved_.transfers;
+    moved_.bytes += transfer.length;
+  }
+  return true;
 }
 
+// Copies the next bytes. Returns false if the kernel could not copy them all.
 bool HostPath::copy(const Connection& connection, const Transfer& transfer,
-                    std::uint64_t remote_address) const {
+                    std::uint64_t remote_address, Ticket& ticket) {
+  const std::uint32_t bytes = std::min(transfer.length - ticket.moved, allowance_);
+  if (bytes == 0) return true;
+  allowance_ -= std::min(std::max(bytes, transfer_bytes_min), allowance_);
   std::array<iovec, verbs::sges_max> local;
   std::size_t count = 0;
-  for (const auto& piece : transfer.pieces) local[count++] = {piece.data(), piece.size()};
-  const iovec remote{reinterpret_cast<void*>(remote_address), transfer.length};
+  std::size_t skipped = ticket.moved;
+  std::size_t rest = bytes;
+  for (std::span<std::byte> piece : transfer.pieces) {
+    const std::size_t before = std::min(skipped, piece.size());
+    skipped -= before;
+    piece = piece.subspan(before);
+    piece = piece.first(std::min(piece.size(), rest));
+    rest -= piece.size();
+    if (!piece.empty()) local[count++] = {piece.data(), piece.size()};
+  }
+  const iovec remote{reinterpret_cast<void*>(remote_address + ticket.moved), bytes};
   const ssize_t moved = transfer.read
                             ? process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0)
                             : process_vm_writev(connection.pid, local.data(), count, &remote, 1, 0);
-  return moved == static_cast<ssize_t>(transfer.length);
+  if (moved != static_cast<ssize_t>(bytes)) return false;
+  ticket.moved += bytes;
+  return true;
 }
 
 }  // namespace tulle::live

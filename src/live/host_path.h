@@ -4,6 +4,10 @@
 // in shared memory and copies with process_vm_writev or process_vm_readv. If the system forbids
 // this (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
 // packets serve as before.
+//
+// The driver's turns bound how long a transfer holds the device's lock. In each turn all transfers
+// together move turn_bytes at most. A transfer that is longer goes on in the driver's next turns,
+// between which other callers get the lock.
 
 #include <functional>
 #include <memory>
@@ -42,8 +46,21 @@ class HostPath final : public transport::DirectPath {
   void withdraw(const verbs::MemoryRegion& region) override;
   void withdraw(const transport::QueuePair& qp) override;
   std::uint32_t connect(const transport::QueuePair& qp) override;
-  bool execute(const transport::QueuePair& qp, std::uint32_t token,
-               const Transfer& transfer) override;
+  bool submit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+              Ticket& ticket) override;
+  bool step(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+            Ticket& ticket) override;
+
+  static constexpr std::uint32_t turn_bytes = 1 << 20;
+  // A transfer counts as at least this many bytes, since each costs system calls.
+  static constexpr std::uint32_t transfer_bytes_min = 4096;
+  // Allows turn_bytes to move.
+  void begin_turn() {
+    allowance_ = turn_bytes;
+    has_unfinished_ = false;
+  }
+  // Returns true if a transfer of this turn must go on in the next one.
+  bool has_unfinished() const { return has_unfinished_; }
 
   // Totals of what this side has moved.
   struct Moved {
@@ -65,8 +82,10 @@ class HostPath final : public transport::DirectPath {
   bool reachable(const Connection& connection) const;
   std::uint32_t token_of(const Peer& peer);
   void wait_for_visitors();
-  bool copy(const Connection& connection, const Transfer& transfer,
-            std::uint64_t remote_address) const;
+  bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
+             Ticket& ticket, bool is_first);
+  bool copy(const Connection& connection, const Transfer& transfer, std::uint64_t remote_address,
+            Ticket& ticket);
 
   std::uint32_t own_slot_ = 0;
   FindPeer find_peer_;
@@ -75,6 +94,9 @@ class HostPath final : public transport::DirectPath {
   PeerTable* table_ = nullptr;
   std::uint64_t proof_ = 0;
   bool open_ = true;
+  std::uint64_t generations_ = 0;
+  std::uint32_t allowance_ = turn_bytes;  // bytes that may still move in this turn
+  bool has_unfinished_ = false;
   Moved moved_;
   std::vector<Connection> connections_;  // indexed by token - 1
 };

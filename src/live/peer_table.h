@@ -14,7 +14,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 2;
+  static constexpr std::uint32_t layout_version = 3;
   static constexpr std::size_t visitor_slots = 256;  // at least one for each slot of the host
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
@@ -35,6 +35,9 @@ struct PeerTable {
     std::uint64_t iova = 0;
     std::uint64_t length = 0;   // bytes
     std::uint64_t address = 0;  // in the owner's address space
+    // Differs each time the owner exposes an entry, so that a visitor that returns notices if
+    // another region has got the same key.
+    std::uint64_t generation = 0;
   };
 
   std::uint32_t magic = magic_value;
