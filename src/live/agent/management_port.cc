@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "link/roce_v2.h"
-#include "live/port/udp_socket.h"
+#include "live/path/packets/udp_socket.h"
 
 namespace tulle::live {
 namespace {

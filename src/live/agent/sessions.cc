@@ -9,7 +9,7 @@
 
 #include "live/agent/core.h"
 #include "live/agent/port_attributes.h"
-#include "live/port/capture_ring.h"
+#include "live/path/packets/capture_ring.h"
 
 namespace tulle::live {
 namespace {

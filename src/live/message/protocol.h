@@ -10,7 +10,7 @@
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
 //   attribute   Hello → Attribute
-//   connect     Hello → ChannelOpened with {events}, then commands (live/connection/messages.h)
+//   connect     Hello → ChannelOpened with {events}, then commands (live/message/connection.h)
 //
 //   A process with a slot sends Expose with {table}, and GidsHeld after a DeviceChanged.
 //   A process may get StartCapture with {ring}, StopCapture, Publish and DeviceChanged at any time.
@@ -23,9 +23,9 @@
 #include <string>
 #include <vector>
 
-#include "live/counters_page.h"
-#include "live/device.h"
 #include "live/message/codec.h"
+#include "live/message/counters_page.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
 

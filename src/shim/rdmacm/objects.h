@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "live/connection/channel.h"
+#include "live/process/connection_channel.h"
 
 namespace tulle::shim::rdmacm {
 

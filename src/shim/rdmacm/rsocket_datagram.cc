@@ -10,7 +10,7 @@
 #include <array>
 #include <cstring>
 
-#include "live/port/kernel_socket.h"
+#include "live/path/packets/kernel_socket.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
