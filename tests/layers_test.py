@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks that each room knows only the rooms that it may know, and that the lower rooms do not touch the machine.
 
-There are five checks, and a fabricated violation shows that each of them can fail:
+There are six checks, and a fabricated violation shows that each of them can fail:
 - every #include "room/..." under src/ goes in an allowed direction, and so does every use of a room's namespace, which
   another room's header may have brought along;
+- within a room that has rooms of its own (live), every #include "room/folder/..." goes in an allowed direction;
 - every room that a CMakeLists.txt under src/ links is an allowed one, and a room links all that it may know;
-- docs/architecture.md's table of rooms is the one here;
+- docs/architecture.md's tables of rooms are the ones here;
 - every direction that is allowed is used;
 - no archive of a room below the drivers has an undefined symbol of a clock, a socket, a thread, the environment, a
   file or a random device (with --build; time is an argument there, see docs/architecture.md).
@@ -45,6 +46,18 @@ MAY_KNOW = {
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)
 
+# The rooms within a room, and which of them each one uses. Each may also know the files that lie in the outer room
+# itself, which know none of them. Tests may know all.
+ROOMS_WITHIN = {
+    "live": {
+        "message": set(),
+        "path/packets": {"message"},
+        "path/memory": set(),
+        "agent": {"message", "path/packets"},
+        "process": {"message", "path/memory", "path/packets"},
+    },
+}
+
 # Rooms, and parts of rooms, that read no clock, socket, environment, random device or file, and start no thread.
 PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "fabric", "device", "sim", "workload",
               "rsockets/protocol"]
@@ -72,9 +85,12 @@ IMPURE_CXX_SYMBOLS = re.compile(
     r"|^_ZN[KS]*t?\d*basic_[io]?f(stream|ilebuf)|^_ZNSt\d+basic_(filebuf|[io]?fstream)|^_ZNSt10filesystem"
 )
 
+FULL_INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_/]+)/[^/"]+"', re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([a-z_]+)/', re.MULTILINE)
 NAMESPACE = re.compile(r"(?:(?<![\w:])|(?<=\btulle::))(" + "|".join(MAY_KNOW) + r")::")
 ROW = re.compile(r"^\| `([a-z]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
+TABLE_WITHIN = re.compile(r"^\| folder of `src/([a-z]+)/` \|.*\n\|[- |]*\n((?:\|.*\n)+)", re.MULTILINE)
+ROW_WITHIN = re.compile(r"^\| `([a-z/]+)` \|[^|]*\| ([^|]*) \|$", re.MULTILINE)
 
 
 def room_of(path, source):
@@ -105,6 +121,32 @@ def use_violations(source):
             yield f"{path}: {room} uses {other}: not allowed"
 
 
+def uses_within(source):
+    """Yields (path, folder of a room, folder of that room that it includes)."""
+    for room in ROOMS_WITHIN:
+        for path in sorted((source / room).rglob("*")):
+            if path.suffix not in (".h", ".cc") or path.stem.endswith("_test"):
+                continue
+            folder = path.parent.relative_to(source).as_posix()
+            for other in sorted(set(FULL_INCLUDE.findall(path.read_text())) - {folder, room}):
+                if other.startswith(f"{room}/"):
+                    yield path, folder, other
+
+
+def use_violations_within(source):
+    """Yields such lines as use_violations() does."""
+    known = {f"{room}/{folder}": {f"{room}/{other}" for other in may} for room, all in ROOMS_WITHIN.items()
+             for folder, may in all.items()}
+    for room in ROOMS_WITHIN:
+        for folder in sorted({path.parent for path in (source / room).rglob("*.*") if path.suffix in (".h", ".cc")}):
+            name = folder.relative_to(source).as_posix()
+            if name != room and name not in known:
+                yield f"{folder}: src/{name} is no room that tests/layers_test.py knows"
+    for path, folder, other in uses_within(source):
+        if other not in known.get(folder, set()):
+            yield f"{path}: {folder} uses {other}: not allowed"
+
+
 def unused_directions(source):
     used = {(room, other) for _, room, other in uses(source)}
     return sorted((room, other) for room in MAY_KNOW if room != "cli" for other in MAY_KNOW[room] if (room, other) not in used)
@@ -112,7 +154,13 @@ def unused_directions(source):
 
 def table(text):
     """Returns the directions that the document's table of rooms gives, like MAY_KNOW."""
-    return {room: set(re.findall(r"[a-z]+", known)) for room, known in ROW.findall(text)}
+    return {room: set(re.findall(r"[a-z]+", known)) for room, known in ROW.findall(TABLE_WITHIN.sub("", text))}
+
+
+def tables_within(text):
+    """Returns the directions that the document gives within rooms, like ROOMS_WITHIN."""
+    return {room: {folder: set(re.findall(r"[a-z/]+", known)) for folder, known in ROW_WITHIN.findall(rows)}
+            for room, rows in TABLE_WITHIN.findall(text)}
 
 
 def link_violations(source):
@@ -167,8 +215,33 @@ class Uses(unittest.TestCase):
             self.assertEqual(4, len(found), found)
             self.assertIn("wire uses device", found[1])
 
+    def test_directions_within(self):
+        self.assertEqual([], list(use_violations_within(SOURCE)))
+
+    def test_within_can_fail(self):
+        with tempfile.TemporaryDirectory() as folder:
+            live = pathlib.Path(folder) / "live"
+            for name in ("agent", "process", "path/memory"):
+                (live / name).mkdir(parents=True)
+            (live / "settings.h").write_text('#include "base/result.h"\n')
+            (live / "agent" / "core.cc").write_text('#include "live/settings.h"\n#include "live/message/socket.h"\n')
+            (live / "agent" / "core_test.cc").write_text('#include "live/process/device.h"\n')
+            self.assertEqual([], list(use_violations_within(live.parent)))
+            (live / "settings.cc").write_text('#include "live/agent/core.h"\n')
+            (live / "agent" / "ask.cc").write_text('#include "live/process/device.h"\n')
+            (live / "path" / "memory" / "path.h").write_text('#include "live/path/packets/receiver.h"\n')
+            (live / "cellar").mkdir()
+            (live / "cellar" / "box.h").write_text("\n")
+            found = list(use_violations_within(live.parent))
+            self.assertEqual(4, len(found), found)
+            self.assertIn("live/agent uses live/process", found[1])
+
     def test_every_direction_is_used(self):
         self.assertEqual([], unused_directions(SOURCE))
+        used = {(folder, other) for _, folder, other in uses_within(SOURCE)}
+        allowed = {(f"{room}/{folder}", f"{room}/{other}") for room, all in ROOMS_WITHIN.items()
+                   for folder, may in all.items() for other in may}
+        self.assertEqual(set(), allowed - used)
         with tempfile.TemporaryDirectory() as folder:
             self.assertIn(("port", "wire"), unused_directions(pathlib.Path(folder)))
 
@@ -177,6 +250,7 @@ class Uses(unittest.TestCase):
         found = table(DOCUMENT.read_text())
         self.assertEqual({"all"}, found.pop("cli"))
         self.assertEqual(expected, found)
+        self.assertEqual(ROOMS_WITHIN, tables_within(DOCUMENT.read_text()))
         self.assertEqual({"sim": {"device", "wire"}, "base": set()}, table("| `sim` | x | device, wire |\n| `base` | y | – |\n"))
 
 

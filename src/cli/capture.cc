@@ -13,8 +13,8 @@
 #include <deque>
 
 #include "cli/commands.h"
-#include "live/agent/client.h"
-#include "live/port/capture_ring.h"
+#include "live/path/packets/capture_ring.h"
+#include "live/process/agent_client.h"
 #include "report/pcapng.h"
 #include "wire/ip_udp.h"
 

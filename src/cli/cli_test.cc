@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "live/message/socket.h"
-#include "live/port/udp_socket.h"
+#include "live/path/packets/udp_socket.h"
 #include "live/test_network_test.h"
 
 namespace tulle::cli {

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
-#include "live/agent/client.h"
+#include "live/process/agent_client.h"
 
 namespace tulle::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/layout.h"
 #include "fabric/faults.h"
-#include "live/device.h"
+#include "live/process/device.h"
 #include "live/settings.h"
 #include "shim/exports/exports.h"
 #include "shim/paths/tree.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
-#include "live/agent/client.h"
+#include "live/process/agent_client.h"
 
 namespace tulle::cli {
 namespace {

@@ -48,7 +48,11 @@ Adapter::Adapter(const Configuration& configuration)
   environment_.congestion = configuration.congestion;
   environment_.congestion.dcqcn.line_bits_per_second = configuration.line_bits_per_second;
   environment_.congestion.infiniband.line_bits_per_second = configuration.line_bits_per_second;
-  environment_.link_overhead_bytes = configuration.framing->overhead.around_transport_bytes();
+  // Paced rates count the overhead of RoCE v2 on every link but one with InfiniBand's congestion
+  // control, so that the rates of notices on InfiniBand are a little low.
+  const port::Framing& paced =
+      configuration.congestion.infiniband.enabled ? *configuration.framing : port::roce_v2;
+  environment_.link_overhead_bytes = paced.overhead.around_transport_bytes();
   if (configuration.srd != nullptr) environment_.srd_settings = *configuration.srd;
   environment_.srd_settings.seed ^= configuration.seed;
   environment_.srd_settings.line_bits_per_second = configuration.line_bits_per_second;

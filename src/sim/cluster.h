@@ -33,7 +33,7 @@ enum class Carriage : std::uint8_t { datagrams, packets };
 struct Settings {
   std::uint64_t seed = 0;
   Carriage carriage = Carriage::datagrams;
-  // True if a receiver can read the IPv4 identification, which senders choose; see link::decode.
+  // True if a receiver can read the IPv4 identification, which senders choose; see port::Arrival.
   bool identification_known = true;
   std::int64_t link_bits_per_second = 100'000'000'000;
   Time link_delay = Time::microseconds(1);

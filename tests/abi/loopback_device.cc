@@ -8,8 +8,8 @@
 #include <deque>
 
 #include "device/raw_packets.h"
-#include "live/device.h"
-#include "live/event_channel.h"
+#include "live/process/device.h"
+#include "live/process/event_channel.h"
 
 namespace tulle::live {
 

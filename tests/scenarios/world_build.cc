@@ -274,7 +274,8 @@ void World::build_receives(End& end) {
   if (node.domain == nullptr) node.domain = adapter(end.mine->node).objects().create_xrc_domain();
   pool.srq = adapter(end.mine->node)
                  .objects()
-                 .objects().create_xrc_srq(*node.pd, *node.domain, *end.receive_cq, end.mine->receive_depth,
+                 .objects()
+                 .create_xrc_srq(*node.pd, *node.domain, *end.receive_cq, end.mine->receive_depth,
                                  std::max(end.mine->pieces_max, 2u), nullptr, status);
   ok(status, "a shared receive queue of a domain");
 }

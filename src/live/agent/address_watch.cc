@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "live/port/kernel_socket.h"
+#include "live/path/packets/kernel_socket.h"
 
 namespace tulle::live {
 

@@ -10,9 +10,10 @@
 #include <cstring>
 #include <thread>
 
-#include "live/agent/client.h"
-#include "live/port/socket_group.h"
-#include "live/port/udp_socket.h"
+#include "live/path/packets/socket_group.h"
+#include "live/path/packets/udp_socket.h"
+#include "live/process/agent_client.h"
+#include "live/process/device.h"
 #include "live/test_network_test.h"
 
 namespace tulle::live {

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "live/agent/connection_service.h"
 #include "live/agent/known_devices.h"
-#include "live/connection/service.h"
-#include "live/counters_page.h"
+#include "live/message/counters_page.h"
 #include "live/message/protocol.h"
 #include "live/message/socket.h"
-#include "live/port/socket_group.h"
+#include "live/path/packets/socket_group.h"
 #include "live/settings.h"
 
 namespace tulle::live {

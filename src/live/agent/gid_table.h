@@ -9,12 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "device/adapter.h"
-#include "live/device.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
-
-inline constexpr std::size_t gids_max = device::Adapter::gids_max;
 
 class GidTable {
  public:

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "live/device.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
 

@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "live/agent/address_watch.h"
 #include "live/agent/gid_table.h"
-#include "live/device.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "live/port/udp_socket.h"
+#include "live/path/packets/udp_socket.h"
 #include "port/framing/roce_v2.h"
 
 namespace tulle::live {

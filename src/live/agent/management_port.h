@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "live/port/capture_tap.h"
-#include "live/port/receiver.h"
+#include "live/path/packets/capture_tap.h"
+#include "live/path/packets/receiver.h"
 #include "live/unique_fd.h"
 #include "wire/ip_udp.h"
 #include "wire/mad.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "live/device.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
 

@@ -9,7 +9,7 @@
 
 #include "live/agent/core.h"
 #include "live/agent/port_attributes.h"
-#include "live/port/capture_ring.h"
+#include "live/path/packets/capture_ring.h"
 
 namespace tulle::live {
 namespace {
@@ -315,11 +315,11 @@ void AgentCore::open_channel(Session& session) {
 }
 
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
-  ConnectionCommand command;
-  if (!decode(bytes, command)) return end(session);  // a program of this version sends nothing else
-  const ConnectionReply reply = connections_->execute(session.channel, std::move(command));
+  CommandMessage message;
+  if (!decode(bytes, message)) return end(session);  // a program of this version sends nothing else
+  const ReplyMessage answer{connections_->execute(session.channel, std::move(message))};
   tell_changes();  // must precede a reply that names a new GID index
-  if (!send_message(session.connection.get(), encode(reply))) end(session);
+  if (!send_message(session.connection.get(), encode(answer))) end(session);
 }
 
 // Captures the agent's own traffic: connections being made, not any process's data. Starts only

@@ -7,6 +7,8 @@
 //   template <typename Archive>
 //   void fields(Archive& archive, Hello& hello) { archive(hello.purpose, …); }
 //
+// A variant is the position of its alternative, one byte, and then the alternative's fields.
+//
 // The header and the layout of Refused never change, so that any two versions can tell each other
 // that they differ.
 
@@ -17,6 +19,8 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace tulle::live {
@@ -67,12 +71,18 @@ class MessageWriter {
     put(size);
     for (T& value : values) put(value);
   }
+  template <typename... Kinds>
+  void put(std::variant<Kinds...>& value) {
+    static_assert(sizeof...(Kinds) <= 0xFF);
+    auto position = static_cast<std::uint8_t>(value.index());
+    put(position);
+    std::visit([this](auto& alternative) { put(alternative); }, value);
+  }
 
   std::string bytes_;
 };
 
-// Reads a message that an untrusted process may have written. Missing fields read as zero, and
-// complete() then returns false.
+// Reads a message that an untrusted process may have written. Missing fields read as zero.
 class MessageReader {
  public:
   explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -81,7 +91,10 @@ class MessageReader {
   void operator()(Fields&... values) {
     (take(values), ...);
   }
-  bool complete() const { return complete_; }
+  // Returns false if bytes were missing or had no meaning.
+  bool is_complete() const { return complete_; }
+  // Returns true if nothing follows the last field.
+  bool is_exhausted() const { return rest_.empty(); }
 
  private:
   bool copy(void* to, std::size_t size) {
@@ -105,6 +118,7 @@ class MessageReader {
   void take(bool& value) {
     std::uint8_t byte = 0;
     take(byte);
+    complete_ &= byte <= 1;
     value = byte != 0;
   }
   void take(std::string& text) {
@@ -117,11 +131,22 @@ class MessageReader {
   }
   template <typename T>
   void take(std::vector<T>& values) {
-    values.assign(count(1), T{});
-    for (T& value : values) take(value);
+    values.clear();
+    for (std::size_t n = count(1); n > 0 && complete_; --n) take(values.emplace_back());
+  }
+  template <typename... Kinds>
+  void take(std::variant<Kinds...>& value) {
+    std::uint8_t position = 0;
+    take(position);
+    complete_ &= position < sizeof...(Kinds);
+    if (complete_) take_alternative(value, position, std::index_sequence_for<Kinds...>());
+  }
+  template <typename Variant, std::size_t... positions>
+  void take_alternative(Variant& value, std::size_t position, std::index_sequence<positions...>) {
+    ((position == positions ? take(value.template emplace<positions>()) : void()), ...);
   }
   // Reads a count of elements. It is never larger than the bytes that are left allow, so that a
-  // false count cannot cause a large allocation.
+  // false count cannot cause a large allocation or a long loop.
   std::size_t count(std::size_t bytes_each) {
     std::uint32_t n = 0;
     take(n);

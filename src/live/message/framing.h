@@ -28,7 +28,7 @@ bool decoded(std::span<const std::byte> bytes, Message& message) {
   if (header->version != protocol_version && !any_version) return false;
   MessageReader reader(bytes.subspan(sizeof(MessageHeader)));
   fields(reader, message);
-  return reader.complete();
+  return reader.is_complete() && reader.is_exhausted();
 }
 
 }  // namespace tulle::live

@@ -10,7 +10,7 @@
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
 //   attribute   Hello → Attribute
-//   connect     Hello → ChannelOpened with {events}, then commands (live/connection/messages.h)
+//   connect     Hello → ChannelOpened with {events}, then commands (live/message/connection.h)
 //
 //   A process with a slot sends Expose with {table}, and GidsHeld after a DeviceChanged.
 //   A process may get StartCapture with {ring}, StopCapture, Publish and DeviceChanged at any time.
@@ -23,13 +23,13 @@
 #include <string>
 #include <vector>
 
-#include "live/counters_page.h"
-#include "live/device.h"
 #include "live/message/codec.h"
+#include "live/message/counters_page.h"
+#include "live/message/device_info.h"
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 4;
+inline constexpr std::uint16_t protocol_version = 5;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -195,7 +195,7 @@ std::vector<std::byte> encode(PeerProcess message);
 // Returns the header of a message, or nothing if the bytes are no message of Tulle's.
 std::optional<MessageHeader> peek_header(std::span<const std::byte> bytes);
 
-// Returns false if the message is of another kind or version, or cut short.
+// Returns false unless the bytes are exactly one message of that kind and of this version.
 bool decode(std::span<const std::byte> bytes, Refused& message);
 bool decode(std::span<const std::byte> bytes, Hello& message);
 bool decode(std::span<const std::byte> bytes, Devices& message);

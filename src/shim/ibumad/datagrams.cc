@@ -18,7 +18,7 @@
 #include <mutex>
 #include <optional>
 
-#include "live/agent/client.h"
+#include "live/process/agent_client.h"
 #include "management/port_agents.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "live/device.h"
+#include "live/process/device.h"
 #include "live/unique_fd.h"
 
 namespace tulle::shim::umad {

@@ -25,8 +25,8 @@
 
 #include "device/adapter.h"
 #include "device/raw_packets.h"
-#include "live/device.h"
-#include "live/event_channel.h"
+#include "live/process/device.h"
+#include "live/process/event_channel.h"
 #include "verbs/types.h"
 
 // These macros choose between two symbols by their arguments. Here both symbols are defined.

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "live/device.h"
+#include "live/process/device.h"
 
 namespace tulle::shim {
 

@@ -49,11 +49,10 @@ int bind(Id& id, const sockaddr* address) {
   return error != 0 ? error : query(id);
 }
 
-int resolve_address(Id& id, const sockaddr* source, const sockaddr* destination, int timeout) {
+int resolve_address(Id& id, const sockaddr* source, const sockaddr* destination) {
   if (length_of(destination) == 0) return EINVAL;
   if (source != nullptr && length_of(source) == 0) return EINVAL;
-  const int error =
-      id.agent().resolve_address(id.endpoint, from_c(source), from_c(destination), timeout);
+  const int error = id.agent().resolve_address(id.endpoint, from_c(source), from_c(destination));
   if (error != 0) return error;
   std::memmove(&id.route.addr.dst_storage, destination, length_of(destination));
   return complete(id);
@@ -122,15 +121,16 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   return answer(bind(Id::of(id), address));
 }
 
-int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout) {
+// The host agent answers at once, so a timeout never passes.
+int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int /*timeout*/) {
   if (id == nullptr) return answer(EINVAL);
-  return answer(resolve_address(Id::of(id), source, destination, timeout));
+  return answer(resolve_address(Id::of(id), source, destination));
 }
 
-int rdma_resolve_route(rdma_cm_id* id, int timeout) {
+int rdma_resolve_route(rdma_cm_id* id, int /*timeout*/) {
   if (id == nullptr || id->verbs == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
-  const int error = known.agent().resolve_route(known.endpoint, timeout);
+  const int error = known.agent().resolve_route(known.endpoint);
   return answer(error != 0 ? error : complete(known));
 }
 

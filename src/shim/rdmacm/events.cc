@@ -4,41 +4,51 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <variant>
 
 #include "shim/rdmacm/objects.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
 
-using live::ConnectionEventType;
+namespace event = live::event;
 
-void copy_private_data(const live::ConnectionEvent& from, Event& to, const void*& data,
+void copy_private_data(const std::vector<std::byte>& given, Event& to, const void*& data,
                        std::uint8_t& bytes) {
-  const std::vector<std::byte>& given = from.parameters.private_data;
   const std::size_t count = std::min<std::size_t>(given.size(), 0xFF);
   std::copy_n(given.begin(), count, to.private_data.begin());
   data = count > 0 ? to.private_data.data() : nullptr;
   bytes = static_cast<std::uint8_t>(count);
 }
 
-void fill_connected(const live::ConnectionEvent& from, Event& to) {
+void fill_connected(const live::ConnectionParameters& from, Event& to) {
   rdma_conn_param& out = to.param.conn;
-  copy_private_data(from, to, out.private_data, out.private_data_len);
-  out.responder_resources = from.parameters.responder_resources;
-  out.initiator_depth = from.parameters.initiator_depth;
-  out.flow_control = from.parameters.flow_control;
-  out.retry_count = from.parameters.retry_count;
-  out.rnr_retry_count = from.parameters.rnr_retry_count;
-  out.srq = from.parameters.srq;
-  out.qp_num = from.parameters.qp_number;
+  copy_private_data(from.private_data, to, out.private_data, out.private_data_len);
+  out.responder_resources = from.responder_resources;
+  out.initiator_depth = from.initiator_depth;
+  out.flow_control = from.flow_control;
+  out.retry_count = from.retry_count;
+  out.rnr_retry_count = from.rnr_retry_count;
+  out.srq = from.srq;
+  out.qp_num = from.qp_number;
 }
 
-void fill_datagram(const live::ConnectionEvent& from, std::uint8_t port, Event& to) {
+void fill_datagram(std::uint32_t qp_number, std::uint32_t qkey, const live::ConnectionPath& path,
+                   const Id& id, Event& to) {
   rdma_ud_param& out = to.param.ud;
-  copy_private_data(from, to, out.private_data, out.private_data_len);
-  out.qp_num = from.parameters.qp_number;
-  out.qkey = from.parameters.qkey;
-  fill_address(out.ah_attr, from.path, port);
+  out.qp_num = qp_number;
+  out.qkey = qkey;
+  fill_address(out.ah_attr, path, id.port_num);
+}
+
+void fill_refused(const std::vector<std::byte>& private_data, const Id& id, Event& to) {
+  rdma_conn_param& conn = to.param.conn;
+  rdma_ud_param& ud = to.param.ud;
+  if (id.is_datagram()) {
+    copy_private_data(private_data, to, ud.private_data, ud.private_data_len);
+  } else {
+    copy_private_data(private_data, to, conn.private_data, conn.private_data_len);
+  }
 }
 
 // Turns the event into the error event that reports a failure on this side.
@@ -71,60 +81,97 @@ void finish_joining(Id& id, Event& event) {
   group.attached = true;
 }
 
-// Returns false if the program does not get to see the event.
-bool process_request(Id& listener, const live::ConnectionEvent& from, Event& event) {
-  Id* id = nullptr;
-  if (adopt_id(listener, from, id) != 0) return false;
-  id->initiator_depth = from.parameters.initiator_depth;
-  id->responder_resources = from.parameters.responder_resources;
-  event.listen_id = &listener;
-  event.id = id;
-  if (id->is_datagram()) event.param.ud.ah_attr.port_num = id->port_num;
-  return true;
-}
+// Fills in the event and does what goes with it. Each call returns false if the program does not
+// get to see the event.
+class Processing {
+ public:
+  Processing(Id& id, Event& event) : id_(id), event_(event) {}
 
-// Returns false if the program does not get to see the event.
-bool process(Id& id, const live::ConnectionEvent& from, Event& event) {
-  switch (from.type) {
-    case ConnectionEventType::address_resolved:
-      if (const int error = fill(id, from.known); error != 0) {
-        fail(event, RDMA_CM_EVENT_ADDR_ERROR, error);
-      }
-      return true;
-    case ConnectionEventType::route_resolved:
-      if (const int error = fill(id, from.known); error != 0) {
-        fail(event, RDMA_CM_EVENT_ROUTE_ERROR, error);
-      }
-      return true;
-    case ConnectionEventType::connect_request:
-      return process_request(id, from, event);
-    case ConnectionEventType::connect_response:
-      finish_connecting(id, event);
-      return true;
-    case ConnectionEventType::rejected:
-      if (id.connect_failed) return false;
-      to_error(id);
-      return true;
-    case ConnectionEventType::disconnected:
-      return !id.connect_failed;
-    case ConnectionEventType::multicast_join:
-      event.param.ud.private_data = event.group->context;
-      finish_joining(id, event);
-      return true;
-    case ConnectionEventType::multicast_error:
-      event.param.ud.private_data = event.group->context;
-      return true;
-    case ConnectionEventType::address_information_error:
-      forget_resolved(id);
-      return true;
-    case ConnectionEventType::user:
-      // This is rdma_cm_event's param.arg, which older headers do not declare.
-      static_assert(sizeof event.param >= sizeof from.argument);
-      std::memcpy(&event.param, &from.argument, sizeof from.argument);
-      return true;
-    default:
-      return true;
+  bool operator()(const event::AddressResolved& from) {
+    if (const int error = fill(id_, from.known); error != 0) {
+      fail(event_, RDMA_CM_EVENT_ADDR_ERROR, error);
+    }
+    return true;
   }
+  bool operator()(const event::RouteResolved& from) {
+    if (const int error = fill(id_, from.known); error != 0) {
+      fail(event_, RDMA_CM_EVENT_ROUTE_ERROR, error);
+    }
+    return true;
+  }
+  bool operator()(const event::ConnectRequest& from) {
+    Id* id = nullptr;
+    if (adopt_id(id_, from, id) != 0) return false;
+    id->initiator_depth = from.parameters.initiator_depth;
+    id->responder_resources = from.parameters.responder_resources;
+    event_.listen_id = &id_;
+    event_.id = id;
+    if (id->is_datagram()) {
+      fill_datagram(0, 0, from.known.path, *id, event_);
+      rdma_ud_param& ud = event_.param.ud;
+      copy_private_data(from.parameters.private_data, event_, ud.private_data, ud.private_data_len);
+    } else {
+      fill_connected(from.parameters, event_);
+    }
+    return true;
+  }
+  bool operator()(const event::ConnectResponse& from) {
+    fill_connected(from.parameters, event_);
+    finish_connecting(id_, event_);
+    return true;
+  }
+  bool operator()(const event::Unreachable& from) {
+    fill_refused(from.private_data, id_, event_);
+    return true;
+  }
+  bool operator()(const event::Rejected& from) {
+    fill_refused(from.private_data, id_, event_);
+    if (id_.connect_failed) return false;
+    to_error(id_);
+    return true;
+  }
+  bool operator()(const event::DatagramEstablished& from) {
+    fill_datagram(from.qp_number, from.qkey, from.path, id_, event_);
+    rdma_ud_param& ud = event_.param.ud;
+    copy_private_data(from.private_data, event_, ud.private_data, ud.private_data_len);
+    return true;
+  }
+  bool operator()(const event::Disconnected&) { return !id_.connect_failed; }
+  bool operator()(const event::MulticastJoined& from) {
+    fill_datagram(from.qp_number, from.qkey, from.path, id_, event_);
+    event_.param.ud.private_data = event_.group->context;
+    finish_joining(id_, event_);
+    return true;
+  }
+  bool operator()(const event::Reported& from) {
+    if (from.type == live::ConnectionEventType::address_information_error) forget_resolved(id_);
+    if (from.type == live::ConnectionEventType::user) {
+      // This is rdma_cm_event's param.arg, which older headers do not declare.
+      static_assert(sizeof event_.param >= sizeof from.argument);
+      std::memcpy(&event_.param, &from.argument, sizeof from.argument);
+    }
+    return true;
+  }
+  bool operator()(const event::AddressError&) { return true; }
+  bool operator()(const event::Established&) { return true; }
+  bool operator()(const event::DeviceRemoval&) { return true; }
+  bool operator()(const event::TimewaitExit&) { return true; }
+
+ private:
+  Id& id_;
+  Event& event_;
+};
+
+int status_of(const live::ConnectionEvent& event) {
+  return std::visit(
+      [](const auto& each) {
+        if constexpr (requires { each.status; }) {
+          return static_cast<int>(each.status);
+        } else {
+          return 0;
+        }
+      },
+      event);
 }
 
 int next_event(Channel& channel, rdma_cm_event*& out) {
@@ -138,21 +185,16 @@ int next_event(Channel& channel, rdma_cm_event*& out) {
     if (id == nullptr) {
       // The id went away in another thread. A connection that was requested at it goes with it.
       std::uint32_t ignored = 0;
-      if (from.is_request()) {
-        channel.agent->destroy(from.endpoint, ignored);
+      if (std::holds_alternative<event::ConnectRequest>(from)) {
+        channel.agent->destroy(live::endpoint_of(from), ignored);
       }
       continue;
     }
     event->counted_on = id;
     event->id = id;
-    event->event = static_cast<rdma_cm_event_type>(from.type);
-    event->status = from.status;
-    if (id->is_datagram()) {
-      fill_datagram(from, id->port_num, *event);
-    } else {
-      fill_connected(from, *event);
-    }
-    if (process(*id, from, *event)) break;
+    event->event = static_cast<rdma_cm_event_type>(live::type_of(from));
+    event->status = status_of(from);
+    if (std::visit(Processing(*id, *event), from)) break;
     acknowledge(*id, event->group);
   }
   out = event.release();

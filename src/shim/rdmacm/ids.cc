@@ -79,11 +79,6 @@ Multicast* find_group(Id& id, const Gid& mgid) {
   return nullptr;
 }
 
-bool is_of_group(live::ConnectionEventType type) {
-  return type == live::ConnectionEventType::multicast_join ||
-         type == live::ConnectionEventType::multicast_error;
-}
-
 }  // namespace
 
 int create_channel(Channel*& out) {
@@ -115,7 +110,7 @@ int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_s
   return 0;
 }
 
-int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out) {
+int adopt_id(Id& listener, const live::event::ConnectRequest& request, Id*& out) {
   std::unique_ptr<Id> id;
   int error = allocate(listener.channel, listener.context, listener.ps, listener.qp_type, id);
   if (error != 0) {
@@ -194,13 +189,14 @@ int migrate_id(Id& id, rdma_event_channel* channel) {
 }
 
 Id* take_event(Channel& channel, const live::ConnectionEvent& event, Multicast*& group) {
+  const live::EndpointId endpoint = live::counted_with(event);
   Registry& all = registry();
   const std::lock_guard guard(all.mutex);
-  const auto found = all.ids.find({&channel, event.owner().value});
+  const auto found = all.ids.find({&channel, endpoint.value});
   if (found == all.ids.end()) return nullptr;
   Id& id = *found->second;
-  if (is_of_group(event.type)) {
-    group = find_group(id, event.path.destination);
+  if (const auto* joined = std::get_if<live::event::MulticastJoined>(&event)) {
+    group = find_group(id, joined->path.destination);
     if (group == nullptr) return nullptr;
     ++group->events_taken;
   }

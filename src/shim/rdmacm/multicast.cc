@@ -27,7 +27,7 @@ int join(Id& id, const sockaddr* address, std::uint32_t flags, void* context) {
     added.flags = flags;
     std::memcpy(&added.address, address, bytes);
   }
-  if (const int error = id.agent().join_multicast(id.endpoint, group, flags); error != 0) {
+  if (const int error = id.agent().join_multicast(id.endpoint, group); error != 0) {
     const std::lock_guard guard(id.mutex);
     id.groups.erase(find(id, group));
     return error;

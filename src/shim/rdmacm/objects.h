@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "live/connection/channel.h"
+#include "live/process/connection_channel.h"
 
 namespace tulle::shim::rdmacm {
 
@@ -108,7 +108,7 @@ int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_s
               ibv_qp_type type, Id*& out);
 // Makes an id for a connection that was requested at a listener. If the listener is synchronous,
 // the id gets a channel for itself.
-int adopt_id(Id& listener, const live::ConnectionEvent& request, Id*& out);
+int adopt_id(Id& listener, const live::event::ConnectRequest& request, Id*& out);
 int destroy_id(Id& id);
 int migrate_id(Id& id, rdma_event_channel* channel);  // null: to a channel for this id alone
 // Finds the id of an event and counts the event as taken. Returns null if the id is gone. For an

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "live/port/kernel_socket.h"
+#include "live/path/packets/kernel_socket.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
 

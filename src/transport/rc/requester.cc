@@ -72,7 +72,7 @@ bool Requester::has_more(const QueuePair& qp) const {
 }
 
 bool Requester::drained(const QueuePair& qp) const {
-  return qp.send_queue.empty() || !qp.send_queue[0].started;
+  return qp.send_queue.empty() || (!qp.send_queue[0].started && !direct_under_way_);
 }
 
 bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
@@ -84,7 +84,11 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
     // This request failed locally. It waits for the requests before it, which may have to be sent
     // again. Nothing behind it is sent.
     if (wqe.status != CompletionStatus::success) return false;
-    if (direct_ != 0 && execute_direct(qp)) continue;
+    if (direct_ != 0) {
+      const Direct direct = execute_direct(now, qp);
+      if (direct == Direct::under_way) return false;
+      if (direct == Direct::complete) continue;
+    }
     if (!wqe.started) {
       const Begin begun = begin(qp, wqe);
       if (begun == Begin::wait || begun == Begin::failed) return false;
@@ -156,19 +160,34 @@ Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
 }
 
 // Executes a WRITE or READ at the head of the queue without packets, if the peer's memory can be
-// reached. All earlier requests are done then, so the order is kept. The request takes no PSN,
-// since the peer does not learn of it. Returns false if the request must be sent in packets; these
-// also reveal any error of the request.
-bool Requester::execute_direct(QueuePair& qp) {
+// reached. All earlier requests are done then, and no later one starts before it is complete, so
+// the order is kept. The request takes no PSN, since the peer does not learn of it. A refused
+// request must be sent in packets; these also reveal any error of the request.
+Requester::Direct Requester::execute_direct(Time now, QueuePair& qp) {
   const SendWqe& wqe = qp.send_queue[cursor_];
+  if (!direct_under_way_ && !may_go_direct(qp, wqe)) return Direct::refused;
+  const Direct direct = advance_direct(now, qp, wqe);
+  direct_under_way_ = direct == Direct::under_way;
+  if (direct == Direct::complete) complete_direct(qp);
+  // A transfer that was refused on its way has not started as far as the peer knows.
+  if (direct == Direct::refused && qp.state() == QpState::sqd) qp.sent_all();
+  return direct;
+}
+
+bool Requester::may_go_direct(const QueuePair& qp, const SendWqe& wqe) const {
   const bool fits = wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::read;
   if (cursor_ != 0 || wqe.started || !fits || wqe.length == 0) return false;
-  if (qp.state() != QpState::rts) return false;
+  // A queue pair that may have no READ outstanding must not send one (IBTA 10.8.3.3).
+  if (wqe.opcode == SendOpcode::read && qp.attributes().max_rd_atomic == 0) return false;
+  return qp.state() == QpState::rts;
+}
+
+// Submits the transfer, or moves the one that is under way on. The local keys are checked again for
+// each step, since a region may be deregistered between two of them.
+Requester::Direct Requester::advance_direct(Time now, QueuePair& qp, const SendWqe& wqe) {
   std::array<std::span<std::byte>, verbs::sges_max> pieces;
   std::size_t count = 0;
   const bool read = wqe.opcode == SendOpcode::read;
-  // A queue pair that may have no READ outstanding must not send one (IBTA 10.8.3.3).
-  if (read && qp.attributes().max_rd_atomic == 0) return false;
   if (wqe.flags.has(SendFlag::inline_data)) {
     pieces[count++] = {const_cast<std::byte*>(qp.send_queue.inline_data(wqe)), wqe.length};
   } else {
@@ -177,18 +196,37 @@ bool Requester::execute_direct(QueuePair& qp) {
       if (sges[i].length == 0) continue;
       const auto access = qp.environment.keys.local(sges[i].lkey, *qp.init.pd, sges[i].address,
                                                     sges[i].length, read);
-      if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+      if (access.verdict != verbs::KeyTable::Verdict::ok) return Direct::refused;
       pieces[count++] = {access.memory, sges[i].length};
     }
   }
   const DirectPath::Transfer transfer{
       read, wqe.remote_address, wqe.rkey, wqe.length, {pieces.data(), count}};
-  if (!qp.environment.direct->execute(qp, direct_, transfer)) return false;
+  DirectPath& path = *qp.environment.direct;
+  const std::uint32_t moved = direct_under_way_ ? direct_ticket_.moved : 0;
+  const bool is_allowed = direct_under_way_ ? path.step(qp, direct_, transfer, direct_ticket_)
+                                            : path.submit(qp, direct_, transfer, direct_ticket_);
+  direct_due_ = Time::never();
+  if (!is_allowed) return Direct::refused;
+  if (direct_ticket_.moved == wqe.length) return Direct::complete;
+  // Transfers that have waited longest come first in the next turn: one that was submitted at this
+  // moment and has not moved comes before one that has.
+  if (direct_ticket_.moved != moved) {
+    direct_waits_since_ = now + Time::picoseconds(1);
+  } else if (!direct_under_way_) {
+    direct_waits_since_ = now;
+  }
+  direct_due_ = direct_waits_since_;
+  return Direct::under_way;
+}
+
+void Requester::complete_direct(QueuePair& qp) {
+  const std::uint32_t bytes = qp.send_queue.front().length;
   ++qp.environment.counters.direct_transfers;
-  qp.environment.counters.direct_bytes += wqe.length;
-  retire(qp, CompletionStatus::success, wqe.length);
+  qp.environment.counters.direct_bytes += bytes;
+  retire(qp, CompletionStatus::success, bytes);
   retire_ready(qp);
-  return true;
+  if (qp.state() == QpState::sqd) qp.sent_all();
 }
 
 bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {

@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "transport/congestion/window.h"
+#include "transport/direct_path.h"
 #include "transport/packet_io.h"
 #include "transport/rc/scoreboard.h"
 #include "transport/send_queue.h"
@@ -60,7 +61,11 @@ class Requester {
   // requester.cc: sending
   Begin begin(QueuePair& qp, SendWqe& wqe);
   Begin execute_local(QueuePair& qp, SendWqe& wqe);
-  bool execute_direct(QueuePair& qp);
+  enum class Direct : std::uint8_t { refused, under_way, complete };
+  Direct execute_direct(Time now, QueuePair& qp);
+  bool may_go_direct(const QueuePair& qp, const SendWqe& wqe) const;
+  Direct advance_direct(Time now, QueuePair& qp, const SendWqe& wqe);
+  void complete_direct(QueuePair& qp);
   bool must_wait(const QueuePair& qp, const SendWqe& wqe) const;
   bool emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
   std::uint32_t fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
@@ -131,8 +136,13 @@ class Requester {
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
-  bool rewound_ = false;      // the cursor went back after unacknowledged_ last moved
+  bool rewound_ = false;  // the cursor went back after unacknowledged_ last moved
+  // The direct path. Its transfer, if one is under way, is the request at the head of the queue.
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
+  bool direct_under_way_ = false;
+  DirectPath::Ticket direct_ticket_;
+  Time direct_waits_since_;          // since the last step that moved bytes
+  Time direct_due_ = Time::never();  // when the next step is due
   std::uint32_t since_ack_request_ = 0;
 
   // Selective repeat.

@@ -314,9 +314,10 @@ void Requester::arm_timer(Time now, const QueuePair& qp) {
       timeout.is_never() ? timeout : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
 }
 
-Time Requester::next_deadline() const { return std::min(timer_, rnr_until_); }
+Time Requester::next_deadline() const { return std::min({timer_, rnr_until_, direct_due_}); }
 
 void Requester::handle_deadline(Time now, QueuePair& qp) {
+  if (direct_due_ <= now) direct_due_ = Time::never();  // the next pull moves the transfer on
   if (!rnr_until_.is_never() && rnr_until_ <= now) {
     rnr_until_ = Time::never();
     if (in_flight(qp) > 0) arm_timer(now, qp);

@@ -1,0 +1,625 @@
+// The commands that programs give to the connection manager.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "live/agent/connection_service.h"
+#include "verbs/types.h"
+
+namespace tulle::live {
+namespace {
+
+namespace cm = management::cm;
+
+// The packet lifetime that Linux's rdma_cm assumes for RoCE: 4.096 us * 2^16 = 0.27 s
+// (CMA_IBOE_PACKET_LIFETIME in cma.c; kernels before 6.5 used 18).
+constexpr std::uint8_t default_packet_lifetime = 16;
+constexpr std::uint8_t hop_limit = 64;
+// Value of RDMA_UDP_QKEY in librdmacm's header.
+constexpr std::uint32_t default_qkey = 0x0123'4567;
+// The maximum of requests that Linux's ucma module lets wait (max_backlog).
+constexpr std::uint32_t backlog_max = 1024;
+// The delay that a process that is not running may add to an acknowledgement, as the device reports
+// it.
+constexpr std::uint8_t local_ack_delay = 15;
+
+// Limits the waiting reports. Otherwise a program that reports events and takes none would fill the
+// agent's memory.
+constexpr std::size_t reports_waiting_max = 4096;
+// Limits the events that a program gives back; its socket holds far fewer.
+constexpr std::size_t given_back_max = 4096;
+
+// The header in front of a request's private data, which names the two addresses (IBTA A11).
+constexpr std::size_t hello_bytes = sizeof(wire::cm::IpHello);
+constexpr std::size_t request_data_max = sizeof(wire::cm::Request::private_data) - hello_bytes;
+constexpr std::size_t question_data_max =
+    sizeof(wire::cm::ServiceIdRequest::private_data) - hello_bytes;
+
+// Values of rdma_user_cm.h: RDMA_OPTION_ID and RDMA_OPTION_IB, and the options of each.
+constexpr std::uint32_t level_id = 0;
+constexpr std::uint32_t level_ib = 1;
+constexpr std::uint32_t option_tos = 0;
+constexpr std::uint32_t option_reuse_address = 1;
+constexpr std::uint32_t option_ipv6_only = 2;
+constexpr std::uint32_t option_ack_timeout = 3;
+constexpr std::uint32_t option_path = 1;
+
+std::array<std::byte, 16> hello_address(const SocketAddress& address) {
+  std::array<std::byte, 16> out{};
+  if (address.family == AF_INET) {
+    std::copy_n(address.address.begin(), 4, out.begin() + 12);
+  } else {
+    out = address.address;
+  }
+  return out;
+}
+
+cm::PrivateData with_hello(const SocketAddress& source, const SocketAddress& destination,
+                           std::span<const std::byte> private_data) {
+  wire::cm::IpHello hello;
+  wire::cm::IpHello::IpVersion::set(hello.ip_version, destination.family == AF_INET ? 4 : 6);
+  hello.source_port = source.port;
+  hello.source = hello_address(source);
+  hello.destination = hello_address(destination);
+  cm::PrivateData data;
+  std::memcpy(data.bytes.data(), &hello, sizeof(hello));
+  std::copy(private_data.begin(), private_data.end(), data.bytes.begin() + sizeof(hello));
+  data.size = static_cast<std::uint8_t>(sizeof(hello) + private_data.size());
+  return data;
+}
+
+// Returns the ACK timeout for the round trip and the peer's ACK delay: about their sum, in
+// exponents.
+std::uint8_t ack_timeout(std::uint8_t packet_lifetime, std::uint8_t ack_delay) {
+  unsigned timeout = packet_lifetime + 1u;
+  if (timeout > ack_delay) {
+    timeout += ack_delay + 1u >= timeout;
+  } else {
+    timeout = ack_delay + 1u;
+  }
+  return static_cast<std::uint8_t>(std::min(timeout, 31u));
+}
+
+bool is_multicast(const SocketAddress& address) { return address.gid().is_multicast(); }
+
+template <typename T>
+bool read_option(std::span<const std::byte> bytes, T& value) {
+  if (bytes.size() != sizeof(T)) return false;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return true;
+}
+
+cm::Service service_of(ConnectionQpType type) {
+  if (type == ConnectionQpType::uc) return cm::Service::uc;
+  const bool is_xrc = type == ConnectionQpType::xrc_send || type == ConnectionQpType::xrc_receive;
+  return is_xrc ? cm::Service::xrc : cm::Service::rc;
+}
+
+bool is_datagram(PortSpace space) { return space == PortSpace::udp || space == PortSpace::ipoib; }
+
+}  // namespace
+
+ConnectionReply ConnectionService::execute(ChannelNumber number, CommandMessage message) {
+  Channel& channel = channels_.at(number);
+  note_taken(channel, message.events_taken);
+  return std::visit([&](auto& command) { return dispatch(channel, command); }, message.command);
+}
+
+template <typename Command>
+ConnectionReply ConnectionService::dispatch(Channel& channel, Command& command) {
+  using Reply = typename Command::Reply;
+  Reply reply;
+  int error = 0;
+  if constexpr (!requires { command.endpoint; }) {
+    if constexpr (std::is_same_v<Reply, reply::Done>) {
+      error = run(channel, command);
+    } else {
+      error = run(channel, command, reply);
+    }
+  } else {
+    Endpoint* endpoint = find(channel, command.endpoint);
+    if (endpoint == nullptr) {
+      error = EINVAL;
+    } else if constexpr (std::is_same_v<Reply, reply::Done>) {
+      error = run(channel, *endpoint, command);
+    } else {
+      error = run(channel, *endpoint, command, reply);
+    }
+    progress();
+  }
+  if (error != 0) return reply::Failed{error};
+  return reply;
+}
+
+int ConnectionService::run(Channel& channel, command::Create& command, reply::Created& reply) {
+  const PortSpace space = command.port_space;
+  const bool is_known = space == PortSpace::tcp || space == PortSpace::udp ||
+                        space == PortSpace::ipoib || space == PortSpace::ib;
+  if (!is_known) return EPROTONOSUPPORT;
+  reply.endpoint = create(channel, space, command.qp_type).id;
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, command::GiveBack& command) {
+  if (!take_back(channel, command.events)) return ENOBUFS;
+  if (command.more_follow) return 0;
+  give_back(channel, channel, {}, std::exchange(channel.given_back, {}));
+  return 0;
+}
+
+// Returns false if the program gives back more than it can have got.
+bool ConnectionService::take_back(Channel& channel, const std::vector<ConnectionEvent>& events) {
+  auto& all = channel.given_back;
+  if (all.size() + events.size() > given_back_max) return false;
+  all.insert(all.end(), events.begin(), events.end());
+  return true;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Query&, EndpointStatus& reply) {
+  reply = status_of(endpoint);
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, Endpoint&, command::Hold&) {
+  channel.is_held = true;
+  return 0;
+}
+
+// The report goes to the program itself, in the order of its channel's events.
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Report& command) {
+  const bool may_be_reported = command.type == ConnectionEventType::address_information_resolved ||
+                               command.type == ConnectionEventType::address_information_error ||
+                               command.type == ConnectionEventType::user;
+  if (!may_be_reported) return EINVAL;
+  if (channel.waiting.size() >= reports_waiting_max) return ENOBUFS;
+  tell(endpoint, event::Reported{command.type, endpoint.id, command.status, command.argument});
+  return 0;
+}
+
+void ConnectionService::use_device(Endpoint& endpoint, const DeviceInfo& device,
+                                   const LocalAddress& local) {
+  endpoint.has_device = true;
+  endpoint.device = device.name;
+  endpoint.local = local;
+  endpoint.mtu_bytes = static_cast<std::uint16_t>(device.mtu_bytes);
+}
+
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Bind& command,
+                           reply::Bound& reply) {
+  if (const int error = bind(channel, endpoint, command.address); error != 0) return error;
+  reply.address = endpoint.source;
+  expect_listener(endpoint.space, endpoint.source.port);
+  return 0;
+}
+
+int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress address) {
+  if (endpoint.state != State::idle) return EINVAL;
+  if (address.family != AF_INET && address.family != AF_INET6) return EAFNOSUPPORT;
+  if (!address.is_wildcard()) {
+    if (const int error = check_is_local(address); error != 0) return error;
+    auto device = describe(channel);
+    if (!device) return ENODEV;
+    const auto local = local_address(*device, address);
+    if (!local) return ENODEV;
+    use_device(endpoint, *device, *local);
+  }
+  PortTable::Binding binding;
+  binding.endpoint = endpoint.id;
+  binding.address = address;
+  binding.may_share = endpoint.may_share;
+  binding.is_ipv6_only = endpoint.is_ipv6_only;
+  const int error = ports_.bind(endpoint.space, binding, address,
+                                static_cast<std::uint32_t>(random_.next() >> 32));
+  if (error != 0) {
+    endpoint.has_device = false;
+    return error;
+  }
+  endpoint.source = address;
+  endpoint.state = State::bound;
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen& command) {
+  if (endpoint.state == State::idle) {
+    SocketAddress any;
+    any.family = AF_INET;
+    if (const int error = bind(channel, endpoint, any); error != 0) return error;
+  }
+  if (endpoint.state != State::bound && endpoint.state != State::listening) return EINVAL;
+  endpoint.requests_max =
+      command.backlog == 0 ? backlog_max : std::min(command.backlog, backlog_max);
+  if (endpoint.state == State::listening) return 0;
+  const int error = ports_.listen(endpoint.space, endpoint.source.port, endpoint.id);
+  if (error != 0) return error;
+  endpoint.listened_service =
+      wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space), endpoint.source.port);
+  manager_.listen(now(), endpoint.listened_service);
+  endpoint.state = State::listening;
+  return 0;
+}
+
+// Resolves at once, but answers by an event. The kernel's routing knows the source address. No link
+// address is resolved here, since the kernel's sockets do that.
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command) {
+  const SocketAddress& destination = command.destination;
+  if (destination.family != AF_INET && destination.family != AF_INET6) return EAFNOSUPPORT;
+  const bool may = endpoint.state == State::idle || endpoint.state == State::bound ||
+                   endpoint.state == State::address_resolved;
+  if (!may) return EINVAL;
+  if (endpoint.state == State::idle) {
+    SocketAddress own = command.source;
+    if (own.family == 0) own.family = destination.family;
+    if (own.family != destination.family) return EINVAL;
+    if (const int error = bind(channel, endpoint, own); error != 0) return error;
+  }
+  if (endpoint.source.family != destination.family) return EINVAL;
+  const std::uint16_t port = endpoint.source.port;
+  SocketAddress own = endpoint.source;
+  const auto fail = [&](int error) {
+    tell(endpoint, event::AddressError{endpoint.id, -error});
+    return 0;
+  };
+  SocketAddress target = destination;
+  // A wildcard destination means this host, as in connect().
+  if (target.is_wildcard()) {
+    target.address[target.family == AF_INET ? 3 : 15] = std::byte{1};
+    if (target.family == AF_INET) target.address[0] = std::byte{127};
+  }
+  if (const int error = find_source(own, target); error != 0) return fail(error);
+  auto device = describe(channel);
+  if (!device) return fail(ENODEV);
+  const auto local = local_address(*device, own);
+  if (!local) return fail(ENODEV);
+  use_device(endpoint, *device, *local);
+  const auto is_known = local_address(*device, target);
+  // A loopback destination is the GID that the device uses for it. Any other address is taken as it
+  // is.
+  endpoint.remote = is_loopback(target) && is_known ? is_known->gid : target.gid();
+  if (is_loopback(target) && !is_loopback(own)) endpoint.remote = local->gid;
+  endpoint.source = own;
+  endpoint.source.port = port;
+  endpoint.destination = target;
+  endpoint.state = State::address_resolved;
+  tell(endpoint, event::AddressResolved{endpoint.id, status_of(endpoint)});
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::ResolveRoute&) {
+  return resolve_route(endpoint);
+}
+
+int ConnectionService::resolve_route(Endpoint& endpoint) {
+  if (endpoint.state != State::address_resolved) return EINVAL;
+  endpoint.path_mtu = verbs::mtu_code(endpoint.mtu_bytes);
+  endpoint.packet_lifetime = endpoint.ack_timeout != 0
+                                 ? static_cast<std::uint8_t>(endpoint.ack_timeout - 1)
+                                 : default_packet_lifetime;
+  endpoint.state = State::route_resolved;
+  tell(endpoint, event::RouteResolved{endpoint.id, status_of(endpoint)});
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Connect& command) {
+  const ConnectionParameters& parameters = command.parameters;
+  if (endpoint.state != State::route_resolved) return EINVAL;
+  if (is_datagram(endpoint.space)) return ask_service(endpoint, parameters);
+  if (parameters.private_data.size() > request_data_max) return EINVAL;
+  endpoint.qp_type = command.qp_type;
+  endpoint.responder_resources = parameters.responder_resources;
+  endpoint.initiator_depth = parameters.initiator_depth;
+  endpoint.retry_count = std::min<std::uint8_t>(parameters.retry_count, 7);
+  endpoint.rnr_retry = std::min<std::uint8_t>(parameters.rnr_retry_count, 7);
+
+  cm::Request request;
+  request.route = {endpoint.local.gid, endpoint.remote, endpoint.traffic_class};
+  request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
+                                               endpoint.destination.port);
+  request.service = service_of(command.qp_type);
+  request.qp = QpNumber{parameters.qp_number & qp_number_max};
+  request.starting_psn = endpoint.psn;
+  request.responder_resources = parameters.responder_resources;
+  request.initiator_depth = parameters.initiator_depth;
+  request.flow_control = parameters.flow_control != 0;
+  request.srq = parameters.srq != 0;
+  request.retry_count = endpoint.retry_count;
+  request.rnr_retry_count = endpoint.rnr_retry;
+  request.path_mtu = endpoint.path_mtu;
+  request.packet_lifetime = endpoint.packet_lifetime;
+  request.ack_timeout = ack_timeout(endpoint.packet_lifetime, 0);
+  request.hop_limit = hop_limit;
+  request.private_data = with_hello(endpoint.source, endpoint.destination, parameters.private_data);
+  return begin_connecting(endpoint, manager_.connect(now(), request));
+}
+
+// Returns ENOMEM if the manager has too many connections.
+int ConnectionService::begin_connecting(Endpoint& endpoint, cm::ConnectionId connection) {
+  endpoint.connection = connection;
+  if (endpoint.connection == cm::ConnectionId{}) return ENOMEM;
+  by_connection_[endpoint.connection.value] = endpoint.id;
+  endpoint.state = State::connecting;
+  return 0;
+}
+
+int ConnectionService::ask_service(Endpoint& endpoint, const ConnectionParameters& parameters) {
+  if (parameters.private_data.size() > question_data_max) return EINVAL;
+  cm::ServiceQuestion question;
+  question.route = {endpoint.local.gid, endpoint.remote, endpoint.traffic_class};
+  question.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(endpoint.space),
+                                                endpoint.destination.port);
+  question.private_data =
+      with_hello(endpoint.source, endpoint.destination, parameters.private_data);
+  return begin_connecting(endpoint, manager_.ask_service(now(), question));
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Accept& command) {
+  const ConnectionParameters& parameters = command.parameters;
+  if (endpoint.state != State::requested) return EINVAL;
+  if (is_datagram(endpoint.space)) return answer_service(endpoint, parameters);
+  if (parameters.private_data.size() > sizeof(wire::cm::Reply::private_data)) return EINVAL;
+  endpoint.qp_type = command.qp_type;
+  endpoint.responder_resources = parameters.responder_resources;
+  endpoint.initiator_depth = parameters.initiator_depth;
+  cm::Reply reply;
+  reply.qp = QpNumber{parameters.qp_number & qp_number_max};
+  reply.starting_psn = endpoint.psn;
+  reply.responder_resources = parameters.responder_resources;
+  reply.initiator_depth = parameters.initiator_depth;
+  reply.flow_control = parameters.flow_control != 0;
+  reply.srq = parameters.srq != 0;
+  reply.rnr_retry_count = std::min<std::uint8_t>(parameters.rnr_retry_count, 7);
+  reply.target_ack_delay = local_ack_delay;
+  reply.private_data = cm::PrivateData(parameters.private_data);
+  if (!manager_.accept(now(), endpoint.connection, reply)) return EINVAL;
+  endpoint.state = State::answered;
+  return 0;
+}
+
+int ConnectionService::answer_service(Endpoint& endpoint, const ConnectionParameters& parameters) {
+  if (parameters.private_data.size() > sizeof(wire::cm::ServiceIdReply::private_data)) {
+    return EINVAL;
+  }
+  endpoint.qkey = parameters.qkey != 0 ? parameters.qkey : default_qkey;
+  cm::ServiceAnswer answer;
+  answer.status = wire::cm::ServiceStatus::valid;
+  answer.qp = QpNumber{parameters.qp_number & qp_number_max};
+  answer.qkey = Qkey{endpoint.qkey};
+  answer.private_data = cm::PrivateData(parameters.private_data);
+  if (!manager_.answer_service(now(), endpoint.connection, answer)) return EINVAL;
+  forget_connection(endpoint);
+  endpoint.state = State::connected;
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Establish&) {
+  if (endpoint.state != State::answered || endpoint.is_passive) return EINVAL;
+  if (!manager_.establish(now(), endpoint.connection, {})) return EINVAL;
+  endpoint.state = State::connected;
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Reject& command) {
+  const std::vector<std::byte>& private_data = command.private_data;
+  const bool is_answer = endpoint.state == State::answered && !endpoint.is_passive;
+  if (endpoint.state != State::requested && !is_answer) return EINVAL;
+  bool is_done;
+  if (is_datagram(endpoint.space)) {
+    if (private_data.size() > sizeof(wire::cm::ServiceIdReply::private_data)) return EINVAL;
+    cm::ServiceAnswer answer;
+    answer.status = wire::cm::ServiceStatus::rejected;
+    answer.private_data = cm::PrivateData(private_data);
+    is_done = manager_.answer_service(now(), endpoint.connection, answer);
+  } else {
+    if (private_data.size() > sizeof(wire::cm::Reject::private_data)) return EINVAL;
+    const auto code = command.reason == 0 ? wire::cm::Reason::consumer
+                                          : static_cast<wire::cm::Reason>(command.reason);
+    is_done = manager_.reject(now(), endpoint.connection, code, private_data);
+  }
+  if (!is_done) return EINVAL;
+  forget_connection(endpoint);
+  endpoint.state = State::closed;
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::NotifyEstablished&) {
+  return manager_.notify_established(now(), endpoint.connection) ? 0 : EINVAL;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::Disconnect&) {
+  if (is_datagram(endpoint.space)) return EINVAL;
+  if (manager_.disconnect(now(), endpoint.connection, {})) return 0;
+  // The connection is disconnecting already, or closed: programs on both sides usually disconnect.
+  return endpoint.state == State::disconnected || endpoint.state == State::closed ||
+                 endpoint.state == State::connected
+             ? 0
+             : EINVAL;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::SetOption& command) {
+  const std::uint32_t option = command.option;
+  const std::vector<std::byte>& bytes = command.value;
+  if (command.level == level_ib) {
+    // The program gives a path that it knows. All paths of this device are alike, so the resolved
+    // one is kept.
+    if (option != option_path || bytes.empty()) return option == option_path ? EINVAL : ENOSYS;
+    if (endpoint.state == State::address_resolved) return resolve_route(endpoint);
+    return endpoint.state == State::route_resolved ? 0 : EINVAL;
+  }
+  if (command.level != level_id) return ENOSYS;
+  int number = 0;
+  switch (option) {
+    case option_tos:
+      return read_option(bytes, endpoint.traffic_class) ? 0 : EINVAL;
+    case option_ack_timeout: {
+      std::uint8_t timeout = 0;
+      if (!read_option(bytes, timeout) || timeout > 31) return EINVAL;
+      endpoint.ack_timeout = timeout;
+      return 0;
+    }
+    case option_reuse_address:
+      if (!read_option(bytes, number) || endpoint.state != State::idle) return EINVAL;
+      endpoint.may_share = number != 0;
+      return 0;
+    case option_ipv6_only:
+      if (!read_option(bytes, number) || endpoint.state != State::idle) return EINVAL;
+      endpoint.is_ipv6_only = number != 0;
+      return 0;
+    default:
+      return ENOSYS;
+  }
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttributes& command,
+                           QpAttributes& a) {
+  namespace bit = qp_attribute;
+  const QpTarget target = command.target;
+  const bool is_target = target == QpTarget::init || target == QpTarget::ready_to_receive ||
+                         target == QpTarget::ready_to_send;
+  if (!endpoint.has_device || !is_target) return EINVAL;
+  const bool is_reliable = endpoint.qp_type != ConnectionQpType::uc;
+  a.state = static_cast<std::uint8_t>(target);
+  a.mask = bit::state;
+  a.port_number = 1;
+  if (is_datagram(endpoint.space)) {
+    if (target == QpTarget::init) a.mask |= bit::pkey_index | bit::port | bit::qkey;
+    if (target == QpTarget::ready_to_send) a.mask |= bit::sq_psn;
+    a.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
+    a.sq_psn = endpoint.psn.value();
+    return 0;
+  }
+  if (target == QpTarget::init) {
+    // These are ibv_access_flags: remote write 2, read 4, atomic 8.
+    a.mask |= bit::access_flags | bit::pkey_index | bit::port;
+    const bool is_asked = endpoint.connection != cm::ConnectionId{};
+    a.access_flags = static_cast<std::uint8_t>(!is_asked                           ? 0
+                                               : endpoint.responder_resources != 0 ? 2 | 4 | 8
+                                                                                   : 2);
+    return 0;
+  }
+  const bool is_known = endpoint.state == State::requested || endpoint.state == State::answered ||
+                        endpoint.state == State::connected;
+  if (!is_known) return EINVAL;
+  if (target == QpTarget::ready_to_receive) {
+    a.mask |= bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn;
+    if (is_reliable) a.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
+    a.path = path_of(endpoint);
+    a.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
+    a.destination_qp = endpoint.remote_qp.value;
+    a.rq_psn = endpoint.psn.value();
+    a.max_dest_rd_atomic = endpoint.responder_resources;
+    return 0;
+  }
+  a.mask |= bit::sq_psn;
+  if (is_reliable) {
+    a.mask |= bit::timeout | bit::retry_count | bit::rnr_retry | bit::max_rd_atomic;
+  }
+  a.sq_psn = endpoint.remote_psn.value();
+  a.timeout = endpoint.ack_timeout != 0
+                  ? endpoint.ack_timeout
+                  : ack_timeout(endpoint.packet_lifetime, endpoint.target_ack_delay);
+  a.retry_count = endpoint.retry_count;
+  a.rnr_retry = endpoint.rnr_retry;
+  a.max_rd_atomic = endpoint.initiator_depth;
+  return 0;
+}
+
+// RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
+// subnet manager is involved.
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::JoinMulticast& command) {
+  const SocketAddress& group = command.group;
+  if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
+  if (group.family == 0 || !is_multicast(group)) return EINVAL;
+  endpoint.groups.push_back(group);
+  event::MulticastJoined joined;
+  joined.endpoint = endpoint.id;
+  joined.qp_number = 0xFF'FFFF;
+  joined.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
+  joined.path = path_of(endpoint);
+  joined.path.destination = group.gid();
+  joined.path.hop_limit = 1;  // the default of IP multicast
+  tell(endpoint, joined);
+  return 0;
+}
+
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast& command) {
+  const Gid left = command.group.gid();
+  const auto found = std::find_if(endpoint.groups.begin(), endpoint.groups.end(),
+                                  [&](const SocketAddress& group) { return group.gid() == left; });
+  if (found == endpoint.groups.end()) return EINVAL;
+  endpoint.groups.erase(found);
+  return 0;
+}
+
+int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
+  if (!take_back(from, command.events)) return ENOBUFS;
+  const auto found = channels_.find(command.channel);
+  if (found == channels_.end() || found->second.pid != from.pid) {
+    give_back(from, from, {}, std::exchange(from.given_back, {}));
+    return EINVAL;
+  }
+  Channel& to = found->second;
+  const auto counts_with_it = [&](const ConnectionEvent& event) {
+    return counted_with(event) == endpoint.id;
+  };
+  const auto move_owner = [&](EndpointId id) {
+    Endpoint* moved = find(from, id);
+    if (moved == nullptr || moved->channel == to.number) return;
+    std::erase(from.endpoints, id);
+    to.endpoints.push_back(id);
+    moved->channel = to.number;
+  };
+  auto& waiting = from.waiting;
+  const auto rest = std::stable_partition(
+      waiting.begin(), waiting.end(), [&](const auto& event) { return !counts_with_it(event); });
+  std::deque<ConnectionEvent> moving(rest, waiting.end());
+  waiting.erase(rest, waiting.end());
+  // Requests that no program has seen move with their listener.
+  for (const ConnectionEvent& event : moving) move_owner(endpoint_of(event));
+  for (const ConnectionEvent& event : from.given_back) {
+    if (counts_with_it(event)) move_owner(endpoint_of(event));
+  }
+  move_owner(endpoint.id);
+  give_back(from, to, endpoint.id, std::exchange(from.given_back, {}));
+  to.waiting.insert(to.waiting.end(), moving.begin(), moving.end());
+  send_waiting(to);
+  return 0;
+}
+
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Destroy& command,
+                           reply::Destroyed& reply) {
+  reply.is_held = endpoint.events_sent > command.events_taken;
+  channel.is_held |= reply.is_held;
+  destroy(endpoint, true);
+  return 0;
+}
+
+EndpointStatus ConnectionService::status_of(const Endpoint& endpoint) const {
+  EndpointStatus status;
+  status.source = endpoint.source;
+  status.destination = endpoint.destination;
+  status.has_device = endpoint.has_device;
+  if (!endpoint.has_device) return status;
+  status.device = endpoint.device;
+  status.port_number = 1;
+  status.pkey = default_pkey.value;
+  status.has_path = endpoint.path_mtu != 0;
+  status.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
+  status.packet_lifetime = endpoint.packet_lifetime;
+  status.path = path_of(endpoint);
+  return status;
+}
+
+ConnectionPath ConnectionService::path_of(const Endpoint& endpoint) const {
+  ConnectionPath path;
+  path.source = endpoint.local.gid;
+  path.destination = endpoint.remote;
+  path.gid_index = endpoint.local.gid_index;
+  path.hop_limit = hop_limit;
+  path.traffic_class = endpoint.traffic_class;
+  return path;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,261 @@
+#include "live/agent/connection_service.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "live/message/socket.h"
+
+namespace tulle::live {
+namespace {
+
+std::uint64_t random_seed() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
+  management::cm::Manager::Settings settings;
+  settings.ca_guid = guid;
+  settings.seed = random_seed();
+  return settings;
+}
+
+}  // namespace
+
+ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
+                                     std::uint64_t node_guid, KnownDevices& devices)
+    : port_(socket, port),
+      slot_lock_(std::move(slot_lock)),
+      random_(random_seed()),
+      manager_(manager_settings(node_guid)),
+      devices_(devices) {
+  next_endpoint_ = static_cast<std::uint32_t>(random_.next());
+}
+
+Time ConnectionService::now() const {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return Time::nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+}
+
+Result<UniqueFd> ConnectionService::open_channel(pid_t pid, const std::string& device,
+                                                 const std::string& interfaces,
+                                                 ChannelNumber& number) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return Error{"cannot make a channel for events (too many open files?)", errno};
+  }
+  Channel channel;
+  channel.events.reset(ends[0]);
+  UniqueFd program_end(ends[1]);
+  while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
+  number = channel.number = next_channel_++;
+  channel.pid = pid;
+  channel.device = device;
+  channel.interfaces = interfaces;
+  channels_[number] = std::move(channel);
+  return program_end;
+}
+
+void ConnectionService::close_channel(ChannelNumber number) {
+  const auto found = channels_.find(number);
+  if (found == channels_.end()) return;
+  while (!found->second.endpoints.empty()) {
+    destroy(*find(found->second.endpoints.back()), false);
+  }
+  channels_.erase(found);
+  progress();
+}
+
+void ConnectionService::progress() {
+  const Time at = now();
+  has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
+    // The bits in which the network marks congestion are removed.
+    const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);
+    const management::cm::Route route{ip.destination, ip.source, traffic_class};
+    manager_.handle(at, route, payload);
+  });
+  manager_.advance(at);
+  handle_events();
+  send_outgoing();
+}
+
+void ConnectionService::send_outgoing() {
+  while (const management::cm::Outgoing* out = manager_.next_outgoing()) {
+    wire::IpUdp ip;
+    ip.source = out->route.local;
+    ip.destination = out->route.remote;
+    ip.traffic_class = out->route.traffic_class;
+    port_.send(ip, devices_.interface_of(ip.source), out->bytes);
+    manager_.pop_outgoing();
+  }
+}
+
+ConnectionService::Endpoint* ConnectionService::find(EndpointId id) {
+  const auto found = endpoints_.find(id.value);
+  return found == endpoints_.end() ? nullptr : &found->second;
+}
+
+// A program names only endpoints of its own channel.
+ConnectionService::Endpoint* ConnectionService::find(const Channel& channel, EndpointId id) {
+  Endpoint* endpoint = find(id);
+  return endpoint != nullptr && endpoint->channel == channel.number ? endpoint : nullptr;
+}
+
+ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpace space,
+                                                       ConnectionQpType qp_type) {
+  do {
+    ++next_endpoint_;
+  } while (next_endpoint_ == 0 || endpoints_.contains(next_endpoint_));
+  Endpoint& endpoint = endpoints_[next_endpoint_];
+  endpoint.id = EndpointId{next_endpoint_};
+  endpoint.channel = channel.number;
+  endpoint.space = space;
+  endpoint.qp_type = qp_type;
+  endpoint.psn = Psn(static_cast<std::uint32_t>(random_.next()));
+  channel.endpoints.push_back(endpoint.id);
+  return endpoint;
+}
+
+std::uint32_t ConnectionService::listener_count() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      endpoints_, [](const auto& entry) { return entry.second.listened_service != 0; }));
+}
+
+// Destroys an endpoint and ends its connection. A listener's requests that no program has seen are
+// destroyed too. `may_return` means that the program lives and may listen there again.
+void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
+  Channel& channel = channels_.at(endpoint.channel);
+  if (endpoint.connection != management::cm::ConnectionId{}) {
+    manager_.release(now(), endpoint.connection);
+    forget_connection(endpoint);
+  }
+  if (endpoint.listened_service != 0) {
+    manager_.stop_listening(endpoint.listened_service);
+    if (may_return) expect_return(endpoint.source.port);
+  }
+  if (endpoint.source.port != 0 && !endpoint.is_passive) {
+    ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
+  }
+  const EndpointId id = endpoint.id;
+  std::erase(channel.endpoints, id);
+  endpoints_.erase(id.value);
+  std::vector<EndpointId> orphans;
+  std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {
+    if (counted_with(event) != id) return false;
+    if (endpoint_of(event) != id) orphans.push_back(endpoint_of(event));
+    return true;
+  });
+  for (const EndpointId orphan : orphans) {
+    if (Endpoint* child = find(orphan)) destroy(*child, false);
+  }
+}
+
+// The listener may return in either port space: perftest uses a connection in TCP's space to agree
+// on a test in UDP's, at the same port.
+void ConnectionService::expect_return(std::uint16_t port) {
+  expect_listener(PortSpace::tcp, port);
+  expect_listener(PortSpace::udp, port);
+}
+
+// Some servers announce their port as soon as they are bound to it, and listen a moment later
+// (qperf 0.4.11). Their clients are not refused in the meantime.
+void ConnectionService::expect_listener(PortSpace space, std::uint16_t port) {
+  manager_.expect_listener(now(), wire::cm::ip_service_id(static_cast<std::uint16_t>(space), port));
+}
+
+void ConnectionService::tell(Endpoint& endpoint, ConnectionEvent event) {
+  Channel& channel = channels_.at(endpoint.channel);
+  channel.waiting.push_back(std::move(event));
+  send_waiting(channel);
+}
+
+void ConnectionService::send_waiting(Channel& channel) {
+  while (!channel.is_held && !channel.waiting.empty()) {
+    const ConnectionEvent& event = channel.waiting.front();
+    if (!send_message(channel.events.get(), encode(EventMessage{event}))) {
+      channel.is_blocked = true;
+      return;
+    }
+    ++channel.events_sent;
+    const EndpointId counted_id = counted_with(event);
+    if (counted_id != endpoint_of(event)) {
+      channel.requests_sent.emplace_back(channel.events_sent, counted_id);
+    }
+    if (Endpoint* counted = find(counted_id)) ++counted->events_sent;
+    channel.waiting.pop_front();
+  }
+}
+
+void ConnectionService::note_taken(Channel& channel, std::uint32_t events_taken) {
+  auto& sent = channel.requests_sent;
+  while (!sent.empty() && static_cast<std::int32_t>(events_taken - sent.front().first) >= 0) {
+    sent.pop_front();
+  }
+}
+
+std::vector<std::pair<int, ConnectionService::ChannelNumber>> ConnectionService::take_blocked() {
+  std::vector<std::pair<int, ChannelNumber>> blocked;
+  for (auto& [number, channel] : channels_) {
+    if (std::exchange(channel.is_blocked, false)) {
+      blocked.emplace_back(channel.events.get(), number);
+    }
+  }
+  return blocked;
+}
+
+void ConnectionService::flush(ChannelNumber number) {
+  const auto found = channels_.find(number);
+  if (found != channels_.end()) send_waiting(found->second);
+}
+
+// Puts events that the program had not taken from the channel's socket in front of the waiting
+// ones. Events of `moved` go to the channel `to` and others back to this channel. Events of
+// endpoints that no longer exist are dropped.
+void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
+                                  std::vector<ConnectionEvent> events) {
+  std::deque<ConnectionEvent> kept;
+  const auto find_own = [&](EndpointId id) {
+    Endpoint* endpoint = find(channel, id);
+    return endpoint != nullptr ? endpoint : find(to, id);
+  };
+  for (ConnectionEvent& event : events) {
+    const EndpointId counted_id = counted_with(event);
+    Endpoint* counted = find_own(counted_id);
+    if (counted == nullptr) {
+      // A request of a listener that is gone goes with it.
+      Endpoint* child = find_own(endpoint_of(event));
+      if (child != nullptr) destroy(*child, false);
+      continue;
+    }
+    if (counted->events_sent == 0) continue;  // the agent never sent this event
+    --counted->events_sent;
+    (counted_id == moved ? to.waiting : kept).push_back(std::move(event));
+  }
+  channel.waiting.insert(channel.waiting.begin(), kept.begin(), kept.end());
+  channel.is_held = false;
+  send_waiting(channel);
+  if (&to != &channel) send_waiting(to);
+}
+
+Result<DeviceInfo> ConnectionService::describe(const Channel& channel) {
+  auto device = devices_.find({channel.device, channel.interfaces});
+  if (!device) return device.error();
+  return (*device)->info;
+}
+
+bool ConnectionService::is_held(const KnownDevices::Key& key, std::size_t gid_index) const {
+  return std::ranges::any_of(endpoints_, [&](const auto& entry) {
+    const Endpoint& endpoint = entry.second;
+    if (!endpoint.has_device || endpoint.local.gid_index != gid_index) return false;
+    const Channel& channel = channels_.at(endpoint.channel);
+    return channel.device == key.name && channel.interfaces == key.interfaces;
+  });
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,220 @@
+#pragma once
+
+// The host agent's connection manager. It serves ConnectionChannels with management::cm over QP1.
+// It knows what librdmacm calls ids, addresses and port spaces; management::cm knows the messages
+// and repeats them.
+//
+// A channel is two sockets (live/message/connection.h). Commands are answered at once. Events go
+// to the other socket, and wait here while that socket is full.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "live/agent/connection_addresses.h"
+#include "live/agent/known_devices.h"
+#include "live/agent/management_port.h"
+#include "live/message/connection.h"
+#include "live/unique_fd.h"
+#include "management/cm/manager.h"
+
+namespace tulle::live {
+
+class ConnectionService {
+ public:
+  using ChannelNumber = std::uint32_t;
+
+  // `socket` is the socket of the agent's slot, and `slot_lock` its lock. `node_guid` names this
+  // host to other hosts. `devices` must outlive this object.
+  ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
+                    KnownDevices& devices);
+
+  // Opens a new channel for that process, over the device and interfaces that it asks for. Returns
+  // the program's end of the event socket.
+  Result<UniqueFd> open_channel(pid_t pid, const std::string& device, const std::string& interfaces,
+                                ChannelNumber& number);
+  // Executes a command and returns its answer, which is Failed if the command cannot be executed.
+  ConnectionReply execute(ChannelNumber channel, CommandMessage message);
+  // Closes a channel and destroys its endpoints. Peers are told.
+  void close_channel(ChannelNumber channel);
+
+  // Handles the datagrams that came to QP1 and the timers that are due, sends pending datagrams and
+  // delivers events. The agent calls it when the socket is readable, after commands, and at the
+  // deadline.
+  void progress();
+  // Returns Time::never() if there is no deadline.
+  Time next_deadline() const { return manager_.next_deadline(); }
+  Time now() const;
+  // Returns true if the last progress() left datagrams waiting.
+  bool has_more() const { return has_more_; }
+  // Returns the channels whose program does not read. The agent calls flush() when a channel's
+  // socket is writable.
+  std::vector<std::pair<int, ChannelNumber>> take_blocked();
+  void flush(ChannelNumber channel);
+
+  int socket() const { return port_.socket(); }
+  CaptureTap& tap() { return port_.tap(); }
+  std::uint32_t listener_count() const;
+  // Returns true if an endpoint has the address that is or was at that index of the device's table.
+  bool is_held(const KnownDevices::Key& key, std::size_t gid_index) const;
+  // Returns true if no connection has unfinished work.
+  bool is_quiet() const { return manager_.unfinished_count() == 0; }
+
+ private:
+  using Manager = management::cm::Manager;
+
+  struct Channel {
+    ChannelNumber number = 0;
+    pid_t pid = 0;
+    std::string device;
+    std::string interfaces;
+    UniqueFd events;
+    std::deque<ConnectionEvent> waiting;
+    std::uint32_t events_sent = 0;  // events sent to the socket since it was opened
+    // Requests on the socket that the program has not taken, as far as the agent knows. Each has
+    // its position in `events_sent` and its listener.
+    std::deque<std::pair<std::uint32_t, EndpointId>> requests_sent;
+    std::vector<ConnectionEvent> given_back;
+    bool is_held = false;
+    // True if the socket is full and the agent's loop must watch it.
+    bool is_blocked = false;
+    std::vector<EndpointId> endpoints;
+  };
+  enum class State : std::uint8_t {
+    idle,
+    bound,
+    listening,
+    address_resolved,
+    route_resolved,
+    connecting,  // sent a request, no answer yet
+    requested,   // received a request, not answered yet
+    answered,    // accepted, or was accepted, but not yet established
+    connected,
+    disconnected,
+    closed,  // rejected, unreachable, or ended
+  };
+  struct Endpoint {
+    EndpointId id;
+    ChannelNumber channel = 0;
+    PortSpace space{};
+    ConnectionQpType qp_type{};
+    State state = State::idle;
+    SocketAddress source;
+    SocketAddress destination;
+    bool has_device = false;
+    std::string device;  // the device's name
+    std::uint64_t listened_service = 0;
+    LocalAddress local;
+    Gid remote;
+    std::uint16_t mtu_bytes = 0;
+    bool may_share = false;
+    bool is_ipv6_only = false;
+    std::uint8_t traffic_class = 0;
+    // RDMA_OPTION_ID_ACK_TIMEOUT; 0 means not set.
+    std::uint8_t ack_timeout = 0;
+    // Starting PSN of this side's REQ or REP. It tells the peer where to begin to send (IBTA
+    // 12.6.5), so this side begins to receive there.
+    Psn psn;
+    // The connection, as this side's queue pair needs it.
+    management::cm::ConnectionId connection;
+    bool is_passive = false;
+    QpNumber remote_qp;
+    Psn remote_psn;
+    std::uint8_t path_mtu = 0;
+    std::uint8_t packet_lifetime = 0;
+    std::uint8_t target_ack_delay = 0;
+    std::uint8_t responder_resources = 0;
+    std::uint8_t initiator_depth = 0;
+    std::uint8_t retry_count = 0;
+    std::uint8_t rnr_retry = 0;
+    std::uint32_t qkey = 0;
+    EndpointId listener;
+    std::uint32_t requests_max = 0;  // backlog of a listener
+    std::uint32_t requests = 0;      // requests that the program has not taken; may be too high
+    std::uint32_t events_sent = 0;   // events sent to the channel's socket
+    std::vector<SocketAddress> groups;
+  };
+
+  // service.cc
+  Endpoint* find(EndpointId id);
+  Endpoint* find(const Channel& channel, EndpointId id);
+  Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
+  void destroy(Endpoint& endpoint, bool may_return);
+  void expect_return(std::uint16_t port);
+  void expect_listener(PortSpace space, std::uint16_t port);
+  void tell(Endpoint& endpoint, ConnectionEvent event);
+  void send_waiting(Channel& channel);
+  void note_taken(Channel& channel, std::uint32_t events_taken);
+  void send_outgoing();
+  void give_back(Channel& channel, Channel& to, EndpointId moved,
+                 std::vector<ConnectionEvent> events);
+  Result<DeviceInfo> describe(const Channel& channel);
+
+  // commands.cc: run() executes a command and returns an errno
+  template <typename Command>
+  ConnectionReply dispatch(Channel& channel, Command& command);
+  int run(Channel& channel, command::Create& command, reply::Created& reply);
+  int run(Channel& channel, command::GiveBack& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Bind& command, reply::Bound& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::Listen& command);
+  int run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command);
+  int run(Channel& channel, Endpoint& endpoint, command::ResolveRoute& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Query& command, EndpointStatus& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::Connect& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Accept& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Establish& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Reject& command);
+  int run(Channel& channel, Endpoint& endpoint, command::NotifyEstablished& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Disconnect& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Destroy& command, reply::Destroyed& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::SetOption& command);
+  int run(Channel& channel, Endpoint& endpoint, command::GetQpAttributes& command,
+          QpAttributes& reply);
+  int run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command);
+  int run(Channel& channel, Endpoint& endpoint, command::LeaveMulticast& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Hold& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Migrate& command);
+  int run(Channel& channel, Endpoint& endpoint, command::Report& command);
+  bool take_back(Channel& channel, const std::vector<ConnectionEvent>& events);
+  int bind(Channel& channel, Endpoint& endpoint, SocketAddress address);
+  int resolve_route(Endpoint& endpoint);
+  int begin_connecting(Endpoint& endpoint, management::cm::ConnectionId connection);
+  int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
+  int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);
+  EndpointStatus status_of(const Endpoint& endpoint) const;
+  void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);
+
+  // events.cc: the events of management::cm
+  void handle_events();
+  void handle(const management::cm::Event& event);
+  void handle_request(const management::cm::Event& event);
+  void handle_reply(Endpoint& endpoint, const management::cm::Event& event);
+  void handle_service_answer(Endpoint& endpoint, const management::cm::Event& event);
+  ConnectionPath path_of(const Endpoint& endpoint) const;
+  bool has_room(Endpoint& listener);
+  void forget_connection(Endpoint& endpoint);
+
+  ManagementPort port_;
+  UniqueFd slot_lock_;
+  Random random_;
+  Manager manager_;
+  PortTable ports_;
+  std::map<ChannelNumber, Channel> channels_;
+  ChannelNumber next_channel_ = 1;
+  std::unordered_map<std::uint32_t, Endpoint> endpoints_;
+  std::uint32_t next_endpoint_ = 0;
+  std::unordered_map<std::uint32_t, EndpointId> by_connection_;
+  KnownDevices& devices_;
+  bool has_more_ = false;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,404 @@
+// Tests the host agent's connection manager alone: its programs are two ends of this test, which
+// give it commands directly and read its events from their sockets. Its datagrams go to itself over
+// the loopback of a private network namespace.
+
+#include "live/agent/connection_service.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "live/message/socket.h"
+#include "live/path/packets/udp_socket.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr auto rc = ConnectionQpType::rc;
+
+SocketAddress loopback(std::uint16_t port) {
+  SocketAddress address;
+  address.family = AF_INET;
+  address.port = port;
+  address.address[0] = std::byte{127};
+  address.address[3] = std::byte{1};
+  return address;
+}
+
+ConnectionParameters parameters(std::uint32_t qp_number, std::uint8_t data = 0) {
+  ConnectionParameters p;
+  p.private_data = {std::byte{data}};
+  p.responder_resources = p.initiator_depth = 1;
+  p.qp_number = qp_number;
+  return p;
+}
+
+// A program, as the service sees one.
+class End {
+ public:
+  End(ConnectionService& service, pid_t pid) : service_(service) {
+    auto events = service.open_channel(pid, "tulle0", "lo", number_);
+    if (!events) ADD_FAILURE() << events.error().message;
+    if (events) events_ = std::move(*events);
+  }
+
+  ConnectionService::ChannelNumber number() const { return number_; }
+  ConnectionReply ask(ConnectionCommand command) {
+    return service_.execute(number_, {taken_, std::move(command)});
+  }
+  // Returns the errno of the reply.
+  int run(ConnectionCommand command) {
+    const ConnectionReply reply = ask(std::move(command));
+    const auto* failed = std::get_if<reply::Failed>(&reply);
+    return failed != nullptr ? failed->error : 0;
+  }
+  template <typename Command>
+  typename Command::Reply get(Command command) {
+    const ConnectionReply reply = ask(std::move(command));
+    const auto* expected = std::get_if<typename Command::Reply>(&reply);
+    if (expected == nullptr) ADD_FAILURE() << "no such reply";
+    return expected != nullptr ? *expected : typename Command::Reply{};
+  }
+
+  EndpointId create(PortSpace space = PortSpace::tcp) {
+    return get(command::Create{space, rc}).endpoint;
+  }
+  // Takes the next event. Lets the service work meanwhile, as the agent's loop does.
+  std::optional<ConnectionEvent> next(int milliseconds = 5'000) {
+    for (; milliseconds >= 0; --milliseconds) {
+      service_.progress();
+      auto message = receive_message(events_.get());
+      EventMessage event;
+      if (message && decode(message->bytes, event)) {
+        ++taken_;
+        return event.event;
+      }
+      pollfd readable{events_.get(), POLLIN, 0};
+      poll(&readable, 1, 1);
+    }
+    return std::nullopt;
+  }
+  template <typename Event>
+  Event take() {
+    const auto event = next();
+    const auto* expected = event ? std::get_if<Event>(&*event) : nullptr;
+    if (expected == nullptr) ADD_FAILURE() << "no such event";
+    return expected != nullptr ? *expected : Event{};
+  }
+  bool is_silent() { return !next(20).has_value(); }
+
+  EndpointId listen(const SocketAddress& at, std::uint32_t backlog = 0) {
+    const EndpointId id = create();
+    EXPECT_EQ(run(command::Bind{id, at}), 0);
+    EXPECT_EQ(run(command::Listen{id, backlog}), 0);
+    return id;
+  }
+  EndpointId resolve(const SocketAddress& to) {
+    const EndpointId id = create();
+    EXPECT_EQ(run(command::ResolveAddress{id, {}, to}), 0);
+    take<event::AddressResolved>();
+    EXPECT_EQ(run(command::ResolveRoute{{id}}), 0);
+    take<event::RouteResolved>();
+    return id;
+  }
+  EndpointId connect(const SocketAddress& to, std::uint32_t qp_number = 0x111) {
+    const EndpointId id = resolve(to);
+    EXPECT_EQ(run(command::Connect{id, rc, parameters(qp_number, 1)}), 0);
+    return id;
+  }
+
+ private:
+  ConnectionService& service_;
+  ConnectionService::ChannelNumber number_ = 0;
+  UniqueFd events_;
+  std::uint32_t taken_ = 0;
+};
+
+class ConnectionServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    auto socket = bind_udp(0, PortUse::exclusive);
+    ASSERT_TRUE(socket);
+    socket_ = std::move(*socket);
+    service_.emplace(socket_.get(), port_of(socket_.get()), UniqueFd(), 1, devices_);
+    client_.emplace(*service_, 100);
+    server_.emplace(*service_, 200);
+  }
+  struct Pair {
+    EndpointId client;
+    EndpointId server;
+  };
+  Pair connect(std::uint16_t port) {
+    Pair pair;
+    pair.client = client_->connect(loopback(port));
+    pair.server = server_->take<event::ConnectRequest>().endpoint;
+    EXPECT_EQ(server_->run(command::Accept{pair.server, rc, parameters(0x222, 2)}), 0);
+    EXPECT_EQ(client_->take<event::ConnectResponse>().endpoint, pair.client);
+    EXPECT_EQ(client_->run(command::Establish{{pair.client}}), 0);
+    EXPECT_EQ(server_->take<event::Established>().endpoint, pair.server);
+    return pair;
+  }
+
+  KnownDevices devices_{[](const auto&, std::size_t) { return false; }};
+  UniqueFd socket_;
+  std::optional<ConnectionService> service_;
+  std::optional<End> client_, server_;
+};
+
+TEST_F(ConnectionServiceTest, ConnectsAndDisconnects) {
+  const EndpointId listener = server_->listen(loopback(7000));
+  EXPECT_EQ(service_->listener_count(), 1u);
+  const EndpointId id = client_->connect(loopback(7000), 0x123);
+  const auto request = server_->take<event::ConnectRequest>();
+  EXPECT_EQ(request.listener, listener);
+  EXPECT_EQ(request.parameters.qp_number, 0x123u);
+  EXPECT_EQ(request.parameters.private_data.at(0), std::byte{1});
+  EXPECT_EQ(request.known.destination.family, AF_INET);
+  ASSERT_EQ(server_->run(command::Accept{request.endpoint, rc, parameters(0x456, 2)}), 0);
+  const auto response = client_->take<event::ConnectResponse>();
+  EXPECT_EQ(response.endpoint, id);
+  EXPECT_EQ(response.parameters.qp_number, 0x456u);
+  ASSERT_EQ(client_->run(command::Establish{{id}}), 0);
+  server_->take<event::Established>();
+
+  ASSERT_EQ(client_->run(command::Disconnect{{id}}), 0);
+  EXPECT_EQ(server_->take<event::Disconnected>().endpoint, request.endpoint);
+  EXPECT_TRUE(client_->is_silent()) << "the server has not agreed yet";
+  ASSERT_EQ(server_->run(command::Disconnect{{request.endpoint}}), 0);
+  EXPECT_EQ(client_->take<event::Disconnected>().status, 0);
+  client_->take<event::TimewaitExit>();
+  server_->take<event::TimewaitExit>();
+  EXPECT_FALSE(client_->get(command::Destroy{id, 5}).is_held);
+  EXPECT_FALSE(server_->get(command::Destroy{listener, 1}).is_held);
+  EXPECT_EQ(service_->listener_count(), 0u);
+}
+
+TEST_F(ConnectionServiceTest, RejectsWithReasonAndData) {
+  server_->listen(loopback(7000));
+  client_->connect(loopback(7000));
+  const EndpointId child = server_->take<event::ConnectRequest>().endpoint;
+  const std::vector<std::byte> data{std::byte{7}};
+  ASSERT_EQ(server_->run(command::Reject{child, 0, data}), 0);
+  const auto rejected = client_->take<event::Rejected>();
+  EXPECT_EQ(rejected.status, 28);
+  EXPECT_EQ(rejected.private_data.at(0), std::byte{7});
+  EXPECT_EQ(server_->run(command::Reject{child, 0, data}), EINVAL);
+  EXPECT_EQ(server_->run(command::Accept{child, rc, parameters(1)}), EINVAL);
+}
+
+TEST_F(ConnectionServiceTest, NobodyListensAtThatPort) {
+  client_->connect(loopback(7000));
+  EXPECT_EQ(client_->take<event::Rejected>().status, 8);
+}
+
+TEST_F(ConnectionServiceTest, AClientThatDiesIsDisconnected) {
+  server_->listen(loopback(7000));
+  const Pair pair = connect(7000);
+  service_->close_channel(client_->number());
+  EXPECT_EQ(server_->take<event::Disconnected>().endpoint, pair.server);
+  service_->close_channel(client_->number());  // a second time does nothing
+}
+
+TEST_F(ConnectionServiceTest, AClientThatDiesWhileItAsksIsForgotten) {
+  server_->listen(loopback(7000));
+  client_->connect(loopback(7000));
+  const EndpointId child = server_->take<event::ConnectRequest>().endpoint;
+  service_->close_channel(client_->number());
+  EXPECT_TRUE(std::holds_alternative<event::Rejected>(server_->next().value()));
+  EXPECT_EQ(server_->run(command::Accept{child, rc, parameters(1)}), EINVAL);
+}
+
+TEST_F(ConnectionServiceTest, AServerThatDiesRefusesWhatItDidNotTake) {
+  const EndpointId listener = server_->listen(loopback(7000));
+  ASSERT_EQ(server_->run(command::Hold{{listener}}), 0);
+  client_->connect(loopback(7000));
+  EXPECT_TRUE(server_->is_silent()) << "the channel is held";
+  service_->close_channel(server_->number());
+  client_->take<event::Rejected>();
+  EXPECT_EQ(service_->listener_count(), 0u);
+}
+
+TEST_F(ConnectionServiceTest, APortIsBoundOnce) {
+  const EndpointId first = client_->create();
+  const auto bound = client_->get(command::Bind{first, loopback(0)}).address;
+  EXPECT_NE(bound.port, 0);
+  EXPECT_EQ(client_->run(command::Bind{first, loopback(1)}), EINVAL) << "it is bound already";
+  const EndpointId second = server_->create();
+  EXPECT_EQ(server_->run(command::Bind{second, bound}), EADDRINUSE);
+  const EndpointId other_space = server_->create(PortSpace::udp);
+  EXPECT_EQ(server_->run(command::Bind{other_space, bound}), 0);
+  service_->close_channel(client_->number());
+  EXPECT_EQ(server_->run(command::Bind{second, bound}), 0);
+}
+
+TEST_F(ConnectionServiceTest, SharersOfAPortListenOnce) {
+  const EndpointId ids[] = {client_->create(), client_->create()};
+  const int yes = 1;
+  const auto* bytes = reinterpret_cast<const std::byte*>(&yes);
+  const std::vector<std::byte> value(bytes, bytes + sizeof(yes));
+  for (const EndpointId id : ids) {
+    ASSERT_EQ(client_->run(command::SetOption{id, 0, 1, value}), 0);
+    ASSERT_EQ(client_->run(command::Bind{id, loopback(7000)}), 0);
+  }
+  EXPECT_EQ(client_->run(command::Listen{ids[0], 0}), 0);
+  EXPECT_EQ(client_->run(command::Listen{ids[1], 0}), EADDRINUSE);
+  EXPECT_EQ(client_->run(command::SetOption{ids[0], 0, 1, {}}), EINVAL) << "too short";
+  EXPECT_EQ(client_->run(command::SetOption{ids[0], 9, 1, value}), ENOSYS);
+}
+
+// One of each command that names an endpoint.
+std::vector<ConnectionCommand> commands_for(EndpointId id) {
+  return {command::Bind{id, loopback(0)},
+          command::Listen{id, 0},
+          command::ResolveAddress{id, {}, loopback(1)},
+          command::ResolveRoute{{id}},
+          command::Query{{id}},
+          command::Connect{id, rc, {}},
+          command::Accept{id, rc, {}},
+          command::Establish{{id}},
+          command::Reject{id, 0, {}},
+          command::NotifyEstablished{{id}},
+          command::Disconnect{{id}},
+          command::Destroy{id, 0},
+          command::SetOption{id, 0, 0, {std::byte{1}}},
+          command::GetQpAttributes{id, QpTarget::init},
+          command::JoinMulticast{id, loopback(0)},
+          command::LeaveMulticast{id, loopback(0)},
+          command::Hold{{id}},
+          command::Migrate{id, 1, {}},
+          command::Report{id, ConnectionEventType::user, 0, 0}};
+}
+
+TEST_F(ConnectionServiceTest, AnIdThatIsNotTheProgramsIsInvalid) {
+  const EndpointId others = server_->create();
+  const EndpointId gone = client_->create();
+  ASSERT_EQ(client_->run(command::Destroy{gone, 0}), 0);
+  // Create and GiveBack name no endpoint.
+  ASSERT_EQ(commands_for({}).size() + 2, std::variant_size_v<ConnectionCommand>);
+  for (const EndpointId id : {EndpointId{}, others, gone, EndpointId{others.value + 1000}}) {
+    for (const ConnectionCommand& command : commands_for(id)) {
+      EXPECT_EQ(client_->run(command), EINVAL) << command.index();
+    }
+  }
+  EXPECT_EQ(server_->run(command::Query{{others}}), 0) << "it is as it was";
+}
+
+TEST_F(ConnectionServiceTest, CommandsOutOfOrderAreInvalid) {
+  const EndpointId idle = client_->create();
+  for (const ConnectionCommand& command : std::initializer_list<ConnectionCommand>{
+           command::ResolveRoute{{idle}}, command::Connect{idle, rc, {}},
+           command::Accept{idle, rc, {}}, command::Establish{{idle}}, command::Reject{idle, 0, {}},
+           command::NotifyEstablished{{idle}}, command::Disconnect{{idle}},
+           command::GetQpAttributes{idle, QpTarget::init},
+           command::JoinMulticast{idle, loopback(0)}, command::LeaveMulticast{idle, loopback(0)},
+           command::Report{idle, ConnectionEventType::established, 0, 0}}) {
+    EXPECT_EQ(client_->run(command), EINVAL) << command.index();
+  }
+  const EndpointId listener = server_->listen(loopback(7000));
+  EXPECT_EQ(server_->run(command::ResolveAddress{listener, {}, loopback(1)}), EINVAL);
+  EXPECT_EQ(server_->run(command::Connect{listener, rc, {}}), EINVAL);
+  EXPECT_EQ(server_->run(command::Accept{listener, rc, {}}), EINVAL);
+  EXPECT_EQ(server_->run(command::Listen{listener, 3}), 0) << "another backlog";
+
+  const Pair pair = connect(7000);
+  EXPECT_EQ(client_->run(command::Connect{pair.client, rc, {}}), EINVAL);
+  EXPECT_EQ(client_->run(command::Establish{{pair.client}}), EINVAL);
+  EXPECT_EQ(server_->run(command::Accept{pair.server, rc, {}}), EINVAL);
+  EXPECT_EQ(server_->run(command::Establish{{pair.server}}), EINVAL) << "it is the passive side";
+  EXPECT_EQ(server_->run(command::Reject{pair.server, 0, {}}), EINVAL);
+  EXPECT_TRUE(client_->is_silent());
+  EXPECT_TRUE(server_->is_silent());
+}
+
+TEST_F(ConnectionServiceTest, NumbersWithoutMeaningAreRefused) {
+  EXPECT_EQ(client_->run(command::Create{static_cast<PortSpace>(7), rc}), EPROTONOSUPPORT);
+  const EndpointId id = client_->resolve(loopback(1));
+  EXPECT_EQ(client_->run(command::GetQpAttributes{id, static_cast<QpTarget>(9)}), EINVAL);
+  EXPECT_EQ(client_->run(command::GetQpAttributes{id, QpTarget::init}), 0);
+  const std::vector<std::byte> long_data(300);
+  EXPECT_EQ(client_->run(command::Connect{id, rc, {.private_data = long_data}}), EINVAL);
+  SocketAddress odd = loopback(1);
+  odd.family = AF_UNIX;
+  EXPECT_EQ(client_->run(command::Bind{client_->create(), odd}), EAFNOSUPPORT);
+}
+
+TEST_F(ConnectionServiceTest, AHeldChannelGetsItsEventsInOrderLater) {
+  const EndpointId id = client_->create();
+  const auto report = [&](std::uint64_t argument) {
+    EXPECT_EQ(client_->run(command::Report{id, ConnectionEventType::user, 0, argument}), 0);
+  };
+  report(1);
+  const auto first = client_->take<event::Reported>();
+  ASSERT_EQ(client_->run(command::Hold{{id}}), 0);
+  report(2);
+  EXPECT_TRUE(client_->is_silent());
+  ASSERT_EQ(client_->run(command::GiveBack{true, {first}}), 0);
+  EXPECT_TRUE(client_->is_silent()) << "more follow";
+  ASSERT_EQ(client_->run(command::GiveBack{}), 0);
+  EXPECT_EQ(client_->take<event::Reported>().argument, 1u);
+  EXPECT_EQ(client_->take<event::Reported>().argument, 2u);
+}
+
+TEST_F(ConnectionServiceTest, WhatAProgramGivesBackIsItsOwn) {
+  const EndpointId others = server_->listen(loopback(7000));
+  const EndpointId own = client_->create();
+  // No request names a listener that is gone: the other program's endpoint must not go with it.
+  ASSERT_EQ(client_->run(command::GiveBack{false, {event::ConnectRequest{others, {}, {}, {}, {}}}}),
+            0);
+  EXPECT_EQ(server_->run(command::Query{{others}}), 0);
+  EXPECT_EQ(service_->listener_count(), 1u);
+  // Events that the agent never sent are not delivered.
+  ASSERT_EQ(
+      client_->run(command::GiveBack{false, {event::Established{own}, event::Established{others}}}),
+      0);
+  EXPECT_TRUE(client_->is_silent());
+  EXPECT_TRUE(server_->is_silent());
+  const std::vector<ConnectionEvent> many(100, event::Established{own});
+  int error = 0;
+  for (int i = 0; i < 100 && error == 0; ++i) error = client_->run(command::GiveBack{true, many});
+  EXPECT_EQ(error, ENOBUFS);
+}
+
+TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneProcess) {
+  End sibling(*service_, 100);
+  const EndpointId id = client_->create();
+  EXPECT_EQ(client_->run(command::Migrate{id, server_->number(), {}}), EINVAL);
+  EXPECT_EQ(client_->run(command::Migrate{id, 12345, {}}), EINVAL);
+  EXPECT_EQ(client_->run(command::Migrate{id, sibling.number(), {}}), 0);
+  EXPECT_EQ(client_->run(command::Query{{id}}), EINVAL);
+  EXPECT_EQ(sibling.run(command::Query{{id}}), 0);
+}
+
+TEST_F(ConnectionServiceTest, ADestroyedListenerTakesItsRequestsAlong) {
+  const EndpointId listener = server_->listen(loopback(7000));
+  ASSERT_EQ(server_->run(command::Hold{{listener}}), 0);
+  client_->connect(loopback(7000));
+  ASSERT_TRUE(server_->is_silent());
+  ASSERT_EQ(server_->run(command::Destroy{listener, 0}), 0);
+  client_->take<event::Rejected>();
+}
+
+TEST_F(ConnectionServiceTest, EventsWaitForAProgramThatDoesNotRead) {
+  const EndpointId id = client_->create();
+  std::uint64_t sent = 0;
+  std::vector<std::pair<int, ConnectionService::ChannelNumber>> blocked;
+  while (blocked.empty() && sent < 4'000) {
+    ASSERT_EQ(client_->run(command::Report{id, ConnectionEventType::user, 0, sent++}), 0);
+    blocked = service_->take_blocked();
+  }
+  ASSERT_EQ(blocked.size(), 1u);
+  EXPECT_EQ(blocked[0].second, client_->number());
+  EXPECT_TRUE(service_->take_blocked().empty()) << "it is told once";
+  for (std::uint64_t i = 0; i < sent; ++i) {
+    ASSERT_EQ(client_->take<event::Reported>().argument, i);
+    service_->flush(client_->number());
+  }
+  EXPECT_TRUE(client_->is_silent());
+}
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,102 @@
+#include "live/message/counters_page.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace tulle::live {
+
+namespace {
+constexpr std::size_t page_bytes = 4096;
+}  // namespace
+
+Result<CountersPage> CountersPage::create() {
+  UniqueFd fd(memfd_create("tulle-counters", MFD_CLOEXEC));
+  if (!fd || ftruncate(fd.get(), page_bytes) != 0) {
+    return Error{"cannot make a page of counters (memfd)", errno};
+  }
+  return map(std::move(fd));
+}
+
+Result<CountersPage> CountersPage::map(UniqueFd fd) {
+  static_assert(sizeof(Values) <= page_bytes);
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0 || status.st_size < static_cast<off_t>(page_bytes)) {
+    return Error{"the page of counters is no such page", EINVAL};
+  }
+  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return Error{"cannot map the page of counters", errno};
+  return CountersPage(std::move(fd), static_cast<Values*>(memory));
+}
+
+CountersPage::CountersPage(CountersPage&& other) noexcept
+    : fd_(std::move(other.fd_)), values_(std::exchange(other.values_, nullptr)) {}
+
+CountersPage& CountersPage::operator=(CountersPage&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(values_, other.values_);
+  return *this;
+}
+
+CountersPage::~CountersPage() {
+  if (values_ != nullptr) munmap(static_cast<void*>(values_), page_bytes);
+}
+
+void CountersPage::publish(device::Adapter& adapter, const DriverCounters& driver) {
+  if (values_ == nullptr) return;
+  const device::Counters& c = adapter.counters();
+  const auto verdict = [&](port::Verdict v) {
+    return c.received_by_verdict[static_cast<std::size_t>(v)];
+  };
+  const std::array<std::uint64_t, counter_count> now = {
+      adapter.queue_pairs_in_use(),
+      c.packets_sent,
+      c.packets_received,
+      c.bytes_sent,
+      c.bytes_received,
+      verdict(port::Verdict::truncated),
+      verdict(port::Verdict::unknown_opcode),
+      verdict(port::Verdict::bad_version),
+      verdict(port::Verdict::bad_icrc),
+      c.unknown_queue_pair,
+      c.congestion_notifications,
+      c.transport.retransmitted_packets,
+      c.transport.ack_timeouts,
+      c.transport.sequence_naks_sent,
+      c.transport.sequence_naks_received,
+      c.transport.implied_naks,
+      c.transport.rnr_naks_sent,
+      c.transport.rnr_naks_received,
+      c.transport.duplicate_requests,
+      c.transport.remote_errors_sent,
+      c.transport.remote_errors_received,
+      c.transport.dropped_packets,
+      c.transport.dropped_messages,
+      driver.send_calls,
+      driver.send_delays,
+      driver.send_errors,
+      driver.receive_calls,
+      driver.direct_transfers,
+      driver.direct_bytes,
+      driver.faults_dropped,
+      driver.faults_duplicated,
+      driver.faults_corrupted,
+      driver.faults_reordered,
+  };
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    (*values_)[i].store(now[i], std::memory_order_relaxed);
+  }
+}
+
+std::array<std::uint64_t, counter_count> CountersPage::read() const {
+  std::array<std::uint64_t, counter_count> values{};
+  if (values_ == nullptr) return values;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = (*values_)[i].load(std::memory_order_relaxed);
+  }
+  return values;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,77 @@
+#pragma once
+
+// The table that one process shows to the other processes of its host, in shared memory: the keys
+// and connections by which they may reach its memory without its help. Only the owner writes
+// entries. A visitor announces itself while it uses an entry, so that the owner can wait for
+// visitors before memory goes away.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tulle::live {
+
+struct PeerTable {
+  static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
+  static constexpr std::uint32_t layout_version = 3;
+  static constexpr std::size_t visitor_slots = 256;  // at least one for each slot of the host
+  // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
+  // that set is full, the entry is not exposed and packets serve instead.
+  static constexpr std::size_t ways = 8;
+  static constexpr std::size_t qp_sets = 4'096;
+  static constexpr std::size_t key_sets = 8'192;
+
+  struct QpEntry {
+    std::atomic<std::uint32_t> number{0};  // 0 means free
+    std::uint32_t destination = 0;
+    std::uint32_t access = 0;
+    std::uint64_t pd = 0;  // equal for equal protection domains; no other meaning
+  };
+  struct KeyEntry {
+    std::atomic<std::uint32_t> key{0};  // 0 means free
+    std::uint32_t access = 0;
+    std::uint64_t pd = 0;
+    std::uint64_t iova = 0;
+    std::uint64_t length = 0;   // bytes
+    std::uint64_t address = 0;  // in the owner's address space
+    // Differs each time the owner exposes an entry, so that a visitor that returns notices if
+    // another region has got the same key.
+    std::uint64_t generation = 0;
+  };
+
+  std::uint32_t magic = magic_value;
+  std::uint32_t version = layout_version;
+  std::uint64_t proof_address = 0;  // address of the same value in the owner's memory
+  std::uint64_t proof = 0;          // random value
+  // The owner's process id and PID namespace, as the owner sees them. The owner could not tell
+  // whether a visitor lives if the visitor came from another namespace or knew the owner by another
+  // number.
+  std::int64_t pid_namespace = 0;
+  std::int32_t pid = 0;
+  std::atomic<bool> open{true};  // false while the owner takes no visitors
+
+  // Process id of the visitor in each slot during its visit; otherwise 0.
+  std::array<std::atomic<std::int32_t>, visitor_slots> visitors{};
+  std::array<QpEntry, qp_sets * ways> qps{};
+  std::array<KeyEntry, key_sets * ways> keys{};
+
+  static std::size_t qp_set(std::uint32_t number) { return number % qp_sets * ways; }
+  static std::size_t key_set(std::uint32_t key) { return (key >> 8) % key_sets * ways; }
+
+  const QpEntry* find_qp(std::uint32_t number) const {
+    for (std::size_t i = qp_set(number), end = i + ways; i < end; ++i) {
+      if (qps[i].number.load(std::memory_order_seq_cst) == number) return &qps[i];
+    }
+    return nullptr;
+  }
+  const KeyEntry* find_key(std::uint32_t key) const {
+    for (std::size_t i = key_set(key), end = i + ways; i < end; ++i) {
+      if (keys[i].key.load(std::memory_order_seq_cst) == key) return &keys[i];
+    }
+    return nullptr;
+  }
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+}  // namespace tulle::live

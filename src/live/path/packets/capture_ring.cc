@@ -1,0 +1,126 @@
+#include "live/path/packets/capture_ring.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t header_bytes = 4096;
+constexpr std::uint32_t data_bytes_min = 1u << 20;
+constexpr std::uint32_t data_bytes_max = 1u << 30;
+constexpr std::uint32_t frame_bytes_max = 16 * 1024;  // no frame of this device is longer
+
+}  // namespace
+
+Result<CaptureRing> CaptureRing::create(std::uint32_t bytes) {
+  const std::uint64_t data = std::bit_ceil(std::clamp(bytes, data_bytes_min, data_bytes_max));
+  UniqueFd fd(memfd_create("tulle-capture", MFD_CLOEXEC));
+  if (!fd || ftruncate(fd.get(), static_cast<off_t>(header_bytes + data)) != 0) {
+    return Error{"cannot make a capture ring (memfd)", errno};
+  }
+  return map(std::move(fd));
+}
+
+Result<CaptureRing> CaptureRing::map(UniqueFd fd) {
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) return Error{"no capture ring", errno};
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  if (bytes < header_bytes + data_bytes_min || !std::has_single_bit(bytes - header_bytes)) {
+    return Error{"the capture ring has a wrong size", EINVAL};
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return Error{"cannot map the capture ring", errno};
+  CaptureRing ring;
+  ring.fd_ = std::move(fd);
+  ring.header_ = static_cast<Header*>(memory);  // zero bytes are its initial state
+  ring.data_ = static_cast<std::byte*>(memory) + header_bytes;
+  ring.data_bytes_ = bytes - header_bytes;
+  ring.mapped_bytes_ = bytes;
+  return ring;
+}
+
+CaptureRing::CaptureRing(CaptureRing&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      header_(std::exchange(other.header_, nullptr)),
+      data_(other.data_),
+      data_bytes_(other.data_bytes_),
+      mapped_bytes_(other.mapped_bytes_) {}
+
+CaptureRing::~CaptureRing() {
+  if (header_ != nullptr) munmap(header_, mapped_bytes_);
+}
+
+bool CaptureRing::has_room(std::size_t frame_bytes) const {
+  const std::uint64_t used = header_->written.load(std::memory_order_relaxed) -
+                             header_->read.load(std::memory_order_acquire);
+  return used + sizeof(Record) + frame_bytes <= data_bytes_;
+}
+
+bool CaptureRing::write(const CapturedFrame& frame,
+                        std::span<const std::span<const std::byte>> pieces,
+                        std::uint32_t snap_length) {
+  std::uint64_t total = 0;
+  for (const auto& piece : pieces) total += piece.size();
+  const std::uint64_t limit = snap_length == 0 ? frame_bytes_max : snap_length;
+  Record record{
+      frame, static_cast<std::uint32_t>(std::min({total, limit, std::uint64_t{frame_bytes_max}}))};
+  const std::uint64_t at = header_->written.load(std::memory_order_relaxed);
+  const std::uint64_t used = at - header_->read.load(std::memory_order_acquire);
+  if (used + sizeof(record) + record.kept_bytes > data_bytes_) {
+    header_->dropped.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  copy_in(at, &record, sizeof(record));
+  std::uint64_t to = at + sizeof(record);
+  std::size_t left = record.kept_bytes;
+  for (const auto& piece : pieces) {
+    const std::size_t bytes = std::min(piece.size(), left);
+    copy_in(to, piece.data(), bytes);
+    to += bytes;
+    left -= bytes;
+  }
+  header_->written.store(to, std::memory_order_release);
+  return true;
+}
+
+bool CaptureRing::read(CapturedFrame& frame, std::vector<std::byte>& bytes) {
+  const std::uint64_t at = header_->read.load(std::memory_order_relaxed);
+  const std::uint64_t end = header_->written.load(std::memory_order_acquire);
+  Record record;
+  if (end - at < sizeof(record)) return false;
+  copy_out(at, &record, sizeof(record));
+  // The writer is another process, which may have written anything.
+  if (record.kept_bytes > frame_bytes_max || end - at < sizeof(record) + record.kept_bytes) {
+    header_->read.store(end, std::memory_order_release);
+    return false;
+  }
+  frame = record.frame;
+  bytes.resize(record.kept_bytes);
+  copy_out(at + sizeof(record), bytes.data(), bytes.size());
+  header_->read.store(at + sizeof(record) + record.kept_bytes, std::memory_order_release);
+  return true;
+}
+
+void CaptureRing::copy_in(std::uint64_t at, const void* from, std::size_t bytes) {
+  const std::uint64_t offset = at & (data_bytes_ - 1);
+  const std::size_t first = std::min<std::uint64_t>(bytes, data_bytes_ - offset);
+  if (first > 0) std::memcpy(data_ + offset, from, first);
+  if (bytes > first) std::memcpy(data_, static_cast<const std::byte*>(from) + first, bytes - first);
+}
+
+void CaptureRing::copy_out(std::uint64_t at, void* to, std::size_t bytes) const {
+  const std::uint64_t offset = at & (data_bytes_ - 1);
+  const std::size_t first = std::min<std::uint64_t>(bytes, data_bytes_ - offset);
+  if (first > 0) std::memcpy(to, data_ + offset, first);
+  if (bytes > first) std::memcpy(static_cast<std::byte*>(to) + first, data_, bytes - first);
+}
+
+}  // namespace tulle::live

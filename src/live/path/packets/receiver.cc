@@ -1,0 +1,31 @@
+#include "live/path/packets/receiver.h"
+
+#include <algorithm>
+
+namespace tulle::live {
+
+Receiver::Receiver(int socket, std::uint16_t port)
+    : socket_(socket),
+      port_(port),
+      buffers_(std::make_unique_for_overwrite<std::byte[]>(messages_max * buffer_bytes)) {
+  for (int i = 0; i < messages_max; ++i) {
+    pieces_[i] = {buffer(i), buffer_bytes};
+    msghdr& header = messages_[i].msg_hdr;
+    header.msg_name = &names_[i];
+    header.msg_iov = &pieces_[i];
+    header.msg_iovlen = 1;
+    header.msg_control = controls_[i].bytes;
+  }
+}
+
+int Receiver::fill() {
+  for (int i = 0; i < used_; ++i) {
+    messages_[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage);
+    messages_[i].msg_hdr.msg_controllen = receive_control_bytes;
+  }
+  const int count = recvmmsg(socket_, messages_.data(), messages_max, MSG_DONTWAIT, nullptr);
+  used_ = std::clamp(count + 1, 1, messages_max);
+  return std::max(count, 0);
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,183 @@
+#include "live/path/packets/socket_group.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "live/message/socket.h"
+#include "live/path/packets/udp_socket.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t ledger_bytes = sizeof(SlotRecord) * slots;
+constexpr std::string_view vault_text = "tulle vault 1";
+
+// BTH bytes 5 to 7 are the destination queue pair's number (IBTA 9.2). A load past the end makes
+// the program return 0, so short datagrams go to the agent's slot, which refuses them.
+Result<void> attach_steering(int socket) {
+  static_assert(slot_bits <= 8);
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8 - slot_bits),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  };
+  const sock_fprog steering{3, program};
+  if (setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &steering, sizeof(steering)) != 0) {
+    return Error{fmt::format("cannot steer the port's datagrams (SO_ATTACH_REUSEPORT_CBPF): {}",
+                             std::strerror(errno)),
+                 errno};
+  }
+  return {};
+}
+
+struct flock lock_of(std::uint32_t slot) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  return lock;
+}
+
+// Returns another open file description of a memfd, which can hold a lock of its own.
+UniqueFd reopen(int fd) {
+  return UniqueFd(open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC));
+}
+
+// Returns duplicates of the vault's descriptors: the sockets by slot, then the ledger.
+Result<std::vector<UniqueFd>> look_into(int vault) {
+  auto message = peek_message(vault);
+  if (!message) return message.error();
+  const bool ours = message->fds.size() == slots + 1 &&
+                    message->bytes.size() == vault_text.size() &&
+                    std::memcmp(message->bytes.data(), vault_text.data(), vault_text.size()) == 0;
+  if (!ours) return Error{"a process offers sockets that are not the agent's", EINVAL};
+  return std::move(message->fds);
+}
+
+}  // namespace
+
+Result<SocketGroup> SocketGroup::create(std::uint16_t port) {
+  SocketGroup group;
+  group.port_ = port;
+  group.ledger_fd_.reset(memfd_create("tulle-ledger", MFD_CLOEXEC));
+  if (!group.ledger_fd_ || ftruncate(group.ledger_fd_.get(), ledger_bytes) != 0) {
+    return Error{fmt::format("cannot make the ledger (memfd): {}", std::strerror(errno)), errno};
+  }
+  if (auto bound = group.bind_all(); !bound) return bound.error();
+  if (auto made = group.make_vault(); !made) return made.error();
+  if (auto mapped = group.map_ledger(); !mapped) return mapped.error();
+  for (std::uint32_t slot = 0; slot < slots; ++slot) group.close_gate(slot);
+  return group;
+}
+
+Result<void> SocketGroup::bind_all() {
+  // A bind without SO_REUSEPORT fails if any other socket has the port, even one of another group
+  // of this kind.
+  if (auto probe = bind_udp(port_, PortUse::exclusive); !probe) return probe.error();
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    auto bound = bind_udp(port_, PortUse::shared);
+    if (!bound) return bound.error();
+    if (slot == 0) {
+      if (auto attached = attach_steering(bound->get()); !attached) return attached;
+    }
+    sockets_.push_back(std::move(*bound));
+  }
+  return {};
+}
+
+Result<void> SocketGroup::make_vault() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return Error{fmt::format("cannot make the vault: {}", std::strerror(errno)), errno};
+  }
+  UniqueFd entrance(ends[0]);
+  vault_.reset(ends[1]);
+  std::vector<int> fds;
+  for (const UniqueFd& socket : sockets_) fds.push_back(socket.get());
+  fds.push_back(ledger_fd_.get());
+  return send_message(entrance.get(), std::as_bytes(std::span(vault_text)), fds);
+}
+
+UniqueFd socket_in(int vault, std::uint32_t slot) {
+  auto contents = look_into(vault);
+  return contents ? std::move((*contents)[slot]) : UniqueFd();
+}
+
+Result<SocketGroup> SocketGroup::recover(UniqueFd vault) {
+  auto contents = look_into(vault.get());
+  if (!contents) return contents.error();
+  SocketGroup group;
+  group.vault_ = std::move(vault);
+  group.ledger_fd_ = std::move(contents->back());
+  contents->pop_back();
+  group.sockets_ = std::move(*contents);
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof(name);
+  getsockname(group.sockets_[0].get(), reinterpret_cast<sockaddr*>(&name), &bytes);
+  // The port lies at the same place in sockaddr_in and sockaddr_in6.
+  group.port_ = ntohs(reinterpret_cast<const sockaddr_in*>(&name)->sin_port);
+  if (auto mapped = group.map_ledger(); !mapped) return mapped.error();
+  return group;
+}
+
+Result<void> SocketGroup::map_ledger() {
+  struct stat status {};
+  if (fstat(ledger_fd_.get(), &status) != 0 || status.st_size != static_cast<off_t>(ledger_bytes)) {
+    return Error{"the ledger is of another size", EINVAL};
+  }
+  void* memory =
+      mmap(nullptr, ledger_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ledger_fd_.get(), 0);
+  if (memory == MAP_FAILED) return Error{"cannot map the ledger", errno};
+  ledger_ = static_cast<SlotRecord*>(memory);
+  return {};
+}
+
+SocketGroup::SocketGroup(SocketGroup&& other) noexcept
+    : sockets_(std::move(other.sockets_)),
+      vault_(std::move(other.vault_)),
+      ledger_fd_(std::move(other.ledger_fd_)),
+      ledger_(std::exchange(other.ledger_, nullptr)),
+      port_(other.port_) {}
+
+SocketGroup::~SocketGroup() {
+  if (ledger_ != nullptr) munmap(ledger_, ledger_bytes);
+}
+
+UniqueFd SocketGroup::lock(std::uint32_t slot) {
+  UniqueFd holder = reopen(ledger_fd_.get());
+  struct flock lock = lock_of(slot);
+  if (!holder || fcntl(holder.get(), F_OFD_SETLK, &lock) != 0) return {};
+  close_gate(slot);  // new datagrams must not keep the drain from ending
+  std::byte datagram;
+  while (recv(sockets_[slot].get(), &datagram, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0 ||
+         errno == EINTR) {
+  }
+  const int unused = 0;
+  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+  return holder;
+}
+
+bool SocketGroup::is_locked(std::uint32_t slot) const {
+  const UniqueFd other = reopen(ledger_fd_.get());
+  struct flock lock = lock_of(slot);
+  if (!other || fcntl(other.get(), F_OFD_GETLK, &lock) != 0) return true;
+  return lock.l_type != F_UNLCK;
+}
+
+void SocketGroup::close_gate(std::uint32_t slot) {
+  sock_filter refuse[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog program{1, refuse};
+  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+}  // namespace tulle::live

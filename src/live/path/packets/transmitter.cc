@@ -1,0 +1,357 @@
+#include "live/path/packets/transmitter.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tulle::live {
+namespace {
+
+constexpr int rounds_max = 8;  // batches in one call, before datagrams are received again
+// A payload of up to this size is cheaper to copy than to refer to.
+constexpr std::size_t copy_bytes_max = 256;
+// Time after which a receiver that had no room is checked again.
+constexpr Time look_again_after = Time::microseconds(20);
+constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
+constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
+constexpr std::size_t scratch_per_datagram =
+    wire::header_bytes_max + 8 + copy_bytes_max * (verbs::sges_max + 2);
+
+bool same_path(const wire::IpUdp& a, const wire::IpUdp& b) {
+  return a.destination == b.destination && a.source == b.source &&
+         a.traffic_class == b.traffic_class && a.hop_limit == b.hop_limit;
+}
+
+}  // namespace
+
+Transmitter::Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device,
+                         CaptureTap& tap, DriverCounters& counters)
+    : options_(options),
+      device_(device),
+      tap_(tap),
+      counters_(counters),
+      offload_(options.offload && !options.faults.any()),
+      is_ipv6_(is_ipv6(options.socket)),
+      backlog_(std::move(vault)),
+      faults_(options.faults.any() ? std::make_unique<FaultLine>(options.faults) : nullptr),
+      datagrams_(batch_max),
+      messages_(batch_max),
+      headers_(batch_max),
+      pieces_(batch_max * pieces_per_datagram_max),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(batch_max * scratch_per_datagram)),
+      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * port::udp_payload_bytes_max)) {}
+
+Transmitter::~Transmitter() {
+  for (const Sender& sender : senders_) {
+    if (sender.socket >= 0 && sender.socket != options_.socket) close(sender.socket);
+  }
+}
+
+void Transmitter::transmit(device::Adapter& adapter, Time now) {
+  has_more_ = false;
+  if (faults_) {
+    faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
+  }
+  if (blocked_ && !resume(now)) return;
+  for (int round = 0; round < rounds_max; ++round) {
+    const std::size_t count = pull(adapter, now);
+    if (count == 0) return;
+    if (faults_) {
+      send_with_faults(count, now);
+    } else {
+      compose(count);
+      send(now);
+    }
+    if (blocked_ || count < batch_max) return;
+  }
+  has_more_ = true;
+}
+
+std::size_t Transmitter::pull(device::Adapter& adapter, Time now) {
+  std::size_t count = 0;
+  while (count < batch_max && adapter.pull_datagram(now, datagrams_[count])) ++count;
+  return count;
+}
+
+// --- messages from datagrams ---
+
+void Transmitter::compose(std::size_t count) {
+  message_count_ = next_message_ = 0;
+  piece_count_ = scratch_used_ = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    device::Datagram& datagram = datagrams_[i];
+    const Sender& sender = sender_for(datagram.packet.destination_qp);
+    datagram.ip().source_port = sender.port;
+    datagram.ip().destination_port = options_.port;
+    const std::size_t bytes = datagram.udp_payload_bytes();
+    const std::size_t pieces = datagram.piece_count + 3u;
+    if (message_count_ == 0 ||
+        !joins(messages_[message_count_ - 1], datagram, sender.socket, bytes, pieces)) {
+      begin_message(i, sender, bytes);
+    }
+    Message& message = messages_[message_count_ - 1];
+    // The kernel writes k as the identification of the k-th segment of a message.
+    device::Adapter::finish_frame(datagram, static_cast<std::uint16_t>(message.count));
+    append_frame(datagram);
+    ++message.count;
+    message.bytes += bytes;
+    if (tap_.is_open()) tap_.sent(datagram);
+  }
+  end_message();
+}
+
+bool Transmitter::joins(const Message& message, const device::Datagram& datagram, int socket,
+                        std::size_t bytes, std::size_t pieces) const {
+  const bool all_equal_so_far = message.bytes == message.count * message.segment_bytes;
+  const std::size_t first_piece =
+      static_cast<std::size_t>(headers_[message_count_ - 1].msg_hdr.msg_iov - pieces_.data());
+  return offload_ && all_equal_so_far && bytes <= message.segment_bytes &&
+         message.socket == socket && message.bytes + bytes <= message_bytes_max &&
+         piece_count_ - first_piece + pieces <= message_pieces_max &&
+         same_path(datagrams_[message.first].ip(), datagram.ip());
+}
+
+void Transmitter::begin_message(std::size_t datagram, const Sender& sender, std::size_t bytes) {
+  end_message();
+  Message& message = messages_[message_count_];
+  message.socket = sender.socket;
+  message.slot = slot_of(datagrams_[datagram].packet.destination_qp);
+  message.stays_on_host = is_own(datagrams_[datagram].ip().destination);
+  message.first = datagram;
+  message.count = 0;
+  message.bytes = 0;
+  message.segment_bytes = bytes;
+  headers_[message_count_].msg_hdr.msg_iov = &pieces_[piece_count_];
+  ++message_count_;
+}
+
+void Transmitter::end_message() {
+  if (message_count_ == 0) return;
+  Message& message = messages_[message_count_ - 1];
+  const wire::IpUdp& ip = datagrams_[message.first].ip();
+  const std::size_t segment_bytes = message.count > 1 ? message.segment_bytes : 0;
+  fill(message.address, ip, is_ipv6_, interface_of(ip.source), options_.port,
+       static_cast<std::uint16_t>(segment_bytes));
+  msghdr& header = headers_[message_count_ - 1].msg_hdr;
+  header.msg_name = &message.address.name;
+  header.msg_namelen = message.address.name_bytes;
+  header.msg_control = message.address.control;
+  header.msg_controllen = message.address.control_bytes;
+  header.msg_iovlen = static_cast<std::size_t>(&pieces_[piece_count_] - header.msg_iov);
+}
+
+void Transmitter::append_frame(const device::Datagram& datagram) {
+  append_copy(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
+  for (std::size_t i = 0; i < datagram.piece_count; ++i) {
+    const std::span<const std::byte> piece = datagram.pieces[i];
+    if (piece.size() <= copy_bytes_max) {
+      append_copy(piece);
+    } else {
+      append(piece);
+    }
+  }
+  append_copy(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
+}
+
+void Transmitter::append_copy(std::span<const std::byte> bytes) {
+  std::byte* at = scratch_.get() + scratch_used_;
+  std::copy(bytes.begin(), bytes.end(), at);
+  scratch_used_ += bytes.size();
+  append({at, bytes.size()});
+}
+
+// Appends a piece to the message. Bytes that directly follow its last piece in memory extend that
+// piece.
+void Transmitter::append(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  auto* data = const_cast<std::byte*>(bytes.data());
+  const bool is_first = &pieces_[piece_count_] == headers_[message_count_ - 1].msg_hdr.msg_iov;
+  if (!is_first) {
+    iovec& last = pieces_[piece_count_ - 1];
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += bytes.size();
+      return;
+    }
+  }
+  pieces_[piece_count_++] = {data, bytes.size()};
+}
+
+// --- to the kernel ---
+
+void Transmitter::send(Time now) {
+  while (next_message_ < message_count_) {
+    const int socket = messages_[next_message_].socket;
+    std::size_t end = next_message_;
+    while (end < message_count_ && messages_[end].socket == socket &&
+           !is_held_back(messages_[end], now)) {
+      ++end;
+    }
+    if (end == next_message_) return keep_rest();
+    while (next_message_ < end) {
+      const int sent =
+          sendmmsg(socket, &headers_[next_message_], static_cast<unsigned>(end - next_message_),
+                   MSG_DONTWAIT | MSG_NOSIGNAL);
+      ++counters_.send_calls;
+      if (sent > 0) {
+        next_message_ += static_cast<std::size_t>(sent);
+      } else if (sent < 0 && !refused(errno)) {
+        return;
+      }
+    }
+  }
+}
+
+bool Transmitter::is_held_back(const Message& message, Time now) {
+  is_held_back_ = message.stays_on_host && !backlog_.admits(message.slot, message.bytes, now);
+  if (is_held_back_) held_back_until_ = now + look_again_after;
+  return is_held_back_;
+}
+
+// Handles the kernel's refusal of the first unsent message. Returns false if the kernel takes
+// nothing more for now.
+bool Transmitter::refused(int error) {
+  Message& message = messages_[next_message_];
+  switch (error) {
+    case EINTR:
+      return true;
+    case EAGAIN:
+    case ENOBUFS:
+      keep_rest();
+      return false;
+    case EIO:     // the interface cannot compute the checksums that segmentation needs
+    case EINVAL:  // or its MTU is smaller than the device's
+      if (message.count > 1) {
+        if (error == EIO) offload_ = false;
+        send_singly(message);
+        ++next_message_;
+        return true;
+      }
+      [[fallthrough]];
+    default:
+      // No route, a datagram too long, or a firewall: to the transport, the datagram is lost on the
+      // way.
+      counters_.send_errors += message.count;
+      ++next_message_;
+      return true;
+  }
+}
+
+void Transmitter::send_singly(Message& message) {
+  std::byte* bytes = kept_.get();
+  for (std::size_t i = message.first; i < message.first + message.count; ++i) {
+    device::Datagram& datagram = datagrams_[i];
+    device::Adapter::finish_frame(datagram, 0);
+    std::size_t size = 0;
+    const auto add = [&](std::span<const std::byte> piece) {
+      std::copy(piece.begin(), piece.end(), bytes + size);
+      size += piece.size();
+    };
+    add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
+    for (std::size_t k = 0; k < datagram.piece_count; ++k) add(datagram.pieces[k]);
+    add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
+    send_held(datagram.ip(), {bytes, size});
+  }
+}
+
+// Copies the unsent messages, because the application may change their memory once it runs again.
+void Transmitter::keep_rest() {
+  ++counters_.send_delays;
+  std::size_t used = 0;
+  std::size_t piece = 0;
+  // Entries of pieces_ are overwritten from the front, never ahead of where they are read.
+  for (std::size_t i = next_message_; i < message_count_; ++i) {
+    msghdr& header = headers_[i].msg_hdr;
+    std::byte* start = kept_.get() + used;
+    for (std::size_t k = 0; k < header.msg_iovlen; ++k) {
+      const iovec& from = header.msg_iov[k];
+      std::memcpy(kept_.get() + used, from.iov_base, from.iov_len);
+      used += from.iov_len;
+    }
+    pieces_[piece] = {start, messages_[i].bytes};
+    header.msg_iov = &pieces_[piece++];
+    header.msg_iovlen = 1;
+  }
+  blocked_ = true;
+}
+
+bool Transmitter::resume(Time now) {
+  while (next_message_ < message_count_) {
+    if (is_held_back(messages_[next_message_], now)) return false;
+    const int sent = sendmmsg(messages_[next_message_].socket, &headers_[next_message_], 1,
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
+    ++counters_.send_calls;
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
+    if (sent < 0) counters_.send_errors += messages_[next_message_].count;
+    ++next_message_;
+  }
+  blocked_ = false;
+  return true;
+}
+
+void Transmitter::send_with_faults(std::size_t count, Time now) {
+  std::array<std::span<const std::byte>, pieces_per_datagram_max> pieces;
+  for (std::size_t i = 0; i < count; ++i) {
+    device::Datagram& datagram = datagrams_[i];
+    datagram.ip().source_port = sender_for(datagram.packet.destination_qp).port;
+    datagram.ip().destination_port = options_.port;
+    device::Adapter::finish_frame(datagram, 0);
+    std::size_t n = 0;
+    pieces[n++] = std::span(datagram.frame.head).first(datagram.frame.head_bytes);
+    for (std::size_t k = 0; k < datagram.piece_count; ++k) pieces[n++] = datagram.pieces[k];
+    pieces[n++] = std::span(datagram.frame.tail).first(datagram.frame.tail_bytes);
+    faults_->offer(now, datagram.ip(), std::span(pieces).first(n));
+  }
+  faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
+  const fabric::FaultCounters& c = faults_->counters();
+  counters_.faults_dropped = c.dropped + faults_->overflows();
+  counters_.faults_duplicated = c.duplicated;
+  counters_.faults_corrupted = c.corrupted;
+  counters_.faults_reordered = c.reordered;
+}
+
+void Transmitter::send_held(const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+  SendAddress address;
+  fill(address, ip, is_ipv6_, interface_of(ip.source), options_.port, 0);
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_name = &address.name;
+  header.msg_namelen = address.name_bytes;
+  header.msg_control = address.control;
+  header.msg_controllen = address.control_bytes;
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  const auto sender = std::find_if(senders_.begin(), senders_.end(), [&](const Sender& s) {
+    return s.socket >= 0 && s.port == ip.source_port;
+  });
+  if (sender == senders_.end()) return;
+  ++counters_.send_calls;
+  if (sendmsg(sender->socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) ++counters_.send_errors;
+  if (tap_.is_open()) tap_.sent(ip, bytes);
+}
+
+Transmitter::Sender& Transmitter::sender_for(QpNumber destination) {
+  Sender& sender = senders_[slot_of(destination)];
+  if (sender.socket >= 0) return sender;
+  auto bound = bind_sender(destination.value * 0x9E37u ^ static_cast<std::uint32_t>(getpid()));
+  sender.socket = bound ? bound->release() : options_.socket;
+  sender.port = port_of(sender.socket);
+  return sender;
+}
+
+std::uint32_t Transmitter::interface_of(const Gid& gid) const {
+  if (gid.bytes[0] != 0xFE) return 0;  // only link-local addresses need it
+  for (const GidEntry& entry : device_.gids) {
+    if (entry.gid == gid) return entry.interface_index;
+  }
+  return 0;
+}
+
+bool Transmitter::is_own(const Gid& gid) const {
+  return std::any_of(device_.gids.begin(), device_.gids.end(),
+                     [&](const GidEntry& entry) { return entry.gid == gid; });
+}
+
+}  // namespace tulle::live

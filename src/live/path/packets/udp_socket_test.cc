@@ -1,0 +1,158 @@
+// Reads back from the wire the headers that the kernel writes around a datagram, because the ICRC
+// depends on them.
+
+#include "live/path/packets/udp_socket.h"
+
+#include <gtest/gtest.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/udp.h>
+#include <net/if.h>
+#include <poll.h>
+
+#include <array>
+#include <vector>
+
+#include "live/path/packets/receiver.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint16_t port = 4791;
+
+Gid loopback_ipv6() {
+  Gid gid;
+  gid.bytes[15] = 1;
+  return gid;
+}
+
+class UdpSocketTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    wire_.reset(socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, htons(ETH_P_ALL)));
+    if (!wire_) GTEST_SKIP() << "no packet socket here";
+    sockaddr_ll loopback{};
+    loopback.sll_family = AF_PACKET;
+    loopback.sll_protocol = htons(ETH_P_ALL);
+    loopback.sll_ifindex = static_cast<int>(if_nametoindex("lo"));
+    ASSERT_EQ(bind(wire_.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)), 0);
+    auto receiver = bind_udp(port, PortUse::exclusive);
+    ASSERT_TRUE(receiver) << receiver.error().message;
+    receiver_ = std::move(*receiver);
+    auto sender = bind_sender(0x123);
+    ASSERT_TRUE(sender) << sender.error().message;
+    sender_ = std::move(*sender);
+    ip_.source = ip_.destination = GetParam() ? loopback_ipv6() : Gid::from_ipv4(0x7F00'0001);
+    ip_.source_port = port_of(sender_.get());
+  }
+
+  void send(const std::vector<std::byte>& bytes, std::uint16_t segment_bytes) {
+    SendAddress address;
+    fill(address, ip_, is_ipv6(sender_.get()), 0, port, segment_bytes);
+    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    msghdr header{};
+    header.msg_name = &address.name;
+    header.msg_namelen = address.name_bytes;
+    header.msg_control = address.control;
+    header.msg_controllen = address.control_bytes;
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    ASSERT_EQ(sendmsg(sender_.get(), &header, 0), static_cast<ssize_t>(bytes.size()))
+        << strerror(errno);
+  }
+
+  // Returns the headers of the next packet to `port` that arrives over loopback.
+  wire::IpUdp from_wire() {
+    std::vector<std::byte> packet(70'000);
+    wire::IpUdp headers;
+    for (;;) {
+      pollfd readable{wire_.get(), POLLIN, 0};
+      if (poll(&readable, 1, 1'000) <= 0) break;
+      sockaddr_ll from{};
+      socklen_t bytes = sizeof(from);
+      const ssize_t size = recvfrom(wire_.get(), packet.data(), packet.size(), 0,
+                                    reinterpret_cast<sockaddr*>(&from), &bytes);
+      if (size <= 0 || from.sll_pkttype == PACKET_OUTGOING) continue;
+      const auto decoded = wire::decode(std::span<const std::byte>(packet).first(size), headers);
+      if (decoded.ok && headers.destination_port == port) return headers;
+    }
+    ADD_FAILURE() << "nothing on the wire";
+    return headers;
+  }
+
+  UniqueFd wire_;
+  UniqueFd receiver_;
+  UniqueFd sender_;
+  wire::IpUdp ip_;
+};
+
+TEST_P(UdpSocketTest, HeadersAreWhatTheIcrcIsTakenOver) {
+  EXPECT_GE(ip_.source_port, 0xC000);
+  ip_.traffic_class = 0x6A;
+  ip_.hop_limit = 33;
+  const std::vector<std::byte> bytes(1'000);
+  for (int i = 0; i < 3; ++i) {
+    send(bytes, 0);
+    const wire::IpUdp seen = from_wire();
+    EXPECT_EQ(seen.source, ip_.source);
+    EXPECT_EQ(seen.destination, ip_.destination);
+    EXPECT_EQ(seen.source_port, ip_.source_port);
+    EXPECT_EQ(seen.traffic_class, 0x6A);
+    EXPECT_EQ(seen.hop_limit, 33);
+    EXPECT_EQ(seen.identification, 0) << "of datagram " << i;
+    EXPECT_TRUE(seen.dont_fragment);
+  }
+}
+
+TEST_P(UdpSocketTest, TheReceiverSeesWhatWasSent) {
+  ip_.traffic_class = 0x03;
+  ip_.hop_limit = 7;
+  send(std::vector<std::byte>(2'500), 1'000);
+  Receiver receiver(receiver_.get(), port);
+  std::vector<std::size_t> sizes;
+  const int count = receiver.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+    EXPECT_EQ(ip.source, ip_.source);
+    EXPECT_EQ(ip.destination, ip_.destination);
+    EXPECT_EQ(ip.source_port, ip_.source_port);
+    EXPECT_EQ(ip.destination_port, port);
+    EXPECT_EQ(ip.traffic_class, 0x03);
+    EXPECT_EQ(ip.hop_limit, 7);
+    EXPECT_EQ(ip.identification, sizes.size());
+    sizes.push_back(bytes.size());
+  });
+  EXPECT_GE(count, 1);
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{1'000, 1'000, 500}));
+  EXPECT_EQ(receiver.receive([](const auto&, auto) { FAIL(); }), 0);
+}
+
+// Soft-RoCE sends checksum 0 over either family. RFC 6936 lets the receiver of IPv6 choose.
+TEST_P(UdpSocketTest, ChecksumZeroIsTaken) {
+  const int on = 1;
+  const int level = GetParam() ? IPPROTO_UDP : SOL_SOCKET;
+  const int name = GetParam() ? UDP_NO_CHECK6_TX : SO_NO_CHECK;
+  ASSERT_EQ(setsockopt(sender_.get(), level, name, &on, sizeof(on)), 0);
+  send(std::vector<std::byte>(100), 0);
+  std::array<std::byte, 200> bytes;
+  pollfd readable{receiver_.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&readable, 1, 1'000), 1);
+  EXPECT_EQ(recv(receiver_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT), 100);
+}
+
+TEST_P(UdpSocketTest, ASenderReceivesNothing) {
+  std::array<std::byte, 10> bytes{};
+  sockaddr_in6 name{};
+  name.sin6_family = AF_INET6;
+  name.sin6_port = htons(port_of(sender_.get()));
+  std::memcpy(&name.sin6_addr, ip_.destination.bytes.data(), 16);
+  sendto(receiver_.get(), bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&name),
+         sizeof(name));
+  EXPECT_LT(recv(sender_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ip, UdpSocketTest, testing::Bool(),
+                         [](const auto& ipv6) { return ipv6.param ? "v6" : "v4"; });
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,49 @@
+#include "live/process/agent_link.h"
+
+#include <fcntl.h>
+
+#include <array>
+#include <cerrno>
+
+#include "live/message/protocol.h"
+#include "live/process/agent_client.h"
+
+namespace tulle::live {
+
+AgentLink::AgentLink(const Settings& settings, UniqueFd connection, Rights rights)
+    : settings_(settings), connection_(std::move(connection)), rights_(std::move(rights)) {}
+
+void AgentLink::expose(int table_fd) {
+  if (table_fd >= 0 && !rights_.table) rights_.table.reset(fcntl(table_fd, F_DUPFD_CLOEXEC, 0));
+  const int table = rights_.table.get();
+  if (table < 0) return;
+  static_cast<void>(send_message(connection_.get(), encode(Expose{}), {&table, 1}));
+}
+
+Result<ReceivedMessage> AgentLink::receive() {
+  auto message = receive_message(connection_.get());
+  if (!message && message.error().error_number != EAGAIN) connection_.reset();
+  return message;
+}
+
+void AgentLink::tell_held(std::uint32_t version, const std::bitset<gids_max>& held) {
+  GidsHeld message;
+  message.version = version;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i]) message.indices[i / 64] |= std::uint64_t{1} << i % 64;
+  }
+  if (connection_) static_cast<void>(send_message(connection_.get(), encode(message)));
+}
+
+bool AgentLink::reconnect(const DeviceInfo& device) {
+  auto connection = connect_to_agent(settings_);
+  if (!connection) return false;
+  const std::array<int, 2> fds = {rights_.vault.get(), rights_.counters.get()};
+  const Rejoin rejoin{rights_.slot, program_name(), settings_.interfaces, device};
+  if (!send_message(connection->get(), encode(rejoin), fds)) return false;
+  connection_ = std::move(*connection);
+  expose(-1);
+  return true;
+}
+
+}  // namespace tulle::live

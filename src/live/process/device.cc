@@ -1,0 +1,157 @@
+#include "live/process/device.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+
+#include "fabric/faults.h"
+#include "live/process/agent_client.h"
+#include "live/process/device_impl.h"
+
+namespace tulle::live {
+namespace {
+
+// The devices that are open in this process, by name. The registry is never destroyed, because the
+// program may exit before its last thread does.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Device>> devices;
+};
+Registry& registry() {
+  static Registry* const only = new Registry;
+  return *only;
+}
+
+// A forked child has its parent's devices in memory, but neither their thread nor a right to their
+// slot. Those devices do nothing in the child; opening a device in the child creates a device of
+// the child's own.
+void before_fork() { registry().mutex.lock(); }
+void after_fork_in_parent() { registry().mutex.unlock(); }
+void after_fork_in_child() {
+  for (auto& [name, reference] : registry().devices) {
+    if (const auto device = reference.lock()) device->impl().forget_in_child();
+  }
+  registry().devices.clear();
+  registry().mutex.unlock();
+}
+
+// A program may end as soon as it has seen its last completion, without closing anything. Taking
+// the lock of each device sends the acknowledgement that the peer still waits for, and publish()
+// leaves the final counters to the host agent.
+[[gnu::destructor]] void send_deferred_at_exit() {
+  Registry& open_devices = registry();
+  const std::unique_lock lock(open_devices.mutex, std::try_to_lock);
+  if (!lock) return;
+  for (auto& [name, reference] : open_devices.devices) {
+    const auto device = reference.lock();
+    if (device == nullptr) continue;
+    const auto held = device->lock();
+    device->impl().publish(device->now());
+  }
+}
+
+void watch_forks() {
+  static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(registered);
+}
+
+Result<fabric::FaultSettings> faults_of(const Settings& settings) {
+  auto parsed = fabric::parse_faults(settings.faults);
+  if (const auto* error = std::get_if<std::string>(&parsed)) return Error{*error, EINVAL};
+  return std::get<fabric::FaultSettings>(parsed);
+}
+
+}  // namespace
+
+Result<std::vector<DeviceInfo>> devices() {
+  const Settings settings = read_settings();
+  Hello hello;
+  hello.purpose = Purpose::list;
+  hello.command = program_name();
+  hello.device = settings.device;
+  hello.interfaces = settings.interfaces;
+  auto answer = ask_agent(settings, hello, IfAbsent::start);
+  if (!answer) return answer.error();
+  Devices list;
+  if (!decode(answer->message.bytes, list)) return unexpected_answer();
+  return std::move(list.devices);
+}
+
+Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink sink) {
+  watch_forks();
+  Registry& open_devices = registry();
+  const std::lock_guard lock(open_devices.mutex);
+  if (auto device = open_devices.devices[name].lock()) return device;
+
+  const Settings settings = read_settings();
+  auto faults = faults_of(settings);
+  if (!faults) return faults.error();
+  Hello hello;
+  hello.purpose = Purpose::open;
+  hello.command = program_name();
+  hello.device = name;
+  hello.interfaces = settings.interfaces;
+  auto answer = ask_agent(settings, hello, IfAbsent::start);
+  if (!answer) return answer.error();
+  Opened opened;
+  std::vector<UniqueFd>& fds = answer->message.fds;
+  if (!decode(answer->message.bytes, opened) || fds.size() < 3) return unexpected_answer();
+
+  AgentLink::Rights rights;
+  rights.slot = opened.slot;
+  rights.lock = std::move(fds[2]);
+  if (fds.size() > 3) rights.vault = std::move(fds[3]);
+  rights.counters.reset(dup(fds[1].get()));
+  auto counters = CountersPage::map(std::move(fds[1]));
+  if (!counters) return counters.error();
+  Impl::Grant grant{std::move(opened.device),
+                    opened.slot,
+                    QpNumber(opened.first_qp),
+                    opened.qp_count,
+                    opened.port,
+                    std::move(fds[0]),
+                    std::move(*counters),
+                    AgentLink(settings, std::move(answer->connection), std::move(rights))};
+  auto impl = std::make_unique<Impl>(std::move(grant), settings, *faults, sink);
+  if (auto started = impl->start(); !started) return started.error();
+  std::shared_ptr<Device> device(new Device(std::move(impl)));
+  open_devices.devices[name] = device;
+  return device;
+}
+
+Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Device::~Device() = default;
+
+const DeviceInfo& Device::info() const { return impl_->info(); }
+std::unique_lock<std::mutex> Device::lock() {
+  auto held = impl_->lock();
+  impl_->send_deferred();
+  return held;
+}
+std::unique_lock<std::mutex> Device::lock_for_work() { return impl_->lock(); }
+device::Adapter& Device::adapter() { return impl_->adapter(); }
+Time Device::now() const { return impl_->now(); }
+void Device::transmit() { impl_->transmit(); }
+void Device::progress() { impl_->progress(); }
+bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
+  if (!impl_->vain_polls_are_many()) return false;
+  held.unlock();
+  sched_yield();
+  held = impl_->lock();
+  return true;
+}
+void Device::hand_over() { impl_->hand_over(); }
+void Device::publish() { impl_->publish(now()); }
+int Device::join(const Gid& group) { return impl_->join(group); }
+void Device::leave(const Gid& group) { impl_->leave(group); }
+int Device::may_use_packets() const { return impl_->may_use_packets(); }
+int Device::open_packets() { return impl_->open_packets(); }
+int Device::watch(const device::FlowRule& rule) { return impl_->watch(rule); }
+void Device::unwatch(const device::FlowRule& rule) { impl_->unwatch(rule); }
+
+}  // namespace tulle::live

@@ -1,0 +1,92 @@
+#pragma once
+
+// A process's part of a live device: an adapter, the sockets that the host agent handed over, and
+// the thread that makes progress when no caller does. A process has one object for each device,
+// shared by all contexts that are open on the device.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/adapter.h"
+#include "live/message/device_info.h"
+
+namespace tulle::device {
+struct FlowRule;
+}
+
+namespace tulle::live {
+
+// Returns the devices of this host, as the host agent lists them; starts a host agent if none is
+// running. The error is one line for a person.
+Result<std::vector<DeviceInfo>> devices();
+
+class Device {
+ public:
+  // Called for each event of the adapter and of its port, with the device's lock held, by whichever
+  // thread made progress.
+  using EventSink = void (*)(const device::Event& event);
+
+  // Returns the process's device of that name. The first caller opens it, and the last reference
+  // closes it.
+  static Result<std::shared_ptr<Device>> open(const std::string& name, EventSink sink);
+  ~Device();
+
+  // The addresses and the port's state change while the device is open, so the caller reads them
+  // with the lock held.
+  const DeviceInfo& info() const;
+
+  // Takes the device's lock. The caller must hold it for every call below and every use of the
+  // adapter and its objects.
+  [[nodiscard]] std::unique_lock<std::mutex> lock();
+  // Takes the lock for posting and polling, which themselves send any deferred datagrams
+  // (live/process/device_impl.h).
+  [[nodiscard]] std::unique_lock<std::mutex> lock_for_work();
+  device::Adapter& adapter();
+  Time now() const;  // CLOCK_MONOTONIC
+
+  // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
+  // posting work or modifying a queue pair.
+  void transmit();
+  // Makes progress on behalf of a caller that polls: receives, runs due timers, transmits and hands
+  // out events. While callers poll, the device's thread stays out of their way.
+  void progress();
+  // Called when a caller polled and found nothing. If this has happened often in a row, gives the
+  // lock and the processor to other threads, takes the lock back, and returns true: the caller must
+  // look again. On a machine with more pollers than cores, the peer may be waiting for a processor.
+  // By then the empty poll is out of date, and the program might go on to an event that came after
+  // the completion, such as the end of its connection.
+  [[nodiscard]] bool let_others_run(std::unique_lock<std::mutex>& held);
+  // Called when a caller is about to sleep or has armed a completion queue. The device's thread
+  // takes over at once.
+  void hand_over();
+  // Brings the published counters up to date now, because the process may end without another call.
+  void publish();
+  // join() makes the device's socket receive datagrams that are sent to a multicast group on the
+  // device's interfaces, and leave() stops this. join() returns 0 or an errno: EADDRNOTAVAIL if no
+  // interface has an address of the group's family, ENOBUFS if the host allows no more groups
+  // (net.ipv4.igmp_max_memberships).
+  [[nodiscard]] int join(const Gid& group);
+  void leave(const Gid& group);
+
+  // Returns 0 if this process may use raw packets, which go over the interface of the first GID.
+  // Otherwise returns EPERM, or EOPNOTSUPP if that interface has no Ethernet frames.
+  [[nodiscard]] int may_use_packets() const;
+  // Must be called before the first raw packet queue pair is created. Returns 0 or an errno.
+  [[nodiscard]] int open_packets();
+  // watch() must be called before a flow is created, and unwatch() when the flow has been
+  // destroyed. watch() returns 0 or an errno.
+  [[nodiscard]] int watch(const device::FlowRule& rule);
+  void unwatch(const device::FlowRule& rule);
+
+  class Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit Device(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tulle::live

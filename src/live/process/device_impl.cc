@@ -1,0 +1,363 @@
+#include "live/process/device_impl.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "live/path/packets/multicast.h"
+#include "live/process/agent_client.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr Time publish_interval = Time::milliseconds(10);
+constexpr int spins_before_sleep = 200;
+
+std::int64_t monotonic_nanoseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+device::Configuration configuration_of(const Device::Impl::Grant& grant) {
+  device::Configuration configuration;
+  if (getrandom(&configuration.seed, sizeof(configuration.seed), 0) < 0) {
+    configuration.seed = static_cast<std::uint64_t>(monotonic_nanoseconds());
+  }
+  configuration.first_qp = grant.first_qp;
+  configuration.qp_count = grant.qp_count;
+  configuration.mtu_bytes = grant.info.mtu_bytes;
+  return configuration;
+}
+
+Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, bool offload,
+                                         const fabric::FaultSettings& faults) {
+  return {grant.socket.get(), grant.port, offload, faults};
+}
+
+void pause_processor() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults,
+                   EventSink sink)
+    : info_(grant.info),
+      settings_(settings),
+      sink_(sink),
+      slot_(grant.slot),
+      page_(std::move(grant.counters)),
+      adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
+      receiver_(grant.socket.get(), grant.port),
+      transmitter_(transmitter_options(grant, settings.offload, faults),
+                   UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
+                   counters_),
+      has_faults_(faults.any()),
+      epoch_nanoseconds_(monotonic_nanoseconds()),
+      agent_(std::move(grant.agent)) {
+  socket_ = std::move(grant.socket);
+  set_gids();
+}
+
+void Device::Impl::set_gids() {
+  std::vector<Gid> gids;
+  for (const GidEntry& entry : info_.gids) gids.push_back(entry.gid);
+  adapter_->set_gids(gids);
+}
+
+Result<void> Device::Impl::start() {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !timer_ || !wakeup_) {
+    return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
+  }
+  for (const int fd : {socket_.get(), timer_.get(), wakeup_.get(), agent_.socket()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+  if (auto created = create_direct_path(); !created) return created;
+  return start_thread();
+}
+
+Result<void> Device::Impl::create_direct_path() {
+  if (!settings_.direct || has_faults_) return {};
+  const auto is_local = [this](const Gid& gid) {
+    return std::any_of(info_.gids.begin(), info_.gids.end(),
+                       [&](const GidEntry& entry) { return entry.gid == gid; });
+  };
+  const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
+    Hello hello;
+    hello.purpose = Purpose::find_peer;
+    hello.slot = slot_of(number);
+    auto answer = ask_agent(settings_, hello, IfAbsent::fail);
+    if (!answer) return answer.error();
+    PeerProcess peer;
+    if (!decode(answer->message.bytes, peer) || answer->message.fds.empty()) {
+      return Error{"the agent knows no such process", ESRCH};
+    }
+    return HostPath::Peer{peer.pid, answer->message.fds[0].release()};
+  };
+  auto path = HostPath::create(slot_, find_peer, is_local);
+  if (!path) return path.error();
+  direct_path_ = std::move(*path);
+  adapter_->set_direct_path(direct_path_.get());
+  agent_.expose(direct_path_->table_fd());
+  return {};
+}
+
+std::unique_lock<std::mutex> Device::Impl::lock() {
+  std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
+  for (int i = 0; i < spins_before_sleep && !held; ++i) {
+    pause_processor();
+    static_cast<void>(held.try_lock());
+  }
+  if (!held) {
+    waiters_.fetch_add(1, std::memory_order_relaxed);
+    held.lock();
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return held;
+}
+
+Time Device::Impl::now() const {
+  return Time::nanoseconds(monotonic_nanoseconds() - epoch_nanoseconds_);
+}
+
+// --- called with the lock held ---
+
+void Device::Impl::transmit() {
+  if (forked_) return;
+  const Time at = now();
+  send(at);
+  settle(at);
+}
+
+void Device::Impl::progress() {
+  if (forked_) return;
+  const Time at = now();
+  last_poll_ = at;
+  const std::uint64_t completions = adapter_->completions();
+  vain_polls_ = receive(at) > 0 ? 0 : vain_polls_ + 1;
+  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  if (leased_ && !deferred_ && adapter_->completions() != completions) {
+    deferred_ = true;
+    deliver_events();
+  } else {
+    send(at);
+  }
+  if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
+    leased_ = true;
+    leased_at_ = at;
+    watch_socket(false);
+    wake_at(at + lease_time);
+  }
+  settle(at);
+}
+
+void Device::Impl::hand_over() {
+  polls_in_row_ = 0;
+  if (!leased_ || forked_) return;
+  leased_ = false;
+  watch_socket(true);
+  const Time at = now();
+  if (deferred_) send(at);
+  settle(at);
+}
+
+// A forked child owns neither the socket nor the device.
+int Device::Impl::join(const Gid& group) {
+  return forked_ ? EPERM : join_group(socket_.get(), info_, group);
+}
+
+void Device::Impl::leave(const Gid& group) {
+  if (!forked_) leave_group(socket_.get(), info_, group);
+}
+
+int Device::Impl::may_use_packets() const {
+  return info_.gids.empty() ? EOPNOTSUPP : PacketPort::probe(info_.gids[0].interface);
+}
+
+int Device::Impl::open_packets() {
+  if (forked_) return EPERM;
+  if (packets_ != nullptr) return 0;
+  if (const int error = may_use_packets(); error != 0) return error;
+  auto port = PacketPort::open(info_.gids[0].interface);
+  if (!port) return port.error().error_number;
+  packets_ = std::move(*port);
+  adapter_->raw_packets().set_frame_bytes_max(packets_->frame_bytes_max());
+  return 0;
+}
+
+int Device::Impl::watch(const device::FlowRule& rule) {
+  if (forked_) return EPERM;
+  if (packets_ == nullptr) return EINVAL;
+  const bool is_first = packets_->receiving_socket() < 0;
+  if (const int error = packets_->watch(rule); error != 0) return error;
+  if (is_first) watch_packets(true);
+  return 0;
+}
+
+// Closing the socket removes it from epoll.
+void Device::Impl::unwatch(const device::FlowRule& rule) {
+  if (!forked_) packets_->unwatch(rule);
+}
+
+void Device::Impl::watch_packets(bool added) {
+  epoll_event event{};
+  const bool looks = !leased_ && !packets_->is_waiting();
+  event.events = looks ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.fd = packets_->receiving_socket();
+  epoll_ctl(epoll_.get(), added ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, event.data.fd, &event);
+}
+
+void Device::Impl::send_packets(Time at) {
+  const PacketPort::Sent sent = packets_->transmit(adapter_->raw_packets());
+  if (sent == PacketPort::Sent::all) return;
+  // A full interface queue gives no notice when it has room again.
+  if (sent == PacketPort::Sent::queue_is_full) return wake_at(at + Time::milliseconds(1));
+  watch_until_writable(packets_->sending_socket());
+}
+
+int Device::Impl::move_data(Time at) {
+  int calls = 0;
+  while (calls < receive_calls_max) {
+    ++calls;
+    if (receive(at) < Receiver::messages_max) break;
+  }
+  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+  send(at);
+  return calls;
+}
+
+void Device::Impl::send(Time at) {
+  deferred_ = false;
+  if (direct_path_) direct_path_->begin_turn();
+  transmitter_.transmit(*adapter_, at);
+  if (packets_ != nullptr) [[unlikely]]
+    send_packets(at);
+  deliver_events();
+}
+
+int Device::Impl::receive(Time at) {
+  const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+    if (tap_.is_open()) [[unlikely]]
+      tap_.received(ip, bytes);
+    adapter_->handle_datagram(at, ip, false, bytes);
+  });
+  if (count > 0) ++counters_.receive_calls;
+  if (packets_ != nullptr) [[unlikely]]
+    return std::max(count, receive_packets(at));
+  return count;
+}
+
+// Returns Receiver::messages_max if more frames may be waiting, so that move_data() calls again.
+int Device::Impl::receive_packets(Time at) {
+  const bool waited = packets_->is_waiting();
+  const int count = packets_->receive(at, adapter_->raw_packets());
+  if (count > 0) ++counters_.receive_calls;
+  // More frames must not wake a port that waits for a receive request; the timer makes it look
+  // again.
+  if (!leased_ && waited != packets_->is_waiting()) watch_packets(false);
+  if (packets_->is_waiting()) wake_at(at + Time::milliseconds(1));
+  return count < PacketPort::frames_max ? std::min(count, 1) : Receiver::messages_max;
+}
+
+void Device::Impl::deliver_events() {
+  device::Event event;
+  while (adapter_->pull_event(event)) sink_(event);
+}
+
+// Called after anything that may have changed what the thread waits for.
+void Device::Impl::settle(Time at) {
+  if (transmitter_.blocked_socket() >= 0) [[unlikely]]
+    watch_blocked_socket();
+  if (at >= published_ + publish_interval) publish(at);
+  // The thread goes on with a long transfer, since the caller may not poll but look at its memory.
+  const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
+  if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
+  wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
+  if (transmitter_.has_more()) [[unlikely]]
+    wake();
+}
+
+void Device::Impl::watch_socket(bool readable) {
+  epoll_event event{};
+  event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.fd = socket_.get();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
+  if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
+}
+
+// Watches a sender's full socket once, until it is writable. (The slot's own socket sends only if
+// no other socket could be had. The timer serves it.)
+void Device::Impl::watch_blocked_socket() {
+  const int fd = transmitter_.blocked_socket();
+  if (fd == socket_.get()) return wake_at(now() + Time::milliseconds(1));
+  watch_until_writable(fd);
+}
+
+void Device::Impl::watch_until_writable(int fd) {
+  epoll_event event{};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+// Makes the thread wake no later than this. Only a time earlier than the timer's costs a system
+// call.
+void Device::Impl::wake_at(Time when) {
+  if (when >= timer_at_) return;
+  timer_at_ = when;
+  const std::int64_t at = epoch_nanoseconds_ + std::max<std::int64_t>(when.to_nanoseconds(), 0) + 1;
+  itimerspec setting{};
+  setting.it_value.tv_sec = at / 1'000'000'000;
+  setting.it_value.tv_nsec = at % 1'000'000'000;
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &setting, nullptr);
+}
+
+void Device::Impl::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof(one));
+}
+
+void Device::Impl::publish(Time at) {
+  if (forked_) return;  // the page belongs to the parent
+  if (direct_path_) {
+    counters_.direct_transfers = direct_path_->moved().transfers;
+    counters_.direct_bytes = direct_path_->moved().bytes;
+  }
+  page_.publish(*adapter_, counters_);
+  published_ = at;
+}
+
+// All of this process's traffic must go through sockets while it is captured.
+void Device::Impl::update_direct_path() {
+  if (direct_path_) direct_path_->set_open(!tap_.is_open());
+}
+
+void Device::Impl::forget_in_child() {
+  forked_ = true;
+  new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
+  agent_ = {};
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,172 @@
+#pragma once
+
+// The driver: one lock around the adapter, its sockets, and a thread that makes progress while no
+// caller does.
+//
+// Who watches the socket. A caller that polls finds datagrams itself. After some calls of
+// progress() in a row the device's thread therefore stops watching the socket, where each datagram
+// would wake it only to find the lock taken. Instead it checks once a millisecond whether the
+// caller still polls. This state is a lease. The lease ends when a check finds no call in the last
+// millisecond, or at once with hand_over(). Without a lease the thread sleeps until a datagram or a
+// deadline: an idle process uses no processor time.
+//
+// A program may also poll for a while and then spin on its memory, which the driver cannot see from
+// any call. A lease would then cost a millisecond for each message. So polls count only while
+// arriving datagrams find a caller polling, and a lease that ends with datagrams waiting makes the
+// next lease harder to get.
+//
+// An answer to a datagram that brought a completion waits for the caller's next call, which comes
+// at once and has more to send with it. The acknowledgement is thus not in the way of the program's
+// reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
+// a queue pair that has been destroyed can no longer send it.
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "device/adapter.h"
+#include "live/message/counters_page.h"
+#include "live/path/memory/host_path.h"
+#include "live/path/packets/capture_tap.h"
+#include "live/path/packets/packet_port.h"
+#include "live/path/packets/receiver.h"
+#include "live/path/packets/transmitter.h"
+#include "live/process/agent_link.h"
+#include "live/process/device.h"
+#include "live/settings.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+class Device::Impl {
+ public:
+  // The resources that the host agent granted for one device.
+  struct Grant {
+    DeviceInfo info;
+    std::uint32_t slot = 0;
+    QpNumber first_qp;
+    std::uint32_t qp_count = 0;
+    std::uint16_t port = 0;
+    UniqueFd socket;
+    CountersPage counters;
+    AgentLink agent;
+  };
+  Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
+  ~Impl();
+  Result<void> start();
+  void forget_in_child();
+
+  const DeviceInfo& info() const { return info_; }
+  std::unique_lock<std::mutex> lock();
+  device::Adapter& adapter() { return *adapter_; }
+  Time now() const;
+
+  // The caller holds the lock for the functions below.
+  void transmit();
+  void progress();
+  void hand_over();
+  void publish(Time at);  // publishes the counters
+  void send_deferred() {
+    if (deferred_ && !forked_) send(now());
+  }
+  int join(const Gid& group);
+  void leave(const Gid& group);
+  int may_use_packets() const;
+  int open_packets();
+  int watch(const device::FlowRule& rule);
+  void unwatch(const device::FlowRule& rule);
+  bool vain_polls_are_many() const {
+    return vain_polls_ > 0 && vain_polls_ % vain_polls_before_yield == 0;
+  }
+
+ private:
+  // About ten times as many polls as a reply takes on an idle machine, so that the caller never
+  // yields there.
+  static constexpr std::uint32_t vain_polls_before_yield = 128;
+  static constexpr Time lease_time = Time::milliseconds(1);
+  static constexpr std::uint32_t polls_before_lease_min = 64;
+  static constexpr std::uint32_t polls_before_lease_max = 4'096;
+  static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent
+
+  // device_thread.cc
+  Result<void> start_thread();
+  void run();
+  void handle_wake(int fd);
+  void handle_timer();
+  void handle_agent();
+  void handle_loss_of_agent();
+  void handle_change(const DeviceInfo& changed, std::uint32_t version);
+  void set_gids();
+  void look_after_gids();
+  void let_others_in();
+  void end_lease(Time at);
+
+  Result<void> create_direct_path();
+  // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
+  // that it made.
+  int move_data(Time at);
+  void send(Time at);
+  int receive(Time at);
+  void deliver_events();
+  void settle(Time at);
+  void watch_socket(bool readable);
+  void watch_blocked_socket();
+  void watch_packets(bool added);
+  void send_packets(Time at);
+  int receive_packets(Time at);
+  void watch_until_writable(int fd);
+  void wake_at(Time when);
+  void wake();
+  void update_direct_path();
+
+  DeviceInfo info_;
+  Settings settings_;
+  EventSink sink_;
+  std::uint32_t slot_;
+  UniqueFd socket_;
+  CountersPage page_;
+  DriverCounters counters_;
+  CaptureTap tap_;
+  std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
+  std::unique_ptr<device::Adapter> adapter_;
+  Receiver receiver_;
+  Transmitter transmitter_;
+  std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
+  bool has_faults_;
+  // CLOCK_MONOTONIC at Time zero. Time counts picoseconds; measured since boot, it would overflow
+  // after 106 days.
+  std::int64_t epoch_nanoseconds_;
+
+  std::mutex mutex_;
+  std::atomic<int> waiters_{0};
+  std::uint32_t polls_in_row_ = 0;
+  std::uint32_t vain_polls_ = 0;  // polls in a row that found no datagram
+  std::uint32_t polls_before_lease_ = polls_before_lease_min;
+  bool leased_ = false;
+  bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
+  Time leased_at_;
+  bool forked_ = false;  // this process is a child of the one that opened the device
+  Time last_poll_;
+  Time timer_at_ = Time::never();
+  Time published_;
+  UniqueFd timer_;
+
+  AgentLink agent_;
+  // Used by the device's thread: the version of the device that the host agent told last, and the
+  // withdrawn addresses that were still in use at that time or at the last check.
+  std::uint32_t version_ = 0;
+  std::bitset<gids_max> gids_held_;
+  Time gids_looked_at_;
+  UniqueFd epoll_;
+  UniqueFd wakeup_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace tulle::live

@@ -1,0 +1,297 @@
+// Tests two devices of one process over real sockets of a private network namespace.
+
+#include "live/process/device.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "live/path/packets/capture_ring.h"
+#include "live/process/agent_client.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+using namespace std::chrono_literals;
+using verbs::QpAttribute;
+using Clock = std::chrono::steady_clock;
+
+std::atomic<int> events_seen{0};
+void count_event(const device::Event&) { ++events_seen; }
+
+// One end of a connection: a device with a connected queue pair and a buffer.
+struct End {
+  std::shared_ptr<Device> device;
+  verbs::ProtectionDomain* pd = nullptr;
+  verbs::MemoryRegion* region = nullptr;
+  verbs::CompletionQueue* cq = nullptr;
+  transport::QueuePair* qp = nullptr;
+  std::vector<std::byte> buffer = std::vector<std::byte>(4 << 20);
+
+  explicit End(const std::string& name) {
+    auto opened = Device::open(name, count_event);
+    if (!opened) {
+      ADD_FAILURE() << opened.error().message;
+      return;
+    }
+    device = *opened;
+    const auto lock = device->lock();
+    device::Adapter& adapter = device->adapter();
+    verbs::VerbsStatus status{};
+    pd = adapter.objects().create_pd(status);
+    const auto access = verbs::AccessFlags(verbs::Access::local_write) |
+                        verbs::Access::remote_write | verbs::Access::remote_read;
+    region = adapter.objects().register_memory(*pd, buffer.data(), buffer.size(),
+                                               reinterpret_cast<std::uint64_t>(buffer.data()),
+                                               access, status);
+    cq = adapter.objects().create_cq(1024, nullptr, status);
+    transport::QueuePairInit init;
+    init.pd = pd;
+    init.send_cq = init.receive_cq = cq;
+    init.send_work_requests = init.receive_work_requests = 64;
+    init.send_sges = init.receive_sges = 1;
+    qp = adapter.create_qp(init, status);
+  }
+  ~End() {
+    if (!device) return;
+    const auto lock = device->lock();
+    device::Adapter& adapter = device->adapter();
+    static_cast<void>(adapter.destroy(qp));
+    static_cast<void>(adapter.objects().destroy(cq));
+    static_cast<void>(adapter.objects().destroy(region));
+    static_cast<void>(adapter.objects().destroy(pd));
+  }
+
+  void step(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
+    ASSERT_EQ(device->adapter().modify(*qp, to, mask), verbs::VerbsStatus::ok);
+  }
+
+  void connect(const End& peer, std::size_t gid_index) {
+    const auto lock = device->lock();
+    transport::QueuePairAttributes to;
+    to.state = verbs::QpState::init;
+    to.access = verbs::AccessFlags(verbs::Access::remote_write) | verbs::Access::remote_read;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
+                 QpAttribute::port | QpAttribute::access_flags);
+    to.state = verbs::QpState::rtr;
+    to.path_mtu = verbs::Mtu::b1024;
+    to.destination_qp = peer.qp->number;
+    to.address.destination = peer.device->info().gids[gid_index].gid;
+    to.address.source_gid_index = static_cast<std::uint8_t>(gid_index);
+    to.max_dest_rd_atomic = 4;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
+                 QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
+                 QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
+    to.state = verbs::QpState::rts;
+    to.timeout = 12;  // 17 ms
+    to.retry_count = 7;
+    to.rnr_retry = 7;
+    to.max_rd_atomic = 4;
+    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
+                 QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
+                 QpAttribute::max_rd_atomic);
+  }
+
+  void transfer(const End& peer, verbs::SendOpcode opcode, std::uint32_t bytes) {
+    const auto lock = device->lock();
+    const verbs::Sge sge{reinterpret_cast<std::uint64_t>(buffer.data()), bytes, region->lkey()};
+    verbs::SendRequest request;
+    request.opcode = opcode;
+    request.flags = verbs::SendFlag::signaled;
+    request.sges = {&sge, 1};
+    request.remote_address = reinterpret_cast<std::uint64_t>(peer.buffer.data());
+    request.rkey = peer.region->rkey();
+    ASSERT_EQ(device->adapter().post_send(*qp, request), verbs::VerbsStatus::ok);
+    device->transmit();
+  }
+
+  // Waits for one completion. With `poll` the caller makes progress, otherwise the device's thread
+  // does.
+  verbs::CompletionStatus completion(bool poll) {
+    verbs::Completion completion;
+    const auto deadline = Clock::now() + 10s;
+    while (Clock::now() < deadline) {
+      {
+        const auto lock = device->lock();
+        if (cq->poll({&completion, 1}) == 1) return completion.status;
+        if (poll) device->progress();
+      }
+      if (!poll) std::this_thread::sleep_for(200us);
+    }
+    ADD_FAILURE() << "no completion in ten seconds";
+    return verbs::CompletionStatus::bad_response_error;
+  }
+};
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    setenv("TULLE_DIRECT", "off", 1);
+    agent_.emplace();
+  }
+  void TearDown() override {
+    for (const char* name : {"TULLE_DIRECT", "TULLE_OFFLOAD", "TULLE_FAULTS"}) unsetenv(name);
+  }
+
+  // Compares under both devices' locks, so that all earlier writes are visible.
+  static bool same(End& one, End& two, std::uint32_t bytes) {
+    const auto first = one.device->lock();
+    const auto second = two.device->lock();
+    return std::memcmp(one.buffer.data(), two.buffer.data(), bytes) == 0;
+  }
+
+  void exchange(std::size_t gid_index, bool poll, std::uint32_t bytes) {
+    End one("tulle0");
+    End two("tulle1");
+    ASSERT_TRUE(one.device && two.device);
+    ASSERT_GT(one.device->info().gids.size(), gid_index);
+    one.connect(two, gid_index);
+    two.connect(one, gid_index);
+    for (std::size_t i = 0; i < bytes; ++i) one.buffer[i] = static_cast<std::byte>(i * 7 + i / 256);
+    one.transfer(two, verbs::SendOpcode::write, bytes);
+    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
+    EXPECT_TRUE(same(one, two, bytes));
+    std::memset(one.buffer.data(), 0, bytes);
+    one.transfer(two, verbs::SendOpcode::read, bytes);
+    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
+    EXPECT_TRUE(same(one, two, bytes));
+    const auto lock = two.device->lock();
+    const auto& counters = two.device->adapter().counters();
+    const bool is_damaged =
+        counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::bad_icrc)] > 0;
+    const char* faults = std::getenv("TULLE_FAULTS");
+    EXPECT_EQ(is_damaged, faults != nullptr && std::strstr(faults, "corrupt") != nullptr);
+    if (!is_damaged) {
+      EXPECT_EQ(counters.unknown_queue_pair, 0u);
+    }
+  }
+
+  std::optional<TestAgent> agent_;
+};
+
+TEST_F(DeviceTest, WritesAndReadsOverIpv4) { exchange(0, true, 4 << 20); }
+TEST_F(DeviceTest, WritesAndReadsOverIpv6) { exchange(1, true, 4 << 20); }
+TEST_F(DeviceTest, TheThreadMakesProgressAlone) { exchange(0, false, 1 << 20); }
+TEST_F(DeviceTest, WithoutOffload) {
+  setenv("TULLE_OFFLOAD", "off", 1);
+  exchange(0, true, 1 << 20);
+}
+
+TEST_F(DeviceTest, SurvivesABadNetwork) {
+  setenv("TULLE_FAULTS", "drop=0.02,duplicate=0.02,reorder=0.05,delay=10us,seed=5", 1);
+  exchange(0, true, 1 << 20);
+}
+
+TEST_F(DeviceTest, SurvivesDamagedDatagrams) {
+  setenv("TULLE_FAULTS", "corrupt=0.05,seed=9", 1);
+  exchange(0, true, 1 << 20);
+}
+
+TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
+  Hello hello;
+  hello.purpose = Purpose::capture;
+  hello.ring_bytes = 64 << 20;
+  auto capture = ask_agent(read_settings(), hello, IfAbsent::fail);
+  ASSERT_TRUE(capture) << capture.error().message;
+  End one("tulle0");
+  End two("tulle1");
+  std::vector<CaptureRing> rings;
+  while (rings.size() < 2) {
+    auto message = await_message(capture->connection.get(), 2'000);
+    CaptureSource source;
+    ASSERT_TRUE(message && decode(message->bytes, source) && message->fds.size() == 1);
+    auto ring = CaptureRing::map(std::move(message->fds[0]));
+    ASSERT_TRUE(ring);
+    rings.push_back(std::move(*ring));
+  }
+  std::this_thread::sleep_for(50ms);  // lets the devices' threads learn of the capture
+  one.connect(two, 0);
+  two.connect(one, 0);
+  one.transfer(two, verbs::SendOpcode::write, 1 << 20);
+  ASSERT_EQ(one.completion(true), verbs::CompletionStatus::success);
+
+  std::array<std::uint64_t, 2> frames_of{};  // in, out
+  for (CaptureRing& ring : rings) {
+    CapturedFrame frame;
+    std::vector<std::byte> bytes;
+    while (ring.read(frame, bytes)) {
+      ++frames_of[frame.outbound ? 1 : 0];
+      wire::IpUdp ip;
+      const auto headers = wire::decode(bytes, ip);
+      ASSERT_TRUE(headers.ok);
+      wire::Packet packet;
+      std::span<const std::byte> payload;
+      ASSERT_EQ(port::decode(ip, frame.outbound, std::span(bytes).subspan(headers.header_bytes),
+                             packet, payload),
+                port::Verdict::ok);
+    }
+    EXPECT_EQ(ring.dropped(), 0u);
+  }
+  const auto lock = one.device->lock();
+  const auto& sent = one.device->adapter().counters();
+  EXPECT_GE(sent.packets_sent, 1'024u);
+  EXPECT_EQ(frames_of[0], frames_of[1]);
+  EXPECT_GE(frames_of[1], sent.packets_sent + sent.packets_received);
+}
+
+// Returns how often the devices' threads were given a processor.
+std::uint64_t switches_of_device_threads() {
+  std::uint64_t sum = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string field;
+    std::string name;
+    for (std::string line; std::getline(status, line);) {
+      std::istringstream words(line);
+      words >> field;
+      if (field == "Name:") words >> name;
+      std::uint64_t count = 0;
+      if (field == "voluntary_ctxt_switches:" && name == "tulle" && words >> count) sum += count;
+    }
+  }
+  return sum;
+}
+
+// Checks that the caller holds the lock again after it let others run.
+TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
+  End end("tulle0");
+  auto held = end.device->lock();
+  int times = 0;
+  for (int i = 0; i < 1'024; ++i) {
+    end.device->progress();
+    const bool others_ran = end.device->let_others_run(held);
+    ASSERT_TRUE(held.owns_lock());
+    times += others_ran ? 1 : 0;
+    if (i < 100) {
+      EXPECT_FALSE(others_ran) << i;
+    }
+  }
+  EXPECT_EQ(times, 8);
+}
+
+TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {
+  End one("tulle0");
+  End two("tulle1");
+  one.connect(two, 0);
+  two.connect(one, 0);
+  one.transfer(two, verbs::SendOpcode::write, 8);
+  ASSERT_EQ(one.completion(true), verbs::CompletionStatus::success);
+  std::this_thread::sleep_for(50ms);  // lets leases end and the acknowledgement timer expire
+  const std::uint64_t before = switches_of_device_threads();
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LE(switches_of_device_threads() - before, 2u);
+}
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,248 @@
+// The device's thread. It makes progress while no caller does, and answers the host agent.
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "live/message/protocol.h"
+#include "live/path/packets/kernel_socket.h"
+#include "live/process/device_impl.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr int batches_in_row_max = 64;
+constexpr int yields_max = 100;
+constexpr int reconnect_milliseconds = 200;
+// Interval between checks whether an address that went away is still in use.
+constexpr Time gids_interval = Time::milliseconds(100);
+// A caller that polls calls far more often than this.
+constexpr Time nobody_polls = Time::microseconds(10);
+constexpr Time long_lease = Time::milliseconds(20);
+
+// Asks for a short time slice (Linux 6.12 and later). When the thread is woken, it then preempts an
+// application that spins on memory, rather than wait for the end of that application's slice of
+// some milliseconds.
+void ask_for_short_slice() {
+#ifdef SYS_sched_setattr
+  struct {
+    std::uint32_t size = 48;
+    std::uint32_t policy = SCHED_OTHER;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime = 100'000;  // nanoseconds
+    std::uint64_t deadline = 0;
+    std::uint64_t period = 0;
+  } attributes;
+  static_assert(sizeof(attributes) == 48);
+  errno = 0;
+  // The raw system call returns 20 - nice.
+  const long nice = syscall(SYS_getpriority, 0 /* PRIO_PROCESS */, 0);
+  if (nice > 0) attributes.nice = static_cast<std::int32_t>(20 - nice);
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+#endif
+}
+
+}  // namespace
+
+Result<void> Device::Impl::start_thread() {
+  // All signals are blocked in the new thread: they belong to the application.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Result<void> result;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    result = Error{std::string("cannot start the device's thread: ") + error.what(),
+                   error.code().value()};
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return result;
+}
+
+Device::Impl::~Impl() {
+  if (!thread_.joinable()) return;
+  if (forked_) {
+    thread_.detach();  // the parent's thread, absent in this child
+    return;
+  }
+  stopping_ = true;
+  wake();
+  thread_.join();
+  publish(now());  // the host agent keeps the final counts
+}
+
+void Device::Impl::run() {
+  pthread_setname_np(pthread_self(), "tulle");
+  ask_for_short_slice();
+  while (!stopping_) {
+    epoll_event events[8];
+    const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
+    int timeout = is_alone ? reconnect_milliseconds : -1;
+    if (gids_held_.any()) timeout = static_cast<int>(gids_interval.to_nanoseconds() / 1'000'000);
+    const int count = epoll_wait(epoll_.get(), events, 8, timeout);
+    if (gids_held_.any()) look_after_gids();
+    if (is_alone && agent_.reconnect(info_)) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = agent_.socket();
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, agent_.socket(), &event);
+    }
+    for (int i = 0; i < count; ++i) handle_wake(events[i].data.fd);
+  }
+}
+
+void Device::Impl::handle_wake(int fd) {
+  if (fd == agent_.socket()) return handle_agent();
+  if (fd == timer_.get()) return handle_timer();
+  if (fd == wakeup_.get()) {
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t taken = read(wakeup_.get(), &count, sizeof(count));
+  }
+  // The thread wakes because the socket is readable, because a socket that was full is writable, or
+  // because a caller left work behind.
+  for (int i = 0; i < batches_in_row_max; ++i) {
+    {
+      const auto held = lock();
+      const Time at = now();
+      const std::uint64_t received = counters_.receive_calls;
+      const int calls = move_data(at);
+      if (counters_.receive_calls != received && at > last_poll_ + nobody_polls) polls_in_row_ = 0;
+      settle(at);
+      if (leased_ || calls < receive_calls_max) return;
+    }
+    let_others_in();
+  }
+}
+
+void Device::Impl::handle_timer() {
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t taken = read(timer_.get(), &count, sizeof(count));
+  const auto held = lock();
+  const Time at = now();
+  timer_at_ = Time::never();
+  if (leased_) {
+    const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
+    if (must_go_on && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (must_go_on || deferred_) send(at);
+    if (at < last_poll_ + lease_time) {
+      wake_at(last_poll_ + lease_time);
+      return settle(at);
+    }
+    end_lease(at);
+  } else {
+    move_data(at);
+  }
+  settle(at);
+}
+
+void Device::Impl::end_lease(Time at) {
+  leased_ = false;
+  polls_in_row_ = 0;
+  watch_socket(true);
+  const std::uint64_t received = counters_.receive_calls;
+  move_data(at);
+  if (counters_.receive_calls != received) {
+    polls_before_lease_ = std::min(polls_before_lease_ * 2, polls_before_lease_max);
+  } else if (at > leased_at_ + long_lease) {
+    polls_before_lease_ = polls_before_lease_min;
+  }
+}
+
+// Yields to callers that wait for the lock. A mutex that is released and taken again at once is not
+// fair: a waiter would sleep on.
+void Device::Impl::let_others_in() {
+  for (int i = 0; i < yields_max && waiters_.load(std::memory_order_relaxed) > 0; ++i) {
+    sched_yield();
+  }
+}
+
+void Device::Impl::handle_agent() {
+  for (;;) {
+    auto message = agent_.receive();
+    if (!message) {
+      if (agent_.socket() < 0) handle_loss_of_agent();
+      return;
+    }
+    const auto header = peek_header(message->bytes);
+    if (!header || header->version != protocol_version) continue;
+    StartCapture start;
+    DeviceChanged changed;
+    const auto held = lock();
+    if (header->kind == static_cast<std::uint16_t>(MessageKind::publish)) {
+      publish(now());
+    } else if (header->kind == static_cast<std::uint16_t>(MessageKind::stop_capture)) {
+      tap_.close();
+      update_direct_path();
+    } else if (decode(message->bytes, changed)) {
+      handle_change(changed.device, changed.version);
+    } else if (decode(message->bytes, start) && !message->fds.empty()) {
+      auto ring = CaptureRing::map(std::move(message->fds[0]));
+      if (ring) tap_.open(std::move(*ring), start.snap_length);
+      update_direct_path();
+    }
+  }
+}
+
+// The caller holds the lock.
+void Device::Impl::handle_change(const DeviceInfo& changed, std::uint32_t version) {
+  using verbs::EventType;
+  const auto tell = [this](EventType type) {
+    device::Event event;
+    event.kind = device::Event::Kind::asynchronous;
+    event.type = type;
+    sink_(event);
+  };
+  const bool has_turned = changed.port_active != info_.port_active;
+  const bool has_other_gids = changed.gids != info_.gids;
+  info_.port_active = changed.port_active;
+  info_.gids = changed.gids;
+  set_gids();
+  if (has_turned) tell(info_.port_active ? EventType::port_active : EventType::port_error);
+  if (has_other_gids) tell(EventType::gid_change);
+  version_ = version;
+  gids_held_ = adapter_->withdrawn_gids();
+  agent_.tell_held(version_, gids_held_);
+}
+
+void Device::Impl::look_after_gids() {
+  const auto held = lock();
+  const Time at = now();
+  if (at < gids_looked_at_ + gids_interval) return;
+  gids_looked_at_ = at;
+  set_gids();
+  if (adapter_->withdrawn_gids() == gids_held_) return;
+  gids_held_ = adapter_->withdrawn_gids();
+  agent_.tell_held(version_, gids_held_);
+}
+
+void Device::Impl::handle_loss_of_agent() {
+  const auto held = lock();
+  tap_.close();  // the capturing program knew of this process from the lost host agent
+  update_direct_path();
+  if (agent_.may_reconnect()) return;
+  // The lost host agent belonged to another user and took the socket group with it. In what is left
+  // of the group, this process's socket no longer has the place that its queue pair numbers name.
+  // Keeping the socket would only keep the port from the next host agent.
+  const UniqueFd nowhere = kernel_socket(AF_INET, SOCK_DGRAM);
+  dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
+  device::Event event;
+  event.kind = device::Event::Kind::asynchronous;
+  event.type = verbs::EventType::device_fatal;
+  sink_(event);
+}
+
+}  // namespace tulle::live
