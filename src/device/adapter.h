@@ -158,7 +158,6 @@ class Adapter {
 
   // The objects that belong to no queue pair: protection domains, memory, and queues.
   Objects& objects() { return objects_; }
-  const Objects& objects() const { return objects_; }
 
   // The functions below return null if a limit is reached or an argument is out of range; `status`
   // says which.
@@ -234,10 +233,6 @@ class Adapter {
   void handle_deadline(Time now);
   // Returns the next event for the application, or false if there is none.
   bool pull_event(Event& event);
-
-  // Sets a shorter path to peers on the same host. Must be called before any queue pair is
-  // connected. Null means none.
-  void set_direct_path(transport::DirectPath* direct) { environment_.direct = direct; }
 
   // Returns the total number of completions, by which a driver sees whether a call into the adapter
   // produced one.

@@ -417,7 +417,7 @@ TEST(Adapter, ObjectsInUseAreBusy) {
   transport::QueuePair* shared = a.adapter.create_qp(init, status);
   must(status);
   EXPECT_EQ(a.adapter.objects().destroy(srq), VerbsStatus::busy);
-  must(a.adapter.objects().destroy(shared));
+  must(a.adapter.destroy(shared));
   must(a.adapter.objects().destroy(srq));
   must(a.adapter.destroy(qp));
   must(a.adapter.objects().destroy(a.cq));

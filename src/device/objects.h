@@ -109,6 +109,10 @@ class Objects {
   // none.
   void set_pages(const verbs::MemoryPages* pages) { environment_->keys.set_pages(pages); }
 
+  // Sets a shorter path to peers on the same host, which is told of memory regions. Must be called
+  // before any queue pair is connected. Null means none.
+  void set_direct_path(transport::DirectPath* direct) { environment_->direct = direct; }
+
  private:
   void remove_xrc(verbs::SharedReceiveQueue& srq);
 

@@ -129,7 +129,7 @@ class Xrc : public testing::Test {
     target = server.create(QpType::xrc_target);
     client.connect(*initiator, target->number, server.gid);
     server.connect(*target, initiator->number, client.gid);
-    srq = server.objects().create_srq(*server.pd, *server.cq, *server.domain);
+    srq = server.create_srq(*server.pd, *server.cq, *server.domain);
     for (std::size_t i = 0; i < client.memory.size(); ++i) {
       client.memory[i] = static_cast<std::byte>(i * 5);
     }
@@ -215,7 +215,7 @@ TEST_F(Xrc, QueuesOfOneTarget) {
   verbs::ProtectionDomain* other_pd = server.adapter.objects().create_pd(status);
   verbs::CompletionQueue* other_cq = server.adapter.objects().create_cq(8, nullptr, status);
   verbs::MemoryRegion* other_region = server.memory_of(*other_pd);
-  auto* other = server.objects().create_srq(*other_pd, *other_cq, *server.domain);
+  auto* other = server.create_srq(*other_pd, *other_cq, *server.domain);
   EXPECT_NE(other->number, srq->number);
   server.post_receive(*srq, 1, 100, server.region->lkey());
   server.post_receive(*other, 2, 100, other_region->lkey());
@@ -238,7 +238,7 @@ TEST_F(Xrc, QueuesOfOneTarget) {
 
 TEST_F(Xrc, AQueueThatThereIsNotOrOfAnotherDomain) {
   verbs::XrcDomain* other = server.adapter.objects().create_xrc_domain();
-  const std::uint32_t foreign = server.objects().create_srq(*server.pd, *server.cq, *other)->number;
+  const std::uint32_t foreign = server.create_srq(*server.pd, *server.cq, *other)->number;
   for (const std::uint32_t number : {foreign, 0xFF'FFFFu}) {
     transport::QueuePair* from = client.create(QpType::xrc_initiator);
     transport::QueuePair* to = server.create(QpType::xrc_target);
@@ -286,7 +286,7 @@ TEST_F(Xrc, AQueueThatGoesAwayBeforeItsReadIsAnswered) {
 TEST_F(Xrc, AReadIsOfItsOwnQueue) {
   VerbsStatus status{};
   verbs::ProtectionDomain* other_pd = server.adapter.objects().create_pd(status);
-  auto* other = server.objects().create_srq(*other_pd, *server.cq, *server.domain);
+  auto* other = server.create_srq(*other_pd, *server.cq, *server.domain);
   server.post_receive(*other, 2, 100, server.memory_of(*other_pd)->lkey());
   post(SendOpcode::read, 2 * mtu, srq->number);
   post(SendOpcode::send, 10, other->number);
@@ -331,7 +331,7 @@ TEST_F(Xrc, AQueueThatGoesAwayInTheMiddleOfAMessage) {
 
 // All packets of a message must name one queue.
 TEST_F(Xrc, AMessageThatChangesItsQueue) {
-  auto* other = server.objects().create_srq(*server.pd, *server.cq, *server.domain);
+  auto* other = server.create_srq(*server.pd, *server.cq, *server.domain);
   server.post_receive(*srq, 7, 1'000, server.region->lkey());
   server.post_receive(*other, 8, 1'000, server.region->lkey());
   post(SendOpcode::send, 2 * mtu, srq->number);

@@ -322,7 +322,7 @@ class Pages : public MemoryPages {
 
 TEST_F(Memory, PagesAreAskedForWhereARegionIsPagedOnDemand) {
   Pages pages;
-  keys_.objects().set_pages(&pages);
+  keys_.set_pages(&pages);
   EXPECT_EQ(local(iova, 8), Verdict::ok);
   EXPECT_EQ(pages.times, 0) << "an ordinary region's are always there";
   region_.access |= Access::on_demand;
@@ -352,7 +352,7 @@ TEST_F(Memory, PagesAreAskedForWhereARegionIsPagedOnDemand) {
 TEST_F(Memory, PagesAreNotAskedForWithAKeyAlone) {
   Pages pages;
   pages.present = false;
-  keys_.objects().set_pages(&pages);
+  keys_.set_pages(&pages);
   region_.access |= Access::on_demand;
   region_.length = 1u << 20;  // no byte of it is touched here
   EXPECT_EQ(local(iova, null_bytes_max + 1), Verdict::ok);

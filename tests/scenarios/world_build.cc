@@ -274,7 +274,6 @@ void World::build_receives(End& end) {
   if (node.domain == nullptr) node.domain = adapter(end.mine->node).objects().create_xrc_domain();
   pool.srq = adapter(end.mine->node)
                  .objects()
-                 .objects()
                  .create_xrc_srq(*node.pd, *node.domain, *end.receive_cq, end.mine->receive_depth,
                                  std::max(end.mine->pieces_max, 2u), nullptr, status);
   ok(status, "a shared receive queue of a domain");
@@ -434,12 +433,14 @@ void World::destroy_all() {
   }
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].domain != nullptr)
-      ok(adapter(i).destroy(nodes_[i].domain), "destroying a domain");
+      ok(adapter(i).objects().destroy(nodes_[i].domain), "destroying a domain");
     for (auto* cq : nodes_[i].cqs)
       ok(adapter(i).objects().destroy(cq), "destroying a completion queue");
-    promise(adapter(i).destroy(nodes_[i].pd) == VerbsStatus::busy, "a domain in use was destroyed");
-    ok(adapter(i).destroy(nodes_[i].memory_of_words.region), "destroying a memory region");
-    ok(adapter(i).destroy(nodes_[i].pd), "destroying a protection domain");
+    promise(adapter(i).objects().destroy(nodes_[i].pd) == VerbsStatus::busy,
+            "a domain in use was destroyed");
+    ok(adapter(i).objects().destroy(nodes_[i].memory_of_words.region),
+       "destroying a memory region");
+    ok(adapter(i).objects().destroy(nodes_[i].pd), "destroying a protection domain");
   }
 }
 

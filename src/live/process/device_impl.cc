@@ -117,7 +117,7 @@ Result<void> Device::Impl::create_direct_path() {
   auto path = HostPath::create(slot_, find_peer, is_local);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
-  adapter_->set_direct_path(direct_path_.get());
+  adapter_->objects().set_direct_path(direct_path_.get());
   agent_.expose(direct_path_->table_fd());
   return {};
 }

@@ -21,7 +21,7 @@ int Stream::map(void* buffer, std::size_t bytes, int protection, std::int64_t& o
   const bool is_writable = (protection & PROT_WRITE) != 0;
   if (is_writable && !protocol_.maps().has_room()) return ENOMEM;
   Map map{{static_cast<std::byte*>(buffer), bytes}, nullptr};
-  if (const int error = connection_->objects().register_memory(map.memory, is_writable, map.region);
+  if (const int error = connection_->register_memory(map.memory, is_writable, map.region);
       error != 0) {
     return error;
   }

@@ -110,7 +110,7 @@ int RegisteredBuffer::create(QueuePair& queue_pair, std::size_t bytes, bool peer
   if (data_ == nullptr) return ENOMEM;
   bytes_ = bytes;
   std::fill_n(data_, whole, std::byte{0});
-  return queue_pair.objects().register_memory({data_, bytes}, peer_writes, region_);
+  return queue_pair.register_memory({data_, bytes}, peer_writes, region_);
 }
 
 void RegisteredBuffer::reset() {

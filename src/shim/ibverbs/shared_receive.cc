@@ -69,7 +69,7 @@ int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
   if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return EINVAL;
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
-  return to_errno(context.adapter().modify(
+  return to_errno(context.adapter().objects().modify(
       *Srq::of(ibv).queue, (mask & IBV_SRQ_MAX_WR) != 0 ? &attributes->max_wr : nullptr,
       (mask & IBV_SRQ_LIMIT) != 0 ? &attributes->srq_limit : nullptr));
 }

@@ -141,6 +141,16 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   return error;
 }
 
+verbs::VerbsStatus post_receive(Context& context, transport::QueuePair& qp,
+                                const verbs::ReceiveRequest& request) {
+  return context.adapter().post_receive(qp, request);
+}
+
+verbs::VerbsStatus post_receive(Context& context, verbs::SharedReceiveQueue& srq,
+                                const verbs::ReceiveRequest& request) {
+  return context.adapter().objects().post_receive(srq, request);
+}
+
 // Posts receives to the queue of a queue pair, or to a shared one.
 template <typename Queue>
 int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
@@ -150,7 +160,7 @@ int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr**
     error = EINVAL;
     if (fits(wr->sg_list, wr->num_sge)) {
       const auto sges = to_sges(wr->sg_list, wr->num_sge, context);
-      error = to_errno(context.adapter().post_receive(queue, {wr->wr_id, sges}));
+      error = to_errno(post_receive(context, queue, {wr->wr_id, sges}));
     }
     if (error != 0) break;
   }

@@ -46,7 +46,7 @@ class End {
                                  [](const Gid& gid) { return gid == local_gid; });
     ASSERT_TRUE(path);
     this->path = std::move(*path);
-    adapter_.set_direct_path(this->path.get());
+    adapter_.objects().set_direct_path(this->path.get());
     VerbsStatus status{};
     pd_ = adapter_.objects().create_pd(status);
     const auto access =
