@@ -223,6 +223,7 @@ class Adapter {
   void prefetch() const {
     prefetch(&environment_, &environment_.endpoint_limits);
     prefetch(hot_);
+    port_.prefetch();
   }
   void prefetch(QpNumber number) {
     if (const transport::QueuePair* qp = find_qp(number)) prefetch_with_engine(*qp);

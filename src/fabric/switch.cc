@@ -40,8 +40,8 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
       frames_(&frames),
       node_(node),
       random_(seed ^ 0x5717'C400'0000'0000 ^ node),
-      salt_(static_cast<std::uint32_t>(random_.next())),
       is_leaf_port_(ports) {
+  salt_ = static_cast<std::uint32_t>(random_.next());
   ports_.reserve(ports);
   for (std::uint16_t port = 0; port < ports; ++port) {
     ports_.emplace_back(settings, &frames, settings.has_head_lifetimes());
@@ -52,13 +52,14 @@ Switch::Switch(const SwitchSettings& settings, std::uint32_t node, std::uint16_t
 void Switch::set_monitor(std::uint16_t port, const EndpointMonitor& monitor) {
   monitors_.resize(ports_.size());
   monitors_[port] = std::make_unique<EndpointMonitor>(monitor);
+  has_monitors_ = true;
 }
 
 // --- a frame comes in ---
 
 std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref) {
   const std::uint16_t out_port = forward(now, in_port, ref);
-  if (!monitors_.empty() && out_port != no_port) [[unlikely]]
+  if (has_monitors_ && out_port != no_port) [[unlikely]]
     watch_endpoint(now, out_port, (*frames_)[ref]);
   return out_port;
 }
@@ -69,6 +70,10 @@ std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::FrameRef re
   port::Frame& frame = (*frames_)[ref];
   if (forwards_by_lid_) {
     return receive(now, in_port, ref, routes_->port(node_, frame.destination, frame.path));
+  }
+  if (settings_->path_choice == PathChoice::flow) {
+    return receive(now, in_port, ref,
+                   choose_by_flow(frame, routes_->candidates(node_, frame.destination)));
   }
   if (non_minimal_ != nullptr) {
     return receive(now, in_port, ref,

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/random.h"
 #include "base/time.h"
 #include "fabric/endpoint_monitor.h"
@@ -125,7 +126,7 @@ class Switch {
   // True if a port has a control message, a message of management or a frame to send.
   bool has_more(std::uint16_t port) const {
     const port::Port& at = ports_[port];
-    return at.has_control() || !at.management.empty() || at.has_frame();
+    return at.has_control() || at.has_frame() || (notices_ != nullptr && !at.management.empty());
   }
   // Returns a port that has had a message to send since it was last taken here, or no_port if there
   // is none.
@@ -167,6 +168,11 @@ class Switch {
   // Returns the number of notices that this switch has sent.
   std::uint64_t notices() const { return notices_sent_; }
 
+  // Prefetches the memory that the next frames will touch, apart from the ports.
+  void prefetch() const {
+    tulle::prefetch(&settings_);
+    tulle::prefetch(&shared_bytes_);
+  }
   port::Port& port(std::uint16_t number) { return ports_[number]; }
   const port::Port& port(std::uint16_t number) const { return ports_[number]; }
   std::uint16_t ports() const { return static_cast<std::uint16_t>(ports_.size()); }
@@ -211,29 +217,31 @@ class Switch {
   }
   void watch_endpoint(Time now, std::uint16_t out_port, const port::Frame& frame);
 
+  // The members that every frame touches lie together, in front.
   const SwitchSettings* settings_;
   port::FramePool* frames_;
   const Routes* routes_ = nullptr;
   NonMinimalRouting* non_minimal_ = nullptr;  // null: all paths are minimal
   const port::SlToVl* lanes_ = nullptr;
   const SwitchPartitions* partitions_ = nullptr;
-  std::uint32_t node_;
-  bool forwards_by_lid_ = false;
-  bool is_recovering_ = false;  // true: destinations may have no route, and ports may be dead
-  Random random_;
-  std::uint32_t salt_;
   std::vector<port::Port> ports_;
-  std::vector<bool> is_leaf_port_;
-  // The traffic to the hosts at this switch's ports; empty: none is watched.
-  std::vector<std::unique_ptr<EndpointMonitor>> monitors_;
-  Notices* notices_ = nullptr;
-  std::vector<std::uint16_t> avoided_;  // ports that the switch knows are dead
-  std::vector<std::uint16_t> ways_;
-  std::vector<Flowlet> flowlets_;  // by hash; empty unless path_choice is flowlet
-  std::vector<std::uint16_t> talkers_;
+  Notices* notices_ = nullptr;  // null: the switch sends and forwards none
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t headroom_bytes_ = 0;
   std::uint64_t held_max_ = 0;
+  std::uint32_t node_;
+  std::uint32_t salt_ = 0;
+  bool forwards_by_lid_ = false;
+  bool is_recovering_ = false;  // true: destinations may have no route, and ports may be dead
+  bool has_monitors_ = false;   // true if monitors_ is not empty
+  std::vector<std::uint16_t> talkers_;
+  Random random_;
+  std::vector<bool> is_leaf_port_;
+  // The traffic to the hosts at this switch's ports; empty: none is watched.
+  std::vector<std::unique_ptr<EndpointMonitor>> monitors_;
+  std::vector<std::uint16_t> avoided_;  // ports that the switch knows are dead
+  std::vector<std::uint16_t> ways_;
+  std::vector<Flowlet> flowlets_;  // by hash; empty unless path_choice is flowlet
   std::uint64_t lossless_drops_ = 0;
   std::uint64_t notices_sent_ = 0;
   Time last_loss_;

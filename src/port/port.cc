@@ -28,23 +28,6 @@ Port::Port(const Settings& settings, FramePool* frames, bool has_head_lifetime)
 
 // --- frames that wait in the port's queues ---
 
-void Port::put(Time now, FrameRef ref) {
-  Frame& frame = (*frames_)[ref];
-  Lane& lane = lanes_[frame.service_class];
-  frame.next = no_frame;
-  if (lane.first == no_frame) {
-    lane.first = ref;
-    waiting_ |= bit(frame.service_class);
-    if (watch_ != nullptr) [[unlikely]]
-      watch_->heads[frame.service_class].since = now;
-  } else {
-    (*frames_)[lane.last].next = ref;
-  }
-  lane.last = ref;
-  lane.queue_bytes += frame.buffer_bytes;
-  counters_.queue_bytes_max = std::max(counters_.queue_bytes_max, lane.queue_bytes);
-}
-
 FrameRef Port::pull(Time now, Random& random) {
   const std::uint8_t open = sendable();
   if (watch_ != nullptr) [[unlikely]]

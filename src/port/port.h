@@ -9,6 +9,7 @@
 // The frames of a switch wait in the port's queues. The packets of an adapter wait in their queue
 // pairs: the adapter asks which lanes may send, and tells the port what it has sent.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -152,11 +153,9 @@ class alignas(64) Port {
   // Prefetches the memory that the frames of a class or two will touch.
   void prefetch() const {
     tulle::prefetch(this);
+    tulle::prefetch(&lanes_[1]);
     tulle::prefetch(&counters_);
-    tulle::prefetch(&counters_.credit_stalls);
   }
-
-  ManagementLane management;
 
  private:
   struct Lane {
@@ -200,14 +199,36 @@ class alignas(64) Port {
   std::uint8_t stopping_ = 0;  // in: classes that the neighbour must stop
   std::uint8_t untold_ = 0;  // in: classes to tell the neighbour; credits: lanes with an update due
   bool is_down_ = false;
-  std::array<Lane, classes> lanes_;
-  VlArbiter arbiter_;  // beside the counters, as in front it would push a class off the cache line
   const Settings* settings_;
   FramePool* frames_;
   std::unique_ptr<Credits> credits_;  // null without credits
   std::unique_ptr<Watch> watch_;      // null unless heads have a lifetime or congestion is marked
+  std::array<Lane, classes> lanes_;
+  VlArbiter arbiter_;  // beside the counters, as in front it would push a class off the cache line
+
+ public:
+  ManagementLane management;
+
+ private:
   Counters counters_;
   PauseState pause_;
 };
+
+inline void Port::put(Time now, FrameRef ref) {
+  Frame& frame = (*frames_)[ref];
+  Lane& lane = lanes_[frame.service_class];
+  frame.next = no_frame;
+  if (lane.first == no_frame) {
+    lane.first = ref;
+    waiting_ = static_cast<std::uint8_t>(waiting_ | 1u << frame.service_class);
+    if (watch_ != nullptr) [[unlikely]]
+      watch_->heads[frame.service_class].since = now;
+  } else {
+    (*frames_)[lane.last].next = ref;
+  }
+  lane.last = ref;
+  lane.queue_bytes += frame.buffer_bytes;
+  counters_.queue_bytes_max = std::max(counters_.queue_bytes_max, lane.queue_bytes);
+}
 
 }  // namespace tulle::port

@@ -89,6 +89,7 @@ void Network::prepare_turn(std::uint32_t node) {
   next_block_ = rounds_->first_block(node);
   if (is_host(node)) return hosts_[node].adapter.prefetch();
   const fabric::Switch& at = switches_[node - hosts()];
+  at.prefetch();
   for (std::uint16_t port = 0; port < at.ports(); ++port) {
     at.port(port).prefetch();
     tulle::prefetch(&ends_[end_index(node, port)]);
@@ -299,7 +300,7 @@ void Network::kick(std::uint32_t node, std::uint16_t number) {
     const Control control = end.port->pull_control();
     if (control.kind != Control::Kind::none) {
       send_control(end, control);
-    } else if (end.port->management.empty() || !send_notice(end)) {
+    } else if (!settings_.endpoints.enabled || !send_notice(end)) {
       const FrameRef ref =
           is_host(node) ? pull_from_host(node) : switches_[node - hosts()].pull(now_, number);
       if (ref == no_frame) return;
