@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/simulate.h"
+#include "report/columns.h"
 #include "report/results.h"
 #include "scenario/build.h"
 #include "scenario/scenario.h"

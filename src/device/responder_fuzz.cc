@@ -292,9 +292,9 @@ class Target {
     const verbs::Sge sge{iova + script.byte(), script.byte() * 8u, region_->lkey()};
     const verbs::ReceiveRequest request{which, {&sge, 1}};
     if (which % 4 == 1) {
-      (void)adapter_.post_receive(*srq_, request);
+      (void)adapter_.objects().post_receive(*srq_, request);
     } else if (which % 4 == 2 && xrc_srqs_[which / 4 % 2u] != nullptr) {
-      (void)adapter_.post_receive(*xrc_srqs_[which / 4 % 2u], request);
+      (void)adapter_.objects().post_receive(*xrc_srqs_[which / 4 % 2u], request);
     } else {
       (void)adapter_.post_receive(*qps_[which % qps_.size()], request);
     }

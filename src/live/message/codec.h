@@ -76,7 +76,7 @@ class MessageWriter {
     static_assert(sizeof...(Kinds) <= 0xFF);
     auto position = static_cast<std::uint8_t>(value.index());
     put(position);
-    std::visit([this](auto& alternative) { put(alternative); }, value);
+    std::visit([this](auto& alternative) { this->put(alternative); }, value);
   }
 
   std::string bytes_;
