@@ -25,7 +25,7 @@ struct PeerKey {
   std::array<std::byte, 16> address{};
   std::uint32_t scope = 0;
 
-  auto operator<=>(const PeerKey&) const = default;
+  auto operator<=>(const PeerKey&) const = default;  // NOLINT(modernize-use-nullptr)
   static PeerKey of(const sockaddr& from);
 };
 
