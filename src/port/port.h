@@ -1,10 +1,10 @@
 #pragma once
 
-// One port of an adapter or a switch: the frames that wait for it, the lanes on which they leave and
-// the arbitration among them, the flow control of both directions, the state of the link, and the
-// counters. It is a state machine without input or output. Its owner puts frames in and accounts
-// for the memory of those that came in. The driver hands it the neighbour's control messages,
-// pulls the port's own, and pulls the next frame whenever the link is free.
+// One port of an adapter or a switch: the frames that wait for it, the lanes on which they leave
+// and the arbitration among them, the flow control of both directions, the state of the link, and
+// the counters. It is a state machine without input or output. Its owner puts frames in and
+// accounts for the memory of those that came in. The driver hands it the neighbour's control
+// messages, pulls the port's own, and pulls the next frame whenever the link is free.
 //
 // The frames of a switch wait in the port's queues. The packets of an adapter wait in their queue
 // pairs: the adapter asks which lanes may send, and tells the port what it has sent.
@@ -83,9 +83,9 @@ class alignas(64) Port {
   const Held& held(std::uint32_t lane) const { return lanes_[lane].held; }
   Held& held(std::uint32_t lane) { return lanes_[lane].held; }
 
-  // PFC: decides that the neighbour must stop classes, or may go on. The neighbour is told, and told
-  // again if it was told before. Return true if there was no control message to send before and is
-  // one now.
+  // PFC: decides that the neighbour must stop classes, or may go on. The neighbour is told, and
+  // told again if it was told before. Return true if there was no control message to send before
+  // and is one now.
   bool stop(std::uint8_t class_bits);
   bool resume(std::uint8_t class_bits);
   std::uint8_t stopping() const { return stopping_; }

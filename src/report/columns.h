@@ -23,8 +23,8 @@ struct Table {
 };
 
 // Returns the most telling figures side by side: those that have a column there, less those in
-// which no variant has anything, such as drops where nothing was dropped. `what` is the heading over
-// the variants' names.
+// which no variant has anything, such as drops where nothing was dropped. `what` is the heading
+// over the variants' names.
 Table telling_figures(const std::string& what, const std::vector<Outcome>& outcomes);
 
 // Formats the table in columns for a terminal. If `mark` is true, the best figures are bold.

@@ -47,8 +47,8 @@ enum class Verdict : std::uint8_t {
 };
 inline constexpr std::size_t verdicts = 9;
 
-// What is known of a packet that comes in besides its bytes. RoCE v2 is told the path by the kernel,
-// which took the headers off. Other framings read it from the bytes and set it.
+// What is known of a packet that comes in besides its bytes. RoCE v2 is told the path by the
+// kernel, which took the headers off. Other framings read it from the bytes and set it.
 struct Arrival {
   wire::Path path;
   // IPv4: says whether identification and dont_fragment were read from the header itself. If they

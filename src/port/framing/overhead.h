@@ -26,8 +26,8 @@ struct Overhead {
 inline constexpr Overhead roce_v2_overhead{14 + 4 + 20 + 8, 8 + 12, 64};
 // RoCE v1: Ethernet's header, FCS, preamble and gap as above, and a GRH of 40 bytes.
 inline constexpr Overhead roce_v1_overhead{14 + 4 + 40, 8 + 12, 64};
-// TCP over IPv4: the same as RoCE v2 without UDP and ICRC. The packet then consists of TCP's header and
-// payload.
+// TCP over IPv4: the same as RoCE v2 without UDP and ICRC. The packet then consists of TCP's header
+// and payload.
 inline constexpr Overhead tcp_overhead{14 + 4 + 20, 8 + 12, 64};
 // InfiniBand: LRH 8 and VCRC 2 (IBTA 7.7, 7.8), and two symbols that delimit a packet (IBTA volume
 // 2, 5.3).

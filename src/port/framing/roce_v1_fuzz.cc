@@ -1,8 +1,8 @@
 // For any frame, decode must not crash or invent data: encode must write the packets that decode
 // accepts.
 //
-// The first byte of the input says whether the ICRC is repaired first, since chance would never find
-// it. The rest is the frame.
+// The first byte of the input says whether the ICRC is repaired first, since chance would never
+// find it. The rest is the frame.
 
 #include <algorithm>
 #include <array>
