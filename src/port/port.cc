@@ -23,7 +23,6 @@ Port::Port(const Settings& settings, FramePool* frames, bool has_head_lifetime)
   if (!has_head_lifetime && !settings.congestion.enabled) return;
   TULLE_CHECK(settings.flow_control == FlowControl::credits);
   watch_ = std::make_unique<Watch>();
-  watch_->has_head_lifetime = has_head_lifetime;
 }
 
 // --- frames that wait in the port's queues ---

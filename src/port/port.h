@@ -74,8 +74,8 @@ class alignas(64) Port {
 
   // --- memory for frames that came in ---
 
-  // Bytes of a class that came in by this port and have not left, and how many of these lie in the
-  // headroom. The owner decides where a frame finds room, and keeps these counts.
+  // Counts the bytes of a class that came in by this port and have not left, and those of them that
+  // lie in the headroom. The owner decides where a frame finds room, and keeps these counts.
   struct Held {
     std::uint32_t bytes = 0;
     std::uint32_t headroom_bytes = 0;
@@ -176,7 +176,6 @@ class alignas(64) Port {
     std::uint32_t discarded_in_row = 0;
   };
   struct Watch {
-    bool has_head_lifetime = false;
     bool is_in_victim_mask = false;
     std::array<Head, classes> heads;
     std::array<LaneCongestion, classes> congestion;

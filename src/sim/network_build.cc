@@ -138,7 +138,7 @@ void Network::set_up_rounds() {
   const Time round = std::min(lookahead_, longest_round);
   // Keeps as many rounds as a packet is ever away, if they take no more than some megabytes.
   std::int64_t farthest = 0;
-  for (const LinkEnd& port : ends_) farthest = std::max(farthest, port.delay);
+  for (const LinkEnd& end : ends_) farthest = std::max(farthest, end.delay);
   constexpr std::uint64_t entries_max = 1 << 22, rounds_max = 1 << 18;
   const std::uint64_t nodes = first_end_.size();
   const std::uint64_t most = std::min(std::bit_floor(entries_max / nodes | 1), rounds_max);
@@ -167,9 +167,9 @@ void Network::set_partitions(const fabric::Topology& topology) {
   }
   for (std::uint32_t host = 0; host < topology.hosts; ++host) {
     hosts_[host].adapter.set_pkeys(settings_.pkeys[host]);
-    const LinkEnd& port = ends_[end_index(host, 0)];
-    if (is_host(port.peer)) continue;
-    port::Partitions& at = partitions_[port.peer - hosts()][port.peer_port];
+    const LinkEnd& end = ends_[end_index(host, 0)];
+    if (is_host(end.peer)) continue;
+    port::Partitions& at = partitions_[end.peer - hosts()][end.peer_port];
     for (const Pkey pkey : settings_.pkeys[host]) at.pkeys.push_back(wire::full_member(pkey));
     at.inbound = settings_.enforce_inbound;
     at.outbound = settings_.enforce_outbound;
@@ -181,22 +181,22 @@ void Network::set_partitions(const fabric::Topology& topology) {
 void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
-    LinkEnd& port = ends_[end_index(from, from_port)];
-    port.peer = to;
-    port.peer_port = to_port;
-    port.bits_per_second = link.bits_per_second;
+    LinkEnd& end = ends_[end_index(from, from_port)];
+    end.peer = to;
+    end.peer_port = to_port;
+    end.bits_per_second = link.bits_per_second;
     constexpr std::int64_t bits_ps_per_byte = 8'000'000'000'000;
     if (bits_ps_per_byte % link.bits_per_second == 0) {
-      port.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
+      end.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
     }
-    port.delay = link.delay.ps + settings_.fec_delay.ps +
-                 (is_host(from) ? settings_.host.send_delay.ps : 0) +
-                 (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
+    end.delay = link.delay.ps + settings_.fec_delay.ps +
+                (is_host(from) ? settings_.host.send_delay.ps : 0) +
+                (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
     // A frame that comes in slower than it may leave is stored. Otherwise its end would be due to
     // leave before it is there.
-    port.peer_cuts_through =
+    end.peer_cuts_through =
         settings_.cut_through && !is_host(to) && link.bits_per_second >= fastest[to];
-    lookahead_ = std::min(lookahead_, Time{port.delay});
+    lookahead_ = std::min(lookahead_, Time{end.delay});
     if (is_host(to) && !is_host(from)) switches_[from - hosts()].set_leaf_port(from_port);
   };
   connect_one(link.a, link.a_port, link.b, link.b_port);

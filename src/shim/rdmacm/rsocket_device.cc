@@ -9,6 +9,7 @@
 #include "live/path/packets/kernel_socket.h"
 #include "shim/rdmacm/objects.h"
 #include "shim/rdmacm/rsocket_device.h"
+#include "verbs/types.h"
 
 namespace tulle::shim::rdmacm {
 namespace {
@@ -211,7 +212,7 @@ class IdConnection final : public OnId<rsockets::Connection> {
     return {bytes.begin(), bytes.end()};
   }
   int path_mtu_bytes() const override {
-    return id_.route.num_paths > 0 ? 128 << id_.route.path_rec->mtu : 0;
+    return id_.route.num_paths > 0 ? verbs::mtu_bytes(id_.route.path_rec->mtu) : 0;
   }
 
   int open_queue_pair(SocketSizes& sizes) override {
@@ -301,7 +302,7 @@ class IdDatagrams final : public OnId<rsockets::DatagramQueue> {
     if (const int error = create(sizes, attributes); error != 0) return error;
     ibv_port_attr port = {};
     if (ibv_query_port(id_.verbs, id_.port_num, &port) != 0) return errno;
-    mtu_bytes_ = std::size_t{128} << port.active_mtu;
+    mtu_bytes_ = verbs::mtu_bytes(static_cast<std::uint8_t>(port.active_mtu));
     for (int i = 0; i < port.gid_tbl_len; ++i) {
       ibv_gid gid = {};
       if (ibv_query_gid(id_.verbs, id_.port_num, i, &gid) != 0) continue;
