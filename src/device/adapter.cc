@@ -33,10 +33,13 @@ using verbs::VerbsStatus;
 using wire::ecn_capable;
 using wire::ecn_mask;
 
+Adapter::PortState::PortState(const Configuration& configuration)
+    : port(configuration.port != nullptr ? *configuration.port : without_flow_control, nullptr) {}
+
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration),
-      environment_(configuration.seed),
-      port_(configuration.port != nullptr ? *configuration.port : without_flow_control, nullptr),
+      environment_(configuration.seed, configuration.ports),
+      first_port_(configuration),
       lanes_(configuration.lanes),
       objects_(configuration.limits, configuration.first_qp, configuration.qp_count, environment_,
                completion_events_, hot_.qps_by_number) {
@@ -67,53 +70,68 @@ Adapter::Adapter(const Configuration& configuration)
     environment_.congestion.window =
         bounded(configuration.congestion.window, configuration.recovery.window_packets);
   }
-  TULLE_CHECK(configuration.qp_count > 0);
+  TULLE_CHECK(configuration.qp_count > 0 && configuration.ports > 0);
+  hot_.framing = configuration.framing;
+  hot_.packets_per_turn = configuration.packets_per_turn;
+  hot_.has_many_ports = configuration.ports > 1;
+  for (unsigned port = 2; port <= configuration.ports; ++port) {
+    other_ports_.emplace_back(configuration);
+  }
   Random random(configuration.seed ^ configuration.first_qp.value);
   next_qp_offset_ = static_cast<std::uint32_t>(random.below(configuration.qp_count));
 }
 
 Adapter::~Adapter() = default;
 
-void Adapter::set_gids(std::span<const Gid> gids) {
-  const std::vector<Gid> before = std::exchange(hot_.gids, {});
-  hot_.gids.assign(gids.begin(), gids.begin() + std::min(gids.size(), gids_max));
-  withdrawn_gids_.reset();
-  const auto in_use = gids_in_use();
-  for (std::size_t i = 0; i < std::min(before.size(), hot_.gids.size()); ++i) {
-    if (hot_.gids[i] != Gid{} || before[i] == Gid{} || !in_use[i]) continue;
-    hot_.gids[i] = before[i];
-    withdrawn_gids_.set(i);
+void Adapter::set_gids(std::span<const Gid> gids, std::uint8_t port) {
+  PortState& state = at(port);
+  const std::vector<Gid> before = std::exchange(state.gids, {});
+  state.gids.assign(gids.begin(), gids.begin() + std::min(gids.size(), gids_max));
+  state.withdrawn_gids.reset();
+  const auto in_use = gids_in_use(port);
+  for (std::size_t i = 0; i < std::min(before.size(), state.gids.size()); ++i) {
+    if (state.gids[i] != Gid{} || before[i] == Gid{} || !in_use[i]) continue;
+    state.gids[i] = before[i];
+    state.withdrawn_gids.set(i);
   }
-  environment_.gids = hot_.gids;
+  environment_.port(port).gids = state.gids;
 }
 
-// Returns the GIDs used by address handles and by queue pairs that have a path to their peer.
-std::bitset<Adapter::gids_max> Adapter::gids_in_use() const {
+// Returns the port's GIDs used by address handles and by queue pairs that have a path to their
+// peer.
+std::bitset<Adapter::gids_max> Adapter::gids_in_use(std::uint8_t port) const {
   std::bitset<gids_max> used;
   hot_.qps_by_number.for_each([&](const QueuePair* qp) {
     const verbs::AddressVector& to = qp->attributes().address;
-    if (to.destination.gid != Gid{}) used.set(to.source_gid_index);
+    if (qp->attributes().port == port && to.destination.gid != Gid{}) used.set(to.source_gid_index);
   });
-  handles_.for_each(
-      [&](const verbs::AddressHandle& handle) { used.set(handle.to.source_gid_index); });
+  handles_.for_each([&](const verbs::AddressHandle& handle) {
+    if (handle.to.port == port) used.set(handle.to.source_gid_index);
+  });
   return used;
 }
 
-void Adapter::set_pkeys(std::span<const Pkey> pkeys) {
+void Adapter::set_lid(Lid lid, unsigned lmc, std::uint8_t port) {
+  at(port).lid = lid;
+  at(port).lmc = static_cast<std::uint8_t>(lmc);
+  environment_.port(port).lmc = lmc;
+}
+
+void Adapter::set_pkeys(std::span<const Pkey> pkeys, std::uint8_t port) {
   TULLE_CHECK(!pkeys.empty() && queue_pairs_in_use() == 0);
-  environment_.pkeys.assign(pkeys.begin(), pkeys.end());
+  environment_.port(port).pkeys.assign(pkeys.begin(), pkeys.end());
 }
 
 // --- packets and time ---
 
 port::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
-                                       std::span<const std::byte> udp_payload) {
+                                       std::span<const std::byte> udp_payload, std::uint8_t port) {
   port::Arrival arrival{ip, identification_known};
-  return handle_frame(now, arrival, udp_payload);
+  return handle_frame(now, arrival, udp_payload, port);
 }
 
 port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
-                                    std::span<const std::byte> bytes) {
+                                    std::span<const std::byte> bytes, std::uint8_t port) {
   wire::Packet packet;
   std::span<const std::byte> payload;
   const port::Verdict verdict = configuration_.framing->decode(bytes, arrival, packet, payload);
@@ -122,17 +140,24 @@ port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
   ++counters_.received_by_verdict[static_cast<std::size_t>(verdict)];
   if (verdict != port::Verdict::ok) return verdict;
   handle_packet(now, packet, {payload.data(), static_cast<std::uint32_t>(payload.size())},
-                arrival.path);
+                arrival.path, port);
   return verdict;
 }
 
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
-                            const wire::Path& path) {
+                            const wire::Path& path, std::uint8_t port) {
   if (wire::transport_of(packet.opcode) == wire::TransportClass::cnp) [[unlikely]] {
     return handle_congestion_notification(now, packet);
   }
   QueuePair* qp = find_qp(packet.destination_qp);
-  if (qp == nullptr) return handle_unknown(now, packet, payload, path);
+  if (qp == nullptr) return handle_unknown(now, packet, payload, path, port);
+  // As in Linux (drivers/infiniband/sw/rxe/rxe_recv.c: check_addr), a packet must come in by the
+  // port that the queue pair uses.
+  if (hot_.has_many_ports && qp->attributes().port != port) [[unlikely]] {
+    ++counters_.wrong_port;
+    ++environment_.counters.dropped_packets;
+    return;
+  }
   if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
     ++counters_.pkey_violations;
     ++environment_.counters.dropped_packets;
@@ -140,15 +165,19 @@ void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Pay
   }
   const Agenda agenda = qp->handle_packet(now, packet, payload, path);
   schedule(*qp, agenda);
-  if (wire::is_marked(path) && qp->congestion_experienced(now)) notify(*qp);
+  if (wire::is_marked(path) && qp->congestion_experienced(now)) {
+    port_of(*qp).turns.add_notification(*qp);
+  }
   if (packet.fecn || packet.becn) [[unlikely]]
     handle_congestion_bits(now, *qp, packet, path);
   watch_deadline(*qp, agenda.deadline);
 }
 
 void Adapter::handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
-                             const wire::Path& path) {
-  if (packet.destination_qp == multicast_qp) return handle_multicast(now, packet, payload, path);
+                             const wire::Path& path, std::uint8_t port) {
+  if (packet.destination_qp == multicast_qp) {
+    return handle_multicast(now, packet, payload, path, port);
+  }
   ++counters_.unknown_queue_pair;
   // SRD tells the sender, or handles an answer to a queue pair that no longer exists.
   if (environment_.srd != nullptr &&
@@ -216,7 +245,7 @@ void Adapter::limit(Time now, const PortAddress& destination, std::int64_t bits_
 void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet& packet,
                                      const wire::Path& path) {
   if (!environment_.congestion.infiniband.enabled || !qp.is_from_peer(path)) return;
-  if (packet.fecn && qp.congestion_marked(packet, path)) notify(qp);
+  if (packet.fecn && qp.congestion_marked(packet, path)) port_of(qp).turns.add_notification(qp);
   if (!packet.becn) return;
   ++counters_.congestion_notifications;
   qp.congestion.notified(now);
@@ -226,10 +255,11 @@ void Adapter::handle_congestion_bits(Time now, QueuePair& qp, const wire::Packet
 // sender gets a copy too if the port hears itself. Adapters do the same, and programs that mind
 // check the source (Linux, drivers/infiniband/ulp/ipoib/ipoib_ib.c: ipoib_ib_handle_rx_wc).
 void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
-                               const wire::Path& path) {
+                               const wire::Path& path, std::uint8_t port) {
   const auto attached = multicast_.attached(wire::destination_of(path).gid);
   if (attached.empty()) ++counters_.unknown_queue_pair;
   for (QueuePair* qp : attached) {
+    if (qp->attributes().port != port) continue;
     if (!wire::pkeys_match(packet.pkey, qp->pkey())) {
       ++counters_.pkey_violations;
       ++environment_.counters.dropped_packets;
@@ -239,86 +269,75 @@ void Adapter::handle_multicast(Time now, const wire::Packet& packet, transport::
   }
 }
 
-bool Adapter::pull_datagram(Time now, Datagram& out) {
-  if (!port_.has_credits()) return pull_by_level(now, out, port_.stopped());
-  return pull_by_lane(now, out);
+bool Adapter::pull_datagram(Time now, Datagram& out, std::uint8_t number) {
+  PortState& port = at(number);
+  if (!port.port.has_credits()) return pull_by_level(now, port, out, port.port.stopped());
+  return pull_by_lane(now, port, out);
 }
 
 // Pulls a datagram from the level that the port's arbiter chooses among the lanes with something to
 // send. Levels without a lane do not wait. A lane that is in no table, or lacks credits for the
 // longest frame, holds its levels back.
-bool Adapter::pull_by_lane(Time now, Datagram& out) {
-  constexpr std::uint32_t all = (1u << levels) - 1;
-  const std::uint32_t open_lanes = port_.open_lanes(configuration_.frame_bytes_max);
+bool Adapter::pull_by_lane(Time now, PortState& port, Datagram& out) {
+  const std::uint32_t open_lanes = port.port.open_lanes(configuration_.frame_bytes_max);
   std::uint32_t held_back = 0;
   for (std::uint32_t lane = 0; lane < port::classes; ++lane) {
     if ((open_lanes >> lane & 1) == 0) held_back |= lanes_.levels_of(lane);
   }
-  if (!has_ready(held_back)) ++port_.counters().credit_stalls;
+  if (!port.turns.has_ready(held_back)) ++port.port.counters().credit_stalls;
   for (;;) {
-    const std::uint32_t ready = ready_levels() & ~held_back;
+    const std::uint32_t ready = port.turns.ready_levels() & ~held_back;
     if (ready == 0) return false;
     std::uint32_t chosen = ready & lanes_.levels_without_lane();
-    if (chosen == 0) chosen = lanes_.levels_of(port_.choose(lanes_.lanes_of(ready)));
-    if (pull_by_level(now, out, all & ~chosen)) return true;
+    if (chosen == 0) chosen = lanes_.levels_of(port.port.choose(lanes_.lanes_of(ready)));
+    if (pull_by_level(now, port, out, SendTurns::all_levels & ~chosen)) return true;
   }
 }
 
 // Pulls a datagram with some service levels held back (bit n: level n, 0 to 7).
-bool Adapter::pull_by_level(Time now, Datagram& out, std::uint32_t held_back_levels) {
-  if (hot_.notifying.first != nullptr && pull_notification(out, held_back_levels)) return true;
-  constexpr std::uint32_t answers = (1u << levels) - 1;
-  for (;;) {
-    std::uint32_t open = hot_.ready_lists & ~(held_back_levels | held_back_levels << levels);
-    if (open == 0) return false;
-    const std::uint32_t first_list = (open & answers) != 0 ? 0 : levels;
-    open = open >> first_list & answers;
-    // Takes the next level in turn that has something to send.
-    const std::uint32_t from_next = open >> hot_.next_level << hot_.next_level;
-    const auto level =
-        static_cast<std::uint32_t>(std::countr_zero(from_next != 0 ? from_next : open));
-    if (!pull_from(now, *hot_.ready[first_list + level].first, out)) continue;
-    hot_.next_level = level + 1 < levels ? level + 1 : 0;
+bool Adapter::pull_by_level(Time now, PortState& port, Datagram& out,
+                            std::uint32_t held_back_levels) {
+  if (port.turns.first_notification() != nullptr &&
+      pull_notification(port, out, held_back_levels)) {
     return true;
   }
+  while (QueuePair* qp = port.turns.next(held_back_levels)) {
+    if (pull_from(now, port, *qp, out)) return true;
+  }
+  return false;
 }
 
-inline void Adapter::complete_pull(const QueuePair& qp, Datagram& out) {
-  address(qp, out);
+inline void Adapter::complete_pull(const PortState& port, const QueuePair& qp, Datagram& out) {
+  address(port, qp, out);
   ++counters_.packets_sent;
   counters_.bytes_sent +=
       out.headers == Datagram::Headers::bth ? out.udp_payload_bytes() : out.segment_bytes();
 }
 
-bool Adapter::pull_from(Time now, QueuePair& qp, Datagram& out) {
+bool Adapter::pull_from(Time now, PortState& port, QueuePair& qp, Datagram& out) {
   const Agenda agenda = qp.pull(now, out);
   if (!agenda.packet) {
-    unschedule(qp);
+    port.turns.remove(qp);
     watch_deadline(qp, agenda.deadline);
     return false;
   }
-  complete_pull(qp, out);
+  complete_pull(port, qp, out);
   watch_deadline(qp, agenda.deadline);
   const bool turn_ends =
-      ++hot_.turn_packets >= configuration_.packets_per_turn && qp.next_scheduled != nullptr;
-  const bool has_answered = qp.scheduled_list < levels && !agenda.answers;
+      port.turns.sent(qp) >= hot_.packets_per_turn && qp.next_scheduled != nullptr;
+  const bool has_answered = SendTurns::is_among_answers(qp) && !agenda.answers;
   if (turn_ends || has_answered || !agenda.work) {
-    unschedule(qp);
+    port.turns.remove(qp);
     schedule(qp, agenda);
   }
   return true;
 }
 
-QueuePair* Adapter::take_ready() {
-  if (hot_.ready_lists == 0) return nullptr;
-  QueuePair* qp = hot_.ready[static_cast<std::size_t>(std::countr_zero(hot_.ready_lists))].first;
-  unschedule(*qp);
-  return qp;
-}
+QueuePair* Adapter::take_ready() { return first_port_.turns.take(); }
 
 bool Adapter::pull_datagram_of(Time now, QueuePair& qp, Datagram& out) {
   const Agenda agenda = qp.pull(now, out);
-  if (agenda.packet) complete_pull(qp, out);
+  if (agenda.packet) complete_pull(first_port_, qp, out);
   watch_deadline(qp, agenda.deadline);
   return agenda.packet;
 }
@@ -332,14 +351,14 @@ std::optional<transport::Environment::WaitingSocket> Adapter::take_waiting_socke
 
 // Notifications go before everything else, so that the peer that must slow down hears of it while
 // it matters.
-bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
+bool Adapter::pull_notification(PortState& port, Datagram& out, std::uint32_t held_back_levels) {
   const std::uint8_t level = environment_.congestion.notification_service_level;
   if ((held_back_levels >> level & 1) != 0) return false;
-  QueuePair& qp = *hot_.notifying.first;
-  forget_notification(qp);
+  QueuePair& qp = *port.turns.first_notification();
+  port.turns.remove_notification(qp);
   out.headers = Datagram::Headers::bth;
   qp.emit_notification(out);
-  address(qp, out);
+  address(port, qp, out);
   wire::clear_ecn(out.path);
   out.service_level = level;
   ++counters_.packets_sent;
@@ -347,41 +366,24 @@ bool Adapter::pull_notification(Datagram& out, std::uint32_t held_back_levels) {
   return true;
 }
 
-void Adapter::notify(QueuePair& qp) {
-  if (qp.notification_due) return;
-  qp.notification_due = true;
-  qp.next_notification = nullptr;
-  (hot_.notifying.last != nullptr ? hot_.notifying.last->next_notification : hot_.notifying.first) =
-      &qp;
-  hot_.notifying.last = &qp;
-}
-
-void Adapter::forget_notification(QueuePair& qp) {
-  if (!qp.notification_due) return;
-  QueuePair* previous = nullptr;
-  for (QueuePair* at = hot_.notifying.first; at != &qp; at = at->next_notification) previous = at;
-  (previous != nullptr ? previous->next_notification : hot_.notifying.first) = qp.next_notification;
-  if (hot_.notifying.last == &qp) hot_.notifying.last = previous;
-  qp.notification_due = false;
-}
-
-void Adapter::address(const QueuePair& qp, Datagram& out) const {
+void Adapter::address(const PortState& port, const QueuePair& qp, Datagram& out) const {
   const verbs::AddressVector& to = *out.to;
   out.service_level = to.service_level;
   out.packet.pkey = qp.pkey();
   if (out.headers == Datagram::Headers::tcp) [[unlikely]]
-    return address_segment(to, out);
+    return address_segment(port, to, out);
   out.flow_entropy = port::source_port(to.flow_label, qp.number, out.packet.destination_qp);
-  out.framing = configuration_.framing;
-  out.framing->set_path(route_to(to, out.flow_entropy), out.path);
+  out.framing = hot_.framing;
+  out.framing->set_path(route_to(port, to, out.flow_entropy), out.path);
 }
 
 // The port uses the LID that the path bits select, as its peer expects (IBTA 9.6.1).
-port::Route Adapter::route_to(const verbs::AddressVector& to, std::uint16_t flow_entropy) const {
-  const unsigned path_bits = to.path_bits & ((1u << environment_.lmc) - 1);
+port::Route Adapter::route_to(const PortState& port, const verbs::AddressVector& to,
+                              std::uint16_t flow_entropy) {
+  const unsigned path_bits = to.path_bits & ((1u << port.lmc) - 1);
   port::Route route;
-  if (to.source_gid_index < hot_.gids.size()) route.source_gid = hot_.gids[to.source_gid_index];
-  route.source_lid = Lid(static_cast<std::uint16_t>(lid_.value + path_bits));
+  if (to.source_gid_index < port.gids.size()) route.source_gid = port.gids[to.source_gid_index];
+  route.source_lid = Lid(static_cast<std::uint16_t>(port.lid.value + path_bits));
   route.destination = to.destination;
   route.flow_entropy = flow_entropy;
   route.service_level = to.service_level;
@@ -391,9 +393,10 @@ port::Route Adapter::route_to(const verbs::AddressVector& to, std::uint16_t flow
   return route;
 }
 
-void Adapter::address_segment(const verbs::AddressVector& to, Datagram& out) const {
+void Adapter::address_segment(const PortState& port, const verbs::AddressVector& to,
+                              Datagram& out) {
   out.flow_entropy = out.tcp.source_port;
-  port::roce_v2.set_path(route_to(to, out.flow_entropy), out.path);
+  port::roce_v2.set_path(route_to(port, to, out.flow_entropy), out.path);
   wire::IpUdp& ip = out.ip();
   ip.destination_port = out.tcp.destination_port;
   ip.traffic_class = static_cast<std::uint8_t>((to.traffic_class & ~ecn_mask) |
@@ -410,33 +413,12 @@ void Adapter::schedule(QueuePair& qp, const Agenda& agenda) {
   if (qp.scheduled || !agenda.work) return;
   if (qp.transport.scheduled_by != transport::ScheduledBy::adapter) [[unlikely]]
     return schedule_elsewhere(qp);
-  const std::uint32_t level = qp.attributes().address.service_level % levels;
-  const std::uint32_t index = agenda.answers ? level : levels + level;
-  ReadyList& list = hot_.ready[index];
-  qp.scheduled = true;
-  qp.scheduled_list = static_cast<std::uint8_t>(index);
-  qp.next_scheduled = nullptr;
-  (list.last != nullptr ? list.last->next_scheduled : list.first) = &qp;
-  list.last = &qp;
-  hot_.ready_lists |= 1u << index;
+  port_of(qp).turns.add(qp, agenda.answers);
 }
 
 void Adapter::schedule_elsewhere(QueuePair& qp) {
   if (qp.transport.scheduled_by == transport::ScheduledBy::peers) return attend_srd();
   raw_packets_->make_ready(qp);
-}
-
-void Adapter::unschedule(QueuePair& qp) {
-  if (!qp.scheduled) return;
-  ReadyList& list = hot_.ready[qp.scheduled_list];
-  if (list.first == &qp) hot_.turn_packets = 0;
-  QueuePair* previous = nullptr;
-  for (QueuePair* at = list.first; at != &qp; at = at->next_scheduled) previous = at;
-  (previous != nullptr ? previous->next_scheduled : list.first) = qp.next_scheduled;
-  if (list.last == &qp) list.last = previous;
-  if (list.first == nullptr) hot_.ready_lists &= ~(1u << qp.scheduled_list);
-  qp.scheduled = false;
-  qp.next_scheduled = nullptr;
 }
 
 void Adapter::watch_deadline(QueuePair& qp, Time deadline) {

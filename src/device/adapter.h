@@ -1,9 +1,9 @@
 #pragma once
 
 // An RDMA adapter (IBTA: channel adapter) as one node: queue pairs, memory keys, completion queues,
-// one port. It is a state machine without input or output. The driver tells it the time, hands it
-// datagrams, and pulls the datagrams to send. The class is not thread-safe: the driver holds one
-// lock around every call.
+// and ports, which are numbered from 1. It is a state machine without input or output. The driver
+// tells it the time, hands it datagrams, and pulls the datagrams to send. The class is not
+// thread-safe: the driver holds one lock around every call.
 
 #include <array>
 #include <bitset>
@@ -22,6 +22,7 @@
 #include "device/multicast.h"
 #include "device/objects.h"
 #include "device/owned.h"
+#include "device/send_turns.h"
 #include "device/timer_queue.h"
 #include "port/framing/framing.h"
 #include "port/framing/roce_v2.h"
@@ -49,15 +50,17 @@ struct Configuration {
   std::uint64_t seed = 0;    // for keys and the first queue pair number; unguessable live
   QpNumber first_qp{0x100};  // start of the range handed to this process
   std::uint32_t qp_count = 16'384;
-  // Largest path MTU that the port carries: 256, 512, 1024, 2048 or 4096 bytes.
-  std::uint32_t mtu_bytes = 4096;
   Limits limits;
-  const port::Framing* framing = &port::roce_v2;  // of the port
-  // Flow control and arbitration of the port. Adapters with equal settings share one object, which
+  // The number of ports, 1 to 255 (IBTA 17.2.1). All have the settings that follow.
+  std::uint8_t ports = 1;
+  // Largest path MTU that a port carries: 256, 512, 1024, 2048 or 4096 bytes.
+  std::uint32_t mtu_bytes = 4096;
+  const port::Framing* framing = &port::roce_v2;
+  // Flow control and arbitration of a port. Adapters with equal settings share one object, which
   // must outlive them. Null means a port without flow control, as where a kernel sends.
   const port::Settings* port = nullptr;
-  port::LaneRow lanes = port::default_lanes;  // the port's lanes by service level
-  // Credits: the longest frame of the port. A lane is open if it has the credits for that many
+  port::LaneRow lanes = port::default_lanes;  // a port's lanes by service level
+  // Credits: the longest frame of a port. A lane is open if it has the credits for that many
   // bytes, since a packet's length is known only once it leaves its queue pair.
   std::uint32_t frame_bytes_max = 0;
   transport::congestion::Settings congestion;
@@ -65,7 +68,7 @@ struct Configuration {
   // Adapters with equal settings share one object. Null means the defaults.
   std::shared_ptr<const transport::tcp::Settings> tcp;
   std::shared_ptr<const transport::srd::Settings> srd;
-  // Line rate of the port, where congestion control begins. It replaces the line rates in
+  // Line rate of a port, where congestion control begins. It replaces the line rates in
   // `congestion` and `srd`.
   std::int64_t line_bits_per_second = 100'000'000'000;
   // The transports of the queue pairs. The table must outlive the adapter.
@@ -83,6 +86,8 @@ struct Counters {
   std::uint64_t bytes_received = 0;                                 // UDP payload
   std::array<std::uint64_t, port::verdicts> received_by_verdict{};  // ok, truncated, … bad_icrc
   std::uint64_t unknown_queue_pair = 0;
+  std::uint64_t wrong_port = 0;                // packets that came by another port than their queue
+                                               // pair's
   std::uint64_t pkey_violations = 0;           // packets of another partition than their queue pair
   std::uint64_t congestion_notifications = 0;  // received
   transport::Counters transport;
@@ -132,29 +137,31 @@ class Adapter {
 
   const Configuration& configuration() const { return configuration_; }
 
-  // Sets the port's addresses by GID index, as the driver reads them from the interfaces. At most
+  // Each function that names a port takes a number from 1 to configuration().ports.
+  //
+  // Sets a port's addresses by GID index, as the driver reads them from the interfaces. At most
   // 256 are used. An entry of zeros is no address, and withdraws the address that was there. New
   // work cannot use a withdrawn address, but queue pairs and address handles that have it keep
   // sending by it while the entry stays zero.
   static constexpr std::size_t gids_max = 256;
-  void set_gids(std::span<const Gid> gids);
+  void set_gids(std::span<const Gid> gids, std::uint8_t port = 1);
   // Returns all addresses, including withdrawn ones as long as a queue pair or an address handle
   // has them.
-  std::span<const Gid> gids() const { return hot_.gids; }
-  bool has_gid(std::size_t index) const {
-    return index < hot_.gids.size() && hot_.gids[index] != Gid{} && !withdrawn_gids_[index];
+  std::span<const Gid> gids(std::uint8_t port = 1) const { return at(port).gids; }
+  bool has_gid(std::size_t index, std::uint8_t port = 1) const {
+    const PortState& state = at(port);
+    return index < state.gids.size() && state.gids[index] != Gid{} && !state.withdrawn_gids[index];
   }
   // Returns the withdrawn addresses as of the last set_gids.
-  const std::bitset<gids_max>& withdrawn_gids() const { return withdrawn_gids_; }
-  // Sets the port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
-  void set_lid(Lid lid, unsigned lmc = 0) {
-    lid_ = lid;
-    environment_.lmc = lmc;
+  const std::bitset<gids_max>& withdrawn_gids(std::uint8_t port = 1) const {
+    return at(port).withdrawn_gids;
   }
-  // Sets the port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Must
+  // Sets a port's base LID on InfiniBand. The port has 2^lmc LIDs in a row (IBTA 7.11.1).
+  void set_lid(Lid lid, unsigned lmc = 0, std::uint8_t port = 1);
+  // Sets a port's partition keys by P_Key index (IBTA 10.9.2); there must be at least one. Must
   // be called before queue pairs are created. The default is a full member of the default
   // partition.
-  void set_pkeys(std::span<const Pkey> pkeys);
+  void set_pkeys(std::span<const Pkey> pkeys, std::uint8_t port = 1);
 
   // The objects that belong to no queue pair: protection domains, memory, and queues.
   Objects& objects() { return objects_; }
@@ -185,45 +192,47 @@ class Adapter {
   verbs::VerbsStatus post_receive(transport::QueuePair& qp, const verbs::ReceiveRequest& request);
   // The functions below are for the driver.
   //
-  // Handles the bytes of a frame that came in. What is known of its path is in `arrival`, which the
-  // port's framing completes. The payload is copied to its destination before the call returns.
-  port::Verdict handle_frame(Time now, port::Arrival& arrival, std::span<const std::byte> bytes);
+  // Handles the bytes of a frame that came in by a port. What is known of its path is in `arrival`,
+  // which the port's framing completes. The payload is copied to its destination before the call
+  // returns.
+  port::Verdict handle_frame(Time now, port::Arrival& arrival, std::span<const std::byte> bytes,
+                             std::uint8_t port = 1);
   // RoCE v2: handles a received UDP payload. identification_known is as in port::Arrival.
   port::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
-                                std::span<const std::byte> udp_payload);
+                                std::span<const std::byte> udp_payload, std::uint8_t port = 1);
   // Handles a packet that is already decoded, with a payload that may be a ghost, for a simulated
   // network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
-                     const wire::Path& path);
+                     const wire::Path& path, std::uint8_t port = 1);
   // Handles a TCP segment whose checksum was correct.
   void handle_segment(Time now, const wire::Tcp& header, transport::Payload payload,
                       const wire::Path& path);
   // Limits the total rate to a host from now on for `hold`, as the network demands. Has no effect
   // unless congestion.endpoint_limits is set.
   void limit(Time now, const PortAddress& destination, std::int64_t bits_per_second, Time hold);
-  // Fills in the next datagram to send. Returns false if there is nothing to send now. finish_frame
-  // then frames the datagram and computes the ICRC, once the driver knows the source port and the
-  // `identification` that the kernel will write into the IPv4 header (k for the k-th segment of one
-  // call).
+  // Fills in the next datagram to send by a port. Returns false if there is nothing to send now.
+  // finish_frame then frames the datagram and computes the ICRC, once the driver knows the source
+  // port and the `identification` that the kernel will write into the IPv4 header (k for the k-th
+  // segment of one call).
   // The port's flow control and arbitration decide which service levels may send.
-  bool pull_datagram(Time now, Datagram& out);
-  // Queue pairs take turns by service level. There are 8 turns: levels n and n + 8 share one.
-  static constexpr std::uint32_t levels = 8;
-  // The port's flow control, link and counters, to which the driver hands control messages.
-  port::Port& port() { return port_; }
-  const port::Port& port() const { return port_; }
-  // True if there may be something to send, with some service levels held back (bit n: level n).
-  // On Ethernet these are the classes that the neighbour has stopped.
-  bool has_ready(std::uint32_t held_back_levels = 0) const {
-    return (hot_.ready_lists & ~(held_back_levels | held_back_levels << levels)) != 0 ||
-           hot_.notifying.first != nullptr;
+  bool pull_datagram(Time now, Datagram& out, std::uint8_t port = 1);
+  // A port's flow control, link and counters, to which the driver hands control messages.
+  port::Port& port(std::uint8_t number = 1) { return at(number).port; }
+  const port::Port& port(std::uint8_t number = 1) const { return at(number).port; }
+  // True if there may be something to send by a port, with some service levels held back (bit n:
+  // level n). On Ethernet these are the classes that the neighbour has stopped.
+  bool has_ready(std::uint32_t held_back_levels = 0, std::uint8_t port = 1) const {
+    return at(port).turns.has_ready(held_back_levels);
   }
   static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Prefetches the memory that the next packet to arrive will touch, for a driver of many adapters.
   void prefetch() const {
     prefetch(&environment_, &environment_.endpoint_limits);
     prefetch(hot_);
-    port_.prefetch();
+    tulle::prefetch(&counters_);
+    tulle::prefetch(&first_port_.turns);
+    tulle::prefetch(&first_port_.gids);
+    first_port_.port.prefetch();
   }
   void prefetch(QpNumber number) {
     if (const transport::QueuePair* qp = find_qp(number)) prefetch_with_engine(*qp);
@@ -247,7 +256,26 @@ class Adapter {
  private:
   friend class HostStack;  // which schedules queue pairs itself
 
-  // For HostStack: take_ready() removes the next
+  struct PortState {
+    SendTurns turns;
+    std::vector<Gid> gids;
+    Lid lid;
+    std::uint8_t lmc = 0;
+    std::bitset<gids_max> withdrawn_gids;
+    port::Port port;
+
+    explicit PortState(const Configuration& configuration);
+  };
+  PortState& at(std::uint8_t port) {
+    if (port == 1) [[likely]]
+      return first_port_;
+    return other_ports_[port - 2u];
+  }
+  const PortState& at(std::uint8_t port) const { return const_cast<Adapter*>(this)->at(port); }
+  // Returns the port by which a queue pair sends.
+  PortState& port_of(const transport::QueuePair& qp) { return at(qp.attributes().port); }
+
+  // For HostStack, which has one port: take_ready() removes the next
   // queue pair that may have something to send from the adapter's turns and returns it, or null if
   // there is none. pull_datagram_of() pulls the datagrams of that queue pair.
   transport::QueuePair* take_ready();
@@ -284,64 +312,51 @@ class Adapter {
     schedule(qp, agenda);
     watch_deadline(qp, agenda.deadline);
   }
-  // Returns the service levels of queue pairs that may have something to send.
-  std::uint32_t ready_levels() const {
-    return (hot_.ready_lists | hot_.ready_lists >> levels) & ((1u << levels) - 1);
-  }
   void schedule(transport::QueuePair& qp, const transport::Agenda& agenda);
   void schedule_elsewhere(transport::QueuePair& qp);
-  void unschedule(transport::QueuePair& qp);
   void handle_congestion_notification(Time now, const wire::Packet& packet);
   void handle_congestion_bits(Time now, transport::QueuePair& qp, const wire::Packet& packet,
                               const wire::Path& path);
   void handle_unknown(Time now, const wire::Packet& packet, transport::Payload payload,
-                      const wire::Path& path);
+                      const wire::Path& path, std::uint8_t port);
   void handle_multicast(Time now, const wire::Packet& packet, transport::Payload payload,
-                        const wire::Path& path);
-  void notify(transport::QueuePair& qp);
-  void forget_notification(transport::QueuePair& qp);
-  bool pull_notification(Datagram& out, std::uint32_t held_back_levels);
-  bool pull_by_level(Time now, Datagram& out, std::uint32_t held_back_levels);
-  bool pull_by_lane(Time now, Datagram& out);
-  bool pull_from(Time now, transport::QueuePair& qp, Datagram& out);
-  void complete_pull(const transport::QueuePair& qp, Datagram& out);
+                        const wire::Path& path, std::uint8_t port);
+  bool pull_notification(PortState& port, Datagram& out, std::uint32_t held_back_levels);
+  bool pull_by_level(Time now, PortState& port, Datagram& out, std::uint32_t held_back_levels);
+  bool pull_by_lane(Time now, PortState& port, Datagram& out);
+  bool pull_from(Time now, PortState& port, transport::QueuePair& qp, Datagram& out);
+  void complete_pull(const PortState& port, const transport::QueuePair& qp, Datagram& out);
   void watch_deadline(transport::QueuePair& qp, Time deadline);
   verbs::VerbsStatus check(const transport::Transport& transport,
                            const transport::QueuePairInit& init) const;
-  verbs::VerbsStatus check(const transport::QueuePairAttributes& attributes,
+  verbs::VerbsStatus check(const transport::QueuePair& qp,
+                           const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
+  bool has_port(std::uint8_t number) const { return number >= 1 && number <= configuration_.ports; }
   QpNumber unused_qp_number(std::uint32_t hint);
   void attend_srd();
-  void address(const transport::QueuePair& qp, Datagram& out) const;
-  port::Route route_to(const verbs::AddressVector& to, std::uint16_t flow_entropy) const;
-  void address_segment(const verbs::AddressVector& to, Datagram& out) const;
-  std::bitset<gids_max> gids_in_use() const;
-
-  // Queue pairs that may have something to send, in turn, as an intrusive list. Queue pairs that
-  // owe an answer come before those that only have requests.
-  struct ReadyList {
-    transport::QueuePair* first = nullptr;
-    transport::QueuePair* last = nullptr;
-  };
+  void address(const PortState& port, const transport::QueuePair& qp, Datagram& out) const;
+  static port::Route route_to(const PortState& port, const verbs::AddressVector& to,
+                              std::uint16_t flow_entropy);
+  static void address_segment(const PortState& port, const verbs::AddressVector& to, Datagram& out);
+  std::bitset<gids_max> gids_in_use(std::uint8_t port) const;
 
   // The members that every packet touches, side by side.
-  struct Hot {
+  struct alignas(64) Hot {
     std::array<transport::QueuePair*, 2> recent{};  // the queue pairs found last
-    std::uint32_t ready_lists = 0;                  // bit n: ready[n] is not empty
-    std::uint32_t next_level = 0;                   // levels take turns
-    std::uint32_t turn_packets = 0;  // packets that the first of a list has sent in its turn
-    ReadyList notifying;             // linked by next_notification
+    const port::Framing* framing = nullptr;
+    std::uint32_t packets_per_turn = 0;
+    bool has_many_ports = false;
     IdMap<transport::QueuePair> qps_by_number;
     TimerQueue timers;
-    std::vector<Gid> gids;
-    std::array<ReadyList, 2 * levels> ready;  // answers by level, then requests by level
   };
 
   Configuration configuration_;
   mutable Counters counters_;  // the transport's part is updated in counters()
   transport::Environment environment_;
   Hot hot_;
-  port::Port port_;
+  PortState first_port_;
+  std::vector<PortState> other_ports_;
   port::LevelLanes lanes_;
   verbs::CompletionEvents completion_events_;
   Objects objects_;
@@ -349,9 +364,7 @@ class Adapter {
   Owned<transport::QueuePair> qps_;
   // The queue pairs by which SRD's packets leave, by service level. Each is created when it is
   // first needed.
-  std::array<transport::QueuePair*, levels> srd_carriers_{};
-  std::bitset<gids_max> withdrawn_gids_;
-  Lid lid_;
+  std::array<transport::QueuePair*, SendTurns::levels> srd_carriers_{};
   std::uint32_t next_qp_offset_ = 0;
   MulticastGroups multicast_;
   std::unique_ptr<RawPackets> raw_packets_;  // null: there has been no raw packet queue pair

@@ -19,7 +19,7 @@ using verbs::VerbsStatus;
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
                                          const verbs::AddressVector& to, VerbsStatus& status) {
-  if (!has_gid(to.source_gid_index) || to.port != 1) {
+  if (!has_port(to.port) || !has_gid(to.source_gid_index, to.port)) {
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
@@ -104,10 +104,16 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   return qp;
 }
 
-VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
+VerbsStatus Adapter::check(const QueuePair& qp, const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const {
+  if (mask.has(QpAttribute::port) && !has_port(attributes.port)) {
+    return VerbsStatus::invalid_argument;
+  }
+  // A path begins at the queue pair's port.
+  const std::uint8_t port = mask.has(QpAttribute::port) ? attributes.port : qp.attributes().port;
+  const verbs::AddressVector& to = attributes.address;
   if (mask.has(QpAttribute::address_vector) &&
-      (!has_gid(attributes.address.source_gid_index) || attributes.address.port != 1)) {
+      (to.port != port || !has_gid(to.source_gid_index, to.port))) {
     return VerbsStatus::invalid_argument;
   }
   if (mask.has(QpAttribute::path_mtu) &&
@@ -126,7 +132,9 @@ VerbsStatus Adapter::check(const transport::QueuePairAttributes& attributes,
 
 VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes& attributes,
                             verbs::QpAttributeMask mask) {
-  if (const VerbsStatus status = check(attributes, mask); status != VerbsStatus::ok) return status;
+  if (const VerbsStatus status = check(qp, attributes, mask); status != VerbsStatus::ok) {
+    return status;
+  }
   const bool is_stream = qp.transport.found_by == transport::FoundBy::tcp_ports;
   const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
   if (connects) [[unlikely]] {
@@ -174,8 +182,8 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   }
   qp->engine().stop_sending(*qp);
   if (qp->transport.scheduled_by == transport::ScheduledBy::peers) attend_srd();
-  unschedule(*qp);
-  forget_notification(*qp);
+  port_of(*qp).turns.remove(*qp);
+  port_of(*qp).turns.remove_notification(*qp);
   if (qp->transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
     disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));

@@ -55,8 +55,9 @@ class Routes {
   std::uint32_t hosts() const { return hosts_; }
 
   // Returns the output ports in ascending order, or none if there is no route. Takes constant time,
-  // without hashing.
-  std::span<const std::uint16_t> candidates(std::uint32_t switch_node, std::uint32_t host) const {
+  // without hashing. Every frame asks at every switch.
+  [[gnu::always_inline]] std::span<const std::uint16_t> candidates(std::uint32_t switch_node,
+                                                                   std::uint32_t host) const {
     const Destination& to = destinations_[host];
     if (switch_node == to.leaf_node) return one(to.leaf_port);
     if (kind_ == RoutingKind::fat_tree) {

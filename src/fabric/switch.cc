@@ -55,16 +55,94 @@ void Switch::set_monitor(std::uint16_t port, const EndpointMonitor& monitor) {
   has_monitors_ = true;
 }
 
-// --- a frame comes in ---
+// --- memory ---
 
-std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref) {
-  const std::uint16_t out_port = forward(now, in_port, ref);
-  if (has_monitors_ && out_port != no_port) [[unlikely]]
-    watch_endpoint(now, out_port, (*frames_)[ref]);
-  return out_port;
+inline bool Switch::admit_lossless(std::uint16_t in_port, const port::Frame& frame) {
+  port::Port& in = ports_[in_port];
+  const std::uint32_t c = frame.in_class;
+  port::Port::Held& held = in.held(c);
+  const bool fits = held.headroom_bytes == 0 &&
+                    held.bytes + frame.buffer_bytes <= stop_threshold() &&
+                    shared_bytes_ + frame.buffer_bytes <= settings_->buffer_bytes;
+  if (fits) {
+    shared_bytes_ += frame.buffer_bytes;
+    return true;
+  }
+  if (held.headroom_bytes + frame.buffer_bytes > settings_->headroom_bytes) return false;
+  held.headroom_bytes += frame.buffer_bytes;
+  headroom_bytes_ += frame.buffer_bytes;
+  if ((in.stopping() >> c & 1) == 0) talks(in_port, in.stop(static_cast<std::uint8_t>(1u << c)));
+  return true;
 }
 
-std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::FrameRef ref) {
+inline bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const port::Frame& frame) {
+  port::Port& in = ports_[in_port];
+  const std::uint32_t c = frame.in_class;
+  if (has_credits()) {
+    TULLE_CHECK(in.credit_receiver(c).free_blocks() >= port::blocks_of(frame.buffer_bytes));
+    in.take_room(c, frame.buffer_bytes);
+    shared_bytes_ += frame.buffer_bytes;
+  } else if (settings_->flow_control == port::FlowControl::pfc &&
+             (settings_->lossless_classes >> c & 1) != 0) {
+    if (!admit_lossless(in_port, frame)) {
+      ++lossless_drops_;
+      return false;
+    }
+  } else if (!admit_lossy(out_port, frame)) {
+    return false;
+  }
+  const std::uint32_t held = in.held(c).bytes += frame.buffer_bytes;
+  in.counters().ingress_bytes_max = std::max(in.counters().ingress_bytes_max, held);
+  return true;
+}
+
+bool Switch::admit_lossy(std::uint16_t out_port, const port::Frame& frame) {
+  const std::uint64_t most =
+      settings_->lossy_queue_bytes != 0 ? settings_->lossy_queue_bytes : share();
+  const std::uint64_t with_it =
+      std::uint64_t{ports_[out_port].queue_bytes(frame.service_class)} + frame.buffer_bytes;
+  if (with_it > most || shared_bytes_ + frame.buffer_bytes > settings_->buffer_bytes) return false;
+  shared_bytes_ += frame.buffer_bytes;
+  return true;
+}
+
+std::uint64_t Switch::share() const {
+  const std::uint64_t left =
+      settings_->buffer_bytes - std::min(settings_->buffer_bytes, shared_bytes_);
+  return static_cast<std::uint64_t>(settings_->alpha * static_cast<double>(left));
+}
+
+std::uint64_t Switch::stop_threshold() const {
+  return settings_->xoff_bytes != 0 ? settings_->xoff_bytes : share();
+}
+
+inline void Switch::release_shared(port::Port& in, const port::Frame& frame) {
+  const std::uint32_t c = frame.in_class;
+  port::Port::Held& held = in.held(c);
+  const std::uint32_t from_headroom =
+      std::min<std::uint32_t>(held.headroom_bytes, frame.buffer_bytes);  // which is freed first
+  held.headroom_bytes -= from_headroom;
+  headroom_bytes_ -= from_headroom;
+  shared_bytes_ -= frame.buffer_bytes - from_headroom;
+  if ((in.stopping() >> c & 1) == 0 || held.headroom_bytes != 0) return;
+  if (held.bytes != 0 && held.bytes + settings_->xon_gap_bytes > stop_threshold()) return;
+  talks(frame.in_port, in.resume(static_cast<std::uint8_t>(1u << c)));
+}
+
+inline void Switch::release(const port::Frame& frame) {
+  port::Port& in = ports_[frame.in_port];
+  in.held(frame.in_class).bytes -= frame.buffer_bytes;
+  if (has_credits()) {
+    shared_bytes_ -= frame.buffer_bytes;
+    talks(frame.in_port, in.free_room(frame.in_class, frame.buffer_bytes));
+  } else {
+    release_shared(in, frame);
+  }
+}
+
+// --- a frame comes in ---
+
+inline std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::FrameRef ref) {
   if (is_recovering_) [[unlikely]]
     return receive_recovering(now, in_port, ref);
   port::Frame& frame = (*frames_)[ref];
@@ -80,6 +158,13 @@ std::uint16_t Switch::forward(Time now, std::uint16_t in_port, port::FrameRef re
                    non_minimal_->ways(*this, node_, is_leaf_port_[in_port], frame));
   }
   return receive(now, in_port, ref, routes_->candidates(node_, frame.destination));
+}
+
+std::uint16_t Switch::receive(Time now, std::uint16_t in_port, port::FrameRef ref) {
+  const std::uint16_t out_port = forward(now, in_port, ref);
+  if (has_monitors_ && out_port != no_port) [[unlikely]]
+    watch_endpoint(now, out_port, (*frames_)[ref]);
+  return out_port;
 }
 
 // Does the work of forward() where destinations may have no route, and ports may be dead.
@@ -237,91 +322,6 @@ void Switch::give_back_credits(std::uint16_t in_port, std::uint32_t lane,
   port::Port& in = ports_[in_port];
   in.take_room(lane, frame.buffer_bytes);
   talks(in_port, in.free_room(lane, frame.buffer_bytes));
-}
-
-// --- memory ---
-
-bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const port::Frame& frame) {
-  port::Port& in = ports_[in_port];
-  const std::uint32_t c = frame.in_class;
-  if (has_credits()) {
-    TULLE_CHECK(in.credit_receiver(c).free_blocks() >= port::blocks_of(frame.buffer_bytes));
-    in.take_room(c, frame.buffer_bytes);
-    shared_bytes_ += frame.buffer_bytes;
-  } else if (settings_->flow_control == port::FlowControl::pfc &&
-             (settings_->lossless_classes >> c & 1) != 0) {
-    if (!admit_lossless(in_port, frame)) {
-      ++lossless_drops_;
-      return false;
-    }
-  } else if (!admit_lossy(out_port, frame)) {
-    return false;
-  }
-  const std::uint32_t held = in.held(c).bytes += frame.buffer_bytes;
-  in.counters().ingress_bytes_max = std::max(in.counters().ingress_bytes_max, held);
-  return true;
-}
-
-bool Switch::admit_lossless(std::uint16_t in_port, const port::Frame& frame) {
-  port::Port& in = ports_[in_port];
-  const std::uint32_t c = frame.in_class;
-  port::Port::Held& held = in.held(c);
-  const bool fits = held.headroom_bytes == 0 &&
-                    held.bytes + frame.buffer_bytes <= stop_threshold() &&
-                    shared_bytes_ + frame.buffer_bytes <= settings_->buffer_bytes;
-  if (fits) {
-    shared_bytes_ += frame.buffer_bytes;
-    return true;
-  }
-  if (held.headroom_bytes + frame.buffer_bytes > settings_->headroom_bytes) return false;
-  held.headroom_bytes += frame.buffer_bytes;
-  headroom_bytes_ += frame.buffer_bytes;
-  if ((in.stopping() >> c & 1) == 0) talks(in_port, in.stop(static_cast<std::uint8_t>(1u << c)));
-  return true;
-}
-
-bool Switch::admit_lossy(std::uint16_t out_port, const port::Frame& frame) {
-  const std::uint64_t most =
-      settings_->lossy_queue_bytes != 0 ? settings_->lossy_queue_bytes : share();
-  const std::uint64_t with_it =
-      std::uint64_t{ports_[out_port].queue_bytes(frame.service_class)} + frame.buffer_bytes;
-  if (with_it > most || shared_bytes_ + frame.buffer_bytes > settings_->buffer_bytes) return false;
-  shared_bytes_ += frame.buffer_bytes;
-  return true;
-}
-
-std::uint64_t Switch::share() const {
-  const std::uint64_t left =
-      settings_->buffer_bytes - std::min(settings_->buffer_bytes, shared_bytes_);
-  return static_cast<std::uint64_t>(settings_->alpha * static_cast<double>(left));
-}
-
-std::uint64_t Switch::stop_threshold() const {
-  return settings_->xoff_bytes != 0 ? settings_->xoff_bytes : share();
-}
-
-void Switch::release(const port::Frame& frame) {
-  port::Port& in = ports_[frame.in_port];
-  in.held(frame.in_class).bytes -= frame.buffer_bytes;
-  if (has_credits()) {
-    shared_bytes_ -= frame.buffer_bytes;
-    talks(frame.in_port, in.free_room(frame.in_class, frame.buffer_bytes));
-  } else {
-    release_shared(in, frame);
-  }
-}
-
-void Switch::release_shared(port::Port& in, const port::Frame& frame) {
-  const std::uint32_t c = frame.in_class;
-  port::Port::Held& held = in.held(c);
-  const std::uint32_t from_headroom =
-      std::min<std::uint32_t>(held.headroom_bytes, frame.buffer_bytes);  // which is freed first
-  held.headroom_bytes -= from_headroom;
-  headroom_bytes_ -= from_headroom;
-  shared_bytes_ -= frame.buffer_bytes - from_headroom;
-  if ((in.stopping() >> c & 1) == 0 || held.headroom_bytes != 0) return;
-  if (held.bytes != 0 && held.bytes + settings_->xon_gap_bytes > stop_threshold()) return;
-  talks(frame.in_port, in.resume(static_cast<std::uint8_t>(1u << c)));
 }
 
 // --- a frame leaves ---

@@ -191,8 +191,9 @@ class Switch {
     Time last;
   };
 
+  // Functions that every frame passes are inlined, although they are long.
   bool has_credits() const { return settings_->flow_control == port::FlowControl::credits; }
-  std::uint16_t forward(Time now, std::uint16_t in_port, port::FrameRef ref);
+  [[gnu::always_inline]] std::uint16_t forward(Time now, std::uint16_t in_port, port::FrameRef ref);
   std::uint16_t receive_recovering(Time now, std::uint16_t in_port, port::FrameRef ref);
   std::uint16_t choose(Time now, const port::Frame& frame,
                        std::span<const std::uint16_t> candidates);
@@ -205,11 +206,12 @@ class Switch {
   void give_back_credits(std::uint16_t in_port, std::uint32_t lane, const port::Frame& frame);
   bool lets_through(std::uint16_t out_port, const port::Frame& frame);
   bool change_lane(std::uint16_t out_port, port::Frame& frame);
-  bool admit(std::uint16_t in_port, std::uint16_t out_port, const port::Frame& frame);
-  bool admit_lossless(std::uint16_t in_port, const port::Frame& frame);
+  [[gnu::always_inline]] bool admit(std::uint16_t in_port, std::uint16_t out_port,
+                                    const port::Frame& frame);
+  [[gnu::always_inline]] bool admit_lossless(std::uint16_t in_port, const port::Frame& frame);
   bool admit_lossy(std::uint16_t out_port, const port::Frame& frame);
-  void release(const port::Frame& frame);
-  void release_shared(port::Port& in, const port::Frame& frame);
+  [[gnu::always_inline]] void release(const port::Frame& frame);
+  [[gnu::always_inline]] void release_shared(port::Port& in, const port::Frame& frame);
   std::uint64_t share() const;
   std::uint64_t stop_threshold() const;
   void talks(std::uint16_t port, bool has_begun) {

@@ -27,51 +27,9 @@ Port::Port(const Settings& settings, FramePool* frames, bool has_head_lifetime)
 
 // --- frames that wait in the port's queues ---
 
-FrameRef Port::pull(Time now, Random& random) {
-  const std::uint8_t open = sendable();
-  if (watch_ != nullptr) [[unlikely]]
-    watch_credits(static_cast<std::uint8_t>(waiting_ & ~open));
-  if (open == 0) {
-    if (waiting_ != 0 && credits_ != nullptr) ++counters_.credit_stalls;
-    return no_frame;
-  }
-  const std::uint32_t c = credits_ == nullptr ? class_to_send(open) : choose(open);
-  Lane& lane = lanes_[c];
-  const FrameRef ref = lane.first;
-  Frame& frame = (*frames_)[ref];
-  if (settings_->ecn.enabled) mark(frame, random);
-  if (watch_ != nullptr) [[unlikely]]
-    watch_leaving(now, frame, random);
-  lane.first = frame.next;
-  if (frame.next == no_frame) {
-    waiting_ = static_cast<std::uint8_t>(waiting_ & ~bit(c));
-    lane.deficit = 0;
-  } else {
-    frames_->prefetch(frame.next);
-  }
-  lane.queue_bytes -= frame.buffer_bytes;
-  count_sent(frame);
-  if (watch_ != nullptr) [[unlikely]]
-    watch_credits(static_cast<std::uint8_t>(waiting_ & ~sendable()));
-  return ref;
-}
-
-std::uint8_t Port::sendable() const {
-  if (credits_ == nullptr) return static_cast<std::uint8_t>(waiting_ & ~stopped_);
-  std::uint8_t open = 0;
-  const std::uint32_t may_send = waiting_ & settings_->arbitration.lanes();
-  for (std::uint32_t left = may_send; left != 0; left &= left - 1) {
-    const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
-    const std::uint32_t bytes = (*frames_)[lanes_[lane].first].buffer_bytes;
-    if (credits_->senders[lane].may_send(bytes)) open |= bit(lane);
-  }
-  return open;
-}
-
 // Strict classes come first, in order from the highest. The others take turns in rounds, in which
 // each class may send its quantum and what it has left from the round before.
 std::uint8_t Port::class_to_send(std::uint8_t open) {
-  if ((open & (open - 1)) == 0) return static_cast<std::uint8_t>(std::countr_zero(open));
   for (std::uint32_t c = classes; c-- > 0;) {
     if ((open & bit(c)) != 0 && settings_->quantum_bytes[c] == 0) {
       return static_cast<std::uint8_t>(c);
@@ -120,15 +78,6 @@ std::uint32_t Port::open_lanes(std::uint32_t bytes) const {
     if (!credits_->senders[lane].may_send(bytes)) open &= ~(1u << lane);
   }
   return open;
-}
-
-void Port::count_sent(const Frame& frame) {
-  if (credits_ != nullptr) {
-    credits_->senders[frame.service_class].sent(frame.buffer_bytes);
-    arbiter_.sent(frame.buffer_bytes);
-  }
-  ++counters_.frames;
-  counters_.bytes += frame.link_bytes();
 }
 
 // --- memory for frames that came in ---

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -150,10 +151,9 @@ class alignas(64) Port {
 
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
-  // Prefetches the memory that the frames of a class or two will touch.
+  // Prefetches the memory that the frames of the first class will touch.
   void prefetch() const {
     tulle::prefetch(this);
-    tulle::prefetch(&lanes_[1]);
     tulle::prefetch(&counters_);
   }
 
@@ -228,6 +228,62 @@ inline void Port::put(Time now, FrameRef ref) {
   lane.last = ref;
   lane.queue_bytes += frame.buffer_bytes;
   counters_.queue_bytes_max = std::max(counters_.queue_bytes_max, lane.queue_bytes);
+}
+
+inline void Port::count_sent(const Frame& frame) {
+  if (credits_ != nullptr) {
+    credits_->senders[frame.service_class].sent(frame.buffer_bytes);
+    arbiter_.sent(frame.buffer_bytes);
+  }
+  ++counters_.frames;
+  counters_.bytes += frame.link_bytes();
+}
+
+inline FrameRef Port::pull(Time now, Random& random) {
+  const std::uint8_t open = sendable();
+  if (watch_ != nullptr) [[unlikely]]
+    watch_credits(static_cast<std::uint8_t>(waiting_ & ~open));
+  if (open == 0) {
+    if (waiting_ != 0 && credits_ != nullptr) ++counters_.credit_stalls;
+    return no_frame;
+  }
+  auto c = static_cast<std::uint32_t>(std::countr_zero(open));
+  if (credits_ != nullptr) {
+    c = choose(open);
+  } else if ((open & (open - 1)) != 0) {
+    c = class_to_send(open);
+  }
+  Lane& lane = lanes_[c];
+  const FrameRef ref = lane.first;
+  Frame& frame = (*frames_)[ref];
+  if (settings_->ecn.enabled) mark(frame, random);
+  if (watch_ != nullptr) [[unlikely]]
+    watch_leaving(now, frame, random);
+  lane.first = frame.next;
+  if (frame.next == no_frame) {
+    waiting_ = static_cast<std::uint8_t>(waiting_ & ~(1u << c));
+    lane.deficit = 0;
+  } else {
+    frames_->prefetch(frame.next);
+  }
+  lane.queue_bytes -= frame.buffer_bytes;
+  count_sent(frame);
+  if (watch_ != nullptr) [[unlikely]]
+    watch_credits(static_cast<std::uint8_t>(waiting_ & ~sendable()));
+  return ref;
+}
+
+inline std::uint8_t Port::sendable() const {
+  if (credits_ == nullptr) return static_cast<std::uint8_t>(waiting_ & ~stopped_);
+  std::uint8_t open = 0;
+  const std::uint32_t may_send = waiting_ & settings_->arbitration.lanes();
+  for (std::uint32_t left = may_send; left != 0; left &= left - 1) {
+    const auto lane = static_cast<std::uint32_t>(std::countr_zero(left));
+    const std::uint32_t bytes = (*frames_)[lanes_[lane].first].buffer_bytes;
+    if (!credits_->senders[lane].may_send(bytes)) continue;
+    open = static_cast<std::uint8_t>(open | 1u << lane);
+  }
+  return open;
 }
 
 }  // namespace tulle::port

@@ -54,7 +54,7 @@ void plan_lanes(TableReader& table, Setup& setup) {
   const std::uint32_t levels = setup.player.service_levels;
   const std::uint32_t lanes_each = setup.path_lanes->lanes_per_qos_level();
   std::uint32_t most = setup.path_lanes->qos_levels_max();
-  while (setup.path_lanes->service_level_max(most) >= device::Adapter::levels) --most;
+  while (setup.path_lanes->service_level_max(most) >= device::SendTurns::levels) --most;
   if (levels > most) {
     table.wrong("lanes",
                 fmt::format("host.service_levels = {} are too many for this topology, where "

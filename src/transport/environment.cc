@@ -4,7 +4,7 @@
 
 namespace tulle::transport {
 
-Environment::Environment(std::uint64_t seed) : keys(seed) {}
+Environment::Environment(std::uint64_t seed, std::size_t ports) : keys(seed), ports(ports) {}
 Environment::~Environment() = default;
 
 }  // namespace tulle::transport

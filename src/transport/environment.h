@@ -38,15 +38,21 @@ struct AsyncEvent {
   verbs::SharedReceiveQueue* srq = nullptr;
 };
 
+// What the queue pairs of one port share.
+struct LocalPort {
+  std::vector<Pkey> pkeys = {default_pkey};  // partition keys, by index
+  std::span<const Gid> gids;                 // by index
+  unsigned lmc = 0;  // InfiniBand: LMC of the port, and of all ports of its subnet
+};
+
 struct Environment {
   verbs::KeyTable keys;
   Counters counters;
   GrowingRing<AsyncEvent> events;  // rare: not on the packet path
   congestion::Settings congestion;
   RecoverySettings recovery;
-  std::uint64_t completions = 0;             // pushed to any completion queue
-  DirectPath* direct = nullptr;              // null: the driver has none
-  std::vector<Pkey> pkeys = {default_pkey};  // the port's partition keys, by index
+  std::uint64_t completions = 0;  // pushed to any completion queue
+  DirectPath* direct = nullptr;   // null: the driver has none
   // Bytes that the link counts for a packet besides its headers from BTH on and its payload: the
   // headers before BTH, the check sequences and the gap to the next packet.
   std::uint32_t link_overhead_bytes = 0;
@@ -65,14 +71,15 @@ struct Environment {
     bool asleep = false;  // its application sleeps until then
   };
   GrowingRing<WaitingSocket> waiting_sockets;
-  std::span<const Gid> gids;  // the port's GIDs, by index
-  unsigned lmc = 0;           // InfiniBand: LMC of the port, and of all ports of its subnet
+  std::vector<LocalPort> ports;  // by number less one
   IdMap<verbs::SharedReceiveQueue> xrc_srqs;
   srd::Settings srd_settings;
   std::unique_ptr<srd::Peers> srd;  // made with the first SRD queue pair
 
-  explicit Environment(std::uint64_t seed);
+  explicit Environment(std::uint64_t seed, std::size_t ports = 1);
   ~Environment();
+
+  LocalPort& port(std::uint8_t number) { return ports[number - 1u]; }
 };
 
 }  // namespace tulle::transport

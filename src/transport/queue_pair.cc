@@ -117,11 +117,18 @@ VerbsStatus QueuePair::modify(const QueuePairAttributes& attributes, QpAttribute
   return VerbsStatus::ok;
 }
 
+// Returns the port that the queue pair has once these attributes are set.
+const LocalPort& QueuePair::port(const QueuePairAttributes& attributes,
+                                 QpAttributeMask mask) const {
+  return environment.port(mask.has(QpAttribute::port) ? attributes.port : attributes_.port);
+}
+
 VerbsStatus QueuePair::check_attributes(const QueuePairAttributes& attributes,
                                         QpAttributeMask mask) const {
   const bool in_range =
-      (!mask.has(QpAttribute::port) || attributes.port == 1) &&
-      (!mask.has(QpAttribute::pkey_index) || attributes.pkey_index < environment.pkeys.size()) &&
+      (!mask.has(QpAttribute::port) || attributes.port == 1 || transport.has_any_port()) &&
+      (!mask.has(QpAttribute::pkey_index) ||
+       attributes.pkey_index < port(attributes, mask).pkeys.size()) &&
       (!mask.has(QpAttribute::timeout) || attributes.timeout < 32) &&
       (!mask.has(QpAttribute::retry_count) || attributes.retry_count < 8) &&
       (!mask.has(QpAttribute::rnr_retry) || attributes.rnr_retry < 8) &&
@@ -140,7 +147,7 @@ void QueuePair::apply(const QueuePairAttributes& from, QpAttributeMask mask) {
   if (mask.has(QpAttribute::access_flags)) to.access = from.access;
   if (mask.has(QpAttribute::pkey_index)) {
     to.pkey_index = from.pkey_index;
-    pkey_ = environment.pkeys[from.pkey_index];
+    pkey_ = port(from, mask).pkeys[from.pkey_index];
   }
   if (mask.has(QpAttribute::port)) to.port = from.port;
   if (mask.has(QpAttribute::qkey)) to.qkey = from.qkey;
@@ -185,7 +192,7 @@ void QueuePair::start_congestion_control() {
                                                                     : nullptr};
   // A host's 2^LMC LIDs share one limit.
   PortAddress host = attributes_.address.destination;
-  host.lid = base_of(host.lid, environment.lmc);
+  host.lid = base_of(host.lid, environment.port(attributes_.port).lmc);
   congestion.start(environment.congestion, make_rate_control(environment.congestion, shared, host,
                                                              attributes_.address.service_level));
 }
@@ -197,7 +204,8 @@ bool QueuePair::send_queue_draining() const {
 VerbsStatus QueuePair::check(const verbs::SendRequest& request) const {
   if (!transport.sends.has(request.opcode)) return transport.refusal;
   if (transport.is_datagram) {
-    if (request.address_handle == nullptr || request.address_handle->pd != init.pd) {
+    const verbs::AddressHandle* handle = request.address_handle;
+    if (handle == nullptr || handle->pd != init.pd || handle->to.port != attributes_.port) {
       return VerbsStatus::invalid_argument;
     }
   }

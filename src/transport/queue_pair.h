@@ -195,6 +195,7 @@ class QueuePair {
   void apply(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask);
   verbs::VerbsStatus check_attributes(const QueuePairAttributes& attributes,
                                       verbs::QpAttributeMask mask) const;
+  const LocalPort& port(const QueuePairAttributes& attributes, verbs::QpAttributeMask mask) const;
   void enter(verbs::QpState from, verbs::QpState to);
   void start_congestion_control();
   void push(verbs::CompletionQueue& cq, const verbs::Completion& completion);

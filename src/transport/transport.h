@@ -71,6 +71,9 @@ struct Transport {
   std::unique_ptr<QueuePair> (*make)(const Transport&, QpNumber, const QueuePairInit&,
                                      Environment&) = nullptr;
 
+  // True if a queue pair may use any port of its adapter. Queue pairs that something else than the
+  // adapter schedules use the first.
+  constexpr bool has_any_port() const { return scheduled_by == ScheduledBy::adapter; }
   // True if a queue pair may have a receive queue of its own.
   constexpr bool has_receive_queue() const {
     return receives == Receives::from_any_queue || receives == Receives::from_own_queue;

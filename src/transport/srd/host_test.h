@@ -43,7 +43,7 @@ class Host : public transport::testing::Host {
   explicit Host(const Settings& settings = {}, const transport::testing::Options& options = {})
       : transport::testing::Host(with_type(options)), handle(pd, to_peer()) {
     environment.srd = std::make_unique<Peers>(environment, settings);
-    environment.gids = {&own_gid, 1};
+    environment.port(1).gids = {&own_gid, 1};
     connect();
   }
   Peers& peers() { return *environment.srd; }

@@ -115,7 +115,7 @@ std::uint32_t Peers::name(Time now, Outbound& outbound) {
 }
 
 std::uint8_t Peers::gid_index(const Gid& gid) const {
-  const auto& gids = environment_.gids;
+  const auto& gids = environment_.port(1).gids;
   const auto found = std::find(gids.begin(), gids.end(), gid);
   return found == gids.end() ? std::uint8_t{0} : static_cast<std::uint8_t>(found - gids.begin());
 }
