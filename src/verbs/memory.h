@@ -8,7 +8,7 @@
 #include "base/id_map.h"
 #include "base/ids.h"
 #include "base/prefetch.h"
-#include "base/random.h"
+#include "base/random_source.h"
 #include "verbs/protection_domain.h"
 #include "verbs/types.h"
 
@@ -112,7 +112,7 @@ class MemoryPages {
 
 class KeyTable {
  public:
-  explicit KeyTable(std::uint64_t seed) : random_(seed) {}
+  explicit KeyTable(const RandomSource& random) : random_(random) {}
 
   // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8
   // more. A key can thus not be guessed and is not soon given again.
@@ -182,7 +182,7 @@ class KeyTable {
 
   IdMap<KeyHolder> holders_;           // by key >> 8
   mutable KeyHolder* last_ = nullptr;  // found by the last look-up
-  Random random_;
+  RandomSource random_;
   const MemoryPages* pages_ = nullptr;
 };
 

@@ -55,7 +55,7 @@ class Memory : public testing::Test {
   }
 
   ProtectionDomain pd_, other_pd_;
-  KeyTable keys_{7};
+  KeyTable keys_{RandomSource{7}};
   std::array<std::byte, bytes> memory_{};
   MemoryRegion region_, foreign_;
   MemoryWindow window_, type1_;

@@ -201,6 +201,7 @@ Result<void> AgentCore::turn() {
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
+  forward();
   if (devices_.watch_fd() >= 0) devices_.refresh();
   if (connections_) progress_connections();
   const auto now = Clock::now();
@@ -243,10 +244,19 @@ void AgentCore::progress_connections() {
   }
 }
 
+// Passes on the datagrams of all relays. Each gets a limited turn, so that nobody's traffic keeps
+// others waiting for long.
+void AgentCore::forward() {
+  has_unforwarded_ = false;
+  for (auto& session : sessions_) {
+    if (session->relay && session->relay->forward()) has_unforwarded_ = true;
+  }
+}
+
 int AgentCore::milliseconds_to_wait() const {
   auto wake = Clock::time_point::max();
   if (group_ && !connections_) wake = Clock::now() + port_retry_time;
-  if (connections_ && connections_->has_more()) return 0;
+  if (has_unforwarded_ || (connections_ && connections_->has_more())) return 0;
   if (connections_ && !connections_->next_deadline().is_never()) {
     const Time left = connections_->next_deadline() - connections_->now();
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/random.h"
+#include "base/random_source.h"
 #include "base/result.h"
 #include "live/agent/connection_addresses.h"
 #include "live/agent/known_devices.h"
@@ -205,7 +205,7 @@ class ConnectionService {
 
   ManagementPort port_;
   UniqueFd slot_lock_;
-  Random random_;
+  RandomSource random_;
   Manager manager_;
   PortTable ports_;
   std::map<ChannelNumber, Channel> channels_;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
+#include "live/system_random.h"
 
 namespace tulle::live {
 namespace {
@@ -30,18 +30,23 @@ std::int64_t monotonic_nanoseconds() {
 
 device::Configuration configuration_of(const Device::Impl::Grant& grant) {
   device::Configuration configuration;
-  if (getrandom(&configuration.seed, sizeof(configuration.seed), 0) < 0) {
-    configuration.seed = static_cast<std::uint64_t>(monotonic_nanoseconds());
-  }
+  configuration.seed = system_random();
+  configuration.draw = system_random;
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
   return configuration;
 }
 
-Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, bool offload,
+Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, int sender, bool offload,
                                          const fabric::FaultSettings& faults) {
-  return {grant.socket.get(), grant.port, offload, faults};
+  return {grant.is_relayed ? sender : grant.socket.get(), grant.port, offload, faults};
+}
+
+UniqueFd sender_for_relay(bool is_relayed) {
+  if (!is_relayed) return {};
+  auto bound = bind_sender(static_cast<std::uint32_t>(getpid()));
+  return bound ? std::move(*bound) : UniqueFd();
 }
 
 void pause_processor() {
@@ -60,10 +65,13 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       settings_(settings),
       sink_(sink),
       slot_(grant.slot),
+      is_relayed_(grant.is_relayed),
+      sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
       adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
-      receiver_(grant.socket.get(), grant.port),
-      transmitter_(transmitter_options(grant, settings.offload, faults),
+      receiver_(grant.socket.get(), grant.port,
+                grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
+      transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults),
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
       has_faults_(faults.any()),
@@ -183,11 +191,29 @@ void Device::Impl::hand_over() {
 
 // A forked child owns neither the socket nor the device.
 int Device::Impl::join(const Gid& group) {
-  return forked_ ? EPERM : join_group(socket_.get(), info_, group);
+  if (forked_) return EPERM;
+  return is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
 }
 
 void Device::Impl::leave(const Gid& group) {
-  if (!forked_) leave_group(socket_.get(), info_, group);
+  if (forked_) return;
+  if (is_relayed_) {
+    change_membership(group, true);
+  } else {
+    leave_group(socket_.get(), info_, group);
+  }
+}
+
+// Asks the agent, which has the slot's socket. Returns 0 or an errno.
+int Device::Impl::change_membership(const Gid& group, bool leaves) const {
+  constexpr int answer_milliseconds = 2'000;
+  auto connection = connect_to_agent(settings_);
+  if (!connection) return EHOSTDOWN;
+  if (!send_message(connection->get(), encode(Membership{slot_, group, leaves}))) return EHOSTDOWN;
+  auto answer = await_message(connection->get(), answer_milliseconds);
+  MembershipChanged changed;
+  if (!answer || !decode(answer->bytes, changed)) return EHOSTDOWN;
+  return changed.error;
 }
 
 int Device::Impl::may_use_packets() const {
