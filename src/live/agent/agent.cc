@@ -30,6 +30,8 @@ constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 
 constexpr auto port_retry_time = 20ms;
 constexpr auto hello_time = 5s;
 constexpr auto tell_retry_time = 100ms;
+// A process has one connection for its device and one for each event channel.
+constexpr std::size_t connections_max = 512;
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -276,8 +278,10 @@ int AgentCore::milliseconds_to_wait() const {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
+// Accepts a limited number in one turn. The listener stays readable if more wait.
 void AgentCore::accept_all() {
-  for (;;) {
+  constexpr int accepts_in_a_turn = 64;
+  for (int i = 0; i < accepts_in_a_turn; ++i) {
     UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     // The listener stays readable meanwhile.
     if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
@@ -297,9 +301,22 @@ void AgentCore::accept_all() {
     if (own != 0 && peer->uid != own && peer->uid != 0) {
       refuse(*session,
              fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
+    } else if (!may_connect(peer->uid)) {
+      refuse(*session, fmt::format("user {} has {} connections to the Tulle agent, which is the "
+                                   "most for one user",
+                                   peer->uid, connections_max));
     }
     sessions_.push_back(std::move(session));
   }
+}
+
+// Users other than the agent's are limited, because each connection costs descriptors, which the
+// other users need too.
+bool AgentCore::may_connect(uid_t user) const {
+  if (user == geteuid()) return true;
+  const auto own = std::ranges::count_if(
+      sessions_, [&](const auto& session) { return session->peer.uid == user; });
+  return static_cast<std::size_t>(own) < connections_max;
 }
 
 void AgentCore::watch(int fd, Session* session) {

@@ -76,6 +76,7 @@ class AgentCore {
   Result<void> turn();
   int milliseconds_to_wait() const;
   void accept_all();
+  bool may_connect(uid_t user) const;
   void watch(int fd, Session* session);
   void handle(Session& session);
   void close_finished();

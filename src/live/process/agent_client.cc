@@ -11,6 +11,8 @@ namespace {
 
 constexpr int attempts = 5;
 constexpr int answer_milliseconds = 2'000;
+constexpr int crowd_tries = 100;
+constexpr useconds_t crowd_wait_microseconds = 10'000;
 // An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
@@ -51,6 +53,12 @@ Result<ReceivedMessage> await_answer(const Settings& settings, int socket) {
 
 Result<UniqueFd> connect_to_agent(const Settings& settings) {
   auto connection = connect_to(settings.agent);
+  // Many programs may connect at once, and the agent accepts them in turns.
+  for (int i = 0; i < crowd_tries && !connection && connection.error().error_number == EAGAIN;
+       ++i) {
+    usleep(crowd_wait_microseconds);
+    connection = connect_to(settings.agent);
+  }
   if (!connection) {
     const int number = connection.error().error_number;
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
