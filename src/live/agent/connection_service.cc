@@ -34,7 +34,7 @@ ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd sl
 }
 
 Time ConnectionService::now() const {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  const auto since = std::chrono::steady_clock::now() - epoch_;
   return Time::nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 

@@ -215,6 +215,8 @@ class ConnectionService {
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
   KnownDevices& devices_;
   bool has_more_ = false;
+  // Time zero. Time counts picoseconds; measured since boot, it would overflow after 106 days.
+  std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tulle::live

@@ -49,7 +49,10 @@ void after_fork_in_child() {
   for (auto& [name, reference] : open_devices.devices) {
     const auto device = reference.lock();
     if (device == nullptr) continue;
-    const auto held = device->lock();
+    // A signal handler may have called exit() while its thread held the lock.
+    const auto held = device->impl().lock_within(Time::milliseconds(20));
+    if (!held) continue;
+    device->impl().send_deferred();
     device->impl().publish(device->now());
   }
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <new>
 
+#include "live/path/packets/kernel_socket.h"
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
 #include "live/system_random.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
+constexpr Patience find_peer_patience = {50, 50};
 
 std::int64_t monotonic_nanoseconds() {
   timespec t{};
@@ -110,11 +112,18 @@ Result<void> Device::Impl::create_direct_path() {
     return std::any_of(info_.gids.begin(), info_.gids.end(),
                        [&](const GidEntry& entry) { return entry.gid == gid; });
   };
+  // Asked while a queue pair is connected, with the device's lock held. A stopped agent must not
+  // hold the program up, neither once for long nor at each connection.
   const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
+    if (now() < ask_again_at_) return Error{"the agent did not answer a moment ago", ETIMEDOUT};
     Hello hello;
     hello.purpose = Purpose::find_peer;
     hello.slot = slot_of(number);
-    auto answer = ask_agent(settings_, hello, IfAbsent::fail);
+    const Time asked = now();
+    auto answer = ask_agent(settings_, hello, IfAbsent::fail, find_peer_patience);
+    if (now() >= asked + Time::milliseconds(find_peer_patience.answer_milliseconds)) {
+      ask_again_at_ = now() + Time::seconds(5);
+    }
     if (!answer) return answer.error();
     PeerProcess peer;
     if (!decode(answer->message.bytes, peer) || answer->message.fds.empty()) {
@@ -140,6 +149,16 @@ std::unique_lock<std::mutex> Device::Impl::lock() {
     waiters_.fetch_add(1, std::memory_order_relaxed);
     held.lock();
     waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return held;
+}
+
+std::unique_lock<std::mutex> Device::Impl::lock_within(Time patience) {
+  const Time until = now() + patience;
+  std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
+  while (!held && now() < until) {
+    usleep(100);
+    static_cast<void>(held.try_lock());
   }
   return held;
 }
@@ -206,11 +225,11 @@ void Device::Impl::leave(const Gid& group) {
 
 // Asks the agent, which has the slot's socket. Returns 0 or an errno.
 int Device::Impl::change_membership(const Gid& group, bool leaves) const {
-  constexpr int answer_milliseconds = 2'000;
-  auto connection = connect_to_agent(settings_);
+  constexpr Patience patience = {50, 50};
+  auto connection = connect_to_agent(settings_, patience);
   if (!connection) return EHOSTDOWN;
   if (!send_message(connection->get(), encode(Membership{slot_, group, leaves}))) return EHOSTDOWN;
-  auto answer = await_message(connection->get(), answer_milliseconds);
+  auto answer = await_message(connection->get(), patience.answer_milliseconds);
   MembershipChanged changed;
   if (!answer || !decode(answer->bytes, changed)) return EHOSTDOWN;
   return changed.error;
@@ -384,6 +403,11 @@ void Device::Impl::forget_in_child() {
   forked_ = true;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
+  // The port must be free once its users are gone, even if this child lives on. Descriptors keep
+  // their numbers, which the program might otherwise be given for files of its own.
+  transmitter_.forget_vault();
+  const UniqueFd nowhere = kernel_socket(AF_UNIX, SOCK_DGRAM);
+  if (nowhere) dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
 }
 
 }  // namespace tulle::live

@@ -65,6 +65,8 @@ class Device::Impl {
 
   const DeviceInfo& info() const { return info_; }
   std::unique_lock<std::mutex> lock();
+  // Gives up after that time, and returns a lock that holds nothing.
+  std::unique_lock<std::mutex> lock_within(Time patience);
   device::Adapter& adapter() { return *adapter_; }
   Time now() const;
 
@@ -167,6 +169,7 @@ class Device::Impl {
   std::uint32_t version_ = 0;
   std::bitset<gids_max> gids_held_;
   Time gids_looked_at_;
+  Time ask_again_at_;  // when an agent that did not answer is asked for peers again
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::atomic<bool> stopping_{false};
