@@ -194,8 +194,8 @@ Requester::Direct Requester::advance_direct(Time now, QueuePair& qp, const SendW
     const verbs::Sge* sges = qp.send_queue.sges(wqe);
     for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
       if (sges[i].length == 0) continue;
-      const auto access = qp.environment.keys.local(sges[i].lkey, *qp.init.pd, sges[i].address,
-                                                    sges[i].length, read);
+      const auto access = qp.environment.keys.local(sges[i].lkey, domain_of(qp, wqe),
+                                                    sges[i].address, sges[i].length, read);
       if (access.verdict != verbs::KeyTable::Verdict::ok) return Direct::refused;
       pieces[count++] = {access.memory, sges[i].length};
     }

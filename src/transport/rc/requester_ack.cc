@@ -239,7 +239,7 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
-  if (!is_write && !scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
+  if (!is_write && !scatter(qp, wqe, offset, payload)) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -263,7 +263,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   }
   std::array<std::byte, 8> original;
   std::memcpy(original.data(), &packet.original, original.size());
-  if (!scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, 0, {original.data(), 8})) {
+  if (!scatter(qp, wqe, 0, {original.data(), 8})) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
