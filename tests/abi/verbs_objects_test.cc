@@ -19,6 +19,8 @@ TEST_F(Verbs, DeviceAnswersForItself) {
   EXPECT_EQ(attributes.orig_attr.node_guid, ibv_get_device_guid(context->device));
   EXPECT_EQ(attributes.device_cap_flags_ex, attributes.orig_attr.device_cap_flags);
   ibv_port_attr port = {};
+  EXPECT_EQ(attributes.orig_attr.max_pd, 1 << 20);
+  EXPECT_EQ(attributes.orig_attr.max_ah, 1 << 20);
   ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
   EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
   EXPECT_EQ(port.active_mtu, IBV_MTU_1024);

@@ -19,9 +19,6 @@ namespace {
 
 constexpr std::uint8_t only_port = 1;
 constexpr std::uint16_t only_pkey = default_pkey.value;
-// The adapter has no such limits, but the C API needs a number for them.
-constexpr int protection_domains_max = 1 << 20;
-constexpr int address_handles_max = 1 << 20;
 // Linux lets a socket join this many unless told otherwise (net.ipv4.igmp_max_memberships).
 constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
@@ -65,13 +62,13 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_cq = static_cast<int>(limits.completion_queues);
   out.max_cqe = static_cast<int>(limits.completion_entries);
   out.max_mr = static_cast<int>(limits.memory_regions);
-  out.max_pd = protection_domains_max;
+  out.max_pd = static_cast<int>(limits.protection_domains);
   out.max_qp_rd_atom = static_cast<int>(limits.read_atomic_depth);
   out.max_res_rd_atom = static_cast<int>(limits.read_atomic_depth * limits.queue_pairs);
   out.max_qp_init_rd_atom = static_cast<int>(limits.read_atomic_depth);
   out.atomic_cap = IBV_ATOMIC_HCA;
   out.max_mw = static_cast<int>(limits.memory_windows);
-  out.max_ah = address_handles_max;
+  out.max_ah = static_cast<int>(limits.address_handles);
   out.max_mcast_grp = multicast_groups_max;
   out.max_mcast_qp_attach = static_cast<int>(limits.queue_pairs);
   out.max_total_mcast_qp_attach = multicast_groups_max * out.max_mcast_qp_attach;
