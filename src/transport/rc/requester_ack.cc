@@ -308,10 +308,12 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
   const Time timeout = ack_timeout(qp.attributes().timeout);
-  // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value. The requester uses this
-  // to back off.
-  timer_ =
-      timeout.is_never() ? timeout : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
+  if (timeout.is_never()) {
+    timer_ = timeout;
+    return;
+  }
+  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
+  timer_ = now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
 }
 
 Time Requester::next_deadline() const { return std::min({timer_, rnr_until_, direct_due_}); }
