@@ -131,7 +131,9 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
   if (must_wait(qp, wqe)) return Begin::wait;
   if (wqe.is_local()) return execute_local(qp, wqe);
   const bool is_word = wqe.is_read_or_atomic() && wqe.opcode != SendOpcode::read;
-  const bool bad_atomic = is_word && (wqe.length != 8 || wqe.remote_address % 8 != 0);
+  // The responder alone checks the address: a request for one that is not aligned goes out, and is
+  // refused with a NAK (IBTA 9.4.5).
+  const bool bad_atomic = is_word && wqe.length != 8;
   const bool no_depth = wqe.is_read_or_atomic() && qp.attributes().max_rd_atomic == 0;
   if (bad_atomic || no_depth) {
     fail(qp, wqe, CompletionStatus::local_qp_operation_error);

@@ -156,6 +156,16 @@ TEST_F(UdEngine, WhatDoesNotFitIsDroppedAndTheReceiveKept) {
   EXPECT_EQ(done(), (Done{{1'000, CompletionStatus::success}}));
 }
 
+TEST_F(UdEngine, AReceiveWhoseMemoryIsNotItsOwnEndsIt) {
+  const verbs::Sge bad{testing::iova, 100, LocalKey{host.region.key ^ 1}};
+  Host::must(host.qp->post_receive({7, {&bad, 1}}));
+  host.post_receive(100);
+  host.deliver(datagram(), bytes_of(4));
+  EXPECT_EQ(done(), (Done{{7, CompletionStatus::local_protection_error},
+                          {1'000, CompletionStatus::flushed}}));
+  EXPECT_EQ(host.qp->state(), QpState::error);
+}
+
 TEST_F(UdEngine, TheSameMessageTwiceIsTwoMessages) {
   for (int i = 0; i < 2; ++i) {
     host.post_receive(100);
