@@ -133,6 +133,7 @@ TEST_F(Verbs, DatagramsAnswerTheirSender) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
   wr.wr.ud.ah = nullptr;
   EXPECT_EQ(post(a, wr), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
   attributes.is_global = 0;
   EXPECT_EQ(ibv_create_ah(pd, &attributes), nullptr);
 }

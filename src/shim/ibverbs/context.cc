@@ -91,8 +91,9 @@ void fill_spreading(ibv_device_attr_ex& out) {
 
 int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t out_bytes) {
-  if (ibv == nullptr || out == nullptr || out_bytes < sizeof(ibv_device_attr)) return EINVAL;
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (ibv == nullptr || out == nullptr || out_bytes < sizeof(ibv_device_attr))
+    return report(EINVAL);
+  if (input != nullptr && input->comp_mask != 0) return report(EINVAL);
   Context& context = Context::of(ibv);
   ibv_device_attr_ex attributes = {};
   {
@@ -121,7 +122,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
 }
 
 int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::size_t out_bytes) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   Context& context = Context::of(ibv);
   ibv_port_attr attributes = {};
   {
@@ -248,7 +249,7 @@ int ibv_close_device(ibv_context* ibv) {
 }
 
 int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
-  if (ibv == nullptr || out == nullptr) return EINVAL;
+  if (ibv == nullptr || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
   fill(context, *out);
@@ -262,7 +263,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 }
 
 int ibv_query_port_speed(ibv_context* ibv, std::uint32_t port, std::uint64_t* out) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   *out = link_speed_100_megabits;
   return 0;
 }
@@ -283,13 +284,13 @@ int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) 
 
 int _ibv_query_gid_ex(ibv_context* ibv, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out,
                       std::uint32_t flags, std::size_t entry_bytes) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
-  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return EOPNOTSUPP;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
+  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return report(EOPNOTSUPP);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
-  if (index >= gid_table_length(context.adapter().gids().size())) return EINVAL;
+  if (index >= gid_table_length(context.adapter().gids().size())) return report(EINVAL);
   ibv_gid_entry entry;
-  if (!find_gid(context, index, entry)) return ENODATA;
+  if (!find_gid(context, index, entry)) return report(ENODATA);
   std::memset(out, 0, entry_bytes);
   std::memcpy(out, &entry, sizeof entry);
   return 0;
