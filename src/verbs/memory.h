@@ -97,8 +97,8 @@ struct WindowBinding {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  // 0 unbinds a type 1 window
   AccessFlags access;
-  RemoteKey new_key;  // type 2: the new key; type 1: of the same index, or any other value for a
-                      // fresh key
+  RemoteKey new_key;  // type 2: the low 8 bits of the new key; type 1: of the same index, or any
+                      // other value for a fresh key
 };
 
 // The pages behind regions that are paged on demand. Only the driver can look at them.

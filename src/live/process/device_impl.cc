@@ -30,6 +30,10 @@ std::int64_t monotonic_nanoseconds() {
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+// Timers back off up to this code (transport/recovery.h), which is half a second. A ConnectX-2 runs
+// no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
+constexpr std::uint8_t backed_off_timeout_code = 17;
+
 device::Configuration configuration_of(const Device::Impl::Grant& grant) {
   device::Configuration configuration;
   configuration.seed = system_random();
@@ -37,6 +41,7 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant) {
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
+  configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   return configuration;
 }
 
