@@ -118,7 +118,8 @@ void print_json(const AgentStatus& agent, const std::vector<ProcessStatus>& proc
                         {"version", agent.version},
                         {"counters", named(agent.counters)}}},
                       {"processes", list}};
-  fmt::print("{}\n", out.dump(2));
+  // A process may have any bytes as its name.
+  fmt::print("{}\n", out.dump(2, ' ', false, json_t::error_handler_t::replace));
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ Adapter::PortState::PortState(const Configuration& configuration)
 
 Adapter::Adapter(const Configuration& configuration)
     : configuration_(configuration),
-      environment_(configuration.seed, configuration.ports),
+      environment_(configuration.draw != nullptr ? RandomSource(configuration.draw)
+                                                 : RandomSource(configuration.seed),
+                   configuration.ports),
       first_port_(configuration),
       lanes_(configuration.lanes),
       objects_(configuration.limits, configuration.first_qp, configuration.qp_count, environment_,

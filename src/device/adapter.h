@@ -47,7 +47,10 @@ class HostStack;
 class RawPackets;
 
 struct Configuration {
-  std::uint64_t seed = 0;    // for keys and the first queue pair number; unguessable live
+  std::uint64_t seed = 0;  // for the first queue pair number and, without `draw`, for keys
+  // Draws the keys of memory. Null means a stream of the seed, from which an observer can tell what
+  // comes next.
+  RandomSource::Draw draw = nullptr;
   QpNumber first_qp{0x100};  // start of the range handed to this process
   std::uint32_t qp_count = 16'384;
   Limits limits;

@@ -447,6 +447,27 @@ TEST(Adapter, WhatIsOutOfRangeIsRefused) {
   EXPECT_EQ(a.adapter.create_ah(*a.pd, to, status), nullptr);
 }
 
+TEST(Adapter, DomainsAndAddressHandlesAreLimited) {
+  Configuration configuration = Node::configuration(0);
+  configuration.limits.protection_domains = 1;
+  configuration.limits.address_handles = 1;
+  Adapter adapter(configuration);
+  const Gid gid = Gid::from_ipv4(0x0A00'0001);
+  adapter.set_gids({&gid, 1});
+  VerbsStatus status{};
+  verbs::ProtectionDomain* pd = adapter.objects().create_pd(status);
+  ASSERT_NE(pd, nullptr);
+  EXPECT_EQ(adapter.objects().create_pd(status), nullptr);
+  EXPECT_EQ(status, VerbsStatus::out_of_memory);
+  verbs::AddressHandle* handle = adapter.create_ah(*pd, {}, status);
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(adapter.create_ah(*pd, {}, status), nullptr);
+  EXPECT_EQ(status, VerbsStatus::out_of_memory);
+  must(adapter.destroy(handle));
+  must(adapter.objects().destroy(pd));
+  EXPECT_NE(adapter.objects().create_pd(status), nullptr) << "there is room again";
+}
+
 TEST(Adapter, EventsOfWhatIsGoneAreGone) {
   Node a(0);
   VerbsStatus status{};

@@ -12,6 +12,8 @@ struct Limits {
   std::uint32_t work_requests = 32'768;  // per queue
   std::uint32_t sges = 16;
   std::uint32_t inline_bytes = 1'024;
+  std::uint32_t protection_domains = 1u << 20;
+  std::uint32_t address_handles = 1u << 20;
   std::uint32_t completion_queues = 65'536;
   std::uint32_t completion_entries = 1u << 20;
   std::uint32_t memory_regions = 1u << 20;

@@ -23,6 +23,10 @@ bool access_makes_sense(AccessFlags access) {
 }  // namespace
 
 verbs::ProtectionDomain* Objects::create_pd(VerbsStatus& status) {
+  if (pds_.size() >= limits_.protection_domains) {
+    status = VerbsStatus::out_of_memory;
+    return nullptr;
+  }
   status = VerbsStatus::ok;
   return pds_.add(std::make_unique<verbs::ProtectionDomain>());
 }

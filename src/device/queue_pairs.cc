@@ -23,6 +23,10 @@ verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
+  if (handles_.size() >= configuration_.limits.address_handles) {
+    status = VerbsStatus::out_of_memory;
+    return nullptr;
+  }
   status = VerbsStatus::ok;
   ++pd.users;
   return handles_.add(std::make_unique<verbs::AddressHandle>(pd, to));

@@ -4,7 +4,7 @@
 
 namespace tulle::transport {
 
-Environment::Environment(std::uint64_t seed, std::size_t ports) : keys(seed), ports(ports) {}
+Environment::Environment(const RandomSource& keys, std::size_t ports) : keys(keys), ports(ports) {}
 Environment::~Environment() = default;
 
 }  // namespace tulle::transport

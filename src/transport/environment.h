@@ -76,7 +76,7 @@ struct Environment {
   srd::Settings srd_settings;
   std::unique_ptr<srd::Peers> srd;  // made with the first SRD queue pair
 
-  explicit Environment(std::uint64_t seed, std::size_t ports = 1);
+  explicit Environment(const RandomSource& keys, std::size_t ports = 1);
   ~Environment();
 
   LocalPort& port(std::uint8_t number) { return ports[number - 1u]; }

@@ -211,7 +211,7 @@ class Host {
   static void must(verbs::VerbsStatus status) { TULLE_CHECK(status == verbs::VerbsStatus::ok); }
 
   Options options;
-  Environment environment{1};
+  Environment environment{RandomSource{1}};
   verbs::ProtectionDomain pd;
   verbs::CompletionEvents events;
   verbs::CompletionQueue cq;

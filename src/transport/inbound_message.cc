@@ -152,7 +152,7 @@ bool InboundMessage::place(QueuePair& qp, Payload payload) {
     if (tagging_ == Tagging::rendezvous) return true;  // the device will read the data
     if (tagging_ == Tagging::eager) offset = TagMatching::skip_header(received_, payload);
   }
-  return scatter(qp, receive_.sges.data(), receive_.sge_count, offset, payload);
+  return scatter(qp, receive_, offset, payload);
 }
 
 void InboundMessage::complete(QueuePair& qp, const wire::Packet& packet,

@@ -2,12 +2,49 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "transport/queue_pair.h"
 
 namespace tulle::transport {
 
 using verbs::CompletionStatus;
+
+namespace {
+
+const verbs::ProtectionDomain& domain_of_receives(const QueuePair& qp) {
+  return qp.init.srq != nullptr ? *qp.init.srq->pd : *qp.init.pd;
+}
+
+bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
+              std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload) {
+  std::uint32_t left = payload.bytes;
+  const std::byte* from = payload.data;
+  for (const verbs::Sge& sge : sges) {
+    if (left == 0) break;
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
+    const auto access = qp.environment.keys.local(sge.lkey, pd, sge.address + offset, part, true);
+    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
+    if (access.memory != nullptr && from != nullptr) std::memcpy(access.memory, from, part);
+    if (from != nullptr) from += part;
+    left -= part;
+    offset = 0;
+  }
+  return left == 0;
+}
+
+}  // namespace
+
+const verbs::ProtectionDomain& domain_of(const QueuePair& qp, const SendWqe& wqe) {
+  if (wqe.flags.has(verbs::SendFlag::of_device)) [[unlikely]]
+    return domain_of_receives(qp);
+  return *qp.init.pd;
+}
 
 bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset, std::uint32_t bytes,
             OutgoingPacket& out) {
@@ -36,27 +73,15 @@ bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset, std::
   return bytes == 0;
 }
 
-bool scatter(const QueuePair& qp, const verbs::Sge* sges, std::uint32_t sge_count,
-             std::uint64_t offset, Payload payload) {
-  std::uint32_t left = payload.bytes;
-  const std::byte* from = payload.data;
-  for (std::uint32_t i = 0; i < sge_count && left > 0; ++i) {
-    const verbs::Sge& sge = sges[i];
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    const auto part =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
-    const auto access =
-        qp.environment.keys.local(sge.lkey, *qp.init.pd, sge.address + offset, part, true);
-    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
-    if (access.memory != nullptr && from != nullptr) std::memcpy(access.memory, from, part);
-    if (from != nullptr) from += part;
-    left -= part;
-    offset = 0;
-  }
-  return left == 0;
+bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payload payload) {
+  return write_to(qp, domain_of(qp, wqe), {qp.send_queue.sges(wqe), wqe.sge_count}, offset,
+                  payload);
+}
+
+bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
+             Payload payload) {
+  return write_to(qp, domain_of_receives(qp), {receive.sges.data(), receive.sge_count}, offset,
+                  payload);
 }
 
 CompletionStatus execute_local(QueuePair& qp, const SendWqe& wqe) {

@@ -1,12 +1,15 @@
 #pragma once
 
-// A queue pair's access to the memory of its own protection domain: the data that its requests name
-// by local keys.
+// A queue pair's access to its own side's memory: the data that its requests name by local keys.
+//
+// Local keys belong to a protection domain. Send requests use that of the queue pair. Receive
+// requests from a shared receive queue use that of the queue (IBTA 10.2.9).
 
 #include <cstdint>
 
 #include "transport/packet_io.h"
 #include "transport/send_queue.h"
+#include "verbs/receive_queue.h"
 #include "verbs/types.h"
 
 namespace tulle::transport {
@@ -17,10 +20,15 @@ class QueuePair;
 // on a local protection error.
 [[nodiscard]] bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset,
                           std::uint32_t bytes, OutgoingPacket& out);
-// Writes a payload to the SGEs from `offset`. Returns false on a local protection error, or if the
-// SGEs are too short.
-[[nodiscard]] bool scatter(const QueuePair& qp, const verbs::Sge* sges, std::uint32_t sge_count,
-                           std::uint64_t offset, Payload payload);
+// Each writes a payload to the SGEs of a send or receive request from `offset`. It returns false on
+// a local protection error, or if the SGEs are too short.
+[[nodiscard]] bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset,
+                           Payload payload);
+[[nodiscard]] bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
+                           Payload payload);
+// Returns the protection domain of a send request's local keys. The device's own requests read into
+// the memory of receive requests (transport/tag_matching.h).
+const verbs::ProtectionDomain& domain_of(const QueuePair& qp, const SendWqe& wqe);
 // Binds a window or invalidates a key, as the request says.
 [[nodiscard]] verbs::CompletionStatus execute_local(QueuePair& qp, const SendWqe& wqe);
 

@@ -80,8 +80,9 @@ VerbsStatus SendQueue::post(const verbs::SendRequest& request) {
     if (!request.sges.empty()) std::memcpy(to, request.sges.data(), request.sges.size_bytes());
   }
   if (request.address_handle != nullptr) {
-    extensions_[wqe.slot].datagram = {request.address_handle->to, request.remote_qp,
-                                      request.remote_qkey};
+    // NICs send the low 24 bits of the number that the application gives, whatever the others are.
+    const QpNumber remote_qp{request.remote_qp.value & qp_number_max};
+    extensions_[wqe.slot].datagram = {request.address_handle->to, remote_qp, request.remote_qkey};
   }
   if (request.xrc_srq != 0) [[unlikely]]
     extensions_[wqe.slot].xrc_srq = request.xrc_srq;

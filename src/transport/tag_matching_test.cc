@@ -300,6 +300,23 @@ TEST_F(TagMatchingTest, AReadThatIsRefusedFailsItsRequest) {
   EXPECT_EQ(host->qp->state(), verbs::QpState::error);
 }
 
+// The device's own READ writes to memory that a receive request names.
+TEST_F(TagMatchingTest, AReadUsesTheDomainOfTheQueue) {
+  verbs::ProtectionDomain other;
+  host->srq.pd = &other;
+  host->region.pd = &other;
+  expect(5, 42, 10);
+  send(message(TagOperation::rendezvous, 42, where(0, 77, 10)));
+  EXPECT_EQ(only_completion().status, CompletionStatus::success) << "matched";
+  const auto sent = requests();
+  ASSERT_EQ(sent.size(), 1u);
+  const Bytes data = testing::bytes_of(10);
+  host->deliver(
+      testing::packet(TransportClass::rc, Operation::read_response_only, sent[0].packet.psn), data);
+  EXPECT_EQ(only_completion().status, CompletionStatus::success);
+  EXPECT_EQ(host->memory[0], data[0]);
+}
+
 TEST_F(TagMatchingTest, AResetForgetsWhatWasUnderWay) {
   expect(5, 42, 100);
   send(message(TagOperation::rendezvous, 42, where(0, 77, 10)));

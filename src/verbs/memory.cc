@@ -142,10 +142,11 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
   if (!binding.region->covers(binding.address, binding.length)) return false;
   if (window.type == WindowType::type2) {
     // IBTA 10.6.7.2.6: only an unbound type 2 window can be bound, with a new key of which the
-    // consumer chooses 8 bits.
+    // consumer chooses 8 bits. The others stay the window's, whatever the consumer gives: adapters
+    // read just the low byte (Linux, drivers/infiniband/sw/rxe/rxe_mw.c: rxe_do_bind_mw; rdma-core,
+    // providers/mlx5/qp.c: set_umr_mkey_seg).
     if (window.region != nullptr || binding.length == 0) return false;
-    if (binding.new_key.value >> 8 != window.key >> 8) return false;
-    window.key = binding.new_key.value;
+    window.key = (window.key & ~0xFFu) | (binding.new_key.value & 0xFF);
     window.qp = qp;
   } else {
     unbind(window);

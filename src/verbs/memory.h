@@ -8,7 +8,7 @@
 #include "base/id_map.h"
 #include "base/ids.h"
 #include "base/prefetch.h"
-#include "base/random.h"
+#include "base/random_source.h"
 #include "verbs/protection_domain.h"
 #include "verbs/types.h"
 
@@ -97,8 +97,8 @@ struct WindowBinding {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  // 0 unbinds a type 1 window
   AccessFlags access;
-  RemoteKey new_key;  // type 2: the new key; type 1: of the same index, or any other value for a
-                      // fresh key
+  RemoteKey new_key;  // type 2: the low 8 bits of the new key; type 1: of the same index, or any
+                      // other value for a fresh key
 };
 
 // The pages behind regions that are paged on demand. Only the driver can look at them.
@@ -112,7 +112,7 @@ class MemoryPages {
 
 class KeyTable {
  public:
-  explicit KeyTable(std::uint64_t seed) : random_(seed) {}
+  explicit KeyTable(const RandomSource& random) : random_(random) {}
 
   // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8
   // more. A key can thus not be guessed and is not soon given again.
@@ -182,7 +182,7 @@ class KeyTable {
 
   IdMap<KeyHolder> holders_;           // by key >> 8
   mutable KeyHolder* last_ = nullptr;  // found by the last look-up
-  Random random_;
+  RandomSource random_;
   const MemoryPages* pages_ = nullptr;
 };
 

@@ -116,10 +116,15 @@ std::size_t ip_udp_header_bytes(const IpUdp& headers) {
   return (is_ipv4(headers) ? sizeof(Ipv4) : sizeof(Ipv6)) + sizeof(Udp);
 }
 
+std::size_t udp_payload_bytes_max(const IpUdp& headers) {
+  constexpr std::size_t length_max = 0xFFFF;
+  return length_max - sizeof(Udp) - (is_ipv4(headers) ? sizeof(Ipv4) : 0);
+}
+
 std::size_t encode(const IpUdp& headers, std::size_t udp_payload_bytes, std::span<std::byte> out) {
   const std::size_t bytes = ip_udp_header_bytes(headers);
   TULLE_CHECK(out.size() >= bytes);
-  TULLE_CHECK(bytes + udp_payload_bytes <= 0xFFFF);
+  TULLE_CHECK(udp_payload_bytes <= udp_payload_bytes_max(headers));
   if (is_ipv4(headers)) {
     put(ipv4_of(headers, udp_payload_bytes), out);
   } else {

@@ -54,9 +54,12 @@ inline bool is_ipv4(const IpUdp& headers) {
 
 // Returns the bytes of the IP and UDP headers: 28 for IPv4, 48 for IPv6.
 std::size_t ip_udp_header_bytes(const IpUdp& headers);
+// Returns the bytes of the longest UDP payload: 65,507 over IPv4, whose length counts its own
+// header, and 65,527 over IPv6.
+std::size_t udp_payload_bytes_max(const IpUdp& headers);
 
-// Writes IP and UDP headers for a UDP payload of `udp_payload_bytes` (BTH … ICRC) into `out` (48
-// bytes are enough), and computes the IPv4 header checksum. Returns the bytes written.
+// Writes IP and UDP headers for a UDP payload of `udp_payload_bytes` (BTH … ICRC, and no longer
+// than the longest) into `out` (48 bytes are enough), and computes the IPv4 header checksum. Returns the bytes written.
 std::size_t encode(const IpUdp& headers, std::size_t udp_payload_bytes, std::span<std::byte> out);
 
 // Writes the same bytes as the ICRC sees them, with ones in the fields that may change: TTL, ToS

@@ -62,6 +62,20 @@ TEST(IpUdpTest, random_headers_survive_encoding_and_decoding) {
   }
 }
 
+TEST(IpUdpTest, the_longest_datagrams_have_headers) {
+  Random random(1);
+  for (const bool ipv4 : {true, false}) {
+    const IpUdp headers = random_headers(ipv4, random);
+    const std::size_t longest = udp_payload_bytes_max(headers);
+    EXPECT_EQ(longest, ipv4 ? 65'507u : 65'527u);
+    IpUdp read;
+    const DecodedIpUdp decoded = decode(encoded(headers, longest), read);
+    ASSERT_TRUE(decoded.ok);
+    EXPECT_EQ(decoded.udp_payload_bytes, longest);
+    EXPECT_EQ(read, headers);
+  }
+}
+
 TEST(IpUdpTest, headers_of_packets_built_by_scapy) {
   for (const Vector& vector : scapy_vectors()) {
     SCOPED_TRACE(vector.name);

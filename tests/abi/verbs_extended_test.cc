@@ -303,7 +303,7 @@ TEST_F(Verbs, AtomicWriteThatIsMisaligned) {
   ibv_send_wr wr = request(IBV_WR_ATOMIC_WRITE, &sge);
   wr.wr.rdma = {at(4097), mr->rkey};
   ASSERT_EQ(post(a, wr), 0);
-  expect(7, IBV_WC_ATOMIC_WRITE, IBV_WC_LOC_QP_OP_ERR);
+  expect(7, IBV_WC_ATOMIC_WRITE, IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST_F(Verbs, AtomicWriteIsReliableConnectionsAlone) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "verbs_fixture.h"
@@ -18,6 +19,8 @@ TEST_F(Verbs, DeviceAnswersForItself) {
   EXPECT_EQ(attributes.orig_attr.phys_port_cnt, 1);
   EXPECT_EQ(attributes.orig_attr.node_guid, ibv_get_device_guid(context->device));
   EXPECT_EQ(attributes.device_cap_flags_ex, attributes.orig_attr.device_cap_flags);
+  EXPECT_EQ(attributes.orig_attr.max_pd, 1 << 20);
+  EXPECT_EQ(attributes.orig_attr.max_ah, 1 << 20);
   ibv_port_attr port = {};
   ASSERT_EQ(ibv_query_port(context, 1, &port), 0);
   EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
@@ -225,6 +228,68 @@ TEST_F(Verbs, QueuePairsClimbTheLadder) {
   attributes.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(ibv_modify_qp(a, &attributes, IBV_QP_STATE), 0);
   EXPECT_EQ(a->state, IBV_QPS_RESET);
+}
+
+// The queue pair has failed, and the program has not asked for its state since.
+TEST_F(Verbs, TheStateInTheStructIsWhatWasLastAskedFor) {
+  create_pair(IBV_QPT_RC);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge);
+  wr.wr.rdma = {at(0), mr->rkey ^ 1};
+  ASSERT_EQ(post(a, wr), 0);
+  expect(7, IBV_WC_RDMA_WRITE, IBV_WC_REM_ACCESS_ERR);
+  ibv_qp_attr attributes = {};
+  ibv_qp_init_attr init = {};
+  ASSERT_EQ(ibv_query_qp(a, &attributes, IBV_QP_CAP, &init), 0);
+  EXPECT_EQ(attributes.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(a->state, IBV_QPS_RTS);
+  ASSERT_EQ(ibv_query_qp(a, &attributes, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(a->state, IBV_QPS_ERR);
+}
+
+// Programs print errno after a verb that returned its error.
+TEST_F(Verbs, AnErrorThatIsReturnedIsInErrnoToo) {
+  a = create(IBV_QPT_RC);
+  ASSERT_EQ(to_init(a), 0);
+  ibv_sge sge = piece(0, 8);
+  ibv_send_wr send = request(IBV_WR_SEND, &sge);
+  ibv_send_wr* bad_send = nullptr;
+  std::array<ibv_sge, 17> many = {};
+  ibv_recv_wr receive = {1, nullptr, many.data(), static_cast<int>(many.size())};
+  ibv_recv_wr* bad_receive = nullptr;
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_RTS;
+  ibv_srq_init_attr wanted = {nullptr, {4, 1, 0}};
+  ibv_srq* srq = ibv_create_srq(pd, &wanted);
+  ASSERT_NE(srq, nullptr);
+  ibv_srq_attr limit = {0, 0, 5};
+  ibv_modify_cq_attr moderation = {};
+  moderation.attr_mask = 1 << 20;
+  ibv_port_attr port = {};
+  const std::array<std::pair<int, std::function<int()>>, 13> calls = {{
+      {EINVAL, [&] { return ibv_post_send(a, &send, &bad_send); }},
+      {EINVAL, [&] { return ibv_post_recv(a, &receive, &bad_receive); }},
+      {EINVAL, [&] { return ibv_post_srq_recv(srq, &receive, &bad_receive); }},
+      {EINVAL, [&] { return ibv_modify_qp(a, &attributes, IBV_QP_STATE); }},
+      {EINVAL, [&] { return ibv_query_qp(a, nullptr, 0, nullptr); }},
+      {EINVAL, [&] { return ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT); }},
+      {EINVAL, [&] { return ibv_modify_cq(cq, &moderation); }},
+      {EINVAL, [&] { return ibv_resize_cq(cq, 0); }},
+      {EINVAL, [&] { return ibv_query_port(context, 2, &port); }},
+      {EINVAL, [&] { return ibv_destroy_ah(nullptr); }},
+      {EBUSY, [&] { return ibv_destroy_cq(cq); }},
+      {EBUSY, [&] { return ibv_dealloc_pd(pd); }},
+      {EBUSY, [&] { return ibv_destroy_comp_channel(channel); }},
+  }};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    errno = ENOMEM;
+    EXPECT_EQ(calls[i].second(), calls[i].first) << "call " << i;
+    EXPECT_EQ(errno, calls[i].first) << "call " << i;
+  }
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  errno = ENOMEM;
+  EXPECT_EQ(ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(errno, ENOMEM) << "success leaves it alone";
 }
 
 TEST_F(Verbs, TypesThatAreNotOfferedAreRefused) {

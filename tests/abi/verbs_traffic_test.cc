@@ -113,7 +113,7 @@ TEST_F(Verbs, DatagramsAnswerTheirSender) {
   ASSERT_EQ(receive(b, 1, 4096, 200), 0);
   ibv_sge sge = piece(0, 100);
   ibv_send_wr wr = request(IBV_WR_SEND, &sge);
-  wr.wr.ud = {ah, b->qp_num, qkey};
+  wr.wr.ud = {ah, b->qp_num | 0xFF00'0000, qkey};  // a number has 24 bits
   ASSERT_EQ(post(a, wr), 0);
   expect(7, IBV_WC_SEND);
   ibv_wc wc = next();
@@ -133,6 +133,7 @@ TEST_F(Verbs, DatagramsAnswerTheirSender) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
   wr.wr.ud.ah = nullptr;
   EXPECT_EQ(post(a, wr), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
   attributes.is_global = 0;
   EXPECT_EQ(ibv_create_ah(pd, &attributes), nullptr);
 }

@@ -45,12 +45,12 @@ enum class Mishap : std::uint8_t {
   unknown_key,
   out_of_bounds,
   wrong_region_access,
+  misaligned_atomic,
   wrong_qp_access,
   short_receive,
   receive_protection,
   // The requester finds these.
   local_protection,
-  misaligned_atomic,
   bad_bind,
   bad_invalidate,
   datagram_too_long,

@@ -103,6 +103,7 @@ bool Promises::fails_as_planned(const End& end, std::size_t index, CompletionSta
     case Mishap::out_of_bounds:
     case Mishap::wrong_region_access:
       return status == CompletionStatus::remote_access_error;
+    case Mishap::misaligned_atomic:
     case Mishap::wrong_qp_access:
     case Mishap::short_receive:
       return status == CompletionStatus::remote_invalid_request_error;
@@ -110,7 +111,6 @@ bool Promises::fails_as_planned(const End& end, std::size_t index, CompletionSta
       return status == CompletionStatus::remote_operation_error;
     case Mishap::local_protection:
       return status == CompletionStatus::local_protection_error;
-    case Mishap::misaligned_atomic:
     case Mishap::bad_invalidate:
       return status == CompletionStatus::local_qp_operation_error;
     case Mishap::bad_bind:
@@ -210,9 +210,7 @@ void Promises::failed(End& end, std::size_t index) {
   if (writes_once(op.work) && !refused) {
     end.peer->exposed.doubt(op.remote_offset, posted.payload);
   }
-  const bool misaligned = end.is_culprit() && index == end.channel->mishap_op &&
-                          end.channel->mishap == Mishap::misaligned_atomic;
-  if (is_atomic(op.work) && !refused && !misaligned) {
+  if (is_atomic(op.work) && !refused) {
     const AtomicEntry entry{posted.at, Time::never(), 0, posted.compare, posted.operand};
     nodes_[end.peer->mine->node].words[op.word].history.push_back(entry);
   }
@@ -467,7 +465,9 @@ void Promises::check_mishap(const End& end) {
       promise(end.receiver().state() == QpState::error,
               end.name() + ": the responder did not fail");
       access = mishap <= Mishap::wrong_region_access ? 1 : 0;
-      request = mishap == Mishap::wrong_qp_access ? 1 : 0;
+      const bool is_invalid =
+          mishap == Mishap::misaligned_atomic || mishap == Mishap::wrong_qp_access;
+      request = is_invalid ? 1 : 0;
       promise(access + request + end.failures_as_planned == 1,
               end.name() + ": the responder was not told once");
     }

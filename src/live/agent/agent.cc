@@ -30,6 +30,8 @@ constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 
 constexpr auto port_retry_time = 20ms;
 constexpr auto hello_time = 5s;
 constexpr auto tell_retry_time = 100ms;
+// A process has one connection for its device and one for each event channel.
+constexpr std::size_t connections_max = 512;
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -201,6 +203,7 @@ Result<void> AgentCore::turn() {
   for (int i = 0; i < count; ++i) {
     if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
   }
+  forward();
   if (devices_.watch_fd() >= 0) devices_.refresh();
   if (connections_) progress_connections();
   const auto now = Clock::now();
@@ -243,10 +246,19 @@ void AgentCore::progress_connections() {
   }
 }
 
+// Passes on the datagrams of all relays. Each gets a limited turn, so that nobody's traffic keeps
+// others waiting for long.
+void AgentCore::forward() {
+  has_unforwarded_ = false;
+  for (auto& session : sessions_) {
+    if (session->relay && session->relay->forward()) has_unforwarded_ = true;
+  }
+}
+
 int AgentCore::milliseconds_to_wait() const {
   auto wake = Clock::time_point::max();
   if (group_ && !connections_) wake = Clock::now() + port_retry_time;
-  if (connections_ && connections_->has_more()) return 0;
+  if (has_unforwarded_ || (connections_ && connections_->has_more())) return 0;
   if (connections_ && !connections_->next_deadline().is_never()) {
     const Time left = connections_->next_deadline() - connections_->now();
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
@@ -266,8 +278,10 @@ int AgentCore::milliseconds_to_wait() const {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
+// Accepts a limited number in one turn. The listener stays readable if more wait.
 void AgentCore::accept_all() {
-  for (;;) {
+  constexpr int accepts_in_a_turn = 64;
+  for (int i = 0; i < accepts_in_a_turn; ++i) {
     UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     // The listener stays readable meanwhile.
     if (!connection && (errno == EMFILE || errno == ENFILE)) usleep(10'000);
@@ -287,9 +301,22 @@ void AgentCore::accept_all() {
     if (own != 0 && peer->uid != own && peer->uid != 0) {
       refuse(*session,
              fmt::format("the Tulle agent of this network namespace belongs to user {}", own));
+    } else if (!may_connect(peer->uid)) {
+      refuse(*session, fmt::format("user {} has {} connections to the Tulle agent, which is the "
+                                   "most for one user",
+                                   peer->uid, connections_max));
     }
     sessions_.push_back(std::move(session));
   }
+}
+
+// Users other than the agent's are limited, because each connection costs descriptors, which the
+// other users need too.
+bool AgentCore::may_connect(uid_t user) const {
+  if (user == geteuid()) return true;
+  const auto own = std::ranges::count_if(
+      sessions_, [&](const auto& session) { return session->peer.uid == user; });
+  return static_cast<std::size_t>(own) < connections_max;
 }
 
 void AgentCore::watch(int fd, Session* session) {

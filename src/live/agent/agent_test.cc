@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -256,6 +258,109 @@ TEST_F(AgentTest, LeavesWhenIdle) {
   int status = 0;
   EXPECT_TRUE(eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; }));
   EXPECT_EQ(status, 0);
+}
+
+// A child that never calls exec inherits all descriptors. It must not keep the port from the next
+// agent once the program and its agent are gone.
+TEST_F(AgentTest, AForkedChildDoesNotHoldThePort) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  TestAgent agent;
+  const pid_t program = fork();
+  if (program == 0) {
+    const auto device = open_device("tulle0");
+    const pid_t child = fork();
+    if (child == 0) {
+      for (;;) pause();
+    }
+    [[maybe_unused]] const ssize_t written = write(ends[1], &child, sizeof(child));
+    for (;;) pause();
+  }
+  pid_t child = -1;
+  ASSERT_EQ(read(ends[0], &child, sizeof(child)), ssize_t{sizeof(child)});
+  kill(program, SIGKILL);
+  waitpid(program, nullptr, 0);
+  agent.stop(SIGKILL);
+  EXPECT_TRUE(eventually([&] { return bool{bind_udp(port(), PortUse::exclusive)}; }));
+  EXPECT_EQ(kill(child, SIGKILL), 0) << "the child lives all the while";
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// The handler runs while its own thread holds the device's lock.
+TEST_F(AgentTest, AProgramMayExitInASignalHandlerWhileItPolls) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "exit() is not to be called in a signal handler, as the thread sanitizer says";
+#endif
+  TestAgent agent;
+  for (int i = 0; i < 20; ++i) {
+    const pid_t program = fork();
+    if (program == 0) {
+      const auto device = open_device("tulle0");
+      std::signal(SIGALRM, [](int) { std::_Exit(3); });
+      std::signal(SIGUSR1, [](int) { exit(0); });
+      alarm(5);
+      const auto lock = device->lock();
+      raise(SIGUSR1);
+      for (;;) device->progress();
+    }
+    int status = 0;
+    waitpid(program, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    ASSERT_EQ(WEXITSTATUS(status), 0);
+  }
+}
+
+TEST_F(AgentTest, AStoppedAgentHoldsNoConnectionUp) {
+  TestAgent agent;
+  const auto device = open_device("tulle0");
+  ASSERT_TRUE(device);
+  const auto lock = device->lock();
+  device::Adapter& adapter = device->adapter();
+  verbs::VerbsStatus status{};
+  auto* pd = adapter.objects().create_pd(status);
+  auto* cq = adapter.objects().create_cq(16, nullptr, status);
+  transport::QueuePairInit init;
+  init.pd = pd;
+  init.send_cq = init.receive_cq = cq;
+  init.send_work_requests = init.receive_work_requests = 1;
+  init.send_sges = init.receive_sges = 1;
+  kill(agent.pid(), SIGSTOP);
+  const auto before = Clock::now();
+  constexpr int connections = 20;
+  for (int i = 0; i < connections; ++i) {
+    transport::QueuePair* qp = adapter.create_qp(init, status);
+    ASSERT_NE(qp, nullptr);
+    using enum verbs::QpAttribute;
+    transport::QueuePairAttributes to;
+    to.state = verbs::QpState::init;
+    ASSERT_EQ(adapter.modify(*qp, to,
+                             verbs::QpAttributeMask(state) | pkey_index | verbs::QpAttribute::port |
+                                 access_flags),
+              verbs::VerbsStatus::ok);
+    to.state = verbs::QpState::rtr;
+    to.path_mtu = verbs::Mtu::b1024;
+    to.destination_qp = qp->number;
+    to.address.destination = device->info().gids[0].gid;
+    ASSERT_EQ(adapter.modify(*qp, to,
+                             verbs::QpAttributeMask(state) | address_vector | path_mtu |
+                                 destination_qp | rq_psn | max_dest_rd_atomic | min_rnr_timer),
+              verbs::VerbsStatus::ok);
+    to.state = verbs::QpState::rts;
+    ASSERT_EQ(adapter.modify(*qp, to,
+                             verbs::QpAttributeMask(state) | sq_psn | timeout | retry_count |
+                                 rnr_retry | max_rd_atomic),
+              verbs::VerbsStatus::ok);
+    const verbs::Sge sge{};
+    verbs::SendRequest request;
+    request.opcode = verbs::SendOpcode::write;
+    request.sges = {&sge, 0};
+    ASSERT_EQ(adapter.post_send(*qp, request), verbs::VerbsStatus::ok);
+    device->transmit();
+  }
+  const auto taken = Clock::now() - before;
+  kill(agent.pid(), SIGCONT);
+  EXPECT_LT(taken, 1s) << "2 s for each connection would be 40 s";
 }
 
 TEST_F(AgentTest, AForkedChildHasNoDeviceButMayOpenItsOwn) {

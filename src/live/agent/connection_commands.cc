@@ -23,6 +23,8 @@ constexpr std::uint8_t hop_limit = 64;
 constexpr std::uint32_t default_qkey = 0x0123'4567;
 // The maximum of requests that Linux's ucma module lets wait (max_backlog).
 constexpr std::uint32_t backlog_max = 1024;
+// The most endpoints that a program has in one channel.
+constexpr std::size_t endpoints_max = 32'768;
 // The delay that a process that is not running may add to an acknowledgement, as the device reports
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
@@ -140,6 +142,7 @@ int ConnectionService::run(Channel& channel, command::Create& command, reply::Cr
   const bool is_known = space == PortSpace::tcp || space == PortSpace::udp ||
                         space == PortSpace::ipoib || space == PortSpace::ib;
   if (!is_known) return EPROTONOSUPPORT;
+  if (channel.endpoints.size() >= endpoints_max) return ENOMEM;
   reply.endpoint = create(channel, space, command.qp_type).id;
   return 0;
 }

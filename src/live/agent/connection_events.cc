@@ -49,6 +49,18 @@ bool read_hello(const cm::Request& request, Asked& asked) {
   return true;
 }
 
+// Returns true if the addresses that the request names are those by which it came. Otherwise a
+// program of another host could name a listener that is bound to the loopback address. Programs of
+// this host do so rightly: their requests travel between addresses of the device.
+bool is_as_it_came(const Asked& asked, const cm::Route& route, const DeviceInfo& device) {
+  const bool is_of_this_host = std::ranges::any_of(
+      device.gids, [&](const auto& entry) { return entry.gid == route.remote; });
+  const auto agrees = [&](const SocketAddress& named, const Gid& came) {
+    return named.gid() == came || (is_of_this_host && is_loopback(named));
+  };
+  return agrees(asked.destination, route.local) && agrees(asked.source, route.remote);
+}
+
 ConnectionQpType type_of(cm::Service service) {
   if (service == cm::Service::uc) return ConnectionQpType::uc;
   return service == cm::Service::xrc ? ConnectionQpType::xrc_receive : ConnectionQpType::rc;
@@ -159,7 +171,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
   Channel& channel = channels_.at(listener->channel);
   auto device = describe(channel);
   std::optional<LocalAddress> local;
-  if (device) {
+  if (device && is_as_it_came(asked, request.route, *device)) {
     SocketAddress own;
     own.family = AF_INET6;
     std::memcpy(own.address.data(), request.route.local.bytes.data(), own.address.size());

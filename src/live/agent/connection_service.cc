@@ -7,22 +7,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "live/message/socket.h"
+#include "live/system_random.h"
 
 namespace tulle::live {
 namespace {
 
-std::uint64_t random_seed() {
-  std::random_device source;
-  return std::uint64_t{source()} << 32 | source();
-}
-
 management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
   management::cm::Manager::Settings settings;
   settings.ca_guid = guid;
-  settings.seed = random_seed();
+  settings.random = RandomSource{system_random};
   return settings;
 }
 
@@ -32,14 +27,14 @@ ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd sl
                                      std::uint64_t node_guid, KnownDevices& devices)
     : port_(socket, port),
       slot_lock_(std::move(slot_lock)),
-      random_(random_seed()),
+      random_(system_random),
       manager_(manager_settings(node_guid)),
       devices_(devices) {
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
 Time ConnectionService::now() const {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  const auto since = std::chrono::steady_clock::now() - epoch_;
   return Time::nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 

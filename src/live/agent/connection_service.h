@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/random.h"
+#include "base/random_source.h"
 #include "base/result.h"
 #include "live/agent/connection_addresses.h"
 #include "live/agent/known_devices.h"
@@ -205,7 +205,7 @@ class ConnectionService {
 
   ManagementPort port_;
   UniqueFd slot_lock_;
-  Random random_;
+  RandomSource random_;
   Manager manager_;
   PortTable ports_;
   std::map<ChannelNumber, Channel> channels_;
@@ -215,6 +215,8 @@ class ConnectionService {
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
   KnownDevices& devices_;
   bool has_more_ = false;
+  // Time zero. Time counts picoseconds; measured since boot, it would overflow after 106 days.
+  std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tulle::live

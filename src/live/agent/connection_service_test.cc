@@ -382,6 +382,61 @@ TEST_F(ConnectionServiceTest, ADestroyedListenerTakesItsRequestsAlong) {
   client_->take<event::Rejected>();
 }
 
+// A host that is not this one: 127.0.0.2, which no device here has. Its messages to 127.0.0.1 are
+// delivered as those of any other host.
+class OtherHost {
+ public:
+  explicit OtherHost(std::uint16_t port) : manager_(management::cm::Manager::Settings{}) {
+    auto bound = bind_udp(0, PortUse::exclusive);
+    socket_ = std::move(*bound);
+    port_.emplace(socket_.get(), port);
+  }
+  // Sends a REQ for that port whose private data name these addresses.
+  void connect(std::uint16_t port, std::uint32_t source, std::uint32_t destination) {
+    wire::cm::IpHello hello;
+    wire::cm::IpHello::IpVersion::set(hello.ip_version, 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      hello.source[12 + i] = static_cast<std::byte>(source >> (24 - 8 * i));
+      hello.destination[12 + i] = static_cast<std::byte>(destination >> (24 - 8 * i));
+    }
+    management::cm::Request request;
+    request.route = {Gid::from_ipv4(0x7F00'0002), Gid::from_ipv4(0x7F00'0001), 0};
+    request.service_id = wire::cm::ip_service_id(static_cast<std::uint16_t>(PortSpace::tcp), port);
+    request.qp = QpNumber{++qps_};
+    request.path_mtu = 3;
+    request.private_data = management::cm::PrivateData(std::as_bytes(std::span(&hello, 1)));
+    manager_.connect(Time::seconds(1), request);
+    while (const auto* out = manager_.next_outgoing()) {
+      wire::IpUdp ip;
+      ip.source = out->route.local;
+      ip.destination = out->route.remote;
+      port_->send(ip, 0, out->bytes);
+      manager_.pop_outgoing();
+    }
+  }
+
+ private:
+  management::cm::Manager manager_;
+  UniqueFd socket_;
+  std::optional<ManagementPort> port_;
+  std::uint32_t qps_ = 0x100;
+};
+
+TEST_F(ConnectionServiceTest, ARequestIsForTheAddressToWhichItCame) {
+  SocketAddress any = loopback(7000);
+  any.address = {};
+  server_->listen(any);
+  OtherHost other(port_of(socket_.get()));
+  constexpr std::uint32_t own = 0x7F00'0001, others = 0x7F00'0002, third = 0x7F00'0003;
+  other.connect(7000, others, third);  // it names a loopback address to which it was not sent
+  other.connect(7000, own, own);       // it names a source that is not its own
+  other.connect(7000, third, own);
+  EXPECT_TRUE(server_->is_silent());
+  other.connect(7000, others, own);
+  const auto request = server_->take<event::ConnectRequest>();
+  EXPECT_EQ(request.known.destination.gid(), Gid::from_ipv4(others));
+}
+
 TEST_F(ConnectionServiceTest, EventsWaitForAProgramThatDoesNotRead) {
   const EndpointId id = client_->create();
   std::uint64_t sent = 0;

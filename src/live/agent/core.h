@@ -18,6 +18,7 @@
 #include "live/message/counters_page.h"
 #include "live/message/protocol.h"
 #include "live/message/socket.h"
+#include "live/path/packets/relay.h"
 #include "live/path/packets/socket_group.h"
 #include "live/settings.h"
 
@@ -43,6 +44,9 @@ struct Session {
   // Set in the state `process`.
   std::uint32_t slot = agent_slot;
   CountersPage counters;
+  // A process of another user than the agent's has a relay, and the agent holds its slot's lock.
+  std::optional<Relay> relay;
+  UniqueFd lock;
   ConnectionService::ChannelNumber channel = 0;
   UniqueFd table;  // process: the table that it exposes to peers on this host
   // State `process`: the version of its device that the process was told of, the version that it
@@ -72,6 +76,7 @@ class AgentCore {
   Result<void> turn();
   int milliseconds_to_wait() const;
   void accept_all();
+  bool may_connect(uid_t user) const;
   void watch(int fd, Session* session);
   void handle(Session& session);
   void close_finished();
@@ -91,6 +96,9 @@ class AgentCore {
   void open(Session& session);
   void rejoin(Session& session, const Rejoin& rejoin, std::vector<UniqueFd> fds);
   void find_peer(Session& session);
+  void change_membership(Session& session, const Membership& asked);
+  void forward();
+  bool has_place_for(uid_t user) const;
   void note_held(Session& session, const GidsHeld& held);
   void tell_changes();
   bool is_held(const KnownDevices::Key& key, std::size_t index) const;
@@ -122,6 +130,7 @@ class AgentCore {
   KnownDevices devices_;
   // True if some process has not been told of a change because its connection was full.
   bool has_untold_ = false;
+  bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
   std::unique_ptr<ConnectionService> connections_;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,10 +20,18 @@ using State = Session::State;
 
 constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
 
+// Copies as much of a text as there is room for, without a part of a UTF-8 character at its end.
 template <std::size_t n>
 void assign(std::array<char, n>& to, const std::string& from) {
+  std::size_t bytes = std::min(from.size(), n - 1);
+  const auto continues = [&](std::size_t at) {
+    return (static_cast<unsigned char>(from[at]) & 0xC0) == 0x80;
+  };
+  if (bytes < from.size()) {
+    while (bytes > 0 && continues(bytes)) --bytes;
+  }
   to = {};
-  std::copy_n(from.data(), std::min(from.size(), n - 1), to.data());
+  std::copy_n(from.data(), bytes, to.data());
 }
 
 bool same_file(int a, int b) {
@@ -53,6 +62,8 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
   }
   if (session.state == State::channel) return execute(session, message.bytes);
   if (session.state != State::greeting) return;  // clients in other states have nothing more to say
+  Membership membership;
+  if (decode(message.bytes, membership)) return change_membership(session, membership);
   Rejoin rejoin_message;
   if (decode(message.bytes, session.hello)) {
     greet(session);
@@ -118,20 +129,46 @@ void AgentCore::open(Session& session) {
   if (!counters) return refuse(session, counters.error().message);
   auto lock = take_slot(session);
   if (!lock) return refuse(session, lock.error().message);
+  const SlotRecord& record = group_->record(session.slot);
+  Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
+  std::vector<int> fds = {group_->socket(session.slot), counters->fd(), lock->get(),
+                          group_->vault()};
+  UniqueFd process_end;
+  // The socket, the lock and the vault would let a process disturb all others.
+  if (session.peer.uid != geteuid()) {
+    auto relay = Relay::create(group_->socket(session.slot));
+    if (!relay) return refuse(session, relay.error().message);
+    process_end = relay->take_process_end();
+    session.relay.emplace(std::move(*relay));
+    session.lock = std::move(*lock);
+    watch(session.relay->socket(), nullptr);
+    opened.is_relayed = true;
+    fds = {process_end.get(), counters->fd()};
+  }
   session.counters = std::move(*counters);
   session.state = State::process;
   session.version_told = session.version_noted = (*device)->version;
-
-  const SlotRecord& record = group_->record(session.slot);
-  Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
-  std::vector<int> fds = {group_->socket(session.slot), session.counters.fd(), lock->get()};
-  // The vault gives access to all sockets, so a process of another user does not get it.
-  if (session.peer.uid == geteuid()) fds.push_back(group_->vault());
   if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
   if (Session* capture = capture_session()) join_capture(*capture, session);
 }
 
+// A user that is not the agent's gets at most half of the slots, so that one of them cannot keep
+// others out.
+bool AgentCore::has_place_for(uid_t user) const {
+  if (user == geteuid()) return true;
+  const auto own = std::ranges::count_if(sessions_, [&](const auto& session) {
+    return session->state == State::process && session->peer.uid == user;
+  });
+  return static_cast<std::uint32_t>(own) < slots / 2;
+}
+
 Result<UniqueFd> AgentCore::take_slot(Session& session) {
+  if (!has_place_for(session.peer.uid)) {
+    return Error{fmt::format("user {} has {} processes with the device open, which is the most "
+                             "for one user; end some of them",
+                             session.peer.uid, slots / 2),
+                 EUSERS};
+  }
   for (std::uint32_t i = 0; i < slots - 1; ++i) {
     const std::uint32_t slot = next_slot_;
     next_slot_ = next_slot_ + 1 == slots ? agent_slot + 1 : next_slot_ + 1;
@@ -181,6 +218,22 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
   if (Session* capture = capture_session()) join_capture(*capture, session);
+}
+
+// Joins or leaves a multicast group for a process that has a relay. The asking process must be that
+// very process.
+void AgentCore::change_membership(Session& session, const Membership& asked) {
+  Session* owner = owner_of(asked.slot);
+  const bool is_its_own = owner != nullptr && owner->relay && owner->peer.uid == session.peer.uid &&
+                          owner->peer.pid == session.peer.pid;
+  const auto* device =
+      is_its_own ? devices_.known({owner->hello.device, owner->hello.interfaces}) : nullptr;
+  if (device == nullptr) return refuse(session, "that slot is not the process's");
+  MembershipChanged changed;
+  changed.error = asked.leaves ? owner->relay->leave(device->info, asked.group)
+                               : owner->relay->join(device->info, asked.group);
+  static_cast<void>(send_message(session.connection.get(), encode(changed)));
+  session.state = State::closing;
 }
 
 void AgentCore::note_held(Session& session, const GidsHeld& held) {
@@ -363,6 +416,7 @@ void AgentCore::join_capture(Session& capture, Session& process) {
 
 void AgentCore::end(Session& session) {
   if (session.state == State::process) group_->close_gate(session.slot);
+  if (session.relay) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.relay->socket(), nullptr);
   if (session.state == State::channel) connections_->close_channel(session.channel);
   if (session.state == State::capture) {
     if (connections_) connections_->tap().close();

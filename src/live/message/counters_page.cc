@@ -1,10 +1,10 @@
 #include "live/message/counters_page.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
-#include <cerrno>
 #include <utility>
+
+#include "live/shared_memory.h"
 
 namespace tulle::live {
 
@@ -13,22 +13,16 @@ constexpr std::size_t page_bytes = 4096;
 }  // namespace
 
 Result<CountersPage> CountersPage::create() {
-  UniqueFd fd(memfd_create("tulle-counters", MFD_CLOEXEC));
-  if (!fd || ftruncate(fd.get(), page_bytes) != 0) {
-    return Error{"cannot make a page of counters (memfd)", errno};
-  }
-  return map(std::move(fd));
+  auto fd = make_shared_memory("tulle-counters", page_bytes);
+  if (!fd) return fd.error();
+  return map(std::move(*fd));
 }
 
 Result<CountersPage> CountersPage::map(UniqueFd fd) {
   static_assert(sizeof(Values) <= page_bytes);
-  struct stat status {};
-  if (fstat(fd.get(), &status) != 0 || status.st_size < static_cast<off_t>(page_bytes)) {
-    return Error{"the page of counters is no such page", EINVAL};
-  }
-  void* memory = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return Error{"cannot map the page of counters", errno};
-  return CountersPage(std::move(fd), static_cast<Values*>(memory));
+  auto memory = map_shared_memory(fd.get(), page_bytes);
+  if (!memory) return memory.error();
+  return CountersPage(std::move(fd), static_cast<Values*>(*memory));
 }
 
 CountersPage::CountersPage(CountersPage&& other) noexcept

@@ -29,7 +29,16 @@ void fields(Archive& archive, Devices& message) {
 }
 template <typename Archive>
 void fields(Archive& archive, Opened& message) {
-  archive(message.device, message.slot, message.first_qp, message.qp_count, message.port);
+  archive(message.device, message.slot, message.first_qp, message.qp_count, message.port,
+          message.is_relayed);
+}
+template <typename Archive>
+void fields(Archive& archive, Membership& message) {
+  archive(message.slot, message.group, message.leaves);
+}
+template <typename Archive>
+void fields(Archive& archive, MembershipChanged& message) {
+  archive(message.error);
 }
 template <typename Archive>
 void fields(Archive& archive, Rejoin& message) {
@@ -93,6 +102,8 @@ std::vector<std::byte> encode(Wait message) { return encoded(message); }
 std::vector<std::byte> encode(Hello message) { return encoded(message); }
 std::vector<std::byte> encode(Devices message) { return encoded(message); }
 std::vector<std::byte> encode(Opened message) { return encoded(message); }
+std::vector<std::byte> encode(Membership message) { return encoded(message); }
+std::vector<std::byte> encode(MembershipChanged message) { return encoded(message); }
 std::vector<std::byte> encode(Rejoin message) { return encoded(message); }
 std::vector<std::byte> encode(Accepted message) { return encoded(message); }
 std::vector<std::byte> encode(AgentStatus message) { return encoded(message); }
@@ -112,6 +123,12 @@ bool decode(std::span<const std::byte> bytes, Refused& message) { return decoded
 bool decode(std::span<const std::byte> bytes, Hello& message) { return decoded(bytes, message); }
 bool decode(std::span<const std::byte> bytes, Devices& message) { return decoded(bytes, message); }
 bool decode(std::span<const std::byte> bytes, Opened& message) { return decoded(bytes, message); }
+bool decode(std::span<const std::byte> bytes, Membership& message) {
+  return decoded(bytes, message);
+}
+bool decode(std::span<const std::byte> bytes, MembershipChanged& message) {
+  return decoded(bytes, message);
+}
 bool decode(std::span<const std::byte> bytes, Rejoin& message) { return decoded(bytes, message); }
 bool decode(std::span<const std::byte> bytes, AgentStatus& message) {
   return decoded(bytes, message);

@@ -5,6 +5,8 @@
 //
 //   list        Hello → Devices
 //   open        Hello → Opened with {socket, counters, lock, vault}   disconnecting frees the slot
+//               A process of another user than the agent's gets {relay, counters} (relay.h).
+//   membership  Membership → MembershipChanged                        of a process with a relay
 //   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died
 //   find_peer   Hello → PeerProcess with {table}                      for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
@@ -29,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 5;
+inline constexpr std::uint16_t protocol_version = 6;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes
@@ -55,6 +57,8 @@ enum class MessageKind : std::uint16_t {
   device_changed = 21,
   gids_held = 22,
   attribute = 23,
+  membership = 24,
+  membership_changed = 25,
 };
 
 enum class Purpose : std::uint8_t { list, open, status, capture, find_peer, connect, attribute };
@@ -88,6 +92,18 @@ struct Opened {
   std::uint32_t first_qp = 0;
   std::uint32_t qp_count = 0;
   std::uint16_t port = 0;
+  bool is_relayed = false;
+};
+// Asks the agent to join or leave a multicast group with the socket of the process's slot.
+struct Membership {
+  static constexpr auto kind = MessageKind::membership;
+  std::uint32_t slot = 0;
+  Gid group;
+  bool leaves = false;
+};
+struct MembershipChanged {
+  static constexpr auto kind = MessageKind::membership_changed;
+  std::int32_t error = 0;  // an errno
 };
 struct Rejoin {
   static constexpr auto kind = MessageKind::rejoin;
@@ -177,6 +193,8 @@ std::vector<std::byte> encode(Wait message);
 std::vector<std::byte> encode(Hello message);
 std::vector<std::byte> encode(Devices message);
 std::vector<std::byte> encode(Opened message);
+std::vector<std::byte> encode(Membership message);
+std::vector<std::byte> encode(MembershipChanged message);
 std::vector<std::byte> encode(Rejoin message);
 std::vector<std::byte> encode(Accepted message);
 std::vector<std::byte> encode(AgentStatus message);
@@ -200,6 +218,8 @@ bool decode(std::span<const std::byte> bytes, Refused& message);
 bool decode(std::span<const std::byte> bytes, Hello& message);
 bool decode(std::span<const std::byte> bytes, Devices& message);
 bool decode(std::span<const std::byte> bytes, Opened& message);
+bool decode(std::span<const std::byte> bytes, Membership& message);
+bool decode(std::span<const std::byte> bytes, MembershipChanged& message);
 bool decode(std::span<const std::byte> bytes, Rejoin& message);
 bool decode(std::span<const std::byte> bytes, AgentStatus& message);
 bool decode(std::span<const std::byte> bytes, ProcessStatus& message);

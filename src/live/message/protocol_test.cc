@@ -41,7 +41,7 @@ TEST(Protocol, HelloRoundTrips) {
 }
 
 TEST(Protocol, OpenedRoundTrips) {
-  const Opened opened{some_device(), 5, 0xA0000, 16'384, 4791};
+  const Opened opened{some_device(), 5, 0xA0000, 16'384, 4791, true};
   Opened back;
   ASSERT_TRUE(decode(encode(opened), back));
   EXPECT_EQ(back.device.name, "tulle0");
@@ -53,6 +53,19 @@ TEST(Protocol, OpenedRoundTrips) {
   EXPECT_EQ(back.first_qp, 0xA0000u);
   EXPECT_EQ(back.qp_count, 16'384u);
   EXPECT_EQ(back.port, 4791);
+  EXPECT_TRUE(back.is_relayed);
+}
+
+TEST(Protocol, MembershipRoundTrips) {
+  const Membership asked{7, Gid::from_ipv4(0xE001'0203), true};
+  Membership back;
+  ASSERT_TRUE(decode(encode(asked), back));
+  EXPECT_EQ(back.slot, 7u);
+  EXPECT_EQ(back.group, asked.group);
+  EXPECT_TRUE(back.leaves);
+  MembershipChanged changed;
+  ASSERT_TRUE(decode(encode(MembershipChanged{12}), changed));
+  EXPECT_EQ(changed.error, 12);
 }
 
 TEST(Protocol, WhatIsToldOfAChangeRoundTrips) {

@@ -10,7 +10,7 @@ namespace tulle::live {
 namespace {
 
 constexpr int attempts = 5;
-constexpr int answer_milliseconds = 2'000;
+constexpr int connect_again_milliseconds = 10;
 // An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
@@ -24,8 +24,7 @@ Error damaged(const Settings& settings, int socket, const char* why) {
 }
 
 // Returns the first answer that is not a Wait.
-Result<ReceivedMessage> await_answer(const Settings& settings, int socket) {
-  int timeout = answer_milliseconds;
+Result<ReceivedMessage> await_answer(const Settings& settings, int socket, int timeout) {
   for (;;) {
     auto message = await_message(socket, timeout);
     if (!message) {
@@ -49,8 +48,15 @@ Result<ReceivedMessage> await_answer(const Settings& settings, int socket) {
 
 }  // namespace
 
-Result<UniqueFd> connect_to_agent(const Settings& settings) {
+Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& patience) {
   auto connection = connect_to(settings.agent);
+  // Many programs may connect at once, and the agent accepts them in turns.
+  for (int waited = 0; !connection && connection.error().error_number == EAGAIN &&
+                       waited < patience.connect_milliseconds;
+       waited += connect_again_milliseconds) {
+    usleep(connect_again_milliseconds * 1'000);
+    connection = connect_to(settings.agent);
+  }
   if (!connection) {
     const int number = connection.error().error_number;
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
@@ -73,10 +79,11 @@ Result<UniqueFd> connect_to_agent(const Settings& settings) {
   return connection;
 }
 
-Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent) {
+Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent,
+                         const Patience& patience) {
   Error error;
   for (int i = 0; i < attempts; ++i) {
-    auto connection = connect_to_agent(settings);
+    auto connection = connect_to_agent(settings, patience);
     if (!connection) {
       error = connection.error();
       if (error.error_number != ECONNREFUSED) return error;
@@ -88,7 +95,7 @@ Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent 
     }
     Result<void> said = send_message(connection->get(), encode(hello));
     if (said) {
-      auto message = await_answer(settings, connection->get());
+      auto message = await_answer(settings, connection->get(), patience.answer_milliseconds);
       if (message) return Answer{std::move(*connection), std::move(*message)};
       error = message.error();
     } else {

@@ -13,9 +13,15 @@
 
 namespace tulle::live {
 
+// How long a program waits for an agent that may be stopped, or that many programs ask at once.
+struct Patience {
+  int connect_milliseconds = 1'000;
+  int answer_milliseconds = 2'000;
+};
+
 // Connects to an agent that this user trusts, and starts none. The error_number is ECONNREFUSED if
 // there is none.
-Result<UniqueFd> connect_to_agent(const Settings& settings);
+Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& patience = {});
 
 enum class IfAbsent : std::uint8_t { start, fail };
 
@@ -24,7 +30,8 @@ struct Answer {
   ReceivedMessage message;
 };
 // Says hello and waits for the first answer. A refusal is returned as an error.
-Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent);
+Result<Answer> ask_agent(const Settings& settings, const Hello& hello, IfAbsent if_absent,
+                         const Patience& patience = {});
 
 // Returns the error for an answer that does not match the question.
 Error unexpected_answer();

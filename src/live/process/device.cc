@@ -49,7 +49,10 @@ void after_fork_in_child() {
   for (auto& [name, reference] : open_devices.devices) {
     const auto device = reference.lock();
     if (device == nullptr) continue;
-    const auto held = device->lock();
+    // A signal handler may have called exit() while its thread held the lock.
+    const auto held = device->impl().lock_within(Time::milliseconds(20));
+    if (!held) continue;
+    device->impl().send_deferred();
     device->impl().publish(device->now());
   }
 }
@@ -100,12 +103,16 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   if (!answer) return answer.error();
   Opened opened;
   std::vector<UniqueFd>& fds = answer->message.fds;
-  if (!decode(answer->message.bytes, opened) || fds.size() < 3) return unexpected_answer();
+  const bool is_answer =
+      decode(answer->message.bytes, opened) && fds.size() == (opened.is_relayed ? 2 : 4);
+  if (!is_answer) return unexpected_answer();
 
   AgentLink::Rights rights;
   rights.slot = opened.slot;
-  rights.lock = std::move(fds[2]);
-  if (fds.size() > 3) rights.vault = std::move(fds[3]);
+  if (!opened.is_relayed) {
+    rights.lock = std::move(fds[2]);
+    rights.vault = std::move(fds[3]);
+  }
   rights.counters.reset(dup(fds[1].get()));
   auto counters = CountersPage::map(std::move(fds[1]));
   if (!counters) return counters.error();
@@ -114,6 +121,7 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
                     QpNumber(opened.first_qp),
                     opened.qp_count,
                     opened.port,
+                    opened.is_relayed,
                     std::move(fds[0]),
                     std::move(*counters),
                     AgentLink(settings, std::move(answer->connection), std::move(rights))};

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,14 +12,17 @@
 #include <cstring>
 #include <new>
 
+#include "live/path/packets/kernel_socket.h"
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
+#include "live/system_random.h"
 
 namespace tulle::live {
 namespace {
 
 constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
+constexpr Patience find_peer_patience = {50, 50};
 
 std::int64_t monotonic_nanoseconds() {
   timespec t{};
@@ -28,20 +30,30 @@ std::int64_t monotonic_nanoseconds() {
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+// Timers back off up to this code (transport/recovery.h), which is half a second. A ConnectX-2 runs
+// no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
+constexpr std::uint8_t backed_off_timeout_code = 17;
+
 device::Configuration configuration_of(const Device::Impl::Grant& grant) {
   device::Configuration configuration;
-  if (getrandom(&configuration.seed, sizeof(configuration.seed), 0) < 0) {
-    configuration.seed = static_cast<std::uint64_t>(monotonic_nanoseconds());
-  }
+  configuration.seed = system_random();
+  configuration.draw = system_random;
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
+  configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
   return configuration;
 }
 
-Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, bool offload,
+Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, int sender, bool offload,
                                          const fabric::FaultSettings& faults) {
-  return {grant.socket.get(), grant.port, offload, faults};
+  return {grant.is_relayed ? sender : grant.socket.get(), grant.port, offload, faults};
+}
+
+UniqueFd sender_for_relay(bool is_relayed) {
+  if (!is_relayed) return {};
+  auto bound = bind_sender(static_cast<std::uint32_t>(getpid()));
+  return bound ? std::move(*bound) : UniqueFd();
 }
 
 void pause_processor() {
@@ -60,10 +72,13 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       settings_(settings),
       sink_(sink),
       slot_(grant.slot),
+      is_relayed_(grant.is_relayed),
+      sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
       adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
-      receiver_(grant.socket.get(), grant.port),
-      transmitter_(transmitter_options(grant, settings.offload, faults),
+      receiver_(grant.socket.get(), grant.port,
+                grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
+      transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults),
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
       has_faults_(faults.any()),
@@ -102,11 +117,18 @@ Result<void> Device::Impl::create_direct_path() {
     return std::any_of(info_.gids.begin(), info_.gids.end(),
                        [&](const GidEntry& entry) { return entry.gid == gid; });
   };
+  // Asked while a queue pair is connected, with the device's lock held. A stopped agent must not
+  // hold the program up, neither once for long nor at each connection.
   const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
+    if (now() < ask_again_at_) return Error{"the agent did not answer a moment ago", ETIMEDOUT};
     Hello hello;
     hello.purpose = Purpose::find_peer;
     hello.slot = slot_of(number);
-    auto answer = ask_agent(settings_, hello, IfAbsent::fail);
+    const Time asked = now();
+    auto answer = ask_agent(settings_, hello, IfAbsent::fail, find_peer_patience);
+    if (now() >= asked + Time::milliseconds(find_peer_patience.answer_milliseconds)) {
+      ask_again_at_ = now() + Time::seconds(5);
+    }
     if (!answer) return answer.error();
     PeerProcess peer;
     if (!decode(answer->message.bytes, peer) || answer->message.fds.empty()) {
@@ -132,6 +154,16 @@ std::unique_lock<std::mutex> Device::Impl::lock() {
     waiters_.fetch_add(1, std::memory_order_relaxed);
     held.lock();
     waiters_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return held;
+}
+
+std::unique_lock<std::mutex> Device::Impl::lock_within(Time patience) {
+  const Time until = now() + patience;
+  std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
+  while (!held && now() < until) {
+    usleep(100);
+    static_cast<void>(held.try_lock());
   }
   return held;
 }
@@ -183,11 +215,29 @@ void Device::Impl::hand_over() {
 
 // A forked child owns neither the socket nor the device.
 int Device::Impl::join(const Gid& group) {
-  return forked_ ? EPERM : join_group(socket_.get(), info_, group);
+  if (forked_) return EPERM;
+  return is_relayed_ ? change_membership(group, false) : join_group(socket_.get(), info_, group);
 }
 
 void Device::Impl::leave(const Gid& group) {
-  if (!forked_) leave_group(socket_.get(), info_, group);
+  if (forked_) return;
+  if (is_relayed_) {
+    change_membership(group, true);
+  } else {
+    leave_group(socket_.get(), info_, group);
+  }
+}
+
+// Asks the agent, which has the slot's socket. Returns 0 or an errno.
+int Device::Impl::change_membership(const Gid& group, bool leaves) const {
+  constexpr Patience patience = {50, 50};
+  auto connection = connect_to_agent(settings_, patience);
+  if (!connection) return EHOSTDOWN;
+  if (!send_message(connection->get(), encode(Membership{slot_, group, leaves}))) return EHOSTDOWN;
+  auto answer = await_message(connection->get(), patience.answer_milliseconds);
+  MembershipChanged changed;
+  if (!answer || !decode(answer->bytes, changed)) return EHOSTDOWN;
+  return changed.error;
 }
 
 int Device::Impl::may_use_packets() const {
@@ -358,6 +408,11 @@ void Device::Impl::forget_in_child() {
   forked_ = true;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
+  // The port must be free once its users are gone, even if this child lives on. Descriptors keep
+  // their numbers, which the program might otherwise be given for files of its own.
+  transmitter_.forget_vault();
+  const UniqueFd nowhere = kernel_socket(AF_UNIX, SOCK_DGRAM);
+  if (nowhere) dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
 }
 
 }  // namespace tulle::live

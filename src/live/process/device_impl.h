@@ -53,7 +53,8 @@ class Device::Impl {
     QpNumber first_qp;
     std::uint32_t qp_count = 0;
     std::uint16_t port = 0;
-    UniqueFd socket;
+    bool is_relayed = false;
+    UniqueFd socket;  // of the slot, or the end of a relay
     CountersPage counters;
     AgentLink agent;
   };
@@ -64,6 +65,8 @@ class Device::Impl {
 
   const DeviceInfo& info() const { return info_; }
   std::unique_lock<std::mutex> lock();
+  // Gives up after that time, and returns a lock that holds nothing.
+  std::unique_lock<std::mutex> lock_within(Time patience);
   device::Adapter& adapter() { return *adapter_; }
   Time now() const;
 
@@ -115,6 +118,7 @@ class Device::Impl {
   int receive(Time at);
   void deliver_events();
   void settle(Time at);
+  int change_membership(const Gid& group, bool leaves) const;
   void watch_socket(bool readable);
   void watch_blocked_socket();
   void watch_packets(bool added);
@@ -129,7 +133,9 @@ class Device::Impl {
   Settings settings_;
   EventSink sink_;
   std::uint32_t slot_;
+  bool is_relayed_;
   UniqueFd socket_;
+  UniqueFd sender_;  // with a relay: the socket that sends if no other can be had
   CountersPage page_;
   DriverCounters counters_;
   CaptureTap tap_;
@@ -163,6 +169,7 @@ class Device::Impl {
   std::uint32_t version_ = 0;
   std::bitset<gids_max> gids_held_;
   Time gids_looked_at_;
+  Time ask_again_at_;  // when an agent that did not answer is asked for peers again
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::atomic<bool> stopping_{false};

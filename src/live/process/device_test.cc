@@ -183,6 +183,15 @@ class DeviceTest : public testing::Test {
 TEST_F(DeviceTest, WritesAndReadsOverIpv4) { exchange(0, true, 4 << 20); }
 TEST_F(DeviceTest, WritesAndReadsOverIpv6) { exchange(1, true, 4 << 20); }
 TEST_F(DeviceTest, TheThreadMakesProgressAlone) { exchange(0, false, 1 << 20); }
+// Programs count on that with timers of a second or more.
+TEST_F(DeviceTest, RetriesTakeTheirNominalTime) {
+  const End end("tulle0");
+  ASSERT_TRUE(end.device);
+  const auto lock = end.device->lock();
+  const auto& recovery = end.device->adapter().configuration().recovery;
+  EXPECT_LT(recovery.backed_off_timeout_max, transport::ack_timeout(18));
+}
+
 TEST_F(DeviceTest, WithoutOffload) {
   setenv("TULLE_OFFLOAD", "off", 1);
   exchange(0, true, 1 << 20);

@@ -74,12 +74,7 @@ wire::cm::Reply message_of(const Reply& reply) {
 
 }  // namespace
 
-Manager::Manager(const Settings& settings) : settings_(settings), random_(settings.seed) {
-  // IDs count up, so that none is reused soon. The mask hides the order, so that none can be
-  // guessed.
-  next_id_ = static_cast<std::uint32_t>(random_.next());
-  id_mask_ = static_cast<std::uint32_t>(random_.next());
-}
+Manager::Manager(const Settings& settings) : settings_(settings), random_(settings.random) {}
 
 ConnectionId Manager::connect(Time now, const Request& request) {
   Connection* connection = create(request.route, State::request_sent);
@@ -112,6 +107,12 @@ bool Manager::accept(Time now, ConnectionId id, const Reply& reply) {
   message.remote_id = connection->remote_id;
   message.local_ca_guid = settings_.ca_guid;
   connection->state = State::reply_sent;
+  while (!unanswered_.empty()) {
+    const Connection* oldest = find(unanswered_.front());
+    if (oldest != nullptr && oldest->state == State::reply_sent) break;
+    unanswered_.pop_front();
+  }
+  unanswered_.push_back(id);
   keep(*connection, message);
   repeat_until_answered(*connection, now);
   return true;
@@ -302,10 +303,10 @@ Manager::Connection* Manager::find(std::uint32_t local_id, std::uint32_t remote_
 }
 
 Manager::Connection* Manager::create(const Route& route, State state) {
-  if (connections_.size() >= settings_.connections_max && !evict()) return nullptr;
+  if (connections_.size() >= settings_.connections_max && !evict(false)) return nullptr;
   ConnectionId id;
   do {
-    id = ConnectionId{next_id_++ ^ id_mask_};
+    id = ConnectionId{static_cast<std::uint32_t>(random_.next())};
   } while (id == ConnectionId{} || find(id) != nullptr);
   Connection& connection = connections_[id.value];
   connection.id = id;
@@ -315,14 +316,43 @@ Manager::Connection* Manager::create(const Route& route, State state) {
   return &connection;
 }
 
+// Creates a connection that a peer asks for. Such connections are limited, and when they are too
+// many, one that is over goes, or the one that has waited longest for its peer's RTU. An honest
+// peer sends that within a round trip. Returns null if there is no room.
+Manager::Connection* Manager::create_requested(const Route& route, State state) {
+  if (requested_ >= settings_.requested_max && !evict(true) && !evict_unanswered()) {
+    return nullptr;
+  }
+  Connection* connection = create(route, state);
+  if (connection == nullptr) return nullptr;
+  connection->is_requested = true;
+  ++requested_;
+  return connection;
+}
+
 // Makes room for a new connection. Erases the first record that is over and released among the
 // records that are due soonest. Returns false if there is none.
-bool Manager::evict() {
+bool Manager::evict(bool only_requested) {
   constexpr int looks_max = 64;
   auto at = timers_.begin();
   for (int i = 0; i < looks_max && at != timers_.end(); ++i, ++at) {
     Connection* connection = find(ConnectionId{at->second});
     if (!connection->is_released || !is_over(*connection)) continue;
+    if (only_requested && !connection->is_requested) continue;
+    erase(*connection);
+    return true;
+  }
+  return false;
+}
+
+// Gives up the connection that has waited longest for the answer to its REP. Returns false if none
+// waits.
+bool Manager::evict_unanswered() {
+  while (!unanswered_.empty()) {
+    Connection* connection = find(unanswered_.front());
+    unanswered_.pop_front();
+    if (connection == nullptr || connection->state != State::reply_sent) continue;
+    tell(*connection, Event::Kind::unreachable);
     erase(*connection);
     return true;
   }
@@ -345,6 +375,7 @@ void Manager::erase(Connection& connection) {
   forget_remote_qp(connection);
   const auto named = by_remote_id_.find(remote_key(connection));
   if (named != by_remote_id_.end() && named->second == connection.id) by_remote_id_.erase(named);
+  if (connection.is_requested) --requested_;
   connections_.erase(connection.id.value);
 }
 

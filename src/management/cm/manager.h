@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/random.h"
+#include "base/random_source.h"
 #include "base/time.h"
 #include "management/cm/types.h"
 #include "wire/cm.h"
@@ -42,8 +42,9 @@ class Manager {
  public:
   struct Settings {
     std::uint64_t ca_guid = 0;
-    // Seed of communication IDs, which should not repeat those of an earlier run.
-    std::uint64_t seed = 0;
+    // Source of communication IDs. A live host takes them from the system's generator, so that
+    // nobody who sees some can guess others.
+    RandomSource random;
     // These are the values that Linux's rdma_cm asks of both sides: 4.3 s to answer, 15 repetitions
     // (cma.c).
     std::uint8_t response_timeout = 20;  // 4.096 us * 2^response_timeout
@@ -51,6 +52,9 @@ class Manager {
     // Time that a slow program may take, as an MRA tells the peer (68 s; cma.c uses the same).
     std::uint8_t service_timeout = 24;
     std::size_t connections_max = 65'536;
+    // Limit of the connections that peers asked for, so that strangers cannot keep this host's
+    // programs from connecting.
+    std::size_t requested_max = 32'768;
     // Some servers agree with their client over a first connection, close the listener, and open
     // the next (perftest's -R, sometimes one second later). The first connection tells the client
     // to connect again, and it does so at once. Over a network its request usually comes a moment
@@ -128,11 +132,13 @@ class Manager {
     ConnectionId id;
     std::uint32_t remote_id = 0;  // 0 means not known
     State state{};
-    bool is_active = false;    // sent the REQ
-    bool is_released = false;  // its owner wants no more events
+    bool is_active = false;     // sent the REQ or SIDR_REQ
+    bool is_requested = false;  // the peer sent it
+    bool is_released = false;   // its owner wants no more events
     std::uint8_t retries_left = 0;
     std::uint8_t packet_lifetime = 0;
     Route route;
+    Gid answers_from;  // the peer's address in its REP, if it is another
     std::uint64_t transaction_id = 0;
     std::uint64_t remote_guid = 0;
     QpNumber local_qp;
@@ -155,7 +161,9 @@ class Manager {
   Connection* find_owned(ConnectionId id);
   Connection* find(std::uint32_t local_id, std::uint32_t remote_id);
   Connection* create(const Route& route, State state);
-  bool evict();
+  Connection* create_requested(const Route& route, State state);
+  bool evict(bool only_requested);
+  bool evict_unanswered();
   static bool is_over(const Connection& connection);
   void erase(Connection& connection);
   RemoteKey remote_key(const Connection& connection) const;
@@ -205,7 +213,9 @@ class Manager {
   void handle(const Received& received, const wire::cm::ServiceIdReply& message);
   void handle(const Received& received, const wire::cm::LoadAlternatePath& message);
   void handle_again(Connection& connection);
-  Connection* find_rejected(const wire::cm::Reject& message, const Route& route);
+  static bool is_from_peer(const Connection& connection, const Received& received);
+  Connection* find(const Received& received, std::uint32_t local_id, std::uint32_t remote_id);
+  Connection* find_rejected(const wire::cm::Reject& message, const Received& received);
   std::optional<wire::cm::Reason> objection_to(const wire::cm::Request& message) const;
   bool break_stale(const RemoteKey& remote_qp, Time now);
 
@@ -223,10 +233,11 @@ class Manager {
   void refuse_overdue(Time now);
 
   Settings settings_;
-  Random random_;
-  std::uint32_t next_id_ = 0;
-  std::uint32_t id_mask_ = 0;
+  RandomSource random_;
   ConnectionMap connections_;
+  std::size_t requested_ = 0;  // connections that peers asked for
+  // Connections whose REP waits for an answer, the oldest first; others may be among them.
+  std::deque<ConnectionId> unanswered_;
   std::map<RemoteKey, ConnectionId> by_remote_id_;  // received REQs and SIDR_REQs
   std::map<RemoteKey, ConnectionId> by_remote_qp_;  // remote queue pairs, until time wait
   std::map<std::uint64_t, unsigned> services_;

@@ -2,6 +2,7 @@
 // crash and no endless state. The input is a script of commands and of MADs, for which the script
 // gives the bytes that matter.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,7 +35,10 @@ class Script {
 };
 
 constexpr std::uint64_t service = 0x1'0106'0001;
-const Route route{Gid::from_ipv4(1), Gid::from_ipv4(2), 0};
+// The peer that programs connect to, another address of it, and a stranger.
+const std::array<Route, 3> routes = {Route{Gid::from_ipv4(1), Gid::from_ipv4(2), 0},
+                                     Route{Gid::from_ipv4(1), Gid::from_ipv4(3), 0},
+                                     Route{Gid::from_ipv4(4), Gid::from_ipv4(5), 0}};
 
 class Run {
  public:
@@ -42,6 +46,7 @@ class Run {
     Manager::Settings settings;
     settings.ca_guid = 1;
     settings.connections_max = 16;
+    settings.requested_max = 12;
     manager_ = std::make_unique<Manager>(settings);
     manager_->listen(now_, service);
   }
@@ -50,7 +55,12 @@ class Run {
     while (!script_.is_over()) {
       step();
       while (const auto event = manager_->pull_event()) remember(event->id);
-      while (manager_->next_outgoing() != nullptr) manager_->pop_outgoing();
+      while (const Outgoing* out = manager_->next_outgoing()) {
+        wire::MadHeader header;
+        std::memcpy(&header, out->bytes.data(), sizeof(header));
+        last_transaction_ = header.transaction_id;
+        manager_->pop_outgoing();
+      }
       TULLE_CHECK(manager_->connection_count() <= 16);
     }
     // A program that ends leaves no connection behind after a while.
@@ -74,7 +84,7 @@ class Run {
     switch (script_.byte() % 14) {
       case 0: {
         Request request;
-        request.route = route;
+        request.route = routes[0];
         request.service_id = service;
         request.qp = QpNumber{script_.byte() % 4u};
         request.path_mtu = 3;
@@ -102,7 +112,7 @@ class Run {
         return;
       case 7: {
         ServiceQuestion question;
-        question.route = route;
+        question.route = routes[0];
         return remember(manager_->ask_service(now_, question));
       }
       case 8:
@@ -135,7 +145,10 @@ class Run {
   void receive() {
     std::array<std::byte, wire::mad_bytes> mad{};
     const auto attribute = static_cast<wire::cm::Attribute>(0x0010 + script_.byte() % 12);
-    const wire::MadHeader header = wire::cm::header_of(attribute, script_.byte());
+    // The transaction ID is often that of a message which was sent.
+    const std::uint8_t transaction = script_.byte();
+    const wire::MadHeader header = wire::cm::header_of(
+        attribute, transaction % 2 == 0 ? last_transaction_ : std::uint64_t{transaction});
     std::memcpy(mad.data(), &header, sizeof(header));
     put(mad, 24, be32{script_.byte() % 3u});
     put(mad, 28, be32{any().value});
@@ -149,6 +162,7 @@ class Run {
       const std::size_t at = script_.byte();
       mad[at] = static_cast<std::byte>(script_.byte());
     }
+    const Route& route = routes[script_.byte() % routes.size()];
     manager_->handle(now_, route, std::span(mad).first(script_.byte() == 0 ? 200 : mad.size()));
   }
   template <typename T>
@@ -160,6 +174,7 @@ class Run {
   std::unique_ptr<Manager> manager_;
   Time now_ = Time::seconds(1);
   std::vector<ConnectionId> ids_;
+  std::uint64_t last_transaction_ = 0;
   bool is_listening_ = true;
 };
 

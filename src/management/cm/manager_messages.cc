@@ -189,7 +189,7 @@ void Manager::handle(const Received& received, const wire::cm::Request& message)
   if (const auto reason = objection_to(message)) return refuse_it(*reason);
   const RemoteKey qp_key{received.route.remote, message.local_ca_guid, message.local_qp, false};
   if (break_stale(qp_key, received.now)) return refuse_it(Reason::stale_connection);
-  Connection* connection = create(received.route, State::request_received);
+  Connection* connection = create_requested(received.route, State::request_received);
   if (connection == nullptr) return refuse_it(Reason::no_resources);
 
   using Message = wire::cm::Request;
@@ -213,6 +213,7 @@ void Manager::handle(const Received& received,
                      const wire::cm::MessageReceiptAcknowledgement& message) {
   using Message = wire::cm::MessageReceiptAcknowledgement;
   Connection* connection = find(ConnectionId{message.remote_id});
+  if (connection != nullptr && !is_from_peer(*connection, received)) connection = nullptr;
   const bool is_of_request =
       Message::Message::of(message.message) == static_cast<unsigned>(Subject::request);
   const bool is_expected =
@@ -232,22 +233,38 @@ void Manager::handle(const Received& received,
 // Finds the connection that a REJ names: by both IDs if both sides know both. A peer that gave up
 // before it heard from this side knows only its own ID, which its GUID completes. If this side does
 // not know the peer's ID, its own ID must suffice.
-Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message, const Route& route) {
+Manager::Connection* Manager::find_rejected(const wire::cm::Reject& message,
+                                            const Received& received) {
   if (message.remote_id == 0) {
     be64 guid;
     std::memcpy(&guid, message.info.data(), sizeof(guid));
-    const RemoteKey key{route.remote, guid, message.local_id, false};
+    const RemoteKey key{received.route.remote, guid, message.local_id, false};
     drop_held(key);
     const auto found = by_remote_id_.find(key);
     return found == by_remote_id_.end() ? nullptr : find(found->second);
   }
   Connection* connection = find(ConnectionId{message.remote_id});
-  if (connection == nullptr || connection->remote_id == 0) return connection;
-  return connection->remote_id == message.local_id ? connection : nullptr;
+  if (connection == nullptr || !is_from_peer(*connection, received)) return nullptr;
+  const bool is_named = connection->remote_id == 0 || connection->remote_id == message.local_id;
+  return is_named ? connection : nullptr;
+}
+
+// A host may answer from another of its addresses than the one that was asked. It proves by the
+// transaction ID of its REP that it has seen the REQ.
+bool Manager::is_from_peer(const Connection& connection, const Received& received) {
+  const Gid& from = received.route.remote;
+  return from == connection.route.remote || from == connection.answers_from ||
+         received.transaction_id == connection.transaction_id;
+}
+
+Manager::Connection* Manager::find(const Received& received, std::uint32_t local_id,
+                                   std::uint32_t remote_id) {
+  Connection* connection = find(local_id, remote_id);
+  return connection == nullptr || !is_from_peer(*connection, received) ? nullptr : connection;
 }
 
 void Manager::handle(const Received& received, const wire::cm::Reject& message) {
-  Connection* connection = find_rejected(message, received.route);
+  Connection* connection = find_rejected(message, received);
   if (connection == nullptr) {
     ++counters_.unknown;
     return;
@@ -281,7 +298,7 @@ void Manager::handle(const Received& received, const wire::cm::Reject& message) 
 void Manager::handle(const Received& received, const wire::cm::Reply& message) {
   Connection* connection = find(ConnectionId{message.remote_id});
   const bool is_ours =
-      connection != nullptr && connection->is_active &&
+      connection != nullptr && connection->is_active && is_from_peer(*connection, received) &&
       (connection->state == State::request_sent || connection->remote_id == message.local_id) &&
       connection->state != State::question_sent;
   if (!is_ours) {
@@ -291,10 +308,11 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
   }
   switch (connection->state) {
     case State::request_sent: {
-      const RemoteKey qp_key{received.route.remote, message.local_ca_guid, message.local_qp, false};
       connection->remote_id = message.local_id;
       connection->remote_guid = message.local_ca_guid;
       connection->remote_qp = QpNumber{message.local_qp};
+      connection->answers_from = received.route.remote;
+      const RemoteKey qp_key = remote_qp_key(*connection);
       if (break_stale(qp_key, received.now)) {
         if (Event* event = tell(*connection, Event::Kind::rejected)) {
           event->reason = Reason::stale_connection;
@@ -325,8 +343,8 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
   }
 }
 
-void Manager::handle(const Received&, const wire::cm::ReadyToUse& message) {
-  Connection* connection = find(message.remote_id, message.local_id);
+void Manager::handle(const Received& received, const wire::cm::ReadyToUse& message) {
+  Connection* connection = find(received, message.remote_id, message.local_id);
   if (connection == nullptr) {
     ++counters_.unknown;
     return;
@@ -344,7 +362,7 @@ void Manager::handle(const Received&, const wire::cm::ReadyToUse& message) {
 }
 
 void Manager::handle(const Received& received, const wire::cm::DisconnectRequest& message) {
-  Connection* connection = find(message.remote_id, message.local_id);
+  Connection* connection = find(received, message.remote_id, message.local_id);
   // A peer that disconnects a connection that no longer exists must get an answer, or it would
   // repeat its DREQ for a long time.
   if (connection == nullptr) {
@@ -386,7 +404,7 @@ void Manager::handle(const Received& received, const wire::cm::DisconnectRequest
 }
 
 void Manager::handle(const Received& received, const wire::cm::DisconnectReply& message) {
-  Connection* connection = find(message.remote_id, message.local_id);
+  Connection* connection = find(received, message.remote_id, message.local_id);
   if (connection == nullptr) {
     ++counters_.unknown;
     return;
@@ -409,7 +427,8 @@ void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest&
   }
   if (hold(received, message.service_id, key)) return;
   const bool is_offered = services_.contains(message.service_id);
-  Connection* connection = is_offered ? create(received.route, State::question_received) : nullptr;
+  Connection* connection =
+      is_offered ? create_requested(received.route, State::question_received) : nullptr;
   if (connection == nullptr) {
     using wire::cm::ServiceStatus;
     wire::cm::ServiceIdReply reply;
@@ -431,9 +450,11 @@ void Manager::handle(const Received& received, const wire::cm::ServiceIdRequest&
   request.private_data = PrivateData(message.private_data);
 }
 
-void Manager::handle(const Received&, const wire::cm::ServiceIdReply& message) {
+void Manager::handle(const Received& received, const wire::cm::ServiceIdReply& message) {
   Connection* connection = find(ConnectionId{message.request_id});
-  if (connection == nullptr || connection->state != State::question_sent) {
+  const bool is_expected = connection != nullptr && connection->state == State::question_sent &&
+                           is_from_peer(*connection, received);
+  if (!is_expected) {
     ++counters_.unknown;
     return;
   }
@@ -448,7 +469,7 @@ void Manager::handle(const Received&, const wire::cm::ServiceIdReply& message) {
 
 // Two ports have only one path to each other here, so alternate paths are refused.
 void Manager::handle(const Received& received, const wire::cm::LoadAlternatePath& message) {
-  const bool is_known = find(message.remote_id, message.local_id) != nullptr;
+  const bool is_known = find(received, message.remote_id, message.local_id) != nullptr;
   wire::cm::AlternatePathResponse response;
   response.local_id = message.remote_id;
   response.remote_id = message.local_id;

@@ -49,7 +49,7 @@ class World {
     for (unsigned i = 0; i < 2; ++i) {
       Manager::Settings settings;
       settings.ca_guid = 1 + i;
-      settings.seed = seed + i;
+      settings.random = RandomSource{seed + i};
       settings.retries_max = 15;
       managers_.emplace_back(settings);
       managers_[i].listen(Time::zero(), service);

@@ -34,7 +34,7 @@ class ServicesTest : public testing::Test {
   static Manager::Settings settings(std::uint64_t guid) {
     Manager::Settings settings;
     settings.ca_guid = guid;
-    settings.seed = guid;
+    settings.random = RandomSource{guid};
     settings.return_window = window;
     settings.return_patience = patience;
     settings.held_max = 4;

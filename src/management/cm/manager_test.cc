@@ -47,7 +47,7 @@ class ManagerTest : public testing::Test {
   static Manager::Settings settings(std::uint64_t guid) {
     Manager::Settings settings;
     settings.ca_guid = guid;
-    settings.seed = guid;
+    settings.random = RandomSource{guid};
     settings.retries_max = 3;
     return settings;
   }

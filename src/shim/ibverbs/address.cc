@@ -116,13 +116,13 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) {
 }
 
 int ibv_destroy_ah(ibv_ah* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Ah& ah = Ah::of(ibv);
   Context& context = Context::of(ah.context);
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().destroy(ah.target);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.ahs.erase(&ah);
   }
   delete &ah;

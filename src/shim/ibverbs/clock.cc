@@ -32,9 +32,9 @@ std::uint64_t read_wall_time(ibv_cq_ex* cq) {
 // NICs give their count of ticks in the field of the nanoseconds, whatever a tick is, and programs
 // read it there.
 int query_rt_values(ibv_context* ibv, ibv_values_ex* values) {
-  if (ibv == nullptr || values == nullptr) return EINVAL;
+  if (ibv == nullptr || values == nullptr) return report(EINVAL);
   if ((values->comp_mask & ~static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) {
-    return EINVAL;
+    return report(EINVAL);
   }
   if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
     values->raw_clock.tv_sec = 0;

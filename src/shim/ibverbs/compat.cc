@@ -15,8 +15,8 @@ using Pointer = void*;
 #define TULLE_REFUSE_POINTER(name)                             \
   extern "C" Pointer name##_1_0() { return fail(EOPNOTSUPP); } \
   TULLE_VERSIONED(name, "IBVERBS_1.0")
-#define TULLE_REFUSE_ERRNO(name)                     \
-  extern "C" int name##_1_0() { return EOPNOTSUPP; } \
+#define TULLE_REFUSE_ERRNO(name)                             \
+  extern "C" int name##_1_0() { return report(EOPNOTSUPP); } \
   TULLE_VERSIONED(name, "IBVERBS_1.0")
 #define TULLE_REFUSE_MINUS_ONE(name)                                      \
   extern "C" int name##_1_0() { return fail_with_minus_one(EOPNOTSUPP); } \

@@ -76,7 +76,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
 }
 
 int request_notification(ibv_cq* ibv, int solicited_only) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   context.adapter().objects().request_notification(*Cq::of(ibv).queue, solicited_only != 0);
@@ -144,9 +144,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
 }
 
 int modify_cq(ibv_cq* ibv, ibv_modify_cq_attr* attributes) {
-  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   if ((attributes->attr_mask & ~static_cast<std::uint32_t>(IBV_CQ_ATTR_MODERATE)) != 0) {
-    return EINVAL;
+    return report(EINVAL);
   }
   if ((attributes->attr_mask & IBV_CQ_ATTR_MODERATE) == 0) return 0;
   Context& context = Context::of(ibv->context);
@@ -206,18 +206,18 @@ ibv_cq* ibv_create_cq(ibv_context* ibv, int entries, void* cq_context, ibv_comp_
 }
 
 int ibv_resize_cq(ibv_cq* ibv, int entries) {
-  if (ibv == nullptr || entries <= 0) return EINVAL;
+  if (ibv == nullptr || entries <= 0) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status =
       context.adapter().objects().resize(*cq.queue, static_cast<std::uint32_t>(entries));
   cq.cqe = static_cast<int>(cq.queue->capacity());
-  return to_errno(status);
+  return report(to_errno(status));
 }
 
 int ibv_destroy_cq(ibv_cq* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t completion_events = 0;
@@ -225,7 +225,7 @@ int ibv_destroy_cq(ibv_cq* ibv) {
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().objects().destroy(cq.queue);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.cqs.erase(&cq);
     completion_events = cq.completion_events;
     asynchronous_events = cq.asynchronous_events;

@@ -24,7 +24,7 @@ int take(Cq& cq, bool make_progress) {
 }
 
 int start_poll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attributes) {
-  if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+  if (attributes != nullptr && attributes->comp_mask != 0) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   if (!cq.single_threaded) cq.polling.lock();
   const int error = take(cq, true);

@@ -19,9 +19,6 @@ namespace {
 
 constexpr std::uint8_t only_port = 1;
 constexpr std::uint16_t only_pkey = default_pkey.value;
-// The adapter has no such limits, but the C API needs a number for them.
-constexpr int protection_domains_max = 1 << 20;
-constexpr int address_handles_max = 1 << 20;
 // Linux lets a socket join this many unless told otherwise (net.ipv4.igmp_max_memberships).
 constexpr int multicast_groups_max = 20;
 constexpr std::uint32_t message_bytes_max = 1u << 30;
@@ -65,13 +62,13 @@ void fill(Context& context, ibv_device_attr& out) {
   out.max_cq = static_cast<int>(limits.completion_queues);
   out.max_cqe = static_cast<int>(limits.completion_entries);
   out.max_mr = static_cast<int>(limits.memory_regions);
-  out.max_pd = protection_domains_max;
+  out.max_pd = static_cast<int>(limits.protection_domains);
   out.max_qp_rd_atom = static_cast<int>(limits.read_atomic_depth);
   out.max_res_rd_atom = static_cast<int>(limits.read_atomic_depth * limits.queue_pairs);
   out.max_qp_init_rd_atom = static_cast<int>(limits.read_atomic_depth);
   out.atomic_cap = IBV_ATOMIC_HCA;
   out.max_mw = static_cast<int>(limits.memory_windows);
-  out.max_ah = address_handles_max;
+  out.max_ah = static_cast<int>(limits.address_handles);
   out.max_mcast_grp = multicast_groups_max;
   out.max_mcast_qp_attach = static_cast<int>(limits.queue_pairs);
   out.max_total_mcast_qp_attach = multicast_groups_max * out.max_mcast_qp_attach;
@@ -94,8 +91,9 @@ void fill_spreading(ibv_device_attr_ex& out) {
 
 int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t out_bytes) {
-  if (ibv == nullptr || out == nullptr || out_bytes < sizeof(ibv_device_attr)) return EINVAL;
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (ibv == nullptr || out == nullptr || out_bytes < sizeof(ibv_device_attr))
+    return report(EINVAL);
+  if (input != nullptr && input->comp_mask != 0) return report(EINVAL);
   Context& context = Context::of(ibv);
   ibv_device_attr_ex attributes = {};
   {
@@ -124,7 +122,7 @@ int query_device_ex(ibv_context* ibv, const ibv_query_device_ex_input* input,
 }
 
 int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::size_t out_bytes) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   Context& context = Context::of(ibv);
   ibv_port_attr attributes = {};
   {
@@ -251,7 +249,7 @@ int ibv_close_device(ibv_context* ibv) {
 }
 
 int ibv_query_device(ibv_context* ibv, ibv_device_attr* out) {
-  if (ibv == nullptr || out == nullptr) return EINVAL;
+  if (ibv == nullptr || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
   fill(context, *out);
@@ -265,7 +263,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
 }
 
 int ibv_query_port_speed(ibv_context* ibv, std::uint32_t port, std::uint64_t* out) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
   *out = link_speed_100_megabits;
   return 0;
 }
@@ -286,13 +284,13 @@ int ibv_query_gid(ibv_context* ibv, std::uint8_t port, int index, ibv_gid* out) 
 
 int _ibv_query_gid_ex(ibv_context* ibv, std::uint32_t port, std::uint32_t index, ibv_gid_entry* out,
                       std::uint32_t flags, std::size_t entry_bytes) {
-  if (ibv == nullptr || out == nullptr || port != only_port) return EINVAL;
-  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return EOPNOTSUPP;
+  if (ibv == nullptr || out == nullptr || port != only_port) return report(EINVAL);
+  if (flags != 0 || entry_bytes < sizeof(ibv_gid_entry)) return report(EOPNOTSUPP);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
-  if (index >= gid_table_length(context.adapter().gids().size())) return EINVAL;
+  if (index >= gid_table_length(context.adapter().gids().size())) return report(EINVAL);
   ibv_gid_entry entry;
-  if (!find_gid(context, index, entry)) return ENODATA;
+  if (!find_gid(context, index, entry)) return report(ENODATA);
   std::memset(out, 0, entry_bytes);
   std::memcpy(out, &entry, sizeof entry);
   return 0;

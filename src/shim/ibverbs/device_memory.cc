@@ -28,17 +28,17 @@ int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
 }
 
 int copy_to(ibv_dm* ibv, std::uint64_t offset, const void* from, std::size_t length) {
-  if (ibv == nullptr || (from == nullptr && length > 0)) return EINVAL;
+  if (ibv == nullptr || (from == nullptr && length > 0)) return report(EINVAL);
   const Dm& dm = Dm::of(ibv);
-  if (const int error = check_copy(dm, offset, length); error != 0) return error;
+  if (const int error = check_copy(dm, offset, length); error != 0) return report(error);
   if (length > 0) std::memcpy(dm.memory->bytes.get() + offset, from, length);
   return 0;
 }
 
 int copy_from(void* to, ibv_dm* ibv, std::uint64_t offset, std::size_t length) {
-  if (ibv == nullptr || (to == nullptr && length > 0)) return EINVAL;
+  if (ibv == nullptr || (to == nullptr && length > 0)) return report(EINVAL);
   const Dm& dm = Dm::of(ibv);
-  if (const int error = check_copy(dm, offset, length); error != 0) return error;
+  if (const int error = check_copy(dm, offset, length); error != 0) return report(error);
   if (length > 0) std::memcpy(to, dm.memory->bytes.get() + offset, length);
   return 0;
 }
@@ -80,11 +80,11 @@ ibv_dm* alloc_dm(ibv_context* ibv, ibv_alloc_dm_attr* attributes) {
 }
 
 int free_dm(ibv_dm* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Dm& dm = Dm::of(ibv);
   Context& context = Context::of(dm.context);
   const auto guard = context.lock();
-  if (dm.memory->regions > 0) return EBUSY;
+  if (dm.memory->regions > 0) return report(EBUSY);
   context.file->dms.erase(dm.handle);
   context.dms.erase(&dm);
   delete &dm;

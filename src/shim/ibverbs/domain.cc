@@ -20,12 +20,12 @@ ibv_td* alloc_td(ibv_context* ibv, ibv_td_init_attr* attributes) {
 }
 
 int dealloc_td(ibv_td* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Td& td = Td::of(ibv);
   Context& context = Context::of(td.context);
   {
     const auto guard = context.lock();
-    if (td.parents > 0) return EBUSY;
+    if (td.parents > 0) return report(EBUSY);
     context.tds.erase(&td);
   }
   delete &td;

@@ -26,6 +26,16 @@ constexpr int to_errno(verbs::VerbsStatus status) {
   return EINVAL;
 }
 
+// Serves calls that return an errno: returns the error that it is given, and leaves it in errno
+// too. rdma-core's providers do both, and programs print errno after a verb that returned its
+// error. 0 is no error, and leaves errno alone. A call does this last, because sending changes
+// errno.
+inline int report(int error) {
+  if (error != 0) [[unlikely]]
+    errno = error;
+  return error;
+}
+
 // These serve calls that return a pointer or -1: they set errno and return null or -1.
 inline std::nullptr_t fail(int error) {
   errno = error;

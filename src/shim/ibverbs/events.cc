@@ -162,10 +162,10 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   {
     const auto guard = Context::of(ibv->context).lock();
-    if (ibv->refcnt > 0) return EBUSY;
+    if (ibv->refcnt > 0) return report(EBUSY);
   }
   delete &Channel::of(ibv);
   return 0;

@@ -92,11 +92,11 @@ ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attributes) {
 }
 
 int close_xrcd(ibv_xrcd* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Xrcd& xrcd = Xrcd::of(ibv);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
-  if (xrcd.users > 0) return EBUSY;
+  if (xrcd.users > 0) return report(EBUSY);
   release_domain(context, xrcd);
   context.xrcds.erase(&xrcd);
   delete &xrcd;
@@ -104,10 +104,10 @@ int close_xrcd(ibv_xrcd* ibv) {
 }
 
 int get_srq_number(ibv_srq* ibv, std::uint32_t* out) {
-  if (ibv == nullptr || out == nullptr) return EINVAL;
+  if (ibv == nullptr || out == nullptr) return report(EINVAL);
   const auto guard = Context::of(ibv->context).lock();
   const std::uint32_t number = Srq::of(ibv).queue->number;
-  if (number == 0) return EINVAL;  // the queue is of no domain
+  if (number == 0) return report(EINVAL);  // the queue is of no domain
   *out = number;
   return 0;
 }

@@ -252,7 +252,7 @@ ibv_flow* create_flow(ibv_qp* ibv, ibv_flow_attr* attributes) {
 }
 
 int destroy_flow(ibv_flow* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Flow& flow = Flow::of(ibv);
   Context& context = Context::of(flow.context);
   {

@@ -118,13 +118,13 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Mw& mw = Mw::of(ibv);
   Context& context = Context::of(mw.context);
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().objects().destroy(mw.window);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.mws.erase(&mw);
   }
   delete &mw;
@@ -134,16 +134,16 @@ int dealloc_mw(ibv_mw* ibv) {
 // Binds windows of type 1 only: programs bind type 2 windows by a work request. Without a memory
 // region the call unbinds.
 int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
-  if (ibv_qp == nullptr || ibv == nullptr || bind == nullptr) return EINVAL;
+  if (ibv_qp == nullptr || ibv == nullptr || bind == nullptr) return report(EINVAL);
   const ibv_mw_bind_info& info = bind->bind_info;
-  if (ibv->type != IBV_MW_TYPE_1 || (info.mr == nullptr && info.length != 0)) return EINVAL;
+  if (ibv->type != IBV_MW_TYPE_1 || (info.mr == nullptr && info.length != 0)) return report(EINVAL);
   Mw& mw = Mw::of(ibv);
   Context& context = Context::of(mw.context);
   verbs::SendRequest request;
   request.wr_id = bind->wr_id;
   request.opcode = verbs::SendOpcode::bind_window;
-  if (!to_send_flags(bind->send_flags, request.flags)) return EINVAL;
-  if (!to_access(info.mw_access_flags, request.window_access)) return EOPNOTSUPP;
+  if (!to_send_flags(bind->send_flags, request.flags)) return report(EINVAL);
+  if (!to_access(info.mw_access_flags, request.window_access)) return report(EOPNOTSUPP);
   request.window = mw.window;
   request.window_region = info.mr != nullptr ? Mr::of(info.mr).region : nullptr;
   request.window_address = info.addr;
@@ -155,7 +155,7 @@ int bind_mw(ibv_qp* ibv_qp, ibv_mw* ibv, ibv_mw_bind* bind) {
   const VerbsStatus status = context.adapter().post_send(*Qp::of(ibv_qp).pair, request);
   context.live->transmit();
   if (status == VerbsStatus::ok) mw.rkey = request.window_rkey.value;
-  return to_errno(status);
+  return report(to_errno(status));
 }
 
 }  // namespace
@@ -193,7 +193,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 }
 
 int ibv_dealloc_pd(ibv_pd* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Pd& pd = Pd::of(ibv);
   Context& context = Context::of(pd.context);
   {
@@ -201,7 +201,7 @@ int ibv_dealloc_pd(ibv_pd* ibv) {
     // A parent domain may go before objects that were made with it, but not before those in its
     // memory.
     const bool in_use = pd.base == nullptr ? pd.pd->users > 0 : pd.allocator.use_count() > 1;
-    if (pd.parents > 0 || in_use) return EBUSY;
+    if (pd.parents > 0 || in_use) return report(EBUSY);
     drop(context, pd);
   }
   delete &pd;
@@ -295,13 +295,13 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
 }
 
 int ibv_dereg_mr(ibv_mr* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Mr& mr = Mr::of(ibv);
   Context& context = Context::of(mr.context);
   {
     const auto guard = context.lock();
-    if (mr.region == nullptr) return EINVAL;
-    if (mr.region->bound_windows > 0) return EBUSY;
+    if (mr.region == nullptr) return report(EINVAL);
+    if (mr.region->bound_windows > 0) return report(EBUSY);
     // The keys become invalid now, although other objects may hold the region.
     for (Mr* holder : std::exchange(mr.shared->holders, {&mr})) {
       if (holder != &mr) holder->region = nullptr;

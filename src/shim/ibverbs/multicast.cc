@@ -21,18 +21,18 @@ extern "C" {
 
 // A RoCE port has no LIDs, so that the group's LID is ignored.
 int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
-  if (ibv == nullptr || gid == nullptr) return EINVAL;
+  if (ibv == nullptr || gid == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
   device::Adapter& adapter = context.adapter();
-  if (!qp.pair->transport.takes_multicast || !group.is_multicast()) return EINVAL;
+  if (!qp.pair->transport.takes_multicast || !group.is_multicast()) return report(EINVAL);
   if (!adapter.multicast().has(group)) {
-    if (const int error = context.live->join(group); error != 0) return error;
+    if (const int error = context.live->join(group); error != 0) return report(error);
   }
   const VerbsStatus status = adapter.multicast().attach(*qp.pair, group);
-  if (status != VerbsStatus::ok) return to_errno(status);
+  if (status != VerbsStatus::ok) return report(to_errno(status));
   if (std::find(qp.groups.begin(), qp.groups.end(), group) == qp.groups.end()) {
     qp.groups.push_back(group);
   }
@@ -40,13 +40,13 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
 }
 
 int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
-  if (ibv == nullptr || gid == nullptr) return EINVAL;
+  if (ibv == nullptr || gid == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   const Gid group = to_gid(gid->raw);
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().multicast().detach(*qp.pair, group);
-  if (status != VerbsStatus::ok) return to_errno(status);
+  if (status != VerbsStatus::ok) return report(to_errno(status));
   std::erase(qp.groups, group);
   if (!context.adapter().multicast().has(group)) context.live->leave(group);
   return 0;

@@ -30,7 +30,7 @@ void verbs_uninit_context(verbs_context*) {}
 void verbs_set_ops(verbs_context*, const void*) {}
 void verbs_init_cq(ibv_cq*, ibv_context*, ibv_comp_channel*, void*) {}
 void __verbs_log(verbs_context*, std::uint32_t, const char*, ...) {}
-int execute_ioctl(ibv_context*, void*) { return EOPNOTSUPP; }
+int execute_ioctl(ibv_context*, void*) { return report(EOPNOTSUPP); }
 unsigned __ioctl_final_num_attrs(unsigned attributes, void*) { return attributes; }
 int ibv_read_ibdev_sysfs_file(char*, std::size_t, void*, const char*, ...) {
   return fail_with_minus_one(EOPNOTSUPP);
@@ -57,8 +57,8 @@ TULLE_SINCE_64(ibv_dmabuf_heap_free)
 
 // These send commands to the kernel. Parameters are left out, because callers on every ABI that we
 // build for drop their own arguments.
-#define TULLE_REFUSE_SINCE(release, command)     \
-  int ibv_cmd_##command() { return EOPNOTSUPP; } \
+#define TULLE_REFUSE_SINCE(release, command)             \
+  int ibv_cmd_##command() { return report(EOPNOTSUPP); } \
   TULLE_SINCE_##release(ibv_cmd_##command)
 #define TULLE_REFUSE(command) TULLE_REFUSE_SINCE(34, command)
 

@@ -369,41 +369,44 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
-  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
-  if (!to_mask(mask, to_change) || !to_attributes(*attributes, mask, values)) return EINVAL;
+  if (!to_mask(mask, to_change) || !to_attributes(*attributes, mask, values)) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
-  if (qp.spreads) return EOPNOTSUPP;  // it has no states
+  if (qp.spreads) return report(EOPNOTSUPP);  // it has no states
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const VerbsStatus status = context.adapter().modify(*qp.pair, values, to_change);
-  if (status != VerbsStatus::ok) return to_errno(status);
-  ibv->state = from_state(qp.pair->state());
+  if (status != VerbsStatus::ok) return report(to_errno(status));
+  if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
   context.live->transmit();
   return 0;
 }
 
-int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
-  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {
+  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
-  if (qp.spreads) return EOPNOTSUPP;
+  if (qp.spreads) return report(EOPNOTSUPP);
   const auto guard = Context::of(ibv->context).lock();
   fill(qp, *attributes);
   if (init != nullptr) fill(qp, *init);
-  ibv->state = attributes->qp_state;
+  // The state that programs read from the struct changes only for a caller that asks about it, as
+  // with rdma-core (libibverbs/verbs.c). All attributes are filled in, since a provider may give
+  // more than the mask asks for (ibv_query_qp(3)).
+  if ((mask & IBV_QP_STATE) != 0) ibv->state = attributes->qp_state;
   return 0;
 }
 
 int ibv_destroy_qp(ibv_qp* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
     // Linux refuses too until everything is detached.
-    if (!qp.groups.empty() || has_flows(context, qp)) return EBUSY;
+    if (!qp.groups.empty() || has_flows(context, qp)) return report(EBUSY);
     release(context, qp);
     context.qps.erase(&qp);
     events = qp.asynchronous_events;
@@ -421,14 +424,10 @@ int ibv_destroy_qp(ibv_qp* ibv) {
 int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
 
 // There are no enhancements that peers of one vendor could agree upon.
-int ibv_set_ece(ibv_qp*, ibv_ece*) {
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
-}
+int ibv_set_ece(ibv_qp*, ibv_ece*) { return report(EOPNOTSUPP); }
 int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
   if (ece != nullptr) *ece = {};
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
+  return report(EOPNOTSUPP);
 }
 
 }  // extern "C"

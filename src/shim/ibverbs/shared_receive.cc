@@ -66,16 +66,17 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
 
 int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
   constexpr int known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
-  if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return EINVAL;
+  if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
-  return to_errno(context.adapter().objects().modify(
+  const VerbsStatus status = context.adapter().objects().modify(
       *Srq::of(ibv).queue, (mask & IBV_SRQ_MAX_WR) != 0 ? &attributes->max_wr : nullptr,
-      (mask & IBV_SRQ_LIMIT) != 0 ? &attributes->srq_limit : nullptr));
+      (mask & IBV_SRQ_LIMIT) != 0 ? &attributes->srq_limit : nullptr);
+  return report(to_errno(status));
 }
 
 int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
-  if (ibv == nullptr || out == nullptr) return EINVAL;
+  if (ibv == nullptr || out == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock();
   const verbs::SharedReceiveQueue& srq = *Srq::of(ibv).queue;
@@ -86,14 +87,14 @@ int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {
 }
 
 int ibv_destroy_srq(ibv_srq* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Srq& srq = Srq::of(ibv);
   Context& context = Context::of(ibv->context);
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().objects().destroy(srq.queue);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.srqs.erase(&srq);
     if (srq.xrcd != nullptr) --srq.xrcd->users;
     events = srq.asynchronous_events;

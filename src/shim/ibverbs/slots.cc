@@ -18,7 +18,7 @@ struct Refusal<Value* (*)(Arguments...)> {
 };
 template <typename... Arguments>
 struct Refusal<int (*)(Arguments...)> {
-  static int call(Arguments...) { return EOPNOTSUPP; }
+  static int call(Arguments...) { return report(EOPNOTSUPP); }
 };
 template <typename... Arguments>
 struct Refusal<void (*)(Arguments...)> {
@@ -31,7 +31,7 @@ struct Refusal<Value (*)(ibv_cq_ex*)> {
 };
 template <>
 struct Refusal<int (*)(ibv_cq_ex*)> {
-  static int call(ibv_cq_ex*) { return EOPNOTSUPP; }
+  static int call(ibv_cq_ex*) { return report(EOPNOTSUPP); }
 };
 template <>
 struct Refusal<void (*)(ibv_cq_ex*)> {

@@ -54,7 +54,7 @@ int operate(Context& context, verbs::SharedReceiveQueue& srq, ibv_ops_wr& wr) {
 }
 
 int post_srq_ops(ibv_srq* ibv, ibv_ops_wr* wr, ibv_ops_wr** bad) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Context& context = Context::of(ibv->context);
   const auto guard = context.lock_for_work();
   verbs::SharedReceiveQueue& srq = *Srq::of(ibv).queue;
@@ -65,7 +65,7 @@ int post_srq_ops(ibv_srq* ibv, ibv_ops_wr* wr, ibv_ops_wr** bad) {
   }
   if (error != 0 && bad != nullptr) *bad = wr;
   context.live->transmit();  // delivers events
-  return error;
+  return report(error);
 }
 
 void read_tag(ibv_cq_ex* ibv, ibv_wc_tm_info* out) {

@@ -122,7 +122,7 @@ int translate(const ibv_send_wr& from, bool datagram, Context& context, verbs::S
 }
 
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
   const bool datagram = ibv->qp_type == IBV_QPT_UD;
@@ -138,7 +138,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   }
   if (error != 0 && bad != nullptr) *bad = wr;
   context.live->transmit();
-  return error;
+  return report(error);
 }
 
 verbs::VerbsStatus post_receive(Context& context, transport::QueuePair& qp,
@@ -165,16 +165,16 @@ int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr**
     if (error != 0) break;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
-  return error;
+  return report(error);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  if (qp == nullptr) return EINVAL;
+  if (qp == nullptr) return report(EINVAL);
   return post_receives(Context::of(qp->context), *Qp::of(qp).pair, wr, bad);
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  if (srq == nullptr) return EINVAL;
+  if (srq == nullptr) return report(EINVAL);
   return post_receives(Context::of(srq->context), *Srq::of(srq).queue, wr, bad);
 }
 
@@ -187,7 +187,7 @@ bool to_sges(const ibv_sge* list, int count, Context& context, std::span<const v
 }
 
 int post_wq_receive(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  if (wq == nullptr) return EINVAL;
+  if (wq == nullptr) return report(EINVAL);
   return post_receives(Context::of(wq->context), *Wq::of(wq).pair, wr, bad);
 }
 

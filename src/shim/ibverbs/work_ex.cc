@@ -219,7 +219,7 @@ int complete(ibv_qp_ex* ibv) {
     context.live->transmit();
   }
   qp.building.unlock();
-  return error;
+  return report(error);
 }
 
 void abort_work(ibv_qp_ex* qp) { Qp::of(qp).building.unlock(); }

@@ -91,18 +91,19 @@ int change_state(Context& context, Wq& wq, ibv_wq_state to) {
 
 int modify_wq(ibv_wq* ibv, ibv_wq_attr* attributes) {
   constexpr std::uint32_t known = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
-  if (ibv == nullptr || attributes == nullptr) return EINVAL;
+  if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   const std::uint32_t mask = attributes->attr_mask;
-  if (mask == 0 || (mask & ~known) != 0) return EINVAL;
-  if ((mask & IBV_WQ_ATTR_FLAGS) != 0) return EOPNOTSUPP;
+  if (mask == 0 || (mask & ~known) != 0) return report(EINVAL);
+  if ((mask & IBV_WQ_ATTR_FLAGS) != 0) return report(EOPNOTSUPP);
   Wq& wq = Wq::of(ibv);
   Context& context = Context::of(wq.context);
   const auto guard = context.lock();
   const bool names_current = (mask & IBV_WQ_ATTR_CURR_STATE) != 0;
-  if (names_current && attributes->curr_wq_state != state_of(wq)) return EINVAL;
+  if (names_current && attributes->curr_wq_state != state_of(wq)) return report(EINVAL);
   if ((mask & IBV_WQ_ATTR_STATE) != 0) {
-    if (static_cast<unsigned>(attributes->wq_state) > IBV_WQS_ERR) return EINVAL;
-    if (const int error = change_state(context, wq, attributes->wq_state); error != 0) return error;
+    if (static_cast<unsigned>(attributes->wq_state) > IBV_WQS_ERR) return report(EINVAL);
+    if (const int error = change_state(context, wq, attributes->wq_state); error != 0)
+      return report(error);
   }
   wq.state = state_of(wq);
   context.live->transmit();  // delivers the events of work that was flushed
@@ -110,14 +111,14 @@ int modify_wq(ibv_wq* ibv, ibv_wq_attr* attributes) {
 }
 
 int destroy_wq(ibv_wq* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   Wq& wq = Wq::of(ibv);
   Context& context = Context::of(wq.context);
   std::uint32_t events = 0;
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().destroy(wq.pair);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.wqs.erase(&wq);
     events = wq.asynchronous_events;
   }
@@ -156,13 +157,13 @@ ibv_rwq_ind_table* create_table(ibv_context* ibv, ibv_rwq_ind_table_init_attr* a
 }
 
 int destroy_table(ibv_rwq_ind_table* ibv) {
-  if (ibv == nullptr) return EINVAL;
+  if (ibv == nullptr) return report(EINVAL);
   IndirectionTable& table = IndirectionTable::of(ibv);
   Context& context = Context::of(table.context);
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().raw_packets().destroy(table.table);
-    if (status != VerbsStatus::ok) return to_errno(status);
+    if (status != VerbsStatus::ok) return report(to_errno(status));
     context.tables.erase(&table);
   }
   delete &table;

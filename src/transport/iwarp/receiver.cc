@@ -164,7 +164,7 @@ void Protocol::handle_read_response(QueuePair& qp, const ddp::Header& header, Pa
       header.last != (read.received + data.bytes == wqe.length)) {
     return refuse(qp, error::tagged_bounds, &header, bytes);
   }
-  if (!scatter(qp, sges, wqe.sge_count, read.received, data)) {
+  if (!scatter(qp, wqe, read.received, data)) {
     return fail_request(qp, wqe, CompletionStatus::local_protection_error);
   }
   read.received += data.bytes;
@@ -213,7 +213,7 @@ void Protocol::handle_send(QueuePair& qp, const ddp::Header& header, Payload dat
   if (std::uint64_t{so_far} + data.bytes > inbound_.receive.length()) {
     return refuse(qp, error::untagged_too_long, &header, bytes);
   }
-  if (!scatter(qp, inbound_.receive.sges.data(), inbound_.receive.sge_count, so_far, data)) {
+  if (!scatter(qp, inbound_.receive, so_far, data)) {
     verbs::Completion completion;
     completion.wr_id = inbound_.receive.wr_id;
     completion.opcode = verbs::CompletionOpcode::receive;

@@ -81,7 +81,7 @@ void Engine::receive(QueuePair& qp, Payload frame) {
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = frame.bytes;
-  if (!scatter(qp, receive.sges.data(), receive.sge_count, 0, frame)) {
+  if (!scatter(qp, receive, 0, frame)) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

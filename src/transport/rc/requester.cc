@@ -131,7 +131,9 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
   if (must_wait(qp, wqe)) return Begin::wait;
   if (wqe.is_local()) return execute_local(qp, wqe);
   const bool is_word = wqe.is_read_or_atomic() && wqe.opcode != SendOpcode::read;
-  const bool bad_atomic = is_word && (wqe.length != 8 || wqe.remote_address % 8 != 0);
+  // The responder alone checks the address: a request for one that is not aligned goes out, and is
+  // refused with a NAK (IBTA 9.4.5).
+  const bool bad_atomic = is_word && wqe.length != 8;
   const bool no_depth = wqe.is_read_or_atomic() && qp.attributes().max_rd_atomic == 0;
   if (bad_atomic || no_depth) {
     fail(qp, wqe, CompletionStatus::local_qp_operation_error);
@@ -194,8 +196,8 @@ Requester::Direct Requester::advance_direct(Time now, QueuePair& qp, const SendW
     const verbs::Sge* sges = qp.send_queue.sges(wqe);
     for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
       if (sges[i].length == 0) continue;
-      const auto access = qp.environment.keys.local(sges[i].lkey, *qp.init.pd, sges[i].address,
-                                                    sges[i].length, read);
+      const auto access = qp.environment.keys.local(sges[i].lkey, domain_of(qp, wqe),
+                                                    sges[i].address, sges[i].length, read);
       if (access.verdict != verbs::KeyTable::Verdict::ok) return Direct::refused;
       pieces[count++] = {access.memory, sges[i].length};
     }

@@ -239,7 +239,7 @@ void Requester::handle_read_response(Time now, QueuePair& qp, const wire::Packet
     retire(qp, CompletionStatus::bad_response_error, 0);
     return;
   }
-  if (!is_write && !scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, offset, payload)) {
+  if (!is_write && !scatter(qp, wqe, offset, payload)) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -263,7 +263,7 @@ void Requester::handle_atomic_response(Time now, QueuePair& qp, const wire::Pack
   }
   std::array<std::byte, 8> original;
   std::memcpy(original.data(), &packet.original, original.size());
-  if (!scatter(qp, qp.send_queue.sges(wqe), wqe.sge_count, 0, {original.data(), 8})) {
+  if (!scatter(qp, wqe, 0, {original.data(), 8})) {
     retire(qp, CompletionStatus::local_protection_error, 0);
     return;
   }
@@ -308,10 +308,12 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
   const Time timeout = ack_timeout(qp.attributes().timeout);
-  // IBTA 9.7.6.1.3: the timer may run up to four times its nominal value. The requester uses this
-  // to back off.
-  timer_ =
-      timeout.is_never() ? timeout : now + timeout * (1 << std::min<int>(timeouts_in_a_row_, 2));
+  if (timeout.is_never()) {
+    timer_ = timeout;
+    return;
+  }
+  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
+  timer_ = now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
 }
 
 Time Requester::next_deadline() const { return std::min({timer_, rnr_until_, direct_due_}); }

@@ -14,6 +14,15 @@ using verbs::Access;
 using wire::Kind;
 using wire::NakCode;
 
+namespace {
+
+// True if an atomic operation may touch the word. Addresses that are aligned in a region may name
+// memory that is not, if the application has chosen the region's first address
+// (ibv_reg_mr_iova(3)). The processor must then not be asked.
+bool is_aligned(const std::byte* word) { return reinterpret_cast<std::uintptr_t>(word) % 8 == 0; }
+
+}  // namespace
+
 void Responder::start(QueuePair& qp) {
   reset();
   answers_end_ = expected_ = qp.attributes().rq_psn;
@@ -83,12 +92,18 @@ void Responder::handle_expected(QueuePair& qp, const wire::Packet& packet, Paylo
 void Responder::handle_message(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   RequestVerdict verdict = inbound_.check(qp, packet, payload);
   if (verdict == RequestVerdict::ok) verdict = inbound_.accept(qp, packet, payload);
-  if (verdict != RequestVerdict::ok) {
+  if (verdict != RequestVerdict::ok && verdict != RequestVerdict::invalid_invalidate) {
     refuse(qp, verdict, packet.psn);
     return;
   }
   executed(qp, packet, 1);
   if (packet.ack_request) answer(acknowledgement(qp), packet.psn);
+  // IBTA 9.9.3, class J: a key that cannot be invalidated is this side's error, and no NAK is sent.
+  // The message itself has arrived and is acknowledged, as with Linux's rxe
+  // (drivers/infiniband/sw/rxe/rxe_resp.c: RESPST_ERR_INVALIDATE_RKEY).
+  if (verdict == RequestVerdict::invalid_invalidate) [[unlikely]] {
+    fail(qp, verbs::CompletionStatus::memory_window_bind_error, verbs::EventType::qp_access_error);
+  }
 }
 
 // IBTA 9.7.4.1: the checks of a READ request, in order.
@@ -138,6 +153,7 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (access.verdict != verbs::KeyTable::Verdict::ok) {
     return refuse(qp, RequestVerdict::access_denied, packet.psn);
   }
+  if (!is_aligned(access.memory)) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   std::uint64_t original = 0;
   if (access.memory != nullptr) {
     // The operation is atomic even with respect to the application's own processors (IBTA: HCA-wide
@@ -173,6 +189,7 @@ void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, P
   if (access.verdict != verbs::KeyTable::Verdict::ok) {
     return refuse(qp, RequestVerdict::access_denied, packet.psn);
   }
+  if (!is_aligned(access.memory)) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   if (access.memory != nullptr && payload.data != nullptr) {
     std::memcpy(&value, payload.data, sizeof(value));
     std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(access.memory)).store(value);
@@ -216,12 +233,11 @@ void Responder::refuse(QueuePair& qp, RequestVerdict verdict, Psn psn) {
     case RequestVerdict::access_denied:
       code = NakCode::remote_access_error;
       event = verbs::EventType::qp_access_error;
-      status = verbs::CompletionStatus::remote_access_error;
-      break;
-    case RequestVerdict::invalid_invalidate:
-      code = NakCode::remote_access_error;
-      event = verbs::EventType::qp_access_error;
-      status = verbs::CompletionStatus::memory_window_bind_error;
+      // IBTA 11.6.2: a WRITE with immediate, which alone holds a receive request here, fails at
+      // this side as a local access. Its request is taken with the last packet (9.7.4.1.3). An
+      // earlier packet does not tell that an immediate follows: if it is refused, no request has
+      // been taken, and all are flushed.
+      status = verbs::CompletionStatus::local_access_error;
       break;
     case RequestVerdict::local_protection:
       code = NakCode::remote_operational_error;
@@ -234,8 +250,18 @@ void Responder::refuse(QueuePair& qp, RequestVerdict verdict, Psn psn) {
     default:
       break;
   }
+  send_nak(qp, code, psn);
+  fail(qp, status, event);
+}
+
+void Responder::send_nak(QueuePair& qp, NakCode code, Psn psn) {
   ++qp.environment.counters.remote_errors_sent;
   answer({wire::AckKind::nak, static_cast<std::uint8_t>(code)}, psn);
+}
+
+// Ends the queue pair. The receive request that the message holds tells the application. If it
+// holds none, an event does.
+void Responder::fail(QueuePair& qp, verbs::CompletionStatus status, verbs::EventType event) {
   if (inbound_.holds_receive()) {
     verbs::Completion completion;
     completion.wr_id = inbound_.receive().wr_id;
@@ -411,9 +437,12 @@ bool Responder::emit_job(QueuePair& qp, OutgoingPacket& out) {
       }
       return false;
     }
-    // The region went away between request and answer.
+    // The region went away between request and answer. A message that arrives meanwhile has no part
+    // in it, so the receive request that it holds is flushed like the others.
     jobs_.clear();
-    refuse(qp, RequestVerdict::access_denied, psn);
+    send_nak(qp, NakCode::remote_access_error, psn);
+    qp.raise(verbs::EventType::qp_access_error);
+    qp.enter_error();
     return false;
   }
   const bool last = job.sent == job.packets;

@@ -81,6 +81,8 @@ class Responder {
   bool make_room();
   void insert(const Job& job);
   void refuse(QueuePair& qp, RequestVerdict verdict, Psn psn);
+  void send_nak(QueuePair& qp, wire::NakCode code, Psn psn);
+  void fail(QueuePair& qp, verbs::CompletionStatus status, verbs::EventType event);
   void executed(QueuePair& qp, const wire::Packet& packet, std::uint32_t psns);
   void answer(wire::Syndrome syndrome, Psn psn);
   bool emit_job(QueuePair& qp, OutgoingPacket& out);

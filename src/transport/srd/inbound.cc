@@ -134,7 +134,7 @@ Inbound::Verdict Inbound::accept_send(QueuePair& qp, const wire::Packet& packet,
   verbs::Receive receive;
   const bool taken = Engine::of(qp).take_receive(qp, receive);
   TULLE_CHECK(taken);
-  const bool placed = scatter(qp, receive.sges.data(), receive.sge_count, 0, payload);
+  const bool placed = scatter(qp, receive, 0, payload);
   verbs::Completion completion;
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
@@ -169,8 +169,7 @@ Inbound::Verdict Inbound::accept_segment(QueuePair& qp, const wire::Packet& pack
   if (partial->qp != &qp || partial->is_write || partial->length != packet.dma_length) {
     return Verdict::bad_request;
   }
-  if (!scatter(qp, partial->receive.sges.data(), partial->receive.sge_count, packet.srd_offset,
-               payload)) {
+  if (!scatter(qp, partial->receive, packet.srd_offset, payload)) {
     verbs::Completion completion;
     completion.wr_id = partial->receive.wr_id;
     completion.opcode = verbs::CompletionOpcode::receive;

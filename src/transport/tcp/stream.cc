@@ -202,7 +202,7 @@ bool Stream::place(QueuePair& qp, std::uint32_t bytes) {
     const auto at = static_cast<std::uint32_t>(read_ % room);
     const std::uint32_t part = std::min(left, room - at);
     const std::byte* from = received_ == nullptr ? nullptr : received_.get() + at;
-    if (!scatter(qp, receive_.sges.data(), receive_.sge_count, receive_filled_, {from, part})) {
+    if (!scatter(qp, receive_, receive_filled_, {from, part})) {
       return false;
     }
     read_ += part;

@@ -115,9 +115,8 @@ void Engine::handle_send(QueuePair& qp, const wire::Packet& packet, Payload payl
   const std::size_t datagram =
       wire::header_bytes(packet.opcode) + payload.bytes + packet.pad_count + wire::icrc_bytes;
   wire::encode_grh(path, datagram, grh);
-  if (!scatter(qp, receive.sges.data(), receive.sge_count, 0,
-               {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
-      !scatter(qp, receive.sges.data(), receive.sge_count, wire::grh_bytes, payload)) {
+  if (!scatter(qp, receive, 0, {grh.data(), static_cast<std::uint32_t>(grh.size())}) ||
+      !scatter(qp, receive, wire::grh_bytes, payload)) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

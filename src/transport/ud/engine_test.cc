@@ -40,11 +40,11 @@ class UdEngine : public ::testing::Test {
     handle.to.destination = Gid::from_ipv4(0x0A00'0063);
   }
   verbs::VerbsStatus post(std::uint32_t bytes, std::uint32_t key = 7,
-                          SendOpcode opcode = SendOpcode::send) {
+                          SendOpcode opcode = SendOpcode::send, QpNumber to = QpNumber(0x42)) {
     verbs::SendRequest request;
     request.opcode = opcode;
     request.address_handle = &handle;
-    request.remote_qp = QpNumber(0x42);
+    request.remote_qp = to;
     request.remote_qkey = Qkey(key);
     request.immediate = 0x01020304;
     return host.try_post(request, bytes);
@@ -75,6 +75,13 @@ TEST_F(UdEngine, EachMessageGoesItsOwnWay) {
   EXPECT_EQ(out.packet.immediate, 0x01020304u);
   EXPECT_EQ(out.packet.psn, first_psn + 1);
   EXPECT_EQ(done(), (Done{{0, CompletionStatus::success}, {1, CompletionStatus::success}}));
+}
+
+TEST_F(UdEngine, NumbersHave24Bits) {
+  Host::must(post(10, 7, SendOpcode::send, QpNumber(0xFF00'0042)));
+  OutgoingPacket out;
+  ASSERT_TRUE(host.qp->pull(host.now, out).packet);
+  EXPECT_EQ(out.packet.destination_qp, QpNumber(0x42));
 }
 
 TEST_F(UdEngine, WhatIsRefusedAtOnce) {
@@ -147,6 +154,16 @@ TEST_F(UdEngine, WhatDoesNotFitIsDroppedAndTheReceiveKept) {
   EXPECT_EQ(host.qp->state(), QpState::rts);
   host.deliver(datagram(), bytes_of(4));
   EXPECT_EQ(done(), (Done{{1'000, CompletionStatus::success}}));
+}
+
+TEST_F(UdEngine, AReceiveWhoseMemoryIsNotItsOwnEndsIt) {
+  const verbs::Sge bad{testing::iova, 100, LocalKey{host.region.key ^ 1}};
+  Host::must(host.qp->post_receive({7, {&bad, 1}}));
+  host.post_receive(100);
+  host.deliver(datagram(), bytes_of(4));
+  EXPECT_EQ(done(), (Done{{7, CompletionStatus::local_protection_error},
+                          {1'000, CompletionStatus::flushed}}));
+  EXPECT_EQ(host.qp->state(), QpState::error);
 }
 
 TEST_F(UdEngine, TheSameMessageTwiceIsTwoMessages) {

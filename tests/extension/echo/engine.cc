@@ -55,7 +55,7 @@ void Engine::take_echo(QueuePair& qp, transport::Payload payload) {
   completion.wr_id = receive.wr_id;
   completion.opcode = verbs::CompletionOpcode::receive;
   completion.byte_length = payload.bytes;
-  if (!scatter(qp, receive.sges.data(), receive.sge_count, 0, payload)) {
+  if (!scatter(qp, receive, 0, payload)) {
     completion.status = CompletionStatus::local_protection_error;
   }
   qp.complete_receive(completion);

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -15,6 +14,8 @@
 #include <cstring>
 #include <new>
 
+#include "live/shared_memory.h"
+#include "live/system_random.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
@@ -27,8 +28,8 @@ std::uint64_t identity(const verbs::ProtectionDomain* pd) {
 }
 
 PeerTable* map_table(int fd) {
-  void* at = mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return at == MAP_FAILED ? nullptr : static_cast<PeerTable*>(at);
+  auto memory = map_shared_memory(fd, sizeof(PeerTable));
+  return memory ? static_cast<PeerTable*>(*memory) : nullptr;
 }
 
 // Returns the entry with this number, else a free one, else null. An entry changes only while no
@@ -73,13 +74,13 @@ Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindP
 }
 
 Result<void> HostPath::map_own_table() {
-  table_fd_ = memfd_create("tulle-peer-table", MFD_CLOEXEC);
-  if (table_fd_ < 0) return Error{"memfd_create failed", errno};
   // Untouched pages cost nothing, so the table's memory grows with the number of exposed entries.
-  if (ftruncate(table_fd_, sizeof(PeerTable)) < 0) return Error{"ftruncate failed", errno};
+  auto made = make_shared_memory("tulle-peer-table", sizeof(PeerTable));
+  if (!made) return made.error();
+  table_fd_ = made->release();
   table_ = map_table(table_fd_);
   if (table_ == nullptr) return Error{"mmap failed", errno};
-  if (getrandom(&proof_, sizeof proof_, 0) != sizeof proof_) return Error{"getrandom", errno};
+  proof_ = system_random();
   // Zero bytes are a valid empty table, so only the head is written.
   table_->magic = PeerTable::magic_value;
   table_->version = PeerTable::layout_version;

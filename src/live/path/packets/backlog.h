@@ -31,6 +31,11 @@ class Backlog {
   // Returns true if a message of `bytes` (all its datagrams) may go to a slot of this host now.
   // Asks the kernel only when the room that it reported last is used up.
   bool admits(std::uint32_t slot, std::size_t bytes, Time now);
+  // Closes all descriptors. From then on nothing is held back.
+  void forget() {
+    vault_.reset();
+    for (Receiver& receiver : receivers_) receiver = {.is_known = true, .socket = {}};
+  }
 
  private:
   struct Receiver {

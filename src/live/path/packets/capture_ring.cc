@@ -1,7 +1,6 @@
 #include "live/path/packets/capture_ring.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +8,8 @@
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "live/shared_memory.h"
 
 namespace tulle::live {
 namespace {
@@ -22,26 +23,25 @@ constexpr std::uint32_t frame_bytes_max = 16 * 1024;  // no frame of this device
 
 Result<CaptureRing> CaptureRing::create(std::uint32_t bytes) {
   const std::uint64_t data = std::bit_ceil(std::clamp(bytes, data_bytes_min, data_bytes_max));
-  UniqueFd fd(memfd_create("tulle-capture", MFD_CLOEXEC));
-  if (!fd || ftruncate(fd.get(), static_cast<off_t>(header_bytes + data)) != 0) {
-    return Error{"cannot make a capture ring (memfd)", errno};
-  }
-  return map(std::move(fd));
+  auto fd = make_shared_memory("tulle-capture", header_bytes + data);
+  if (!fd) return fd.error();
+  return map(std::move(*fd));
 }
 
 Result<CaptureRing> CaptureRing::map(UniqueFd fd) {
-  struct stat status {};
-  if (fstat(fd.get(), &status) != 0) return Error{"no capture ring", errno};
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (bytes < header_bytes + data_bytes_min || !std::has_single_bit(bytes - header_bytes)) {
+  auto size = size_of_shared_memory(fd.get());
+  if (!size) return size.error();
+  const std::size_t bytes = *size;
+  if (bytes < header_bytes + data_bytes_min || bytes > header_bytes + data_bytes_max ||
+      !std::has_single_bit(bytes - header_bytes)) {
     return Error{"the capture ring has a wrong size", EINVAL};
   }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return Error{"cannot map the capture ring", errno};
+  auto memory = map_shared_memory(fd.get(), bytes);
+  if (!memory) return memory.error();
   CaptureRing ring;
   ring.fd_ = std::move(fd);
-  ring.header_ = static_cast<Header*>(memory);  // zero bytes are its initial state
-  ring.data_ = static_cast<std::byte*>(memory) + header_bytes;
+  ring.header_ = static_cast<Header*>(*memory);  // zero bytes are its initial state
+  ring.data_ = static_cast<std::byte*>(*memory) + header_bytes;
   ring.data_bytes_ = bytes - header_bytes;
   ring.mapped_bytes_ = bytes;
   return ring;

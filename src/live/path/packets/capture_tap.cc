@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::size_t pieces_max = verbs::sges_max + 5;  // headers, head, payload, slack and tail
 
-// A frame waits for a reader that is a little behind; a reader that is far behind loses frames.
+// A frame waits for a reader that is a little behind. A reader that made no room in that time may
+// have been stopped: it loses frames until it has made some, and nothing waits for it.
 constexpr int waits_max = 20;
 constexpr timespec wait{0, 100'000};
 
@@ -23,6 +24,7 @@ std::int64_t unix_nanoseconds() {
 
 void CaptureTap::open(CaptureRing ring, std::uint32_t snap_length) {
   ring_.emplace(std::move(ring));
+  reads_ = true;
   snap_length_ = snap_length;
 }
 
@@ -57,9 +59,13 @@ void CaptureTap::mirror(bool outbound, const wire::IpUdp& ip,
   const CapturedFrame frame{unix_nanoseconds(),
                             static_cast<std::uint32_t>(headers_bytes + payload_bytes), outbound};
   const auto whole = std::span<const std::span<const std::byte>>(pieces).first(count);
-  for (int i = 0; i < waits_max && !ring_->has_room(headers_bytes + payload_bytes); ++i) {
+  const std::size_t bytes = headers_bytes + payload_bytes;
+  bool has_room = ring_->has_room(bytes);
+  for (int i = 0; i < waits_max && !has_room && reads_; ++i) {
     nanosleep(&wait, nullptr);
+    has_room = ring_->has_room(bytes);
   }
+  reads_ = has_room;
   ring_->write(frame, whole, snap_length_);
 }
 

@@ -29,6 +29,7 @@ class CaptureTap {
 
   std::optional<CaptureRing> ring_;
   std::uint32_t snap_length_ = 0;
+  bool reads_ = true;  // the reader made room for the last frame
 };
 
 }  // namespace tulle::live

@@ -4,9 +4,10 @@
 
 namespace tulle::live {
 
-Receiver::Receiver(int socket, std::uint16_t port)
+Receiver::Receiver(int socket, std::uint16_t port, From from)
     : socket_(socket),
       port_(port),
+      from_(from),
       buffers_(std::make_unique_for_overwrite<std::byte[]>(messages_max * buffer_bytes)) {
   for (int i = 0; i < messages_max; ++i) {
     pieces_[i] = {buffer(i), buffer_bytes};
@@ -25,6 +26,8 @@ int Receiver::fill() {
   }
   const int count = recvmmsg(socket_, messages_.data(), messages_max, MSG_DONTWAIT, nullptr);
   used_ = std::clamp(count + 1, 1, messages_max);
+  // A relay whose agent is gone is readable and gives empty messages for ever.
+  if (from_ == From::relay && count > 0 && messages_[0].msg_len == 0) return 0;
   return std::max(count, 0);
 }
 

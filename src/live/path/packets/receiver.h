@@ -1,6 +1,6 @@
 #pragma once
 
-// Takes datagrams from the slot's socket, many in one call. Where the kernel has joined datagrams
+// Takes datagrams from the slot's socket or from a relay, many in one call. Where the kernel has joined datagrams
 // (UDP_GRO), each message holds up to 64 KiB of datagrams of equal size.
 
 #include <sys/socket.h>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "live/path/packets/relay.h"
 #include "live/path/packets/udp_socket.h"
 #include "wire/ip_udp.h"
 
@@ -20,7 +21,8 @@ class Receiver {
  public:
   static constexpr int messages_max = 8;
 
-  Receiver(int socket, std::uint16_t port);
+  enum class From : std::uint8_t { udp_socket, relay };
+  Receiver(int socket, std::uint16_t port, From from = From::udp_socket);
 
   // Makes one call to the kernel, which never blocks. Calls `handle` with each datagram as (const
   // wire::IpUdp&, payload). Returns the number of messages; if that is messages_max, more may be
@@ -29,9 +31,14 @@ class Receiver {
   int receive(Handle handle) {
     const int count = fill();
     for (int i = 0; i < count; ++i) {
-      ReceivedHeaders headers = read_headers(messages_[i].msg_hdr);
-      headers.ip.destination_port = port_;
       std::span<const std::byte> rest(buffer(i), messages_[i].msg_len);
+      ReceivedHeaders headers;
+      if (from_ == From::udp_socket) {
+        headers = read_headers(messages_[i].msg_hdr);
+      } else if (!take_relayed_headers(rest, headers)) {
+        continue;
+      }
+      headers.ip.destination_port = port_;
       const std::size_t segment = headers.segment_bytes == 0 ? rest.size() : headers.segment_bytes;
       // A segment's identification is most likely its place in the batch.
       for (headers.ip.identification = 0; !rest.empty(); ++headers.ip.identification) {
@@ -44,12 +51,13 @@ class Receiver {
   }
 
  private:
-  static constexpr std::size_t buffer_bytes = 64 * 1024;
+  static constexpr std::size_t buffer_bytes = 64 * 1024 + sizeof(RelayedHeaders);
   int fill();
   std::byte* buffer(int i) { return buffers_.get() + static_cast<std::size_t>(i) * buffer_bytes; }
 
   int socket_;
   std::uint16_t port_;
+  From from_;
   std::unique_ptr<std::byte[]> buffers_;
   std::array<mmsghdr, messages_max> messages_{};
   std::array<iovec, messages_max> pieces_{};

@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +13,7 @@
 
 #include "live/message/socket.h"
 #include "live/path/packets/udp_socket.h"
+#include "live/shared_memory.h"
 
 namespace tulle::live {
 namespace {
@@ -69,10 +69,9 @@ Result<std::vector<UniqueFd>> look_into(int vault) {
 Result<SocketGroup> SocketGroup::create(std::uint16_t port) {
   SocketGroup group;
   group.port_ = port;
-  group.ledger_fd_.reset(memfd_create("tulle-ledger", MFD_CLOEXEC));
-  if (!group.ledger_fd_ || ftruncate(group.ledger_fd_.get(), ledger_bytes) != 0) {
-    return Error{fmt::format("cannot make the ledger (memfd): {}", std::strerror(errno)), errno};
-  }
+  auto ledger = make_shared_memory("tulle-ledger", ledger_bytes);
+  if (!ledger) return ledger.error();
+  group.ledger_fd_ = std::move(*ledger);
   if (auto bound = group.bind_all(); !bound) return bound.error();
   if (auto made = group.make_vault(); !made) return made.error();
   if (auto mapped = group.map_ledger(); !mapped) return mapped.error();
@@ -131,14 +130,9 @@ Result<SocketGroup> SocketGroup::recover(UniqueFd vault) {
 }
 
 Result<void> SocketGroup::map_ledger() {
-  struct stat status {};
-  if (fstat(ledger_fd_.get(), &status) != 0 || status.st_size != static_cast<off_t>(ledger_bytes)) {
-    return Error{"the ledger is of another size", EINVAL};
-  }
-  void* memory =
-      mmap(nullptr, ledger_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ledger_fd_.get(), 0);
-  if (memory == MAP_FAILED) return Error{"cannot map the ledger", errno};
-  ledger_ = static_cast<SlotRecord*>(memory);
+  auto memory = map_shared_memory(ledger_fd_.get(), ledger_bytes);
+  if (!memory) return memory.error();
+  ledger_ = static_cast<SlotRecord*>(*memory);
   return {};
 }
 

@@ -34,7 +34,10 @@ inline constexpr std::uint32_t qps_per_slot = 1u << (24 - slot_bits);
 inline constexpr std::uint32_t qps_per_process = 16'384;
 inline constexpr std::uint32_t agent_slot = 0;  // QP0 and QP1 are the management queue pairs
 
-constexpr std::uint32_t slot_of(QpNumber qp) { return qp.value >> (24 - slot_bits); }
+// Always less than `slots`: a number has 24 bits, and any further bits are ignored.
+constexpr std::uint32_t slot_of(QpNumber qp) {
+  return (qp.value & qp_number_max) >> (24 - slot_bits);
+}
 
 struct SlotRecord {
   std::int32_t pid = 0;  // 0 means never used

@@ -74,6 +74,13 @@ class SocketGroupTest : public testing::Test {
   UniqueFd sender_;
 };
 
+TEST(SlotOf, IsAlwaysASlot) {
+  EXPECT_EQ(slot_of(QpNumber(0)), 0u);
+  EXPECT_EQ(slot_of(QpNumber(qps_per_slot)), 1u);
+  EXPECT_EQ(slot_of(QpNumber(qp_number_max)), slots - 1);
+  EXPECT_EQ(slot_of(QpNumber(0xFF00'0000 + qps_per_slot)), 1u) << "numbers have 24 bits";
+}
+
 TEST_F(SocketGroupTest, EachSlotGetsItsQueuePairs) {
   auto group = SocketGroup::create(port_);
   ASSERT_TRUE(group) << group.error().message;

@@ -45,6 +45,8 @@ class Transmitter {
   // Pulls and sends datagrams until the adapter has no more, the kernel takes no more, or a fixed
   // number of batches is sent.
   void transmit(device::Adapter& adapter, Time now);
+  // Closes the descriptors by which the host's other sockets live on, in a forked child.
+  void forget_vault() { backlog_.forget(); }
   // Returns the socket that was full, or -1 if there is none. The caller calls transmit() again
   // when it is writable.
   int blocked_socket() const {

@@ -1,0 +1,274 @@
+// Attacks by another user of the host on an agent that root runs. Each attack is made by a child
+// process without privileges, while root has a device open. The agent must serve root as before.
+
+#include <fcntl.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "live/message/connection.h"
+#include "live/path/packets/socket_group.h"
+#include "live/process/agent_client.h"
+#include "live/process/device.h"
+#include "live/test_network_test.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr uid_t stranger = 65'534;
+constexpr int answer_milliseconds = 5'000;
+
+using Report = std::function<void(const std::string&)>;
+
+// Runs attacks as another user. Returns what they report, line by line: nothing if all failed.
+std::string as_stranger(const std::function<void(const Report&)>& attack) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const Report report = [&](const std::string& line) {
+      const std::string text = line + "\n";
+      [[maybe_unused]] const ssize_t written = write(ends[1], text.data(), text.size());
+    };
+    if (setgroups(0, nullptr) != 0 || setgid(stranger) != 0 || setuid(stranger) != 0) {
+      report("cannot become another user");
+    } else {
+      attack(report);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  const UniqueFd in(ends[0]);
+  std::string said;
+  char c;
+  while (read(in.get(), &c, 1) == 1) said += c;
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!WIFEXITED(status)) said += "the attacker was killed\n";
+  return said;
+}
+
+Hello hello_to_open() {
+  Hello hello;
+  hello.purpose = Purpose::open;
+  hello.command = "attacker";
+  hello.device = "tulle0";
+  return hello;
+}
+
+// A conversation with the agent that begins with this message.
+struct Talk {
+  UniqueFd connection;
+  std::optional<ReceivedMessage> answer;
+};
+Talk say(std::span<const std::byte> bytes, std::span<const int> fds = {}) {
+  Talk talk;
+  auto connection = connect_to_agent(read_settings());
+  if (!connection) return talk;
+  talk.connection = std::move(*connection);
+  if (!send_message(talk.connection.get(), bytes, fds)) return talk;
+  auto answer = await_message(talk.connection.get(), answer_milliseconds);
+  if (answer) talk.answer = std::move(*answer);
+  return talk;
+}
+bool is_refused(const Talk& talk) {
+  Refused refused;
+  return talk.answer && decode(talk.answer->bytes, refused);
+}
+
+class HostileUserTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    enter_test_network();
+    if (geteuid() != 0 || setgroups(0, nullptr) != 0) {
+      GTEST_SKIP() << "only root has other users to test with";
+    }
+    setenv("TULLE_EXECUTABLE", "/bin/false", 1);  // prevents any agent but the test's own
+    agent_.emplace();
+    auto device = Device::open("tulle0", [](const device::Event&) {});
+    ASSERT_TRUE(device) << device.error().message;
+    device_ = *device;
+    slot_ = slot_of(first_qp());
+  }
+  void TearDown() override {
+    // Root's device is still there, the agent answers, and a new device opens.
+    if (device_) {
+      EXPECT_TRUE(is_listed()) << "root's device must stay";
+      auto another = Device::open("tulle1", [](const device::Event&) {});
+      EXPECT_TRUE(another) << another.error().message;
+    }
+    unsetenv("TULLE_EXECUTABLE");
+  }
+  QpNumber first_qp() { return device_->adapter().configuration().first_qp; }
+  bool is_listed() {
+    Hello hello;
+    hello.purpose = Purpose::status;
+    auto answer = ask_agent(read_settings(), hello, IfAbsent::fail);
+    if (!answer) return false;
+    for (;;) {
+      auto message = await_message(answer->connection.get(), answer_milliseconds);
+      ProcessStatus process;
+      if (!message || !decode(message->bytes, process)) return false;
+      if (process.slot == slot_) return process.connected && process.pid == getpid();
+    }
+  }
+
+  std::optional<TestAgent> agent_;
+  std::shared_ptr<Device> device_;
+  std::uint32_t slot_ = 0;
+};
+
+TEST_F(HostileUserTest, WhatAStrangerHoldsSteersAndPoisonsNothing) {
+  EXPECT_EQ(
+      as_stranger([](const Report& report) {
+        Talk talk = say(encode(hello_to_open()));
+        Opened opened;
+        if (!talk.answer || !decode(talk.answer->bytes, opened)) return report("not opened");
+        if (!opened.is_relayed) report("not relayed");
+        sock_filter program[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+        const sock_fprog steering{1, program};
+        const int one = 1;
+        for (const UniqueFd& fd : talk.answer->fds) {
+          int domain = AF_UNIX;
+          socklen_t size = sizeof(domain);
+          getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size);
+          if (domain != AF_UNIX) report("a socket of the network");
+          if (setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &steering,
+                         sizeof(steering)) == 0) {
+            report("steered the port");
+          }
+          if (setsockopt(fd.get(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &one, sizeof(one)) == 0) {
+            report("took the steering away");
+          }
+          if (ftruncate(fd.get(), 0) == 0) report("shortened shared memory");
+          if (ftruncate(fd.get(), 1 << 20) == 0) report("lengthened shared memory");
+          if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0) report("sealed shared memory");
+          struct flock lock {};
+          lock.l_type = F_WRLCK;
+          fcntl(fd.get(), F_OFD_SETLK, &lock);  // of no use, since it locks no slot
+          void* page = mmap(nullptr, 4'096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+          if (page != MAP_FAILED) std::memset(page, 0xFF, 4'096);
+        }
+        if (talk.answer->fds.size() != 2) report("more descriptors than it needs");
+        // The agent reads the page while it says what the process counts.
+        Hello hello;
+        hello.purpose = Purpose::status;
+        if (!say(encode(hello)).answer) report("the agent does not answer");
+      }),
+      "");
+}
+
+TEST_F(HostileUserTest, NoMessageHurtsTheAgent) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              Random random(1);
+              const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+              const std::vector<int> some(3, null.get());
+              int messages = 0;
+              for (std::uint16_t kind = 0; kind < 32; ++kind) {
+                for (const std::size_t bytes : {0u, 1u, 4u, 17u, 100u, 1'000u, 60'000u}) {
+                  const MessageHeader header{message_magic, protocol_version, kind};
+                  std::vector<std::byte> message(sizeof(header) + bytes);
+                  std::memcpy(message.data(), &header, sizeof(header));
+                  for (std::size_t i = sizeof(header); i < message.size(); ++i) {
+                    // Small numbers are more often a valid length or choice.
+                    const std::uint64_t drawn = random.next();
+                    message[i] =
+                        static_cast<std::byte>(drawn % 3 == 0 ? drawn >> 8 : drawn >> 8 & 3);
+                  }
+                  // As the first message, and as a later one of a process and of a channel.
+                  auto first = connect_to_agent(read_settings());
+                  if (!first) return report("the agent is gone");
+                  static_cast<void>(send_message(first->get(), message,
+                                                 bytes % 2 == 0 ? some : std::vector<int>()));
+                  for (const Purpose purpose : {Purpose::open, Purpose::connect}) {
+                    Hello hello = hello_to_open();
+                    hello.purpose = purpose;
+                    Talk talk = say(encode(hello));
+                    if (!talk.answer || is_refused(talk)) return report("no place");
+                    static_cast<void>(send_message(talk.connection.get(), message));
+                    messages += 2;
+                  }
+                }
+              }
+              if (messages < 400) report("too few messages");
+            }),
+            "");
+}
+
+TEST_F(HostileUserTest, WhatIsOthersIsNotAStrangers) {
+  const std::uint32_t slot = slot_;
+  EXPECT_EQ(as_stranger([slot](const Report& report) {
+              const UniqueFd memory(memfd_create("forged", MFD_CLOEXEC));
+              const int both[] = {memory.get(), memory.get()};
+              Rejoin rejoin;
+              rejoin.slot = slot;
+              rejoin.device.name = "tulle0";
+              if (!is_refused(say(encode(rejoin), both))) report("rejoined as root");
+              Hello hello = hello_to_open();
+              hello.purpose = Purpose::find_peer;
+              hello.slot = slot;
+              if (!is_refused(say(encode(hello)))) report("got the table of root's memory");
+              const Membership membership{slot, Gid::from_ipv4(0xE001'0203), false};
+              if (!is_refused(say(encode(membership)))) report("joined a group for root");
+              Talk own = say(encode(hello_to_open()));
+              Opened opened;
+              if (!own.answer || !decode(own.answer->bytes, opened)) return report("not opened");
+              const Membership of_itself{opened.slot, Gid::from_ipv4(0xE001'0203), false};
+              const Talk joined = say(encode(of_itself));
+              MembershipChanged changed{-1};
+              if (!joined.answer || !decode(joined.answer->bytes, changed) || changed.error != 0) {
+                report("cannot join a group for itself");
+              }
+            }),
+            "");
+}
+
+TEST_F(HostileUserTest, OneUserTakesHalfOfThePlacesAtMost) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<Talk> held;
+              int places = 0;
+              for (int i = 0; i < 130; ++i) {
+                held.push_back(say(encode(hello_to_open())));
+                Opened opened;
+                if (held.back().answer && decode(held.back().answer->bytes, opened)) ++places;
+              }
+              if (places != 64) report("has " + std::to_string(places) + " places");
+              // While they are held, another user of the device is served.
+              Hello hello = hello_to_open();
+              hello.purpose = Purpose::list;
+              if (!say(encode(hello)).answer) report("the agent does not answer");
+            }),
+            "");
+}
+
+TEST_F(HostileUserTest, ConnectionsOfOneUserAreLimited) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              std::vector<UniqueFd> held;
+              int refused = 0;
+              for (int i = 0; i < 700; ++i) {
+                auto connection = connect_to_agent(read_settings());
+                if (!connection) continue;
+                held.push_back(std::move(*connection));
+              }
+              for (const UniqueFd& connection : held) {
+                auto message = await_message(connection.get(), 3);
+                Refused answer;
+                if (message && decode(message->bytes, answer)) ++refused;
+              }
+              if (refused < 100) report("only " + std::to_string(refused) + " were refused");
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace tulle::live

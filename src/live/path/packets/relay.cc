@@ -1,0 +1,111 @@
+#include "live/path/packets/relay.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "live/path/packets/multicast.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr int messages_in_a_turn = 16;
+constexpr std::size_t message_bytes = 64 * 1024;
+// Room for datagrams that wait for the process. The kernel may allow less.
+constexpr int waiting_bytes = 2 << 20;
+
+}  // namespace
+
+bool take_relayed_headers(std::span<const std::byte>& message, ReceivedHeaders& out) {
+  RelayedHeaders headers;
+  if (message.size() < sizeof(headers)) return false;
+  std::memcpy(&headers, message.data(), sizeof(headers));
+  message = message.subspan(sizeof(headers));
+  out.ip.source = headers.source;
+  out.ip.destination = headers.destination;
+  out.ip.source_port = headers.source_port;
+  out.ip.traffic_class = headers.traffic_class;
+  out.ip.hop_limit = headers.hop_limit;
+  out.segment_bytes = headers.segment_bytes;
+  return true;
+}
+
+Relay::Relay(int socket, UniqueFd agent_end, UniqueFd process_end)
+    : socket_(socket), agent_end_(std::move(agent_end)), process_end_(std::move(process_end)) {}
+
+Relay::~Relay() {
+  if (!agent_end_) return;  // moved from
+  for (const Gid& group : groups_) leave_group(socket_, device_, group);
+}
+
+Result<Relay> Relay::create(int socket) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return Error{fmt::format("cannot make a relay: {}", std::strerror(errno)), errno};
+  }
+  UniqueFd agent_end(ends[0]);
+  UniqueFd process_end(ends[1]);
+  // The sender's buffer counts what waits in a pair of Unix sockets.
+  const int bytes = waiting_bytes;
+  if (setsockopt(ends[0], SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) {
+    setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  }
+  // The process only receives.
+  shutdown(ends[1], SHUT_WR);
+  return Relay(socket, std::move(agent_end), std::move(process_end));
+}
+
+bool Relay::forward() {
+  thread_local const auto buffer = std::make_unique_for_overwrite<std::byte[]>(message_bytes);
+  for (int i = 0; i < messages_in_a_turn; ++i) {
+    sockaddr_storage name;
+    alignas(cmsghdr) std::byte control[receive_control_bytes];
+    iovec piece{buffer.get(), message_bytes};
+    msghdr in{};
+    in.msg_name = &name;
+    in.msg_namelen = sizeof(name);
+    in.msg_iov = &piece;
+    in.msg_iovlen = 1;
+    in.msg_control = control;
+    in.msg_controllen = sizeof(control);
+    const ssize_t bytes = recvmsg(socket_, &in, MSG_DONTWAIT);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return false;
+    const ReceivedHeaders received = read_headers(in);
+    RelayedHeaders headers;
+    headers.source = received.ip.source;
+    headers.destination = received.ip.destination;
+    headers.source_port = received.ip.source_port;
+    headers.segment_bytes = received.segment_bytes;
+    headers.traffic_class = received.ip.traffic_class;
+    headers.hop_limit = received.ip.hop_limit;
+    iovec pieces[2] = {{&headers, sizeof(headers)},
+                       {buffer.get(), static_cast<std::size_t>(bytes)}};
+    msghdr out{};
+    out.msg_iov = pieces;
+    out.msg_iovlen = 2;
+    if (sendmsg(agent_end_.get(), &out, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) ++lost_;
+  }
+  return true;
+}
+
+int Relay::join(const DeviceInfo& device, const Gid& group) {
+  if (groups_.contains(group)) return 0;
+  if (groups_.size() >= groups_max) return ENOBUFS;
+  const int error = join_group(socket_, device, group);
+  if (error != 0) return error;
+  device_ = device;
+  groups_.insert(group);
+  return 0;
+}
+
+int Relay::leave(const DeviceInfo& device, const Gid& group) {
+  if (groups_.erase(group) == 0) return EINVAL;
+  leave_group(socket_, device, group);
+  return 0;
+}
+
+}  // namespace tulle::live

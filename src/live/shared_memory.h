@@ -1,0 +1,23 @@
+#pragma once
+
+// Memory that processes share by a descriptor. Its size is sealed, because a process that maps
+// memory whose file another process shortens is killed by SIGBUS.
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+// Makes memory of zeros whose size nobody can change.
+Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes);
+// Maps shared memory for reading and writing. Fails with EINVAL if its size may change, or is not
+// `bytes`.
+Result<void*> map_shared_memory(int fd, std::size_t bytes);
+// Returns the size of shared memory, or an error (EINVAL) if the size may change.
+Result<std::size_t> size_of_shared_memory(int fd);
+
+}  // namespace tulle::live
