@@ -47,6 +47,7 @@ struct Session {
   // A process of another user than the agent's has a relay, and the agent holds its slot's lock.
   std::optional<Relay> relay;
   UniqueFd lock;
+  const Session* captured_by = nullptr;  // state `process`: the capture that gets its frames
   ConnectionService::ChannelNumber channel = 0;
   UniqueFd table;  // process: the table that it exposes to peers on this host
   // State `process`: the version of its device that the process was told of, the version that it
@@ -107,13 +108,15 @@ class AgentCore {
   void answer_status(Session& session);
   void start_capture(Session& session);
   void join_capture(Session& capture, Session& process);
+  void end_capture(Session& capture);
   void open_channel(Session& session);
   void execute(Session& session, std::span<const std::byte> bytes);
   void capture_connections(Session& capture);
   void end(Session& session);
   Result<UniqueFd> take_slot(Session& session);
   ProcessStatus status_of(const Session& session);
-  Session* capture_session();
+  Session* capture_of(uid_t user);
+  Session* capture_for(uid_t user);
   Session* owner_of(std::uint32_t slot);
 
   Settings settings_;
@@ -132,6 +135,7 @@ class AgentCore {
   bool has_untold_ = false;
   bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
   std::unique_ptr<ConnectionService> connections_;
+  const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
   // Final counters of processes that have gone.

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/random.h"
@@ -231,6 +232,41 @@ TEST_F(HostileUserTest, WhatIsOthersIsNotAStrangers) {
               }
             }),
             "");
+}
+
+// A stranger's capture sees nothing of root's and keeps nobody from capturing.
+TEST_F(HostileUserTest, CapturesOfUsersAreSeparate) {
+  int begun[2];
+  int ended[2];
+  ASSERT_EQ(pipe2(begun, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(ended, O_CLOEXEC), 0);
+  Hello hello;
+  hello.purpose = Purpose::capture;
+  hello.ring_bytes = 1 << 20;
+  std::thread root([&] {
+    char c;
+    ASSERT_EQ(read(begun[0], &c, 1), 1);
+    const Talk talk = say(encode(hello));
+    EXPECT_TRUE(talk.answer && !is_refused(talk)) << "root captures all the same";
+    auto source = await_message(talk.connection.get(), answer_milliseconds);
+    CaptureSource of;
+    EXPECT_TRUE(source && decode(source->bytes, of)) << "root's own process is captured";
+    EXPECT_EQ(of.pid, getpid());
+    ASSERT_EQ(write(ended[1], "", 1), 1);
+  });
+  EXPECT_EQ(as_stranger([&](const Report& report) {
+              const Talk talk = say(encode(hello));
+              if (!talk.answer || is_refused(talk)) report("cannot capture");
+              if (!is_refused(say(encode(hello)))) report("captures twice");
+              [[maybe_unused]] const ssize_t written = write(begun[1], "", 1);
+              char c;
+              [[maybe_unused]] const ssize_t taken = read(ended[0], &c, 1);
+              auto source = await_message(talk.connection.get(), 100);
+              if (source) report("was told of a process that is not its own");
+            }),
+            "");
+  root.join();
+  for (const int fd : {begun[0], begun[1], ended[0], ended[1]}) close(fd);
 }
 
 TEST_F(HostileUserTest, OneUserTakesHalfOfThePlacesAtMost) {

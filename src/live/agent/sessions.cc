@@ -149,7 +149,7 @@ void AgentCore::open(Session& session) {
   session.state = State::process;
   session.version_told = session.version_noted = (*device)->version;
   if (!send_message(session.connection.get(), encode(opened), fds)) return end(session);
-  if (Session* capture = capture_session()) join_capture(*capture, session);
+  if (Session* capture = capture_for(session.peer.uid)) join_capture(*capture, session);
 }
 
 // A user that is not the agent's gets at most half of the slots, so that one of them cannot keep
@@ -217,7 +217,7 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.state = State::process;  // version_noted stays 0 until the process reports what it holds
   devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
-  if (Session* capture = capture_session()) join_capture(*capture, session);
+  if (Session* capture = capture_for(session.peer.uid)) join_capture(*capture, session);
 }
 
 // Joins or leaves a multicast group for a process that has a relay. The asking process must be that
@@ -349,10 +349,19 @@ Session* AgentCore::owner_of(std::uint32_t slot) {
   return found == sessions_.end() ? nullptr : found->get();
 }
 
-Session* AgentCore::capture_session() {
-  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
-                                  [](const auto& other) { return other->state == State::capture; });
+// Returns the capture that a user runs, or null.
+Session* AgentCore::capture_of(uid_t user) {
+  const auto found = std::ranges::find_if(sessions_, [user](const auto& other) {
+    return other->state == State::capture && other->peer.uid == user;
+  });
   return found == sessions_.end() ? nullptr : found->get();
+}
+
+// Returns the capture that gets the frames of a user's processes, or null. Root's capture comes
+// before the user's own.
+Session* AgentCore::capture_for(uid_t user) {
+  Session* of_root = capture_of(0);
+  return of_root != nullptr ? of_root : capture_of(user);
 }
 
 void AgentCore::open_channel(Session& session) {
@@ -364,7 +373,7 @@ void AgentCore::open_channel(Session& session) {
   if (!send_message(session.connection.get(), encode(ChannelOpened{session.channel}), {&fd, 1})) {
     return end(session);
   }
-  if (Session* capture = capture_session()) capture_connections(*capture);
+  if (Session* capture = capture_for(geteuid())) capture_connections(*capture);
 }
 
 void AgentCore::execute(Session& session, std::span<const std::byte> bytes) {
@@ -387,10 +396,13 @@ void AgentCore::capture_connections(Session& capture) {
   const CaptureSource source{getpid(), "agent", settings_.device};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
   connections_->tap().open(std::move(*ring), capture.hello.snap_length);
+  connections_captured_by_ = &capture;
 }
 
+// Each user may run one capture, of the user's own processes. Root's is of all processes, and takes
+// them over while it runs.
 void AgentCore::start_capture(Session& session) {
-  if (const Session* other = capture_session()) {
+  if (const Session* other = capture_for(session.peer.uid)) {
     return refuse(session, fmt::format("process {} is capturing already", other->peer.pid));
   }
   session.state = State::capture;
@@ -411,20 +423,30 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   const CaptureSource source{process.peer.pid, process.hello.command, process.hello.device};
   const StartCapture start{capture.hello.snap_length};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
+  process.captured_by = &capture;
   static_cast<void>(send_message(process.connection.get(), encode(start), {&fd, 1}));
+}
+
+// Ends a capture. Processes that root's capture had taken over go back to their user's.
+void AgentCore::end_capture(Session& capture) {
+  capture.state = State::closing;  // from here on it is not found
+  if (connections_captured_by_ == &capture) {
+    connections_->tap().close();
+    connections_captured_by_ = nullptr;
+  }
+  for (auto& process : sessions_) {
+    if (process->state != State::process || process->captured_by != &capture) continue;
+    process->captured_by = nullptr;
+    static_cast<void>(send_message(process->connection.get(), encode(StopCapture{})));
+    if (Session* other = capture_for(process->peer.uid)) join_capture(*other, *process);
+  }
 }
 
 void AgentCore::end(Session& session) {
   if (session.state == State::process) group_->close_gate(session.slot);
   if (session.relay) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.relay->socket(), nullptr);
   if (session.state == State::channel) connections_->close_channel(session.channel);
-  if (session.state == State::capture) {
-    if (connections_) connections_->tap().close();
-    for (auto& process : sessions_) {
-      if (process->state != State::process) continue;
-      static_cast<void>(send_message(process->connection.get(), encode(StopCapture{})));
-    }
-  }
+  if (session.state == State::capture) end_capture(session);
   session.state = State::closing;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Takes datagrams from the slot's socket or from a relay, many in one call. Where the kernel has joined datagrams
-// (UDP_GRO), each message holds up to 64 KiB of datagrams of equal size.
+// Takes datagrams from the slot's socket or from a relay, many in one call. Where the kernel has
+// joined datagrams (UDP_GRO), each message holds up to 64 KiB of datagrams of equal size.
 
 #include <sys/socket.h>
 
