@@ -54,7 +54,8 @@ struct Configuration {
   QpNumber first_qp{0x100};  // start of the range handed to this process
   std::uint32_t qp_count = 16'384;
   Limits limits;
-  // The number of ports, 1 to 255 (IBTA 17.2.1). All have the settings that follow.
+  // The number of ports, 1 to 255 (IBTA 14.2.5.3: NumPorts has 8 bits). All have the settings that
+  // follow.
   std::uint8_t ports = 1;
   // Largest path MTU that a port carries: 256, 512, 1024, 2048 or 4096 bytes.
   std::uint32_t mtu_bytes = 4096;
