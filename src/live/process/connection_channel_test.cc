@@ -610,7 +610,12 @@ TEST_F(ConnectionChannelTest, TenThousandConnectionsLeaveNothing) {
   const std::chrono::duration<double> took = steady_clock::now() - start;
   std::printf("%.0f connections a second\n", 10'000 / took.count());
   const std::size_t after = resident_kilobytes(agent->pid());
-  EXPECT_LT(after, before + 2'048);
+#ifdef __SANITIZE_ADDRESS__
+  constexpr std::size_t kept_kilobytes = 256 << 10;  // the sanitizer keeps freed memory for a while
+#else
+  constexpr std::size_t kept_kilobytes = 2'048;
+#endif
+  EXPECT_LT(after, before + kept_kilobytes);
   EXPECT_TRUE(has_closed_them());
 }
 
