@@ -59,8 +59,8 @@ std::size_t ip_udp_header_bytes(const IpUdp& headers);
 std::size_t udp_payload_bytes_max(const IpUdp& headers);
 
 // Writes IP and UDP headers for a UDP payload of `udp_payload_bytes` (BTH … ICRC, and no longer
-// than the longest) into `out` (48 bytes are enough), and computes the IPv4 header checksum. Returns
-// the bytes written.
+// than the longest) into `out` (48 bytes are enough), and computes the IPv4 header checksum.
+// Returns the bytes written.
 std::size_t encode(const IpUdp& headers, std::size_t udp_payload_bytes, std::span<std::byte> out);
 
 // Writes the same bytes as the ICRC sees them, with ones in the fields that may change: TTL, ToS
