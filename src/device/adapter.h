@@ -278,6 +278,10 @@ class Adapter {
   const PortState& at(std::uint8_t port) const { return const_cast<Adapter*>(this)->at(port); }
   // Returns the port by which a queue pair sends.
   PortState& port_of(const transport::QueuePair& qp) { return at(qp.attributes().port); }
+  void take_out_of_turns(transport::QueuePair& qp) {
+    port_of(qp).turns.remove(qp);
+    port_of(qp).turns.remove_notification(qp);
+  }
 
   // For HostStack, which has one port: take_ready() removes the next
   // queue pair that may have something to send from the adapter's turns and returns it, or null if

@@ -348,6 +348,22 @@ TEST_F(Ports, SrdUsesTheFirstPort) {
   EXPECT_EQ(a.initialise(*qp, 1), VerbsStatus::ok);
 }
 
+// A queue pair that was reset with requests in its queue may be initialised at another port.
+TEST_F(Ports, AQueuePairThatChangesItsPortLeavesNothingBehind) {
+  const Connection first = connect(1);
+  ASSERT_EQ(a.send(*first.at_a, 100), VerbsStatus::ok);
+  ASSERT_TRUE(a.adapter.has_ready(0, 1));
+  transport::QueuePairAttributes to;
+  to.state = QpState::reset;
+  ASSERT_EQ(a.adapter.modify(*first.at_a, to, QpAttribute::state), VerbsStatus::ok);
+  ASSERT_EQ(a.initialise(*first.at_a, 2), VerbsStatus::ok);
+  EXPECT_FALSE(a.adapter.has_ready(0, 1));
+  ASSERT_EQ(a.adapter.destroy(first.at_a), VerbsStatus::ok);
+  Datagram datagram;
+  EXPECT_FALSE(a.adapter.pull_datagram(now, datagram, 1));
+  EXPECT_FALSE(a.adapter.pull_datagram(now, datagram, 2));
+}
+
 // A destroyed queue pair leaves the turns and the notifications of its port.
 TEST_F(Ports, ADestroyedQueuePairIsForgottenByItsPort) {
   const Connection second = connect(2);

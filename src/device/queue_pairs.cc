@@ -139,6 +139,9 @@ VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes&
   if (const VerbsStatus status = check(qp, attributes, mask); status != VerbsStatus::ok) {
     return status;
   }
+  // Nothing of the queue pair may stay behind in the turns of a port that it leaves.
+  if (mask.has(QpAttribute::port) && attributes.port != qp.attributes().port) [[unlikely]]
+    take_out_of_turns(qp);
   const bool is_stream = qp.transport.found_by == transport::FoundBy::tcp_ports;
   const bool connects = is_stream && mask.has(QpAttribute::destination_qp);
   if (connects) [[unlikely]] {
@@ -186,8 +189,7 @@ VerbsStatus Adapter::destroy(QueuePair* qp) {
   }
   qp->engine().stop_sending(*qp);
   if (qp->transport.scheduled_by == transport::ScheduledBy::peers) attend_srd();
-  port_of(*qp).turns.remove(*qp);
-  port_of(*qp).turns.remove_notification(*qp);
+  take_out_of_turns(*qp);
   if (qp->transport.found_by == transport::FoundBy::tcp_ports) [[unlikely]]
     disconnect_stream(*qp);
   std::replace(hot_.recent.begin(), hot_.recent.end(), qp, static_cast<QueuePair*>(nullptr));

@@ -137,7 +137,10 @@ void AgentCore::open(Session& session) {
   // The socket, the lock and the vault would let a process disturb all others.
   if (session.peer.uid != geteuid()) {
     auto relay = Relay::create(group_->socket(session.slot));
-    if (!relay) return refuse(session, relay.error().message);
+    if (!relay) {
+      group_->close_gate(session.slot);
+      return refuse(session, relay.error().message);
+    }
     process_end = relay->take_process_end();
     session.relay.emplace(std::move(*relay));
     session.lock = std::move(*lock);
