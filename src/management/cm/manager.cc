@@ -107,11 +107,7 @@ bool Manager::accept(Time now, ConnectionId id, const Reply& reply) {
   message.remote_id = connection->remote_id;
   message.local_ca_guid = settings_.ca_guid;
   connection->state = State::reply_sent;
-  while (!unanswered_.empty()) {
-    const Connection* oldest = find(unanswered_.front());
-    if (oldest != nullptr && oldest->state == State::reply_sent) break;
-    unanswered_.pop_front();
-  }
+  oldest_unanswered();
   unanswered_.push_back(id);
   keep(*connection, message);
   repeat_until_answered(*connection, now);
@@ -348,15 +344,21 @@ bool Manager::evict(bool only_requested) {
 // Gives up the connection that has waited longest for the answer to its REP. Returns false if none
 // waits.
 bool Manager::evict_unanswered() {
-  while (!unanswered_.empty()) {
+  Connection* connection = oldest_unanswered();
+  if (connection == nullptr) return false;
+  tell(*connection, Event::Kind::unreachable);
+  erase(*connection);
+  return true;
+}
+
+// Returns the connection that has waited longest for the answer to its REP, or null. Drops the
+// entries before it, whose connections are answered or gone.
+Manager::Connection* Manager::oldest_unanswered() {
+  for (; !unanswered_.empty(); unanswered_.pop_front()) {
     Connection* connection = find(unanswered_.front());
-    unanswered_.pop_front();
-    if (connection == nullptr || connection->state != State::reply_sent) continue;
-    tell(*connection, Event::Kind::unreachable);
-    erase(*connection);
-    return true;
+    if (connection != nullptr && connection->state == State::reply_sent) return connection;
   }
-  return false;
+  return nullptr;
 }
 
 bool Manager::is_over(const Connection& connection) {

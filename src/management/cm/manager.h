@@ -164,6 +164,7 @@ class Manager {
   Connection* create_requested(const Route& route, State state);
   bool evict(bool only_requested);
   bool evict_unanswered();
+  Connection* oldest_unanswered();
   static bool is_over(const Connection& connection);
   void erase(Connection& connection);
   RemoteKey remote_key(const Connection& connection) const;

@@ -4,6 +4,7 @@
 
 #include "transport/host_test.h"
 #include "transport/rc/requester.h"
+#include "transport/rc/requests_test.h"
 
 namespace tulle::transport::rc {
 namespace {
@@ -24,20 +25,6 @@ using wire::NakCode;
 using wire::Operation;
 
 constexpr std::uint32_t receive_offset = 8'192;
-
-wire::Packet request(Operation operation, std::uint32_t psn_offset) {
-  auto out = testing::packet(wire::TransportClass::rc, operation, first_psn + psn_offset);
-  out.ack_request = wire::info(out.opcode).ends_message();
-  return out;
-}
-wire::Packet remote(const Host& host, Operation operation, std::uint32_t psn_offset,
-                    std::uint64_t offset, std::uint32_t bytes) {
-  auto out = request(operation, psn_offset);
-  out.virtual_address = testing::iova + offset;
-  out.rkey = host.region.rkey();
-  out.dma_length = bytes;
-  return out;
-}
 
 // An answer of one packet.
 struct Answer {
