@@ -9,8 +9,11 @@ value / peer_value.
 import argparse
 import json
 import os
+import pathlib
+import secrets
 import statistics
 import sys
+import tempfile
 import time
 
 from measure import Failed, Place, harness, program
@@ -39,7 +42,7 @@ def idle_cpu_percent():
                 process.close()
 
 
-def measurements(here, cable):
+def measurements(here, cable, sealed, folder):
     """Yields (name, unit, measure, peer's name or None, peer's measure)."""
     def udp(way):
         return lambda: program("socket_pingpong", "--udp", way)["median_us"]
@@ -55,6 +58,15 @@ def measurements(here, cable):
     if cable is not None:
         yield "write_1mib_cable", "GB/s", lambda: cable.bandwidth("ib_write_bw", MIB, 1000), "tcp_iperf3", cable.iperf3
         yield "write_latency_8b_cable", "us", lambda: cable.latency("ib_write_lat", 8, 10000), None, None
+    if sealed is not None:
+        def plain(size):
+            return lambda: cable.bandwidth("ib_send_bw", size, 10000)
+
+        yield "sealed_send_64kib", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000), "plain", plain(65536)
+        yield ("sealed_beside_tls", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000),
+               "tls_over_tcp", lambda: sealed.tls(folder))
+        yield ("sealed_latency_8b", "us", lambda: sealed.latency("ib_send_lat", 8, 10000),
+               "plain", lambda: cable.latency("ib_send_lat", 8, 10000))
     yield "cm_connections", "1/s", lambda: here.connection_rate(2000), None, None
     yield ("cm_connect", "us", lambda: here.cmtime(1)["connect"],
            "tcp_connect", lambda: program("socket_pingpong", "--connect", "--iterations", "2000")["mean_us"])
@@ -87,14 +99,15 @@ def report(row, as_json):
     print(f"{row['name']:26}{human(row['value'], row['unit']):>16}{peer}", flush=True)
 
 
-def two_namespaces():
-    """Returns two hosts with a cable of MTU 9000 between them, where this machine allows them to be made."""
+def two_namespaces(key_file=None):
+    """Returns two hosts with a cable of MTU 9000 between them, where this machine allows them to be made. With a file
+    of keys they seal what they send."""
     try:
         first, second = harness.Namespace(), harness.Namespace()
     except (harness.Unavailable, OSError):
         return None, []
     harness.join(first, second, mtu=9000)
-    return Place(first, second, host="10.0.0.1", interface="veth0"), [first, second]
+    return Place(first, second, host="10.0.0.1", interface="veth0", key_file=key_file), [first, second]
 
 
 def main():
@@ -105,10 +118,15 @@ def main():
     options = parser.parse_args()
     if not options.json:
         print(f"{'':26}{'Tulle':>16}{'peer':>14}{'':>16}{'ratio':>8}")
+    folder = tempfile.TemporaryDirectory(prefix="tulle-bench-")
+    key_file = pathlib.Path(folder.name) / "keys"
+    key_file.touch(0o600)
+    key_file.write_text(secrets.token_hex(32) + "\n")
     cable, namespaces = two_namespaces()
+    sealed, more_namespaces = two_namespaces(key_file)
     failed = 0
     try:
-        for name, unit, measure, peer, peer_measure in measurements(Place(), cable):
+        for name, unit, measure, peer, peer_measure in measurements(Place(), cable, sealed, folder.name):
             if options.only not in name:
                 continue
             try:
@@ -121,8 +139,9 @@ def main():
             report({"name": name, "value": value, "unit": unit, "peer": peer, "peer_value": peer_value, "ratio": ratio},
                    options.json)
     finally:
-        for namespace in namespaces:
+        for namespace in namespaces + more_namespaces:
             namespace.close()
+        folder.cleanup()
     return 1 if failed else 0
 
 

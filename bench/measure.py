@@ -30,9 +30,9 @@ def _finish(process, limit=LIMIT):
 class Place:
     """The place where both sides run: this host (over loopback), or two namespaces with a cable between."""
 
-    def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo"):
+    def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo", key_file=None):
         self.server_net, self.client_net, self.host = server_net, client_net, host
-        self.options = ["--interface", interface]
+        self.options = ["--interface", interface, *(["--secure", str(key_file)] if key_file else [])]
 
     def over_tulle(self, argv, port):
         """Runs a server and its client over Tulle and returns the client's standard output."""
@@ -43,6 +43,16 @@ class Place:
         output = self._pair(["iperf3", "-s", "-1", "-p", str(port)],
                             ["iperf3", "-c", self.host, "-p", str(port), "-t", str(seconds), "-J"], port)
         return json.loads(output)["end"]["sum_received"]["bits_per_second"] / 8e9
+
+    def tls(self, folder, port=18800):
+        """Returns GB/s of one stream over TLS over TCP. Puts a certificate into the folder."""
+        keys = pathlib.Path(folder) / "tls.pem"
+        if not keys.exists():
+            _finish(harness.Process(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                                     "-nodes", "-subj", "/CN=tulle", "-keyout", keys, "-out", keys.with_suffix(".crt")]))
+            keys.write_text(keys.read_text() + keys.with_suffix(".crt").read_text())
+        command = [sys.executable, pathlib.Path(__file__).parent / "tls_stream.py", keys, "-p", str(port)]
+        return json.loads(self._pair(command, [*command, self.host], port))["gb_per_second"]
 
     def _pair(self, server_command, client_command, port):
         server = harness.Process(server_command, net=self.server_net)

@@ -1,5 +1,5 @@
 # -DTULLE_UNITY=ON compiles each room's sources in a few large pieces, which takes two fifths of the time, since the
-# compiler then reads each header a few times and not once a file. `./dev build` uses it. Sanitizers, fuzzers,
+# compiler then reads each header a few times and not once a file. `./dev build` uses it. Fuzzers,
 # `./dev build --debug` and clang-tidy read each file alone, so that a file which forgets an include is noticed.
 option(TULLE_UNITY "Compile each room's sources in a few large pieces" OFF)
 

@@ -51,10 +51,11 @@ MAY_KNOW["cli"] = set(MAY_KNOW)
 ROOMS_WITHIN = {
     "live": {
         "message": set(),
-        "path/packets": {"message"},
+        "security": set(),
+        "path/packets": {"message", "security"},
         "path/memory": set(),
-        "agent": {"message", "path/packets"},
-        "process": {"message", "path/memory", "path/packets"},
+        "agent": {"message", "path/packets", "security"},
+        "process": {"message", "path/memory", "path/packets", "security"},
     },
 }
 

@@ -30,7 +30,7 @@ class GrowingRing {
   T& back() { return (*this)[size_ - 1]; }
   const T& back() const { return (*this)[size_ - 1]; }
   T& push(T value) {
-    if (size_ == capacity_) grow();
+    if (size_ == capacity_) grow(size_ + 1);
     ++size_;
     return back() = std::move(value);
   }
@@ -40,6 +40,10 @@ class GrowingRing {
     --size_;
   }
   void clear() { head_ = size_ = 0; }
+  // Makes room for that many entries, so that pushing them cannot fail.
+  void reserve(std::uint32_t entries) {
+    if (entries > capacity_) grow(entries);
+  }
   template <typename Predicate>
   void erase_if(Predicate predicate) {
     std::uint32_t kept = 0;
@@ -52,8 +56,9 @@ class GrowingRing {
   }
 
  private:
-  void grow() {
-    const std::uint32_t capacity = capacity_ == 0 ? 16 : 2 * capacity_;
+  void grow(std::uint32_t wanted) {
+    std::uint32_t capacity = capacity_ == 0 ? 16 : 2 * capacity_;
+    while (capacity < wanted) capacity *= 2;
     auto entries = std::make_unique<T[]>(capacity);
     for (std::uint32_t i = 0; i < size_; ++i) entries[i] = std::move((*this)[i]);
     entries_ = std::move(entries);

@@ -25,9 +25,14 @@ class IdMap {
   // `id` must not be in the map, and `value` must not be null.
   void insert(std::uint32_t id, T* value) {
     TULLE_CHECK(value != nullptr);
-    if (slots_.empty() || (size_ + 1) * 4 > slots_.size() * 3) grow();
+    make_room();
     place(id, value);
     ++size_;
+  }
+
+  // Makes room for that many more, so that inserting them cannot fail.
+  void make_room(std::size_t more = 1) {
+    while (slots_.empty() || (size_ + more) * 4 > slots_.size() * 3) grow();
   }
 
   // Deletes by shifting entries backward. There are no tombstones, so that probes stay short

@@ -28,11 +28,17 @@ constexpr int look_milliseconds = 2;
 // of its peers wait this long for it.
 constexpr std::int64_t hold_back_nanoseconds = 10'000'000;
 
+// Times of frames lie within so many nanoseconds of the capture's beginning. A process may write
+// any time, and a Time reaches 106 days.
+constexpr std::int64_t times_nanoseconds = 100LL * 24 * 3600 * 1'000'000'000;
+
 // The frames of one process. The oldest of them is read ahead into `frame` and `bytes`.
 struct Source {
   live::CaptureRing ring;
   std::uint32_t interface = 0;
   std::uint64_t frames = 0;
+  // Bytes that may still be read in this turn, so that no process keeps the capture from others.
+  std::uint64_t turn_bytes = 0;
   bool has_frame = false;
   live::CapturedFrame frame{};
   std::vector<std::byte> bytes{};
@@ -66,8 +72,8 @@ class Capture {
     return flush();
   }
   void add(const live::CaptureSource& process, live::CaptureRing ring);
-  // Writes frames in the order of their times, as long as they are older than `before`. Returns
-  // false, with errno, if the file cannot be written.
+  // Writes frames in the order of their times, as long as they are older than `before`, and of each
+  // process no more than its ring holds. Returns false, with errno, if the file cannot be written.
   bool write_until(std::int64_t before);
   bool end();
 
@@ -83,7 +89,11 @@ class Capture {
  private:
   Source* oldest();
   bool flush();
-  Time time_of(std::int64_t unix_ns) const { return Time::nanoseconds(unix_ns - epoch_); }
+  Time time_of(std::int64_t unix_ns) const {
+    const std::int64_t near =
+        std::clamp(unix_ns, epoch_ - times_nanoseconds, epoch_ + times_nanoseconds);
+    return Time::nanoseconds(near - epoch_);
+  }
 
   CaptureOptions options_;
   int out_;
@@ -108,7 +118,10 @@ Source* Capture::oldest() {
   for (Source& source : sources_) {
     const bool is_wanted_in = options_.direction != CaptureDirection::out;
     const bool is_wanted_out = options_.direction != CaptureDirection::in;
-    while (!source.has_frame && source.ring.read(source.frame, source.bytes)) {
+    while (!source.has_frame && source.turn_bytes > 0 &&
+           source.ring.read(source.frame, source.bytes)) {
+      source.turn_bytes -=
+          std::min(source.turn_bytes, live::CaptureRing::bytes_of(source.bytes.size()));
       source.has_frame = source.frame.outbound ? is_wanted_out : is_wanted_in;
     }
     if (!source.has_frame) continue;
@@ -121,6 +134,7 @@ Source* Capture::oldest() {
 
 bool Capture::write_until(std::int64_t before) {
   constexpr std::size_t flush_bytes = 1 << 20;
+  for (Source& source : sources_) source.turn_bytes = source.ring.bytes_max();
   while (!is_complete()) {
     Source* source = oldest();
     if (source == nullptr || source->frame.unix_nanoseconds >= before) break;

@@ -17,10 +17,11 @@ namespace tulle::cli {
 inline constexpr int usage_status = 2;
 
 struct RunOptions {
-  // If device, interfaces, faults or agent is empty, the environment says what to use.
+  // If device, interfaces, faults, secure or agent is empty, the environment says what to use.
   std::string device;
   std::string interfaces;
   std::string faults;
+  std::string secure;
   std::string agent;
   bool no_offload = false;
   bool no_direct = false;

@@ -43,8 +43,12 @@ constexpr char run_examples[] =
     "                                                a client on a bad network\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
-    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS and TULLE_AGENT for the\n"
-    "program. --no-offload and --no-direct set TULLE_OFFLOAD and TULLE_DIRECT to \"off\".\n";
+    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE and\n"
+    "TULLE_AGENT for the program. --no-offload and --no-direct set TULLE_OFFLOAD and TULLE_DIRECT "
+    "to \"off\".\n";
+constexpr char secure_help[] =
+    "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
+    "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
 constexpr char faults_help[] =
     "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
@@ -95,6 +99,7 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
                    "Network interface to use, or several: eth0,eth1")
       ->type_name("IF");
   command->add_option("--faults", options.faults, faults_help)->type_name("SPEC");
+  command->add_option("--secure", options.secure, secure_help)->type_name("KEYFILE");
   command->add_option("--agent", options.agent, "Address of the host agent: @name, or a path")
       ->type_name("NAME");
   command->add_flag("--no-offload", options.no_offload,
@@ -126,6 +131,7 @@ void add_agent(CLI::App& app, int& status) {
                     "Run in the foreground until stopped, and log what happens");
   command->add_flag("--on-demand", options.on_demand,
                     "Run detached and exit when idle, as when a program starts the agent");
+  command->add_option("--secure", options.settings.secure, secure_help)->type_name("KEYFILE");
   command->add_option("--agent", options.settings.agent, "Address to listen at: @name, or a path")
       ->type_name("NAME");
   auto* idle = command

@@ -12,6 +12,7 @@
 #include "cli/layout.h"
 #include "fabric/faults.h"
 #include "live/process/device.h"
+#include "live/security/key_file.h"
 #include "live/settings.h"
 #include "shim/exports/exports.h"
 #include "shim/paths/tree.h"
@@ -92,6 +93,10 @@ int run(const RunOptions& options) {
     fail(*error);
     return usage_status;
   }
+  if (!options.secure.empty()) {
+    const auto keys = live::read_key_file(options.secure);
+    if (!keys) return fail(keys.error().message);
+  }
   const fs::path folder = library_folder();
   std::error_code error;
   if (!fs::exists(folder / verbs_library, error)) {
@@ -105,6 +110,8 @@ int run(const RunOptions& options) {
   set("TULLE_DEVICE", options.device);
   set("TULLE_INTERFACE", options.interfaces);
   set("TULLE_FAULTS", options.faults);
+  // A host agent that is started for the program runs in another folder.
+  if (!options.secure.empty()) set("TULLE_SECURE", fs::absolute(options.secure).string());
   set("TULLE_AGENT", options.agent);
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");

@@ -429,11 +429,33 @@ void Adapter::watch_deadline(QueuePair& qp, Time deadline) {
   hot_.timers.add(deadline, qp.number);
 }
 
+// Some entries had no room in the queue of timers.
+void Adapter::handle_all_deadlines(Time now) {
+  hot_.qps_by_number.for_each([&](QueuePair* qp) { handle_deadline_of(now, *qp); });
+  const Time next = completion_events_.raise_due(now);
+  if (next != Time::never()) hot_.timers.add(next, held_events);
+}
+
+void Adapter::handle_deadline_of(Time now, QueuePair& qp) {
+  qp.timer_armed_at = Time::never();
+  Agenda agenda = qp.agenda();
+  if (agenda.deadline <= now) {
+    qp.handle_deadline(now);
+    agenda = qp.agenda();
+    schedule(qp, agenda);
+  }
+  watch_deadline(qp, agenda.deadline);
+}
+
 Time Adapter::next_deadline() const { return hot_.timers.next(); }
 
 void Adapter::handle_deadline(Time now) {
   while (hot_.timers.next() <= now && !hot_.timers.empty()) {
     const TimerQueue::Entry entry = hot_.timers.pop();
+    if (entry.qp == TimerQueue::all_queue_pairs) [[unlikely]] {
+      handle_all_deadlines(now);
+      continue;
+    }
     QueuePair* qp = find_qp(entry.qp);
     // A number without a queue pair may mark held events. Otherwise the queue pair is gone, or an
     // earlier entry has replaced this one.
@@ -442,14 +464,7 @@ void Adapter::handle_deadline(Time now) {
       if (next != Time::never()) hot_.timers.add(next, held_events);
     }
     if (qp == nullptr || qp->timer_armed_at != entry.at) continue;
-    qp->timer_armed_at = Time::never();
-    Agenda agenda = qp->agenda();
-    if (agenda.deadline <= now) {
-      qp->handle_deadline(now);
-      agenda = qp->agenda();
-      schedule(*qp, agenda);
-    }
-    watch_deadline(*qp, agenda.deadline);
+    handle_deadline_of(now, *qp);
   }
 }
 

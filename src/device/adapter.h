@@ -335,6 +335,8 @@ class Adapter {
   bool pull_from(Time now, PortState& port, transport::QueuePair& qp, Datagram& out);
   void complete_pull(const PortState& port, const transport::QueuePair& qp, Datagram& out);
   void watch_deadline(transport::QueuePair& qp, Time deadline);
+  void handle_deadline_of(Time now, transport::QueuePair& qp);
+  void handle_all_deadlines(Time now);
   verbs::VerbsStatus check(const transport::Transport& transport,
                            const transport::QueuePairInit& init) const;
   verbs::VerbsStatus check(const transport::QueuePair& qp,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -326,6 +327,7 @@ TEST(Adapter, CountsWhatItDrops) {
   std::vector<std::byte> noise(64, std::byte{0x11});
   EXPECT_EQ(b.adapter.handle_datagram({}, datagram.ip(), true, noise), port::Verdict::bad_icrc);
   const Counters& counters = b.adapter.counters();
+  EXPECT_EQ(counters.unknown_queue_pair, 1u) << "what is no packet is for nobody";
   EXPECT_EQ(counters.packets_received, 2u);
   EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::truncated)], 1u);
   EXPECT_EQ(counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::bad_icrc)], 1u);
@@ -404,6 +406,74 @@ TEST(Adapter, TimersOfManyQueuePairs) {
   EXPECT_EQ(again, 2);
 }
 
+TEST(Adapter, ADestroyedQueuePairGetsNoPacketsAndTakesNoMemory) {
+  Node a(0), b(1);
+  auto *from = a.create(), *to = b.create();
+  a.connect(*from, to->number, b.gid);
+  b.connect(*to, from->number, a.gid);
+  for (int i = 0; i < 2; ++i) b.post_receive(*to, 100);
+  for (int i = 0; i < 2; ++i) a.post(*from, SendOpcode::send, 10, b);
+  const std::byte payload[10] = {};
+  Datagram datagram;
+  ASSERT_TRUE(a.adapter.pull_datagram({}, datagram));
+  b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip());
+  EXPECT_EQ(b.drain(), 1u);
+  must(b.adapter.destroy(to));
+  ASSERT_TRUE(a.adapter.pull_datagram({}, datagram));
+  b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip());
+  EXPECT_EQ(b.adapter.counters().unknown_queue_pair, 1u);
+
+  // The memory is used again.
+  std::set<const transport::QueuePair*> places;
+  for (int i = 0; i < 100; ++i) {
+    transport::QueuePair* qp = b.create();
+    places.insert(qp);
+    must(b.adapter.destroy(qp));
+  }
+  EXPECT_LT(places.size(), 10u);
+}
+
+TEST(Adapter, ASharedQueuesLimitIsAtMostItsCapacity) {
+  Node a(0);
+  VerbsStatus status{};
+  Objects& objects = a.adapter.objects();
+  auto* srq = objects.create_srq(*a.pd, 8, 1, nullptr, status);
+  must(status);
+  const std::uint32_t capacity = srq->queue.capacity();
+  const std::uint32_t more = capacity + 1, fewer = capacity - 1;
+  must(objects.modify(*srq, nullptr, &capacity));
+  EXPECT_EQ(srq->limit, capacity);
+  EXPECT_EQ(objects.modify(*srq, nullptr, &more), VerbsStatus::invalid_argument);
+  EXPECT_EQ(objects.modify(*srq, &fewer, &capacity), VerbsStatus::invalid_argument);
+  EXPECT_EQ(srq->queue.capacity(), capacity);
+  EXPECT_EQ(srq->limit, capacity);
+  must(objects.destroy(srq));
+}
+
+TEST(Adapter, ARegionWithABoundWindowIsBusy) {
+  Node a(0);
+  VerbsStatus status{};
+  Objects& objects = a.adapter.objects();
+  const AccessFlags access = AccessFlags(Access::local_write) | Access::bind_window;
+  std::array<std::byte, 64> bytes{};
+  auto* region = objects.register_memory(*a.pd, bytes.data(), bytes.size(), 0, access, status);
+  must(status);
+  auto* window = objects.create_window(*a.pd, verbs::WindowType::type1, status);
+  must(status);
+  region->bound_windows = 1;
+  Objects::Reregistration change;
+  change.change_access = true;
+  change.access = Access::local_write;
+  EXPECT_EQ(objects.reregister(*region, change), VerbsStatus::busy);
+  EXPECT_EQ(region->access, access);
+  EXPECT_EQ(objects.destroy(region), VerbsStatus::busy);
+  region->bound_windows = 0;
+  must(objects.reregister(*region, change));
+  EXPECT_EQ(region->access, AccessFlags(Access::local_write));
+  must(objects.destroy(window));
+  must(objects.destroy(region));
+}
+
 TEST(Adapter, ObjectsInUseAreBusy) {
   Node a(0);
   VerbsStatus status{};
@@ -466,6 +536,44 @@ TEST(Adapter, DomainsAndAddressHandlesAreLimited) {
   must(adapter.destroy(handle));
   must(adapter.objects().destroy(pd));
   EXPECT_NE(adapter.objects().create_pd(status), nullptr) << "there is room again";
+}
+
+// A receiver that is not ready is asked again after its time, which is sooner than the time-out.
+TEST(Adapter, AnAnswerMovesTheDeadlineOfItsQueuePair) {
+  Node a(0), b(1);
+  Wire wire;
+  auto *from = a.create(), *to = b.create();
+  a.connect(*from, to->number, b.gid);
+  b.connect(*to, from->number, a.gid);
+  a.post(*from, SendOpcode::send, 10, b);
+  wire.run(a, b);
+  EXPECT_EQ(a.adapter.counters().transport.rnr_naks_received, 1u);
+  EXPECT_EQ(a.adapter.next_deadline(), Time::microseconds(10));
+  b.post_receive(*to, 100);
+  a.adapter.handle_deadline(Time::microseconds(10));
+  wire.run(a, b, Time::microseconds(10));
+  EXPECT_EQ(a.drain(), 1u);
+}
+
+TEST(Adapter, EventsOfOthersStay) {
+  Node a(0);
+  VerbsStatus status{};
+  auto* srq = a.adapter.objects().create_srq(*a.pd, 8, 1, nullptr, status);
+  auto init = a.init();
+  init.srq = srq;
+  transport::QueuePair* qp = a.adapter.create_qp(init, status);
+  must(status);
+  a.connect(*qp, QpNumber(1), a.gid);
+  transport::QueuePairAttributes to;
+  to.state = QpState::error;
+  must(a.adapter.modify(*qp, to, QpAttribute::state));
+  must(a.adapter.objects().destroy(a.adapter.objects().create_cq(8, nullptr, status)));
+  must(a.adapter.objects().destroy(a.adapter.objects().create_srq(*a.pd, 8, 1, nullptr, status)));
+  must(a.adapter.destroy(a.create()));
+  Event event;
+  ASSERT_TRUE(a.adapter.pull_event(event));
+  EXPECT_EQ(event.type, verbs::EventType::last_wqe_reached);
+  EXPECT_EQ(event.qp, qp);
 }
 
 TEST(Adapter, EventsOfWhatIsGoneAreGone) {

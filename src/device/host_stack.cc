@@ -172,7 +172,6 @@ void HostStack::finish(Time now, Core& core) {
 // batch ends.
 Time HostStack::begin_receive(Core& core) {
   Time cost = std::exchange(core.interrupted, false) ? settings_.interrupt : Time::zero();
-  core.batch.clear();
   std::uint32_t bytes = 0;
   const std::size_t most = settings_.merges ? budget_frames : 1;
   while (!core.ring.empty() && core.batch.size() < most && bytes < merged_bytes_max) {

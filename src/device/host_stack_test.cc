@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 
 namespace tulle::device {
@@ -38,7 +39,8 @@ struct Host : HostStack::Driver {
     init.signal_all = true;
     qp = adapter.create_qp(init, status);
   }
-  void connect(const Host& peer) {
+  // Connects to the peer, with one receive request of so many bytes that is posted beforehand.
+  void connect(const Host& peer, std::uint32_t early_bytes) {
     transport::QueuePairAttributes to;
     const auto step = [&](QpState state, QpAttributeMask mask) {
       to.state = state;
@@ -46,6 +48,8 @@ struct Host : HostStack::Driver {
     };
     step(QpState::init,
          QpAttributeMask(QpAttribute::pkey_index) | QpAttribute::port | QpAttribute::access_flags);
+    const verbs::Sge early{0, early_bytes, memory->lkey()};
+    if (early_bytes > 0) must(adapter.post_receive(*qp, {1, {&early, 1}}));
     to.destination_qp = peer.qp->number;
     to.address.destination = peer.gid;
     step(QpState::rtr, QpAttributeMask(QpAttribute::address_vector) | QpAttribute::path_mtu |
@@ -82,27 +86,33 @@ struct Host : HostStack::Driver {
 
 // Two hosts and a link that takes no time.
 struct Pair {
-  explicit Pair(const HostStackSettings& settings, const Configuration& configuration = {})
+  explicit Pair(const HostStackSettings& settings, const Configuration& configuration = {},
+                std::uint32_t early_bytes = 0)
       : a(settings, configuration, 1), b(settings, configuration, 2) {
     a.frames = b.frames = &frames;
     a.peer_gid = b.gid;
     b.peer_gid = a.gid;
-    a.connect(b);
-    b.connect(a);
+    a.connect(b, 0);
+    b.connect(a, early_bytes);
   }
   void send(std::uint32_t bytes) {
-    const verbs::Sge from{0, bytes, a.memory->lkey()}, to{0, bytes, b.memory->lkey()};
+    const verbs::Sge to{0, bytes, b.memory->lkey()};
     must(b.adapter.post_receive(*b.qp, {1, {&to, 1}}));
+    send_alone(bytes);
+  }
+  void send_alone(std::uint32_t bytes) {
+    const verbs::Sge from{0, bytes, a.memory->lkey()};
     verbs::SendRequest request;
     request.sges = {&from, 1};
     must(a.adapter.post_send(*a.qp, request));
     a.now = now;
     a.stack.attend(now);
   }
-  // Runs until nothing happens. Returns the time at which the receiver had all the data.
-  Time run() {
+  // Runs until nothing happens, or for so many moments. Returns the time at which the receiver had
+  // all the data.
+  Time run(int moments = std::numeric_limits<int>::max()) {
     Time read = Time::never();
-    for (;;) {
+    for (; moments > 0; --moments) {
       carry(a, b);
       carry(b, a);
       const Time next = std::min({a.stack.next_deadline(), b.stack.next_deadline(),
@@ -120,6 +130,7 @@ struct Pair {
       std::array<verbs::Completion, 4> done;
       if (b.cq->poll(done) > 0 && read.is_never()) read = now;
     }
+    return read;
   }
   void carry(Host& from, Host& to) {
     while (from.stack.has_frame()) {
@@ -167,6 +178,13 @@ TEST(HostStack, ASmallMessageTakesTheSumOfItsParts) {
   EXPECT_EQ(b.busy_kernel, Time{(3 + 4 + 5 + 2) * us});
   EXPECT_EQ(a.busy_kernel, Time{(2 + 3 + 4 + 1) * us});
   EXPECT_EQ(b.interrupts, 1u);
+}
+
+// A program may post its receive requests before it connects.
+TEST(HostStack, AReceiveThatWasPostedBeforeTheConnectionIsFilled) {
+  Pair pair(costs(), {}, 5'000);
+  pair.send_alone(5'000);
+  EXPECT_FALSE(pair.run().is_never());
 }
 
 TEST(HostStack, ModerationAndIdleStatesDelayWithoutWork) {
@@ -259,11 +277,46 @@ TEST(HostStack, AFullRingLosesAndTcpRepeats) {
   EXPECT_EQ(pair.b.stack.counters().receive_ring_drops, pair.lost);
 }
 
+TEST(HostStack, AFullTransmitQueueHoldsSendersBackAndLetsThemGoOn) {
+  HostStackSettings settings = costs();
+  settings.transmit_queue_bytes = 20'000;
+  Pair pair(settings);
+  pair.send(2'000'000);
+  EXPECT_FALSE(pair.run().is_never());
+  EXPECT_EQ(pair.a.adapter.counters().transport.ack_timeouts, 0u);
+}
+
 TEST(HostStack, AStreamThatIsGoneIsNobodysJob) {
-  Pair pair(costs());
-  pair.send(1'000'000);
-  must(pair.a.adapter.destroy(pair.a.qp));
-  EXPECT_TRUE(pair.run().is_never());
+  for (const std::uint32_t cores : {1u, 2u}) {
+    HostStackSettings settings = costs();
+    settings.cores = cores;
+    // At each moment other jobs wait for the stream.
+    for (int moments = 0; moments < 60; ++moments) {
+      Pair pair(settings);
+      pair.send(1'000'000);
+      EXPECT_TRUE(pair.run(moments).is_never());
+      must(pair.a.adapter.destroy(pair.a.qp));
+      EXPECT_TRUE(pair.run().is_never());
+    }
+  }
+}
+
+// A call of the application is done in parts, and enters the kernel once.
+TEST(HostStack, ACallCostsOnceWhateverItsLength) {
+  HostStackSettings settings;
+  settings.cores = 2;
+  settings.system_call = Time{1 * us};
+  constexpr std::uint32_t part = 65'536;
+  const auto calls_of = [&](std::uint32_t call_bytes) {
+    settings.call_bytes = call_bytes;
+    Pair pair(settings);
+    pair.send(8 * part);
+    pair.run();
+    return pair.a.stack.counters().busy_application.ps / us;
+  };
+  EXPECT_EQ(calls_of(part), 8);
+  EXPECT_EQ(calls_of(4 * part), 2);
+  EXPECT_EQ(calls_of(8 * part), 1);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/on_throw.h"
+
 namespace tulle::device {
 
 using transport::QueuePair;
@@ -13,6 +15,9 @@ VerbsStatus MulticastGroups::attach(QueuePair& qp, const Gid& group) {
     return VerbsStatus::invalid_argument;
   }
   std::vector<QueuePair*>& attached = by_address_[group];
+  const OnThrow undo([&] {
+    if (attached.empty()) by_address_.erase(group);
+  });
   if (std::find(attached.begin(), attached.end(), &qp) == attached.end()) attached.push_back(&qp);
   return VerbsStatus::ok;
 }

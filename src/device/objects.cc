@@ -57,10 +57,12 @@ verbs::MemoryRegion* Objects::register_memory(verbs::ProtectionDomain& pd, void*
   region->length = length;
   region->iova = start;
   region->access = access;
-  environment_->keys.add(*region);
-  if (environment_->direct != nullptr) environment_->direct->expose(*region);
+  environment_->keys.make_room();
+  verbs::MemoryRegion* added = regions_.add(std::move(region));
+  environment_->keys.add(*added);
+  if (environment_->direct != nullptr) environment_->direct->expose(*added);
   ++pd.users;
-  return regions_.add(std::move(region));
+  return added;
 }
 
 verbs::MemoryRegion* Objects::create_null_region(verbs::ProtectionDomain& pd, VerbsStatus& status) {
@@ -74,10 +76,12 @@ verbs::MemoryRegion* Objects::create_null_region(verbs::ProtectionDomain& pd, Ve
   region->memory = null_memory_.get();
   region->length = ~std::uint64_t{0};
   region->access = AccessFlags(Access::local_write) | Access::null;
-  environment_->keys.add(*region);
+  environment_->keys.make_room();
+  verbs::MemoryRegion* added = regions_.add(std::move(region));
+  environment_->keys.add(*added);
   ++pd.users;
   status = VerbsStatus::ok;
-  return regions_.add(std::move(region));
+  return added;
 }
 
 VerbsStatus Objects::reregister(verbs::MemoryRegion& region, const Reregistration& change) {
@@ -85,7 +89,7 @@ VerbsStatus Objects::reregister(verbs::MemoryRegion& region, const Reregistratio
   const AccessFlags access = change.change_access ? change.access : region.access;
   const bool wraps = change.change_range && change.iova + change.length < change.iova;
   if (wraps || !access_makes_sense(access)) return VerbsStatus::invalid_argument;
-  if (environment_->direct != nullptr) environment_->direct->withdraw(region);
+  if (!withdraw(region)) return VerbsStatus::busy;
   if (change.pd != nullptr) {
     --region.pd->users;
     region.pd = change.pd;
@@ -102,9 +106,14 @@ VerbsStatus Objects::reregister(verbs::MemoryRegion& region, const Reregistratio
   return VerbsStatus::ok;
 }
 
+// Returns false if a process of this host may still write to the region.
+bool Objects::withdraw(const verbs::MemoryRegion& region) {
+  return environment_->direct == nullptr || environment_->direct->withdraw(region);
+}
+
 VerbsStatus Objects::destroy(verbs::MemoryRegion* region) {
   if (region->bound_windows > 0) return VerbsStatus::busy;
-  if (environment_->direct != nullptr) environment_->direct->withdraw(*region);
+  if (!withdraw(*region)) return VerbsStatus::busy;
   environment_->keys.remove(*region);
   --region->pd->users;
   regions_.destroy(region);
@@ -121,9 +130,11 @@ verbs::MemoryWindow* Objects::create_window(verbs::ProtectionDomain& pd, verbs::
   auto window = std::make_unique<verbs::MemoryWindow>();
   window->type = type;
   window->pd = &pd;
-  environment_->keys.add(*window);
+  environment_->keys.make_room();
+  verbs::MemoryWindow* added = windows_.add(std::move(window));
+  environment_->keys.add(*added);
   ++pd.users;
-  return windows_.add(std::move(window));
+  return added;
 }
 
 VerbsStatus Objects::destroy(verbs::MemoryWindow* window) {
@@ -168,9 +179,10 @@ verbs::SharedReceiveQueue* Objects::create_srq(verbs::ProtectionDomain& pd,
   }
   if (srqs_.size() >= limits.shared_receive_queues) status = VerbsStatus::out_of_memory;
   if (status != VerbsStatus::ok) return nullptr;
-  ++pd.users;
-  return srqs_.add(
+  verbs::SharedReceiveQueue* srq = srqs_.add(
       std::make_unique<verbs::SharedReceiveQueue>(pd, work_requests, std::max(sges, 1u), cookie));
+  ++pd.users;
+  return srq;
 }
 
 VerbsStatus Objects::modify(verbs::SharedReceiveQueue& srq, const std::uint32_t* work_requests,
@@ -218,6 +230,7 @@ verbs::SharedReceiveQueue* Objects::create_xrc_srq(verbs::ProtectionDomain& pd,
     status = VerbsStatus::out_of_memory;
     return nullptr;
   }
+  environment_->xrc_srqs.make_room();
   verbs::SharedReceiveQueue* srq = create_srq(pd, work_requests, sges, cookie, status);
   if (srq == nullptr) return nullptr;
   do {

@@ -64,7 +64,8 @@ class Objects {
   const verbs::MemoryRegion* find_region(LocalKey key) const {  // null: there is no such region
     return environment_->keys.find_region(key);
   }
-  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);  // busy: a window is bound to the region
+  // busy: a window is bound to the region, or a process of this host may still write to it
+  verbs::VerbsStatus destroy(verbs::MemoryRegion* region);
 
   verbs::MemoryWindow* create_window(verbs::ProtectionDomain& pd, verbs::WindowType type,
                                      verbs::VerbsStatus& status);
@@ -115,6 +116,7 @@ class Objects {
 
  private:
   void remove_xrc(verbs::SharedReceiveQueue& srq);
+  [[nodiscard]] bool withdraw(const verbs::MemoryRegion& region);
 
   Limits limits_;
   QpNumber first_number_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "device/adapter.h"
@@ -31,7 +32,8 @@ const port::Settings pfc = [] {
 
 // An adapter whose port p has the address 10.p.0.number.
 struct Node {
-  explicit Node(int number) : adapter(configuration(number)), number(number) {
+  explicit Node(int number) : Node(number, configuration(number)) {}
+  Node(int number, const Configuration& configuration) : adapter(configuration), number(number) {
     for (std::uint8_t port = 1; port <= ports; ++port) {
       const Gid gid = gid_of(port);
       adapter.set_gids({&gid, 1}, port);
@@ -340,6 +342,70 @@ TEST_F(Ports, ANotificationLeavesByTheQueuePairsPort) {
   ASSERT_TRUE(b.adapter.pull_datagram(now, datagram, 2));
   EXPECT_EQ(wire::transport_of(datagram.packet.opcode), wire::TransportClass::cnp);
   EXPECT_EQ(datagram.ip().source, b.gid_of(2));
+}
+
+// Notifications have a level of their own, so that a pause of the data's level does not hold them
+// back.
+TEST_F(Ports, ANotificationHasItsOwnServiceLevel) {
+  Configuration configuration = Node::configuration(2);
+  configuration.congestion.notification_service_level = 6;
+  Node notifier(2, configuration);
+  transport::QueuePair* qp = notifier.create();
+  ASSERT_EQ(notifier.initialise(*qp, 1), VerbsStatus::ok);
+  ASSERT_EQ(notifier.connect(*qp, 1, QpNumber(0x100), a.gid_of(1)), VerbsStatus::ok);
+  for (int i = 0; i < 2; ++i) notifier.receive(*qp);
+  wire::Packet packet;
+  packet.opcode = wire::opcode(wire::TransportClass::rc, wire::Operation::send_only);
+  packet.destination_qp = qp->number;
+  packet.pkey = default_pkey;
+  packet.ack_request = true;
+  packet.psn = qp->attributes().rq_psn;
+  wire::IpUdp marked;
+  marked.source = a.gid_of(1);
+  marked.destination = notifier.gid_of(1);
+  marked.traffic_class = wire::ecn_congestion_experienced;
+  const std::array<std::byte, 8> payload{};
+  port::Port& port = notifier.adapter.port(1);
+  Datagram out;
+  const auto is_notification = [&out] {
+    return wire::transport_of(out.packet.opcode) == wire::TransportClass::cnp;
+  };
+
+  // The level of notifications is stopped: what else there is leaves, and they wait.
+  port.handle_control(now, port::Control::of(port::Pause{1u << 6, 0}));
+  notifier.adapter.handle_packet(now, packet, {payload.data(), 8}, marked, 1);
+  ASSERT_TRUE(notifier.adapter.pull_datagram(now, out, 1));
+  EXPECT_FALSE(is_notification());
+  EXPECT_EQ(out.service_level, 0);
+  EXPECT_FALSE(notifier.adapter.pull_datagram(now, out, 1));
+
+  // All others are stopped: the notification leaves.
+  port.handle_control(now, port::Control::of(port::Pause{0xBF, 1u << 6}));
+  ASSERT_TRUE(notifier.adapter.pull_datagram(now, out, 1));
+  EXPECT_TRUE(is_notification());
+  EXPECT_EQ(out.service_level, 6);
+  EXPECT_FALSE(wire::is_marked(out.path));
+  EXPECT_FALSE(notifier.adapter.pull_datagram(now, out, 1)) << "it is sent once";
+}
+
+TEST_F(Ports, ATurnIsSoManyPackets) {
+  Configuration configuration = Node::configuration(3);
+  configuration.packets_per_turn = 3;
+  Node node(3, configuration);
+  std::array<transport::QueuePair*, 2> qps{node.create(), node.create()};
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(node.initialise(*qps[i], 1), VerbsStatus::ok);
+    ASSERT_EQ(node.connect(*qps[i], 1, QpNumber(0xA + i), b.gid_of(1)), VerbsStatus::ok);
+    const std::uint32_t four_packets = 4 * qps[i]->mtu_bytes();
+    for (int message = 0; message < 2; ++message) {
+      ASSERT_EQ(node.send(*qps[i], four_packets), VerbsStatus::ok);
+    }
+  }
+  std::string order;
+  for (Datagram out; node.adapter.pull_datagram(now, out, 1);) {
+    order += out.packet.destination_qp == QpNumber(0xA) ? 'A' : 'B';
+  }
+  EXPECT_EQ(order, "AAABBBAAABBBAABB");
 }
 
 TEST_F(Ports, SrdUsesTheFirstPort) {

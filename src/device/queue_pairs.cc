@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/on_throw.h"
 #include "device/adapter.h"
 #include "device/multicast.h"
 #include "device/raw_packets.h"
@@ -28,8 +29,9 @@ verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
     return nullptr;
   }
   status = VerbsStatus::ok;
+  verbs::AddressHandle* handle = handles_.add(std::make_unique<verbs::AddressHandle>(pd, to));
   ++pd.users;
-  return handles_.add(std::make_unique<verbs::AddressHandle>(pd, to));
+  return handle;
 }
 
 VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {
@@ -94,7 +96,10 @@ QueuePair* Adapter::create_qp(const transport::QueuePairInit& asked, VerbsStatus
   init.inline_bytes =
       std::max(init.inline_bytes, static_cast<std::uint32_t>(init.send_sges * sizeof(verbs::Sge)));
   const QpNumber number = unused_qp_number(asked.number_hint);
-  if (transport->scheduled_by == transport::ScheduledBy::frames) raw_packets();
+  if (transport->scheduled_by == transport::ScheduledBy::frames) {
+    raw_packets().make_room(qps_.size() + 1);
+  }
+  hot_.qps_by_number.make_room();
   QueuePair* qp = qps_.add(transport->make(*transport, number, init, environment_));
   hot_.qps_by_number.insert(number.value, qp);
   if (transport->receives == Receives::from_named_queue) {
@@ -152,6 +157,12 @@ VerbsStatus Adapter::modify(QueuePair& qp, const transport::QueuePairAttributes&
   const bool resets = mask.has(QpAttribute::state) && attributes.state == verbs::QpState::reset;
   if (is_stream && resets) [[unlikely]]
     disconnect_stream(qp);
+  const OnThrow undo([&] {
+    if (connects) {
+      streams_.erase(
+          stream_key(qp.number, attributes.destination_qp, attributes.address.destination.gid));
+    }
+  });
   const VerbsStatus status = qp.modify(attributes, mask);
   if (connects && status != VerbsStatus::ok) [[unlikely]] {
     streams_.erase(
@@ -169,6 +180,7 @@ void Adapter::attend_srd() {
     QueuePair*& carrier = srd_carriers_[level];
     if (carrier == nullptr) {
       const QpNumber number = unused_qp_number(0);
+      hot_.qps_by_number.make_room();
       carrier = qps_.add(transport::srd::make_carrier(number, environment_, level));
       hot_.qps_by_number.insert(number.value, carrier);
     }

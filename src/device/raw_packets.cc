@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/on_throw.h"
 #include "transport/raw/engine.h"
 
 namespace tulle::device {
@@ -20,6 +21,7 @@ Flow* RawPackets::add_flow(QueuePair& qp, const FlowRule& rule) {
   auto made = std::make_unique<Flow>();
   made->qp = &qp;
   made->rule = rule;
+  for (auto* list : {&rules_, &defaults_, &sniffers_}) list->reserve(flows_.size() + 1);
   Flow* flow = flows_.add(std::move(made));
   switch (rule.kind) {
     case FlowKind::normal: {
@@ -57,24 +59,32 @@ IndirectionTable* RawPackets::create_table(std::span<QueuePair* const> queues,
   status = VerbsStatus::ok;
   auto table = std::make_unique<IndirectionTable>();
   table->queues.assign(queues.begin(), queues.end());
+  IndirectionTable* added = tables_.add(std::move(table));
   // A queue is busy as long as any entry names it.
-  for (QueuePair* queue : queues) ++table_entries_[queue];
-  return tables_.add(std::move(table));
+  std::size_t counted = 0;
+  const OnThrow undo([&] {
+    for (QueuePair* queue : queues.first(counted)) release_entry(*queue);
+    tables_.destroy(added);
+  });
+  for (; counted < queues.size(); ++counted) ++table_entries_[queues[counted]];
+  return added;
 }
 
 VerbsStatus RawPackets::destroy(IndirectionTable* table) {
   if (table->users > 0) return VerbsStatus::busy;
-  for (const QueuePair* queue : table->queues) {
-    const auto found = table_entries_.find(queue);
-    if (--found->second == 0) table_entries_.erase(found);
-  }
+  for (const QueuePair* queue : table->queues) release_entry(*queue);
   tables_.destroy(table);
   return VerbsStatus::ok;
 }
 
+void RawPackets::release_entry(const QueuePair& queue) {
+  const auto found = table_entries_.find(&queue);
+  if (--found->second == 0) table_entries_.erase(found);
+}
+
 void RawPackets::spread(QueuePair& qp, IndirectionTable& table, const ReceiveHash& hash) {
-  ++table.users;
   spreadings_[&qp] = {&table, hash};
+  ++table.users;
 }
 
 bool RawPackets::is_used(const QueuePair& qp) const {
@@ -160,9 +170,16 @@ void RawPackets::add_receiver(QueuePair& qp, const FlowFields& fields) {
   receivers_.push_back(queues[spreading->second.hash.of(fields) & (queues.size() - 1)]);
 }
 
+void RawPackets::make_room(std::size_t queue_pairs) {
+  ready_.reserve(queue_pairs);
+  given_up_.reserve(queue_pairs);
+  found_.reserve(queue_pairs);
+  receivers_.reserve(queue_pairs);
+}
+
 void RawPackets::make_ready(QueuePair& qp) {
-  qp.scheduled = true;
   ready_.push_back(&qp);
+  qp.scheduled = true;
 }
 
 std::span<const transport::OutgoingPacket> RawPackets::pull_frames() {

@@ -84,9 +84,12 @@ class RawPackets {
   void sent(std::size_t count);
   bool has_ready() const { return !ready_.empty(); }
   // For the adapter: marks a queue pair that has something to send.
+  // Makes room for that many queue pairs, so that sending and receiving allocate nothing.
+  void make_room(std::size_t queue_pairs);
   void make_ready(transport::QueuePair& qp);
 
  private:
+  void release_entry(const transport::QueuePair& queue);
   struct Spreading {
     IndirectionTable* table = nullptr;
     ReceiveHash hash;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <vector>
 
 #include "device/adapter.h"
 
@@ -28,6 +30,9 @@ class Streams : public ::testing::Test {
   static Configuration with_many_numbers() {
     Configuration configuration;
     configuration.qp_count = configuration.limits.queue_pairs = 1u << 20;
+    transport::tcp::Settings tcp;
+    tcp.mss_bytes = 300;
+    configuration.tcp = std::make_shared<transport::tcp::Settings>(tcp);
     return configuration;
   }
   transport::QueuePair* create(std::uint32_t hint = 0, verbs::SharedReceiveQueue* srq = nullptr) {
@@ -119,6 +124,15 @@ TEST_F(Streams, TwoConnectionsHaveDifferentPorts) {
   transport::QueuePair* again = create(1);
   EXPECT_EQ(again->number, number);
   EXPECT_EQ(connect(*again, QpNumber{7}), VerbsStatus::ok);
+}
+
+TEST_F(Streams, SegmentsAreAsLongAsTheSettingsOfTheAdapterSay) {
+  transport::QueuePair* qp = create();
+  ASSERT_EQ(connect(*qp, QpNumber{7}), VerbsStatus::ok);
+  EXPECT_EQ(send(*qp, verbs::SendOpcode::send, 1'000), VerbsStatus::ok);
+  std::vector<std::uint32_t> lengths;
+  for (Datagram out; adapter.pull_datagram({}, out);) lengths.push_back(out.payload_bytes);
+  EXPECT_EQ(lengths, (std::vector<std::uint32_t>{300, 300, 300, 100}));
 }
 
 TEST_F(Streams, AnErrorFlushesWhatWaits) {

@@ -34,9 +34,10 @@ verbs::SharedReceiveQueue* Objects::create_tag_srq(verbs::ProtectionDomain& pd,
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
+  auto list = std::make_unique<verbs::TagList>(tags);
   verbs::SharedReceiveQueue* srq = create_srq(pd, work_requests, sges, cookie, status);
   if (srq == nullptr) return nullptr;
-  srq->tags = std::make_unique<verbs::TagList>(tags);
+  srq->tags = std::move(list);
   srq->cq = &cq;
   ++cq.users;
   return srq;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
+
 #include "fabric/switch.h"
 
 namespace tulle::fabric {
@@ -158,6 +161,25 @@ TEST(SwitchCongestion, LanesAreJudgedOnTheirOwn) {
   at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{0, 2'047}));
   bench.arrive(at, 0);
   EXPECT_EQ(bench.pull(at), false) << "lane 0, of the high table";
+}
+
+TEST(SwitchCongestion, SeveralLanesMayBeVictimsAtOnce) {
+  Bench bench(always_marking());
+  Switch at = bench.make();
+  const auto credit = [&](std::uint8_t lane, std::uint16_t limit) {
+    at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{lane, limit}));
+  };
+  for (const std::uint8_t lane : std::array<std::uint8_t, 2>{1, 4}) {
+    credit(lane, 0);
+    bench.arrive(at, lane);
+  }
+  EXPECT_EQ(bench.pull(at), std::nullopt);
+  for (const std::uint8_t lane : std::array<std::uint8_t, 2>{1, 4}) {
+    credit(lane, 2'047);
+    bench.arrive(at, lane);
+    EXPECT_EQ(bench.pull(at), false) << int{lane};
+    EXPECT_EQ(bench.pull(at), false) << int{lane};
+  }
 }
 
 TEST(SwitchCongestion, WhatCameInMarkedIsNotCountedAgain) {

@@ -132,6 +132,46 @@ TEST(EndpointMonitor, WhoLeavesMakesRoom) {
   EXPECT_EQ(incast.notices, before);
 }
 
+// Sources come and go in any order, and none is counted twice or taken for another.
+TEST(EndpointMonitor, SourcesThatGoLeaveTheOthersWhereTheyAre) {
+  EndpointMonitor monitor(settings, link, frame_bytes);
+  Time now = settings.window;
+  const auto pass = [&](std::uint32_t first, std::uint32_t last) {
+    for (int i = 0; i < 4; ++i, now += Time::microseconds(100)) {
+      for (std::uint32_t source = first; source < last; ++source) {
+        monitor.arrived(now, source, frame_bytes, 0);
+      }
+    }
+  };
+  pass(0, 16);
+  EXPECT_EQ(monitor.contributors(), 16u);
+  pass(8, 16);
+  EXPECT_EQ(monitor.contributors(), 8u);
+  pass(4, 16);
+  EXPECT_EQ(monitor.contributors(), 12u);
+  pass(12, 13);
+  EXPECT_EQ(monitor.contributors(), 1u);
+}
+
+// A source that was told does not need to be told the same again soon: its notice holds for four
+// windows, and is renewed after half of that.
+TEST(EndpointMonitor, ANoticeIsRenewedWhenHalfOfItIsOver) {
+  EndpointMonitor monitor(settings, link, frame_bytes);
+  constexpr std::uint64_t full = 100'000;
+  const auto first = monitor.arrived(Time::zero() + settings.window, 1, frame_bytes, full);
+  ASSERT_NE(first.bits_per_second, 0);
+  std::vector<Time> told;
+  // The queue stays as it is, and so does the share.
+  for (Time now = settings.window; now < settings.window + first.hold;
+       now += Time::nanoseconds(50)) {
+    if (monitor.arrived(now, 1, frame_bytes, full).bits_per_second != 0) told.push_back(now);
+  }
+  ASSERT_GE(told.size(), 1u);
+  for (std::size_t i = 1; i < told.size(); ++i) {
+    EXPECT_GE(told[i] - told[i - 1], Time{first.hold.ps / 2});
+  }
+}
+
 // Each source sends one to four frames in a window, and there are fewer notices than frames.
 TEST(EndpointMonitor, NoticesAreFewerThanFrames) {
   Incast incast;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/quoted.h"
+
 namespace tulle::fabric {
 namespace {
 
@@ -26,8 +28,6 @@ std::optional<double> parse_number(std::string_view text, std::span<const Unit> 
   }
   return std::nullopt;
 }
-
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 std::optional<std::string> set_probability(std::string_view key, std::string_view value,
                                            double& out) {

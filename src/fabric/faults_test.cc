@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <vector>
 
 namespace tulle::fabric {
@@ -51,6 +52,16 @@ TEST(FaultSettings, SaysInOneLineWhatIsWrong) {
   EXPECT_NE(error_of("loss=0.1").find("drop, duplicate"), std::string::npos);
 }
 
+TEST(FaultSettings, WhatIsWrongStaysOneLine) {
+  for (const std::string_view text :
+       {"dr\nop=1", "drop=\t", "\x1b[31m", "seed=\r\n", "delay=1\n"}) {
+    const auto read = parse_faults(text);
+    const auto* wrong = std::get_if<std::string>(&read);
+    ASSERT_NE(wrong, nullptr) << text;
+    for (const char c : *wrong) EXPECT_TRUE(c >= ' ') << *wrong;
+  }
+}
+
 TEST(Faults, SameSeedSameFate) {
   FaultSettings settings = parsed("drop=0.1,duplicate=0.1,reorder=0.2,corrupt=0.1,seed=42");
   Faults one(settings);
@@ -70,6 +81,13 @@ TEST(Faults, OneRateDoesNotShiftTheOthersLuck) {
   Faults without(parsed("drop=0.1,seed=3"));
   Faults with(parsed("drop=0.1,corrupt=0.5,reorder=0.5,seed=3"));
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(without.draw().count, with.draw().count);
+}
+
+TEST(Faults, ADuplicateIsOneMoreCopy) {
+  EXPECT_EQ(Faults(parsed("seed=1")).draw().count, 1u);
+  EXPECT_EQ(Faults(parsed("duplicate=1,seed=1")).draw().count, 2u);
+  EXPECT_EQ(Faults(parsed("drop=1,seed=1")).draw().count, 0u);
+  EXPECT_EQ(Faults(parsed("drop=1,duplicate=1,seed=1")).draw().count, 1u) << "of two, one is lost";
 }
 
 TEST(Faults, RatesAreMet) {
@@ -93,6 +111,28 @@ TEST(Faults, RatesAreMet) {
   EXPECT_TRUE(close(c.duplicated, 0.02)) << c.duplicated;
   EXPECT_TRUE(close(c.reordered, 0.1 * (1 - 0.05 + 0.02))) << c.reordered;
   EXPECT_TRUE(close(c.corrupted, 0.03 * (1 - 0.05 + 0.02))) << c.corrupted;
+}
+
+// A datagram is held up by the delay or, out of order, by any time up to so much more.
+TEST(Faults, WhatIsReorderedIsLaterByAnyTimeUpToTheLongest) {
+  Faults faults(parsed("reorder=1,reorder_delay=1ns,delay=1us,seed=3"));
+  std::set<std::int64_t> extra;
+  for (int i = 0; i < 50'000; ++i) {
+    extra.insert((faults.draw().copies[0].held_up - Time::microseconds(1)).ps);
+  }
+  EXPECT_EQ(*extra.begin(), 1) << "it is later than one that is not reordered";
+  EXPECT_EQ(*extra.rbegin(), 1'000);
+  EXPECT_EQ(extra.size(), 1'000u);
+}
+
+TEST(Faults, DamageMayCutAnywhere) {
+  Faults faults(parsed("corrupt=1,seed=11"));
+  std::set<std::size_t> lengths;
+  for (int i = 0; i < 10'000; ++i) {
+    std::vector<std::byte> bytes(20);
+    lengths.insert(faults.damage(bytes));
+  }
+  EXPECT_EQ(lengths.size(), 21u) << "every length from 0 to the whole";
 }
 
 TEST(Faults, DamageAlwaysChangesBytes) {

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "fabric/built_test.h"
 #include "fabric/random_topology_test.h"
@@ -182,6 +186,56 @@ TEST(Routing, UpDownNeverLeadsUpAgain) {
       longest_route(t, wiring, routes, host);
     }
   }
+}
+
+// Returns the switch from which the farthest one is nearest; of several, the one with the least sum
+// of distances, and of those the first.
+std::uint32_t middle_of(const Topology& t) {
+  std::uint32_t middle = 0;
+  auto best = std::pair(far, far);
+  for (std::uint32_t node = t.hosts; node < t.nodes(); ++node) {
+    const auto distance = distances_to(t, node);
+    const auto first = distance.begin() + t.hosts;
+    const auto worth = std::pair(*std::max_element(first, distance.end()),
+                                 std::accumulate(first, distance.end(), 0u));
+    if (worth < best) std::tie(middle, best) = std::tuple(node, worth);
+  }
+  return middle;
+}
+
+// Where the switches farthest from hosts do not suffice as roots, there is one root: the middle
+// switch, from which no switch is far.
+TEST(Routing, UpDownWithoutTiersHasItsRootInTheMiddle) {
+  int with_middle = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Topology t = random_topology(seed);
+    std::vector<std::uint32_t> to_hosts(t.nodes(), far);
+    for (std::uint32_t host = 0; host < t.hosts; ++host) {
+      const auto distance = distances_to(t, host);
+      std::ranges::transform(to_hosts, distance, to_hosts.begin(),
+                             [](std::uint32_t a, std::uint32_t b) { return std::min(a, b); });
+    }
+    const std::uint32_t top = *std::max_element(to_hosts.begin() + t.hosts, to_hosts.end());
+    RoutingSettings settings{.kind = RoutingKind::up_down};
+    for (std::uint32_t node = t.hosts; node < t.nodes(); ++node) {
+      if (to_hosts[node] == top) settings.roots.push_back(node);
+    }
+    if (compute_routes(t, settings)) continue;
+    ++with_middle;
+    settings.roots = {middle_of(t)};
+    auto expected = compute_routes(t, settings);
+    ASSERT_TRUE(expected) << expected.error().message;
+    const Routes routes = routes_of(t, RoutingKind::up_down);
+    for (std::uint32_t node = t.hosts; node < t.nodes(); ++node) {
+      for (std::uint32_t host = 0; host < t.hosts; ++host) {
+        ASSERT_TRUE(
+            std::ranges::equal(routes.candidates(node, host), expected->candidates(node, host)))
+            << t.name(node) << " to host " << host;
+      }
+    }
+  }
+  EXPECT_GE(with_middle, 10);
 }
 
 TEST(Routing, UpDownRefusesARootThatIsAHost) {

@@ -125,16 +125,21 @@ TEST(SwitchMemory, WhatArrivesWhileTheHeadroomIsInUseGoesThereToo) {
   // This holds even though shared memory has room again: the headroom must be empty before the
   // class may go on.
   Bench bench(pfc(2'000, 500, 3'000));
-  bench.arrive(0, 1, 1'900);
-  bench.arrive(0, 1, 1'900);  // beyond 2,000
+  bench.arrive(0, 1, 100);
+  bench.arrive(0, 1, 1'950);  // 2,050 are more than 2,000
   EXPECT_EQ(bench.told(), "0:1/0 ");
-  bench.arrive(0, 1, 100);  // 3,900 held, 2,000 of them in the headroom
-  bench.pull(1);            // 1,900 leave the headroom, 100 stay
-  EXPECT_EQ(bench.told(), "");
-  bench.arrive(0, 1, 50);
-  bench.pull(1);  // 100 + 50 from the headroom, 1,750 from the shared memory; 150 held
+  bench.pull(1);  // 100 leave the headroom, which is freed first
+  const port::Port::Held& held = bench.at.port(0).held(0);
+  EXPECT_EQ(held.bytes, 1'950u);
+  EXPECT_EQ(held.headroom_bytes, 1'850u);
+  bench.arrive(0, 1, 50);  // 2,000 would be few enough
+  EXPECT_EQ(held.headroom_bytes, 1'900u);
+  bench.pull(1);  // 1,900 of 1,950 leave the headroom
+  EXPECT_EQ(held.headroom_bytes, 0u);
   EXPECT_EQ(bench.told(), "0:0/1 ");
-  EXPECT_EQ(bench.at.bytes_held(), 150u);
+  bench.arrive(0, 1, 50);
+  EXPECT_EQ(held.headroom_bytes, 0u) << "it is free again, and so is the shared memory";
+  EXPECT_EQ(bench.at.bytes_held(), 100u);
 }
 
 TEST(SwitchMemory, PortsAndClassesAreAskedOnTheirOwn) {
@@ -435,14 +440,24 @@ TEST(SwitchOrder, SharesAreProportionalToQuantaWhateverTheFramesLengths) {
 TEST(SwitchOrder, AClassThatHasNothingSavesNothingUp) {
   SwitchSettings settings = pfc(4'000'000'000, 1'000, 1'000);
   settings.buffer_bytes = 1'000'000'000;
-  settings.quantum_bytes = {1'000, 1'000, 0, 0, 0, 0, 0, 0};
+  settings.quantum_bytes = {1'000, 4'000, 1'000, 0, 0, 0, 0, 0};
   Bench bench(settings);
-  for (int i = 0; i < 1'000; ++i) bench.arrive(0, 1, 1'000, 0);
-  for (int i = 0; i < 500; ++i) bench.pull(1);
+  for (int i = 0; i < 1'000; ++i) {
+    bench.arrive(0, 1, 1'000, 0);
+    bench.arrive(0, 1, 1'000, 2);
+  }
+  // In each of many rounds, class 1 may send four frames and has one.
+  for (int round = 0; round < 50; ++round) {
+    bench.arrive(0, 1, 1'000, 1);
+    int of_class_1 = 0;
+    for (int i = 0; i < 3; ++i) of_class_1 += bench.pull(1).service_class == 1 ? 1 : 0;
+    ASSERT_EQ(of_class_1, 1) << "round " << round;
+  }
+  // From now on it has many. It sends four of six frames, and has not saved the other 150.
   for (int i = 0; i < 500; ++i) bench.arrive(0, 1, 1'000, 1);
   int of_class_1 = 0;
-  for (int i = 0; i < 20; ++i) of_class_1 += bench.pull(1).service_class;
-  EXPECT_NEAR(of_class_1, 10, 1);
+  for (int i = 0; i < 60; ++i) of_class_1 += bench.pull(1).service_class == 1 ? 1 : 0;
+  EXPECT_NEAR(of_class_1, 40, 4);
 }
 
 // --- marks ---

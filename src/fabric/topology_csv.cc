@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/quoted.h"
 #include "fabric/topology.h"
 #include "fabric/topology_builder.h"
 
@@ -22,15 +23,6 @@ struct Row {
   LinkSettings settings;
   std::size_t line = 0;
 };
-
-// Returns the beginning of a text for a one-line error message, without characters that would break
-// the line.
-std::string quoted(std::string_view text) {
-  std::string quoted = "\"" + std::string(text.substr(0, 60)) + "\"";
-  std::replace_if(
-      quoted.begin(), quoted.end(), [](char c) { return c >= 0 && c < ' '; }, '?');
-  return quoted;
-}
 
 template <typename Number>
 std::optional<Number> parse(std::string_view text) {

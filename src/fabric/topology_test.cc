@@ -174,6 +174,10 @@ TEST(Topology, TorusInTwoAndThreeDimensions) {
   EXPECT_EQ(cube.ports[24], 1u + 4 + 1);
   EXPECT_EQ(cube.name(24 + 23), "switch (3,2,1)");
 
+  // Coordinates are all named, also where the middle one is always 0.
+  const Topology thin = built(torus({.size = {3, 1, 2}}));
+  EXPECT_EQ(thin.name(thin.hosts + 4), "switch (1,0,1)");
+
   const Topology ring = built(torus({.size = {5}}));
   expect_sound(ring);
   EXPECT_EQ(ring.links.size(), 10u);
@@ -192,6 +196,16 @@ TEST(Topology, SizesThatCannotBeAreOneLine) {
   EXPECT_EQ(error_of(torus({.size = {2, 2, 2, 2}})),
             "torus: 1 to 3 dimensions are possible, not 4");
   EXPECT_EQ(error_of(torus({.size = {4, 0}})), "torus: size[1] is at least 1, not 0");
+  EXPECT_EQ(
+      error_of(dragonfly(
+          {.groups = 2, .routers_per_group = 2, .hosts_per_router = 32'766, .global_links = 1})),
+      "dragonfly: a switch would have 32768 ports; at most 32767 are possible, take more "
+      "switches");
+  // A switch of three dimensions has six ports besides those of its hosts.
+  EXPECT_EQ(
+      error_of(torus({.size = {2}, .hosts_per_switch = 32'762})),
+      "torus: a switch would have 32768 ports; at most 32767 are possible, take more switches");
+  EXPECT_EQ(built(torus({.size = {1}, .hosts_per_switch = 32'761})).hosts, 32'761u);
   EXPECT_EQ(error_of(rail_optimised({.rails = 0})), "rail-optimised: rails is at least 1, not 0");
   // The products of these sizes exceed 64 bits.
   constexpr std::uint32_t huge = 0xFFFF'FFFE;
@@ -270,6 +284,8 @@ TEST(TopologyCsv, ErrorsNameFileAndLine) {
     EXPECT_EQ(error("0,2,100," + delay + "\n"),
               "net.csv:2: delay_ns is a number from 0 to 1000000000000, not \"" + delay + "\"");
   }
+  EXPECT_EQ(error("0,4,1,1\n2,4,1,1\n1,5,1,1\n3,5,1,1\n"),
+            "net.csv:4: node 1 cannot be reached from node 0; add a link that joins the two parts");
   EXPECT_EQ(error("0,1,1,1\n1,2,1,1\n0,2,1,1\n"),
             "net.csv:2: node 0 has 2 links, so there is no host; hosts, with one link each, come "
             "first");

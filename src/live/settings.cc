@@ -20,7 +20,7 @@ void read(const char* name, Number& value) {
   Number number{};
   const char* end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, number);
-  if (error == std::errc() && rest == end) value = number;
+  if (error == std::errc() && rest == end && number >= Number{}) value = number;
 }
 
 bool is_off(const char* name) {
@@ -36,6 +36,7 @@ Settings read_settings() {
   read("TULLE_DEVICE", settings.device);
   read("TULLE_INTERFACE", settings.interfaces);
   read("TULLE_FAULTS", settings.faults);
+  read("TULLE_SECURE", settings.secure);
   read("TULLE_EXECUTABLE", settings.executable);
   read("TULLE_AGENT_LOG", settings.agent_log);
   read("TULLE_PORT", settings.port);

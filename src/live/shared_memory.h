@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/result.h"
 #include "live/unique_fd.h"
@@ -14,9 +15,17 @@ namespace tulle::live {
 
 // Makes memory of zeros whose size nobody can change.
 Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes);
-// Maps shared memory for reading and writing. Fails with EINVAL if its size may change, or is not
-// `bytes`.
-Result<void*> map_shared_memory(int fd, std::size_t bytes);
+// Makes memory of zeros that the caller alone can write to, by the address; others can only read
+// it, whatever they do with the descriptor.
+struct ShownMemory {
+  UniqueFd fd;
+  void* memory = nullptr;
+};
+Result<ShownMemory> make_shown_memory(const char* name, std::size_t bytes);
+// Maps shared memory. Fails with EINVAL if its size may change, or is not `bytes`.
+enum class MapFor : std::uint8_t { reading, reading_and_writing };
+Result<void*> map_shared_memory(int fd, std::size_t bytes,
+                                MapFor purpose = MapFor::reading_and_writing);
 // Returns the size of shared memory, or an error (EINVAL) if the size may change.
 Result<std::size_t> size_of_shared_memory(int fd);
 

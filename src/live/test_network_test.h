@@ -5,11 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,23 +17,10 @@
 #include <string>
 
 #include "live/agent/agent.h"
+#include "live/private_network_test.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
-
-inline void write_file(const char* path, const std::string& text) {
-  const UniqueFd fd(open(path, O_WRONLY | O_CLOEXEC));
-  if (write(fd.get(), text.data(), text.size()) < 0) std::perror(path);
-}
-
-inline void bring_loopback_up() {
-  const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lo");
-  ioctl(fd.get(), SIOCGIFFLAGS, &request);
-  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
-  if (ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) std::perror("lo");
-}
 
 // Takes effect once in each process, and must be called before the process has threads. If
 // namespaces are forbidden, the test uses a name and a port of its own instead.
@@ -47,18 +30,7 @@ inline void enter_test_network() {
     setenv("TULLE_AGENT", ("@tulle-test-" + self).c_str(), 1);
     unsetenv("TULLE_INTERFACE");
     unsetenv("TULLE_FAULTS");
-    const uid_t uid = getuid();
-    const gid_t gid = getgid();
-    bool is_private = unshare(CLONE_NEWNET) == 0;
-    if (!is_private && unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) {
-      is_private = true;
-      write_file("/proc/self/setgroups", "deny");
-      write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
-      write_file("/proc/self/gid_map", "0 " + std::to_string(gid) + " 1");
-    }
-    if (is_private) {
-      bring_loopback_up();
-    } else {
+    if (!enter_private_network()) {
       setenv("TULLE_INTERFACE", "lo", 1);
       setenv("TULLE_PORT", std::to_string(20'000 + getpid() % 10'000).c_str(), 1);
     }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/quoted.h"
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/document.h"
@@ -204,8 +205,8 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
     const std::string name(workload::trimmed(part));
     const auto found = std::ranges::find(fabrics, name, &Fabric::name);
     if (found == fabrics.end()) {
-      return Error{fmt::format("--fabrics: there is no \"{}\"; there are {}, and all", name,
-                               names_of(fabrics))};
+      return Error{fmt::format("--fabrics: there is no {}; there are {}, and all",
+                               tulle::quoted(name), names_of(fabrics))};
     }
     if (std::ranges::find(chosen, name, &Fabric::name) != chosen.end()) {
       return Error{fmt::format("--fabrics: {} is there twice", name)};
@@ -232,9 +233,9 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
   const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
   if (is_file) return from_file(options);
   return Error{
-      fmt::format("--workload: there is no \"{}\"; there are {}, and files: a scenario's .toml, or "
+      fmt::format("--workload: there is no {}; there are {}, and files: a scenario's .toml, or "
                   "a .csv of flows",
-                  options.workload, names_of(workloads()))};
+                  tulle::quoted(options.workload), names_of(workloads()))};
 }
 
 }  // namespace tulle::scenario

@@ -157,6 +157,8 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
               o.workload = "outcast";
             }).find("--workload: there is no \"outcast\"; there are incast, permutation, "),
             0u);
+  EXPECT_EQ(said([](auto& o) { o.workload = "a\nb"; }).find("--workload: there is no \"a?b\";"),
+            0u);
   EXPECT_EQ(said([](auto& o) { o.workload = "x.toml"; }).find("--hosts: goes with a named"), 0u);
   EXPECT_TRUE(contains(said([](auto& o) { o.workload = "nowhere.toml", o.hosts = {}; }),
                        "nowhere.toml: No such"));

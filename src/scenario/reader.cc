@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/quoted.h"
 #include "report/quantity.h"
 
 namespace tulle::scenario {
@@ -15,7 +16,8 @@ std::string finding(std::string_view file, std::uint32_t line, std::string_view 
                     std::string_view what) {
   std::string text(file);
   if (line > 0) text += fmt::format(":{}", line);
-  return text + (key.empty() ? fmt::format(": {}", what) : fmt::format(": {}: {}", key, what));
+  return one_line(text +
+                  (key.empty() ? fmt::format(": {}", what) : fmt::format(": {}: {}", key, what)));
 }
 
 // Returns the n of "link/n".

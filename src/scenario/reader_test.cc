@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
 #include <string_view>
+
+#include "scenario/scenario.h"
 
 namespace tulle::scenario {
 namespace {
@@ -133,6 +136,18 @@ TEST(Reader, AKeyThatNobodyAskedForIsWrong) {
             "f.toml:4: t.u.y: is no key that is known here; there are z");
   EXPECT_EQ(found("t = 5", [](TableReader& r) { r.table("t"); }),
             "f.toml:1: t: must be a table: [t]");
+}
+
+TEST(Reader, AFindingIsOneLine) {
+  for (const std::string text :
+       {"\"a\\nb\" = 1\n", "[\"x\\u001b[31m\"]\n", "title = \"a\\tb\"\nseed = \"\\r\"\n",
+        "a = 1\n\"\\n\" = 2\n\"\\n\" = 3\n"}) {
+    auto scenario = Scenario::parse(text, "s.toml", "", {});
+    const std::string message =
+        scenario ? scenario->build(0).error().message : scenario.error().message;
+    EXPECT_TRUE(message.starts_with("s.toml:")) << message;
+    for (const char c : message) EXPECT_GE(c, ' ') << message;
+  }
 }
 
 TEST(Reader, TheFirstFindingStays) {

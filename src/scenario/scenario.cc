@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/quoted.h"
 #include "scenario/build.h"
 #include "scenario/document.h"
 #include "scenario/picture.h"
@@ -102,7 +103,8 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   try {
     return toml::parse(text, std::string_view(file));
   } catch (const toml::parse_error& error) {
-    return Error{fmt::format("{}:{}: {}", file, error.source().begin.line, error.description())};
+    return Error{
+        one_line(fmt::format("{}:{}: {}", file, error.source().begin.line, error.description()))};
   }
 }
 

@@ -15,7 +15,7 @@ inline bool push(Environment& environment, verbs::CompletionQueue& cq,
     return true;
   if (!cq.overrun_told) {
     cq.overrun_told = true;
-    environment.events.push({verbs::EventType::cq_error, nullptr, &cq, nullptr});
+    environment.raise({verbs::EventType::cq_error, nullptr, &cq, nullptr});
   }
   return false;
 }

@@ -27,8 +27,10 @@ class DirectPath {
   // Another call for the same object replaces the earlier one.
   virtual void expose(const verbs::MemoryRegion& region) = 0;
   virtual void expose(const QueuePair& qp) = 0;
-  // Ends the exposure. Returns when every access that began earlier has finished.
-  virtual void withdraw(const verbs::MemoryRegion& region) = 0;
+  // Ends the exposure. Returns when every access that began earlier has finished; or false after a
+  // while, if a peer's access may not have. The memory must then stay as it is, and the caller may
+  // try again.
+  [[nodiscard]] virtual bool withdraw(const verbs::MemoryRegion& region) = 0;
   virtual void withdraw(const QueuePair& qp) = 0;
 
   // The queue pair has just been connected. Returns a token for its transfers, or 0 if its peer

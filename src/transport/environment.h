@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -78,6 +79,14 @@ struct Environment {
 
   explicit Environment(const RandomSource& keys, std::size_t ports = 1);
   ~Environment();
+
+  // An event that there is no memory for is lost.
+  void raise(const AsyncEvent& event) {
+    try {
+      events.push(event);
+    } catch (const std::bad_alloc&) {
+    }
+  }
 
   LocalPort& port(std::uint8_t number) { return ports[number - 1u]; }
 };

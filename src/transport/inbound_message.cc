@@ -1,8 +1,8 @@
 #include "transport/inbound_message.h"
 
-#include <cstring>
 #include <utility>
 
+#include "base/guarded_access.h"
 #include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 #include "transport/tag_matching.h"
@@ -129,8 +129,9 @@ RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet,
     const auto access = qp.environment.keys.remote(
         write_key_, *qp.init.pd, qp.number, write_address_, payload.bytes, Access::remote_write);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return RequestVerdict::access_denied;
-    if (access.memory != nullptr && payload.data != nullptr) {
-      std::memcpy(access.memory, payload.data, payload.bytes);
+    if (access.memory != nullptr && payload.data != nullptr &&
+        !copy_guarded(access.memory, payload.data, payload.bytes)) {
+      return RequestVerdict::access_denied;
     }
     write_address_ += payload.bytes;
     write_remaining_ -= payload.bytes;

@@ -1,9 +1,9 @@
 #include "transport/local_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
+#include "base/guarded_access.h"
 #include "transport/queue_pair.h"
 
 namespace tulle::transport {
@@ -30,7 +30,9 @@ bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
         static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
     const auto access = qp.environment.keys.local(sge.lkey, pd, sge.address + offset, part, true);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
-    if (access.memory != nullptr && from != nullptr) std::memcpy(access.memory, from, part);
+    if (access.memory != nullptr && from != nullptr && !copy_guarded(access.memory, from, part)) {
+      return false;
+    }
     if (from != nullptr) from += part;
     left -= part;
     offset = 0;

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/on_throw.h"
 #include "transport/completions.h"
 #include "transport/tag_matching.h"
 #include "verbs/address_handle.h"
@@ -108,6 +109,11 @@ VerbsStatus QueuePair::modify(const QueuePairAttributes& attributes, QpAttribute
   if (const VerbsStatus status = check_attributes(attributes, mask); status != VerbsStatus::ok) {
     return status;
   }
+  const OnThrow undo([this, before = attributes_, pkey = pkey_] {
+    attributes_ = before;
+    pkey_ = pkey;
+    tell_direct_path();
+  });
   apply(attributes, mask);
   if (mask.has(QpAttribute::state)) {
     enter(from, to);
@@ -346,9 +352,7 @@ void QueuePair::complete_tagged(verbs::Completion completion) {
   push(*init.receive_cq, completion);
 }
 
-void QueuePair::raise(verbs::EventType type) {
-  environment.events.push({type, this, nullptr, nullptr});
-}
+void QueuePair::raise(verbs::EventType type) { environment.raise({type, this, nullptr, nullptr}); }
 
 void QueuePair::communication_established() {
   if (attributes_.state != QpState::rtr || communication_told_) return;
@@ -412,7 +416,7 @@ bool QueuePair::take_receive(verbs::Receive& out) {
   // then disarmed.
   if (srq.limit != 0 && srq.queue.size() < srq.limit) {
     srq.limit = 0;
-    environment.events.push({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});
+    environment.raise({verbs::EventType::srq_limit_reached, nullptr, nullptr, &srq});
   }
   return true;
 }

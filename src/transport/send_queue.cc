@@ -36,9 +36,10 @@ SendQueue::SendQueue(std::uint32_t work_requests, std::uint32_t sges, std::uint3
 }
 
 void SendQueue::allocate() {
-  wqes_ = Ring<SendWqe>(capacity_);
+  Ring<SendWqe> wqes(capacity_);
   data_ = std::make_unique<std::byte[]>(std::size_t{capacity_} * stride_);
   extensions_ = std::make_unique<Extension[]>(capacity_);
+  wqes_ = std::move(wqes);  // last, because it says that all are there
 }
 
 VerbsStatus SendQueue::check(const verbs::SendRequest& request) const {

@@ -36,8 +36,6 @@ bool TagMatching::is_full_for_application(const QueuePair& qp) const {
 // A message has no tag if its header is incomplete, or if its operation is not one that is matched.
 bool TagMatching::take(QueuePair& qp, Payload payload, verbs::Receive& out, Tagging& what) {
   what = Tagging::no_tag;
-  tag_ = 0;
-  context_ = 0;
   wire::TagHeader header;
   if (payload.data != nullptr && payload.bytes >= sizeof(header)) {
     std::span<const std::byte> in(payload.data, payload.bytes);

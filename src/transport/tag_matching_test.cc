@@ -283,6 +283,15 @@ TEST_F(TagMatchingTest, OnlyItsOwnPlacesOfTheSendQueueAreTheDevices) {
   EXPECT_EQ(host->qp->send_queue.size(), 0u);
 }
 
+TEST_F(TagMatchingTest, TheApplicationHasNoneOfTheDevicesPlaces) {
+  verbs::SendRequest request;
+  request.opcode = SendOpcode::write;
+  for (std::uint32_t i = 0; i < host->qp->init.send_work_requests; ++i) {
+    EXPECT_EQ(host->try_post(request, 8), verbs::VerbsStatus::ok);
+  }
+  EXPECT_EQ(host->try_post(request, 8), verbs::VerbsStatus::out_of_memory);
+}
+
 TEST_F(TagMatchingTest, AReadThatIsRefusedFailsItsRequest) {
   expect(5, 42, 100);
   send(message(TagOperation::rendezvous, 42, where(0, 77, 10)));
@@ -297,6 +306,24 @@ TEST_F(TagMatchingTest, AReadThatIsRefusedFailsItsRequest) {
   const Completion completion = only_completion();
   EXPECT_EQ(completion.wr_id, 5u);
   EXPECT_EQ(completion.status, CompletionStatus::remote_access_error);
+  EXPECT_EQ(host->qp->state(), verbs::QpState::error);
+}
+
+// No request of the application can tell why the queue pair fails if the device's own answer does.
+TEST_F(TagMatchingTest, AnAnswerThatIsRefusedIsAnEvent) {
+  expect(5, 42, 100);
+  send(message(TagOperation::rendezvous, 42, where(0, 77, 10)));
+  answer_read(requests().at(0).packet, testing::bytes_of(10));
+  (void)host->completions();
+  const auto sent = requests();
+  ASSERT_EQ(sent.size(), 1u);
+  wire::Packet nak =
+      testing::packet(TransportClass::rc, Operation::acknowledge, sent[0].packet.psn);
+  nak.syndrome = {wire::AckKind::nak,
+                  static_cast<std::uint8_t>(wire::NakCode::remote_operational_error)};
+  host->deliver(nak);
+  EXPECT_EQ(host->raised().at(0), verbs::EventType::qp_fatal);
+  EXPECT_TRUE(host->completions().empty());
   EXPECT_EQ(host->qp->state(), verbs::QpState::error);
 }
 

@@ -82,11 +82,17 @@ void CompletionQueue::raise() {
 }
 
 void CompletionQueue::moderate(std::uint32_t count, Time period) {
-  if (moderation_ != nullptr && moderation_->waiting > 0) raise();
-  moderation_.reset();
+  std::unique_ptr<Moderation> wanted;
   if (count > 1 && period > Time()) {
-    moderation_ = std::make_unique<Moderation>(Moderation{count, period});
+    wanted = std::make_unique<Moderation>(Moderation{count, period});
+    events_.held.reserve(events_.moderated + 1);
+    ++events_.moderated;
   }
+  if (moderation_ != nullptr) {
+    if (moderation_->waiting > 0) raise();
+    --events_.moderated;
+  }
+  moderation_ = std::move(wanted);
 }
 
 std::uint32_t CompletionQueue::poll(std::span<Completion> out) {
@@ -121,10 +127,10 @@ void CompletionQueue::arm(bool solicited_only) {
 bool CompletionQueue::resize(std::uint32_t entries) {
   if (entries < ring_.size()) return false;
   Ring<Completion> larger(entries);
+  Ring<std::uint64_t> more_times(times_ != nullptr ? entries : 0);
   for (; !ring_.empty(); ring_.pop()) larger.push() = ring_.front();
   ring_ = std::move(larger);
   if (times_ == nullptr) return true;
-  Ring<std::uint64_t> more_times(entries);
   for (; !times_->ring.empty(); times_->ring.pop()) more_times.push(times_->ring.front());
   times_->ring = std::move(more_times);
   return true;

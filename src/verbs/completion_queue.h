@@ -27,6 +27,7 @@ struct CompletionEvents {
   // driver keeps time: `tell` tells it when a queue begins to wait. The driver then calls
   // raise_due, and calls it again at the time that raise_due returns.
   std::vector<CompletionQueue*> held;
+  std::size_t moderated = 0;  // queues that hold events back; there is room for all in `held`
   void (*tell)(void* context) = nullptr;
   void* tell_context = nullptr;
   void hold(CompletionQueue& cq);
@@ -50,6 +51,7 @@ class CompletionQueue {
   ~CompletionQueue() {
     events_.remove(*this);
     std::erase(events_.held, this);
+    if (moderation_ != nullptr) --events_.moderated;
   }
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;

@@ -73,6 +73,16 @@ TEST(CompletionQueue, ResizeKeepsWhatIsQueued) {
   EXPECT_FALSE(cq.push(completion(107)));
 }
 
+TEST(CompletionQueue, ResizeToExactlyWhatIsQueued) {
+  CompletionEvents events;
+  CompletionQueue cq(8, events, nullptr);
+  for (std::uint64_t i = 0; i < 3; ++i) cq.push(completion(i));
+  EXPECT_FALSE(cq.resize(2));
+  EXPECT_TRUE(cq.resize(3));
+  EXPECT_EQ(cq.capacity(), 3u);
+  EXPECT_EQ(drain(cq), (std::vector<std::uint64_t>{0, 1, 2}));
+}
+
 TEST(CompletionQueue, OneEventForEachArming) {
   CompletionEvents events;
   CompletionQueue cq(16, events, nullptr);
@@ -113,16 +123,55 @@ TEST(CompletionQueue, SolicitedOnly) {
 
 TEST(CompletionQueue, EventsInTheOrderInWhichTheyCame) {
   CompletionEvents events;
-  CompletionQueue a(4, events, nullptr), b(4, events, nullptr);
-  auto c = std::make_unique<CompletionQueue>(4, events, nullptr);
-  for (CompletionQueue* cq : {&b, c.get(), &a}) {
-    cq->arm(false);
-    cq->push(completion(1));
-  }
-  c.reset();  // a destroyed queue owes no event
-  EXPECT_EQ(events.take(), &b);
-  EXPECT_EQ(events.take(), &a);
+  std::array<std::unique_ptr<CompletionQueue>, 4> cqs;
+  for (auto& cq : cqs) cq = std::make_unique<CompletionQueue>(8, events, nullptr);
+  const auto raise = [&](std::size_t i) {
+    cqs[i]->arm(false);
+    cqs[i]->push(completion(1));
+  };
+  for (const std::size_t i : {2, 0, 3, 1}) raise(i);
+  EXPECT_EQ(events.take(), cqs[2].get());
+  EXPECT_EQ(events.take(), cqs[0].get());
+  raise(3);  // it waits already, and keeps its place
+  raise(2);
+  for (const std::size_t i : {3, 1, 2}) EXPECT_EQ(events.take(), cqs[i].get()) << i;
   EXPECT_EQ(events.take(), nullptr);
+}
+
+// A destroyed queue owes no event, and the others keep theirs, wherever it stood among them.
+TEST(CompletionQueue, ADestroyedQueueLeavesTheEventsOfTheOthers) {
+  for (std::size_t destroyed = 0; destroyed < 3; ++destroyed) {
+    SCOPED_TRACE(destroyed);
+    CompletionEvents events;
+    std::array<std::unique_ptr<CompletionQueue>, 4> cqs;
+    for (auto& cq : cqs) cq = std::make_unique<CompletionQueue>(4, events, nullptr);
+    const auto raise = [&](std::size_t i) {
+      cqs[i]->arm(false);
+      cqs[i]->push(completion(1));
+    };
+    for (const std::size_t i : {0, 1, 2}) raise(i);
+    cqs[destroyed].reset();
+    raise(3);  // comes behind those that are left
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (i == destroyed) continue;
+      EXPECT_EQ(events.take(), cqs[i].get()) << i;
+    }
+    EXPECT_EQ(events.take(), nullptr);
+  }
+}
+
+TEST(CompletionQueue, TheOnlyQueueWithAnEventIsDestroyed) {
+  CompletionEvents events;
+  CompletionQueue other(4, events, nullptr);
+  {
+    CompletionQueue only(4, events, nullptr);
+    only.arm(false);
+    only.push(completion(1));
+  }
+  EXPECT_EQ(events.take(), nullptr);
+  other.arm(false);
+  other.push(completion(1));
+  EXPECT_EQ(events.take(), &other);
 }
 
 TEST(CompletionQueue, ForgetsOneQueuePair) {
@@ -221,6 +270,15 @@ TEST_F(Moderated, QueueThatGoesAwayIsForgotten) {
     EXPECT_EQ(events.held.size(), 1u);
   }
   EXPECT_TRUE(events.held.empty());
+}
+
+TEST_F(Moderated, ANewModerationRaisesNothingWhereNothingWaits) {
+  cq.moderate(2, period);
+  EXPECT_EQ(events.take(), nullptr);
+  cq.push(completion(1));
+  EXPECT_EQ(events.take(), nullptr);
+  cq.push(completion(2));
+  EXPECT_EQ(events.take(), &cq) << "it is armed still";
 }
 
 TEST_F(Moderated, NoLongerModeratedIsRaisedAtOnce) {

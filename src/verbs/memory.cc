@@ -6,9 +6,19 @@ namespace {
 constexpr AccessFlags special_memory = AccessFlags(Access::on_demand) | Access::null;
 constexpr AccessFlags remote_writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
 
+// Returns true if a caller that asks about this many bytes is about to touch them. One that asks
+// about more than a packet holds asks only about the key, and asks again for each packet.
+constexpr bool is_touched(std::uint64_t bytes) { return bytes > 0 && bytes <= null_bytes_max; }
+
 }  // namespace
 
+// There is always room for one more, so that renew() cannot fail.
 void KeyTable::add(KeyHolder& holder) {
+  make_room();
+  enter(holder);
+}
+
+void KeyTable::enter(KeyHolder& holder) {
   std::uint32_t key = 0;
   do {
     key = static_cast<std::uint32_t>(random_.next() >> 32);
@@ -24,7 +34,7 @@ void KeyTable::remove(KeyHolder& holder) {
 
 void KeyTable::renew(KeyHolder& holder) {
   const std::uint32_t old_index = holder.key >> 8;
-  add(holder);  // before the old index is freed, so that the key differs from it
+  enter(holder);  // before the old index is freed, so that the key differs from it
   holders_.erase(old_index);
 }
 
@@ -46,7 +56,10 @@ inline KeyTable::Grant KeyTable::reach(const MemoryRegion& region, std::uint64_t
                                        std::uint64_t bytes, bool write) const {
   if ((region.access & special_memory).any()) [[unlikely]]
     return special(region, address, bytes, write);
-  return {Verdict::ok, region.at(address)};
+  std::byte* const memory = region.at(address);
+  if (!write && pages_ != nullptr && is_touched(bytes) && !pages_->can_read(memory, bytes))
+    return {};
+  return {Verdict::ok, memory};
 }
 
 KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::uint64_t address,
@@ -54,7 +67,7 @@ KeyTable::Grant KeyTable::local(LocalKey key, const ProtectionDomain& pd, std::u
   const KeyHolder* holder = find(key.value);
   if (holder == nullptr || holder->kind != KeyHolder::Kind::region) return {};
   const auto& region = static_cast<const MemoryRegion&>(*holder);
-  if (!region.valid || region.pd != &pd || !region.covers(address, bytes)) return {};
+  if (region.pd != &pd || !region.covers(address, bytes)) return {};
   if (write && !region.access.has(verbs::Access::local_write)) return {};
   return reach(region, address, bytes, write);
 }
@@ -66,10 +79,7 @@ KeyTable::Grant KeyTable::special(const MemoryRegion& region, std::uint64_t addr
     return {Verdict::ok, region.memory + (write ? null_bytes_max : 0)};
   }
   std::byte* const memory = region.at(address);
-  // A caller that asks about more bytes than a packet holds asks only about the key, and asks again
-  // for each packet.
-  const bool is_touched = bytes > 0 && bytes <= null_bytes_max;
-  if (is_touched && pages_ != nullptr && !pages_->bring(memory, bytes, write)) return {};
+  if (is_touched(bytes) && pages_ != nullptr && !pages_->bring(memory, bytes, write)) return {};
   return {Verdict::ok, memory};
 }
 
@@ -82,7 +92,7 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   if (holder == nullptr) return {};
   if (holder->kind == KeyHolder::Kind::region) {
     const auto& region = static_cast<const MemoryRegion&>(*holder);
-    if (!region.valid || !region.covers(address, bytes)) return {};
+    if (!region.covers(address, bytes)) return {};
     if (!allows_access(region.access, region.pd, needed, &pd)) return {};
     return reach(region, address, bytes, (needed & remote_writes).any());
   }
@@ -94,7 +104,7 @@ KeyTable::Grant KeyTable::remote(RemoteKey key, const ProtectionDomain& pd, QpNu
   const std::uint64_t start = zero_based ? 0 : window.address;
   if (!range_covers(start, window.length, address, bytes)) return {};
   const std::uint64_t in_region = address - start + window.address;
-  if (!window.region->valid || !window.region->covers(in_region, bytes)) return {};
+  if (!window.region->covers(in_region, bytes)) return {};
   return reach(*window.region, in_region, bytes, (needed & remote_writes).any());
 }
 
@@ -104,12 +114,11 @@ KeyTable::Refusal KeyTable::why_denied(RemoteKey key, const ProtectionDomain& pd
   if (holder == nullptr) return Refusal::unknown_key;
   if (holder->kind == KeyHolder::Kind::region) {
     const auto& region = static_cast<const MemoryRegion&>(*holder);
-    if (!region.valid) return Refusal::unknown_key;
     if (region.pd != &pd) return Refusal::foreign;
     return region.access.has_all(needed) ? Refusal::out_of_bounds : Refusal::not_permitted;
   }
   const auto& window = static_cast<const MemoryWindow&>(*holder);
-  if (window.region == nullptr || !window.region->valid) return Refusal::unknown_key;
+  if (window.region == nullptr) return Refusal::unknown_key;
   const bool others = window.type == WindowType::type2 && window.qp != qp;
   if (window.pd != &pd || others) return Refusal::foreign;
   return window.access.has_all(needed) ? Refusal::out_of_bounds : Refusal::not_permitted;
@@ -133,8 +142,7 @@ bool KeyTable::bind(MemoryWindow& window, const ProtectionDomain& pd, QpNumber q
     rename(window, binding.new_key);
     return true;
   }
-  if (binding.region == nullptr || binding.region->pd != &pd || !binding.region->valid)
-    return false;
+  if (binding.region == nullptr || binding.region->pd != &pd) return false;
   const AccessFlags access = binding.access;
   const AccessFlags writes = AccessFlags(Access::remote_write) | Access::remote_atomic;
   if (!binding.region->access.has(Access::bind_window)) return false;

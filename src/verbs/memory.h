@@ -55,7 +55,6 @@ class MemoryRegion : public KeyHolder {
   std::uint64_t length = 0;     // bytes
   std::uint64_t iova = 0;       // the address of the first byte in work requests
   AccessFlags access;
-  bool valid = true;  // false after an invalidation
   std::uint32_t bound_windows = 0;
   void* cookie = nullptr;
 
@@ -101,13 +100,15 @@ struct WindowBinding {
                       // other value for a fresh key
 };
 
-// The pages behind regions that are paged on demand. Only the driver can look at them.
+// The pages behind regions. Only the driver can look at them.
 class MemoryPages {
  public:
   virtual ~MemoryPages() = default;
   // Makes sure that the pages are present for reading or writing. Returns false if they cannot be
-  // made so.
+  // made so. Called for regions that are paged on demand.
   [[nodiscard]] virtual bool bring(std::byte* memory, std::uint64_t bytes, bool write) const = 0;
+  // Returns true if the bytes can be read now. Called before data is gathered from a region.
+  [[nodiscard]] virtual bool can_read(const std::byte* memory, std::uint64_t bytes) const = 0;
 };
 
 class KeyTable {
@@ -117,12 +118,13 @@ class KeyTable {
   // Gives the holder a key that no living holder has: 24 random bits of index and, for a region, 8
   // more. A key can thus not be guessed and is not soon given again.
   void add(KeyHolder& holder);
+  void make_room() { holders_.make_room(2); }  // the next add() then cannot fail
   void remove(KeyHolder& holder);
   // Gives the holder a fresh key, as after re-registration or a bind of a type 1 window.
   void renew(KeyHolder& holder);
 
-  // Sets the object that is asked before each access to a region that is paged on demand. Null (in
-  // a simulation) means that no access is asked about.
+  // Sets the object that is asked before regions are read, and before regions that are paged on
+  // demand are written. Null (in a simulation) means that no access is asked about.
   void set_pages(const MemoryPages* pages) { pages_ = pages; }
 
   // Returns null if the key names no region.
@@ -172,6 +174,7 @@ class KeyTable {
   void unbind(MemoryWindow& window);
 
  private:
+  void enter(KeyHolder& holder);
   KeyHolder* find(std::uint32_t key) const;
   // Returns the grant for an access that has been allowed.
   Grant reach(const MemoryRegion& region, std::uint64_t address, std::uint64_t bytes,

@@ -8,10 +8,7 @@ namespace tulle::verbs {
 
 VerbsStatus ReceiveQueue::post(const ReceiveRequest& request) {
   if (request.sges.size() > sges_per_request_) return VerbsStatus::invalid_argument;
-  if (wqes_.capacity() == 0 && capacity_ > 0) {
-    wqes_ = Ring<Wqe>(capacity_);
-    sges_ = std::make_unique<Sge[]>(std::size_t{capacity_} * sges_per_request_);
-  }
+  if (wqes_.capacity() == 0 && capacity_ > 0) allocate();
   if (wqes_.full()) return VerbsStatus::out_of_memory;
   Wqe& wqe = wqes_.push();
   wqe = {request.wr_id, static_cast<std::uint32_t>(request.sges.size()), next_slot_};
@@ -19,6 +16,12 @@ VerbsStatus ReceiveQueue::post(const ReceiveRequest& request) {
   std::copy(request.sges.begin(), request.sges.end(),
             sges_.get() + std::size_t{wqe.slot} * sges_per_request_);
   return VerbsStatus::ok;
+}
+
+void ReceiveQueue::allocate() {
+  Ring<Wqe> wqes(capacity_);
+  sges_ = std::make_unique<Sge[]>(std::size_t{capacity_} * sges_per_request_);
+  wqes_ = std::move(wqes);
 }
 
 bool ReceiveQueue::take(Receive& out) {
@@ -50,6 +53,7 @@ std::uint64_t ReceiveQueue::length_of(const Wqe& wqe) const {
 bool ReceiveQueue::resize(std::uint32_t work_requests) {
   if (work_requests < wqes_.size()) return false;
   ReceiveQueue larger(work_requests, sges_per_request_);
+  if (!wqes_.empty()) larger.allocate();
   for (Receive receive; take(receive);) {
     const auto status = larger.post({receive.wr_id, {receive.sges.data(), receive.sge_count}});
     TULLE_CHECK(status == VerbsStatus::ok);

@@ -59,6 +59,7 @@ class ReceiveQueue {
     std::uint32_t slot = 0;  // slot of its SGEs
   };
 
+  void allocate();
   std::uint64_t length_of(const Wqe& wqe) const;
 
   std::uint32_t capacity_ = 0;

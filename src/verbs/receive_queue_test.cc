@@ -39,6 +39,18 @@ TEST(ReceiveQueue, RequestsComeBackWhole) {
   EXPECT_EQ(queue.front_length(), 0u);
 }
 
+TEST(ReceiveQueue, ItsLengthIsThatOfAllRequests) {
+  ReceiveQueue queue(3, 2);
+  EXPECT_EQ(queue.length(), 0u);
+  ASSERT_EQ(queue.post({1, pieces(0, 2)}), VerbsStatus::ok);
+  ASSERT_EQ(queue.post({2, {}}), VerbsStatus::ok);
+  ASSERT_EQ(queue.post({3, pieces(0, 1)}), VerbsStatus::ok);
+  EXPECT_EQ(queue.length(), 10u + 11u + 10u);
+  Receive receive;
+  ASSERT_TRUE(queue.take(receive));
+  EXPECT_EQ(queue.length(), 10u);
+}
+
 TEST(ReceiveQueue, RefusesWhatDoesNotFit) {
   ReceiveQueue queue(2, 2);
   EXPECT_EQ(queue.post({1, pieces(0, 3)}), VerbsStatus::invalid_argument);

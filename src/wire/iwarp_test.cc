@@ -177,6 +177,12 @@ TEST(RdmapTest, errors_have_names) {
   EXPECT_EQ(rdmap::name(rdmap::error::crc), "MPA: CRC error");
   EXPECT_EQ(rdmap::name({rdmap::Layer::mpa, 3, 9}), "");
   EXPECT_EQ(rdmap::name(rdmap::error::no_matching_ready), "MPA: no matching RTR option");
+  // RFC 5040 section 4.8, figure 13.
+  using enum rdmap::Layer;
+  EXPECT_EQ(rdmap::name({rdmap, 1, 0xFF}), "RDMAP: unspecified protection error");
+  EXPECT_EQ(rdmap::name({rdmap, 2, 0x08}), "RDMAP: catastrophic error, global");
+  EXPECT_EQ(rdmap::name({rdmap, 2, 0xFF}), "RDMAP: unspecified operation error");
+  EXPECT_EQ(rdmap::name({ddp, 0, 0x00}), "DDP: local catastrophic error");
 }
 
 }  // namespace

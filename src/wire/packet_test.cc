@@ -180,8 +180,9 @@ TEST(PacketTest, reserved_opcodes_and_other_versions_are_refused) {
     head[0] = static_cast<std::byte>(code);
     head[1] = std::byte{0};
     const bool reserved = info(Opcode(code)).kind == Kind::none;
-    EXPECT_EQ(decode(head, packet).status,
-              reserved ? DecodeStatus::unknown_opcode : DecodeStatus::ok);
+    const Decoded decoded = decode(head, packet);
+    EXPECT_EQ(decoded.status, reserved ? DecodeStatus::unknown_opcode : DecodeStatus::ok);
+    EXPECT_EQ(decoded.header_bytes, reserved ? 0u : info(Opcode(code)).header_bytes);
     for (unsigned version = 1; version < 16; ++version) {
       head[1] = static_cast<std::byte>(version);
       EXPECT_EQ(decode(head, packet).status, DecodeStatus::bad_version);

@@ -67,6 +67,7 @@ bool decode_options(std::span<const std::byte> in, Tcp& tcp) {
     if (kind == option_sack) {
       if ((bytes - 2) % sizeof(WireBlock) != 0) return false;
       tcp.block_count = 0;
+      tcp.blocks = {};  // another option of this kind may have come before
       for (auto blocks = in.subspan(2, bytes - 2); !blocks.empty();) {
         const auto block = take<WireBlock>(blocks);
         tcp.blocks[tcp.block_count++] = {TcpSequence(block.first), TcpSequence(block.end)};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -156,6 +158,31 @@ TEST(Tcp, WrittenAsScapyWritesIt) {
           "4500002800004000400626ce0a0000010a00000213899c40000000010000000250370001ebd60007"));
 }
 
+TEST(Tcp, AHeaderWithoutBlocksHasNoOptions) {
+  std::array<std::byte, 60> out;
+  out.fill(std::byte{0xEE});
+  ASSERT_EQ(encode(Tcp{}, out), 20u);
+  for (std::size_t i = 20; i < out.size(); ++i) EXPECT_EQ(out[i], std::byte{0xEE}) << i;
+}
+
+// RFC 9293 §3.2: nothing behind the end of the options is one.
+TEST(Tcp, WhatFollowsTheEndOfTheOptionsIsPadding) {
+  std::array<std::byte, 28> bytes{};
+  ASSERT_EQ(encode(Tcp{}, bytes), 20u);
+  bytes[12] = std::byte{7 << 4};  // seven words
+  bytes[20] = std::byte{1};       // no operation
+  bytes[21] = std::byte{0};       // the end
+  bytes[22] = std::byte{5};       // would be SACK, of a length that cannot be
+  bytes[23] = std::byte{99};
+  Tcp tcp;
+  const DecodedTcp decoded = decode(bytes, tcp);
+  EXPECT_TRUE(decoded.ok);
+  EXPECT_EQ(decoded.header_bytes, 28u);
+  EXPECT_EQ(tcp.block_count, 0);
+  bytes[21] = std::byte{1};  // no end: the option is read
+  EXPECT_FALSE(decode(bytes, tcp).ok);
+}
+
 TEST(Tcp, RoundTrip) {
   Random random(9);
   for (int i = 0; i < 1'000; ++i) {
@@ -188,6 +215,23 @@ TEST(Tcp, RoundTrip) {
       EXPECT_FALSE(decode(std::span(bytes).first(less), read).ok);
     }
   }
+}
+
+// The last of several options of one kind counts, and nothing of the others is left.
+TEST(Tcp, TheLastOfSeveralSelectiveAcknowledgementsCounts) {
+  Tcp sent;
+  sent.block_count = 1;
+  sent.blocks[0] = {TcpSequence(5), TcpSequence(9)};
+  std::array<std::byte, tcp_header_bytes_max> bytes{};
+  const std::size_t written = encode(sent, bytes);
+  // Another such option follows, without a block: kind 5, two bytes, and two NOPs.
+  const std::array more = {std::byte{5}, std::byte{2}, std::byte{1}, std::byte{1}};
+  std::copy(more.begin(), more.end(), bytes.begin() + written);
+  bytes[12] = static_cast<std::byte>((written + more.size()) / 4 << 4);
+  Tcp read;
+  ASSERT_TRUE(decode(std::span(bytes).first(written + more.size()), read).ok);
+  EXPECT_EQ(read.block_count, 0u);
+  EXPECT_EQ(read, Tcp());
 }
 
 TEST(Tcp, MalformedOptions) {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quoted.h"
 #include "base/result.h"
 
 namespace tulle::workload {
@@ -36,8 +37,6 @@ inline std::optional<double> parse_real(std::string_view text) {
   const auto number = parse_number<double>(text);
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
-
-inline std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 class CsvReader {
  public:

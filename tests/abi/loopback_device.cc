@@ -4,12 +4,17 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <new>
 
+#include "base/guarded_access.h"
+#include "base/on_throw.h"
 #include "device/raw_packets.h"
 #include "live/process/device.h"
 #include "live/process/event_channel.h"
+#include "live/process/program_memory.h"
 
 namespace tulle::live {
 
@@ -49,6 +54,9 @@ class Device::Impl {
     std::vector<Gid> gids;
     for (const GidEntry& entry : info.gids) gids.push_back(entry.gid);
     adapter.set_gids(gids);
+    adapter.objects().set_pages(&program_pages());
+    watch_for_faults();
+    bytes.reserve(datagram_bytes_max);
   }
 
   static Time now() {
@@ -57,16 +65,28 @@ class Device::Impl {
     return Time::seconds(t.tv_sec) + Time::nanoseconds(t.tv_nsec);
   }
 
+  // A datagram that there is no memory for is lost.
   void deliver() {
-    std::vector<std::byte> bytes;
+    try {
+      deliver_all();
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
+  void deliver_all() {
     for (device::Datagram datagram; adapter.pull_datagram(now(), datagram);) {
-      device::Adapter::finish_frame(datagram, 0);
-      const auto& frame = datagram.frame;
-      bytes.assign(frame.head.data(), frame.head.data() + frame.head_bytes);
-      for (std::uint8_t i = 0; i < datagram.piece_count; ++i) {
-        bytes.insert(bytes.end(), datagram.pieces[i].begin(), datagram.pieces[i].end());
-      }
-      bytes.insert(bytes.end(), frame.tail.data(), frame.tail.data() + frame.tail_bytes);
+      bytes.resize(datagram.udp_payload_bytes());
+      auto to = bytes.begin();
+      const auto add = [&](std::span<const std::byte> piece) {
+        to = std::copy(piece.begin(), piece.end(), to);
+      };
+      const bool is_there = attempt({datagram.pieces.data(), datagram.piece_count}, [&] {
+        device::Adapter::finish_frame(datagram, 0);
+        add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
+        for (std::uint8_t i = 0; i < datagram.piece_count; ++i) add(datagram.pieces[i]);
+        add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
+      });
+      if (!is_there) continue;
       if (datagram.ip().destination == datagram.ip().source ||
           datagram.ip().destination.is_multicast()) {
         (void)adapter.handle_datagram(now(), datagram.ip(), true, bytes);
@@ -79,6 +99,7 @@ class Device::Impl {
   void deliver_packets() {
     device::RawPackets& packets = adapter.raw_packets();
     for (auto frames = packets.pull_frames(); !frames.empty(); frames = packets.pull_frames()) {
+      const OnThrow send_again([&] { packets.sent(0); });
       std::vector<std::vector<std::byte>> wire;
       for (const auto& frame : frames) {
         auto& bytes = wire.emplace_back();
@@ -93,6 +114,8 @@ class Device::Impl {
     }
   }
 
+  static constexpr std::size_t datagram_bytes_max = 65'536;
+  std::vector<std::byte> bytes;
   bool has_packets = false;
   std::mutex mutex;
   EventSink sink;

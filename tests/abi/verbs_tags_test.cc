@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <infiniband/tm_types.h>
 
+#include <array>
 #include <cerrno>
 
 #include "verbs_fixture.h"
@@ -226,10 +227,11 @@ TEST_F(Tags, WhatIsRefused) {
   EXPECT_EQ(create(IBV_QPT_UC, 0, srq), nullptr);
   EXPECT_EQ(create(IBV_QPT_UD, 0, srq), nullptr);
 
-  ibv_sge sge = piece(0, 1);
+  std::array<ibv_sge, 5> sges;
+  sges.fill(piece(0, 1));
   const auto refuse = [&](auto change) {
     ibv_ops_wr wr = operation(IBV_WR_TAG_ADD);
-    wr.tm.add = {1, &sge, 1, 1, exact};
+    wr.tm.add = {1, sges.data(), 1, 1, exact};
     change(wr);
     EXPECT_EQ(operate(wr), EINVAL);
   };

@@ -11,7 +11,8 @@ import unittest
 OURS = ctypes.CDLL("librdmacm.so.1", use_errno=True)
 
 TCP = 0x0106
-ADDR_RESOLVED, TIMEWAIT_EXIT, ADDRINFO_RESOLVED, ADDRINFO_ERROR, USER = 0, 15, 16, 17, 18
+ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT_REQUEST = 0, 2, 4
+TIMEWAIT_EXIT, ADDRINFO_RESOLVED, ADDRINFO_ERROR, USER = 15, 16, 17, 18
 NUMERIC_HOST, BY_SUBNET_ADMINISTRATOR, BY_NAME_SERVICE = 0x02, 0x10, 0x20
 
 
@@ -135,6 +136,54 @@ class Resolving(CmTest):
         self.refused(errno.EINVAL, OURS.rdma_resolve_addrinfo(self.id, None, None, None))
         self.refused(errno.EINVAL, OURS.rdma_query_addrinfo(self.id, None))
         self.assertFalse(self.is_readable())
+
+
+class Parameters(ctypes.Structure):
+    _fields_ = [("private_data", ctypes.c_void_p), ("private_data_len", ctypes.c_uint8),
+                ("responder_resources", ctypes.c_uint8), ("initiator_depth", ctypes.c_uint8),
+                ("flow_control", ctypes.c_uint8), ("retry_count", ctypes.c_uint8),
+                ("rnr_retry_count", ctypes.c_uint8), ("srq", ctypes.c_uint8), ("qp_num", ctypes.c_uint32)]
+
+
+class Requests(CmTest):
+    """Tests requests for connections that a server has not accepted. Their events are not for it (Linux,
+    drivers/infiniband/core/ucma.c: ucma_event_handler)."""
+
+    ADDRESS = (ctypes.c_byte * 16).from_buffer_copy(
+        socket.AF_INET.to_bytes(2, "little") + (7476).to_bytes(2, "big") + bytes([127, 0, 0, 1]) + bytes(8))
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.channel
+        self.assertEqual(0, OURS.rdma_bind_addr(self.id, self.ADDRESS))
+        self.assertEqual(0, OURS.rdma_listen(self.id, 4))
+        self.client = OURS.rdma_create_event_channel()
+        self.addCleanup(OURS.rdma_destroy_event_channel, self.client)
+
+    def connect(self):
+        """Returns the ids of a client and of its request at the server."""
+        client = ctypes.POINTER(Id)()
+        self.assertEqual(0, OURS.rdma_create_id(self.client, ctypes.byref(client), None, TCP))
+        self.channel = self.client
+        self.assertEqual(0, OURS.rdma_resolve_addr(client, None, self.ADDRESS, 2000))
+        self.assertEqual(ADDR_RESOLVED, self.take()[1])
+        self.assertEqual(0, OURS.rdma_resolve_route(client, 2000))
+        self.assertEqual(ROUTE_RESOLVED, self.take()[1])
+        self.assertEqual(0, OURS.rdma_connect(client, ctypes.byref(Parameters(qp_num=5))))
+        self.channel = self.server
+        request, event = self.take()[:2]
+        self.assertEqual(CONNECT_REQUEST, event)
+        return client, ctypes.cast(request, ctypes.POINTER(Id))
+
+    def test_a_request_whose_client_went_away_tells_nothing_until_it_is_accepted(self):
+        client, request = self.connect()
+        self.assertEqual(0, OURS.rdma_destroy_id(client))
+        later, another = self.connect()
+        readable = select.select([self.server.contents.fd], [], [], 0.3)[0]
+        self.assertFalse(readable and self.take())
+        self.refused(errno.EINVAL, OURS.rdma_accept(request, ctypes.byref(Parameters(qp_num=6))))
+        for each in (request, another, later):
+            self.assertEqual(0, OURS.rdma_destroy_id(each))
 
 
 class PollSets(unittest.TestCase):

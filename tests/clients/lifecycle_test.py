@@ -159,3 +159,13 @@ class Idle(ClientTest):
         self.assertLess(len(os.listdir(f"/proc/{process.pid}/fd")), 64)
         status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
         self.assertLess(int(re.search(r"VmRSS:\s+(\d+)", status).group(1)), 64 * 1024)  # kB
+
+    def test_no_later_growth_of_the_descriptor_table(self):
+        """The kernel enlarges the table of a process with threads in tens of milliseconds. Opening the device does it,
+        so that no work request waits for it."""
+        server = self.start_server([INTEGRITY, "-M", "idle", "-p", str(PORT)], PORT)
+        client = self.start(*self.over_tulle([INTEGRITY, "-M", "idle", "-p", str(PORT), "127.0.0.1"]))
+        wait_until(lambda: "idle" in client.stdout, "the connection")
+        for process in (server, client):
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            self.assertGreaterEqual(int(re.search(r"FDSize:\s+(\d+)", status).group(1)), 512)

@@ -30,6 +30,10 @@ class Calls(ClientTest):
     def test_calls(self):
         self.run_program(*self.over_tulle(["/usr/bin/python3", HERE / "cm_calls.py"]))
 
+    def test_calls_without_memory(self):
+        process = self.run_program(*self.over_tulle([BUILD / "bin" / "scarce_memory"]))
+        self.assertIn("allocations failed in turn", process.stdout)
+
 
 class Utilities(Rdmacm):
     def test_rping(self):

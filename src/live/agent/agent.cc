@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "live/agent/core.h"
@@ -30,6 +31,7 @@ constexpr auto recovery_time = 2s;  // processes look for a new agent every 200 
 constexpr auto port_retry_time = 20ms;
 constexpr auto hello_time = 5s;
 constexpr auto tell_retry_time = 100ms;
+constexpr int no_memory_pause_microseconds = 10'000;
 // A process has one connection for its device and one for each event channel.
 constexpr std::size_t connections_max = 512;
 
@@ -139,9 +141,10 @@ int run_agent(const AgentOptions& options) {
 }
 
 AgentCore::AgentCore(const Settings& settings)
-    : settings_(settings), devices_([this](const KnownDevices::Key& key, std::size_t index) {
-        return is_held(key, index);
-      }) {
+    : settings_(settings),
+      devices_(
+          [this](const KnownDevices::Key& key, std::size_t index) { return is_held(key, index); },
+          settings.secure.empty() ? 0 : std::uint32_t{seal_bytes}) {
   // The first slot varies, so that the queue pair numbers of an earlier run are not reused at once.
   next_slot_ +=
       static_cast<std::uint32_t>(started_.time_since_epoch().count() / 1000) % (slots - 1);
@@ -168,6 +171,11 @@ Result<void> AgentCore::open_port() {
 }
 
 Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()) {
+  if (!settings_.secure.empty()) {
+    auto seal = Seal::create(settings_.secure);
+    if (!seal) return seal.error();
+    seal_ = std::move(*seal);
+  }
   const sigset_t signals = stop_signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
@@ -186,7 +194,11 @@ Result<void> AgentCore::serve(UniqueFd listener, bool idle_exit, void (*ready)()
       is_ready = true;
       ready();
     }
-    result = turn();
+    try {
+      result = turn();
+    } catch (const std::bad_alloc&) {
+      usleep(no_memory_pause_microseconds);  // the descriptors tell once more what is to be done
+    }
   }
   // A program that connected while the agent was leaving finds the connection closed, and starts
   // the next agent.
@@ -201,7 +213,7 @@ Result<void> AgentCore::turn() {
   signalfd_siginfo info;
   if (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) stopped_ = true;
   for (int i = 0; i < count; ++i) {
-    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle(*session);
+    if (auto* session = static_cast<Session*>(events[i].data.ptr)) handle_or_end(*session);
   }
   forward();
   if (devices_.watch_fd() >= 0) devices_.refresh();
@@ -229,11 +241,15 @@ void AgentCore::start_connections() {
   auto device = describe_device(settings_.device, {});
   const std::uint64_t guid = device ? device->node_guid : 0;
   connections_ = std::make_unique<ConnectionService>(group_->socket(agent_slot), group_->port(),
-                                                     std::move(lock), guid, devices_);
+                                                     std::move(lock), guid, devices_, seal_.get());
   watch(connections_->socket(), nullptr);
 }
 
 void AgentCore::progress_connections() {
+  if (seal_) {
+    seal_->look_at_file(Time::nanoseconds(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - started_).count()));
+  }
   for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
   connections_->progress();
   for (const auto& [socket, channel] : connections_->take_blocked()) {
@@ -326,6 +342,16 @@ void AgentCore::watch(int fd, Session* session) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
+// Ends a session whose message there is no memory for, so that its program does not wait for an
+// answer. The program comes back, or finds the connection closed.
+void AgentCore::handle_or_end(Session& session) {
+  try {
+    handle(session);
+  } catch (const std::bad_alloc&) {
+    end(session);
+  }
+}
+
 void AgentCore::handle(Session& session) {
   constexpr int messages_in_a_turn = 16;
   for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
@@ -353,7 +379,13 @@ void AgentCore::close_finished() {
     idle_since_ = Clock::now();
   }
   for (const auto& session : sessions_) {
-    if (is_finished(session)) add(departed_, session->counters.read());
+    if (!is_finished(session)) continue;
+    add(departed_, session->counters.read());
+    // Closing a descriptor is not enough: it stays watched while another process looks at it, as
+    // lsof does, and would name a session that is gone (epoll(7)).
+    for (const int fd : {session->connection.get(), session->process.get()}) {
+      if (fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    }
   }
   departed_[queue_pairs_counter] = 0;
   std::erase_if(sessions_, is_finished);

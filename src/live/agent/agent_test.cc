@@ -5,12 +5,20 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "live/path/packets/socket_group.h"
 #include "live/path/packets/udp_socket.h"
@@ -94,6 +102,40 @@ TEST_F(AgentTest, DescribesTheLoopbackDevice) {
   ASSERT_GE(device.gids.size(), 1u);
   EXPECT_EQ(device.gids[0].gid, Gid::from_ipv4(0x7F00'0001));
   EXPECT_EQ(device.gids[0].interface, "lo");
+}
+
+// Returns the time for which a process has had a processor.
+std::chrono::milliseconds processor_time(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  long user = 0, system = 0;
+  fields >> user >> system;
+  return std::chrono::milliseconds((user + system) * 1'000 / sysconf(_SC_CLK_TCK));
+}
+
+// A process such as lsof holds an agent's descriptor for a moment, in which the agent may close it.
+TEST_F(AgentTest, WhoeverLooksAtItsDescriptorsLeavesNoSessionBehind) {
+  TestAgent agent;
+  auto client = connect_to_agent(read_settings());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(devices());  // the agent has accepted the client too
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, agent.pid(), 0)));
+  std::vector<UniqueFd> held;
+  for (int fd = 3; fd < 400; ++fd) {
+    held.emplace_back(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  }
+  if (std::ranges::none_of(held, [](const UniqueFd& fd) { return bool(fd); })) {
+    GTEST_SKIP() << "this user may not look at the agent's descriptors";
+  }
+  client->reset();
+  ASSERT_TRUE(devices());  // the session has ended
+  const auto before = processor_time(agent.pid());
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(processor_time(agent.pid()) - before, 50ms) << "the agent finds something to do";
+  EXPECT_TRUE(devices());
 }
 
 TEST_F(AgentTest, NamesComeFromTheProgram) {

@@ -29,9 +29,11 @@ constexpr std::size_t endpoints_max = 32'768;
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
 
-// Limits the waiting reports. Otherwise a program that reports events and takes none would fill the
-// agent's memory.
-constexpr std::size_t reports_waiting_max = 4096;
+// Limits the events that wait because of a program's own commands. Otherwise a program that takes
+// none would fill the agent's memory.
+constexpr std::size_t events_waiting_max = 4096;
+// The most multicast groups that an endpoint joins.
+constexpr std::size_t groups_max = 1024;
 // Limits the events that a program gives back; its socket holds far fewer.
 constexpr std::size_t given_back_max = 4096;
 
@@ -178,7 +180,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Report
                                command.type == ConnectionEventType::address_information_error ||
                                command.type == ConnectionEventType::user;
   if (!may_be_reported) return EINVAL;
-  if (channel.waiting.size() >= reports_waiting_max) return ENOBUFS;
+  if (channel.waiting.size() >= events_waiting_max) return ENOBUFS;
   tell(endpoint, event::Reported{command.type, endpoint.id, command.status, command.argument});
   return 0;
 }
@@ -250,6 +252,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Listen
 int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::ResolveAddress& command) {
   const SocketAddress& destination = command.destination;
   if (destination.family != AF_INET && destination.family != AF_INET6) return EAFNOSUPPORT;
+  if (channel.waiting.size() >= events_waiting_max) return ENOBUFS;
   const bool may = endpoint.state == State::idle || endpoint.state == State::bound ||
                    endpoint.state == State::address_resolved;
   if (!may) return EINVAL;
@@ -531,10 +534,13 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttribute
 
 // RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No
 // subnet manager is involved.
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::JoinMulticast& command) {
+int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command) {
   const SocketAddress& group = command.group;
   if (!endpoint.has_device || !is_datagram(endpoint.space)) return EINVAL;
   if (group.family == 0 || !is_multicast(group)) return EINVAL;
+  if (endpoint.groups.size() >= groups_max || channel.waiting.size() >= events_waiting_max) {
+    return ENOBUFS;
+  }
   endpoint.groups.push_back(group);
   event::MulticastJoined joined;
   joined.endpoint = endpoint.id;

@@ -24,8 +24,8 @@ management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
 }  // namespace
 
 ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
-                                     std::uint64_t node_guid, KnownDevices& devices)
-    : port_(socket, port),
+                                     std::uint64_t node_guid, KnownDevices& devices, Seal* seal)
+    : port_(socket, port, seal),
       slot_lock_(std::move(slot_lock)),
       random_(system_random),
       manager_(manager_settings(node_guid)),
@@ -143,7 +143,8 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
   std::vector<EndpointId> orphans;
   std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {
     if (counted_with(event) != id) return false;
-    if (endpoint_of(event) != id) orphans.push_back(endpoint_of(event));
+    const Endpoint* child = find(endpoint_of(event));
+    if (child != nullptr && child->listener == id) orphans.push_back(child->id);
     return true;
   });
   for (const EndpointId orphan : orphans) {
@@ -211,7 +212,7 @@ void ConnectionService::flush(ChannelNumber number) {
 
 // Puts events that the program had not taken from the channel's socket in front of the waiting
 // ones. Events of `moved` go to the channel `to` and others back to this channel. Events of
-// endpoints that no longer exist are dropped.
+// endpoints that no longer exist, and requests that the program invented, are dropped.
 void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId moved,
                                   std::vector<ConnectionEvent> events) {
   std::deque<ConnectionEvent> kept;
@@ -222,12 +223,14 @@ void ConnectionService::give_back(Channel& channel, Channel& to, EndpointId move
   for (ConnectionEvent& event : events) {
     const EndpointId counted_id = counted_with(event);
     Endpoint* counted = find_own(counted_id);
+    Endpoint* child = counted_id != endpoint_of(event) ? find_own(endpoint_of(event)) : nullptr;
+    const bool is_request = child != nullptr && child->listener == counted_id;
     if (counted == nullptr) {
       // A request of a listener that is gone goes with it.
-      Endpoint* child = find_own(endpoint_of(event));
-      if (child != nullptr) destroy(*child, false);
+      if (is_request) destroy(*child, false);
       continue;
     }
+    if (counted_id != endpoint_of(event) && !is_request) continue;
     if (counted->events_sent == 0) continue;  // the agent never sent this event
     --counted->events_sent;
     (counted_id == moved ? to.waiting : kept).push_back(std::move(event));

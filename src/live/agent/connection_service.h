@@ -36,7 +36,7 @@ class ConnectionService {
   // `socket` is the socket of the agent's slot, and `slot_lock` its lock. `node_guid` names this
   // host to other hosts. `devices` must outlive this object.
   ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
-                    KnownDevices& devices);
+                    KnownDevices& devices, Seal* seal = nullptr);
 
   // Opens a new channel for that process, over the device and interfaces that it asks for. Returns
   // the program's end of the event socket.

@@ -363,6 +363,53 @@ TEST_F(ConnectionServiceTest, WhatAProgramGivesBackIsItsOwn) {
   EXPECT_EQ(error, ENOBUFS);
 }
 
+// A program that does not read gives back a request that it invented. The request waits then, and
+// names an endpoint of another program.
+TEST_F(ConnectionServiceTest, ARequestThatAProgramInventsHarmsNobody) {
+  const EndpointId others = server_->listen(loopback(7000));
+  const EndpointId own = client_->listen(loopback(7001));
+  for (int i = 0; i < 2'000; ++i) {
+    ASSERT_EQ(client_->run(command::Report{own, ConnectionEventType::user, 0, 0}), 0);
+  }
+  const event::ConnectRequest invented{others, own, {}, {}, {}};
+  ASSERT_EQ(client_->run(command::GiveBack{false, {invented}}), 0);
+  ASSERT_EQ(client_->run(command::Destroy{own, 0}), 0);
+  EXPECT_EQ(server_->run(command::Query{{others}}), 0);
+  EXPECT_EQ(service_->listener_count(), 1u);
+}
+
+// Each of these commands answers with an event, which waits for a program that does not read.
+TEST_F(ConnectionServiceTest, CommandsOfAProgramThatDoesNotReadAreBounded) {
+  const auto runs_until_refused = [this](const ConnectionCommand& command) {
+    for (int runs = 0; runs < 10'000; ++runs) {
+      if (const int error = client_->run(command); error != 0) return error;
+    }
+    return 0;
+  };
+  const EndpointId id = client_->create(PortSpace::udp);
+  EXPECT_EQ(runs_until_refused(command::ResolveAddress{id, {}, loopback(7000)}), ENOBUFS);
+  SocketAddress group = loopback(0);
+  group.address[0] = std::byte{239};
+  EXPECT_EQ(client_->run(command::JoinMulticast{id, group}), ENOBUFS);
+  EXPECT_EQ(client_->run(command::Report{id, ConnectionEventType::user, 0, 0}), ENOBUFS);
+}
+
+TEST_F(ConnectionServiceTest, AnEndpointJoinsABoundedNumberOfGroups) {
+  const EndpointId id = client_->create(PortSpace::udp);
+  ASSERT_EQ(client_->run(command::ResolveAddress{id, {}, loopback(7000)}), 0);
+  client_->take<event::AddressResolved>();
+  SocketAddress group = loopback(0);
+  group.address[0] = std::byte{239};
+  int joined = 0;
+  while (joined < 3'000 && client_->run(command::JoinMulticast{id, group}) == 0) {
+    client_->take<event::MulticastJoined>();
+    ++joined;
+  }
+  EXPECT_EQ(joined, 1'024);
+  ASSERT_EQ(client_->run(command::LeaveMulticast{id, group}), 0);
+  EXPECT_EQ(client_->run(command::JoinMulticast{id, group}), 0);
+}
+
 TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneProcess) {
   End sibling(*service_, 100);
   const EndpointId id = client_->create();

@@ -49,7 +49,9 @@ struct Session {
   UniqueFd lock;
   const Session* captured_by = nullptr;  // state `process`: the capture that gets its frames
   ConnectionService::ChannelNumber channel = 0;
-  UniqueFd table;  // process: the table that it exposes to peers on this host
+  // State `process`: what it exposes to peers on this host (live/path/memory).
+  UniqueFd table;
+  UniqueFd visits;
   // State `process`: the version of its device that the process was told of, the version that it
   // has taken note of, and the withdrawn addresses that it still used then.
   std::uint32_t version_told = 0;
@@ -79,6 +81,7 @@ class AgentCore {
   void accept_all();
   bool may_connect(uid_t user) const;
   void watch(int fd, Session* session);
+  void handle_or_end(Session& session);
   void handle(Session& session);
   void close_finished();
   bool is_idle_too_long() const;
@@ -134,6 +137,7 @@ class AgentCore {
   // True if some process has not been told of a change because its connection was full.
   bool has_untold_ = false;
   bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
+  std::unique_ptr<Seal> seal_;    // null: datagrams are plain
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;

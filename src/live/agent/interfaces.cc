@@ -170,7 +170,8 @@ std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo&
 }
 
 // Fills in the fields that change while a device is in use.
-void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces) {
+void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces,
+                   std::uint32_t free_bytes) {
   device.port_active = false;
   device.gids.clear();
   std::uint32_t mtu_bytes = UINT32_MAX;
@@ -181,7 +182,8 @@ void describe_port(DeviceInfo& device, const std::vector<Interface>& interfaces)
       device.gids.push_back({gid, interface.index, interface.name});
     }
   }
-  if (!interfaces.empty()) device.mtu_bytes = path_mtu_bytes(mtu_bytes);
+  if (!interfaces.empty())
+    device.mtu_bytes = path_mtu_bytes(mtu_bytes - std::min(mtu_bytes, free_bytes));
   std::stable_sort(device.gids.begin(), device.gids.end(),
                    [](const auto& a, const auto& b) { return rank(a.gid) < rank(b.gid); });
 }
@@ -229,7 +231,8 @@ std::uint32_t path_mtu_bytes(std::uint32_t interface_mtu_bytes) {
   return mtu;
 }
 
-Result<DeviceInfo> describe_device(const std::string& name, const std::string& interfaces) {
+Result<DeviceInfo> describe_device(const std::string& name, const std::string& interfaces,
+                                   std::uint32_t free_bytes) {
   auto all = list_interfaces();
   if (!all) return all.error();
   auto chosen = choose(*all, interfaces);
@@ -238,14 +241,15 @@ Result<DeviceInfo> describe_device(const std::string& name, const std::string& i
   DeviceInfo device;
   device.name = name;
   device.node_guid = node_guid(*chosen);
-  describe_port(device, *chosen);
+  describe_port(device, *chosen, free_bytes);
   return device;
 }
 
-DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces) {
+DeviceInfo redescribe_device(const DeviceInfo& before, const std::string& interfaces,
+                             std::uint32_t free_bytes) {
   DeviceInfo device = before;
   auto all = list_interfaces();
-  if (all) describe_port(device, keep(*all, before, interfaces));
+  if (all) describe_port(device, keep(*all, before, interfaces), free_bytes);
   return device;
 }
 

@@ -8,7 +8,7 @@ Result<const KnownDevices::Known*> KnownDevices::find(const Key& key) {
   refresh();
   const auto found = entries_.find(key);
   if (found != entries_.end()) return &found->second;
-  auto device = describe_device(key.name, key.interfaces);
+  auto device = describe_device(key.name, key.interfaces, free_bytes_);
   if (!device) return device.error();
   return &add(key, *device);
 }
@@ -37,7 +37,7 @@ void KnownDevices::refresh() {
 }
 
 void KnownDevices::update(const Key& key, Entry& entry) {
-  const DeviceInfo now = redescribe_device(entry.info, key.interfaces);
+  const DeviceInfo now = redescribe_device(entry.info, key.interfaces, free_bytes_);
   const bool has_changed =
       entry.gids.update(now.gids, [&](std::size_t index) { return is_held_(key, index); });
   if (has_changed || now.port_active != entry.info.port_active) ++entry.version;

@@ -30,7 +30,9 @@ class KnownDevices {
 
   // Returns true if something still refers to the address that was at this index of the table.
   using IsHeld = std::function<bool(const Key& key, std::size_t index)>;
-  explicit KnownDevices(IsHeld is_held) : is_held_(std::move(is_held)) {}
+  // Path MTUs leave `free_bytes` of each datagram free.
+  explicit KnownDevices(IsHeld is_held, std::uint32_t free_bytes = 0)
+      : is_held_(std::move(is_held)), free_bytes_(free_bytes) {}
 
   // Returns the device as it is now. The pointer is valid until forget() removes the device.
   Result<const Known*> find(const Key& key);
@@ -59,6 +61,7 @@ class KnownDevices {
   void update(const Key& key, Entry& entry);
 
   IsHeld is_held_;
+  std::uint32_t free_bytes_;
   AddressWatch watch_;
   std::map<Key, Entry> entries_;
 };

@@ -1,7 +1,7 @@
 #include "live/agent/management_port.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "live/path/packets/udp_socket.h"
 #include "port/framing/roce_v2.h"
@@ -13,8 +13,12 @@ constexpr auto ud_send_only = wire::opcode(wire::TransportClass::ud, wire::Opera
 
 }  // namespace
 
-ManagementPort::ManagementPort(int socket, std::uint16_t port)
-    : socket_(socket), port_(port), is_ipv6_(is_ipv6(socket)), receiver_(socket, port) {
+ManagementPort::ManagementPort(int socket, std::uint16_t port, Seal* seal)
+    : socket_(socket),
+      port_(port),
+      is_ipv6_(is_ipv6(socket)),
+      seal_(seal),
+      receiver_(socket, port) {
   const std::uint16_t preferred =
       port::source_port(wire::general_services_qp, wire::general_services_qp);
   if (auto bound = bind_sender(preferred)) sender_ = std::move(*bound);
@@ -24,6 +28,11 @@ std::optional<std::span<const std::byte>> ManagementPort::accept(
     const wire::IpUdp& ip, std::span<const std::byte> datagram) {
   wire::Packet packet;
   std::span<const std::byte> payload;
+  if (seal_ != nullptr) {
+    const auto opened = seal_->open(datagram);
+    if (!opened) return std::nullopt;
+    datagram = *opened;
+  }
   if (port::decode(ip, false, datagram, packet, payload) != port::Verdict::ok) return std::nullopt;
   const bool is_management = packet.opcode == ud_send_only &&
                              packet.destination_qp == wire::general_services_qp &&
@@ -48,11 +57,22 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   packet.psn = Psn(psn_++);
   port::FrameBytes frame;
   port::encode(ip, packet, std::array{payload}, frame);
-  std::array<iovec, 3> pieces = {
-      iovec{frame.head.data(), frame.head_bytes},
-      iovec{const_cast<std::byte*>(payload.data()), payload.size()},
-      iovec{frame.tail.data(), frame.tail_bytes},
-  };
+  std::array<std::byte, port::udp_payload_bytes_max + seal_bytes> room;
+  std::size_t bytes = 0;
+  for (const std::span<const std::byte> piece :
+       {std::span<const std::byte>(frame.head).first(frame.head_bytes), payload,
+        std::span<const std::byte>(frame.tail).first(frame.tail_bytes)}) {
+    std::ranges::copy(piece, room.begin() + seal_header_bytes + bytes);
+    bytes += piece.size();
+  }
+  const std::span<std::byte> plain = std::span(room).subspan(seal_header_bytes, bytes);
+  if (tap_.is_open()) tap_.sent(ip, plain);
+  std::span<std::byte> datagram = plain;
+  if (seal_ != nullptr) {
+    datagram = std::span(room).first(bytes + seal_bytes);
+    if (!seal_->seal(datagram)) return;
+  }
+  iovec whole{datagram.data(), datagram.size()};
   SendAddress address;
   fill(address, ip, is_ipv6_, interface_index, port_, 0);
   msghdr message{};
@@ -60,17 +80,9 @@ void ManagementPort::send(const wire::IpUdp& route, std::uint32_t interface_inde
   message.msg_namelen = address.name_bytes;
   message.msg_control = address.control;
   message.msg_controllen = address.control_bytes;
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
+  message.msg_iov = &whole;
+  message.msg_iovlen = 1;
   static_cast<void>(sendmsg(socket, &message, MSG_DONTWAIT));
-  if (!tap_.is_open()) return;
-  std::array<std::byte, port::udp_payload_bytes_max> whole;
-  std::size_t bytes = 0;
-  for (const iovec& piece : pieces) {
-    std::memcpy(whole.data() + bytes, piece.iov_base, piece.iov_len);
-    bytes += piece.iov_len;
-  }
-  tap_.sent(ip, std::span(whole).first(bytes));
 }
 
 }  // namespace tulle::live

@@ -9,6 +9,7 @@
 
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/receiver.h"
+#include "live/security/seal.h"
 #include "live/unique_fd.h"
 #include "wire/ip_udp.h"
 #include "wire/mad.h"
@@ -17,8 +18,9 @@ namespace tulle::live {
 
 class ManagementPort {
  public:
-  // `socket` is the socket of the agent's slot in the group. It must outlive this object.
-  ManagementPort(int socket, std::uint16_t port);
+  // `socket` is the socket of the agent's slot in the group. With a seal, only sealed datagrams are
+  // sent and taken. Both must outlive this object.
+  ManagementPort(int socket, std::uint16_t port, Seal* seal = nullptr);
 
   int socket() const { return socket_; }
   CaptureTap& tap() { return tap_; }
@@ -49,6 +51,7 @@ class ManagementPort {
   std::uint16_t port_;
   bool is_ipv6_;
   UniqueFd sender_;
+  Seal* seal_;  // null: datagrams are plain
   Receiver receiver_;
   CaptureTap tap_;
   std::uint32_t psn_ = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -56,8 +57,9 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
   if (session.state == State::process && decode(message.bytes, held)) {
     return note_held(session, held);
   }
-  if (session.state == State::process && decode(message.bytes, expose) && !message.fds.empty()) {
+  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 2) {
     session.table = std::move(message.fds[0]);
+    session.visits = std::move(message.fds[1]);
     return;
   }
   if (session.state == State::channel) return execute(session, message.bytes);
@@ -131,6 +133,7 @@ void AgentCore::open(Session& session) {
   if (!lock) return refuse(session, lock.error().message);
   const SlotRecord& record = group_->record(session.slot);
   Opened opened{(*device)->info, session.slot, record.first_qp, qps_per_process, group_->port()};
+  opened.seal_key_id = seal_ ? seal_->key_id() : std::uint16_t{0};
   std::vector<int> fds = {group_->socket(session.slot), counters->fd(), lock->get(),
                           group_->vault()};
   UniqueFd process_end;
@@ -217,6 +220,7 @@ void AgentCore::rejoin(Session& session, const Rejoin& rejoin, std::vector<Uniqu
   session.hello.command = rejoin.command;
   session.hello.device = rejoin.device.name;
   session.hello.interfaces = rejoin.interfaces;
+  group_->open_gate(rejoin.slot);  // it was closed when this agent lost the process
   session.state = State::process;  // version_noted stays 0 until the process reports what it holds
   devices_.adopt({session.hello.device, session.hello.interfaces}, rejoin.device);
   static_cast<void>(send_message(session.connection.get(), encode(Accepted{})));
@@ -288,9 +292,9 @@ void AgentCore::find_peer(Session& session) {
   if (owner == nullptr || !owner->table || owner->peer.uid != session.peer.uid) {
     return refuse(session, "there is no such process of yours on this host");
   }
-  const int table = owner->table.get();
+  const std::array<int, 2> fds = {owner->table.get(), owner->visits.get()};
   static_cast<void>(
-      send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), {&table, 1}));
+      send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), fds));
   session.state = State::closing;
 }
 

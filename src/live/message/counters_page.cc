@@ -72,6 +72,7 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       driver.send_delays,
       driver.send_errors,
       driver.receive_calls,
+      driver.unsealed_drops,
       driver.direct_transfers,
       driver.direct_bytes,
       driver.faults_dropped,

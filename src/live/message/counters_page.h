@@ -21,6 +21,7 @@ struct DriverCounters {
   std::uint64_t send_delays = 0;       // times a socket was full and datagrams waited
   std::uint64_t send_errors = 0;       // datagrams that the kernel refused
   std::uint64_t receive_calls = 0;     // receive calls that brought datagrams
+  std::uint64_t unsealed_drops = 0;    // datagrams that no key of this host had sealed, or repeated
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
   std::uint64_t faults_dropped = 0;
@@ -58,6 +59,7 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "send_delays",
     "send_errors",
     "receive_calls",
+    "unsealed_drops",
     "direct_transfers",
     "direct_bytes",
     "faults_dropped",

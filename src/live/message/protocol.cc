@@ -30,7 +30,7 @@ void fields(Archive& archive, Devices& message) {
 template <typename Archive>
 void fields(Archive& archive, Opened& message) {
   archive(message.device, message.slot, message.first_qp, message.qp_count, message.port,
-          message.is_relayed);
+          message.is_relayed, message.seal_key_id);
 }
 template <typename Archive>
 void fields(Archive& archive, Membership& message) {

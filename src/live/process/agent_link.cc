@@ -13,16 +13,23 @@ namespace tulle::live {
 AgentLink::AgentLink(const Settings& settings, UniqueFd connection, Rights rights)
     : settings_(settings), connection_(std::move(connection)), rights_(std::move(rights)) {}
 
-void AgentLink::expose(int table_fd) {
-  if (table_fd >= 0 && !rights_.table) rights_.table.reset(fcntl(table_fd, F_DUPFD_CLOEXEC, 0));
-  const int table = rights_.table.get();
-  if (table < 0) return;
-  static_cast<void>(send_message(connection_.get(), encode(Expose{}), {&table, 1}));
+void AgentLink::expose(int table_fd, int visits_fd) {
+  rights_.table.reset(fcntl(table_fd, F_DUPFD_CLOEXEC, 0));
+  rights_.visits.reset(fcntl(visits_fd, F_DUPFD_CLOEXEC, 0));
+  tell_exposed();
+}
+
+void AgentLink::tell_exposed() {
+  const std::array<int, 2> fds = {rights_.table.get(), rights_.visits.get()};
+  if (!rights_.table || !rights_.visits) return;
+  static_cast<void>(send_message(connection_.get(), encode(Expose{}), fds));
 }
 
 Result<ReceivedMessage> AgentLink::receive() {
   auto message = receive_message(connection_.get());
-  if (!message && message.error().error_number != EAGAIN) connection_.reset();
+  const int error = message ? 0 : message.error().error_number;
+  // A message whose descriptors this process has no room for is lost, and nothing else.
+  if (error != 0 && error != EAGAIN && error != EMFILE) connection_.reset();
   return message;
 }
 
@@ -42,7 +49,7 @@ bool AgentLink::reconnect(const DeviceInfo& device) {
   const Rejoin rejoin{rights_.slot, program_name(), settings_.interfaces, device};
   if (!send_message(connection->get(), encode(rejoin), fds)) return false;
   connection_ = std::move(*connection);
-  expose(-1);
+  tell_exposed();
   return true;
 }
 

@@ -21,7 +21,9 @@ class AgentLink {
     UniqueFd lock;   // tells any agent that the slot is in use
     UniqueFd vault;  // keeps the host's sockets open; empty if the agent is another user's
     UniqueFd counters;
-    UniqueFd table;  // the table for peers of this host; empty if the device exposes none
+    // What peers of this host map; empty if the device exposes nothing.
+    UniqueFd table;
+    UniqueFd visits;
   };
   AgentLink() = default;
   AgentLink(const Settings& settings, UniqueFd connection, Rights rights);
@@ -32,10 +34,11 @@ class AgentLink {
   int vault() const { return rights_.vault.get(); }
   // Returns the connection's descriptor, or -1 while there is no agent.
   int socket() const { return connection_.get(); }
-  // Hands the agent the table of what peers may reach.
-  void expose(int table_fd);
-  // Returns the next message. The error_number is EAGAIN if there is none. If the agent is gone it
-  // is ECONNRESET, and the connection is closed.
+  // Hands the agent what peers map. The caller keeps its descriptors.
+  void expose(int table_fd, int visits_fd);
+  // Returns the next message. The error_number is EAGAIN if there is none, and EMFILE if this
+  // process had no room for its descriptors. If the agent is gone it is ECONNRESET, and the
+  // connection is closed.
   Result<ReceivedMessage> receive();
   // Tells the agent which withdrawn addresses of a changed device are still in use.
   void tell_held(std::uint32_t version, const std::bitset<gids_max>& held);
@@ -44,6 +47,8 @@ class AgentLink {
   bool reconnect(const DeviceInfo& device);
 
  private:
+  void tell_exposed();
+
   Settings settings_;
   UniqueFd connection_;
   Rights rights_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 #include <variant>
 
@@ -79,7 +80,11 @@ Result<void> ConnectionChannel::connect_to_agent() {
 template <typename Command>
 int ConnectionChannel::ask(Command command, typename Command::Reply& reply) {
   const std::lock_guard lock(command_mutex_);
-  return ask_locked(std::move(command), reply);
+  try {
+    return ask_locked(std::move(command), reply);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
 }
 
 template <typename Command>
@@ -120,6 +125,9 @@ bool ConnectionChannel::exchange(ConnectionCommand command, ConnectionReply& rep
 
 int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, EndpointId& endpoint) {
   const std::lock_guard lock(command_mutex_);
+  // The place for the endpoint is made first, so that no endpoint is lost for want of it.
+  decltype(endpoints_) place;
+  place.try_emplace(EndpointId{});
   const command::Create command{space, qp_type};
   reply::Created created;
   int error = ask_locked(command, created);
@@ -136,8 +144,11 @@ int ConnectionChannel::create(PortSpace space, ConnectionQpType qp_type, Endpoin
   }
   if (error != 0) return error;
   endpoint = created.endpoint;
+  auto node = place.extract(place.begin());
+  node.key() = endpoint;
   const std::lock_guard endpoints_lock(endpoints_mutex_);
-  endpoints_[endpoint] = {};
+  endpoints_.erase(endpoint);
+  endpoints_.insert(std::move(node));
   return 0;
 }
 
@@ -228,7 +239,12 @@ int ConnectionChannel::destroy(EndpointId endpoint, std::uint32_t& events_taken)
     events_taken = known->second.events_taken;
   }
   reply::Destroyed destroyed;
-  const int error = ask_locked(command::Destroy{endpoint, events_taken}, destroyed);
+  int error = 0;
+  try {
+    error = ask_locked(command::Destroy{endpoint, events_taken}, destroyed);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
   if (error != 0 && error != ENODEV) return error;
   {
     const std::lock_guard endpoints_lock(endpoints_mutex_);
@@ -277,6 +293,7 @@ void ConnectionChannel::give_back_all_but_last(std::vector<ConnectionEvent>& eve
 // Takes the events that the program has not taken yet from the socket and returns them, oldest
 // first.
 std::vector<ConnectionEvent> ConnectionChannel::take_back() {
+  const std::lock_guard lock(taking_mutex_);
   std::vector<ConnectionEvent> events;
   std::byte bytes[message_bytes];
   for (;;) {
@@ -295,17 +312,24 @@ int ConnectionChannel::next_event(ConnectionEvent& event) {
   std::byte bytes[message_bytes];
   for (;;) {
     const std::uint32_t generation = generation_;
-    const ssize_t received = recv(events_.get(), bytes, sizeof(bytes), 0);
+    // An event that there is no memory for stays on the socket.
+    ssize_t received = recv(events_.get(), bytes, sizeof(bytes), MSG_PEEK);
     if (received < 0 && errno != ECONNRESET) return errno;
     if (received <= 0) {
       if (lose_agent(generation, event)) return 0;
       continue;
     }
-    ++events_taken_;
+    const std::lock_guard lock(taking_mutex_);
+    received = recv(events_.get(), bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    if (received <= 0) continue;  // another thread has taken it
     EventMessage message;
-    if (!decode({bytes, static_cast<std::size_t>(received)}, message)) continue;
+    const bool is_event = decode({bytes, static_cast<std::size_t>(received)}, message);
+    const bool is_known = is_event && deliver(message.event);
+    static_cast<void>(recv(events_.get(), bytes, sizeof(bytes), MSG_DONTWAIT));
+    ++events_taken_;
+    if (!is_known) continue;
     event = std::move(message.event);
-    if (deliver(event)) return 0;
+    return 0;
   }
 }
 
@@ -314,8 +338,8 @@ bool ConnectionChannel::deliver(const ConnectionEvent& event) {
   const std::lock_guard lock(endpoints_mutex_);
   const auto known = endpoints_.find(counted_with(event));
   if (known == endpoints_.end()) return false;
-  ++known->second.events_taken;
   if (std::holds_alternative<event::ConnectRequest>(event)) endpoints_[endpoint_of(event)] = {};
+  ++known->second.events_taken;
   return true;
 }
 

@@ -131,6 +131,7 @@ class ConnectionChannel {
     std::uint32_t events_taken = 0;
     bool is_lost = false;  // the agent is gone, and DeviceRemoval was delivered
   };
+  std::mutex taking_mutex_;  // held while an event is taken from the socket
   std::map<EndpointId, Known> endpoints_;
 };
 

@@ -1,5 +1,6 @@
 #include "live/process/device.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -69,6 +70,24 @@ Result<fabric::FaultSettings> faults_of(const Settings& settings) {
   return std::get<fabric::FaultSettings>(parsed);
 }
 
+// Returns the seal of this process's datagrams, or null if they are plain. The host agent, which
+// connects queue pairs, must do the same.
+Result<std::unique_ptr<Seal>> seal_like(const Settings& settings, std::uint16_t agents_key_id) {
+  if (settings.secure.empty()) {
+    if (agents_key_id == 0) return std::unique_ptr<Seal>();
+    return Error{"the running host agent seals its datagrams: try `tulle run --secure KEYFILE`",
+                 EPROTO};
+  }
+  auto seal = Seal::create(settings.secure);
+  if (seal && (*seal)->key_id() != agents_key_id) {
+    return Error{fmt::format("the running host agent at {} does not seal with the first key of {}: "
+                             "stop it, or start it with `tulle agent --secure {}`",
+                             settings.agent, settings.secure, settings.secure),
+                 EPROTO};
+  }
+  return seal;
+}
+
 }  // namespace
 
 Result<std::vector<DeviceInfo>> devices() {
@@ -116,6 +135,8 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
   rights.counters.reset(dup(fds[1].get()));
   auto counters = CountersPage::map(std::move(fds[1]));
   if (!counters) return counters.error();
+  auto seal = seal_like(settings, opened.seal_key_id);
+  if (!seal) return seal.error();
   Impl::Grant grant{std::move(opened.device),
                     opened.slot,
                     QpNumber(opened.first_qp),
@@ -124,7 +145,8 @@ Result<std::shared_ptr<Device>> Device::open(const std::string& name, EventSink 
                     opened.is_relayed,
                     std::move(fds[0]),
                     std::move(*counters),
-                    AgentLink(settings, std::move(answer->connection), std::move(rights))};
+                    AgentLink(settings, std::move(answer->connection), std::move(rights)),
+                    std::move(*seal)};
   auto impl = std::make_unique<Impl>(std::move(grant), settings, *faults, sink);
   if (auto started = impl->start(); !started) return started.error();
   std::shared_ptr<Device> device(new Device(std::move(impl)));

@@ -15,6 +15,7 @@
 #include "live/path/packets/kernel_socket.h"
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
+#include "live/process/program_memory.h"
 #include "live/system_random.h"
 
 namespace tulle::live {
@@ -46,8 +47,8 @@ device::Configuration configuration_of(const Device::Impl::Grant& grant) {
 }
 
 Transmitter::Options transmitter_options(const Device::Impl::Grant& grant, int sender, bool offload,
-                                         const fabric::FaultSettings& faults) {
-  return {grant.is_relayed ? sender : grant.socket.get(), grant.port, offload, faults};
+                                         const fabric::FaultSettings& faults, Seal* seal) {
+  return {grant.is_relayed ? sender : grant.socket.get(), grant.port, offload, faults, seal};
 }
 
 UniqueFd sender_for_relay(bool is_relayed) {
@@ -64,6 +65,15 @@ void pause_processor() {
 #endif
 }
 
+// The kernel enlarges the table of descriptors of a process that has threads only after a grace
+// period of RCU, which takes tens of milliseconds. The first work request to a peer takes the
+// port's sockets, twice 64 descriptors for a moment, with the device's lock held. So the table
+// grows while the device is opened. A limit that forbids it is no error here.
+void make_room_for_descriptors(int any) {
+  constexpr int lowest = 511;  // the kernel's table has a power of two
+  const UniqueFd far(fcntl(any, F_DUPFD_CLOEXEC, lowest));
+}
+
 }  // namespace
 
 Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults,
@@ -75,16 +85,18 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       is_relayed_(grant.is_relayed),
       sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
+      seal_(std::move(grant.seal)),
       adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
       receiver_(grant.socket.get(), grant.port,
                 grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
-      transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults),
+      transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
       has_faults_(faults.any()),
       epoch_nanoseconds_(monotonic_nanoseconds()),
       agent_(std::move(grant.agent)) {
   socket_ = std::move(grant.socket);
+  adapter_->objects().set_pages(&program_pages());
   set_gids();
 }
 
@@ -101,6 +113,7 @@ Result<void> Device::Impl::start() {
   if (!epoll_ || !timer_ || !wakeup_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
+  make_room_for_descriptors(epoll_.get());
   for (const int fd : {socket_.get(), timer_.get(), wakeup_.get(), agent_.socket()}) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -131,16 +144,17 @@ Result<void> Device::Impl::create_direct_path() {
     }
     if (!answer) return answer.error();
     PeerProcess peer;
-    if (!decode(answer->message.bytes, peer) || answer->message.fds.empty()) {
+    std::vector<UniqueFd>& fds = answer->message.fds;
+    if (!decode(answer->message.bytes, peer) || fds.size() != 2) {
       return Error{"the agent knows no such process", ESRCH};
     }
-    return HostPath::Peer{peer.pid, answer->message.fds[0].release()};
+    return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
   };
   auto path = HostPath::create(slot_, find_peer, is_local);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
-  agent_.expose(direct_path_->table_fd());
+  agent_.expose(direct_path_->table_fd(), direct_path_->visits_fd());
   return {};
 }
 
@@ -177,23 +191,27 @@ Time Device::Impl::now() const {
 void Device::Impl::transmit() {
   if (forked_) return;
   const Time at = now();
-  send(at);
+  const MemoryTurn turn(at);
+  survive([&] { send(at); });
   settle(at);
 }
 
 void Device::Impl::progress() {
   if (forked_) return;
   const Time at = now();
+  const MemoryTurn turn(at);
   last_poll_ = at;
   const std::uint64_t completions = adapter_->completions();
-  vain_polls_ = receive(at) > 0 ? 0 : vain_polls_ + 1;
-  if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
-  if (leased_ && !deferred_ && adapter_->completions() != completions) {
-    deferred_ = true;
-    deliver_events();
-  } else {
-    send(at);
-  }
+  survive([&] {
+    vain_polls_ = receive(at) > 0 ? 0 : vain_polls_ + 1;
+    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (leased_ && !deferred_ && adapter_->completions() != completions) {
+      deferred_ = true;
+      deliver_events();
+    } else {
+      send(at);
+    }
+  });
   if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
     leased_ = true;
     leased_at_ = at;
@@ -209,7 +227,8 @@ void Device::Impl::hand_over() {
   leased_ = false;
   watch_socket(true);
   const Time at = now();
-  if (deferred_) send(at);
+  const MemoryTurn turn(at);
+  if (deferred_) survive([&] { send(at); });
   settle(at);
 }
 
@@ -241,6 +260,7 @@ int Device::Impl::change_membership(const Gid& group, bool leaves) const {
 }
 
 int Device::Impl::may_use_packets() const {
+  if (seal_ != nullptr) return EOPNOTSUPP;  // frames are not sealed
   return info_.gids.empty() ? EOPNOTSUPP : PacketPort::probe(info_.gids[0].interface);
 }
 
@@ -306,10 +326,20 @@ void Device::Impl::send(Time at) {
 }
 
 int Device::Impl::receive(Time at) {
+  if (seal_ != nullptr) [[unlikely]]
+    seal_->look_at_file(at);
   const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
+    if (seal_ != nullptr) [[unlikely]] {
+      const auto opened = seal_->open(bytes);
+      if (!opened) {
+        ++counters_.unsealed_drops;
+        return;
+      }
+      bytes = *opened;
+    }
     if (tap_.is_open()) [[unlikely]]
       tap_.received(ip, bytes);
-    adapter_->handle_datagram(at, ip, false, bytes);
+    survive([&] { adapter_->handle_datagram(at, ip, false, bytes); });
   });
   if (count > 0) ++counters_.receive_calls;
   if (packets_ != nullptr) [[unlikely]]
@@ -408,6 +438,7 @@ void Device::Impl::forget_in_child() {
   forked_ = true;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
+  if (direct_path_) direct_path_->forget_in_child();
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
   // their numbers, which the program might otherwise be given for files of its own.
   transmitter_.forget_vault();

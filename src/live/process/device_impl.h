@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -39,6 +40,7 @@
 #include "live/path/packets/transmitter.h"
 #include "live/process/agent_link.h"
 #include "live/process/device.h"
+#include "live/security/seal.h"
 #include "live/settings.h"
 #include "live/unique_fd.h"
 
@@ -57,6 +59,7 @@ class Device::Impl {
     UniqueFd socket;  // of the slot, or the end of a relay
     CountersPage counters;
     AgentLink agent;
+    std::unique_ptr<Seal> seal;  // null: datagrams are plain
   };
   Impl(Grant grant, const Settings& settings, const fabric::FaultSettings& faults, EventSink sink);
   ~Impl();
@@ -76,7 +79,7 @@ class Device::Impl {
   void hand_over();
   void publish(Time at);  // publishes the counters
   void send_deferred() {
-    if (deferred_ && !forked_) send(now());
+    if (deferred_ && !forked_) transmit();
   }
   int join(const Gid& group);
   void leave(const Gid& group);
@@ -100,6 +103,7 @@ class Device::Impl {
   // device_thread.cc
   Result<void> start_thread();
   void run();
+  void wait_and_handle();
   void handle_wake(int fd);
   void handle_timer();
   void handle_agent();
@@ -109,6 +113,16 @@ class Device::Impl {
   void look_after_gids();
   void let_others_in();
   void end_lease(Time at);
+
+  // Does a part of a turn. A packet that there is no memory for is lost, as on a network. An
+  // exception would end the program.
+  template <typename Part>
+  static void survive(Part part) {
+    try {
+      part();
+    } catch (const std::bad_alloc&) {
+    }
+  }
 
   Result<void> create_direct_path();
   // Receives, runs due timers, transmits and hands out events. Returns the number of receive calls
@@ -138,6 +152,7 @@ class Device::Impl {
   UniqueFd sender_;  // with a relay: the socket that sends if no other can be had
   CountersPage page_;
   DriverCounters counters_;
+  std::unique_ptr<Seal> seal_;
   CaptureTap tap_;
   std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
   std::unique_ptr<device::Adapter> adapter_;
@@ -173,6 +188,7 @@ class Device::Impl {
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> running_{false};  // the thread has begun
   std::thread thread_;
 };
 

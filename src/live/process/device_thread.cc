@@ -14,9 +14,11 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/on_throw.h"
 #include "live/message/protocol.h"
 #include "live/path/packets/kernel_socket.h"
 #include "live/process/device_impl.h"
+#include "live/process/program_memory.h"
 
 namespace tulle::live {
 namespace {
@@ -24,6 +26,7 @@ namespace {
 constexpr int batches_in_row_max = 64;
 constexpr int yields_max = 100;
 constexpr int reconnect_milliseconds = 200;
+constexpr int no_memory_pause_microseconds = 10'000;
 // Interval between checks whether an address that went away is still in use.
 constexpr Time gids_interval = Time::milliseconds(100);
 // A caller that polls calls far more often than this.
@@ -57,12 +60,16 @@ void ask_for_short_slice() {
 }  // namespace
 
 Result<void> Device::Impl::start_thread() {
-  // All signals are blocked in the new thread: they belong to the application.
-  sigset_t all;
+  // Signals are blocked in the new thread: they belong to the application. Faults are the thread's
+  // own (live/process/program_memory.h).
+  sigset_t others;
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigfillset(&others);
+  sigdelset(&others, SIGSEGV);
+  sigdelset(&others, SIGBUS);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   Result<void> result;
+  const OnThrow undo([&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -70,6 +77,8 @@ Result<void> Device::Impl::start_thread() {
                    error.code().value()};
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // Peers that connect from now on find that this process lives.
+  if (result) running_.wait(false);
   return result;
 }
 
@@ -88,21 +97,34 @@ Device::Impl::~Impl() {
 void Device::Impl::run() {
   pthread_setname_np(pthread_self(), "tulle");
   ask_for_short_slice();
+  if (direct_path_) direct_path_->live_with_this_thread();
+  running_ = true;
+  running_.notify_one();
   while (!stopping_) {
-    epoll_event events[8];
-    const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
-    int timeout = is_alone ? reconnect_milliseconds : -1;
-    if (gids_held_.any()) timeout = static_cast<int>(gids_interval.to_nanoseconds() / 1'000'000);
-    const int count = epoll_wait(epoll_.get(), events, 8, timeout);
-    if (gids_held_.any()) look_after_gids();
-    if (is_alone && agent_.reconnect(info_)) {
-      epoll_event event{};
-      event.events = EPOLLIN;
-      event.data.fd = agent_.socket();
-      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, agent_.socket(), &event);
+    try {
+      wait_and_handle();
+    } catch (const std::bad_alloc&) {
+      // What could not be handled is looked at again: the descriptors tell of it once more.
+      usleep(no_memory_pause_microseconds);
+      wake();
     }
-    for (int i = 0; i < count; ++i) handle_wake(events[i].data.fd);
   }
+}
+
+void Device::Impl::wait_and_handle() {
+  epoll_event events[8];
+  const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
+  int timeout = is_alone ? reconnect_milliseconds : -1;
+  if (gids_held_.any()) timeout = static_cast<int>(gids_interval.to_nanoseconds() / 1'000'000);
+  const int count = epoll_wait(epoll_.get(), events, 8, timeout);
+  if (gids_held_.any()) look_after_gids();
+  if (is_alone && agent_.reconnect(info_)) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = agent_.socket();
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, agent_.socket(), &event);
+  }
+  for (int i = 0; i < count; ++i) handle_wake(events[i].data.fd);
 }
 
 void Device::Impl::handle_wake(int fd) {
@@ -118,8 +140,10 @@ void Device::Impl::handle_wake(int fd) {
     {
       const auto held = lock();
       const Time at = now();
+      const MemoryTurn turn(at);
       const std::uint64_t received = counters_.receive_calls;
-      const int calls = move_data(at);
+      int calls = 0;
+      survive([&] { calls = move_data(at); });
       if (counters_.receive_calls != received && at > last_poll_ + nobody_polls) polls_in_row_ = 0;
       settle(at);
       if (leased_ || calls < receive_calls_max) return;
@@ -133,18 +157,21 @@ void Device::Impl::handle_timer() {
   [[maybe_unused]] const ssize_t taken = read(timer_.get(), &count, sizeof(count));
   const auto held = lock();
   const Time at = now();
+  const MemoryTurn turn(at);
   timer_at_ = Time::never();
   if (leased_) {
     const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
-    if (must_go_on && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
-    if (must_go_on || deferred_) send(at);
+    survive([&] {
+      if (must_go_on && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+      if (must_go_on || deferred_) send(at);
+    });
     if (at < last_poll_ + lease_time) {
       wake_at(last_poll_ + lease_time);
       return settle(at);
     }
-    end_lease(at);
+    survive([&] { end_lease(at); });
   } else {
-    move_data(at);
+    survive([&] { move_data(at); });
   }
   settle(at);
 }
@@ -174,6 +201,7 @@ void Device::Impl::handle_agent() {
   for (;;) {
     auto message = agent_.receive();
     if (!message) {
+      if (message.error().error_number == EMFILE) continue;
       if (agent_.socket() < 0) handle_loss_of_agent();
       return;
     }

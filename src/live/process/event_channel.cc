@@ -5,8 +5,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <new>
 
 namespace tulle::live {
 
@@ -37,12 +37,22 @@ Result<std::unique_ptr<EventChannel>> EventChannel::create() {
 
 EventChannel::~EventChannel() { close(fd_); }
 
-void EventChannel::push(Item item) {
+void EventChannel::reserve(std::size_t events) {
   const std::lock_guard lock(mutex_);
-  items_.push_back(item);
+  items_.reserve(static_cast<std::uint32_t>(events));
+}
+
+bool EventChannel::push(Item item) {
+  const std::lock_guard lock(mutex_);
+  try {
+    items_.push(item);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   const std::uint64_t one = 1;
   // The write fails only at 2^64 - 2 waiting events.
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
+  return true;
 }
 
 int EventChannel::pop(Item& item) {
@@ -52,17 +62,16 @@ int EventChannel::pop(Item& item) {
     const std::lock_guard lock(mutex_);
     if (items_.empty()) continue;  // forgotten between the read and the lock
     item = items_.front();
-    items_.pop_front();
+    items_.pop();
     return 0;
   }
 }
 
 int EventChannel::forget(void* object) {
   const std::lock_guard lock(mutex_);
-  const auto rest = std::remove_if(items_.begin(), items_.end(),
-                                   [&](const Item& item) { return item.object == object; });
-  const auto count = static_cast<int>(items_.end() - rest);
-  items_.erase(rest, items_.end());
+  const std::uint32_t before = items_.size();
+  items_.erase_if([&](const Item& item) { return item.object == object; });
+  const auto count = static_cast<int>(before - items_.size());
   // A reader may already have taken the count of a forgotten event and be waiting for the lock. It
   // then finds fewer events than it expects, and reads again.
   for (int i = 0; i < count; ++i) take_one_off(fd_);

@@ -5,10 +5,10 @@
 // class is thread-safe.
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 
+#include "base/growing_ring.h"
 #include "base/result.h"
 
 namespace tulle::live {
@@ -26,7 +26,10 @@ class EventChannel {
   EventChannel& operator=(const EventChannel&) = delete;
 
   int fd() const { return fd_; }
-  void push(Item item);
+  // Returns false if there is no memory for the event, which is then lost.
+  bool push(Item item);
+  // Makes room for that many events, so that pushing them cannot fail.
+  void reserve(std::size_t events);
   // Takes the oldest event. Blocks while there is none, unless the descriptor is O_NONBLOCK.
   // Returns 0, or the errno of the read: EAGAIN, or EINTR if a signal came first.
   int pop(Item& item);
@@ -37,7 +40,7 @@ class EventChannel {
   explicit EventChannel(int fd) : fd_(fd) {}
   int fd_;
   std::mutex mutex_;
-  std::deque<Item> items_;
+  GrowingRing<Item> items_;
 };
 
 }  // namespace tulle::live

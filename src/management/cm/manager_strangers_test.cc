@@ -138,7 +138,12 @@ TEST_F(ManagerStrangersTest, APeerMayAnswerFromAnotherAddress) {
   event_of(b, Kind::established);
   // The peer goes on with that address: here with the disconnection.
   ASSERT_TRUE(b.disconnect(now, answered, {}));
-  deliver(a, only(b), second_address_b);
+  Outgoing wish = only(b);
+  wire::MadHeader header;
+  std::memcpy(&header, wish.bytes.data(), sizeof(header));
+  header.transaction_id = 0x5555;  // a new transaction, which proves nothing
+  std::memcpy(wish.bytes.data(), &header, sizeof(header));
+  deliver(a, wish, second_address_b);
   event_of(a, Kind::disconnect_request);
   end();
 

@@ -5,145 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <deque>
+#include <utility>
 #include <vector>
+
+#include "management/cm/manager_pair_test.h"
 
 namespace tulle::management::cm {
 namespace {
 
-using Kind = Event::Kind;
-using wire::cm::Attribute;
-using wire::cm::Reason;
-
-constexpr std::uint64_t service = 0x1'0106'1C06;
-const Gid address_a = Gid::from_ipv4(0x0A00'0001);
-const Gid address_b = Gid::from_ipv4(0x0A00'0002);
-
-std::vector<std::byte> bytes_of(const std::string& text) {
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
-}
-
-Attribute attribute_of(const Outgoing& out) {
-  wire::MadHeader header;
-  std::memcpy(&header, out.bytes.data(), sizeof(header));
-  return static_cast<Attribute>(std::uint16_t{header.attribute_id});
-}
-
-template <typename Message>
-Message message_of(const Outgoing& out) {
-  wire::cm::Mad<Message> mad;
-  std::memcpy(&mad, out.bytes.data(), sizeof(mad));
-  EXPECT_EQ(attribute_of(out), Message::attribute);
-  return mad.message;
-}
-
-// Two managers. The test carries the messages between them.
-class ManagerTest : public testing::Test {
- protected:
-  ManagerTest() : a(settings(0xA)), b(settings(0xB)) { b.listen(now, service); }
-
-  static Manager::Settings settings(std::uint64_t guid) {
-    Manager::Settings settings;
-    settings.ca_guid = guid;
-    settings.random = RandomSource{guid};
-    settings.retries_max = 3;
-    return settings;
-  }
-  static Request request(std::uint32_t qp = 0x11) {
-    Request request;
-    request.route = {address_a, address_b, 0};
-    request.service_id = service;
-    request.qp = QpNumber{qp};
-    request.starting_psn = Psn{100};
-    request.responder_resources = 3;
-    request.initiator_depth = 5;
-    request.retry_count = 7;
-    request.rnr_retry_count = 6;
-    request.path_mtu = 3;
-    request.packet_lifetime = 16;
-    request.ack_timeout = 17;
-    request.private_data = PrivateData(bytes_of("question"));
-    return request;
-  }
-  static Reply reply(std::uint32_t qp = 0x22) {
-    Reply reply;
-    reply.qp = QpNumber{qp};
-    reply.starting_psn = Psn{200};
-    reply.responder_resources = 2;
-    reply.initiator_depth = 1;
-    reply.rnr_retry_count = 4;
-    reply.target_ack_delay = 15;
-    reply.private_data = PrivateData(bytes_of("answer"));
-    return reply;
-  }
-
-  // Takes all messages that a manager has to send, without delivering them.
-  static std::vector<Outgoing> take(Manager& from) {
-    std::vector<Outgoing> out;
-    while (const Outgoing* next = from.next_outgoing()) {
-      out.push_back(*next);
-      from.pop_outgoing();
-    }
-    return out;
-  }
-  Outgoing only(Manager& from) {
-    const auto out = take(from);
-    EXPECT_EQ(out.size(), 1u);
-    return out.empty() ? Outgoing{} : out.front();
-  }
-  void deliver(Manager& to, const Outgoing& out) {
-    EXPECT_TRUE(to.handle(now, {out.route.remote, out.route.local, 0}, out.bytes));
-  }
-  void exchange() {
-    for (bool more = true; more;) {
-      more = false;
-      for (const Outgoing& out : take(a)) more = true, deliver(b, out);
-      for (const Outgoing& out : take(b)) more = true, deliver(a, out);
-    }
-  }
-  Event event_of(Manager& manager, Kind kind) {
-    const auto event = manager.pull_event();
-    EXPECT_TRUE(event.has_value());
-    if (!event) return {};
-    EXPECT_EQ(event->kind, kind);
-    return *event;
-  }
-  void expect_silence() {
-    EXPECT_FALSE(a.pull_event());
-    EXPECT_FALSE(b.pull_event());
-  }
-  void advance_by(Time span) {
-    now += span;
-    a.advance(now);
-    b.advance(now);
-  }
-  void expect_empty() {
-    EXPECT_EQ(a.connection_count(), 0u);
-    EXPECT_EQ(b.connection_count(), 0u);
-    EXPECT_EQ(a.index_size(), 0u);
-    EXPECT_EQ(b.index_size(), 0u);
-    EXPECT_TRUE(a.next_deadline().is_never());
-    EXPECT_TRUE(b.next_deadline().is_never());
-  }
-  void connect() {
-    asked = a.connect(now, request());
-    exchange();
-    answered = event_of(b, Kind::request).id;
-    ASSERT_TRUE(b.accept(now, answered, reply()));
-    exchange();
-    event_of(a, Kind::reply);
-    ASSERT_TRUE(a.establish(now, asked, {}));
-    exchange();
-    event_of(b, Kind::established);
-  }
-
-  Time now = Time::seconds(1);
-  Manager a, b;
-  ConnectionId asked, answered;
-  const Time long_enough = Time::seconds(100);
-};
+using namespace testing;  // NOLINT(google-build-using-namespace): a test's own
+using ManagerTest = testing::ManagerPair;
 
 TEST_F(ManagerTest, EverythingThatWasSaidIsHeard) {
   asked = a.connect(now, request());
@@ -266,6 +137,31 @@ TEST_F(ManagerTest, PatienceIsGranted) {
   // The patience ends.
   for (int i = 0; i < 4; ++i) advance_by(long_enough);
   event_of(a, Kind::unreachable);
+}
+
+// IBTA 12.6.6: an MRA asks the sender for so much more time, beyond the time for a response.
+TEST_F(ManagerTest, PatienceIsWhatWasAskedForUpToALimit) {
+  asked = a.connect(now, request());
+  take(a);
+  const Time interval = a.next_deadline() - now;
+  const auto deadline_after = [&](std::uint8_t service_timeout) {
+    using Message = wire::cm::MessageReceiptAcknowledgement;
+    Message message;
+    message.local_id = 0x77;
+    message.remote_id = asked.value;
+    Message::Message::set(message.message, static_cast<unsigned>(wire::cm::Subject::request));
+    Message::ServiceTimeout::set(message.service_timeout, service_timeout);
+    const wire::cm::Mad<Message> mad{wire::cm::header_of(Message::attribute, 7), message};
+    Outgoing out{{address_b, address_a, 0}, {}};
+    std::memcpy(out.bytes.data(), &mad, sizeof(mad));
+    deliver(a, out);
+    return a.next_deadline();
+  };
+  now += Time::seconds(1);
+  EXPECT_EQ(deadline_after(10), now + exponential_time(10) + interval);
+  EXPECT_EQ(deadline_after(24), now + exponential_time(24) + interval);
+  EXPECT_EQ(deadline_after(31), now + exponential_time(24) + interval) << "69 s are enough";
+  EXPECT_TRUE(take(a).empty());
 }
 
 TEST_F(ManagerTest, AReplyThatNobodyConfirms) {
@@ -403,6 +299,68 @@ TEST_F(ManagerTest, DisconnectingWithoutAnAnswer) {
   a.advance(now);
   event_of(a, Kind::time_wait_over);
   EXPECT_EQ(a.connection_count(), 0u);
+}
+
+// The repetitions of one message are not those of the next.
+TEST_F(ManagerTest, DisconnectingHasAllItsRetriesWhateverConnectingTook) {
+  asked = a.connect(now, request());
+  for (int i = 0; i < 3; ++i) {
+    take(a);  // the request is lost
+    now = a.next_deadline();
+    a.advance(now);
+  }
+  exchange();
+  answered = event_of(b, Kind::request).id;
+  ASSERT_TRUE(b.accept(now, answered, reply()));
+  exchange();
+  event_of(a, Kind::reply);
+  ASSERT_TRUE(a.establish(now, asked, {}));
+  exchange();
+  ASSERT_TRUE(a.disconnect(now, asked, {}));
+  for (int i = 0; i < 3; ++i) {
+    now = a.next_deadline();
+    a.advance(now);
+  }
+  EXPECT_FALSE(a.pull_event());
+  const auto wishes = take(a);
+  ASSERT_EQ(wishes.size(), 4u);
+  for (const Outgoing& wish : wishes) EXPECT_EQ(attribute_of(wish), Attribute::disconnect_request);
+  now = a.next_deadline();
+  a.advance(now);
+  EXPECT_TRUE(event_of(a, Kind::disconnected).timed_out);
+}
+
+// IBTA 12.6: a response has its request's transaction ID. Some peers choose one for each DREQ.
+TEST_F(ManagerTest, AnAnswerToADisconnectionHasItsTransactionId) {
+  for (const bool both_at_once : {false, true}) {
+    Manager c(settings(0xC)), d(settings(0xD));
+    std::swap(a, c), std::swap(b, d);
+    b.listen(now, service);
+    connect();
+    ASSERT_TRUE(a.disconnect(now, asked, {}));
+    Outgoing wish = only(a);
+    const auto transaction_of_answer_to = [&](std::uint64_t id) {
+      wire::MadHeader header;
+      std::memcpy(&header, wish.bytes.data(), sizeof(header));
+      header.transaction_id = id;
+      std::memcpy(wish.bytes.data(), &header, sizeof(header));
+      deliver(b, wish);
+      b.disconnect(now, answered, {});  // the program agrees, if it is asked
+      const Outgoing out = only(b);
+      EXPECT_EQ(attribute_of(out), Attribute::disconnect_reply);
+      std::memcpy(&header, out.bytes.data(), sizeof(header));
+      return std::uint64_t{header.transaction_id};
+    };
+    if (both_at_once) {
+      ASSERT_TRUE(b.disconnect(now, answered, {}));
+      take(b);
+    }
+    EXPECT_EQ(transaction_of_answer_to(0x1111), 0x1111u);
+    EXPECT_EQ(transaction_of_answer_to(0x2222), 0x2222u) << "in time wait";
+    b.advance(now + long_enough);
+    EXPECT_EQ(b.connection_count(), 0u);
+    EXPECT_EQ(transaction_of_answer_to(0x3333), 0x3333u) << "the connection is forgotten";
+  }
 }
 
 TEST_F(ManagerTest, BothDisconnectAtOnce) {
@@ -600,6 +558,7 @@ TEST_F(ManagerTest, MessagesOfNoConnection) {
   EXPECT_EQ(message_of<wire::cm::AlternatePathResponse>(answers[0]).status, 1);
   EXPECT_FALSE(b.pull_event());
   EXPECT_GE(b.counters().unknown, 6u);
+  EXPECT_EQ(b.counters().malformed, 0u);
 }
 
 TEST_F(ManagerTest, OneWhoKnowsOnlyOneNumberIsNotHeard) {

@@ -73,6 +73,18 @@ TEST(Credits, WhatArrivedAndStaysMovesNoLimit) {
   EXPECT_EQ(receiver.untold(), 0u);
 }
 
+TEST(Credits, ExactlyAQuarterOfTheMemoryIsWorthTelling) {
+  CreditReceiver receiver(100);
+  receiver.tell();
+  receiver.received(100 * 64);
+  receiver.released(24 * 64);
+  EXPECT_FALSE(receiver.is_worth_telling(100));
+  receiver.released(64);
+  EXPECT_TRUE(receiver.is_worth_telling(100));
+  receiver.tell();
+  EXPECT_FALSE(receiver.is_worth_telling(100)) << "it has been told";
+}
+
 TEST(Credits, ACountThatPassesTwelveBitsGoesOnFromZero) {
   CreditReceiver receiver(2'000);
   receiver.tell();

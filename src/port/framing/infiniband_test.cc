@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -128,6 +129,29 @@ TEST(InfinibandTest, payload_in_any_pieces_survives_framing) {
     EXPECT_TRUE(
         std::equal(result.payload.begin(), result.payload.end(), whole.begin(), whole.end()));
   }
+}
+
+TEST(InfinibandTest, a_port_frames_by_the_row_as_by_the_functions) {
+  wire::Packet packet;
+  packet.opcode = rc(wire::Operation::send_only);
+  packet.psn = Psn(7);
+  const Bytes payload(8, std::byte{3});
+  const std::array pieces{std::span<const std::byte>(payload)};
+  wire::Path path;
+  path.emplace<wire::LocalPath>().local = route();
+  FrameBytes frame;
+  infiniband.encode(path, packet, pieces, frame);
+  Bytes bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  bytes.insert(bytes.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
+  EXPECT_EQ(bytes, packet_of(route(), packet, pieces));
+  Arrival arrival;
+  wire::Packet back;
+  std::span<const std::byte> rest;
+  EXPECT_EQ(infiniband.decode(bytes, arrival, back, rest), Verdict::ok);
+  EXPECT_EQ(back, packet);
+  EXPECT_TRUE(std::ranges::equal(rest, payload));
+  EXPECT_EQ(std::get<wire::LocalPath>(arrival.path).local.destination, route().destination);
 }
 
 TEST(InfinibandTest, switches_may_change_the_lane_and_marks) {

@@ -67,6 +67,9 @@ const Bytes hello = {std::byte{'h'}, std::byte{'e'}, std::byte{'l'}, std::byte{'
 
 TEST(RoceV1, MacAddressesComeFromGids) {
   EXPECT_EQ(mac_of(link_local(5)), (wire::MacAddress{2, 0, 0, 0, 0, 5}));
+  Gid distinct;
+  distinct.bytes = {0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0xFF, 0xFE, 0x78, 0x9A, 0xBC};
+  EXPECT_EQ(mac_of(distinct), (wire::MacAddress{0x10, 0x34, 0x56, 0x78, 0x9A, 0xBC}));
   Gid group;
   group.bytes = {0xFF, 0x0E, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4};
   EXPECT_EQ(mac_of(group), (wire::MacAddress{0x33, 0x33, 1, 2, 3, 4}));
@@ -84,6 +87,17 @@ TEST(RoceV1, TheHeadersAreWhereAnnexA16PutsThem) {
   EXPECT_EQ(bytes[18], std::byte{0});
   EXPECT_EQ(bytes[19], std::byte{12 + 5 + 3 + 4}) << "PayLen counts the ICRC";
   EXPECT_EQ(bytes[20], std::byte{0x1B}) << "next header";
+}
+
+// IEEE 802.1Q clause 9.6: the upper three bits of the tag are the priority.
+TEST(RoceV1, ATagHasTheServiceLevelAsItsPriority) {
+  const Bytes bytes = framed(path_to(5), send_packet(3), hello);
+  EXPECT_EQ(bytes[12], std::byte{0x81});
+  EXPECT_EQ(bytes[13], std::byte{0x00});
+  EXPECT_EQ(bytes[14], std::byte{0xA0});
+  EXPECT_EQ(bytes[15], std::byte{0x00});
+  EXPECT_EQ(bytes[16], std::byte{0x89});
+  EXPECT_EQ(bytes[17], std::byte{0x15});
 }
 
 TEST(RoceV1, WhatIsFramedComesBack) {
@@ -130,7 +144,9 @@ TEST(RoceV1, ShortAndForeignFramesAreRefused) {
   const Bytes good = framed(path_to(), send_packet(), hello);
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes) {
     const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(bytes));
-    EXPECT_NE(unframed(cut).verdict, Verdict::ok) << bytes;
+    const bool has_headers = bytes >= 14 + 40 + 12 + 4;
+    EXPECT_EQ(unframed(cut).verdict, has_headers ? Verdict::bad_length : Verdict::truncated)
+        << bytes;
   }
   Bytes other = good;
   other[12] = std::byte{0x08};

@@ -167,9 +167,25 @@ class Stream {
   std::uint64_t read_bytes_ = 0;
 };
 
+// What is written of a sender is read again.
+void check_headers(Script& script) {
+  sockaddr_storage sender{};
+  sender.ss_family = script.byte() % 2 == 0 ? AF_INET : AF_INET6;
+  script.fill(std::as_writable_bytes(std::span(&sender, 1)).subspan(sizeof(sa_family_t), 26));
+  const auto& name = reinterpret_cast<const sockaddr&>(sender);
+  const HeaderBytes own = datagram_header(name);
+  const auto read = read_datagram(own.span());
+  TULLE_CHECK(read && read->sender.ss_family == sender.ss_family && read->data.empty());
+  const HeaderBytes udp = udp_header(name, script.number(), script.byte() % 2 == 0);
+  TULLE_CHECK(read_udp(udp.span(), sender.ss_family));
+  const sa_family_t other = sender.ss_family == AF_INET ? AF_INET6 : AF_INET;
+  TULLE_CHECK(!read_udp(udp.span(), other));
+}
+
 void receive_datagrams(Script& script) {
   PeerTable<int> peers(8);
   while (!script.is_over()) {
+    if (script.byte() % 4 == 0) check_headers(script);
     std::vector<std::byte> bytes(script.byte() % 64);
     script.fill(bytes);
     const sa_family_t family = script.byte() % 2 == 0 ? AF_INET : AF_INET6;

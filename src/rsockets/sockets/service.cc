@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -16,6 +17,8 @@
 
 namespace tulle::rsockets {
 namespace {
+
+constexpr int no_memory_pause_microseconds = 10'000;
 
 class Service {
  public:
@@ -27,8 +30,8 @@ class Service {
 
   void watch(int fd, const std::shared_ptr<Socket>& socket) {
     const std::lock_guard guard(mutex_);
-    watched_[fd] = {socket, std::nullopt};
     start();
+    watched_[fd] = {socket, std::nullopt};
     wake();
   }
 
@@ -54,14 +57,19 @@ class Service {
 
   void start() {
     if (is_running_) return;
-    is_running_ = true;
-    wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd_ < 0) wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     // The new thread blocks all signals: the program's signals are for the program's threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    std::thread([this] { run(); }).detach();
+    try {
+      std::thread([this] { run(); }).detach();
+      is_running_ = true;
+    } catch (...) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
@@ -74,18 +82,26 @@ class Service {
   void run() {
     std::vector<pollfd> waiting;
     for (;;) {
-      const int timeout = fill(waiting);
-      if (poll(waiting.data(), waiting.size(), timeout) < 0) continue;
-      std::uint64_t ignored = 0;
-      if (waiting.front().revents != 0) {
-        [[maybe_unused]] const ssize_t taken = read(wake_fd_, &ignored, sizeof ignored);
+      try {
+        turn(waiting);
+      } catch (const std::bad_alloc&) {
+        usleep(no_memory_pause_microseconds);  // the descriptors tell once more what is to be done
       }
-      for (std::size_t i = 1; i < waiting.size(); ++i) {
-        if (waiting[i].revents == 0) continue;
-        if (const auto socket = find(waiting[i].fd)) socket->on_readable();
-      }
-      for (const auto& socket : take_due()) socket->on_time();
     }
+  }
+
+  void turn(std::vector<pollfd>& waiting) {
+    const int timeout = fill(waiting);
+    if (poll(waiting.data(), waiting.size(), timeout) < 0) return;
+    std::uint64_t ignored = 0;
+    if (waiting.front().revents != 0) {
+      [[maybe_unused]] const ssize_t taken = read(wake_fd_, &ignored, sizeof ignored);
+    }
+    for (std::size_t i = 1; i < waiting.size(); ++i) {
+      if (waiting[i].revents == 0) continue;
+      if (const auto socket = find(waiting[i].fd)) socket->on_readable();
+    }
+    for (const auto& socket : take_due()) socket->on_time();
   }
 
   // Fills in the descriptors to wait for. Returns the milliseconds until the first timer, at most

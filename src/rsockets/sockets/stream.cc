@@ -46,10 +46,11 @@ int Stream::listen(int backlog) {
   if (state_ == State::listening) return 0;
   if (state_ != State::idle && state_ != State::bound) return EINVAL;
   if (const int error = connection_->listen(backlog); error != 0) return error;
-  accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  // A call that got no memory may be made again.
+  if (accepted_fd_ < 0) accepted_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   if (accepted_fd_ < 0) return errno;
-  state_ = State::listening;
   watch(fd(), shared_from_this());
+  state_ = State::listening;
   return 0;
 }
 

@@ -20,6 +20,7 @@
 
 #include "live/process/agent_client.h"
 #include "management/port_agents.h"
+#include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
 #include "verbs/types.h"
@@ -190,7 +191,7 @@ extern "C" {
 
 // Beside the documented errors, this returns -EIO where no sockets can be had (EMFILE and the
 // like).
-int umad_open_port(const char* ca_name, int portnum) {
+int umad_open_port(const char* ca_name, int portnum) try {
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
@@ -198,12 +199,15 @@ int umad_open_port(const char* ca_name, int portnum) {
   std::array<int, 2> ends{};
   constexpr int kind = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
   if (socketpair(AF_UNIX, kind, 0, ends.data()) != 0) return fail(EIO);
-  const std::lock_guard lock(ports().mutex);
-  Port& port = ports().by_descriptor[ends[0]];
-  port = {};
-  port.device = *device;
+  live::UniqueFd programs_end(ends[0]);
+  Port port;
   port.own_end.reset(ends[1]);
-  return ends[0];
+  port.device = *device;
+  const std::lock_guard lock(ports().mutex);
+  ports().by_descriptor.insert_or_assign(ends[0], std::move(port));
+  return programs_end.release();
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int umad_close_port(int portid) {
@@ -262,7 +266,7 @@ int umad_unregister(int portid, int agentid) {
   return 0;
 }
 
-int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, int retries) {
+int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, int retries) try {
   Port copy;
   {
     const std::lock_guard lock(ports().mutex);
@@ -291,6 +295,8 @@ int umad_send(int portid, int agentid, void* umad, int length, int timeout_ms, i
   const int error = send_from(copy, envelope);
   errno = error;
   return error == 0 ? 0 : -EIO;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int umad_recv(int portid, void* umad, int* length, int timeout_ms) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 #include "shim/identity.h"
 
@@ -97,7 +98,7 @@ extern "C" {
 int umad_init() { return 0; }
 int umad_done() { return 0; }
 
-int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) {
+int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) try {
   auto list = live::devices();
   if (!list) say_once(list.error());
   if (!list || cas == nullptr || max < 0) {
@@ -107,10 +108,12 @@ int umad_get_cas_names(char cas[][UMAD_CA_NAME_LEN], int max) {
   const int count = std::min(max, static_cast<int>(list->size()));
   for (int i = 0; i < count; ++i) set_text(cas[i], (*list)[i].name);
   return count;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 // The first entry is that of port 0, which only switches have.
-int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) {
+int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) try {
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
@@ -119,9 +122,11 @@ int umad_get_ca_portguids(const char* ca_name, __be64* portguids, int max) {
   portguids[0] = 0;
   portguids[only_port] = htobe64(port_guid(*device));
   return only_port + 1;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
-int umad_get_ca(const char* ca_name, umad_ca_t* ca) {
+int umad_get_ca(const char* ca_name, umad_ca_t* ca) try {
   if (ca == nullptr) return fail(EINVAL);
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, ca_name);
@@ -141,6 +146,8 @@ int umad_get_ca(const char* ca_name, umad_ca_t* ca) {
   if (describe_port(*device, *port)) return 0;
   umad_release_ca(ca);
   return fail(ENOMEM);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int umad_release_ca(umad_ca_t* ca) {
@@ -154,12 +161,14 @@ int umad_release_ca(umad_ca_t* ca) {
   return 0;
 }
 
-int umad_get_port(const char* ca_name, int portnum, umad_port_t* port) {
+int umad_get_port(const char* ca_name, int portnum, umad_port_t* port) try {
   if (port == nullptr || !is_port(portnum)) return fail(EINVAL);
   const auto all = devices();
   const live::DeviceInfo* device = find_device(all, ca_name);
   if (device == nullptr) return fail(ENODEV);
   return describe_port(*device, *port) ? 0 : fail(ENOMEM);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int umad_release_port(umad_port_t* port) {
@@ -171,16 +180,18 @@ int umad_release_port(umad_port_t* port) {
 }
 
 // A subnet manager shows by this device that it runs. A RoCE port's network has none.
-int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) {
+int umad_get_issm_path(const char* ca_name, int portnum, char path[], int max) try {
   if (path == nullptr || max <= 0) return fail(EINVAL);
   const auto all = devices();
   if (find_device(all, ca_name) == nullptr) return fail(ENODEV);
   static_cast<void>(portnum);
   return fail(EINVAL);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 // Returns null with errno 0 if there are none.
-umad_device_node* umad_get_ca_device_list() {
+umad_device_node* umad_get_ca_device_list() try {
   auto list = live::devices();
   if (!list) {
     say_once(list.error());
@@ -204,6 +215,8 @@ umad_device_node* umad_get_ca_device_list() {
     last = &node->next;
   }
   return first;
+} catch (const std::bad_alloc&) {
+  return without_memory<umad_device_node*, 0>();
 }
 
 void umad_free_ca_device_list(umad_device_node* head) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <span>
 
+#include "shim/enomem.h"
 #include "shim/ibumad/ports.h"
 
 // Newer headers declare this struct, and also its content.
@@ -45,7 +46,7 @@ int umad_open_smi_port(const char* ca_name, int portnum) {
   return umad_open_port(ca_name, portnum);
 }
 
-int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) {
+int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) try {
   if (cas == nullptr) {
     errno = EINVAL;
     return -1;
@@ -55,12 +56,14 @@ int umad_get_smi_gsi_pairs(umad_ca_pair* cas, std::size_t max) {
   const std::size_t count = std::min(all.size(), max);
   for (std::size_t i = 0; i < count; ++i) fill(out[i], all[i], active_port(all[i]));
   return static_cast<int>(count);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 // A null name stands for the first device, and port 0 for its active port. Returns 1 if there is no
 // such device or port.
 int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, umad_ca_pair* pair,
-                                     unsigned) {
+                                     unsigned) try {
   if (pair == nullptr) {
     errno = EINVAL;
     return -1;
@@ -76,6 +79,8 @@ int umad_get_smi_gsi_pair_by_ca_name(const char* name, std::uint8_t portnum, uma
   }
   fill(out, *device, port);
   return 0;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 }  // extern "C"

@@ -97,7 +97,7 @@ void from_address_vector(const verbs::AddressVector& from, ibv_ah_attr& to) {
 
 extern "C" {
 
-ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) {
+ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) try {
   if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
   verbs::AddressVector to;
   if (!to_address_vector(*attributes, to)) return fail(EINVAL);
@@ -108,11 +108,14 @@ ibv_ah* ibv_create_ah(ibv_pd* ibv_pd, ibv_ah_attr* attributes) {
   VerbsStatus status{};
   ah->target = context.adapter().create_ah(*pd.pd, to, status);
   if (ah->target == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(ah->target)); });
   ah->context = pd.context;
   ah->pd = ibv_pd;
   ah->handle = context.next_handle++;
   context.ahs.insert(ah.get());
   return ah.release();
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int ibv_destroy_ah(ibv_ah* ibv) {

@@ -98,6 +98,10 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
   VerbsStatus status{};
   cq->queue = context.adapter().objects().create_cq(entries, cq.get(), status);
   if (cq->queue == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().objects().destroy(cq->queue)); });
+  if (channel != nullptr) Channel::of(channel).events->reserve(channel->refcnt + 1u);
+  make_room_for_events(context);
+  context.cqs.insert(cq.get());
   cq->context = &context.context;
   cq->channel = channel;
   cq->cq_context = cq_context;
@@ -106,7 +110,6 @@ Cq* create(Context& context, std::uint32_t entries, void* cq_context, ibv_comp_c
   pthread_mutex_init(&cq->mutex, nullptr);
   pthread_cond_init(&cq->cond, nullptr);
   if (channel != nullptr) ++channel->refcnt;
-  context.cqs.insert(cq.get());
   return cq.release();
 }
 
@@ -137,6 +140,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attributes) {
   Cq* cq = create(Context::of(ibv), attributes->cqe, attributes->cq_context, attributes->channel,
                   attributes->comp_vector, domain != nullptr ? domain->allocator : nullptr);
   if (cq == nullptr) return nullptr;
+  const OnThrow undo([&] { (void)ibv_destroy_cq(cq->as_cq()); });
   if ((attributes->wc_flags & times) != 0) serve_times(*cq);
   if ((attributes->wc_flags & IBV_WC_EX_WITH_TM_INFO) != 0) serve_tags(*cq);
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
@@ -160,8 +164,8 @@ int modify_cq(ibv_cq* ibv, ibv_modify_cq_attr* attributes) {
 }  // namespace
 
 void serve_completions(Context& context) {
-  context.modify_cq = modify_cq;
-  context.create_cq_ex = create_cq_ex;
+  context.modify_cq = guarded<modify_cq>;
+  context.create_cq_ex = guarded<create_cq_ex>;
   context.context.ops.poll_cq = poll_cq;
   context.context.ops.req_notify_cq = request_notification;
 }
@@ -198,14 +202,16 @@ std::uint8_t to_service_level(const verbs::Completion& completion) {
 extern "C" {
 
 ibv_cq* ibv_create_cq(ibv_context* ibv, int entries, void* cq_context, ibv_comp_channel* channel,
-                      int vector) {
+                      int vector) try {
   if (ibv == nullptr || entries <= 0 || vector < 0) return fail(EINVAL);
   Cq* cq = create(Context::of(ibv), static_cast<std::uint32_t>(entries), cq_context, channel,
                   static_cast<std::uint32_t>(vector));
   return cq != nullptr ? cq->as_cq() : nullptr;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
-int ibv_resize_cq(ibv_cq* ibv, int entries) {
+int ibv_resize_cq(ibv_cq* ibv, int entries) try {
   if (ibv == nullptr || entries <= 0) return report(EINVAL);
   Cq& cq = Cq::of(ibv);
   Context& context = Context::of(ibv->context);
@@ -214,6 +220,8 @@ int ibv_resize_cq(ibv_cq* ibv, int entries) {
       context.adapter().objects().resize(*cq.queue, static_cast<std::uint32_t>(entries));
   cq.cqe = static_cast<int>(cq.queue->capacity());
   return report(to_errno(status));
+} catch (const std::bad_alloc&) {
+  return report(ENOMEM);
 }
 
 int ibv_destroy_cq(ibv_cq* ibv) {

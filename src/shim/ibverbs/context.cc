@@ -185,14 +185,15 @@ void destroy_all(Context& context) {
   for (Xrcd* xrcd : context.xrcds) release_domain(context, *xrcd);
   for (Cq* cq : context.cqs) (void)to_errno(adapter.objects().destroy(cq->queue));
   // Objects that were imported elsewhere stay with their other holders.
-  const auto drop_each = [&context](auto objects) {
-    for (auto* object : objects) drop(context, *object), delete object;
+  const auto drop_each = [&context](const auto& objects, auto is_due) {
+    for (auto at = objects.begin(); at != objects.end();) {
+      auto* object = *at++;  // drop() removes the object
+      if (is_due(*object)) drop(context, *object), delete object;
+    }
   };
-  drop_each(context.mrs);
-  const auto is_parent = [](const Pd* pd) { return pd->base != nullptr; };
-  std::vector<Pd*> pds(context.pds.begin(), context.pds.end());
-  std::partition(pds.begin(), pds.end(), is_parent);
-  drop_each(pds);
+  drop_each(context.mrs, [](const Mr&) { return true; });
+  drop_each(context.pds, [](const Pd& pd) { return pd.base != nullptr; });
+  drop_each(context.pds, [](const Pd&) { return true; });
 }
 
 void free_all(Context& context) {

@@ -118,7 +118,7 @@ Context* make_context(Device& device) {
 
 extern "C" {
 
-ibv_device** ibv_get_device_list(int* device_count) {
+ibv_device** ibv_get_device_list(int* device_count) try {
   if (device_count != nullptr) *device_count = 0;
   auto found = live::devices();
   if (!found) {
@@ -133,6 +133,8 @@ ibv_device** ibv_get_device_list(int* device_count) {
   for (const live::DeviceInfo& info : *found) list[count++] = &find_or_add(all, info);
   if (device_count != nullptr) *device_count = count;
   return list;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 void ibv_free_device_list(ibv_device** list) { std::free(list); }
@@ -152,20 +154,24 @@ __be64 ibv_get_device_guid(ibv_device* device) {
   return htobe64(Device::of(device).info.node_guid);
 }
 
-ibv_context* ibv_open_device(ibv_device* device) {
+ibv_context* ibv_open_device(ibv_device* device) try {
   if (device == nullptr) return fail(EINVAL);
   Context* context = make_context(Device::of(device));
   if (context == nullptr) return nullptr;
+  const OnThrow undo([&] { ibv_close_device(&context->context); });
   if (open_command_file(*context, Device::of(device))) return &context->context;
   const int error = errno;
   ibv_close_device(&context->context);
   return fail(error);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 // --- files of the class directory, for programs that read them through this library ---
 
 const char* ibv_get_sysfs_path() { return "/sys"; }
 
-int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size) {
+int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer,
+                        std::size_t size) try {
   if (directory == nullptr || file == nullptr || buffer == nullptr || size == 0) {
     return fail_with_minus_one(EINVAL);
   }
@@ -181,6 +187,8 @@ int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, s
   if (length == size) return fail_with_minus_one(ERANGE);
   buffer[length] = '\0';
   return static_cast<int>(length);
+} catch (const std::bad_alloc&) {
+  return fail_with_minus_one(ENOMEM);
 }
 
 // --- fork ---

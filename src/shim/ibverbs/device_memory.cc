@@ -52,8 +52,9 @@ Dm* add_dm(Context& context, std::shared_ptr<DeviceMemory> memory, std::uint32_t
   dm->comp_mask = IBV_DM_MASK_HANDLE;
   dm->handle = handle;
   dm->memory = std::move(memory);
-  context.file->dms[handle] = dm->memory;
   context.dms.insert(dm.get());
+  const OnThrow undo([&] { context.dms.erase(dm.get()); });
+  context.file->dms[handle] = dm->memory;
   return dm.release();
 }
 
@@ -69,10 +70,10 @@ ibv_dm* alloc_dm(ibv_context* ibv, ibv_alloc_dm_attr* attributes) {
   const std::size_t alignment =
       std::max(std::size_t{1} << attributes->log_align_req, alignment_bytes_min);
   const std::size_t room = (attributes->length + alignment - 1) / alignment * alignment;
+  auto memory = std::make_shared<DeviceMemory>();
   auto* bytes = static_cast<std::byte*>(std::aligned_alloc(alignment, room));
   if (bytes == nullptr) return fail(ENOMEM);
   std::memset(bytes, 0, room);
-  auto memory = std::make_shared<DeviceMemory>();
   memory->bytes.reset(bytes);
   memory->length = attributes->length;
   bytes_in_use += memory->length;
@@ -115,6 +116,10 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
   mr->region = context.adapter().objects().register_memory(
       *Pd::of(ibv_pd).pd, dm.memory->bytes.get() + offset, length, 0, access, status);
   if (mr->region == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&, made = mr->region] {
+    (void)to_errno(context.adapter().objects().destroy(made));
+    --dm.memory->regions;
+  });
   mr->pd = ibv_pd;
   mr->length = length;
   mr->shared->device_memory = dm.memory;
@@ -127,20 +132,22 @@ ibv_mr* reg_dm_mr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, std::uint64_t offset, std::siz
 DeviceMemory::~DeviceMemory() { bytes_in_use -= length; }
 
 void serve_device_memory(Context& context) {
-  context.alloc_dm = alloc_dm;
+  context.alloc_dm = guarded<alloc_dm>;
   context.free_dm = free_dm;
-  context.reg_dm_mr = reg_dm_mr;
+  context.reg_dm_mr = guarded<reg_dm_mr>;
 }
 
 extern "C" {
 
-ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) {
+ibv_dm* ibv_import_dm(ibv_context* ibv, std::uint32_t handle) try {
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   const auto guard = context.lock();
   const auto found = context.file->dms.find(handle);
   if (found == context.file->dms.end()) return fail(ENOENT);
   return add_dm(context, found->second, handle);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 void ibv_unimport_dm(ibv_dm* ibv) {

@@ -58,17 +58,18 @@ ibv_pd* alloc_parent_domain(ibv_context* ibv, ibv_parent_domain_init_attr* attri
     if (!has_context) pd->allocator->calls.pd_context = nullptr;
   }
   const auto guard = context.lock();
+  Pd* added = add_pd(context, std::move(pd), context.file->next_handle++);
   ++base.parents;
-  if (pd->td != nullptr) ++pd->td->parents;
-  return add_pd(context, std::move(pd), context.file->next_handle++);
+  if (added->td != nullptr) ++added->td->parents;
+  return added;
 }
 
 }  // namespace
 
 void serve_domains(Context& context) {
-  context.alloc_td = alloc_td;
+  context.alloc_td = guarded<alloc_td>;
   context.dealloc_td = dealloc_td;
-  context.alloc_parent_domain = alloc_parent_domain;
+  context.alloc_parent_domain = guarded<alloc_parent_domain>;
 }
 
 }  // namespace tulle::shim

@@ -64,8 +64,9 @@ Listeners& listeners() {
   return *instance;
 }
 
-void raise(ibv_context* context, void* object, ibv_event_type type) {
-  Context::of(context).events->push({object, static_cast<std::uint32_t>(type)});
+// Returns the number of events that were raised: 0 if there was no memory for this one.
+std::uint32_t raise(ibv_context* context, void* object, ibv_event_type type) {
+  return Context::of(context).events->push({object, static_cast<std::uint32_t>(type)}) ? 1 : 0;
 }
 
 void raise_asynchronous(const device::Event& event) {
@@ -73,26 +74,25 @@ void raise_asynchronous(const device::Event& event) {
   switch (name.element) {
     case Element::cq: {
       auto* cq = static_cast<Cq*>(event.cq->cookie);
-      ++cq->asynchronous_events;
-      return raise(cq->context, cq, name.c_api);
+      cq->asynchronous_events += raise(cq->context, cq, name.c_api);
+      return;
     }
     case Element::qp: {
       if (event.qp->type() == verbs::QpType::receive_work_queue) {
         auto* wq = static_cast<Wq*>(event.qp->init.cookie);
-        ++wq->asynchronous_events;
-        return raise(wq->context, wq, IBV_EVENT_WQ_FATAL);
+        wq->asynchronous_events += raise(wq->context, wq, IBV_EVENT_WQ_FATAL);
+        return;
       }
       for (auto* qp = static_cast<Qp*>(event.qp->init.cookie); qp != nullptr;
            qp = qp->next_handle) {
-        ++qp->asynchronous_events;
-        raise(qp->qp_base.context, qp, name.c_api);
+        qp->asynchronous_events += raise(qp->qp_base.context, qp, name.c_api);
       }
       return;
     }
     case Element::srq: {
       auto* srq = static_cast<Srq*>(event.srq->cookie);
-      ++srq->asynchronous_events;
-      return raise(srq->context, srq, name.c_api);
+      srq->asynchronous_events += raise(srq->context, srq, name.c_api);
+      return;
     }
     case Element::wq:
     case Element::port:
@@ -100,7 +100,7 @@ void raise_asynchronous(const device::Event& event) {
   }
   Listeners& all = listeners();
   const std::lock_guard guard(all.mutex);
-  for (Context* context : all.contexts) raise(&context->context, nullptr, name.c_api);
+  for (Context* context : all.contexts) (void)raise(&context->context, nullptr, name.c_api);
 }
 
 void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& condition, std::uint32_t& completed,
@@ -124,8 +124,12 @@ void handle_event(const device::Event& event) {
   if (event.kind == device::Event::Kind::asynchronous) return raise_asynchronous(event);
   auto* cq = static_cast<Cq*>(event.cq->cookie);
   if (cq->channel == nullptr) return;
-  ++cq->completion_events;
-  Channel::of(cq->channel).events->push({cq, 0});
+  if (Channel::of(cq->channel).events->push({cq, 0})) ++cq->completion_events;
+}
+
+void make_room_for_events(Context& context) {
+  context.events->reserve(context.cqs.size() + context.srqs.size() + context.qps.size() +
+                          context.wqs.size() + 1);
 }
 
 void add_for_events(Context& context) {
@@ -149,7 +153,7 @@ void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition
 
 extern "C" {
 
-ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) try {
   if (ibv == nullptr) return fail(EINVAL);
   auto events = live::EventChannel::create();
   if (!events) return fail(events.error().error_number != 0 ? events.error().error_number : EMFILE);
@@ -159,6 +163,8 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
   channel->fd = channel->events->fd();
   channel->refcnt = 0;
   return channel.release();
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {

@@ -58,6 +58,7 @@ SharedDomain* open_shared(Context& context, const SharedDomain& wanted, int ofla
     return nullptr;
   }
   known.all.push_back(wanted);
+  const OnThrow undo([&] { known.all.pop_back(); });
   known.all.back().domain = context.adapter().objects().create_xrc_domain();
   return &known.all.back();
 }
@@ -87,6 +88,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attributes) {
   xrcd->shared = open_shared(context, wanted, attributes->oflags, error);
   if (xrcd->shared == nullptr) return fail(error);
   ++xrcd->shared->handles;
+  const OnThrow undo([&] { release_domain(context, *xrcd); });
   context.xrcds.insert(xrcd.get());
   return xrcd.release();
 }
@@ -137,10 +139,10 @@ ibv_qp* open_qp(ibv_context* ibv, ibv_qp_open_attr* attributes) {
 }  // namespace
 
 void serve_extended_connections(Context& context) {
-  context.open_xrcd = open_xrcd;
+  context.open_xrcd = guarded<open_xrcd>;
   context.close_xrcd = close_xrcd;
   context.get_srq_num = get_srq_number;
-  context.open_qp = open_qp;
+  context.open_qp = guarded<open_qp>;
 }
 
 verbs::XrcDomain& domain_of(const Xrcd& xrcd) { return *xrcd.shared->domain; }
@@ -172,9 +174,11 @@ ibv_srq* create_xrc_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
       *Pd::of(attributes.pd).pd, *xrcd.shared->domain, *Cq::of(attributes.cq).queue,
       attributes.attr.max_wr, attributes.attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().objects().destroy(srq->queue)); });
+  (void)publish(*srq, context, *attributes.pd, attributes.srq_context, attributes.attr);
   srq->xrcd = &xrcd;
   ++xrcd.users;
-  return publish(*srq.release(), context, *attributes.pd, attributes.srq_context, attributes.attr);
+  return srq.release();
 }
 
 }  // namespace tulle::shim

@@ -200,7 +200,10 @@ int read_specs(const ibv_flow_attr& attributes, Reading& to) {
   return 0;
 }
 
-bool to_kind(unsigned from, FlowKind& to) {
+bool to_kind(const ibv_flow_attr& attributes, FlowKind& to) {
+  // A C program may put any number here, and in C++ an enumeration must not hold every number.
+  unsigned from = 0;
+  std::memcpy(&from, &attributes.type, sizeof(from));
   constexpr std::array<FlowKind, 4> kinds = {FlowKind::normal, FlowKind::all_default,
                                              FlowKind::multicast_default, FlowKind::sniffer};
   static_assert(IBV_FLOW_ATTR_ALL_DEFAULT == 1 && IBV_FLOW_ATTR_SNIFFER == 3);
@@ -213,7 +216,7 @@ bool to_kind(unsigned from, FlowKind& to) {
 int to_rule(const ibv_flow_attr& from, FlowRule& to) {
   Reading reading;
   if (from.comp_mask != 0 || from.port != 1 || from.num_of_specs > specs_max ||
-      !to_kind(from.type, reading.rule.kind)) {
+      !to_kind(from, reading.rule.kind)) {
     return EINVAL;
   }
   if ((from.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0) return EOPNOTSUPP;
@@ -240,6 +243,10 @@ ibv_flow* create_flow(ibv_qp* ibv, ibv_flow_attr* attributes) {
   auto flow = std::make_unique<Flow>();
   if (const int error = to_rule(*attributes, flow->rule); error != 0) return fail(error);
   if (const int error = context.live->watch(flow->rule); error != 0) return fail(error);
+  const OnThrow undo([&] {
+    if (flow->flow != nullptr) context.adapter().raw_packets().remove(flow->flow);
+    context.live->unwatch(flow->rule);
+  });
   flow->flow = context.adapter().raw_packets().add_flow(*qp.pair, flow->rule);
   if (flow->flow == nullptr) {
     context.live->unwatch(flow->rule);
@@ -272,7 +279,7 @@ void release(Context& context, Flow& flow) {
 }
 
 void serve_flows(Context& context) {
-  context.ibv_create_flow = create_flow;
+  context.ibv_create_flow = guarded<create_flow>;
   context.ibv_destroy_flow = destroy_flow;
 }
 

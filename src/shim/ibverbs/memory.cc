@@ -30,6 +30,10 @@ bool is_mapped(void* address, std::size_t length) {
   return mapped;
 }
 
+void destroy(Context& context, verbs::MemoryRegion* region) {
+  (void)to_errno(context.adapter().objects().destroy(region));
+}
+
 struct Range {
   void* address = nullptr;
   std::size_t length = 0;
@@ -54,7 +58,7 @@ int check_range(Range& range, verbs::AccessFlags access) {
 }
 
 ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::uint64_t iova,
-                        unsigned flags) {
+                        unsigned flags) try {
   if (ibv_pd == nullptr) return fail(EINVAL);
   verbs::AccessFlags access;
   if (!to_access(flags, access)) return fail(EOPNOTSUPP);
@@ -68,7 +72,10 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
   auto* region = context.adapter().objects().register_memory(*pd.pd, range.address, range.length,
                                                              range.iova, access, status);
   if (region == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { destroy(context, region); });
   return add_region(context, ibv_pd, region, address, length);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
@@ -78,6 +85,7 @@ ibv_mr* alloc_null_mr(ibv_pd* ibv_pd) {
   VerbsStatus status{};
   auto* region = context.adapter().objects().create_null_region(*Pd::of(ibv_pd).pd, status);
   if (region == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { destroy(context, region); });
   return add_region(context, ibv_pd, region, nullptr, SIZE_MAX);
 }
 
@@ -107,6 +115,7 @@ ibv_mw* alloc_mw(ibv_pd* ibv_pd, ibv_mw_type type) {
   mw->window = context.adapter().objects().create_window(
       *pd.pd, type == IBV_MW_TYPE_1 ? verbs::WindowType::type1 : verbs::WindowType::type2, status);
   if (mw->window == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().objects().destroy(mw->window)); });
   mw->context = pd.context;
   mw->pd = ibv_pd;
   mw->rkey = mw->window->rkey().value;
@@ -172,24 +181,28 @@ Mr* add_region(Context& context, ibv_pd* pd, verbs::MemoryRegion* region, void* 
 }
 
 void serve_memory(Context& context) {
-  context.alloc_null_mr = alloc_null_mr;
-  context.context.ops.alloc_mw = alloc_mw;
+  context.alloc_null_mr = guarded<alloc_null_mr>;
+  context.context.ops.alloc_mw = guarded<alloc_mw>;
   context.context.ops.dealloc_mw = dealloc_mw;
-  context.context.ops.bind_mw = bind_mw;
+  context.context.ops.bind_mw = guarded<bind_mw>;
 }
 
 extern "C" {
 
-ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
+ibv_pd* ibv_alloc_pd(ibv_context* ibv) try {
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   auto pd = std::make_unique<Pd>();
   const auto guard = context.lock();
   VerbsStatus status{};
+  pd->shared = std::make_shared<SharedPd>();
   pd->pd = context.adapter().objects().create_pd(status);
   if (pd->pd == nullptr) return fail(to_errno(status));
-  pd->shared = std::make_shared<SharedPd>();
+  const OnThrow undo(
+      [&, made = pd->pd] { (void)to_errno(context.adapter().objects().destroy(made)); });
   return add_pd(context, std::move(pd), context.file->next_handle++);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 int ibv_dealloc_pd(ibv_pd* ibv) {
@@ -225,7 +238,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 
 // Registers another device's buffer, if the kernel lets it be mapped.
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t length,
-                          std::uint64_t iova, int fd, int flags) {
+                          std::uint64_t iova, int fd, int flags) try {
   if (ibv_pd == nullptr || length == 0 || offset + length < length) return fail(EINVAL);
   constexpr unsigned refused = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
   verbs::AccessFlags access;
@@ -242,15 +255,18 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* ibv_pd, std::uint64_t offset, std::size_t leng
   auto* region = context.adapter().objects().register_memory(*Pd::of(ibv_pd).pd, memory, length,
                                                              iova, access, status);
   if (region == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { destroy(context, region); });
   Mr* mr = add_region(context, ibv_pd, region, nullptr, length);
   std::swap(mr->shared->mapping, shared->mapping);
   std::swap(mr->shared->mapping_bytes, shared->mapping_bytes);
   return mr;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 // The returned code says what became of the region. Here it is as before wherever the call fails.
 int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::size_t length,
-                 int access) {
+                 int access) try {
   const auto refuse = [](int error) {
     errno = error;
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -292,6 +308,8 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
   mr.lkey = mr.region->lkey().value;
   mr.rkey = mr.region->rkey().value;
   return 0;
+} catch (const std::bad_alloc&) {
+  return (errno = ENOMEM, static_cast<int>(IBV_REREG_MR_ERR_INPUT));
 }
 
 int ibv_dereg_mr(ibv_mr* ibv) {
@@ -303,9 +321,10 @@ int ibv_dereg_mr(ibv_mr* ibv) {
     if (mr.region == nullptr) return report(EINVAL);
     if (mr.region->bound_windows > 0) return report(EBUSY);
     // The keys become invalid now, although other objects may hold the region.
-    for (Mr* holder : std::exchange(mr.shared->holders, {&mr})) {
+    for (Mr* holder : mr.shared->holders) {
       if (holder != &mr) holder->region = nullptr;
     }
+    std::erase_if(mr.shared->holders, [&](const Mr* holder) { return holder != &mr; });
     drop(context, mr);
   }
   delete &mr;

@@ -20,7 +20,7 @@ void detach_all(Context& context, Qp& qp) {
 extern "C" {
 
 // A RoCE port has no LIDs, so that the group's LID is ignored.
-int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
+int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) try {
   if (ibv == nullptr || gid == nullptr) return report(EINVAL);
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->context);
@@ -28,6 +28,10 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
   const auto guard = context.lock();
   device::Adapter& adapter = context.adapter();
   if (!qp.pair->transport.takes_multicast || !group.is_multicast()) return report(EINVAL);
+  qp.groups.reserve(qp.groups.size() + 1);
+  const OnThrow undo([&] {
+    if (!adapter.multicast().has(group)) context.live->leave(group);
+  });
   if (!adapter.multicast().has(group)) {
     if (const int error = context.live->join(group); error != 0) return report(error);
   }
@@ -37,6 +41,8 @@ int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {
     qp.groups.push_back(group);
   }
   return 0;
+} catch (const std::bad_alloc&) {
+  return report(ENOMEM);
 }
 
 int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid, std::uint16_t) {

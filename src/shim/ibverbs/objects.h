@@ -23,10 +23,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/on_throw.h"
 #include "device/adapter.h"
 #include "device/raw_packets.h"
 #include "live/process/device.h"
 #include "live/process/event_channel.h"
+#include "shim/enomem.h"
 #include "verbs/types.h"
 
 // These macros choose between two symbols by their arguments. Here both symbols are defined.
@@ -348,6 +350,9 @@ void serve_builders(Qp& qp);               // work_ex.cc
 void handle_event(const device::Event& event);  // gets the live device's events
 void add_for_events(Context& context);          // for events of the device as a whole
 void remove_for_events(Context& context);
+// Makes room for an event of each object of the context and of one more, so that none is lost for
+// want of memory. The caller holds the device's lock.
+void make_room_for_events(Context& context);
 // Waits until the program has acknowledged all the events that it took of an object that goes away.
 void wait_for_acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& condition,
                                const std::uint32_t& completed, std::uint32_t taken);

@@ -1,50 +1,12 @@
 // Memory that is paged on demand: pages are asked for when they are touched, not when the region is
 // registered.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
+#include "live/process/program_memory.h"
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
 
 namespace tulle::shim {
 namespace {
-
-// Linux 5.14 and later have these (madvise(2)); older headers lack them.
-constexpr int populate_read = 22;
-constexpr int populate_write = 23;
-
-// Has the kernel fault the pages in. If the kernel is too old for that, all that can be known is
-// whether they are mapped.
-class ProcessPages : public verbs::MemoryPages {
- public:
-  bool bring(std::byte* memory, std::uint64_t bytes, bool write) const override {
-    const std::size_t into_page = reinterpret_cast<std::uintptr_t>(memory) & (page_bytes_ - 1);
-    std::byte* const start = memory - into_page;
-    const int saved = errno;
-    const bool there = can_populate_ ? madvise(start, bytes + into_page,
-                                               write ? populate_write : populate_read) == 0
-                                     : msync(start, bytes + into_page, MS_ASYNC) == 0;
-    errno = saved;
-    return there;
-  }
-
-  static const ProcessPages& only() {
-    static const ProcessPages instance;
-    return instance;
-  }
-
- private:
-  ProcessPages() : page_bytes_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
-    void* page = mmap(nullptr, page_bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return;
-    can_populate_ = madvise(page, page_bytes_, populate_read) == 0;
-    munmap(page, page_bytes_);
-  }
-
-  std::size_t page_bytes_;
-  bool can_populate_ = false;
-};
 
 // Returns 0 or an errno (ibv_advise_mr(3)). The caller holds the device's lock.
 int check(Context& context, const verbs::ProtectionDomain& pd, const ibv_sge& range, bool write) {
@@ -78,7 +40,7 @@ int advise_mr(ibv_pd* ibv_pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
     if (ranges[i].length == 0) continue;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the C API holds addresses as numbers
     auto* memory = reinterpret_cast<std::byte*>(ranges[i].addr);
-    if (!ProcessPages::only().bring(memory, ranges[i].length, write) && flush)
+    if (!live::program_pages().bring(memory, ranges[i].length, write) && flush)
       return report(EFAULT);
   }
   return 0;
@@ -86,10 +48,6 @@ int advise_mr(ibv_pd* ibv_pd, ibv_advise_mr_advice advice, std::uint32_t flags, 
 
 }  // namespace
 
-void serve_paging(Context& context) {
-  context.advise_mr = advise_mr;
-  const auto guard = context.lock();
-  context.adapter().objects().set_pages(&ProcessPages::only());
-}
+void serve_paging(Context& context) { context.advise_mr = advise_mr; }
 
 }  // namespace tulle::shim

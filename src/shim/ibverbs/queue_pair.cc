@@ -231,7 +231,9 @@ Qp* create(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   base.send_cq = attributes.send_cq;
   base.recv_cq = attributes.recv_cq;
   base.srq = attributes.srq;
-  return publish(*qp.release(), context, attributes.qp_type, attributes.qp_context);
+  const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(qp->pair)); });
+  (void)publish(*qp, context, attributes.qp_type, attributes.qp_context);
+  return qp.release();
 }
 
 Qp* create_target(ibv_context* ibv, const ibv_qp_init_attr_ex& attributes) {
@@ -245,6 +247,7 @@ Qp* create_target(ibv_context* ibv, const ibv_qp_init_attr_ex& attributes) {
   VerbsStatus status{};
   transport::QueuePair* pair = context.adapter().create_qp(init, status);
   if (pair == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(pair)); });
   return add_handle(*pair, xrcd, attributes.qp_context);
 }
 
@@ -308,6 +311,8 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attributes) {
 
 // Completes a queue pair whose parts are there, and registers it with its context.
 Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
+  make_room_for_events(context);
+  context.qps.insert(&qp);
   ibv_qp& base = qp.qp_base;
   base.context = &context.context;
   base.qp_context = qp_context;
@@ -317,7 +322,6 @@ Qp* publish(Qp& qp, Context& context, ibv_qp_type type, void* qp_context) {
   base.qp_type = type;
   pthread_mutex_init(&base.mutex, nullptr);
   pthread_cond_init(&base.cond, nullptr);
-  context.qps.insert(&qp);
   return &qp;
 }
 
@@ -326,11 +330,12 @@ Qp* add_handle(transport::QueuePair& pair, Xrcd& xrcd, void* qp_context) {
   refuse_all(*qp);
   serve_builders(*qp);
   qp->pair = &pair;
+  (void)publish(*qp, Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
   qp->xrcd = &xrcd;
   qp->next_handle = static_cast<Qp*>(pair.init.cookie);
   pair.init.cookie = qp.get();
   ++xrcd.users;
-  return publish(*qp.release(), Context::of(xrcd.context), IBV_QPT_XRC_RECV, qp_context);
+  return qp.release();
 }
 
 bool has_flows(Context& context, const Qp& qp) {
@@ -353,14 +358,16 @@ void release(Context& context, Qp& qp) {
   (void)to_errno(context.adapter().destroy(qp.pair));
 }
 
-void serve_queue_pairs(Context& context) { context.create_qp_ex = create_qp_ex; }
+void serve_queue_pairs(Context& context) { context.create_qp_ex = guarded<create_qp_ex>; }
 
 extern "C" {
 
-ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) try {
   if (attributes == nullptr) return fail(EINVAL);
   Qp* qp = create(pd, *attributes);
   return qp != nullptr ? qp->as_qp() : nullptr;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
@@ -368,7 +375,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
   return &Qp::of(qp);
 }
 
-int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
+int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) try {
   if (ibv == nullptr || attributes == nullptr) return report(EINVAL);
   verbs::QpAttributeMask to_change;
   QueuePairAttributes values;
@@ -382,6 +389,8 @@ int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0) ibv->state = from_state(qp.pair->state());
   context.live->transmit();
   return 0;
+} catch (const std::bad_alloc&) {
+  return report(ENOMEM);
 }
 
 int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {

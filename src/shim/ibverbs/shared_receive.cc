@@ -34,6 +34,8 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 
 ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
                  ibv_srq_attr& attributes) {
+  make_room_for_events(context);
+  context.srqs.insert(&srq);
   attributes.max_wr = srq.queue->queue.capacity();
   attributes.max_sge = srq.queue->queue.sges_per_request();
   srq.context = &context.context;
@@ -42,15 +44,14 @@ ibv_srq* publish(Srq& srq, Context& context, ibv_pd& pd, void* srq_context,
   srq.handle = context.next_handle++;
   pthread_mutex_init(&srq.mutex, nullptr);
   pthread_cond_init(&srq.cond, nullptr);
-  context.srqs.insert(&srq);
   return &srq;
 }
 
-void serve_receives(Context& context) { context.create_srq_ex = create_srq_ex; }
+void serve_receives(Context& context) { context.create_srq_ex = guarded<create_srq_ex>; }
 
 extern "C" {
 
-ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
+ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) try {
   if (ibv_pd == nullptr || attributes == nullptr) return fail(EINVAL);
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
@@ -61,10 +62,14 @@ ibv_srq* ibv_create_srq(ibv_pd* ibv_pd, ibv_srq_init_attr* attributes) {
   srq->queue = context.adapter().objects().create_srq(*pd.pd, attributes->attr.max_wr,
                                                       attributes->attr.max_sge, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
-  return publish(*srq.release(), context, pd, attributes->srq_context, attributes->attr);
+  const OnThrow undo([&] { (void)to_errno(context.adapter().objects().destroy(srq->queue)); });
+  (void)publish(*srq, context, pd, attributes->srq_context, attributes->attr);
+  return srq.release();
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
-int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
+int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) try {
   constexpr int known = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
   if (ibv == nullptr || attributes == nullptr || (mask & ~known) != 0) return report(EINVAL);
   Context& context = Context::of(ibv->context);
@@ -73,6 +78,8 @@ int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attributes, int mask) {
       *Srq::of(ibv).queue, (mask & IBV_SRQ_MAX_WR) != 0 ? &attributes->max_wr : nullptr,
       (mask & IBV_SRQ_LIMIT) != 0 ? &attributes->srq_limit : nullptr);
   return report(to_errno(status));
+} catch (const std::bad_alloc&) {
+  return report(ENOMEM);
 }
 
 int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* out) {

@@ -64,14 +64,14 @@ SharedMr::~SharedMr() {
 }
 
 bool open_command_file(Context& context, Device& device) {
+  OpenFiles& all = open_files();
+  context.file = std::make_shared<CommandFile>();
+  context.file->device = &device;
   // Programs mark the descriptor close-on-exec or put it in a select; this one allows that.
   const int fd = memfd_create(descriptor_name, MFD_CLOEXEC);
   FileId id;
   if (fd < 0 || !identify(fd, id)) return false;
   context.context.cmd_fd = fd;
-  context.file = std::make_shared<CommandFile>();
-  context.file->device = &device;
-  OpenFiles& all = open_files();
   const std::lock_guard guard(all.mutex);
   std::erase_if(all.files, [](const auto& entry) { return entry.second.expired(); });
   all.files[id] = context.file;
@@ -81,7 +81,12 @@ bool open_command_file(Context& context, Device& device) {
 Pd* add_pd(Context& context, std::unique_ptr<Pd> pd, std::uint32_t handle) {
   pd->context = &context.context;
   pd->handle = handle;
-  pd->shared->holders.push_back(pd.get());
+  auto& holders = pd->shared->holders;
+  holders.push_back(pd.get());
+  const OnThrow undo([&] {
+    std::erase(holders, pd.get());
+    if (holders.empty()) context.file->pds.erase(handle);
+  });
   context.file->pds[handle] = pd->shared;
   context.pds.insert(pd.get());
   return pd.release();
@@ -102,7 +107,12 @@ Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle) {
   mr->handle = handle;
   mr->lkey = mr->region->lkey().value;
   mr->rkey = mr->region->rkey().value;
-  mr->shared->holders.push_back(mr.get());
+  auto& holders = mr->shared->holders;
+  holders.push_back(mr.get());
+  const OnThrow undo([&] {
+    std::erase(holders, mr.get());
+    if (holders.empty()) context.file->mrs.erase(handle);
+  });
   context.file->mrs[handle] = mr->shared;
   context.mrs.insert(mr.get());
   return mr.release();
@@ -120,7 +130,7 @@ void drop(Context& context, Mr& mr) {
 extern "C" {
 
 // The context takes the descriptor over, and closes it.
-ibv_context* ibv_import_device(int cmd_fd) {
+ibv_context* ibv_import_device(int cmd_fd) try {
   auto file = find_file(cmd_fd);
   if (file == nullptr) return nullptr;
   Context* context = make_context(*file->device);
@@ -128,9 +138,11 @@ ibv_context* ibv_import_device(int cmd_fd) {
   context->file = std::move(file);
   context->context.cmd_fd = cmd_fd;
   return &context->context;
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
-ibv_pd* ibv_import_pd(ibv_context* ibv, std::uint32_t handle) {
+ibv_pd* ibv_import_pd(ibv_context* ibv, std::uint32_t handle) try {
   if (ibv == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv);
   auto pd = std::make_unique<Pd>();
@@ -142,6 +154,8 @@ ibv_pd* ibv_import_pd(ibv_context* ibv, std::uint32_t handle) {
   pd->pd = other.pd;
   pd->shared = other.shared;
   return add_pd(context, std::move(pd), handle);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 void ibv_unimport_pd(ibv_pd* ibv) {
@@ -156,7 +170,7 @@ void ibv_unimport_pd(ibv_pd* ibv) {
 }
 
 // The region's address is unknown: the importer may see the memory elsewhere, or not at all.
-ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) {
+ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) try {
   if (ibv_pd == nullptr) return fail(EINVAL);
   Context& context = Context::of(ibv_pd->context);
   auto mr = std::make_unique<Mr>();
@@ -169,6 +183,8 @@ ibv_mr* ibv_import_mr(ibv_pd* ibv_pd, std::uint32_t handle) {
   mr->region = other.region;
   mr->shared = other.shared;
   return add_mr(context, std::move(mr), handle);
+} catch (const std::bad_alloc&) {
+  return fail(ENOMEM);
 }
 
 void ibv_unimport_mr(ibv_mr* ibv) {

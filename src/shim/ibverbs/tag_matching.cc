@@ -59,9 +59,13 @@ int post_srq_ops(ibv_srq* ibv, ibv_ops_wr* wr, ibv_ops_wr** bad) {
   const auto guard = context.lock_for_work();
   verbs::SharedReceiveQueue& srq = *Srq::of(ibv).queue;
   int error = srq.tags != nullptr ? 0 : EINVAL;
-  for (; wr != nullptr && error == 0; wr = wr->next) {
-    error = operate(context, srq, *wr);
-    if (error != 0) break;
+  try {
+    for (; wr != nullptr && error == 0; wr = wr->next) {
+      error = operate(context, srq, *wr);
+      if (error != 0) break;
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
   context.live->transmit();  // delivers events
@@ -110,7 +114,9 @@ ibv_srq* create_tag_srq(ibv_context* ibv, ibv_srq_init_attr_ex& attributes) {
       *Pd::of(attributes.pd).pd, *Cq::of(attributes.cq).queue, attributes.attr.max_wr,
       attributes.attr.max_sge, attributes.tm_cap.max_num_tags, srq.get(), status);
   if (srq->queue == nullptr) return fail(to_errno(status));
-  return publish(*srq.release(), context, *attributes.pd, attributes.srq_context, attributes.attr);
+  const OnThrow undo([&] { (void)to_errno(context.adapter().objects().destroy(srq->queue)); });
+  (void)publish(*srq, context, *attributes.pd, attributes.srq_context, attributes.attr);
+  return srq.release();
 }
 
 }  // namespace tulle::shim

@@ -130,11 +130,15 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const auto guard = context.lock_for_work();
   device::Adapter& adapter = context.adapter();
   int error = 0;
-  for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
-    error = translate(*wr, datagram, context, request);
-    if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
-    if (error == 0) error = to_errno(adapter.post_send(*qp.pair, request));
-    if (error != 0) break;
+  try {
+    for (verbs::SendRequest request; wr != nullptr; wr = wr->next) {
+      error = translate(*wr, datagram, context, request);
+      if (extended) request.xrc_srq = wr->qp_type.xrc.remote_srqn;
+      if (error == 0) error = to_errno(adapter.post_send(*qp.pair, request));
+      if (error != 0) break;
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
   context.live->transmit();
@@ -156,13 +160,17 @@ template <typename Queue>
 int post_receives(Context& context, Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const auto guard = context.lock_for_work();
   int error = 0;
-  for (; wr != nullptr; wr = wr->next) {
-    error = EINVAL;
-    if (fits(wr->sg_list, wr->num_sge)) {
-      const auto sges = to_sges(wr->sg_list, wr->num_sge, context);
-      error = to_errno(post_receive(context, queue, {wr->wr_id, sges}));
+  try {
+    for (; wr != nullptr; wr = wr->next) {
+      error = EINVAL;
+      if (fits(wr->sg_list, wr->num_sge)) {
+        const auto sges = to_sges(wr->sg_list, wr->num_sge, context);
+        error = to_errno(post_receive(context, queue, {wr->wr_id, sges}));
+      }
+      if (error != 0) break;
     }
-    if (error != 0) break;
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
   }
   if (error != 0 && bad != nullptr) *bad = wr;
   return report(error);

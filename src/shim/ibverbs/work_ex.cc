@@ -208,14 +208,34 @@ int post(Qp& qp, Context& context) {
   return 0;
 }
 
+// Builders and setters return nothing. ibv_wr_complete says that one of them got no memory.
+template <auto function>
+struct Builder;
+template <typename... Arguments, void (*function)(ibv_qp_ex*, Arguments...)>
+struct Builder<function> {
+  static void call(ibv_qp_ex* qp, Arguments... arguments) {
+    try {
+      function(qp, arguments...);
+    } catch (const std::bad_alloc&) {
+      note(Qp::of(qp).staged, ENOMEM);
+    }
+  }
+};
+template <auto function>
+constexpr auto builder = &Builder<function>::call;
+
 int complete(ibv_qp_ex* ibv) {
   Qp& qp = Qp::of(ibv);
   Context& context = Context::of(ibv->qp_base.context);
   int error = 0;
   {
     const auto guard = context.lock_for_work();
-    error = check(qp);
-    if (error == 0) error = post(qp, context);
+    try {
+      error = check(qp);
+      if (error == 0) error = post(qp, context);
+    } catch (const std::bad_alloc&) {
+      error = ENOMEM;
+    }
     context.live->transmit();
   }
   qp.building.unlock();
@@ -230,23 +250,23 @@ void serve_builders(Qp& qp) {
   qp.wr_start = start;
   qp.wr_complete = complete;
   qp.wr_abort = abort_work;
-  qp.wr_send = build_send;
-  qp.wr_send_imm = build_send_imm;
-  qp.wr_send_inv = build_send_inv;
-  qp.wr_rdma_write = build_write;
-  qp.wr_rdma_write_imm = build_write_imm;
-  qp.wr_rdma_read = build_read;
-  qp.wr_atomic_cmp_swp = build_compare_swap;
-  qp.wr_atomic_fetch_add = build_fetch_add;
-  qp.wr_atomic_write = build_atomic_write;
-  qp.wr_local_inv = build_local_inv;
-  qp.wr_bind_mw = build_bind;
-  qp.wr_set_ud_addr = set_ud_address;
-  qp.wr_set_xrc_srqn = set_xrc_srq;
-  qp.wr_set_sge = set_sge;
-  qp.wr_set_sge_list = set_sge_list;
-  qp.wr_set_inline_data = set_inline;
-  qp.wr_set_inline_data_list = set_inline_list;
+  qp.wr_send = builder<build_send>;
+  qp.wr_send_imm = builder<build_send_imm>;
+  qp.wr_send_inv = builder<build_send_inv>;
+  qp.wr_rdma_write = builder<build_write>;
+  qp.wr_rdma_write_imm = builder<build_write_imm>;
+  qp.wr_rdma_read = builder<build_read>;
+  qp.wr_atomic_cmp_swp = builder<build_compare_swap>;
+  qp.wr_atomic_fetch_add = builder<build_fetch_add>;
+  qp.wr_atomic_write = builder<build_atomic_write>;
+  qp.wr_local_inv = builder<build_local_inv>;
+  qp.wr_bind_mw = builder<build_bind>;
+  qp.wr_set_ud_addr = builder<set_ud_address>;
+  qp.wr_set_xrc_srqn = builder<set_xrc_srq>;
+  qp.wr_set_sge = builder<set_sge>;
+  qp.wr_set_sge_list = builder<set_sge_list>;
+  qp.wr_set_inline_data = builder<set_inline>;
+  qp.wr_set_inline_data_list = builder<set_inline_list>;
 }
 
 }  // namespace tulle::shim

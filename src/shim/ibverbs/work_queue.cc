@@ -44,6 +44,9 @@ ibv_wq* create_wq(ibv_context* ibv, ibv_wq_init_attr* attributes) {
   VerbsStatus status{};
   wq->pair = context.adapter().create_qp(init, status);
   if (wq->pair == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(wq->pair)); });
+  make_room_for_events(context);
+  context.wqs.insert(wq.get());
   attributes->max_wr = wq->pair->init.receive_work_requests;
   attributes->max_sge = wq->pair->init.receive_sges;
   // The C API's inline function sets up the other fields.
@@ -55,7 +58,6 @@ ibv_wq* create_wq(ibv_context* ibv, ibv_wq_init_attr* attributes) {
   wq->state = IBV_WQS_RESET;
   wq->wq_type = from.wq_type;
   wq->post_recv = post_wq_receive;
-  context.wqs.insert(wq.get());
   return wq.release();
 }
 
@@ -150,9 +152,10 @@ ibv_rwq_ind_table* create_table(ibv_context* ibv, ibv_rwq_ind_table_init_attr* a
   VerbsStatus status{};
   table->table = context.adapter().raw_packets().create_table(queues, status);
   if (table->table == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { release(context, *table); });
+  context.tables.insert(table.get());
   table->context = ibv;
   table->ind_tbl_handle = table->ind_tbl_num = static_cast<int>(context.next_handle++);
-  context.tables.insert(table.get());
   return table.release();
 }
 
@@ -240,10 +243,12 @@ Qp* create_spreading(const ibv_qp_init_attr_ex& from) {
   VerbsStatus status{};
   qp->pair = context.adapter().create_qp(init, status);
   if (qp->pair == nullptr) return fail(to_errno(status));
+  const OnThrow undo([&] { (void)to_errno(context.adapter().destroy(qp->pair)); });
   qp->spreads = true;
   qp->qp_base.pd = from.pd;
   context.adapter().raw_packets().spread(*qp->pair, table, hash);
-  return publish(*qp.release(), context, from.qp_type, from.qp_context);
+  (void)publish(*qp, context, from.qp_type, from.qp_context);
+  return qp.release();
 }
 
 void release(Context& context, IndirectionTable& table) {
@@ -251,10 +256,10 @@ void release(Context& context, IndirectionTable& table) {
 }
 
 void serve_work_queues(Context& context) {
-  context.create_wq = create_wq;
-  context.modify_wq = modify_wq;
+  context.create_wq = guarded<create_wq>;
+  context.modify_wq = guarded<modify_wq>;
   context.destroy_wq = destroy_wq;
-  context.create_rwq_ind_table = create_table;
+  context.create_rwq_ind_table = guarded<create_table>;
   context.destroy_rwq_ind_table = destroy_table;
 }
 

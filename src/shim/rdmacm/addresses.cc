@@ -44,9 +44,14 @@ int fill_path(const live::EndpointStatus& status, Id& id) {
 
 int bind(Id& id, const sockaddr* address) {
   if (length_of(address) == 0) return EINVAL;
-  live::SocketAddress bound;
-  const int error = id.agent().bind(id.endpoint, from_c(address), bound);
-  return error != 0 ? error : query(id);
+  if (!id.is_bound_unseen) {
+    live::SocketAddress bound;
+    const int error = id.agent().bind(id.endpoint, from_c(address), bound);
+    if (error != 0) return error;
+  }
+  const int error = query(id);
+  id.is_bound_unseen = error == ENOMEM;
+  return error;
 }
 
 int resolve_address(Id& id, const sockaddr* source, const sockaddr* destination) {
@@ -97,7 +102,7 @@ int query(Id& id) {
   return error != 0 ? error : fill(id, status);
 }
 
-int fill(Id& id, const live::EndpointStatus& status) {
+int fill(Id& id, const live::EndpointStatus& status) try {
   status.source.copy_to(id.route.addr.src_storage);
   status.destination.copy_to(id.route.addr.dst_storage);
   if (!status.has_device) return 0;
@@ -112,26 +117,35 @@ int fill(Id& id, const live::EndpointStatus& status) {
   std::memcpy(addresses.dgid.raw, status.path.destination.bytes.data(), sizeof addresses.dgid.raw);
   addresses.pkey = htobe16(status.pkey);
   return status.has_path ? fill_path(status, id) : 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 extern "C" {
 
-int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(bind(Id::of(id), address));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 // The host agent answers at once, so a timeout never passes.
-int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int /*timeout*/) {
+int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination,
+                      int /*timeout*/) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(resolve_address(Id::of(id), source, destination));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_resolve_route(rdma_cm_id* id, int /*timeout*/) {
+int rdma_resolve_route(rdma_cm_id* id, int /*timeout*/) try {
   if (id == nullptr || id->verbs == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   const int error = known.agent().resolve_route(known.endpoint);
   return answer(error != 0 ? error : complete(known));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 __be16 rdma_get_src_port(rdma_cm_id* id) {
@@ -143,12 +157,14 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) {
 }
 
 // The host agent knows which options there are and what their bytes mean.
-int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) {
+int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) try {
   if (id == nullptr || value == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   return answer(known.agent().set_option(known.endpoint, static_cast<std::uint32_t>(level),
                                          static_cast<std::uint32_t>(option),
                                          {static_cast<const std::byte*>(value), bytes}));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

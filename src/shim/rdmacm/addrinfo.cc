@@ -105,7 +105,7 @@ extern "C" {
 // Returns 0, or -1 with errno for arguments that mean nothing, or the error of getaddrinfo(), which
 // gai_strerror() puts into words.
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
-                     rdma_addrinfo** out) {
+                     rdma_addrinfo** out) try {
   if (out == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
     return answer(EINVAL);
   }
@@ -124,6 +124,8 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
   }
   *out = result;
   return 0;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 void rdma_freeaddrinfo(rdma_addrinfo* list) {

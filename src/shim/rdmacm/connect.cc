@@ -84,19 +84,26 @@ int accept(Id& id, const rdma_conn_param* given) {
     const int error = to_ready(id, id.responder_resources, id.initiator_depth);
     if (error != 0) return error;
   }
+  id.awaits_acceptance = false;  // what comes of it may be there before the call returns
   if (const int error = id.agent().accept(id.endpoint, type_of(id), parameters); error != 0) {
-    to_error(id);
+    if (error == ENOMEM) {
+      id.awaits_acceptance = true;  // the program may try again
+    } else {
+      to_error(id);
+    }
     return error;
   }
   return id.is_datagram() ? 0 : complete(id);
 }
 
-int reject(rdma_cm_id* id, const void* data, std::uint8_t bytes, std::uint32_t reason) {
+int reject(rdma_cm_id* id, const void* data, std::uint8_t bytes, std::uint32_t reason) try {
   if (id == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   const auto* first = static_cast<const std::byte*>(data);
   return answer(known.agent().reject(
       known.endpoint, reason, {first, first != nullptr ? std::size_t{bytes} : std::size_t{0}}));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 int disconnect(Id& id) {
@@ -127,26 +134,34 @@ int next_request(Id& listener, rdma_cm_id*& out) {
 
 extern "C" {
 
-int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(connect(Id::of(id), parameters));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_listen(rdma_cm_id* id, int backlog) {
+int rdma_listen(rdma_cm_id* id, int backlog) try {
   if (id == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   const int error = known.agent().listen(known.endpoint, backlog);
   return answer(error != 0 ? error : query(known));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
+int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) try {
   if (listener == nullptr || out == nullptr) return answer(EINVAL);
   return answer(next_request(Id::of(listener), *out));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(accept(Id::of(id), parameters));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 int rdma_reject(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
@@ -157,21 +172,27 @@ int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
   return reject(id, data, bytes, vendor_option_not_supported);
 }
 
-int rdma_establish(rdma_cm_id* id) {
+int rdma_establish(rdma_cm_id* id) try {
   if (id == nullptr || id->qp != nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
   return answer(known.agent().establish(known.endpoint));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+int rdma_notify(rdma_cm_id* id, ibv_event_type event) try {
   if (id == nullptr || event != IBV_EVENT_COMM_EST) return answer(EINVAL);
   Id& known = Id::of(id);
   return answer(known.agent().notify_established(known.endpoint));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_disconnect(rdma_cm_id* id) {
+int rdma_disconnect(rdma_cm_id* id) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(disconnect(Id::of(id)));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

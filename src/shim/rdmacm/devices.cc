@@ -91,7 +91,7 @@ int open_xrc_domain(Device& device) {
 
 extern "C" {
 
-ibv_context** rdma_get_devices(int* count) {
+ibv_context** rdma_get_devices(int* count) try {
   if (count != nullptr) *count = 0;
   OpenDevices& all = open_devices();
   const std::lock_guard guard(all.mutex);
@@ -108,6 +108,8 @@ ibv_context** rdma_get_devices(int* count) {
   for (const Device& device : all.devices) list[at++] = device.verbs;
   if (count != nullptr) *count = at;
   return list;
+} catch (const std::bad_alloc&) {
+  return without_memory<ibv_context**, 0>();
 }
 
 void rdma_free_devices(ibv_context** list) { std::free(list); }

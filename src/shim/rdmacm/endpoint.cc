@@ -54,7 +54,7 @@ int make_active(Id& id, const rdma_addrinfo& from, ibv_pd* pd, ibv_qp_init_attr*
 extern "C" {
 
 int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* from, ibv_pd* pd,
-                   ibv_qp_init_attr* attributes) {
+                   ibv_qp_init_attr* attributes) try {
   if (out == nullptr || from == nullptr) return answer(EINVAL);
   Id* id = nullptr;
   int error = create_id(nullptr, nullptr, static_cast<rdma_port_space>(from->ai_port_space),
@@ -68,6 +68,8 @@ int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* from, ibv_pd* pd,
   }
   *out = id;
   return 0;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 void rdma_destroy_ep(rdma_cm_id* id) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <variant>
 
 #include "shim/rdmacm/objects.h"
@@ -57,12 +58,18 @@ void fail(Event& event, rdma_cm_event_type type, int error) {
   event.status = -error;
 }
 
+// The event is postponed if there is no memory for it.
+int try_again_on_enomem(int error) {
+  if (error == ENOMEM) throw std::bad_alloc();
+  return error;
+}
+
 // The peer accepted. Makes this side's queue pair ready and tells the peer. A program that has no
 // queue pair here does both itself, and tells the peer with rdma_establish().
 void finish_connecting(Id& id, Event& event) {
   if (id.qp == nullptr) return;
-  int error = to_ready(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
-  if (error == 0) error = id.agent().establish(id.endpoint);
+  int error = try_again_on_enomem(to_ready(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH));
+  if (error == 0) error = try_again_on_enomem(id.agent().establish(id.endpoint));
   if (error == 0) {
     event.event = RDMA_CM_EVENT_ESTABLISHED;
     return;
@@ -76,7 +83,7 @@ void finish_joining(Id& id, Event& event) {
   Multicast& group = *event.group;
   group.mgid = event.param.ud.ah_attr.grh.dgid;
   if (id.qp == nullptr || group.flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) return;
-  const int error = ibv_attach_mcast(id.qp, &group.mgid, 0);
+  const int error = try_again_on_enomem(ibv_attach_mcast(id.qp, &group.mgid, 0));
   if (error != 0) return fail(event, RDMA_CM_EVENT_MULTICAST_ERROR, error);
   group.attached = true;
 }
@@ -88,20 +95,20 @@ class Processing {
   Processing(Id& id, Event& event) : id_(id), event_(event) {}
 
   bool operator()(const event::AddressResolved& from) {
-    if (const int error = fill(id_, from.known); error != 0) {
+    if (const int error = try_again_on_enomem(fill(id_, from.known)); error != 0) {
       fail(event_, RDMA_CM_EVENT_ADDR_ERROR, error);
     }
     return true;
   }
   bool operator()(const event::RouteResolved& from) {
-    if (const int error = fill(id_, from.known); error != 0) {
+    if (const int error = try_again_on_enomem(fill(id_, from.known)); error != 0) {
       fail(event_, RDMA_CM_EVENT_ROUTE_ERROR, error);
     }
     return true;
   }
   bool operator()(const event::ConnectRequest& from) {
     Id* id = nullptr;
-    if (adopt_id(id_, from, id) != 0) return false;
+    if (try_again_on_enomem(adopt_id(id_, from, id)) != 0) return false;
     id->initiator_depth = from.parameters.initiator_depth;
     id->responder_resources = from.parameters.responder_resources;
     event_.listen_id = &id_;
@@ -174,11 +181,23 @@ int status_of(const live::ConnectionEvent& event) {
       event);
 }
 
+int take(Channel& channel, live::ConnectionEvent& event) {
+  {
+    const std::lock_guard guard(channel.mutex);
+    if (channel.postponed) {
+      event = std::move(*channel.postponed);
+      channel.postponed.reset();
+      return 0;
+    }
+  }
+  return channel.agent->next_event(event);
+}
+
 int next_event(Channel& channel, rdma_cm_event*& out) {
   auto event = std::make_unique<Event>();
   live::ConnectionEvent from;
   for (;;) {
-    if (const int error = channel.agent->next_event(from); error != 0) return error;
+    if (const int error = take(channel, from); error != 0) return error;
     static_cast<rdma_cm_event&>(*event) = {};
     event->group = nullptr;
     Id* id = take_event(channel, from, event->group);
@@ -194,7 +213,12 @@ int next_event(Channel& channel, rdma_cm_event*& out) {
     event->id = id;
     event->event = static_cast<rdma_cm_event_type>(live::type_of(from));
     event->status = status_of(from);
-    if (std::visit(Processing(*id, *event), from)) break;
+    const OnThrow undo([&] {
+      acknowledge(*id, event->group);
+      const std::lock_guard guard(channel.mutex);
+      channel.postponed = std::move(from);
+    });
+    if (!id->awaits_acceptance && std::visit(Processing(*id, *event), from)) break;
     acknowledge(*id, event->group);
   }
   out = event.release();
@@ -214,9 +238,11 @@ int complete(Id& id) {
 
 extern "C" {
 
-int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) {
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** out) try {
   if (channel == nullptr || out == nullptr) return answer(EINVAL);
   return answer(next_event(Channel::of(channel), *out));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 int rdma_ack_cm_event(rdma_cm_event* event) {

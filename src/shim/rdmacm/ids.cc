@@ -17,9 +17,10 @@ namespace {
 // same numbers again.
 using Key = std::pair<const rdma_event_channel*, std::uint32_t>;
 
+using Ids = std::map<Key, Id*>;
 struct Registry {
   std::mutex mutex;
-  std::map<Key, Id*> ids;
+  Ids ids;
 };
 // Never destroyed, because other threads may still wait for events while the process ends.
 Registry& registry() {
@@ -29,10 +30,24 @@ Registry& registry() {
 
 Key key_of(const Id& id) { return {id.channel, id.endpoint.value}; }
 
-void add(Id& id) {
+// Makes an entry before the host agent knows the id, so that adding it cannot fail.
+Ids::node_type make_entry(Id& id) {
+  Ids one;
+  one.emplace(Key{}, &id);
+  return one.extract(one.begin());
+}
+
+// The caller holds the mutex.
+void add_locked(Id& id, Ids::node_type entry) {
   Registry& all = registry();
-  const std::lock_guard guard(all.mutex);
-  all.ids[key_of(id)] = &id;
+  entry.key() = key_of(id);
+  all.ids.erase(entry.key());
+  all.ids.insert(std::move(entry));
+}
+
+void add(Id& id, Ids::node_type entry) {
+  const std::lock_guard guard(registry().mutex);
+  add_locked(id, std::move(entry));
 }
 
 // Programs print an errno at best. This line says what the first error was about.
@@ -48,10 +63,15 @@ void free_id(Id* id) {
   delete id;
 }
 
+struct FreeId {
+  void operator()(Id* id) const { free_id(id); }
+};
+using IdPtr = std::unique_ptr<Id, FreeId>;
+
 // Makes an id with its channel. The host agent does not know the id yet.
 int allocate(rdma_event_channel* channel, void* context, rdma_port_space port_space,
-             ibv_qp_type type, std::unique_ptr<Id>& out) {
-  auto id = std::make_unique<Id>();
+             ibv_qp_type type, IdPtr& out) {
+  IdPtr id(new Id());
   id->context = context;
   id->ps = port_space;
   id->qp_type = type;
@@ -97,29 +117,36 @@ int create_channel(Channel*& out) {
 int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_space,
               ibv_qp_type type, Id*& out) {
   if (!is_known(port_space)) return EPROTONOSUPPORT;
-  std::unique_ptr<Id> id;
+  IdPtr id;
   if (const int error = allocate(channel, context, port_space, type, id); error != 0) return error;
+  Ids::node_type entry = make_entry(*id);
   const int error = id->agent().create(static_cast<live::PortSpace>(port_space),
                                        static_cast<live::ConnectionQpType>(type), id->endpoint);
-  if (error != 0) {
-    free_id(id.release());
-    return error;
-  }
-  add(*id);
+  if (error != 0) return error;
+  add(*id, std::move(entry));
   out = id.release();
   return 0;
 }
 
 int adopt_id(Id& listener, const live::event::ConnectRequest& request, Id*& out) {
-  std::unique_ptr<Id> id;
-  int error = allocate(listener.channel, listener.context, listener.ps, listener.qp_type, id);
+  IdPtr id;
+  Ids::node_type entry;
+  int error = 0;
+  try {
+    error = allocate(listener.channel, listener.context, listener.ps, listener.qp_type, id);
+    if (error == 0) entry = make_entry(*id);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error == ENOMEM) return error;
   if (error != 0) {
     std::uint32_t ignored = 0;
     listener.agent().destroy(request.endpoint, ignored);
     return error;
   }
   id->endpoint = request.endpoint;
-  add(*id);
+  id->awaits_acceptance = true;
+  add(*id, std::move(entry));
   out = id.release();
   if (listener.synchronous) error = migrate_id(*out, nullptr);
   if (error == 0) error = fill(*out, request.known);
@@ -167,9 +194,9 @@ int migrate_id(Id& id, rdma_event_channel* channel) {
     const std::lock_guard guard(all.mutex);
     error = id.agent().migrate(id.endpoint, *Channel::of(channel).agent);
     if (error == 0) {
-      all.ids.erase(key_of(id));
+      Ids::node_type entry = all.ids.extract(key_of(id));
       id.channel = channel;
-      all.ids[key_of(id)] = &id;
+      add_locked(id, std::move(entry));
       taken = id.events_taken;
     }
   }
@@ -214,10 +241,12 @@ void acknowledge(Id& id, Multicast* group) {
 
 extern "C" {
 
-rdma_event_channel* rdma_create_event_channel() {
+rdma_event_channel* rdma_create_event_channel() try {
   Channel* channel = nullptr;
   if (answer(create_channel(channel)) != 0) return nullptr;
   return channel;
+} catch (const std::bad_alloc&) {
+  return without_memory<rdma_event_channel*, 0>();
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
@@ -225,7 +254,7 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
 }
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
-                   rdma_port_space port_space) {
+                   rdma_port_space port_space) try {
   if (out == nullptr) return answer(EINVAL);
   const bool is_datagram = port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB;
   Id* id = nullptr;
@@ -233,16 +262,22 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
       create_id(channel, context, port_space, is_datagram ? IBV_QPT_UD : IBV_QPT_RC, id);
   if (error == 0) *out = id;
   return answer(error);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_destroy_id(rdma_cm_id* id) {
+int rdma_destroy_id(rdma_cm_id* id) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(destroy_id(Id::of(id)));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(migrate_id(Id::of(id), channel));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

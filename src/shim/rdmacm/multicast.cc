@@ -60,23 +60,29 @@ int leave(Id& id, const sockaddr* address) {
 
 extern "C" {
 
-int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(join(Id::of(id), address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) {
+int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes, void* context) try {
   if (id == nullptr || attributes == nullptr) return answer(EINVAL);
   if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
   constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
   if ((attributes->comp_mask & needed) != needed) return answer(EINVAL);
   if (attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return answer(EINVAL);
   return answer(join(Id::of(id), attributes->addr, attributes->join_flags, context));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
+int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) try {
   if (id == nullptr) return answer(EINVAL);
   return answer(leave(Id::of(id), address));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

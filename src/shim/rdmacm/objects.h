@@ -13,6 +13,7 @@
 #include <rdma/rdma_verbs.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstddef>
@@ -24,7 +25,9 @@
 #include <string>
 #include <vector>
 
+#include "base/on_throw.h"
 #include "live/process/connection_channel.h"
+#include "shim/enomem.h"
 
 namespace tulle::shim::rdmacm {
 
@@ -32,6 +35,9 @@ struct Id;
 
 struct Channel : rdma_event_channel {
   std::unique_ptr<live::ConnectionChannel> agent;
+  // An event that was taken from the agent, and for which there was no memory then. It comes next.
+  std::mutex mutex;
+  std::optional<live::ConnectionEvent> postponed;
 
   static Channel& of(rdma_event_channel* channel) { return static_cast<Channel&>(*channel); }
 };
@@ -73,7 +79,13 @@ struct Id : rdma_cm_id {
   std::vector<std::byte> connect_data;
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_resources = 0;
+  // True if the id is bound, and the call had no memory to learn to what. It may be made again.
+  bool is_bound_unseen = false;
   bool connect_failed = false;  // on this side, after the peer had accepted
+  // A request for a connection that the program has not accepted yet. It sees no events of it: a
+  // request that fails meanwhile fails when it is accepted (Linux,
+  // drivers/infiniband/core/ucma.c: ucma_event_handler).
+  std::atomic<bool> awaits_acceptance = false;
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
   // State of rdma_resolve_addrinfo, guarded by the id's mutex. `resolving` is true while a call is
@@ -107,7 +119,7 @@ int create_channel(Channel*& out);
 int create_id(rdma_event_channel* channel, void* context, rdma_port_space port_space,
               ibv_qp_type type, Id*& out);
 // Makes an id for a connection that was requested at a listener. If the listener is synchronous,
-// the id gets a channel for itself.
+// the id gets a channel for itself. After ENOMEM the caller may try again with the same request.
 int adopt_id(Id& listener, const live::event::ConnectRequest& request, Id*& out);
 int destroy_id(Id& id);
 int migrate_id(Id& id, rdma_event_channel* channel);  // null: to a channel for this id alone

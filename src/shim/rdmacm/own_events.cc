@@ -41,7 +41,7 @@ extern "C" {
 // Fails with EBUSY if the result of an earlier call was not taken, and with ENOTSUP if the hints
 // ask for the subnet administrator, which no RoCE network has.
 int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service,
-                          const rdma_addrinfo* hints) {
+                          const rdma_addrinfo* hints) try {
   if (ibv == nullptr) return answer(EINVAL);
   if (hints != nullptr && (hints->ai_flags & by_subnet_administrator) != 0) return answer(ENOTSUP);
   Id& id = Id::of(ibv);
@@ -55,11 +55,13 @@ int rdma_resolve_addrinfo(rdma_cm_id* ibv, const char* node, const char* service
     return answer(error);
   }
   return answer(complete(id));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 // The caller frees the result. Fails with ENOENT if nothing was found, or if the result was taken
 // before.
-int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) {
+int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) try {
   if (ibv == nullptr || out == nullptr) return answer(EINVAL);
   Id& id = Id::of(ibv);
   const std::lock_guard guard(id.mutex);
@@ -68,14 +70,19 @@ int rdma_query_addrinfo(rdma_cm_id* ibv, rdma_addrinfo** out) {
   id.resolved = nullptr;
   id.resolving = false;
   return 0;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rdma_write_cm_event(rdma_cm_id* ibv, rdma_cm_event_type event, int status, std::uint64_t arg) {
+int rdma_write_cm_event(rdma_cm_id* ibv, rdma_cm_event_type event, int status,
+                        std::uint64_t arg) try {
   if (ibv == nullptr || static_cast<int>(event) != static_cast<int>(ConnectionEventType::user)) {
     return answer(EINVAL);
   }
   Id& id = Id::of(ibv);
   return answer(id.agent().report(id.endpoint, ConnectionEventType::user, status, arg));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

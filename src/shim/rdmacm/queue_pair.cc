@@ -201,6 +201,10 @@ int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_de
   int mask = 0;
   // INIT is set again, because only now is known what the peer wants to do to this side's memory.
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    // A call that got no memory for a later step is made again.
+    if (id.qp->state > IBV_QPS_INIT && id.qp->state >= state && id.qp->state <= IBV_QPS_RTS) {
+      continue;
+    }
     if (const int error = initialize_attributes(id, state, attributes, mask); error != 0) {
       return error;
     }
@@ -272,9 +276,11 @@ void rdma_destroy_srq(rdma_cm_id* id) {
   destroy_queues(Id::of(id));
 }
 
-int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
+int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) try {
   if (id == nullptr || attributes == nullptr || mask == nullptr) return answer(EINVAL);
   return answer(initialize_attributes(Id::of(id), attributes->qp_state, *attributes, *mask));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 // These two calls are for programs that make their queue pairs themselves.

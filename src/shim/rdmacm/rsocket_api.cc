@@ -38,7 +38,7 @@ void copy_name(const sockaddr_storage& from, sockaddr* to, socklen_t* bytes) {
 }
 
 ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
-                socklen_t* from_bytes) {
+                socklen_t* from_bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage sender = {};
@@ -48,10 +48,12 @@ ssize_t receive(int fd, std::span<const iovec> into, int flags, sockaddr* from,
   }
   if (from != nullptr && from_bytes != nullptr) copy_name(sender, from, from_bytes);
   return static_cast<ssize_t>(bytes);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
-             socklen_t to_bytes) {
+             socklen_t to_bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   std::size_t bytes = 0;
@@ -60,6 +62,8 @@ ssize_t send(int fd, std::span<const iovec> from, int flags, const sockaddr* to,
   if (error == 0) error = socket->send(from, flags, to != nullptr ? &address : nullptr, bytes);
   if (error != 0) return answer(error);
   return static_cast<ssize_t>(bytes);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 iovec vector_of(const void* data, std::size_t bytes) { return {const_cast<void*>(data), bytes}; }
@@ -75,7 +79,7 @@ bool is_valid(const msghdr* message) {
 
 using NameOf = int (Socket::*)(sockaddr_storage&);
 
-int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) {
+int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   if (address == nullptr || bytes == nullptr) return answer(EFAULT);
@@ -83,6 +87,8 @@ int name(int fd, sockaddr* address, socklen_t* bytes, NameOf name_of) {
   const int error = ((*socket).*name_of)(found);
   if (error == 0) copy_name(found, address, bytes);
   return answer(error);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 std::shared_ptr<Stream> find_stream(int fd) {
@@ -93,7 +99,7 @@ std::shared_ptr<Stream> find_stream(int fd) {
 
 extern "C" {
 
-int rsocket(int domain, int type, int protocol) {
+int rsocket(int domain, int type, int protocol) try {
   if (domain != AF_INET && domain != AF_INET6) return answer(ENOTSUP);
   const bool is_stream = type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   const bool is_datagram = type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
@@ -105,22 +111,28 @@ int rsocket(int domain, int type, int protocol) {
   const int fd = socket->fd();
   rsockets::add_socket(std::move(socket));
   return fd;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rbind(int fd, const sockaddr* address, socklen_t bytes) {
+int rbind(int fd, const sockaddr* address, socklen_t bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage translated = {};
   const int error = translate(address, bytes, translated);
   return answer(error != 0 ? error : socket->bind(translated));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rlisten(int fd, int backlog) {
+int rlisten(int fd, int backlog) try {
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->listen(backlog) : EBADF);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int raccept(int fd, sockaddr* address, socklen_t* bytes) {
+int raccept(int fd, sockaddr* address, socklen_t* bytes) try {
   const auto listener = find_socket(fd);
   if (listener == nullptr) return answer(EBADF);
   std::shared_ptr<Socket> socket;
@@ -133,26 +145,34 @@ int raccept(int fd, sockaddr* address, socklen_t* bytes) {
   const int accepted = socket->fd();
   rsockets::add_socket(std::move(socket));
   return accepted;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rconnect(int fd, const sockaddr* address, socklen_t bytes) {
+int rconnect(int fd, const sockaddr* address, socklen_t bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   sockaddr_storage translated = {};
   const int error = translate(address, bytes, translated);
   return answer(error != 0 ? error : socket->connect(translated));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rshutdown(int fd, int how) {
+int rshutdown(int fd, int how) try {
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->shutdown(how) : EBADF);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rclose(int fd) {
+int rclose(int fd) try {
   const auto socket = rsockets::remove_socket(fd);
   if (socket == nullptr) return rsockets::close_poll_set(fd) ? 0 : answer(EBADF);
   socket->close();
   return 0;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 ssize_t rrecv(int fd, void* data, std::size_t bytes, int flags) {
@@ -217,19 +237,23 @@ int rgetsockname(int fd, sockaddr* address, socklen_t* bytes) {
   return name(fd, address, bytes, &Socket::local_name);
 }
 
-int rsetsockopt(int fd, int level, int option, const void* value, socklen_t bytes) {
+int rsetsockopt(int fd, int level, int option, const void* value, socklen_t bytes) try {
   const auto socket = find_socket(fd);
   return answer(socket != nullptr ? socket->set_option(level, option, value, bytes) : EBADF);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rgetsockopt(int fd, int level, int option, void* value, socklen_t* bytes) {
+int rgetsockopt(int fd, int level, int option, void* value, socklen_t* bytes) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   if (value == nullptr || bytes == nullptr) return answer(EFAULT);
   return answer(socket->get_option(level, option, value, *bytes));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rfcntl(int fd, int command, ...) {
+int rfcntl(int fd, int command, ...) try {
   const auto socket = find_socket(fd);
   if (socket == nullptr) return answer(EBADF);
   if (command == F_GETFL) return socket->flags();
@@ -239,28 +263,36 @@ int rfcntl(int fd, int command, ...) {
   const int flags = va_arg(arguments, int);
   va_end(arguments);
   return answer(socket->set_flags(flags));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-off_t riomap(int fd, void* buffer, std::size_t bytes, int protection, int, off_t offset) {
+off_t riomap(int fd, void* buffer, std::size_t bytes, int protection, int, off_t offset) try {
   const auto stream = find_stream(fd);
   if (stream == nullptr) return answer(EBADF);
   std::int64_t at = offset;
   const int error = stream->map(buffer, bytes, protection, at);
   return error == 0 ? at : answer(error);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int riounmap(int fd, void* buffer, std::size_t bytes) {
+int riounmap(int fd, void* buffer, std::size_t bytes) try {
   const auto stream = find_stream(fd);
   return answer(stream != nullptr ? stream->unmap(buffer, bytes) : EBADF);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-std::size_t riowrite(int fd, const void* data, std::size_t count, off_t offset, int flags) {
+std::size_t riowrite(int fd, const void* data, std::size_t count, off_t offset, int flags) try {
   const auto stream = find_stream(fd);
   std::size_t bytes = 0;
   const int error = stream != nullptr ? stream->write_mapped(static_cast<const std::byte*>(data),
                                                              count, offset, flags, bytes)
                                       : EBADF;
   return error == 0 ? bytes : static_cast<std::size_t>(answer(error));
+} catch (const std::bad_alloc&) {
+  return static_cast<std::size_t>(answer(ENOMEM));
 }
 
 }  // extern "C"

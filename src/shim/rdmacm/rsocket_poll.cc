@@ -44,14 +44,17 @@ int store(const std::vector<pollfd>& fds, fd_set* readable, fd_set* writable, fd
 
 extern "C" {
 
-int rpoll(pollfd* fds, nfds_t count, int timeout_milliseconds) {
+int rpoll(pollfd* fds, nfds_t count, int timeout_milliseconds) try {
   if (fds == nullptr && count > 0) return answer(EFAULT);
   int ready = 0;
   const int error = rsockets::poll_sockets({fds, count}, timeout_milliseconds, ready);
   return error != 0 ? answer(error) : ready;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional, timeval* timeout) {
+int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional,
+            timeval* timeout) try {
   if (count < 0 || count > FD_SETSIZE) return answer(EINVAL);
   std::vector<pollfd> fds;
   for (int fd = 0; fd < count; ++fd) {
@@ -69,26 +72,34 @@ int rselect(int count, fd_set* readable, fd_set* writable, fd_set* exceptional, 
   const auto is_closed = [](const pollfd& each) { return (each.revents & POLLNVAL) != 0; };
   if (std::any_of(fds.begin(), fds.end(), is_closed)) return answer(EBADF);
   return store(fds, readable, writable, exceptional);
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int repoll_create(int flags) {
+int repoll_create(int flags) try {
   if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return answer(EINVAL);
   int fd = -1;
   const int error = rsockets::create_poll_set((flags & EPOLL_CLOEXEC) != 0, fd);
   return error != 0 ? answer(error) : fd;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int repoll_ctl(int fd, int operation, int member, epoll_event* event) {
+int repoll_ctl(int fd, int operation, int member, epoll_event* event) try {
   return answer(rsockets::control_poll_set(fd, operation, member, event));
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
-int repoll_wait(int fd, epoll_event* events, int capacity, int timeout_milliseconds) {
+int repoll_wait(int fd, epoll_event* events, int capacity, int timeout_milliseconds) try {
   if (capacity <= 0) return answer(EINVAL);
   if (events == nullptr) return answer(EFAULT);
   int count = 0;
   const std::span<epoll_event> out(events, static_cast<std::size_t>(capacity));
   const int error = rsockets::wait_poll_set(fd, out, timeout_milliseconds, count);
   return error != 0 ? answer(error) : count;
+} catch (const std::bad_alloc&) {
+  return answer(ENOMEM);
 }
 
 }  // extern "C"

@@ -102,6 +102,51 @@ TEST(Dcqcn, HyperIncreaseWhenTimeAndBytesAgree) {
   EXPECT_EQ(dcqcn.bits_per_second(us(160)), 56 * gbps);
 }
 
+// Settings whose timer for increases is too slow to matter, so that bytes alone count.
+DcqcnSettings by_bytes() {
+  DcqcnSettings settings = paper();
+  settings.increase_bytes = 10'000;
+  settings.increase_interval = Time::seconds(1);
+  settings.alpha_interval = Time::seconds(1);
+  return settings;
+}
+
+TEST(Dcqcn, AnIncreaseComesWhenTheBytesAreFullAndTheRestCountsForTheNext) {
+  const DcqcnSettings settings = by_bytes();
+  Dcqcn dcqcn(settings);
+  dcqcn.notified(us(0));
+  dcqcn.notified(us(50));  // target 50, rate 25
+  dcqcn.sent(us(51), 9'999);
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 25 * gbps);
+  dcqcn.sent(us(51), 4'001);  // 14,000: one round, and 4,000 are left
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 37'500'000'000);
+  dcqcn.sent(us(51), 5'999);
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 37'500'000'000) << "9,999";
+  dcqcn.sent(us(51), 1);
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 43'750'000'000);
+}
+
+TEST(Dcqcn, ADecreaseBeginsTheCountOfBytesAnew) {
+  const DcqcnSettings settings = by_bytes();
+  Dcqcn dcqcn(settings);
+  dcqcn.notified(us(0));
+  dcqcn.sent(us(10), 9'000);
+  dcqcn.notified(us(50));  // target 50, rate 25
+  dcqcn.sent(us(51), 9'999);
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 25 * gbps);
+  dcqcn.sent(us(51), 1);
+  EXPECT_EQ(dcqcn.bits_per_second(us(51)), 37'500'000'000);
+}
+
+TEST(Dcqcn, BytesBeforeTheFirstNotificationDoNotCount) {
+  const DcqcnSettings settings = by_bytes();
+  Dcqcn dcqcn(settings);
+  dcqcn.sent(us(0), 1'000'000);
+  dcqcn.notified(us(1));  // target 100, rate 50
+  dcqcn.sent(us(2), 1);
+  EXPECT_EQ(dcqcn.bits_per_second(us(2)), 50 * gbps);
+}
+
 TEST(Dcqcn, WithoutAByteCounterTheTimerAloneGoesThroughTheStages) {
   DcqcnSettings settings = paper();
   settings.fast_recovery_rounds = 1;

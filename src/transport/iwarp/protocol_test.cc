@@ -204,6 +204,40 @@ TEST(IwarpSender, DrainingFinishesWhatHasBegun) {
   EXPECT_EQ(end.sent().size(), 1u);
 }
 
+// The turns of queue pairs rely on it: one that says that it has more and sends nothing is asked
+// again without end.
+TEST(IwarpSender, ItHasMoreJustWhereItWouldSend) {
+  End end;
+  end.connect();
+  const auto has_more = [&] { return end.protocol().has_more(*end.qp); };
+  EXPECT_FALSE(has_more());
+  end.post(SendOpcode::send, 600);
+  end.post(SendOpcode::send, 8);
+  EXPECT_TRUE(has_more());
+  ASSERT_TRUE(end.next().has_value());
+  end.must(end.step({}, QpState::sqd));
+  EXPECT_TRUE(has_more()) << "the rest of the message";
+  EXPECT_EQ(end.sent().size(), 2u);
+  EXPECT_FALSE(has_more()) << "the queue drains, and the next message has not begun";
+  EXPECT_FALSE(end.next().has_value());
+  end.must(end.step({}, QpState::rts));
+  EXPECT_TRUE(has_more());
+  EXPECT_EQ(end.sent().size(), 1u);
+  EXPECT_FALSE(has_more());
+}
+
+TEST(IwarpSender, MemoryWithoutBytesIsSentAsGhosts) {
+  End end;
+  end.connect();
+  end.region.memory = nullptr;
+  end.post(SendOpcode::send, 100);
+  Record record;
+  ASSERT_TRUE(end.protocol().next_record(*end.qp, record));
+  FilledRecord filled;
+  EXPECT_TRUE(end.protocol().fill(*end.qp, record.number, filled));
+  EXPECT_EQ(filled.ghost_bytes, 100u + mpa::crc_bytes);  // the CRC of ghosts is a ghost
+}
+
 TEST(IwarpSender, WhatCannotBeFilledAgainIsSaid) {
   End end;
   end.connect();

@@ -158,7 +158,8 @@ class Wire {
 // Runs both directions until nothing moves.
 inline void run(Wire& one, Wire& other) {
   for (int idle = 0; idle < 20; ++idle) {
-    if (one.step() | other.step()) idle = 0;
+    const bool has_moved = one.step();
+    if (other.step() || has_moved) idle = 0;
   }
 }
 

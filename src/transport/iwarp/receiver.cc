@@ -2,9 +2,9 @@
 // requests.
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "base/guarded_access.h"
 #include "transport/iwarp/protocol.h"
 #include "transport/local_memory.h"
 #include "transport/queue_pair.h"
@@ -142,8 +142,9 @@ void Protocol::handle_write(QueuePair& qp, const ddp::Header& header, Payload da
     const auto why = keys.why_denied(header.stag, *qp.init.pd, qp.number, Access::remote_write);
     return refuse(qp, tagged_error(why), &header, bytes);
   }
-  if (access.memory != nullptr && data.data != nullptr) {
-    std::memcpy(access.memory, data.data, data.bytes);
+  if (access.memory != nullptr && data.data != nullptr &&
+      !copy_guarded(access.memory, data.data, data.bytes)) {
+    return refuse(qp, tagged_error(KeyTable::Refusal::out_of_bounds), &header, bytes);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/host_test.h"
+#include "transport/rc/responses_test.h"
 
 namespace tulle::transport::rc {
 namespace {
@@ -23,41 +24,6 @@ using wire::NakCode;
 using wire::Operation;
 
 constexpr Time ack_time = Time::nanoseconds(4'096) * 1'024;  // code 10
-
-wire::Packet answer(Operation operation, std::uint32_t psn_offset, AckKind kind = AckKind::ack,
-                    std::uint8_t value = no_credits_code) {
-  auto out = testing::packet(wire::TransportClass::rc, operation, first_psn + psn_offset);
-  out.syndrome = {kind, value};
-  return out;
-}
-wire::Packet ack(std::uint32_t psn_offset, std::uint8_t credits = no_credits_code) {
-  return answer(Operation::acknowledge, psn_offset, AckKind::ack, credits);
-}
-wire::Packet nak(std::uint32_t psn_offset, NakCode code) {
-  return answer(Operation::acknowledge, psn_offset, AckKind::nak, static_cast<std::uint8_t>(code));
-}
-wire::Packet rnr_nak(std::uint32_t psn_offset, std::uint8_t timer) {
-  return answer(Operation::acknowledge, psn_offset, AckKind::rnr_nak, timer);
-}
-
-// Returns the operation of each packet and its PSN, counted from the first.
-std::vector<std::pair<Operation, int>> shape(const std::vector<Pulled>& pulled) {
-  std::vector<std::pair<Operation, int>> out;
-  out.reserve(pulled.size());
-  for (const Pulled& each : pulled) {
-    out.emplace_back(wire::operation_of(each.packet.opcode),
-                     each.packet.psn.distance_from(first_psn));
-  }
-  return out;
-}
-using Shape = std::vector<std::pair<Operation, int>>;
-
-std::vector<std::pair<std::uint64_t, CompletionStatus>> done(Host& host) {
-  std::vector<std::pair<std::uint64_t, CompletionStatus>> out;
-  for (const auto& each : host.completions()) out.emplace_back(each.wr_id, each.status);
-  return out;
-}
-using Done = std::vector<std::pair<std::uint64_t, CompletionStatus>>;
 
 TEST(RcRequester, CutsMessagesIntoPackets) {
   Host host;

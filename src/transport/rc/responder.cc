@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/guarded_access.h"
 #include "transport/queue_pair.h"
 #include "transport/rc/requester.h"
 #include "transport/xrc/xrc.h"
@@ -20,6 +21,17 @@ namespace {
 // memory that is not, if the application has chosen the region's first address
 // (ibv_reg_mr_iova(3)). The processor must then not be asked.
 bool is_aligned(const std::byte* word) { return reinterpret_cast<std::uintptr_t>(word) % 8 == 0; }
+
+// Calls operation(word). The operation is atomic even with respect to the application's own
+// processors (IBTA: HCA-wide and beyond), since the region may be shared. Returns false if the word
+// is not there.
+template <typename Operation>
+bool attempt_word(std::byte* memory, Operation operation) {
+  const std::span<const std::byte> piece(memory, sizeof(std::uint64_t));
+  return attempt({&piece, 1}, [&] {
+    operation(std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory)));
+  });
+}
 
 }  // namespace
 
@@ -156,15 +168,15 @@ void Responder::handle_atomic(QueuePair& qp, const wire::Packet& packet) {
   if (!is_aligned(access.memory)) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   std::uint64_t original = 0;
   if (access.memory != nullptr) {
-    // The operation is atomic even with respect to the application's own processors (IBTA: HCA-wide
-    // and beyond). The region may be shared.
-    std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(access.memory));
-    if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
-      original = packet.compare;
-      word.compare_exchange_strong(original, packet.swap_or_add);
-    } else {
-      original = word.fetch_add(packet.swap_or_add);
-    }
+    const bool is_there = attempt_word(access.memory, [&](auto word) {
+      if (wire::operation_of(packet.opcode) == wire::Operation::compare_swap) {
+        original = packet.compare;
+        word.compare_exchange_strong(original, packet.swap_or_add);
+      } else {
+        original = word.fetch_add(packet.swap_or_add);
+      }
+    });
+    if (!is_there) return refuse(qp, RequestVerdict::access_denied, packet.psn);
   }
   executed(qp, packet, 1);
   remember_atomic(packet, original);
@@ -192,7 +204,8 @@ void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, P
   if (!is_aligned(access.memory)) return refuse(qp, RequestVerdict::bad_length, packet.psn);
   if (access.memory != nullptr && payload.data != nullptr) {
     std::memcpy(&value, payload.data, sizeof(value));
-    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(access.memory)).store(value);
+    const bool is_there = attempt_word(access.memory, [&](auto word) { word.store(value); });
+    if (!is_there) return refuse(qp, RequestVerdict::access_denied, packet.psn);
   }
   executed(qp, packet, 1);
   remember_atomic(packet, 0);

@@ -97,6 +97,19 @@ TEST(RcResponder, DuplicatesAreAcknowledgedWhileAGapIsOpen) {
   EXPECT_EQ(answers(host), (Answers{ack(0, 1, 0)}));
 }
 
+// A NAK also acknowledges everything before it, so it may take the place of an acknowledgement, and
+// never the other way round: the requester would wait for its timer.
+TEST(RcResponder, ADuplicateDoesNotTakeThePlaceOfANakThatWaits) {
+  Host host;
+  host.connect();
+  host.post_receive(10);
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  answers(host);
+  host.deliver(request(Operation::send_only, 2), bytes_of(10));
+  host.deliver(request(Operation::send_only, 0), bytes_of(10));
+  EXPECT_EQ(answers(host), (Answers{nak(1, NakCode::psn_sequence_error, 1)}));
+}
+
 // Linux's rxe completes a READ without its data upon an acknowledgement with the READ's PSN.
 TEST(RcResponder, DuplicatesOfBeforeAReadDoNotAcknowledgeTheRead) {
   Host host;
@@ -441,6 +454,43 @@ TEST(RcResponder, LateDuplicatesDoNotFillTheDepth) {
   host.deliver(remote(host, Operation::read_request, 3, 0, 1));
   EXPECT_EQ(host.qp->state(), QpState::rts);
   EXPECT_EQ(answers(host).back().psn, 3);
+}
+
+TEST(RcResponder, OneDuplicateGivesWayToANewRequestAndNothingElseDoes) {
+  Options options;
+  options.depth = 3;
+  Host host(options);
+  host.connect();
+  for (std::uint32_t psn = 0; psn < 2; ++psn) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+    host.pull();
+  }
+  // Two requests wait, and duplicates of two that were answered: four are the depth and one more.
+  for (const std::uint32_t psn : {2u, 3u, 0u, 1u, 4u}) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+  }
+  std::vector<int> order;
+  for (const Answer& each : answers(host)) order.push_back(each.psn);
+  EXPECT_EQ(order, (std::vector{1, 2, 3, 4}));
+  EXPECT_EQ(host.qp->state(), QpState::rts);
+}
+
+// The requester takes an answer that runs ahead of its turn as the loss of those before it.
+TEST(RcResponder, RepeatsAreAnsweredInTheOrderOfTheirPsns) {
+  Host host;
+  host.connect();
+  for (std::uint32_t psn = 0; psn < 2; ++psn) {
+    host.deliver(remote(host, Operation::read_request, psn, 0, 1));
+  }
+  host.deliver(remote(host, Operation::fetch_add, 2, 16, 0));
+  host.pull();
+  host.deliver(remote(host, Operation::read_request, 3, 0, 1));
+  host.deliver(remote(host, Operation::fetch_add, 2, 16, 0));
+  host.deliver(remote(host, Operation::read_request, 0, 0, 1));
+  host.deliver(remote(host, Operation::read_request, 1, 0, 1));
+  std::vector<int> order;
+  for (const Answer& each : answers(host)) order.push_back(each.psn);
+  EXPECT_EQ(order, (std::vector{0, 1, 2, 3}));
 }
 
 // The memory of a READ that was answered long ago may be gone when a copy of it arrives.

@@ -86,6 +86,7 @@ TEST(SelectiveRepeat, SendPastExpectedFuture) {
   host.deliver(request(Operation::send_only, 2), bytes_of(50, 2));
   host.deliver(request(Operation::send_only, 1), bytes_of(50, 1));
   EXPECT_EQ(answers(host), (Answers{{0, 2}, {0, 1}})) << "each that comes early";
+  EXPECT_EQ(host.counters().sequence_naks_sent, 2u);
   EXPECT_TRUE(host.completions().empty());
   host.deliver(request(Operation::send_only, 0), bytes_of(50, 0));
   EXPECT_EQ(answers(host), (Answers{{2, -1}})) << "the gap has closed";

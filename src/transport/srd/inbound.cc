@@ -1,8 +1,8 @@
 #include "transport/srd/inbound.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/guarded_access.h"
 #include "transport/local_memory.h"
 #include "transport/queue_pair.h"
 #include "transport/srd/engine.h"
@@ -201,8 +201,9 @@ Inbound::Verdict Inbound::accept_write(QueuePair& qp, const wire::Packet& packet
         qp.environment.keys.remote(packet.rkey, *qp.init.pd, qp.number, packet.virtual_address,
                                    payload.bytes, verbs::Access::remote_write);
     if (access.verdict != verbs::KeyTable::Verdict::ok) return Verdict::bad_access;
-    if (access.memory != nullptr && payload.data != nullptr) {
-      std::memcpy(access.memory, payload.data, payload.bytes);
+    if (access.memory != nullptr && payload.data != nullptr &&
+        !copy_guarded(access.memory, payload.data, payload.bytes)) {
+      return Verdict::bad_access;
     }
   }
   if (packet.srd_message == 0) return Verdict::accepted;

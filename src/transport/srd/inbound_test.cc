@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "transport/srd/host_test.h"
 
 namespace tulle::transport::srd {
@@ -61,6 +63,20 @@ TEST(SrdInbound, what_is_expected_is_delivered_and_answered) {
   EXPECT_EQ(done[0].immediate, 0xABCDu);
   EXPECT_FALSE(done[0].has_grh);
   EXPECT_TRUE(std::equal(data.begin(), data.end(), host.memory.begin() + 8'192));
+}
+
+// The sender takes the time that an answer was held off the round trip. The field ends at 24 bits.
+TEST(SrdInbound, an_answer_tells_how_long_it_was_held) {
+  using Case = std::pair<Time, std::uint32_t>;
+  for (const auto& [held, told] :
+       {Case{Time::nanoseconds(1'234), 1'234}, Case{Time::nanoseconds(0xFF'FFFF), 0xFF'FFFF},
+        Case{Time::seconds(1), 0xFF'FFFF}}) {
+    Host host;
+    host.post_receive(100);
+    host.deliver(packet(Operation::send_only, 0), bytes_of(10));
+    host.now += held;
+    EXPECT_EQ(host.pull().at(0).packet.srd_held_ns, told);
+  }
 }
 
 TEST(SrdInbound, what_comes_early_is_delivered_at_once) {
@@ -258,6 +274,23 @@ TEST(SrdInbound, memory_that_is_not_the_receivers_is_its_own_fault) {
   const auto done = host.completions();
   ASSERT_EQ(done.size(), 1u);
   EXPECT_EQ(done[0].status, CompletionStatus::local_protection_error);
+  EXPECT_EQ(host.qp->state(), verbs::QpState::error);
+}
+
+TEST(SrdInbound, memory_that_is_not_the_receivers_fails_a_message_of_segments_too) {
+  Host host;
+  const verbs::Sge sge{transport::testing::iova, 600, LocalKey{host.region.lkey().value ^ 1}};
+  host.must(host.qp->post_receive({5, {&sge, 1}}));
+  host.must(host.qp->post_receive({6, {&sge, 1}}));
+  EXPECT_EQ(host.answer(segment_of(0, 0, 600), bytes_of(mtu))->syndrome,
+            nak(NakCode::remote_operational_error));
+  const auto done = host.completions();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].wr_id, 5u);
+  EXPECT_EQ(done[0].opcode, CompletionOpcode::receive);
+  EXPECT_EQ(done[0].status, CompletionStatus::local_protection_error);
+  EXPECT_EQ(done[1].wr_id, 6u);
+  EXPECT_EQ(done[1].status, CompletionStatus::flushed);
   EXPECT_EQ(host.qp->state(), verbs::QpState::error);
 }
 

@@ -117,6 +117,7 @@ TEST(TcpConnection, ManyLossesInOneWindowWithItsTail) {
   pair.run(soon);
   EXPECT_EQ(pair.b.connection.in_order(), 89u * mss);
   EXPECT_EQ(pair.a.counters.retransmitted_packets, 23u);
+  EXPECT_EQ(pair.a.counters.fast_recoveries, 1u) << "they are of one window";
   EXPECT_EQ(pair.a.counters.ack_timeouts, 0u);
 }
 
@@ -245,6 +246,23 @@ TEST(TcpConnection, AWindowUpdateThatIsLostIsAskedFor) {
   EXPECT_FALSE(pair.a.connection.failed());
 }
 
+// The window closed when there was nothing left to send, so nobody asked for it then.
+TEST(TcpConnection, AClosedWindowIsAskedForOnceThereIsDataForIt) {
+  Pair pair(settings());
+  pair.b.reads = false;
+  pair.a.connection.append(200'000);
+  pair.run(Time::seconds(1));
+  ASSERT_EQ(pair.a.connection.acknowledged(), 200'000u);
+  pair.path = [](bool, const Segment&, std::uint64_t) { return Pair::Fate{0, {}, false}; };
+  pair.b.reads = true;
+  pair.b.connection.consumed(200'000);
+  pair.run(pair.now + Time::milliseconds(1));  // the update is lost
+  pair.path = [](bool, const Segment&, std::uint64_t) { return Pair::Fate{}; };
+  pair.a.connection.append(10 * mss);
+  pair.run(soon);
+  EXPECT_EQ(pair.b.connection.in_order(), 200'000u + 10 * mss);
+}
+
 // RFC 8257 §3.2: each change of the mark causes an acknowledgement, and ECE is the mark of the
 // acknowledged bytes.
 TEST(TcpConnection, DctcpEchoesMarksExactly) {
@@ -310,6 +328,26 @@ TEST(TcpConnection, ClassicEcnDecreasesOnceAWindow) {
   EXPECT_EQ(reductions, 1);
   EXPECT_FALSE(pair.b.sent.back().header.ece);
   EXPECT_EQ(pair.a.counters.retransmitted_packets, 0u);
+}
+
+// Where data goes both ways, the echo of a mark comes with the peer's data.
+TEST(TcpConnection, EcnDecreasesWhereTheEchoComesWithData) {
+  Settings with = settings();
+  with.ecn = true;
+  Pair pair(with);
+  std::uint64_t data = 0;
+  pair.path = [&](bool from_a, const Segment& segment, std::uint64_t) {
+    Pair::Fate fate;
+    if (!from_a && segment.bytes == 0) fate.copies = 0;  // no acknowledgement comes alone
+    if (from_a && segment.bytes > 0) fate.marked = ++data == 20;
+    return fate;
+  };
+  pair.a.connection.append(100 * mss);
+  pair.b.connection.append(300 * mss);
+  pair.run(soon);
+  const auto reductions = std::count_if(pair.a.sent.begin(), pair.a.sent.end(),
+                                        [](const Segment& segment) { return segment.header.cwr; });
+  EXPECT_EQ(reductions, 1);
 }
 
 TEST(TcpConnection, AnIdleConnectionStartsAgain) {
@@ -476,6 +514,29 @@ TEST(TcpCongestion, CubicReturnsToItsMaximumInK) {
     window += cubic.increase(now, round_trip, before, mss, before);
   }
   EXPECT_NEAR(window, 1e6, 1e4);
+}
+
+// RFC 9438 §4.3: below its old maximum, CUBIC grows as fast as Reno would with CUBIC's decrease,
+// which is by 3 * (1 - 0.7) / (1 + 0.7) segments a round trip, and by one segment above it.
+TEST(TcpCongestion, CubicIsNoSlowerThanReno) {
+  Cubic cubic;
+  double window = static_cast<double>(cubic.reduce(20 * mss, mss));
+  EXPECT_EQ(window, 14.0 * mss);
+  const Time round_trip = Time::microseconds(100);  // cubic growth takes seconds
+  Time now;
+  const auto pass = [&](int round_trips) {
+    for (int i = 0; i < round_trips; ++i, now += round_trip) {
+      const auto before = static_cast<std::uint64_t>(window);
+      window += cubic.increase(now, round_trip, before, mss, before);
+    }
+  };
+  pass(10);
+  EXPECT_NEAR(window, (14 + 10 * 0.9 / 1.7) * mss, 0.1 * mss);
+  pass(2);
+  EXPECT_GT(window, 20.0 * mss);
+  const double above = window;
+  pass(10);
+  EXPECT_NEAR(window, above + 10 * mss, 0.1 * mss);
 }
 
 // RFC 8257 §3.3: alpha is a moving average of the share of marked bytes.

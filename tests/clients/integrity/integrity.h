@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pattern.h"
+
 struct options {
   const char* server; /* null: this process is the server */
   const char* port;   /* TCP */
@@ -30,18 +32,7 @@ struct options {
 void die(const char* format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 double now_seconds(void);
 
-/* --- pattern.c: bytes that are known at every place --- */
-
-/* A seeded stream of numbers, the same on both sides. */
-struct random {
-  uint64_t state;
-};
-uint64_t random_next(struct random* random);
-uint32_t random_below(struct random* random, uint32_t bound);
-
-/* Fills memory with the bytes of a stream, from byte `position` of the stream on. */
-void pattern_fill(uint8_t* to, size_t bytes, uint64_t stream, size_t position);
-#define BACKGROUND 0xBACC6A0D /* the stream that fills memory where nothing was placed */
+/* --- layouts; pattern.h has the bytes --- */
 
 /* A message cut into pieces with gaps between them. */
 #define MAX_PIECES 8

@@ -1,6 +1,6 @@
-#include <string.h>
+#include "pattern.h"
 
-#include "integrity.h"
+#include <string.h>
 
 static uint64_t mixed(uint64_t z) { /* SplitMix64's finisher */
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -28,18 +28,4 @@ void pattern_fill(uint8_t* to, size_t bytes, uint64_t stream, size_t position) {
     memcpy(to + done, (const uint8_t*)&value + skip, count);
     done += count;
   }
-}
-
-struct layout layout_of(struct random* random, uint32_t length, unsigned pieces) {
-  struct layout layout = {.count = pieces};
-  uint32_t left = length;
-  for (unsigned i = 0; i < pieces; ++i) {
-    const uint32_t take = i + 1 == pieces ? left : random_below(random, left + 1);
-    layout.piece[i].offset = layout.span;
-    layout.piece[i].length = take;
-    layout.span += take;
-    if (i + 1 < pieces) layout.span += 1 + random_below(random, 64);
-    left -= take;
-  }
-  return layout;
 }

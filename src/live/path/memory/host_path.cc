@@ -1,8 +1,6 @@
 #include "live/path/memory/host_path.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sched.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,12 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <new>
+#include <utility>
 
+#include "live/path/memory/restartable_call.h"
 #include "live/shared_memory.h"
 #include "live/system_random.h"
-#include "live/unique_fd.h"
 
 namespace tulle::live {
 namespace {
@@ -27,10 +24,12 @@ std::uint64_t identity(const verbs::ProtectionDomain* pd) {
   return reinterpret_cast<std::uint64_t>(pd);
 }
 
-PeerTable* map_table(int fd) {
-  auto memory = map_shared_memory(fd, sizeof(PeerTable));
-  return memory ? static_cast<PeerTable*>(*memory) : nullptr;
-}
+// A token holds the place of a connection, and how often the place has been taken.
+constexpr std::uint32_t place_bits = 10;
+constexpr std::size_t places_max = (1u << place_bits) - 1;
+// How often a transfer looks again if the peer has withdrawn something else meanwhile, or the
+// thread was interrupted. Packets serve after that.
+constexpr int looks_max = 8;
 
 // Returns the entry with this number, else a free one, else null. An entry changes only while no
 // visitor can hold it: its number is cleared first and set last.
@@ -45,15 +44,6 @@ Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
   return free;
 }
 
-// Returns true if the process is gone or dead. A dead process that its parent has not yet waited
-// for still has its number.
-bool process_is_gone(std::int32_t pid) {
-  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!process) return errno == ESRCH;
-  pollfd dead{process.get(), POLLIN, 0};
-  return poll(&dead, 1, 0) > 0;
-}
-
 // Returns 0 if the namespace is unknown.
 std::int64_t own_pid_namespace() {
   struct stat status {};
@@ -64,22 +54,27 @@ std::int64_t own_pid_namespace() {
 
 Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindPeer find_peer,
                                                    IsLocal is_local) {
-  if (own_slot >= PeerTable::visitor_slots) return Error{"slot out of range", EINVAL};
+  if (own_slot >= VisitPage::slots) return Error{"slot out of range", EINVAL};
   std::unique_ptr<HostPath> path(new HostPath);
   path->own_slot_ = own_slot;
   path->find_peer_ = std::move(find_peer);
   path->is_local_ = std::move(is_local);
-  if (auto mapped = path->map_own_table(); !mapped) return mapped.error();
+  if (auto mapped = path->make_table(); !mapped) return mapped.error();
   return path;
 }
 
-Result<void> HostPath::map_own_table() {
+Result<void> HostPath::make_table() {
   // Untouched pages cost nothing, so the table's memory grows with the number of exposed entries.
-  auto made = make_shared_memory("tulle-peer-table", sizeof(PeerTable));
-  if (!made) return made.error();
-  table_fd_ = made->release();
-  table_ = map_table(table_fd_);
-  if (table_ == nullptr) return Error{"mmap failed", errno};
+  auto shown = make_shown_memory("tulle-peer-table", sizeof(PeerTable));
+  if (!shown) return shown.error();
+  table_fd_ = std::move(shown->fd);
+  table_ = static_cast<PeerTable*>(shown->memory);
+  auto visits = make_shared_memory("tulle-visits", sizeof(VisitPage));
+  if (!visits) return visits.error();
+  visits_fd_ = std::move(*visits);
+  auto page = map_shared_memory(visits_fd_.get(), sizeof(VisitPage));
+  if (!page) return page.error();
+  visits_ = static_cast<VisitPage*>(*page);
   proof_ = system_random();
   // Zero bytes are a valid empty table, so only the head is written.
   table_->magic = PeerTable::magic_value;
@@ -88,27 +83,47 @@ Result<void> HostPath::map_own_table() {
   table_->proof = proof_;
   table_->pid_namespace = own_pid_namespace();
   table_->pid = getpid();
-  table_->open.store(true);
+  table_->open.store(1);
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&table_->life, &attributes);
+  pthread_mutexattr_destroy(&attributes);
   return {};
 }
 
+void HostPath::live_with_this_thread() { pthread_mutex_lock(&table_->life); }
+
 HostPath::~HostPath() {
+  if (visits_ != nullptr) {
+    table_->open.store(0);
+    static_cast<void>(wait_for_visitors());
+    munmap(visits_, sizeof(VisitPage));
+  }
   if (table_ != nullptr) {
-    table_->open.store(false);
-    wait_for_visitors();
+    // The C library's list of this thread's robust mutexes must not lead into memory that is gone.
+    const bool is_ours = table_->life_word().load() == static_cast<std::uint32_t>(gettid());
+    if (is_ours) pthread_mutex_unlock(&table_->life);
     munmap(table_, sizeof(PeerTable));
   }
-  if (table_fd_ >= 0) close(table_fd_);
-  for (const Connection& connection : connections_) {
-    munmap(connection.table, sizeof(PeerTable));
-    close(connection.pidfd);
-  }
+  for (Connection& connection : connections_) close(connection);
+}
+
+void HostPath::forget_in_child() {
+  const auto replace = [](void* memory, std::size_t bytes) {
+    static_cast<void>(mmap(memory, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  };
+  replace(table_, sizeof(PeerTable));
+  replace(visits_, sizeof(VisitPage));
+  open_ = false;
 }
 
 void HostPath::set_open(bool open) {
   open_ = open;
-  table_->open.store(open);
-  if (!open) wait_for_visitors();
+  table_->open.store(open ? 1 : 0);
+  if (!open) static_cast<void>(wait_for_visitors());
 }
 
 void HostPath::expose(const verbs::MemoryRegion& region) {
@@ -125,12 +140,14 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   entry->key.store(region.key, std::memory_order_seq_cst);
 }
 
-void HostPath::withdraw(const verbs::MemoryRegion& region) {
+bool HostPath::withdraw(const verbs::MemoryRegion& region) {
   auto* entry =
       claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
-  if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == 0) return;
+  if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == 0) {
+    return has_waited_ || wait_for_visitors();
+  }
   entry->key.store(0, std::memory_order_seq_cst);
-  wait_for_visitors();
+  return wait_for_visitors();
 }
 
 void HostPath::expose(const transport::QueuePair& qp) {
@@ -152,58 +169,93 @@ void HostPath::withdraw(const transport::QueuePair& qp) {
                       qp.number.value);
   if (entry == nullptr || entry->number.load(std::memory_order_relaxed) == 0) return;
   entry->number.store(0, std::memory_order_seq_cst);
-  wait_for_visitors();
+  static_cast<void>(wait_for_visitors());
 }
 
-// Returns when every visitor that came before the entry was withdrawn has left. A visitor that was
-// killed during its visit never leaves; the kernel tells that its process is gone.
-void HostPath::wait_for_visitors() {
-  constexpr int looks_per_liveness_check = 256;
-  for (auto& visitor : table_->visitors) {
-    for (int looks = 1;; ++looks) {
-      std::int32_t pid = visitor.load(std::memory_order_seq_cst);
-      if (pid == 0) break;
-      if (looks % looks_per_liveness_check != 0) continue;
-      if (process_is_gone(pid)) {
-        visitor.compare_exchange_strong(pid, 0);
-        break;
-      }
-      sched_yield();
-    }
-  }
+// Called when something has been withdrawn. Returns false if a visit that began earlier may still
+// write.
+bool HostPath::wait_for_visitors() {
+  table_->withdrawals.fetch_add(1, std::memory_order_seq_cst);
+  has_waited_ = Visits(*visits_).wait_until_over();
+  return has_waited_;
 }
 
 std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
+  if (!can_make_restartable_calls()) return 0;
   if (!is_local_(qp.attributes().address.destination.gid)) return 0;
-  auto peer = find_peer_(qp.attributes().destination_qp);
-  if (!peer) return 0;
-  const std::uint32_t token = token_of(*peer);
-  close(peer->table_fd);
-  return token;
+  try {
+    auto peer = find_peer_(qp.attributes().destination_qp);
+    return peer ? token_of(*peer) : 0;
+  } catch (const std::bad_alloc&) {
+    return 0;  // packets serve
+  }
 }
 
 std::uint32_t HostPath::token_of(const Peer& peer) {
-  Connection fresh{map_table(peer.table_fd), peer.pid,
-                   static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0))};
-  const bool usable = fresh.table != nullptr && fresh.pidfd >= 0 && reachable(fresh);
-  for (std::size_t i = 0; usable && i < connections_.size(); ++i) {
+  close_dead();
+  connections_.reserve(connections_.size() + 1);  // now, while there is nothing to give back
+  Connection fresh;
+  fresh.pid = peer.pid;
+  auto table = map_shared_memory(peer.table.get(), sizeof(PeerTable), MapFor::reading);
+  if (!table) return 0;
+  fresh.table = static_cast<const PeerTable*>(*table);
+  auto visits = map_shared_memory(peer.visits.get(), sizeof(VisitPage));
+  if (visits) fresh.visits = static_cast<VisitPage*>(*visits);
+  fresh.life = fresh.table->life_word().load();
+  if (fresh.visits == nullptr || !reachable(fresh)) {
+    close(fresh);
+    return 0;
+  }
+  std::size_t free = connections_.size();
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
     const Connection& known = connections_[i];
-    if (known.pid != peer.pid || known.table->proof != fresh.table->proof) continue;
-    munmap(fresh.table, sizeof(PeerTable));
-    close(fresh.pidfd);
-    return static_cast<std::uint32_t>(i + 1);
+    if (known.table == nullptr) {
+      free = i;
+    } else if (known.pid == fresh.pid && known.table->proof == fresh.table->proof) {
+      close(fresh);
+      return token_for(i);
+    }
   }
-  if (usable) {
-    connections_.push_back(fresh);
-    return static_cast<std::uint32_t>(connections_.size());
+  if (free == places_max) {
+    close(fresh);
+    return 0;
   }
-  if (fresh.table != nullptr) munmap(fresh.table, sizeof(PeerTable));
-  if (fresh.pidfd >= 0) close(fresh.pidfd);
-  return 0;
+  if (free == connections_.size()) connections_.emplace_back();
+  fresh.uses = connections_[free].uses + 1;
+  connections_[free] = fresh;
+  return token_for(free);
+}
+
+std::uint32_t HostPath::token_for(std::size_t place) const {
+  return connections_[place].uses << place_bits | static_cast<std::uint32_t>(place + 1);
+}
+
+// Returns null if the peer is gone.
+HostPath::Connection* HostPath::connection_of(std::uint32_t token) {
+  const std::size_t place = (token & places_max) - 1;
+  Connection& connection = connections_[place];
+  if (connection.table == nullptr || token_for(place) != token) return nullptr;
+  return connection.is_alive() ? &connection : nullptr;
+}
+
+void HostPath::close(Connection& connection) {
+  if (connection.table != nullptr) {
+    munmap(const_cast<PeerTable*>(connection.table), sizeof(PeerTable));
+  }
+  if (connection.visits != nullptr) munmap(connection.visits, sizeof(VisitPage));
+  connection.table = nullptr;
+  connection.visits = nullptr;
+}
+
+// A program may live for years, and its peers come and go.
+void HostPath::close_dead() {
+  for (Connection& connection : connections_) {
+    if (connection.table != nullptr && !connection.is_alive()) close(connection);
+  }
 }
 
 // Returns true if this process may reach the peer's memory, if each process knows the other by the
-// same process number, and if the peer owns the table: its memory holds the proof.
+// same process number, and if the peer lives and owns the table: its memory holds the proof.
 bool HostPath::reachable(const Connection& connection) const {
   const PeerTable& table = *connection.table;
   if (table.magic != PeerTable::magic_value || table.version != PeerTable::layout_version) {
@@ -214,7 +266,8 @@ bool HostPath::reachable(const Connection& connection) const {
   const iovec local{&proof, sizeof proof};
   const iovec remote{reinterpret_cast<void*>(table.proof_address), sizeof proof};
   if (process_vm_readv(connection.pid, &local, 1, &remote, 1, 0) != sizeof proof) return false;
-  return proof == table.proof;
+  const bool is_held = connection.life != 0 && (connection.life & FUTEX_OWNER_DIED) == 0;
+  return proof == table.proof && is_held && connection.is_alive();
 }
 
 bool HostPath::submit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
@@ -234,33 +287,19 @@ bool HostPath::step(const transport::QueuePair& qp, std::uint32_t token, const T
 bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
                      Ticket& ticket, bool is_first) {
   if (!open_) return false;
-  const Connection& connection = connections_[token - 1];
-  PeerTable& table = *connection.table;
-  // A new process with the number of a dead one must not be mistaken for it.
-  pollfd gone{connection.pidfd, POLLIN, 0};
-  if (poll(&gone, 1, 0) != 0) return false;
-
-  auto& visitor = table.visitors[own_slot_];
-  visitor.store(getpid(), std::memory_order_seq_cst);
-  bool is_allowed = false;
-  const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
-  const PeerTable::KeyEntry* key = table.find_key(transfer.rkey.value);
-  if (table.open.load() && peer != nullptr && key != nullptr) {
-    const auto needed =
-        verbs::AccessFlags(transfer.read ? Access::remote_read : Access::remote_write);
-    const bool is_covered =
-        verbs::range_covers(key->iova, key->length, transfer.remote_address, transfer.length);
-    const bool has_access = verbs::allows_access(verbs::AccessFlags::from_bits(key->access),
-                                                 key->pd, needed, peer->pd) &&
-                            verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
-                            peer->destination == qp.number.value;
-    if (is_first) ticket.generation = key->generation;
-    const std::uint64_t offset = transfer.remote_address - key->iova;
-    is_allowed = is_covered && has_access && key->generation == ticket.generation &&
-                 copy(connection, transfer, key->address + offset, ticket);
+  const Connection* connection = connection_of(token);
+  if (connection == nullptr) return false;
+  auto& visitor = connection->visits->visitors[own_slot_];
+  Outcome outcome = Outcome::changed;
+  for (int looks = 0; looks < looks_max && outcome == Outcome::changed; ++looks) {
+    if (!transfer.read) {
+      visitor.store(std::uint64_t{static_cast<std::uint32_t>(gettid())} << 32 | ++own_visits_,
+                    std::memory_order_seq_cst);
+    }
+    outcome = move_next(*connection, qp, transfer, ticket, is_first);
+    if (!transfer.read) visitor.store(0, std::memory_order_release);
   }
-  visitor.store(0, std::memory_order_release);
-  if (!is_allowed) return false;
+  if (outcome != Outcome::moved) return false;
   if (ticket.moved < transfer.length) {
     has_unfinished_ = true;
   } else {
@@ -270,12 +309,36 @@ bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const 
   return true;
 }
 
-// Copies the next bytes. Returns false if the kernel could not copy them all.
-bool HostPath::copy(const Connection& connection, const Transfer& transfer,
-                    std::uint64_t remote_address, Ticket& ticket) {
+// Returns nothing if the peer's table does not allow the transfer.
+std::optional<HostPath::Permit> HostPath::permit(const Connection& connection,
+                                                 const transport::QueuePair& qp,
+                                                 const Transfer& transfer) {
+  const PeerTable& table = *connection.table;
+  const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
+  const PeerTable::KeyEntry* key = table.find_key(transfer.rkey.value);
+  if (table.open.load() == 0 || peer == nullptr || key == nullptr) return {};
+  const auto needed =
+      verbs::AccessFlags(transfer.read ? Access::remote_read : Access::remote_write);
+  const bool is_covered =
+      verbs::range_covers(key->iova, key->length, transfer.remote_address, transfer.length);
+  const bool has_access =
+      verbs::allows_access(verbs::AccessFlags::from_bits(key->access), key->pd, needed, peer->pd) &&
+      verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
+      peer->destination == qp.number.value;
+  if (!is_covered || !has_access) return {};
+  return Permit{key->address + (transfer.remote_address - key->iova), key->generation};
+}
+
+// Moves the next bytes. `changed` means that the peer has withdrawn something since this looked,
+// and that no bytes count.
+HostPath::Outcome HostPath::move_next(const Connection& connection, const transport::QueuePair& qp,
+                                      const Transfer& transfer, Ticket& ticket, bool is_first) {
+  const std::atomic<std::uint32_t>& withdrawals = connection.table->withdrawals;
+  const std::uint32_t withdrawals_before = withdrawals.load(std::memory_order_seq_cst);
+  const std::optional<Permit> permitted = permit(connection, qp, transfer);
+  if (!permitted) return Outcome::refused;
+  if (!is_first && permitted->generation != ticket.generation) return Outcome::refused;
   const std::uint32_t bytes = std::min(transfer.length - ticket.moved, allowance_);
-  if (bytes == 0) return true;
-  allowance_ -= std::min(std::max(bytes, transfer_bytes_min), allowance_);
   std::array<iovec, verbs::sges_max> local;
   std::size_t count = 0;
   std::size_t skipped = ticket.moved;
@@ -288,13 +351,26 @@ bool HostPath::copy(const Connection& connection, const Transfer& transfer,
     rest -= piece.size();
     if (!piece.empty()) local[count++] = {piece.data(), piece.size()};
   }
-  const iovec remote{reinterpret_cast<void*>(remote_address + ticket.moved), bytes};
-  const ssize_t moved = transfer.read
-                            ? process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0)
-                            : process_vm_writev(connection.pid, local.data(), count, &remote, 1, 0);
-  if (moved != static_cast<ssize_t>(bytes)) return false;
+  const iovec remote{reinterpret_cast<void*>(permitted->address + ticket.moved), bytes};
+  if (bytes > 0 && transfer.read) {
+    const ssize_t moved = process_vm_readv(connection.pid, local.data(), count, &remote, 1, 0);
+    if (withdrawals.load(std::memory_order_seq_cst) != withdrawals_before) return Outcome::changed;
+    if (moved != static_cast<ssize_t>(bytes)) return Outcome::refused;
+  } else if (bytes > 0) {
+    const auto moved =
+        call_if_unchanged({&withdrawals, withdrawals_before},
+                          {&connection.table->life_word(), connection.life}, SYS_process_vm_writev,
+                          {connection.pid, reinterpret_cast<long>(local.data()),
+                           static_cast<long>(count), reinterpret_cast<long>(&remote), 1, 0});
+    if (!moved) return connection.is_alive() ? Outcome::changed : Outcome::refused;
+    if (*moved != static_cast<long>(bytes)) return Outcome::refused;
+  }
+  // The peer may have died or called exec(2) before the kernel moved the bytes.
+  if (!connection.is_alive()) return Outcome::refused;
+  if (bytes > 0) allowance_ -= std::min(std::max(bytes, transfer_bytes_min), allowance_);
+  ticket.generation = permitted->generation;
   ticket.moved += bytes;
-  return true;
+  return Outcome::moved;
 }
 
 }  // namespace tulle::live

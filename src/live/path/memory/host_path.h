@@ -5,17 +5,25 @@
 // this (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
 // packets serve as before.
 //
+// A WRITE is a visit (live/path/memory/visits.h), and its system call is made only if the peer has
+// withdrawn nothing since the initiator looked. A READ needs no visit: it counts only if the peer
+// has withdrawn nothing by its end. Either counts only if the peer has lived on with the same
+// memory, which a robust mutex tells.
+//
 // The driver's turns bound how long a transfer holds the device's lock. In each turn all transfers
 // together move turn_bytes at most. A transfer that is longer goes on in the driver's next turns,
 // between which other callers get the lock.
 
 #include <functional>
 #include <memory>
-#include <unordered_map>
+#include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "device/adapter.h"
 #include "live/path/memory/peer_table.h"
+#include "live/path/memory/visits.h"
+#include "live/unique_fd.h"
 
 namespace tulle::live {
 
@@ -23,7 +31,8 @@ class HostPath final : public transport::DirectPath {
  public:
   struct Peer {
     int pid = 0;
-    int table_fd = -1;  // descriptor of the peer's table; the receiver closes it
+    UniqueFd table;
+    UniqueFd visits;
   };
   // Finds the process that holds the slot of a queue pair number. An error means that there is none
   // that may be asked for.
@@ -35,15 +44,23 @@ class HostPath final : public transport::DirectPath {
                                                   IsLocal is_local);
   ~HostPath() override;
 
-  // The table that peers map. The host agent hands it to processes that ask for this one.
-  int table_fd() const { return table_fd_; }
+  // What peers map. The host agent hands it to processes that ask for this one.
+  int table_fd() const { return table_fd_.get(); }
+  int visits_fd() const { return visits_fd_.get(); }
+  // Peers come while the calling thread lives: its end tells them that this process's memory is no
+  // longer what the table describes. Called once. The destructor is called by the same thread, or
+  // when that thread has ended.
+  void live_with_this_thread();
+  // Called in a forked child, which shares the table with its parent: from now on this object uses
+  // memory of its own, and neither visits nor is visited.
+  void forget_in_child();
   // While the path is closed, neither this process nor its peers use it: all traffic is visible on
   // the wire.
   void set_open(bool open);
 
   void expose(const verbs::MemoryRegion& region) override;
   void expose(const transport::QueuePair& qp) override;
-  void withdraw(const verbs::MemoryRegion& region) override;
+  [[nodiscard]] bool withdraw(const verbs::MemoryRegion& region) override;
   void withdraw(const transport::QueuePair& qp) override;
   std::uint32_t connect(const transport::QueuePair& qp) override;
   bool submit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
@@ -70,35 +87,55 @@ class HostPath final : public transport::DirectPath {
   const Moved& moved() const { return moved_; }
 
  private:
-  // A peer that is known to be reachable.
+  // A peer that is known to be reachable. The peer is alive while the word of its table's mutex has
+  // this value.
   struct Connection {
-    PeerTable* table = nullptr;
+    const PeerTable* table = nullptr;  // null: this place is free
+    VisitPage* visits = nullptr;
     int pid = 0;
-    int pidfd = -1;
+    std::uint32_t life = 0;
+    std::uint32_t uses = 0;  // how often this place has been taken
+    bool is_alive() const { return table->life_word().load() == life; }
   };
+  // What the peer's table allowed, and where.
+  struct Permit {
+    std::uint64_t address = 0;  // in the peer's memory
+    std::uint64_t generation = 0;
+  };
+  enum class Outcome : std::uint8_t { moved, refused, changed };
 
   HostPath() = default;
-  Result<void> map_own_table();
+  Result<void> make_table();
   bool reachable(const Connection& connection) const;
   std::uint32_t token_of(const Peer& peer);
-  void wait_for_visitors();
+  std::uint32_t token_for(std::size_t place) const;
+  Connection* connection_of(std::uint32_t token);
+  static void close(Connection& connection);
+  void close_dead();
+  bool wait_for_visitors();
   bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
              Ticket& ticket, bool is_first);
-  bool copy(const Connection& connection, const Transfer& transfer, std::uint64_t remote_address,
-            Ticket& ticket);
+  static std::optional<Permit> permit(const Connection& connection, const transport::QueuePair& qp,
+                                      const Transfer& transfer);
+  Outcome move_next(const Connection& connection, const transport::QueuePair& qp,
+                    const Transfer& transfer, Ticket& ticket, bool is_first);
 
   std::uint32_t own_slot_ = 0;
   FindPeer find_peer_;
   IsLocal is_local_;
-  int table_fd_ = -1;
+  UniqueFd table_fd_;
+  UniqueFd visits_fd_;
   PeerTable* table_ = nullptr;
+  VisitPage* visits_ = nullptr;
+  bool has_waited_ = true;  // false: a visit to what has been withdrawn may still be under way
   std::uint64_t proof_ = 0;
   bool open_ = true;
   std::uint64_t generations_ = 0;
+  std::uint32_t own_visits_ = 0;
   std::uint32_t allowance_ = turn_bytes;  // bytes that may still move in this turn
   bool has_unfinished_ = false;
   Moved moved_;
-  std::vector<Connection> connections_;  // indexed by token - 1
+  std::vector<Connection> connections_;
 };
 
 }  // namespace tulle::live

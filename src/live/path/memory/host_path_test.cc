@@ -1,198 +1,15 @@
-#include "live/path/memory/host_path.h"
-
 #include <fcntl.h>
-#include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <thread>
-#include <vector>
+
+#include "live/path/memory/host_path_end_test.h"
 
 namespace tulle::live {
 namespace {
-
-using verbs::Access;
-using verbs::QpAttribute;
-using verbs::VerbsStatus;
-
-const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
-
-// One end of a connection: an adapter, a buffer and a queue pair. Both ends live in this process,
-// which process_vm_writev can reach too.
-class End {
- public:
-  explicit End(std::uint32_t slot, std::size_t bytes = 8192)
-      : slot_(slot), buffer(bytes), adapter_(configuration(slot)) {
-    adapter_.set_gids({&local_gid, 1});
-  }
-
-  void open(End& peer) {
-    open([&peer](QpNumber number) -> Result<HostPath::Peer> {
-      if (number != peer.qp->number && number != peer.second_qp->number) {
-        return Error{"no such peer", 0};
-      }
-      return HostPath::Peer{getpid(), dup(peer.path->table_fd())};
-    });
-  }
-  void open(HostPath::FindPeer find_peer) {
-    auto path = HostPath::create(slot_, std::move(find_peer),
-                                 [](const Gid& gid) { return gid == local_gid; });
-    ASSERT_TRUE(path);
-    this->path = std::move(*path);
-    adapter_.objects().set_direct_path(this->path.get());
-    VerbsStatus status{};
-    pd_ = adapter_.objects().create_pd(status);
-    const auto access =
-        verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
-    region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
-                                                access, status);
-    cq_ = adapter_.objects().create_cq(16, nullptr, status);
-    transport::QueuePairInit init;
-    init.pd = pd_;
-    init.send_cq = init.receive_cq = cq_;
-    init.send_work_requests = init.receive_work_requests = 8;
-    init.send_sges = init.receive_sges = 2;
-    qp = adapter_.create_qp(init, status);
-    second_qp = adapter_.create_qp(init, status);
-    ASSERT_NE(second_qp, nullptr);
-  }
-
-  struct Depths {
-    std::uint8_t asked = 1;     // max_rd_atomic
-    std::uint8_t answered = 1;  // max_dest_rd_atomic
-  };
-  void connect(End& peer, verbs::AccessFlags access, Depths depths = {1, 1}) {
-    connect(*qp, peer.qp->number, access, depths);
-    connect(*second_qp, peer.second_qp->number, access, depths);
-  }
-  void connect(transport::QueuePair& qp, QpNumber peer, verbs::AccessFlags access, Depths depths) {
-    const auto modify = [&](const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
-      EXPECT_EQ(adapter_.modify(qp, to, mask), VerbsStatus::ok);
-    };
-    transport::QueuePairAttributes to;
-    to.state = verbs::QpState::init;
-    to.access = access;
-    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
-                   QpAttribute::port | QpAttribute::access_flags);
-    to.state = verbs::QpState::rtr;
-    to.destination_qp = peer;
-    to.address.destination = local_gid;
-    to.max_dest_rd_atomic = depths.answered;
-    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
-                   QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
-                   QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
-    to.state = verbs::QpState::rts;
-    to.max_rd_atomic = depths.asked;
-    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
-                   QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
-                   QpAttribute::max_rd_atomic);
-  }
-
-  // Posts a WRITE or READ of the buffer's first bytes. Returns the number of packets that it sent
-  // at first.
-  int post(verbs::SendOpcode opcode, std::uint64_t remote_address, RemoteKey rkey,
-           std::uint32_t bytes) {
-    post(*qp, opcode, remote_address, rkey, bytes);
-    return pull();
-  }
-  void post(transport::QueuePair& qp, verbs::SendOpcode opcode, std::uint64_t remote_address,
-            RemoteKey rkey, std::uint32_t bytes) {
-    const verbs::Sge sges[] = {{address(), bytes / 2, region->lkey()},
-                               {address() + bytes / 2, bytes - bytes / 2, region->lkey()}};
-    verbs::SendRequest request;
-    request.opcode = opcode;
-    request.flags = verbs::SendFlag::signaled;
-    request.sges = sges;
-    request.remote_address = remote_address;
-    request.rkey = rkey;
-    EXPECT_EQ(adapter_.post_send(qp, request), VerbsStatus::ok);
-  }
-  // One turn of the driver, a moment later. Returns the number of packets that it sent.
-  int turn() {
-    now_ = now_ + Time::microseconds(1);
-    path->begin_turn();
-    if (adapter_.next_deadline() <= now_) adapter_.handle_deadline(now_);
-    return pull();
-  }
-  int pull() {
-    int packets = 0;
-    for (device::Datagram datagram; adapter_.pull_datagram(now_, datagram);) ++packets;
-    return packets;
-  }
-  // Takes the next completion. Returns false if there is none.
-  bool poll(verbs::Completion& completion) { return cq_->poll({&completion, 1}) == 1; }
-
-  int completions() {
-    verbs::Completion completion;
-    int count = 0;
-    for (; cq_->poll({&completion, 1}) == 1; ++count) {
-      EXPECT_EQ(completion.status, verbs::CompletionStatus::success);
-    }
-    return count;
-  }
-
-  VerbsStatus deregister() { return adapter_.objects().destroy(region); }
-  void destroy_qp() { EXPECT_EQ(adapter_.destroy(qp), VerbsStatus::ok); }
-  void move_qp(verbs::QpState state) {
-    transport::QueuePairAttributes to;
-    to.state = state;
-    to.sqd_async_notify = true;
-    verbs::QpAttributeMask mask(QpAttribute::state);
-    if (state == verbs::QpState::sqd) mask = mask | QpAttribute::sqd_async_notify;
-    EXPECT_EQ(adapter_.modify(*qp, to, mask), VerbsStatus::ok);
-  }
-  bool is_drained() {
-    bool found = false;
-    for (device::Event event; adapter_.pull_event(event);) {
-      found |= event.type == verbs::EventType::send_queue_drained;
-    }
-    return found;
-  }
-  std::uint64_t address() { return reinterpret_cast<std::uint64_t>(buffer.data()); }
-
- private:
-  static device::Configuration configuration(std::uint32_t slot) {
-    device::Configuration configuration;
-    configuration.seed = 40 + slot;
-    configuration.first_qp = QpNumber{slot * 0x10000};
-    return configuration;
-  }
-
-  std::uint32_t slot_;
-  Time now_;
-
- public:
-  std::vector<std::byte> buffer;
-  std::unique_ptr<HostPath> path;
-  verbs::MemoryRegion* region = nullptr;
-  transport::QueuePair* qp = nullptr;
-  transport::QueuePair* second_qp = nullptr;
-
- private:
-  device::Adapter adapter_;
-  verbs::ProtectionDomain* pd_ = nullptr;
-  verbs::CompletionQueue* cq_ = nullptr;
-};
-
-class HostPathTest : public testing::Test {
- protected:
-  void SetUp() override {
-    a_.open(b_);
-    b_.open(a_);
-    const auto access = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
-    a_.connect(b_, access);
-    b_.connect(a_, access);
-  }
-  End a_{1};
-  End b_{2};
-};
 
 TEST_F(HostPathTest, WritesAndReadsWithoutPackets) {
   for (std::size_t i = 0; i < 1001; ++i) a_.buffer[i] = static_cast<std::byte>(i * 7);
@@ -266,11 +83,7 @@ TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
   End b(4);
   a.open(b);
   b.open(a);
-  auto* table = static_cast<PeerTable*>(
-      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b.path->table_fd(), 0));
-  ASSERT_NE(table, MAP_FAILED);
-  ++table->pid_namespace;
-  munmap(table, sizeof(PeerTable));
+  ++writable_mapping<PeerTable>(b.path->table_fd())->pid_namespace;
   const auto access = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
   a.connect(b, access);
   b.connect(a, access);
@@ -278,39 +91,62 @@ TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
   EXPECT_EQ(b.post(verbs::SendOpcode::write, a.address(), a.region->rkey(), 8), 0);
 }
 
-TEST_F(HostPathTest, DoesNotWaitForAVisitorThatDied) {
-  // Tests a dead visitor whose parent has waited for it, and one whose parent has not.
-  for (const bool is_waited_for : {true, false}) {
-    const pid_t child = fork();
-    if (child == 0) _exit(0);
-    siginfo_t info;
-    waitid(P_PID, child, &info, WEXITED | (is_waited_for ? 0 : WNOWAIT));
-    auto* table = static_cast<PeerTable*>(mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE,
-                                               MAP_SHARED, b_.path->table_fd(), 0));
-    ASSERT_NE(table, MAP_FAILED);
-    table->visitors[9].store(child);
-    b_.path->set_open(false);
-    EXPECT_EQ(table->visitors[9].load(), 0);
-    munmap(table, sizeof(PeerTable));
-    if (!is_waited_for) waitpid(child, nullptr, 0);
-  }
+TEST_F(HostPathTest, PeersCannotWriteToTheTable) {
+  const int fd = b_.path->table_fd();
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  const UniqueFd again(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR));
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+  const int zero = 0;
+  EXPECT_LT(pwrite(again.get(), &zero, sizeof zero, 0), 0);
+  EXPECT_NE(ftruncate(again.get(), 0), 0);
+  void* shown = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, again.get(), 0);
+  ASSERT_NE(shown, MAP_FAILED);
+  EXPECT_NE(mprotect(shown, 4096, PROT_READ | PROT_WRITE), 0);
+  munmap(shown, 4096);
 }
 
-TEST_F(HostPathTest, WaitsForAVisitorThatLives) {
-  auto* table = static_cast<PeerTable*>(
-      mmap(nullptr, sizeof(PeerTable), PROT_READ | PROT_WRITE, MAP_SHARED, b_.path->table_fd(), 0));
-  ASSERT_NE(table, MAP_FAILED);
-  table->visitors[9].store(getpid());
-  std::atomic<bool> done = false;
-  std::thread owner([&] {
-    EXPECT_EQ(b_.deregister(), VerbsStatus::ok);
-    done = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(done);
-  table->visitors[9].store(0);
-  owner.join();
-  munmap(table, sizeof(PeerTable));
+// A forked child has its parent's objects, and may well destroy them.
+TEST_F(HostPathTest, AChildLeavesItsParentsPathAlone) {
+  const pid_t child = fork();
+  if (child == 0) {
+    b_.path->forget_in_child();
+    b_.path->set_open(false);
+    _exit(b_.deregister() == VerbsStatus::ok ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 0);
+}
+
+TEST_F(HostPathTest, PeersComeAndGoWithoutEnd) {
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) ++count;
+    return count;
+  };
+  const auto access = verbs::AccessFlags(Access::remote_write);
+  int before = 0;
+  for (int i = 0; i < 100; ++i) {
+    auto c = std::make_unique<End>(10);
+    c->open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
+    // a_ asks for c by the number of its own peer.
+    End* const to = c.get();
+    a_.find_peer = [to](QpNumber) -> Result<HostPath::Peer> {
+      return HostPath::Peer{getpid(), UniqueFd(dup(to->path->table_fd())),
+                            UniqueFd(dup(to->path->visits_fd()))};
+    };
+    a_.move_qp(verbs::QpState::reset);
+    a_.connect(*a_.qp, c->qp->number, access, {1, 1});
+    c->connect(*c->qp, a_.qp->number, access, {1, 1});
+    EXPECT_EQ(a_.post(verbs::SendOpcode::write, c->address(), c->region->rkey(), 8), 0) << i;
+    EXPECT_EQ(a_.completions(), 1);
+    if (i == 10) before = mappings();
+    c.reset();
+    EXPECT_EQ(a_.post(verbs::SendOpcode::write, 4096, RemoteKey{1}, 8), 1) << "the peer is gone";
+  }
+  EXPECT_LE(mappings(), before + 5);
 }
 
 constexpr std::uint32_t turn_bytes = HostPath::turn_bytes;
@@ -445,7 +281,7 @@ TEST_F(LongTransferTest, ThePeerDeregistersInBetween) {
 TEST_F(LongTransferTest, AnotherRegionGetsTheSameKeyInBetween) {
   write(*a_.qp);
   EXPECT_EQ(a_.turn(), 0);
-  b_.path->withdraw(*b_.region);
+  EXPECT_TRUE(b_.path->withdraw(*b_.region));
   b_.path->expose(*b_.region);
   EXPECT_GT(a_.turn(), 0);
   EXPECT_EQ(arrived(), turn_bytes);
@@ -540,51 +376,6 @@ TEST_F(LongTransferTest, ManyShortOnesAreBoundedToo) {
   EXPECT_EQ(completed, in_a_turn);
   a_.turn();
   EXPECT_EQ(a_.completions(), 5);
-}
-
-// The peer is a process of its own.
-TEST(LongTransferToAnotherProcessTest, ThePeerDiesInBetween) {
-  struct Told {
-    int table_fd;
-    QpNumber qp;
-    RemoteKey rkey;
-    std::uint64_t address;
-  };
-  constexpr std::uint32_t bytes = 8 * turn_bytes;
-  constexpr auto both = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  pid_t child = 0;
-  Told told{};
-  End a(1, bytes);
-  a.open([&](QpNumber) -> Result<HostPath::Peer> {
-    const std::string table =
-        "/proc/" + std::to_string(child) + "/fd/" + std::to_string(told.table_fd);
-    return HostPath::Peer{child, ::open(table.c_str(), O_RDWR | O_CLOEXEC)};
-  });
-  child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    End b(2, bytes);
-    b.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
-    b.connect(*b.qp, a.qp->number, both, {1, 1});
-    told = {b.path->table_fd(), b.qp->number, b.region->rkey(), b.address()};
-    static_cast<void>(::write(ends[1], &told, sizeof told) == sizeof told);
-    for (;;) pause();
-  }
-  ASSERT_EQ(::read(ends[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
-  a.connect(*a.qp, told.qp, both, {1, 1});
-  a.post(*a.qp, verbs::SendOpcode::write, told.address, told.rkey, bytes);
-  EXPECT_EQ(a.turn(), 0) << "the direct path serves";
-  EXPECT_EQ(a.turn(), 0);
-  kill(child, SIGKILL);
-  siginfo_t info;
-  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_GT(a.turn(), 0) << "packets find out that the peer is gone";
-  EXPECT_EQ(a.completions(), 0);
-  waitpid(child, nullptr, 0);
-  close(ends[0]);
-  close(ends[1]);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #pragma once
 
 // The table that one process shows to the other processes of its host, in shared memory: the keys
-// and connections by which they may reach its memory without its help. Only the owner writes
-// entries. A visitor announces itself while it uses an entry, so that the owner can wait for
-// visitors before memory goes away.
+// and connections by which they may write to its memory, and read it, without its help. Only the
+// owner can write to the table. Visitors note their visits on a page of their own
+// (live/path/memory/visits.h).
+
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -14,8 +16,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 3;
-  static constexpr std::size_t visitor_slots = 256;  // at least one for each slot of the host
+  static constexpr std::uint32_t layout_version = 4;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -49,12 +50,24 @@ struct PeerTable {
   // number.
   std::int64_t pid_namespace = 0;
   std::int32_t pid = 0;
-  std::atomic<bool> open{true};  // false while the owner takes no visitors
+  // 0 while the owner takes no visitors. A boolean would have no meaning for other bytes, and the
+  // owner may write any.
+  std::atomic<std::uint8_t> open{1};
 
-  // Process id of the visitor in each slot during its visit; otherwise 0.
-  std::array<std::atomic<std::int32_t>, visitor_slots> visitors{};
+  // Counts what the owner has taken back. A visitor writes only if this has not changed since it
+  // looked at the entries.
+  std::atomic<std::uint32_t> withdrawals{0};
+  // A robust mutex that a thread of the owner holds for as long as the owner's memory is what the
+  // table describes. When the process dies, and also before exec(2) gives it other memory, the
+  // kernel marks the mutex's word, which is its first.
+  alignas(8) pthread_mutex_t life{};
+
   std::array<QpEntry, qp_sets * ways> qps{};
   std::array<KeyEntry, key_sets * ways> keys{};
+
+  const std::atomic<std::uint32_t>& life_word() const {
+    return *reinterpret_cast<const std::atomic<std::uint32_t>*>(&life);
+  }
 
   static std::size_t qp_set(std::uint32_t number) { return number % qp_sets * ways; }
   static std::size_t key_set(std::uint32_t key) { return (key >> 8) % key_sets * ways; }
@@ -73,5 +86,6 @@ struct PeerTable {
   }
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0);
 
 }  // namespace tulle::live

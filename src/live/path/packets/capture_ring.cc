@@ -71,7 +71,8 @@ bool CaptureRing::write(const CapturedFrame& frame,
   for (const auto& piece : pieces) total += piece.size();
   const std::uint64_t limit = snap_length == 0 ? frame_bytes_max : snap_length;
   Record record{
-      frame, static_cast<std::uint32_t>(std::min({total, limit, std::uint64_t{frame_bytes_max}}))};
+      frame.unix_nanoseconds, frame.original_bytes, std::uint8_t{frame.outbound},
+      static_cast<std::uint32_t>(std::min({total, limit, std::uint64_t{frame_bytes_max}}))};
   const std::uint64_t at = header_->written.load(std::memory_order_relaxed);
   const std::uint64_t used = at - header_->read.load(std::memory_order_acquire);
   if (used + sizeof(record) + record.kept_bytes > data_bytes_) {
@@ -98,11 +99,12 @@ bool CaptureRing::read(CapturedFrame& frame, std::vector<std::byte>& bytes) {
   if (end - at < sizeof(record)) return false;
   copy_out(at, &record, sizeof(record));
   // The writer is another process, which may have written anything.
-  if (record.kept_bytes > frame_bytes_max || end - at < sizeof(record) + record.kept_bytes) {
+  if (end - at > data_bytes_ || record.kept_bytes > frame_bytes_max ||
+      end - at < sizeof(record) + record.kept_bytes) {
     header_->read.store(end, std::memory_order_release);
     return false;
   }
-  frame = record.frame;
+  frame = {record.unix_nanoseconds, record.original_bytes, record.outbound != 0};
   bytes.resize(record.kept_bytes);
   copy_out(at + sizeof(record), bytes.data(), bytes.size());
   header_->read.store(at + sizeof(record) + record.kept_bytes, std::memory_order_release);

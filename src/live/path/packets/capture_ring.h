@@ -40,9 +40,14 @@ class CaptureRing {
              std::uint32_t snap_length);
 
   // Called by the reader. Takes the oldest frame and resizes `bytes` to the part that was kept.
-  // Returns false if there is none.
+  // Returns false if there is none, or if the writer has left something that is no frame, which is
+  // skipped.
   bool read(CapturedFrame& frame, std::vector<std::byte>& bytes);
   std::uint64_t dropped() const { return header_->dropped.load(std::memory_order_relaxed); }
+  // Returns the most bytes that can wait, with what the ring adds to each frame.
+  std::uint64_t bytes_max() const { return data_bytes_; }
+  // Returns the bytes that a frame takes, of which so many were kept.
+  static std::uint64_t bytes_of(std::size_t kept_bytes) { return sizeof(Record) + kept_bytes; }
 
  private:
   struct Header {
@@ -51,7 +56,9 @@ class CaptureRing {
     alignas(64) std::atomic<std::uint64_t> read{0};     // bytes since creation
   };
   struct Record {
-    CapturedFrame frame;
+    std::int64_t unix_nanoseconds = 0;
+    std::uint32_t original_bytes = 0;
+    std::uint8_t outbound = 0;  // any value: the writer is another process
     std::uint32_t kept_bytes = 0;
   };
   CaptureRing() = default;

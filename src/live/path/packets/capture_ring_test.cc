@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <span>
 #include <thread>
 #include <vector>
@@ -121,6 +122,43 @@ TEST(CaptureRing, AWildWriterIsSurvived) {
     words[512 + random.below(4'096)] = random.next();
     static_cast<void>(ring.reader.read(frame, out));
     ASSERT_LE(out.size(), 16u * 1'024);
+  }
+  munmap(memory, 1 << 20);
+}
+
+// The writer is another process, and may belong to another user.
+TEST(CaptureRing, AWriterThatClaimsMoreThanTheRingHoldsEndsTheReading) {
+  Ends ring = make(1 << 20);
+  void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, ring.writer.fd(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* words = static_cast<std::uint64_t*>(memory);
+  words[0] = std::uint64_t{1} << 40;  // bytes written: a ring of zeros is a ring of empty frames
+  CapturedFrame frame;
+  std::vector<std::byte> out;
+  int frames = 0;
+  while (frames < 100'000 && ring.reader.read(frame, out)) ++frames;
+  EXPECT_EQ(frames, 0);
+  // The ring is of use again.
+  ASSERT_TRUE(ring.writer.write({1, 2, true}, {}, 0));
+  EXPECT_TRUE(ring.reader.read(frame, out));
+  EXPECT_TRUE(frame.outbound);
+  munmap(memory, 1 << 20);
+}
+
+TEST(CaptureRing, ADirectionIsAlwaysInOrOut) {
+  Ends ring = make(1 << 20);
+  void* memory = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, ring.writer.fd(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  CapturedFrame frame;
+  std::vector<std::byte> out;
+  for (const unsigned value : {0u, 1u, 2u, 254u, 255u}) {
+    const std::uint64_t at = *static_cast<std::uint64_t*>(memory);
+    ASSERT_TRUE(ring.writer.write({1, 2, false}, {}, 0));
+    static_cast<unsigned char*>(memory)[4096 + at + 12] = static_cast<unsigned char>(value);
+    ASSERT_TRUE(ring.reader.read(frame, out));
+    unsigned char stored = 0;
+    std::memcpy(&stored, &frame.outbound, 1);
+    EXPECT_EQ(stored, value == 0 ? 0 : 1) << value;
   }
   munmap(memory, 1 << 20);
 }

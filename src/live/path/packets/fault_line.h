@@ -11,6 +11,7 @@
 
 #include "base/time.h"
 #include "fabric/faults.h"
+#include "live/security/seal.h"
 #include "port/framing/roce_v2.h"
 #include "wire/ip_udp.h"
 
@@ -45,7 +46,7 @@ class FaultLine {
   struct Held {
     wire::IpUdp ip;
     std::size_t size = 0;
-    std::array<std::byte, port::udp_payload_bytes_max> bytes;
+    std::array<std::byte, port::udp_payload_bytes_max + seal_bytes> bytes;
   };
   struct Due {
     Time at;

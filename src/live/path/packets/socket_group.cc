@@ -156,8 +156,7 @@ UniqueFd SocketGroup::lock(std::uint32_t slot) {
   while (recv(sockets_[slot].get(), &datagram, 1, MSG_DONTWAIT | MSG_TRUNC) >= 0 ||
          errno == EINTR) {
   }
-  const int unused = 0;
-  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+  open_gate(slot);
   return holder;
 }
 
@@ -172,6 +171,11 @@ void SocketGroup::close_gate(std::uint32_t slot) {
   sock_filter refuse[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog program{1, refuse};
   setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+void SocketGroup::open_gate(std::uint32_t slot) {
+  const int unused = 0;
+  setsockopt(sockets_[slot].get(), SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
 }
 
 }  // namespace tulle::live

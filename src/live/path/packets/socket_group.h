@@ -68,8 +68,9 @@ class SocketGroup {
   // slot's process. Returns nothing if the slot is in use.
   UniqueFd lock(std::uint32_t slot);
   bool is_locked(std::uint32_t slot) const;
-  // Makes the kernel refuse the slot's datagrams until the slot is locked again.
+  // Makes the kernel refuse the slot's datagrams until the gate is opened or the slot is locked.
   void close_gate(std::uint32_t slot);
+  void open_gate(std::uint32_t slot);
 
   SocketGroup(SocketGroup&& other) noexcept;
   SocketGroup& operator=(SocketGroup&&) = delete;

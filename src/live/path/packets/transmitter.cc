@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/guarded_access.h"
+
 namespace tulle::live {
 namespace {
 
@@ -16,8 +18,13 @@ constexpr std::size_t copy_bytes_max = 256;
 constexpr Time look_again_after = Time::microseconds(20);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
+constexpr std::size_t datagram_bytes_max = port::udp_payload_bytes_max + seal_bytes;
 constexpr std::size_t scratch_per_datagram =
     wire::header_bytes_max + 8 + copy_bytes_max * (verbs::sges_max + 2);
+
+MemoryPieces payload_of(const device::Datagram& datagram) {
+  return {datagram.pieces.data(), datagram.piece_count};
+}
 
 bool same_path(const wire::IpUdp& a, const wire::IpUdp& b) {
   return a.destination == b.destination && a.source == b.source &&
@@ -41,7 +48,10 @@ Transmitter::Transmitter(const Options& options, UniqueFd vault, const DeviceInf
       headers_(batch_max),
       pieces_(batch_max * pieces_per_datagram_max),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(batch_max * scratch_per_datagram)),
-      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * port::udp_payload_bytes_max)) {}
+      sealed_(options.seal == nullptr
+                  ? nullptr
+                  : std::make_unique_for_overwrite<std::byte[]>(batch_max * datagram_bytes_max)),
+      kept_(std::make_unique_for_overwrite<std::byte[]>(batch_max * datagram_bytes_max)) {}
 
 Transmitter::~Transmitter() {
   for (const Sender& sender : senders_) {
@@ -85,19 +95,42 @@ void Transmitter::compose(std::size_t count) {
     const Sender& sender = sender_for(datagram.packet.destination_qp);
     datagram.ip().source_port = sender.port;
     datagram.ip().destination_port = options_.port;
-    const std::size_t bytes = datagram.udp_payload_bytes();
+    const std::size_t bytes =
+        datagram.udp_payload_bytes() + (options_.seal != nullptr ? seal_bytes : 0);
     const std::size_t pieces = datagram.piece_count + 3u;
     if (message_count_ == 0 ||
         !joins(messages_[message_count_ - 1], datagram, sender.socket, bytes, pieces)) {
       begin_message(i, sender, bytes);
     }
     Message& message = messages_[message_count_ - 1];
+    const std::size_t pieces_before = piece_count_;
+    const std::size_t last_bytes = pieces_before > 0 ? pieces_[pieces_before - 1].iov_len : 0;
     // The kernel writes k as the identification of the k-th segment of a message.
-    device::Adapter::finish_frame(datagram, static_cast<std::uint16_t>(message.count));
-    append_frame(datagram);
+    const auto identification = static_cast<std::uint16_t>(message.count);
+    bool is_there = false;
+    if (options_.seal != nullptr) [[unlikely]] {
+      const std::span<std::byte> sealed =
+          sealed_copy(datagram, identification, sealed_.get() + i * datagram_bytes_max);
+      is_there = !sealed.empty();
+      append(sealed);
+    } else {
+      is_there = attempt(payload_of(datagram), [&] {
+        device::Adapter::finish_frame(datagram, identification);
+        append_frame(datagram);
+        if (tap_.is_open()) tap_.sent(datagram);
+      });
+    }
+    if (!is_there) {
+      // To the transport, a payload that is gone by now is lost on the way. It finds out when it
+      // gathers the payload again.
+      ++counters_.send_errors;
+      piece_count_ = pieces_before;
+      if (pieces_before > 0) pieces_[pieces_before - 1].iov_len = last_bytes;
+      if (message.count == 0) --message_count_;
+      continue;
+    }
     ++message.count;
     message.bytes += bytes;
-    if (tap_.is_open()) tap_.sent(datagram);
   }
   end_message();
 }
@@ -105,9 +138,11 @@ void Transmitter::compose(std::size_t count) {
 bool Transmitter::joins(const Message& message, const device::Datagram& datagram, int socket,
                         std::size_t bytes, std::size_t pieces) const {
   const bool all_equal_so_far = message.bytes == message.count * message.segment_bytes;
+  // A message's datagrams lie side by side, so nothing joins behind one that was lost.
+  const bool is_next = &datagram == &datagrams_[message.first + message.count];
   const std::size_t first_piece =
       static_cast<std::size_t>(headers_[message_count_ - 1].msg_hdr.msg_iov - pieces_.data());
-  return offload_ && all_equal_so_far && bytes <= message.segment_bytes &&
+  return offload_ && all_equal_so_far && is_next && bytes <= message.segment_bytes &&
          message.socket == socket && message.bytes + bytes <= message_bytes_max &&
          piece_count_ - first_piece + pieces <= message_pieces_max &&
          same_path(datagrams_[message.first].ip(), datagram.ip());
@@ -239,20 +274,39 @@ bool Transmitter::refused(int error) {
 }
 
 void Transmitter::send_singly(Message& message) {
-  std::byte* bytes = kept_.get();
   for (std::size_t i = message.first; i < message.first + message.count; ++i) {
     device::Datagram& datagram = datagrams_[i];
-    device::Adapter::finish_frame(datagram, 0);
-    std::size_t size = 0;
-    const auto add = [&](std::span<const std::byte> piece) {
-      std::copy(piece.begin(), piece.end(), bytes + size);
-      size += piece.size();
-    };
+    const std::span<const std::byte> bytes = sealed_copy(datagram, 0, kept_.get());
+    if (!bytes.empty()) {
+      send_held(datagram.ip(), bytes);
+    } else {
+      ++counters_.send_errors;
+    }
+  }
+}
+
+// Copies the datagram's UDP payload to `room`, sealed if datagrams are. Returns nothing if the
+// program's memory is gone.
+std::span<std::byte> Transmitter::sealed_copy(device::Datagram& datagram,
+                                              std::uint16_t identification, std::byte* room) {
+  const std::size_t front = options_.seal != nullptr ? seal_header_bytes : 0;
+  std::size_t size = front;
+  const auto add = [&](std::span<const std::byte> piece) {
+    std::copy(piece.begin(), piece.end(), room + size);
+    size += piece.size();
+  };
+  const bool is_there = attempt(payload_of(datagram), [&] {
+    device::Adapter::finish_frame(datagram, identification);
     add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
     for (std::size_t k = 0; k < datagram.piece_count; ++k) add(datagram.pieces[k]);
     add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
-    send_held(datagram.ip(), {bytes, size});
-  }
+  });
+  if (!is_there) return {};
+  if (options_.seal == nullptr) return {room, size};
+  // A capture shows what is in the seal.
+  if (tap_.is_open()) tap_.sent(datagram.ip(), {room + front, size - front});
+  const std::span<std::byte> sealed(room, size + seal_tag_bytes);
+  return options_.seal->seal(sealed) ? sealed : std::span<std::byte>();
 }
 
 // Copies the unsent messages, because the application may change their memory once it runs again.
@@ -266,7 +320,9 @@ void Transmitter::keep_rest() {
     std::byte* start = kept_.get() + used;
     for (std::size_t k = 0; k < header.msg_iovlen; ++k) {
       const iovec& from = header.msg_iov[k];
-      std::memcpy(kept_.get() + used, from.iov_base, from.iov_len);
+      // Without these bytes the datagrams' checksums are wrong, and the receiver drops them.
+      const bool is_there = copy_guarded(kept_.get() + used, from.iov_base, from.iov_len);
+      if (!is_there) std::memset(kept_.get() + used, 0, from.iov_len);
       used += from.iov_len;
     }
     pieces_[piece] = {start, messages_[i].bytes};
@@ -292,17 +348,16 @@ bool Transmitter::resume(Time now) {
 }
 
 void Transmitter::send_with_faults(std::size_t count, Time now) {
-  std::array<std::span<const std::byte>, pieces_per_datagram_max> pieces;
   for (std::size_t i = 0; i < count; ++i) {
     device::Datagram& datagram = datagrams_[i];
     datagram.ip().source_port = sender_for(datagram.packet.destination_qp).port;
     datagram.ip().destination_port = options_.port;
-    device::Adapter::finish_frame(datagram, 0);
-    std::size_t n = 0;
-    pieces[n++] = std::span(datagram.frame.head).first(datagram.frame.head_bytes);
-    for (std::size_t k = 0; k < datagram.piece_count; ++k) pieces[n++] = datagram.pieces[k];
-    pieces[n++] = std::span(datagram.frame.tail).first(datagram.frame.tail_bytes);
-    faults_->offer(now, datagram.ip(), std::span(pieces).first(n));
+    const std::span<const std::byte> bytes = sealed_copy(datagram, 0, kept_.get());
+    if (!bytes.empty()) {
+      faults_->offer(now, datagram.ip(), {&bytes, 1});
+    } else {
+      ++counters_.send_errors;
+    }
   }
   faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   const fabric::FaultCounters& c = faults_->counters();
@@ -329,7 +384,7 @@ void Transmitter::send_held(const wire::IpUdp& ip, std::span<const std::byte> by
   if (sender == senders_.end()) return;
   ++counters_.send_calls;
   if (sendmsg(sender->socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) ++counters_.send_errors;
-  if (tap_.is_open()) tap_.sent(ip, bytes);
+  if (tap_.is_open() && options_.seal == nullptr) tap_.sent(ip, bytes);
 }
 
 Transmitter::Sender& Transmitter::sender_for(QpNumber destination) {

@@ -26,6 +26,7 @@
 #include "live/path/packets/fault_line.h"
 #include "live/path/packets/socket_group.h"
 #include "live/path/packets/udp_socket.h"
+#include "live/security/seal.h"
 
 namespace tulle::live {
 
@@ -36,6 +37,7 @@ class Transmitter {
     std::uint16_t port = 0;
     bool offload = true;
     fabric::FaultSettings faults;
+    Seal* seal = nullptr;  // seals the datagrams; null: they are plain
   };
   // `vault` holds the host's sockets, or is empty.
   Transmitter(const Options& options, UniqueFd vault, const DeviceInfo& device, CaptureTap& tap,
@@ -94,6 +96,8 @@ class Transmitter {
   bool is_held_back(const Message& message, Time now);
   bool refused(int error);
   void send_singly(Message& message);
+  std::span<std::byte> sealed_copy(device::Datagram& datagram, std::uint16_t identification,
+                                   std::byte* room);
   void keep_rest();
   void send_with_faults(std::size_t count, Time now);
   void send_held(const wire::IpUdp& ip, std::span<const std::byte> bytes);
@@ -116,6 +120,7 @@ class Transmitter {
   std::vector<mmsghdr> headers_;
   std::vector<iovec> pieces_;
   std::unique_ptr<std::byte[]> scratch_;  // headers and small payloads, to keep pieces few
+  std::unique_ptr<std::byte[]> sealed_;   // null if datagrams are plain
   std::unique_ptr<std::byte[]> kept_;     // datagrams that wait for a full socket
   std::size_t message_count_ = 0;
   std::size_t next_message_ = 0;  // the first message that is not sent

@@ -1,0 +1,227 @@
+#pragma once
+
+// An end of a connection over the direct path, for tests.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "live/path/memory/host_path.h"
+
+namespace tulle::live {
+
+using verbs::Access;
+using verbs::QpAttribute;
+using verbs::VerbsStatus;
+
+inline const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
+
+// One end of a connection: an adapter, a buffer and a queue pair. Both ends live in this process,
+// which process_vm_writev can reach too.
+class End {
+ public:
+  // The buffer lies at `place`, unless that is null.
+  explicit End(std::uint32_t slot, std::size_t bytes = 8192, std::byte* place = nullptr)
+      : slot_(slot),
+        memory_(place == nullptr ? bytes : 0),
+        buffer(place == nullptr ? memory_.data() : place, bytes),
+        adapter_(configuration(slot)) {
+    adapter_.set_gids({&local_gid, 1});
+  }
+
+  void open(End& peer) {
+    open([&peer](QpNumber number) -> Result<HostPath::Peer> {
+      if (number != peer.qp->number && number != peer.second_qp->number) {
+        return Error{"no such peer", 0};
+      }
+      return HostPath::Peer{getpid(), UniqueFd(dup(peer.path->table_fd())),
+                            UniqueFd(dup(peer.path->visits_fd()))};
+    });
+  }
+  void open(HostPath::FindPeer find) {
+    find_peer = std::move(find);
+    auto path = HostPath::create(
+        slot_, [this](QpNumber number) { return find_peer(number); },
+        [](const Gid& gid) { return gid == local_gid; });
+    ASSERT_TRUE(path);
+    this->path = std::move(*path);
+    this->path->live_with_this_thread();
+    adapter_.objects().set_direct_path(this->path.get());
+    VerbsStatus status{};
+    pd_ = adapter_.objects().create_pd(status);
+    const auto access =
+        verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
+    region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
+                                                access, status);
+    cq_ = adapter_.objects().create_cq(16, nullptr, status);
+    transport::QueuePairInit init;
+    init.pd = pd_;
+    init.send_cq = init.receive_cq = cq_;
+    init.send_work_requests = init.receive_work_requests = 8;
+    init.send_sges = init.receive_sges = 2;
+    qp = adapter_.create_qp(init, status);
+    second_qp = adapter_.create_qp(init, status);
+    ASSERT_NE(second_qp, nullptr);
+  }
+
+  struct Depths {
+    std::uint8_t asked = 1;     // max_rd_atomic
+    std::uint8_t answered = 1;  // max_dest_rd_atomic
+  };
+  void connect(End& peer, verbs::AccessFlags access, Depths depths = {1, 1}) {
+    connect(*qp, peer.qp->number, access, depths);
+    connect(*second_qp, peer.second_qp->number, access, depths);
+  }
+  void connect(transport::QueuePair& qp, QpNumber peer, verbs::AccessFlags access, Depths depths) {
+    const auto modify = [&](const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
+      EXPECT_EQ(adapter_.modify(qp, to, mask), VerbsStatus::ok);
+    };
+    transport::QueuePairAttributes to;
+    to.state = verbs::QpState::init;
+    to.access = access;
+    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
+                   QpAttribute::port | QpAttribute::access_flags);
+    to.state = verbs::QpState::rtr;
+    to.destination_qp = peer;
+    to.address.destination = local_gid;
+    to.max_dest_rd_atomic = depths.answered;
+    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
+                   QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
+                   QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
+    to.state = verbs::QpState::rts;
+    to.max_rd_atomic = depths.asked;
+    modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
+                   QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
+                   QpAttribute::max_rd_atomic);
+  }
+
+  // Posts a WRITE or READ of the buffer's first bytes. Returns the number of packets that it sent
+  // at first.
+  int post(verbs::SendOpcode opcode, std::uint64_t remote_address, RemoteKey rkey,
+           std::uint32_t bytes) {
+    post(*qp, opcode, remote_address, rkey, bytes);
+    return pull();
+  }
+  void post(transport::QueuePair& qp, verbs::SendOpcode opcode, std::uint64_t remote_address,
+            RemoteKey rkey, std::uint32_t bytes) {
+    const verbs::Sge sges[] = {{address(), bytes / 2, region->lkey()},
+                               {address() + bytes / 2, bytes - bytes / 2, region->lkey()}};
+    verbs::SendRequest request;
+    request.opcode = opcode;
+    request.flags = verbs::SendFlag::signaled;
+    request.sges = sges;
+    request.remote_address = remote_address;
+    request.rkey = rkey;
+    EXPECT_EQ(adapter_.post_send(qp, request), VerbsStatus::ok);
+  }
+  // One turn of the driver, a moment later. Returns the number of packets that it sent.
+  int turn() {
+    now_ = now_ + Time::microseconds(1);
+    path->begin_turn();
+    if (adapter_.next_deadline() <= now_) adapter_.handle_deadline(now_);
+    return pull();
+  }
+  int pull() {
+    int packets = 0;
+    for (device::Datagram datagram; adapter_.pull_datagram(now_, datagram);) ++packets;
+    return packets;
+  }
+  // Takes the next completion. Returns false if there is none.
+  bool poll(verbs::Completion& completion) { return cq_->poll({&completion, 1}) == 1; }
+
+  int completions() {
+    verbs::Completion completion;
+    int count = 0;
+    for (; cq_->poll({&completion, 1}) == 1; ++count) {
+      EXPECT_EQ(completion.status, verbs::CompletionStatus::success);
+    }
+    return count;
+  }
+
+  VerbsStatus deregister() { return adapter_.objects().destroy(region); }
+  void destroy_qp() { EXPECT_EQ(adapter_.destroy(qp), VerbsStatus::ok); }
+  void move_qp(verbs::QpState state) {
+    transport::QueuePairAttributes to;
+    to.state = state;
+    to.sqd_async_notify = true;
+    verbs::QpAttributeMask mask(QpAttribute::state);
+    if (state == verbs::QpState::sqd) mask = mask | QpAttribute::sqd_async_notify;
+    EXPECT_EQ(adapter_.modify(*qp, to, mask), VerbsStatus::ok);
+  }
+  bool is_drained() {
+    bool found = false;
+    for (device::Event event; adapter_.pull_event(event);) {
+      found |= event.type == verbs::EventType::send_queue_drained;
+    }
+    return found;
+  }
+  std::uint64_t address() { return reinterpret_cast<std::uint64_t>(buffer.data()); }
+
+ private:
+  static device::Configuration configuration(std::uint32_t slot) {
+    device::Configuration configuration;
+    configuration.seed = 40 + slot;
+    configuration.first_qp = QpNumber{slot * 0x10000};
+    return configuration;
+  }
+
+  std::uint32_t slot_;
+  Time now_;
+  std::vector<std::byte> memory_;
+
+ public:
+  std::span<std::byte> buffer;
+  HostPath::FindPeer find_peer;
+  std::unique_ptr<HostPath> path;
+  verbs::MemoryRegion* region = nullptr;
+  transport::QueuePair* qp = nullptr;
+  transport::QueuePair* second_qp = nullptr;
+
+ private:
+  device::Adapter adapter_;
+  verbs::ProtectionDomain* pd_ = nullptr;
+  verbs::CompletionQueue* cq_ = nullptr;
+};
+
+class HostPathTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    a_.open(b_);
+    b_.open(a_);
+    const auto access = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
+    a_.connect(b_, access);
+    b_.connect(a_, access);
+  }
+  End a_{1};
+  End b_{2};
+};
+
+// Returns the mapping by which this process writes to a file of shared memory.
+template <typename Memory>
+Memory* writable_mapping(int fd) {
+  struct stat status {};
+  EXPECT_EQ(fstat(fd, &status), 0);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    std::string range, rights, offset, device;
+    ino_t inode = 0;
+    words >> range >> rights >> offset >> device >> inode;
+    if (inode == status.st_ino && rights == "rw-s") {
+      return reinterpret_cast<Memory*>(std::stoull(range, nullptr, 16));
+    }
+  }
+  ADD_FAILURE() << "nothing maps it";
+  return nullptr;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,410 @@
+// Tests the direct path between processes, of which one is stopped, dies or changes at any time.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "live/path/memory/host_path_end_test.h"
+#include "live/path/memory/restartable_call.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint32_t turn_bytes = HostPath::turn_bytes;
+
+// Tests the owner's wait for visitors, each of which is a thread that the test describes.
+class VisitorTest : public HostPathTest {
+ protected:
+  void TearDown() override {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+  }
+  void come(pid_t thread) {
+    auto* page = writable_mapping<VisitPage>(b_.path->visits_fd());
+    page->visitors[9].store(static_cast<std::uint64_t>(thread) << 32 | 1);
+  }
+  void leave() { writable_mapping<VisitPage>(b_.path->visits_fd())->visitors[9].store(0); }
+  // Starts a process and waits until the kernel says that it is in that state.
+  template <typename Body>
+  pid_t start(char state, Body body) {
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      body();
+      _exit(0);
+    }
+    for (;;) {
+      std::ifstream file("/proc/" + std::to_string(child_) + "/stat");
+      std::string text;
+      std::getline(file, text);
+      if (text.at(text.rfind(')') + 2) == state) return child_;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Deregisters b_'s region. Returns the outcome and, in `took`, the time.
+  VerbsStatus deregister() {
+    const auto before = std::chrono::steady_clock::now();
+    const VerbsStatus status = b_.deregister();
+    took_ = std::chrono::steady_clock::now() - before;
+    return status;
+  }
+  pid_t child_ = 0;
+  std::chrono::steady_clock::duration took_{};
+};
+
+TEST_F(VisitorTest, ADeadVisitorIsNotWaitedFor) {
+  // Tests a dead visitor whose parent has waited for it, and one whose parent has not.
+  for (const bool is_waited_for : {true, false}) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | (is_waited_for ? 0 : WNOWAIT));
+    come(child);
+    EXPECT_TRUE(b_.path->withdraw(*b_.region));
+    b_.path->expose(*b_.region);
+    if (!is_waited_for) waitpid(child, nullptr, 0);
+  }
+}
+
+TEST_F(VisitorTest, ANumberThatIsNoThreadsIsNotWaitedFor) {
+  for (const pid_t thread : {-1, INT32_MIN, INT32_MAX, 0x3FFF'FFFF}) {
+    come(thread);
+    EXPECT_TRUE(b_.path->withdraw(*b_.region)) << thread;
+    b_.path->expose(*b_.region);
+  }
+}
+
+TEST_F(VisitorTest, AVisitorThatIsStoppedOrAsleepIsNotWaitedFor) {
+  come(start('T', [] { raise(SIGSTOP); }));
+  EXPECT_EQ(deregister(), VerbsStatus::ok);
+  TearDown();
+  come(start('S', [] { pause(); }));
+  EXPECT_EQ(a_.deregister(), VerbsStatus::ok);
+}
+
+// The number of a visitor that died may be another thread's now, which runs. So may any number that
+// somebody wrote there.
+TEST_F(VisitorTest, ARunningThreadIsNotWaitedForWithoutEnd) {
+  come(start('R', [] {
+    for (volatile bool spins = true; spins;) continue;
+  }));
+  const VerbsStatus status = deregister();
+  EXPECT_TRUE(status == VerbsStatus::ok || status == VerbsStatus::busy);
+  EXPECT_LT(took_, std::chrono::seconds(5));
+}
+
+// While a visitor may be inside of its system call, the memory must stay.
+TEST_F(VisitorTest, TheRegionStaysWhileAVisitorMayWrite) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer makes vfork() a fork(), whose parent does not sleep";
+#endif
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  // The parent of a child from vfork() sleeps uninterruptibly, as a visitor does that waits for a
+  // page.
+  come(start('D', [&] {
+    if (vfork() == 0) {
+      char byte = 0;
+      static_cast<void>(::read(ends[0], &byte, 1) == 1);
+      _exit(0);
+    }
+    for (;;) pause();
+  }));
+  EXPECT_EQ(deregister(), VerbsStatus::busy);
+  EXPECT_GE(took_, std::chrono::nanoseconds(Visits::patience.to_nanoseconds()));
+  EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 1)
+      << "nobody new may come";
+  EXPECT_EQ(deregister(), VerbsStatus::busy);
+  const char byte = 0;
+  ASSERT_EQ(::write(ends[1], &byte, 1), 1);
+  leave();
+  EXPECT_EQ(deregister(), VerbsStatus::ok);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// The peer is a process of its own.
+class LongTransferToAnotherProcessTest : public testing::Test {
+ protected:
+  static constexpr auto both = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
+  struct Told {
+    int table_fd;
+    int visits_fd;
+    QpNumber qp;
+    RemoteKey rkey;
+    std::uint64_t address;
+  };
+
+  void SetUp() override { ASSERT_EQ(pipe(ends_), 0); }
+  void TearDown() override {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    for (const int end : ends_) close(end);
+  }
+
+  // Connects `a` with a process that does `rest` when it has told of its end. The process's buffer
+  // lies at `place`, if that is not null.
+  template <typename Rest>
+  void connect(End& a, std::size_t bytes, std::byte* place, Rest rest) {
+    a.open([this](QpNumber) -> Result<HostPath::Peer> {
+      const auto open_there = [this](int fd) {
+        const std::string path = "/proc/" + std::to_string(child_) + "/fd/" + std::to_string(fd);
+        return UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+      };
+      return HostPath::Peer{child_, open_there(told_.table_fd), open_there(told_.visits_fd)};
+    });
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      End b(2, bytes, place);
+      b.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
+      b.connect(*b.qp, a.qp->number, both, {1, 1});
+      const Told told{b.path->table_fd(), b.path->visits_fd(), b.qp->number, b.region->rkey(),
+                      b.address()};
+      static_cast<void>(::write(ends_[1], &told, sizeof told) == sizeof told);
+      rest(b);
+      for (;;) pause();
+    }
+    ASSERT_EQ(::read(ends_[0], &told_, sizeof told_), static_cast<ssize_t>(sizeof told_));
+    a.connect(*a.qp, told_.qp, both, {1, 1});
+  }
+
+  int ends_[2];
+  pid_t child_ = 0;
+  Told told_{};
+};
+
+TEST_F(LongTransferToAnotherProcessTest, ThePeerDiesInBetween) {
+  constexpr std::uint32_t bytes = 8 * turn_bytes;
+  End a(1, bytes);
+  connect(a, bytes, nullptr, [](End&) {});
+  a.post(*a.qp, verbs::SendOpcode::write, told_.address, told_.rkey, bytes);
+  EXPECT_EQ(a.turn(), 0) << "the direct path serves";
+  EXPECT_EQ(a.turn(), 0);
+  kill(child_, SIGKILL);
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOWAIT);
+  EXPECT_GT(a.turn(), 0) << "packets find out that the peer is gone";
+  EXPECT_EQ(a.completions(), 0);
+}
+
+// The peer's memory before exec(2) and the new program's lie at the same addresses. Neither the
+// system nor a sanitizer's runtime uses these.
+constexpr std::size_t exec_bytes = 64 << 10;
+std::byte* const exec_place = reinterpret_cast<std::byte*>(0x7E90'0000'0000);
+constexpr std::byte exec_pattern{0x5A};
+constexpr const char* exec_variable = "TULLE_TEST_NEW_IMAGE";
+
+std::byte* map_exec_place() {
+  void* place = mmap(exec_place, exec_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  EXPECT_EQ(place, exec_place);
+  return exec_place;
+}
+
+// The new program. It says that it is there, and ends when it is asked to, with 0 if nobody has
+// written to its memory.
+[[gnu::constructor]] void run_new_image() {
+  const char* ends = std::getenv(exec_variable);
+  if (ends == nullptr) return;
+  int from = -1;
+  int to = -1;
+  if (std::sscanf(ends, "%d %d", &from, &to) != 2) _exit(2);
+  std::fill_n(map_exec_place(), exec_bytes, exec_pattern);
+  char byte = 0;
+  if (::write(to, &byte, 1) != 1 || ::read(from, &byte, 1) != 1) _exit(3);
+  const bool is_untouched =
+      std::all_of(exec_place, exec_place + exec_bytes, [](auto b) { return b == exec_pattern; });
+  _exit(is_untouched ? 0 : 1);
+}
+
+TEST_F(LongTransferToAnotherProcessTest, ThePeerCallsExecInBetween) {
+  for (const auto opcode : {verbs::SendOpcode::write, verbs::SendOpcode::read}) {
+    End a(1, exec_bytes);
+    int back[2];
+    ASSERT_EQ(pipe(back), 0);
+    connect(a, exec_bytes, map_exec_place(), [&](End&) {
+      const std::string ends = std::to_string(back[0]) + " " + std::to_string(ends_[1]);
+      setenv(exec_variable, ends.c_str(), 1);
+      const char* const arguments[] = {"new-image", nullptr};
+      execv("/proc/self/exe", const_cast<char* const*>(arguments));
+      _exit(4);
+    });
+    char byte = 0;
+    ASSERT_EQ(::read(ends_[0], &byte, 1), 1);
+    a.post(*a.qp, opcode, told_.address, told_.rkey, exec_bytes);
+    EXPECT_GT(a.turn(), 0) << "packets find out that the peer is gone";
+    EXPECT_EQ(a.completions(), 0);
+    ASSERT_EQ(::write(back[1], &byte, 1), 1);
+    int status = 0;
+    ASSERT_EQ(waitpid(child_, &status, 0), child_);
+    child_ = 0;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    close(back[0]);
+    close(back[1]);
+  }
+}
+
+// This process registers memory, withdraws it and uses it for itself, while a child writes to it.
+class WithdrawalTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t bytes = 64 << 10;
+  static constexpr auto both = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
+  struct Shared {
+    std::atomic<std::uint32_t> writer_qp;
+    std::atomic<bool> owner_is_connected;
+    std::atomic<long> writes;
+  };
+
+  void SetUp() override {
+    if (!can_make_restartable_calls()) GTEST_SKIP() << "the direct path needs restartable calls";
+    shared_ = static_cast<Shared*>(
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    owner_.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
+  }
+  void TearDown() override {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    if (shared_ != nullptr) munmap(shared_, sizeof(Shared));
+  }
+
+  // The child calls prepare(), and then writes for ever.
+  template <typename Prepare>
+  void start_writer(Prepare prepare) {
+    const pid_t owner = getpid();
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      write_for_ever(owner, prepare);
+    }
+    while (shared_->writer_qp == 0) sched_yield();
+    owner_.connect(*owner_.qp, QpNumber{shared_->writer_qp.load()}, both, {1, 1});
+    shared_->owner_is_connected = true;
+  }
+  template <typename Prepare>
+  [[noreturn]] void write_for_ever(pid_t owner, Prepare prepare) {
+    End writer(2, bytes);
+    writer.open([&](QpNumber) -> Result<HostPath::Peer> {
+      return HostPath::Peer{owner, UniqueFd(dup(owner_.path->table_fd())),
+                            UniqueFd(dup(owner_.path->visits_fd()))};
+    });
+    std::fill(writer.buffer.begin(), writer.buffer.end(), std::byte{0xAA});
+    shared_->writer_qp = writer.qp->number.value;
+    while (!shared_->owner_is_connected) sched_yield();
+    writer.connect(*writer.qp, owner_.qp->number, both, {1, 1});
+    prepare();
+    for (;;) {
+      writer.post(*writer.qp, verbs::SendOpcode::write, owner_.address(), owner_.region->rkey(),
+                  bytes);
+      verbs::Completion completion;
+      if (writer.turn() == 0 && writer.poll(completion)) {
+        ++shared_->writes;
+        continue;
+      }
+      writer.move_qp(verbs::QpState::reset);
+      writer.connect(*writer.qp, owner_.qp->number, both, {1, 1});
+    }
+  }
+
+  void clear() { std::fill(owner_.buffer.begin(), owner_.buffer.end(), std::byte{0}); }
+  bool is_clear() const {
+    return std::all_of(owner_.buffer.begin(), owner_.buffer.end(),
+                       [](std::byte byte) { return byte == std::byte{0}; });
+  }
+
+  End owner_{1, bytes};
+  Shared* shared_ = nullptr;
+  pid_t child_ = 0;
+};
+
+// TULLE_TEST_ROUNDS asks for more rounds than CI has time for.
+TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
+  const char* asked = std::getenv("TULLE_TEST_ROUNDS");
+  const long rounds = asked != nullptr ? std::atol(asked) : 100;
+  start_writer([] {});
+  std::minstd_rand random(3);
+  for (long round = 0; round < rounds; ++round) {
+    const long before = shared_->writes;
+    for (int i = 0; i < 50 && shared_->writes == before; ++i) sched_yield();
+    const bool stops = random() % 2 == 0;
+    if (stops) kill(child_, SIGSTOP);
+    for (unsigned i = random() % 16; i > 0; --i) sched_yield();
+    while (!owner_.path->withdraw(*owner_.region)) kill(child_, SIGCONT);
+    clear();
+    if (stops) kill(child_, SIGCONT);
+    for (unsigned i = random() % 64; i > 0; --i) sched_yield();
+    ASSERT_TRUE(is_clear()) << "round " << round;
+    owner_.path->expose(*owner_.region);
+  }
+  EXPECT_GT(shared_->writes, 0);
+}
+
+#ifdef __x86_64__
+// The writer is stopped after each of the instructions that lead to its system call, and behind it.
+// Wherever that is, the owner does not wait, and the writer writes no more when it goes on.
+TEST_F(WithdrawalTest, NothingIsWrittenByAWriterThatWasStoppedAnywhere) {
+  constexpr int positions = 80;
+  start_writer([] {
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    raise(SIGSTOP);
+  });
+  const auto wait_for = [&](int signal) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child_, &status, 0), child_);
+    ASSERT_TRUE(WIFSTOPPED(status) && WSTOPSIG(status) == signal) << status;
+  };
+  ASSERT_NO_FATAL_FAILURE(wait_for(SIGSTOP));
+  // The child has this process's addresses.
+  void* const place = reinterpret_cast<void*>(&call_if_unchanged);
+  const long code = ptrace(PTRACE_PEEKTEXT, child_, place, nullptr);
+  constexpr long breakpoint = 0xCC;
+  int made = 0;
+  for (int steps = 0; steps < positions; ++steps) {
+    ASSERT_EQ(ptrace(PTRACE_POKETEXT, child_, place, (code & ~0xFFL) | breakpoint), 0);
+    ASSERT_EQ(ptrace(PTRACE_CONT, child_, nullptr, nullptr), 0);
+    ASSERT_NO_FATAL_FAILURE(wait_for(SIGTRAP));
+    ASSERT_EQ(ptrace(PTRACE_POKETEXT, child_, place, code), 0);
+    user_regs_struct registers;
+    ASSERT_EQ(ptrace(PTRACE_GETREGS, child_, nullptr, &registers), 0);
+    registers.rip = reinterpret_cast<std::uintptr_t>(place);
+    ASSERT_EQ(ptrace(PTRACE_SETREGS, child_, nullptr, &registers), 0);
+    for (int i = 0; i < steps; ++i) {
+      ASSERT_EQ(ptrace(PTRACE_SINGLESTEP, child_, nullptr, nullptr), 0);
+      ASSERT_NO_FATAL_FAILURE(wait_for(SIGTRAP));
+    }
+    ASSERT_TRUE(owner_.path->withdraw(*owner_.region)) << steps;
+    made += is_clear() ? 0 : 1;
+    clear();
+    const long writes = shared_->writes;
+    ASSERT_EQ(ptrace(PTRACE_CONT, child_, nullptr, nullptr), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    kill(child_, SIGSTOP);
+    ASSERT_NO_FATAL_FAILURE(wait_for(SIGSTOP));
+    ASSERT_TRUE(is_clear()) << "stopped after " << steps << " instructions";
+    ASSERT_LE(shared_->writes, writes + 1) << "one that it had made before";
+    owner_.path->expose(*owner_.region);
+  }
+  EXPECT_EQ(made, 0) << "a thread that is stopped at each instruction makes no call";
+}
+#endif
+
+}  // namespace
+}  // namespace tulle::live

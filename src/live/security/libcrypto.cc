@@ -1,0 +1,50 @@
+#include "live/security/libcrypto.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+
+namespace tulle::live {
+namespace {
+
+constexpr char library_name[] = "libcrypto.so.3";
+
+Result<Libcrypto> load() {
+  void* library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Error{fmt::format("cannot load {}, which sealing needs (Debian's package libssl3): {}",
+                             library_name, dlerror()),
+                 ENOENT};
+  }
+  Libcrypto functions;
+  bool has_all = true;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    has_all = has_all && function != nullptr;
+  };
+  find(functions.new_context, "EVP_CIPHER_CTX_new");
+  find(functions.free_context, "EVP_CIPHER_CTX_free");
+  find(functions.aes_256_gcm, "EVP_aes_256_gcm");
+  find(functions.begin_encryption, "EVP_EncryptInit_ex");
+  find(functions.encrypt, "EVP_EncryptUpdate");
+  find(functions.end_encryption, "EVP_EncryptFinal_ex");
+  find(functions.begin_decryption, "EVP_DecryptInit_ex");
+  find(functions.decrypt, "EVP_DecryptUpdate");
+  find(functions.end_decryption, "EVP_DecryptFinal_ex");
+  find(functions.control, "EVP_CIPHER_CTX_ctrl");
+  find(functions.sha256, "EVP_sha256");
+  find(functions.hmac, "HMAC");
+  if (!has_all) return Error{fmt::format("{} lacks functions of OpenSSL 3", library_name), ENOSYS};
+  return functions;
+}
+
+}  // namespace
+
+Result<const Libcrypto*> libcrypto() {
+  static Result<Libcrypto> loaded = load();
+  if (!loaded) return loaded.error();
+  return &*loaded;
+}
+
+}  // namespace tulle::live

@@ -1,0 +1,246 @@
+#include "live/security/seal.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/big_endian.h"
+#include "live/system_random.h"
+#include "wire/bth.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint8_t seal_opcode = 0xFE;
+constexpr std::uint8_t seal_version = 1;
+
+struct Header {
+  std::uint8_t opcode = seal_opcode;
+  std::uint8_t version = seal_version;
+  be16 key_id;
+  std::uint8_t reserved = 0;
+  be24 destination;
+  SenderCipher::SenderId sender{};
+  be64 counter;
+  be32 time;
+};
+static_assert(sizeof(Header) == seal_header_bytes);
+
+// A sender takes another key long before its counter could wrap.
+constexpr std::uint64_t datagrams_per_key = std::uint64_t{1} << 36;
+constexpr std::string_view traffic_label = "tulle traffic key 1";
+constexpr std::string_view id_label = "tulle key id 1";
+
+using Digest = std::array<std::byte, 32>;
+
+Digest hmac(const Libcrypto& library, const SecretKey& key, std::string_view label,
+            std::span<const std::byte> context) {
+  std::vector<unsigned char> text(label.begin(), label.end());
+  for (const std::byte byte : context) text.push_back(static_cast<unsigned char>(byte));
+  Digest digest{};
+  unsigned bytes = 0;
+  library.hmac(library.sha256(), key.data(), static_cast<int>(key.size()), text.data(), text.size(),
+               reinterpret_cast<unsigned char*>(digest.data()), &bytes);
+  return digest;
+}
+
+const unsigned char* octets(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+unsigned char* octets(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+
+// GCM's nonce has 12 bytes: four zeros and the counter.
+std::array<unsigned char, 12> nonce_of(std::span<const std::byte> header) {
+  std::array<unsigned char, 12> nonce{};
+  std::memcpy(nonce.data() + 4, header.data() + offsetof(Header, counter), sizeof(be64));
+  return nonce;
+}
+
+std::int64_t change_time(const std::string& file) {
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0) return 0;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+SenderCipher::SenderCipher(const Libcrypto& library, const SecretKey& common,
+                           const SenderId& sender)
+    : library_(library),
+      encryption_(library.new_context(), {library.free_context}),
+      decryption_(library.new_context(), {library.free_context}) {
+  const Digest key = hmac(library, common, traffic_label, sender);
+  const EVP_CIPHER* cipher = library.aes_256_gcm();
+  library.begin_encryption(encryption_.get(), cipher, nullptr, octets(key.data()), nullptr);
+  library.begin_decryption(decryption_.get(), cipher, nullptr, octets(key.data()), nullptr);
+}
+
+bool SenderCipher::encrypt(std::span<const std::byte> header, std::span<std::byte> text,
+                           std::span<std::byte, seal_tag_bytes> tag) {
+  EVP_CIPHER_CTX* const context = encryption_.get();
+  int bytes = 0;
+  const auto nonce = nonce_of(header);
+  return library_.begin_encryption(context, nullptr, nullptr, nullptr, nonce.data()) == 1 &&
+         library_.encrypt(context, nullptr, &bytes, octets(header.data()),
+                          static_cast<int>(header.size())) == 1 &&
+         library_.encrypt(context, octets(text.data()), &bytes, octets(text.data()),
+                          static_cast<int>(text.size())) == 1 &&
+         library_.end_encryption(context, nullptr, &bytes) == 1 &&
+         library_.control(context, EVP_CTRL_AEAD_GET_TAG, seal_tag_bytes, tag.data()) == 1;
+}
+
+bool SenderCipher::decrypt(std::span<const std::byte> header, std::span<const std::byte> text,
+                           std::span<std::byte> plain,
+                           std::span<const std::byte, seal_tag_bytes> tag) {
+  EVP_CIPHER_CTX* const context = decryption_.get();
+  int bytes = 0;
+  const auto nonce = nonce_of(header);
+  std::array<std::byte, seal_tag_bytes> expected;
+  std::ranges::copy(tag, expected.begin());
+  return library_.begin_decryption(context, nullptr, nullptr, nullptr, nonce.data()) == 1 &&
+         library_.decrypt(context, nullptr, &bytes, octets(header.data()),
+                          static_cast<int>(header.size())) == 1 &&
+         library_.decrypt(context, octets(plain.data()), &bytes, octets(text.data()),
+                          static_cast<int>(text.size())) == 1 &&
+         library_.control(context, EVP_CTRL_AEAD_SET_TAG, seal_tag_bytes, expected.data()) == 1 &&
+         library_.end_decryption(context, nullptr, &bytes) == 1;
+}
+
+bool ReplayWindow::admit(std::uint64_t number) {
+  if (number > highest_) {
+    const std::uint64_t steps = std::min(number - highest_, datagrams);
+    for (std::uint64_t i = 1; i <= steps; ++i) seen_.reset((highest_ + i) % datagrams);
+    if (steps == datagrams) seen_.reset();
+    highest_ = number;
+  } else if (highest_ - number >= datagrams || seen_.test(number % datagrams)) {
+    return false;
+  }
+  seen_.set(number % datagrams);
+  return true;
+}
+
+std::int64_t Seal::system_clock() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec;
+}
+
+Result<std::unique_ptr<Seal>> Seal::create(const std::string& key_file, Clock clock) {
+  auto library = libcrypto();
+  if (!library) return library.error();
+  const std::int64_t changed = change_time(key_file);
+  auto secrets = read_key_file(key_file);
+  if (!secrets) return secrets.error();
+  std::unique_ptr<Seal> seal(new Seal(**library, clock));
+  seal->file_ = key_file;
+  seal->file_changed_ = changed;
+  seal->set_keys(*secrets);
+  return seal;
+}
+
+void Seal::set_keys(const std::vector<SecretKey>& secrets) {
+  const SecretKey before = keys_.empty() ? SecretKey{} : keys_.front().secret;
+  keys_.clear();
+  for (const SecretKey& secret : secrets) {
+    const Digest digest = hmac(library_, secret, id_label, {});
+    const auto id = static_cast<std::uint16_t>(std::to_integer<unsigned>(digest[0]) << 8 |
+                                               std::to_integer<unsigned>(digest[1]));
+    keys_.push_back({secret, std::max<std::uint16_t>(id, 1)});
+  }
+  if (!own_ || keys_.front().secret != before) begin_sending();
+  // What was sealed with a key that has been removed is no longer opened.
+  std::erase_if(senders_, [&](const auto& entry) {
+    const bool is_gone = find_key(entry.second.key_id) == nullptr;
+    if (is_gone) by_silence_.erase(entry.second.place);
+    return is_gone;
+  });
+}
+
+void Seal::begin_sending() {
+  for (std::size_t i = 0; i < own_id_.size(); i += 4) {
+    const auto word = static_cast<std::uint32_t>(system_random());
+    std::memcpy(own_id_.data() + i, &word, sizeof word);
+  }
+  own_.emplace(library_, keys_.front().secret, own_id_);
+  sent_ = 0;
+}
+
+void Seal::look_at_file(Time now) {
+  if (now < looked_at_ + look_interval) return;
+  looked_at_ = now;
+  const std::int64_t changed = change_time(file_);
+  if (changed == file_changed_) return;
+  file_changed_ = changed;
+  if (auto secrets = read_key_file(file_)) set_keys(*secrets);
+}
+
+const Seal::Key* Seal::find_key(std::uint16_t id) const {
+  const auto found = std::ranges::find(keys_, id, &Key::id);
+  return found == keys_.end() ? nullptr : &*found;
+}
+
+bool Seal::seal(std::span<std::byte> room) {
+  if (sent_ == datagrams_per_key) begin_sending();
+  const auto header = room.first(seal_header_bytes);
+  const auto text = room.subspan(seal_header_bytes, room.size() - seal_bytes);
+  Header fields;
+  fields.key_id = keys_.front().id;
+  wire::Bth bth;
+  if (text.size() >= sizeof bth) {
+    std::memcpy(&bth, text.data(), sizeof bth);
+    fields.destination = bth.destination_qp;
+  }
+  fields.sender = own_id_;
+  fields.counter = ++sent_;
+  fields.time = static_cast<std::uint32_t>(clock_());
+  std::memcpy(header.data(), &fields, sizeof fields);
+  return own_->encrypt(header, text, room.last<seal_tag_bytes>());
+}
+
+std::optional<std::span<const std::byte>> Seal::open(std::span<const std::byte> datagram) {
+  Header fields;
+  if (datagram.size() < seal_bytes) return {};
+  std::memcpy(&fields, datagram.data(), sizeof fields);
+  if (fields.opcode != seal_opcode || fields.version != seal_version) return {};
+  const auto header = datagram.first(seal_header_bytes);
+  const auto text = datagram.subspan(seal_header_bytes, datagram.size() - seal_bytes);
+  const auto tag = datagram.last<seal_tag_bytes>();
+  if (opened_.size() < text.size()) opened_.resize(text.size());
+  const std::span<std::byte> plain(opened_.data(), text.size());
+  const auto known = senders_.find(fields.sender);
+  if (known != senders_.end()) {
+    Sender& sender = known->second;
+    if (sender.key_id != fields.key_id || !sender.cipher.decrypt(header, text, plain, tag))
+      return {};
+    if (!sender.window.admit(fields.counter)) return {};
+    by_silence_.splice(by_silence_.begin(), by_silence_, sender.place);
+    return plain;
+  }
+  // Nothing is remembered of a sender before one of its datagrams has proved genuine.
+  const Key* key = find_key(fields.key_id);
+  const std::int64_t age = clock_() - std::int64_t{fields.time};
+  if (key == nullptr || age > age_seconds_max || age < -age_seconds_max) return {};
+  SenderCipher cipher(library_, key->secret, fields.sender);
+  if (!cipher.decrypt(header, text, plain, tag)) return {};
+  remember(fields.sender, fields.key_id, std::move(cipher), fields.counter);
+  return plain;
+}
+
+void Seal::remember(const SenderCipher::SenderId& id, std::uint16_t key_id, SenderCipher cipher,
+                    std::uint64_t number) {
+  if (senders_.size() == senders_max) {
+    senders_.erase(by_silence_.back());
+    by_silence_.pop_back();
+  }
+  by_silence_.push_front(id);
+  Sender sender{key_id, std::move(cipher), {}, by_silence_.begin()};
+  sender.window.admit(number);
+  senders_.emplace(id, std::move(sender));
+}
+
+}  // namespace tulle::live

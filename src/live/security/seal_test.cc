@@ -1,0 +1,218 @@
+#include "live/security/seal.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/folder_test.h"
+#include "wire/bth.h"
+
+namespace tulle::live {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::int64_t seconds = 1'800'000'000;
+
+class SealTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    write("keys", {'1'});
+    write("other", {'2'});
+  }
+
+  // Writes a file of keys, each of which is one digit repeated. Its time of change is new each
+  // time.
+  void write(const std::string& name, const std::vector<char>& digits) {
+    const std::string path = folder_.path(name);
+    {
+      std::ofstream file(path);
+      for (const char digit : digits) file << std::string(64, digit) << '\n';
+    }
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(++changes_));
+  }
+  std::unique_ptr<Seal> make(const std::string& name = "keys") {
+    auto seal = Seal::create(folder_.path(name), [] { return seconds; });
+    EXPECT_TRUE(seal) << seal.error().message;
+    return std::move(*seal);
+  }
+  static Bytes packet(std::size_t bytes = 100) {
+    Bytes out(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>(i * 7);
+    return out;
+  }
+  static Bytes sealed(Seal& seal, const Bytes& packet) {
+    Bytes room(packet.size() + seal_bytes);
+    std::ranges::copy(packet, room.begin() + seal_header_bytes);
+    EXPECT_TRUE(seal.seal(room));
+    return room;
+  }
+  static bool opens(Seal& seal, const Bytes& datagram, const Bytes& packet) {
+    const auto opened = seal.open(datagram);
+    if (opened) {
+      EXPECT_TRUE(std::ranges::equal(*opened, packet));
+    }
+    return opened.has_value();
+  }
+
+  Folder folder_;
+  int changes_ = 0;
+};
+
+TEST_F(SealTest, WhatIsSealedIsOpenedWithTheSameKey) {
+  const auto one = make();
+  const auto two = make();
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{60}, std::size_t{4'200}}) {
+    const Bytes plain = packet(bytes);
+    const Bytes datagram = sealed(*one, plain);
+    EXPECT_EQ(datagram.size(), bytes + seal_bytes);
+    EXPECT_TRUE(opens(*two, datagram, plain));
+  }
+  EXPECT_FALSE(opens(*make("other"), sealed(*one, packet()), packet()));
+}
+
+TEST_F(SealTest, ThePacketIsNotToBeRead) {
+  const auto seal = make();
+  const Bytes plain(200, std::byte{0x5A});
+  const Bytes first = sealed(*seal, plain);
+  const Bytes second = sealed(*seal, plain);
+  for (const Bytes& datagram : {first, second}) {
+    // Of random bytes, 200 have this value once on average.
+    EXPECT_LT(std::ranges::count(datagram, std::byte{0x5A}), 20);
+  }
+  EXPECT_FALSE(std::equal(first.begin() + seal_header_bytes, first.end(),
+                          second.begin() + seal_header_bytes))
+      << "equal packets are sealed differently";
+}
+
+// The host's steering reads the queue pair number where a BTH has it.
+TEST_F(SealTest, TheQueuePairNumberIsWhereSteeringLooks) {
+  const auto seal = make();
+  Bytes plain = packet();
+  wire::Bth bth;
+  bth.destination_qp = 0xABCDEF;
+  std::memcpy(plain.data(), &bth, sizeof bth);
+  const Bytes datagram = sealed(*seal, plain);
+  std::memcpy(&bth, datagram.data(), sizeof bth);
+  EXPECT_EQ(bth.destination_qp, 0xABCDEFu);
+}
+
+TEST_F(SealTest, AnyChangeIsNoticed) {
+  const auto one = make();
+  const auto two = make();
+  ASSERT_TRUE(opens(*two, sealed(*one, packet()), packet())) << "the sender is known from now on";
+  const Bytes datagram = sealed(*one, packet());
+  for (std::size_t i = 0; i < datagram.size(); ++i) {
+    Bytes changed = datagram;
+    changed[i] ^= std::byte{1};
+    EXPECT_FALSE(opens(*two, changed, packet())) << i;
+    EXPECT_FALSE(opens(*make(), changed, packet())) << i;
+  }
+  for (std::size_t bytes = 0; bytes < datagram.size(); ++bytes) {
+    EXPECT_FALSE(opens(*two, Bytes(datagram.begin(), datagram.begin() + bytes), packet()));
+  }
+  EXPECT_TRUE(opens(*two, datagram, packet())) << "forgeries leave no trace";
+}
+
+TEST_F(SealTest, ADatagramIsOpenedOnce) {
+  const auto one = make();
+  const auto two = make();
+  std::vector<Bytes> datagrams(100);
+  for (Bytes& datagram : datagrams) datagram = sealed(*one, packet());
+  // They may come in any order.
+  for (const int i : {50, 0, 99, 49, 98, 1}) {
+    EXPECT_TRUE(opens(*two, datagrams[i], packet())) << i;
+    EXPECT_FALSE(opens(*two, datagrams[i], packet())) << i;
+  }
+}
+
+TEST(ReplayWindow, NumbersAreAdmittedOnceAndNotTooLate) {
+  ReplayWindow window;
+  constexpr std::uint64_t size = ReplayWindow::datagrams;
+  EXPECT_TRUE(window.admit(size));
+  EXPECT_TRUE(window.admit(1));
+  EXPECT_FALSE(window.admit(0)) << "too late to tell";
+  EXPECT_TRUE(window.admit(size + 1));
+  EXPECT_FALSE(window.admit(1));
+  EXPECT_TRUE(window.admit(2));
+  EXPECT_FALSE(window.admit(2));
+  EXPECT_TRUE(window.admit(10 * size));
+  EXPECT_FALSE(window.admit(size + 1));
+  EXPECT_TRUE(window.admit(9 * size + 1));
+  EXPECT_FALSE(window.admit(9 * size));
+  for (std::uint64_t i = 9 * size + 2; i < 10 * size; ++i) ASSERT_TRUE(window.admit(i)) << i;
+}
+
+// What somebody recorded cannot be repeated to a process that starts later.
+TEST_F(SealTest, AnUnknownSenderMustHaveSealedItNow) {
+  const auto one = make();
+  const Bytes datagram = sealed(*one, packet());
+  const std::int64_t before = seconds;
+  for (const std::int64_t away : {Seal::age_seconds_max + 1, -Seal::age_seconds_max - 1}) {
+    seconds = before + away;
+    EXPECT_FALSE(opens(*make(), datagram, packet())) << away;
+  }
+  seconds = before + Seal::age_seconds_max;
+  const auto two = make();
+  EXPECT_TRUE(opens(*two, datagram, packet()));
+  const Bytes later = sealed(*one, packet());
+  seconds = before + 100 * Seal::age_seconds_max;
+  EXPECT_TRUE(opens(*two, later, packet())) << "a known sender's may have been on its way for long";
+  seconds = before;
+}
+
+TEST_F(SealTest, KeysAreReplacedWhileProgramsRun) {
+  const auto one = make();
+  const auto two = make();
+  const auto expect_traffic = [&] {
+    EXPECT_TRUE(opens(*two, sealed(*one, packet()), packet()));
+    EXPECT_TRUE(opens(*one, sealed(*two, packet()), packet()));
+  };
+  expect_traffic();
+  const std::uint16_t id = one->key_id();
+  Time now;
+  const auto change = [&](const std::vector<char>& digits) {
+    write("keys", digits);
+    now += Seal::look_interval;
+    one->look_at_file(now);
+    expect_traffic();  // one host is always the first
+    two->look_at_file(now);
+    expect_traffic();
+  };
+  change({'1', '3'});
+  EXPECT_EQ(one->key_id(), id);
+  change({'3', '1'});
+  EXPECT_NE(one->key_id(), id);
+  const Bytes old = sealed(*make(), packet());
+  change({'3'});
+  write("old", {'1'});
+  EXPECT_FALSE(opens(*one, sealed(*make("old"), packet()), packet()));
+  EXPECT_TRUE(opens(*one, old, packet())) << "it was sealed with the key that stayed";
+  // A file that cannot be read changes nothing.
+  write("keys", {});
+  now += Seal::look_interval;
+  one->look_at_file(now);
+  expect_traffic();
+}
+
+TEST_F(SealTest, SendersAreForgottenFromACertainNumberOn) {
+  const auto receiver = make();
+  const auto first = make();
+  ASSERT_TRUE(opens(*receiver, sealed(*first, packet()), packet()));
+  const Bytes datagram = sealed(*first, packet());
+  ASSERT_TRUE(opens(*receiver, datagram, packet()));
+  for (std::size_t i = 0; i < Seal::senders_max + 10; ++i) {
+    ASSERT_TRUE(opens(*receiver, sealed(*make(), packet()), packet())) << i;
+    ASSERT_TRUE(opens(*receiver, sealed(*first, packet()), packet())) << "it is never silent";
+  }
+  EXPECT_FALSE(opens(*receiver, datagram, packet()));
+}
+
+}  // namespace
+}  // namespace tulle::live

@@ -1,0 +1,234 @@
+// The records that a manager keeps of a connection: for how long, and which messages they answer.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "management/cm/manager.h"
+#include "management/cm/manager_pair_test.h"
+
+namespace tulle::management::cm {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): a test's own
+
+class ManagerRecords : public ManagerPair {
+ protected:
+  void disconnect() {
+    ASSERT_TRUE(a.disconnect(now, asked, {}));
+    exchange();
+    event_of(b, Kind::disconnect_request);
+    ASSERT_TRUE(b.disconnect(now, answered, {}));
+    exchange();
+    event_of(a, Kind::disconnected);
+  }
+};
+
+TEST_F(ManagerRecords, AConnectionIsEstablishedOnce) {
+  EXPECT_FALSE(a.establish(now, ConnectionId{5}, {})) << "there is no such connection";
+  asked = a.connect(now, request());
+  EXPECT_FALSE(a.establish(now, asked, {})) << "no reply has come";
+  exchange();
+  answered = event_of(b, Kind::request).id;
+  EXPECT_FALSE(b.establish(now, answered, {})) << "it is the other side that is asked";
+  ASSERT_TRUE(b.accept(now, answered, reply()));
+  exchange();
+  event_of(a, Kind::reply);
+  EXPECT_TRUE(a.establish(now, asked, {}));
+  EXPECT_FALSE(a.establish(now, asked, {}));
+  EXPECT_EQ(take(a).size(), 1u);
+}
+
+TEST_F(ManagerRecords, EachServiceIsToldToThePeer) {
+  std::uint32_t qp = 0x30;
+  for (const Service kind : {Service::rc, Service::uc, Service::xrc}) {
+    Request asking = request(qp++);
+    asking.service = kind;
+    a.connect(now, asking);
+    exchange();
+    EXPECT_EQ(event_of(b, Kind::request).request.service, kind);
+  }
+}
+
+// The lifetime is half of the time-out, and there is no less than none.
+TEST_F(ManagerRecords, ThePacketsLifetimeFollowsFromTheTimeOut) {
+  std::uint32_t qp = 0x40;
+  for (const auto& [timeout, lifetime] : {std::pair{0, 0}, {1, 0}, {2, 1}, {31, 30}}) {
+    Request asking = request(qp++);
+    asking.ack_timeout = timeout & 31;
+    a.connect(now, asking);
+    exchange();
+    EXPECT_EQ(event_of(b, Kind::request).request.packet_lifetime, lifetime);
+  }
+}
+
+// A peer's answer proves by its transaction ID that it has seen the request, so nobody must guess
+// it.
+TEST_F(ManagerRecords, TransactionIdsDoNotFollowFromOneAnother) {
+  const auto transaction_of = [](const Outgoing& out) {
+    wire::MadHeader header;
+    std::memcpy(&header, out.bytes.data(), sizeof(header));
+    return std::uint64_t{header.transaction_id};
+  };
+  a.connect(now, request(1));
+  const std::uint64_t first = transaction_of(only(a));
+  a.connect(now, request(2));
+  const std::uint64_t second = transaction_of(only(a));
+  ServiceQuestion question;
+  question.route = {address_a, address_b, 0};
+  a.ask_service(now, question);
+  const std::uint64_t third = transaction_of(only(a));
+  for (const std::uint64_t id : {first, second, third}) {
+    EXPECT_NE(id >> 32, 0u);
+    EXPECT_NE(id & 0xFFFF'FFFF, 0u);
+  }
+  EXPECT_NE(first >> 32, second >> 32);
+}
+
+TEST_F(ManagerRecords, AnAnswerToAQuestionHasItsTransactionId) {
+  ServiceQuestion question;
+  question.route = {address_a, address_b, 0};
+  question.service_id = service;
+  a.ask_service(now, question);
+  const Outgoing asking = only(a);
+  deliver(b, asking);
+  ASSERT_TRUE(b.answer_service(now, event_of(b, Kind::service_question).id, {}));
+  const Outgoing answer = only(b);
+  wire::MadHeader asked_header, answer_header;
+  std::memcpy(&asked_header, asking.bytes.data(), sizeof(asked_header));
+  std::memcpy(&answer_header, answer.bytes.data(), sizeof(answer_header));
+  EXPECT_EQ(std::uint64_t{answer_header.transaction_id},
+            std::uint64_t{asked_header.transaction_id});
+}
+
+TEST_F(ManagerRecords, WhatIsTooShortForAHeaderIsCounted) {
+  const std::array<std::byte, 23> bytes{};
+  EXPECT_FALSE(b.handle(now, {address_b, address_a, 0}, bytes));
+  EXPECT_EQ(b.counters().malformed, 1u);
+  EXPECT_EQ(b.counters().received, 0u);
+}
+
+TEST_F(ManagerRecords, SharedQueuesAndFlowControlAreToldToThePeer) {
+  for (const bool has_srq : {false, true}) {
+    Request asking = request();
+    asking.srq = has_srq;
+    asking.flow_control = !has_srq;
+    asked = a.connect(now, asking);
+    exchange();
+    const Event event = event_of(b, Kind::request);
+    EXPECT_EQ(event.request.srq, has_srq);
+    EXPECT_EQ(event.request.flow_control, !has_srq);
+    Reply answer = reply();
+    answer.srq = !has_srq;
+    answer.flow_control = has_srq;
+    ASSERT_TRUE(b.accept(now, event.id, answer));
+    exchange();
+    const Event answer_event = event_of(a, Kind::reply);
+    EXPECT_EQ(answer_event.reply.srq, !has_srq);
+    EXPECT_EQ(answer_event.reply.flow_control, has_srq);
+    a.release(now, asked);
+    exchange();
+    event_of(b, Kind::rejected);
+  }
+}
+
+// The asking side repeats its request for four times the interval and gives up then. Until then, a
+// repetition must not look like a new request.
+TEST_F(ManagerRecords, ARejectionIsRememberedForAsLongAsTheRequestMayBeRepeated) {
+  asked = a.connect(now, request());
+  const Time interval = a.next_deadline() - now;
+  deliver(b, only(a));
+  ASSERT_TRUE(b.reject(now, event_of(b, Kind::request).id, Reason::consumer, {}));
+  EXPECT_EQ(b.next_deadline(), now + interval * 4);
+}
+
+TEST_F(ManagerRecords, LateCopiesAfterADisconnectionAreNotAnswered) {
+  asked = a.connect(now, request());
+  const Outgoing asking = only(a);
+  deliver(b, asking);
+  answered = event_of(b, Kind::request).id;
+  ASSERT_TRUE(b.accept(now, answered, reply()));
+  const Outgoing answer = only(b);
+  deliver(a, answer);
+  event_of(a, Kind::reply);
+  ASSERT_TRUE(a.establish(now, asked, {}));
+  exchange();
+  event_of(b, Kind::established);
+  disconnect();
+  const std::uint64_t before = a.counters().duplicates + b.counters().duplicates;
+  deliver(b, asking);
+  deliver(a, answer);
+  EXPECT_TRUE(take(a).empty());
+  EXPECT_TRUE(take(b).empty());
+  EXPECT_EQ(a.counters().duplicates + b.counters().duplicates, before + 2);
+  expect_silence();
+}
+
+TEST_F(ManagerRecords, ARepeatedWishToDisconnectIsCountedAndToldOnce) {
+  connect();
+  ASSERT_TRUE(a.disconnect(now, asked, {}));
+  const Outgoing wish = only(a);
+  for (int i = 0; i < 3; ++i) deliver(b, wish);
+  event_of(b, Kind::disconnect_request);
+  EXPECT_FALSE(b.pull_event());
+  EXPECT_EQ(b.counters().duplicates, 2u);
+}
+
+// A connection that is over leaves the record of the next one of the same queue pair alone.
+TEST_F(ManagerRecords, AQueuePairMayConnectAgainWhileTheLastConnectionIsRemembered) {
+  connect();
+  disconnect();
+  connect();
+  advance_by(Time::seconds(1));  // the first is forgotten
+  event_of(a, Kind::time_wait_over);
+  event_of(b, Kind::time_wait_over);
+  // A request of a queue pair that is connected shows that the peer has lost the connection.
+  a.connect(now, request());
+  exchange();
+  event_of(a, Kind::disconnect_request);
+  EXPECT_EQ(event_of(a, Kind::rejected).reason, Reason::stale_connection);
+}
+
+// IBTA 12.6.7.2: a REJ says which message it rejects.
+TEST_F(ManagerRecords, ARejectionNamesWhatIsRejected) {
+  const auto subject_of = [](const Outgoing& out) {
+    return wire::cm::Reject::Message::of(message_of<wire::cm::Reject>(out).message);
+  };
+  Request wrong = request();
+  wrong.service_id = service + 1;
+  a.connect(now, wrong);
+  deliver(b, only(a));
+  EXPECT_EQ(subject_of(only(b)), static_cast<unsigned>(wire::cm::Subject::request));
+  wire::cm::Reply unasked;
+  unasked.local_id = 5;
+  unasked.remote_id = 6;
+  const wire::cm::Mad<wire::cm::Reply> mad{wire::cm::header_of(Attribute::reply, 7), unasked};
+  Outgoing out{{address_b, address_a, 0}, {}};
+  std::memcpy(out.bytes.data(), &mad, sizeof(mad));
+  deliver(a, out);
+  EXPECT_EQ(subject_of(only(a)), static_cast<unsigned>(wire::cm::Subject::reply));
+}
+
+// Room is made for a new connection by forgetting one that is over, and no other.
+TEST_F(ManagerRecords, AConnectionThatIsNotOverKeepsItsPlace) {
+  Manager::Settings few = settings(0xC);
+  few.connections_max = 1;
+  Manager c(few);
+  std::swap(a, c);
+  connect();
+  a.release(now, asked);
+  const Outgoing wish = only(a);
+  EXPECT_EQ(a.connect(now, request(0x12)), ConnectionId{}) << "no answer has come";
+  EXPECT_EQ(a.connection_count(), 1u);
+  deliver(b, wish);
+  event_of(b, Kind::disconnect_request);
+  ASSERT_TRUE(b.disconnect(now, answered, {}));
+  deliver(a, only(b));
+  EXPECT_NE(a.connect(now, request(0x12)), ConnectionId{});
+  EXPECT_EQ(a.connection_count(), 1u);
+}
+
+}  // namespace
+}  // namespace tulle::management::cm

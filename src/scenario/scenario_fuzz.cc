@@ -1,0 +1,117 @@
+// Reads any text as a scenario, and builds what it describes. The text is refused in one line that
+// names the file, or it builds: a set-up whose flows run between its hosts.
+//
+// Each text is read as it is, and built once more with small numbers, since a large network takes
+// long. Lines behind a line "%%" are set as on the command line.
+// libFuzzer: -max_len=12000
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "scenario/fabrics.h"
+#include "scenario/scenario.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr int largest_number = 17;
+
+// Replaces numbers by smaller ones, except those that nothing accepts.
+std::string with_small_numbers(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
+    if (end == i) {
+      out += text[i++];
+      continue;
+    }
+    const std::string_view digits = text.substr(i, end - i);
+    const bool is_small = digits.size() <= 2 && std::stoi(std::string(digits)) <= largest_number;
+    if (is_small || digits.size() > 18) {
+      out += digits;
+    } else {
+      out += std::to_string((digits.back() - '0') + 4);
+    }
+    i = end;
+  }
+  return out;
+}
+
+void check_error(const Error& error) {
+  TULLE_CHECK(!error.message.empty());
+  for (const char c : error.message) TULLE_CHECK(c < 0 || c >= ' ');
+}
+
+void check_setup(const Setup& setup) { TULLE_CHECK(setup.topology.hosts >= 1); }
+
+void check(std::string_view text, bool builds) {
+  std::vector<std::string> set;
+  const std::size_t mark = text.find("\n%%\n");
+  if (mark != std::string_view::npos) {
+    std::string_view lines = text.substr(mark + 4);
+    text = text.substr(0, mark + 1);
+    while (!lines.empty() && set.size() < 16) {
+      const std::size_t end = std::min(lines.find('\n'), lines.size());
+      set.emplace_back(lines.substr(0, end));
+      lines.remove_prefix(std::min(end + 1, lines.size()));
+    }
+  }
+  auto scenario = Scenario::parse(text, "fuzz.toml", TULLE_SCENARIOS, set);
+  if (!scenario) return check_error(scenario.error());
+  TULLE_CHECK(!scenario->variants().empty());
+  if (!builds) return;
+  for (std::size_t i = 0; i < std::min<std::size_t>(scenario->variants().size(), 4); ++i) {
+    auto setup = scenario->build(i);
+    if (!setup) {
+      check_error(setup.error());
+    } else {
+      check_setup(*setup);
+    }
+  }
+}
+
+// Reads the text as the choices of `tulle compare`.
+void check_workload(std::string_view text) {
+  WorkloadOptions options;
+  std::vector<std::string> words;
+  while (!text.empty() && words.size() < 6) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  words.resize(6);
+  const auto& known = workloads();
+  const std::size_t choice = words[0].empty() ? 0 : static_cast<unsigned char>(words[0][0]);
+  options.workload =
+      words[0].size() == 1 ? std::string(known[choice % known.size()].name) : words[0];
+  // A workload may be a file, which this fuzzer must not look for.
+  if (options.workload.find('.') != std::string::npos) return;
+  options.bytes = words[1];
+  options.link_rate = words[2];
+  if (!words[3].empty()) options.hosts = static_cast<std::uint32_t>(words[3].size());
+  if (!words[4].empty()) options.set = {words[4]};
+  auto scenario = workload_scenario(options, TULLE_SCENARIOS);
+  if (!scenario) return check_error(scenario.error());
+  auto setup = scenario->build(0);
+  if (!setup) return check_error(setup.error());
+  check_setup(*setup);
+}
+
+}  // namespace
+}  // namespace tulle::scenario
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (text.starts_with("?")) {
+    tulle::scenario::check_workload(tulle::scenario::with_small_numbers(text.substr(1)));
+    return 0;
+  }
+  tulle::scenario::check(text, false);
+  tulle::scenario::check(tulle::scenario::with_small_numbers(text), true);
+  return 0;
+}

@@ -1,0 +1,110 @@
+/* A call's time is what passed, less the time in which the threads of this process, its peer and
+   its host agent could have run and the machine ran others: a busy machine is no fault. Calls
+   during which the driver interrupted this process itself do not count. */
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "chaos.h"
+
+#define THREADS_MAX 32
+#define BASELINE_AGE_NS 5000000u /* the baseline's age makes a call look shorter, never longer */
+#define SHORT_NS 20000000u       /* shorter calls need no second look */
+
+struct waits {
+  int count;
+  uint64_t stolen;
+  struct {
+    int id;
+    uint64_t ns;
+  } thread[THREADS_MAX];
+};
+
+static struct waits baseline;
+static uint64_t baseline_at;
+
+/* The time that this machine's host gave to others, if it is a virtual one. */
+static uint64_t stolen_ns(void) {
+  FILE* file = fopen("/proc/stat", "re");
+  unsigned long long ticks = 0;
+  if (file == NULL) return 0;
+  if (fscanf(file, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &ticks) != 1) ticks = 0;
+  fclose(file);
+  return ticks * 10000000u;
+}
+
+static void add_process(struct waits* waits, uint64_t pid) {
+  char path[300];
+  snprintf(path, sizeof path, "/proc/%llu/task", (long long)pid);
+  DIR* tasks = pid == 0 ? NULL : opendir(path);
+  if (tasks == NULL) return;
+  for (struct dirent* entry; (entry = readdir(tasks)) != NULL && waits->count < THREADS_MAX;) {
+    snprintf(path, sizeof path, "/proc/%s/schedstat", entry->d_name);
+    FILE* file = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
+    if (file == NULL) continue;
+    unsigned long long waited;
+    if (fscanf(file, "%*u %llu", &waited) == 1) {
+      waits->thread[waits->count].id = atoi(entry->d_name);
+      waits->thread[waits->count++].ns = waited;
+    }
+    fclose(file);
+  }
+  closedir(tasks);
+}
+
+static struct waits waits_now(void) {
+  struct waits waits = {.stolen = stolen_ns()};
+  add_process(&waits, page->pid);
+  add_process(&waits, page->agent);
+  add_process(&waits, page->peer);
+  return waits;
+}
+
+static uint64_t waited_since_baseline(void) {
+  const struct waits waits = waits_now();
+  uint64_t sum = waits.stolen - baseline.stolen;
+  for (int i = 0; i < waits.count; ++i) {
+    uint64_t before = 0;
+    for (int k = 0; k < baseline.count; ++k) {
+      if (baseline.thread[k].id == waits.thread[i].id) before = baseline.thread[k].ns;
+    }
+    sum += waits.thread[i].ns - before;
+  }
+  return sum;
+}
+
+static uint64_t processor_ns(void) {
+  struct timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+struct call_timer call_begin(void) {
+  uint64_t now = now_ns();
+  if (now - baseline_at > BASELINE_AGE_NS) {
+    baseline = waits_now();
+    baseline_at = now = now_ns();
+  }
+  return (struct call_timer){now, processor_ns(), page->interrupted};
+}
+
+void call_end(const struct call_timer* timer, enum call call) {
+  uint64_t ns = now_ns() - timer->begin;
+  if (ns <= page->longest_ns) return;
+  if (ns > SHORT_NS) {
+    const uint64_t waited = waited_since_baseline();
+    const uint64_t all = ns;
+    ns = ns > waited ? ns - waited : 0;
+    note(
+        "call %d took %llu us, of which %llu us were not for want of a processor; it used one for "
+        "%llu us",
+        (int)call, (long long)(all / 1000), (long long)(ns / 1000),
+        (long long)((processor_ns() - timer->processor) / 1000));
+  }
+  if (timer->interrupted % 2 != 0 || page->interrupted != timer->interrupted) return;
+  if (ns <= page->longest_ns) return;
+  page->longest_call = call;
+  page->longest_ns = ns;
+}

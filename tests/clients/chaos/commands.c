@@ -1,0 +1,81 @@
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "chaos.h"
+
+static bool close_wanted;
+
+/* The child keeps what it has of the device. It lives until the driver ends it. */
+static void child_runs(enum command command) {
+  side_channel_leave();
+  signal(SIGUSR1, SIG_DFL);
+  if (command == COMMAND_fork_and_exit) exit(0);
+  if (command == COMMAND_fork_and_exec) {
+    execl("/bin/sleep", "sleep", "0.2", (char*)NULL);
+    _exit(1);
+  }
+  if (command == COMMAND_fork_and_close && device.context != NULL) ibv_close_device(device.context);
+  for (;;) pause();
+}
+
+static void run_again(void) {
+  char arguments[4096];
+  FILE* file = fopen("/proc/self/cmdline", "re");
+  if (file == NULL) return;
+  const size_t bytes = fread(arguments, 1, sizeof arguments - 1, file);
+  fclose(file);
+  arguments[bytes] = '\0';
+  char* argv[8] = {NULL};
+  int count = 0;
+  for (size_t i = 0; i < bytes && count < 7; i += strlen(arguments + i) + 1)
+    argv[count++] = arguments + i;
+  execv("/proc/self/exe", argv);
+}
+
+void obey(void) {
+  memory_give_back(false);
+  const enum command command = (enum command)page->command;
+  if (command == COMMAND_nothing) return;
+  page->command = COMMAND_nothing;
+  switch (command) {
+    case COMMAND_fork_and_live:
+    case COMMAND_fork_and_exit:
+    case COMMAND_fork_and_close:
+    case COMMAND_fork_and_exec: {
+      const pid_t child = fork();
+      if (child == 0) child_runs(command);
+      if (child > 0) page->child = (uint64_t)child;
+      break;
+    }
+    case COMMAND_exec_itself:
+      run_again();
+      break;
+    case COMMAND_exec_another:
+      execl("/bin/sleep", "sleep", "0.1", (char*)NULL);
+      break;
+    case COMMAND_unmap:
+    case COMMAND_protect_all:
+    case COMMAND_protect_writes:
+      memory_take_away(command, page->argument, page->microseconds);
+      break;
+    case COMMAND_close_device:
+      close_wanted = true;
+      break;
+    case COMMAND_quit:
+      memory_give_back(true);
+      side_channel_close();
+      device_close(EVERYTHING);
+      exit(0);
+    case COMMAND_nothing:
+      break;
+  }
+}
+
+bool asked_to_close(void) {
+  const bool wanted = close_wanted;
+  close_wanted = false;
+  return wanted;
+}

@@ -1,0 +1,56 @@
+"""Runs ./dev soak for seconds: many short lives, many connections, and clocks that stand at ten years."""
+
+import pathlib
+import sys
+
+from harness import ClientTest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "soak"))
+
+import soak  # noqa: E402
+
+LIVES, CONNECTIONS = 60, 400
+
+
+class Soak(ClientTest):
+    def test_lives_and_connections_leave_nothing_behind(self):
+        result = soak.soak(LIVES, CONNECTIONS)
+        self.assertTrue(result["one_agent"])
+        killed = result["killed_at_first"] + result["lives"]["killed"]
+        self.assertGreater(killed, 0, "no life was killed")
+        self.assertEqual((0, 0), (result["server"]["failed"], result["server"]["open"]))
+        # Those killed may have been answered or not.
+        whole = soak.WARMING_LIVES + LIVES - killed + CONNECTIONS
+        self.assertGreaterEqual(result["server"]["answered"], whole)
+        self.assertLessEqual(result["server"]["answered"], whole + killed)
+        for name, grown in result["growth_overall"].items():
+            self.assertLessEqual(grown["descriptors"], 0, name)
+            self.assertLess(grown["pss_kib"], 1024, name)
+
+    def test_clocks_that_stand_at_ten_years(self):
+        if not soak.can_move_clocks():
+            self.skipTest("this machine does not let anybody make time namespaces")
+        result = soak.uptime()
+        self.assertGreaterEqual(result["clock_s"], soak.UPTIME_S)
+        for each in result["checks"]:
+            self.assertEqual("pass", each["outcome"], each)
+
+
+class Figures(ClientTest):
+    def test_shares(self):
+        self.assertEqual([1, 1, 1], soak.shares(3))
+        self.assertEqual(1003, sum(soak.shares(1003)))
+        self.assertEqual(soak.PARTS, len(soak.shares(1003)))
+
+    def test_latency(self):
+        self.assertEqual({"count": 100, "p50_us": 50, "p99_us": 99}, soak.latency_of(range(99, -1, -1)))
+
+    def test_what_must_not_happen_is_told(self):
+        good = {"server": {"failed": 0, "open": 0}, "one_agent": True,
+                "uptime": {"checks": [{"check": "a", "outcome": "pass"}]},
+                "own_life": {"runs": [{"options": "", "fault": ""}]}}
+        self.assertEqual([], soak.faults_of(good))
+        for part in ({"one_agent": False}, {"server": {"failed": 1, "open": 0}}, {"server": {"failed": 0, "open": 1}},
+                     {"uptime": {"checks": [{"check": "a", "outcome": "fail"}]}},
+                     {"own_life": {"runs": [{"options": "", "fault": "it hangs"}]}}):
+            self.assertEqual(1, len(soak.faults_of({**good, **part})), part)

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Tests that docs/reliability.md says what its records say, that it tells a goal that is missed or not measured, and that
+./dev sanitize reads its tests' results right."""
+
+import copy
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+
+import reliability  # noqa: E402
+import sanitize  # noqa: E402
+
+
+def usage(kib=0, descriptors=0):
+    return {"pss_kib": kib, "rss_kib": kib, "descriptors": descriptors}
+
+
+def part(p99):
+    return {"seconds": 1, "count": 10, "p50_us": 5, "p99_us": p99, "usage": {"agent": usage(100, 9)}}
+
+
+RUN = {"date": "2026-01-02", "commit": "abc"}
+ROOM = {**RUN, "files": "src/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
+        "survivors": [{"explanation": "It changes nothing."}]}
+# Records in which each goal is just reached.
+GOOD = {
+    "fuzzing": {"runs": [{**RUN, "hours": 1, "cores": 2, "fuzzers": {"a": {"executions": 300_000_000, "faults": 0}}}],
+                "coverage": {**RUN, "parsers": {"lines": 100, "covered": 95}, "files": {
+                    "src/a.cc": {"lines": 80, "covered": 79}, "src/b.cc": {"lines": 20, "covered": 16}}}},
+    "mutation": {"rooms": {room: {**ROOM, "room": room} for room in reliability.mutate.KILLERS}},
+    "sanitizers": {kind: {**RUN, "sanitizer": f"{kind} sanitizer", "seconds": 60, "passed": {"live": 7}, "failures": [],
+                          "reports": [], "skipped": [{"test": "live.a", "reason": "it may not"}],
+                          "left_out": [{"what": "b", "reason": "it may not"}]} for kind in reliability.SANITIZERS},
+    "chaos": {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
+              "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
+              "interruptions_by_kind": {"freeze": 10_000}, "faults": []},
+    "soak": {**RUN, "seconds": 60, "lives": {"count": 100_000, "killed": 9, "parts": [part(90), part(90)],
+                                              "growth": {"agent": usage(1023)}},
+             "connections": {"count": 1_000_000, "parts": [part(100), part(110)], "growth": {"agent": usage(-5)}},
+             "growth_overall": {"agent": usage()},
+             "uptime": {"clock_s": reliability.CLOCK_GOAL_S, "checks": [{"check": "it runs", "outcome": "pass"}]},
+             "own_life": {"seconds": 9, "runs": [{"options": "", "before": 5, "after": 6, "fault": ""}]}},
+}
+# For each goal, in the page's order, a change to the good records that misses it: the path to a value, and the value.
+MISSED = (
+    ("fuzzing", "runs", 0, "fuzzers", "a", "executions", 299_999_999),
+    ("fuzzing", "runs", 0, "fuzzers", "a", "faults", 1),
+    ("fuzzing", "coverage", "parsers", "covered", 94),
+    ("mutation", "rooms", "wire", "counted", 39),
+    ("mutation", "rooms", "wire", "killed", 47),
+    ("mutation", "rooms", "wire", "survivors", 0, "explanation", ""),
+    ("sanitizers", "address", "failures", ["live.a"]),
+    ("sanitizers", "thread", "reports", ["data race"]),
+    ("chaos", "interruptions", 9_999),
+    ("chaos", "wrong_bytes", 1),
+    ("chaos", "false_successes", 1),
+    ("chaos", "stuck", 1),
+    ("chaos", "longest_call", "milliseconds", 100),
+    ("chaos", "faults", [{"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}]),
+    ("soak", "uptime", "checks", 0, "outcome", "fail"),
+    ("soak", "own_life", "runs", 0, "fault", "it hangs"),
+    ("soak", "lives", "count", 99_999),
+    ("soak", "connections", "count", 999_999),
+    ("soak", "lives", "growth", "agent", "pss_kib", 1024),
+    ("soak", "growth_overall", "agent", "descriptors", 1),
+    ("soak", "connections", "parts", 1, "p99_us", 111),
+)
+
+
+def outcomes(records):
+    """Returns what the page's first table says of each goal."""
+    first = reliability.write(records).partition("\n## ")[0]
+    return [line.split(" | ")[-1].removesuffix(" |") for line in first.splitlines() if line.startswith("| [")]
+
+
+def changed(path, value):
+    records = copy.deepcopy(GOOD)
+    place = records
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return records
+
+
+class Page(unittest.TestCase):
+    def test_the_page_equals_its_records(self):
+        page = reliability.PAGE.read_text()
+        self.assertEqual(reliability.write(reliability.read_records()), page, "make it anew: ./dev reliability")
+
+    def test_goals_that_are_reached(self):
+        self.assertEqual([reliability.REACHED] * len(MISSED), outcomes(GOOD))
+
+    def test_each_goal_that_is_missed(self):
+        for number, (*path, value) in enumerate(MISSED):
+            expected = [reliability.REACHED] * len(MISSED)
+            expected[number] = reliability.MISSED
+            self.assertEqual(expected, outcomes(changed(path, value)), path)
+
+    def test_goals_without_a_record(self):
+        self.assertEqual([reliability.UNKNOWN] * len(MISSED), outcomes({}))
+        for name in GOOD:
+            others = {key: record for key, record in GOOD.items() if key != name}
+            self.assertIn(reliability.UNKNOWN, outcomes(others), name)
+            self.assertIn(f"There is no record yet: `reliability/{name}.json`.", reliability.write(others))
+
+    def test_a_run_of_the_uptime_alone(self):
+        soak = {key: GOOD["soak"][key] for key in ("date", "commit", "uptime", "own_life")}
+        rows = outcomes({"soak": soak})[-7:]
+        self.assertEqual([reliability.REACHED] * 2 + [reliability.UNKNOWN] * 5, rows)
+
+    def test_what_is_left_out_shares_a_line_with_its_reason(self):
+        self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))
+
+    def test_files_below_the_goal(self):
+        page = reliability.write(GOOD)
+        self.assertIn("| `src/b.cc` | 20 | 80.0 % |", page)
+        self.assertNotIn("src/a.cc", page)
+
+    def test_absent_records_are_not_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "chaos.json").write_text("{}")
+            self.assertEqual({"chaos": {}}, reliability.read_records(pathlib.Path(folder)))
+
+
+class SanitizerResults(unittest.TestCase):
+    def test_ctests_results(self):
+        text = """<testsuite>
+<testcase name="live.A.b" status="run"><system-out>ok</system-out></testcase>
+<testcase name="live.A.c" status="run"/>
+<testcase name="abi.A.d" status="fail"><failure/></testcase>
+<testcase name="abi.A.e" status="notrun"><skipped/><system-out>x.cc:3: Skipped
+it may
+not
+
+[  SKIPPED ] A.e</system-out></testcase>
+</testsuite>"""
+        passed, failures, skipped = sanitize.read_results(text)
+        self.assertEqual({"live": 2}, dict(passed))
+        self.assertEqual(["abi.A.d"], failures)
+        self.assertEqual([{"test": "abi.A.e", "reason": "it may not"}], skipped)
+
+    def test_unittests_results(self):
+        text = """test_a (soak_test.Soak.test_a)
+It does. ... soak: 3 lives
+ok
+test_b (soak_test.Soak.test_b) ... FAIL
+test_c (soak_test.Soak.test_c) ... skipped 'no tools'
+test_d (events_test.Events.test_d) ... ok
+Ran 4 tests
+"""
+        self.assertEqual((2, ["clients.soak.Soak.test_b"], [{"test": "clients.soak.Soak.test_c", "reason": "no tools"}]),
+                         sanitize.read_unittest(text))
+
+    def test_a_reports_headline(self):
+        report = "=======\n==12==ERROR: AddressSanitizer: heap-use-after-free on address 1\n  #0 main"
+        self.assertEqual("ERROR: AddressSanitizer: heap-use-after-free on address 1", sanitize.headline(report))
+        self.assertEqual("a.cc:3:4: runtime error: shift", sanitize.headline("a.cc:3:4: runtime error: shift\n  #0"))
+
+
+if __name__ == "__main__":
+    unittest.main()

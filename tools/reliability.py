@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""./dev reliability: makes docs/reliability.md from the records in docs/reliability.
+
+    reliability.py             writes the page
+    reliability.py --check     ends with status 1 if the page does not say what the records say
+
+Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
+chaos.json (./dev chaos) and soak.json (./dev soak). The goals stand here, beside the figures that they bound.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import mutate
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "docs" / "reliability"
+PAGE = ROOT / "docs" / "reliability.md"
+
+HEAD = """# Reliability
+
+This page says how well Tulle's tests notice mistakes, and how Tulle bears malformed input, interruptions and time. It is
+for people who decide whether to rely on Tulle, and for those who change it. `./dev reliability` makes it from the records
+in [reliability/](reliability/), which the measures below write when they are run. A goal that is not reached, or that
+nobody has measured, is listed as such.
+"""
+
+EXECUTIONS_GOAL, COVERAGE_GOAL = 300_000_000, 0.95
+MUTANTS_GOAL, KILLED_GOAL = 40, 0.95
+INTERRUPTIONS_GOAL, CALL_GOAL_MS = 10_000, 100
+CLOCK_GOAL_S = 3652 * 86400  # ten years
+LIVES_GOAL, CONNECTIONS_GOAL, GROWTH_GOAL_KIB, LATENCY_GOAL = 100_000, 1_000_000, 1024, 0.10
+
+REACHED, MISSED, UNKNOWN = "reached", "**not reached**", "not measured yet"
+
+
+def outcome(is_reached):
+    return UNKNOWN if is_reached is None else REACHED if is_reached else MISSED
+
+
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(" ".join(str(cell).replace("|", "\\|").split()) for cell in line) + " |\n"
+                   for line in lines)
+
+
+def goal(text, figure, is_reached):
+    """Returns a line of a section's table of goals. `is_reached` is None if there is no figure."""
+    return [text, "–" if is_reached is None else figure, outcome(is_reached)]
+
+
+def goals_table(rows):
+    return table(["goal", "measured", ""], rows)
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def of_run(record):
+    return f"Measured on {record['date']} at commit `{record['commit']}`."
+
+
+# --- fuzzing -------------------------------------------------------------------------------------------------------
+
+
+def fuzzing_goals(record):
+    runs = record.get("runs", []) if record else []
+    total = sum(each["executions"] for run in runs for each in run["fuzzers"].values())
+    last = runs[-1]["fuzzers"] if runs else {}
+    faults = sum(each["faults"] for each in last.values())
+    coverage = (record or {}).get("coverage") or None
+    parsers = coverage["parsers"] if coverage else {"lines": 0, "covered": 0}
+    return [
+        goal(f"{EXECUTIONS_GOAL:,} executions in total", f"{total:,}", total >= EXECUTIONS_GOAL if runs else None),
+        goal("no fault in the last run", f"{faults} in {len(last)} fuzzers", faults == 0 if runs else None),
+        goal(f"{COVERAGE_GOAL * 100:.0f} % of the parsers' lines reached by the stored inputs",
+             f"{percent(parsers['covered'], parsers['lines'])} of {parsers['lines']:,}",
+             parsers["covered"] >= COVERAGE_GOAL * parsers["lines"] if coverage else None),
+    ]
+
+
+def fuzzing_details(record):
+    runs = [[run["date"], f"`{run['commit']}`", run["hours"], run["cores"], len(run["fuzzers"]),
+             f"{sum(each['executions'] for each in run['fuzzers'].values()):,}",
+             sum(each["faults"] for each in run["fuzzers"].values())] for run in record["runs"]]
+    text = table(["date", "commit", "hours", "cores", "fuzzers", "executions", "faults"], runs)
+    coverage = record.get("coverage")
+    if not coverage:
+        return text
+    short = [[f"`{path}`", each["lines"], percent(each["covered"], each["lines"])]
+             for path, each in coverage["files"].items() if each["covered"] < COVERAGE_GOAL * each["lines"]]
+    text += f"\nThe lines were measured on {coverage['date']} at commit `{coverage['commit']}`."
+    if short:
+        text += " These files are below the goal:\n\n" + table(["file", "lines", "reached"], short)
+    return text.rstrip() + "\n"
+
+
+# --- mutants -------------------------------------------------------------------------------------------------------
+
+
+def mutation_goals(record):
+    rooms = record["rooms"].values() if record else []
+    counts = {each["room"]: each["counted"] for each in rooms}
+    few = [room for room in mutate.KILLERS if counts.get(room, 0) < MUTANTS_GOAL]
+    low = [each["room"] for each in rooms if each["killed"] < KILLED_GOAL * each["counted"]]
+    survivors = [each for room in rooms for each in room["survivors"]]
+    dark = sum(not each["explanation"] for each in survivors)
+    counted, killed = sum(each["counted"] for each in rooms), sum(each["killed"] for each in rooms)
+    known = bool(rooms) or None
+    return [
+        goal(f"at least {MUTANTS_GOAL} mutants a room", f"fewer in {', '.join(few)}" if few else
+             f"{min(counts.values(), default=0)} or more in {len(counts)} rooms", known and not few),
+        goal(f"at least {KILLED_GOAL * 100:.0f} % of each room's mutants killed",
+             f"{percent(killed, counted)} of {counted} in all" + (f"; below the goal: {', '.join(low)}" if low else ""),
+             known and not low),
+        goal("every survivor explained", f"{len(survivors) - dark} of {len(survivors)}", known and not dark),
+    ]
+
+
+def unmutated_rooms():
+    rooms = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
+    return [f"`{room}`" for room in sorted(rooms - set(mutate.KILLERS))]
+
+
+def mutation_details(record):
+    rows = [[f"`{each['files']}`", each["date"], f"`{each['commit']}`", each["counted"], each["killed"],
+             percent(each["killed"], each["counted"]),
+             percent(each["killed_at_first"], each["counted"]) if "killed_at_first" in each else "–",
+             f"{sum(bool(one['explanation']) for one in each['survivors'])} of {len(each['survivors'])}"]
+            for each in sorted(record["rooms"].values(), key=lambda each: each["room"])]
+    return table(["files", "date", "commit", "mutants", "killed", "share", "share at first", "survivors explained"], rows) + """
+"At first" is the share that the tests killed when the mutants were drawn. Tests were then written for what survived, so
+the higher share tells of these mutants, and the share at first tells what to expect of others.
+""" + f"""
+`./dev mutate` does not know these rooms, and nothing is measured there: {', '.join(unmutated_rooms())}.
+"""
+
+
+# --- sanitizers ----------------------------------------------------------------------------------------------------
+
+
+SANITIZERS = ("address", "thread")
+
+
+def sanitizer_goals(record):
+    def line(kind):
+        run = (record or {}).get(kind)
+        if not run:
+            return goal(f"`./dev sanitize {kind}` finds nothing", "", None)
+        bad = len(run["failures"]) + len(run["reports"])
+        return goal(f"`./dev sanitize {kind}` finds nothing",
+                    f"{sum(run['passed'].values()):,} tests passed, {len(run['failures'])} failed, "
+                    f"{len(run['reports'])} kinds of reports", bad == 0)
+
+    return [line(kind) for kind in SANITIZERS]
+
+
+def sanitizer_details(record):
+    text = ""
+    for kind in SANITIZERS:
+        run = record.get(kind)
+        if not run:
+            continue
+        text += f"\n### {run['sanitizer']}\n\n{of_run(run)} It took {run['seconds'] / 60:.0f} minutes. Tests that passed, "
+        text += "by room: " + ", ".join(f"{room} {count:,}" for room, count in run["passed"].items()) + ".\n"
+        for title, found in (("Tests that failed", run["failures"]), ("Reports", run["reports"])):
+            if found:
+                text += f"\n{title}:\n\n" + "".join(f"- {each}\n" for each in found)
+        groups = {}
+        for each in run["skipped"]:
+            groups.setdefault(each["reason"], []).append(f"`{each['test']}`")
+        for each in run["left_out"]:
+            groups.setdefault(each["reason"], []).append(f"`{each['what']}`")
+        if groups:
+            text += "\n" + table(["left out", "reason"], [[", ".join(names), why] for why, names in groups.items()])
+    return text.lstrip("\n")
+
+
+# --- interruptions -------------------------------------------------------------------------------------------------
+
+
+def chaos_goals(record):
+    def line(text, figure, holds):
+        return goal(text, figure(record) if record else "", holds(record) if record else None)
+
+    def longest(each):
+        return each["longest_call"]["milliseconds"]
+
+    return [
+        line(f"{INTERRUPTIONS_GOAL:,} random interruptions", lambda r: f"{r['interruptions']:,}",
+             lambda r: r["interruptions"] >= INTERRUPTIONS_GOAL),
+        line("no wrong byte", lambda r: r.get("wrong_bytes", 0), lambda r: not r.get("wrong_bytes", 0)),
+        line("no operation that is reported as done and is not", lambda r: r.get("false_successes", 0),
+             lambda r: not r.get("false_successes", 0)),
+        line("no program stuck beyond 5 s", lambda r: r["stuck"], lambda r: not r["stuck"]),
+        line(f"no verbs call held up for {CALL_GOAL_MS} ms by another process", lambda r: f"longest: {longest(r):g} ms",
+             lambda r: longest(r) < CALL_GOAL_MS),
+        line("no other fault", lambda r: len(r["faults"]), lambda r: not r["faults"]),
+    ]
+
+
+def chaos_details(record):
+    text = f"{of_run(record)} The seed was {record['seed']}, and the run took {record['minutes']:g} minutes.\n\n"
+    text += table(["interruption", "count"], sorted(record["interruptions_by_kind"].items()))
+    faults = [[each["what"], each["place"], ", ".join(each["during"]), each["seed"]] for each in record["faults"]]
+    if faults:
+        text += "\n" + table(["fault", "place", "during", "seed"], faults)
+    return text
+
+
+# --- soak ----------------------------------------------------------------------------------------------------------
+
+
+def p99s(record):
+    parts = record["connections"]["parts"]
+    return parts[0]["p99_us"], parts[-1]["p99_us"]
+
+
+def growths(record):
+    """Yields (phase, process, KiB, descriptors) of all that was measured."""
+    for phase in ("lives", "connections"):
+        for name, grown in record[phase]["growth"].items():
+            yield phase, name, grown["pss_kib"], grown["descriptors"]
+    for name, grown in record["growth_overall"].items():
+        yield "both", name, grown["pss_kib"], grown["descriptors"]
+
+
+def soak_goals(record):
+    has_soak = record is not None and "lives" in record
+
+    def line(text, figure, holds):
+        return goal(text, figure(record) if has_soak else "", holds(record) if has_soak else None)
+
+    checks = record["uptime"]["checks"] if record else []
+    passed = sum(each["outcome"] == "pass" for each in checks)
+    clock = record["uptime"]["clock_s"] if record else 0
+    lives = record["own_life"]["runs"] if record else []
+    return [
+        goal("ten years of uptime, in a time namespace", f"{passed} of {len(checks)} checks pass",
+             clock >= CLOCK_GOAL_S and passed == len(checks) > 0 if record else None),
+        goal("connections outlive 106.75 days of their programs' own lives",
+             f"{sum(not run['fault'] for run in lives)} of {len(lives)} runs", not any(run["fault"] for run in lives)
+             if lives else None),
+        line(f"{LIVES_GOAL:,} lives of programs", lambda r: f"{r['lives']['count']:,}, of which {r['lives']['killed']:,} "
+             "were killed", lambda r: r["lives"]["count"] >= LIVES_GOAL),
+        line(f"{CONNECTIONS_GOAL:,} connections", lambda r: f"{r['connections']['count']:,}",
+             lambda r: r["connections"]["count"] >= CONNECTIONS_GOAL),
+        line("no process that lives on grows by 1 MiB", lambda r: f"at most {max(g[2] for g in growths(r)):,} KiB",
+             lambda r: max(g[2] for g in growths(r)) < GROWTH_GOAL_KIB),
+        line("no descriptor is left behind", lambda r: f"at most {max(g[3] for g in growths(r))} more",
+             lambda r: max(g[3] for g in growths(r)) <= 0),
+        line("the last tenth's connections are as fast as the first's: p99 within 10 %",
+             lambda r: "{} µs after {} µs".format(*reversed(p99s(r))),
+             lambda r: p99s(r)[1] <= (1 + LATENCY_GOAL) * p99s(r)[0]),
+    ]
+
+
+def soak_details(record):
+    text = of_run(record) + "\n"
+    if "lives" in record:
+        text += f"\nThe soak took {record['seconds'] / 60:.0f} minutes. Growth from the first tenth to the last:\n\n"
+        text += table(["phase", "process", "memory, KiB", "descriptors"], [list(each) for each in growths(record)])
+        text += "\nThe time to establish a connection:\n\n"
+        text += table(["phase", "tenth", "connections", "p50, µs", "p99, µs"],
+                      [[phase, number, each["count"], each["p50_us"], each["p99_us"]]
+                       for phase in ("lives", "connections")
+                       for number, each in ((1, record[phase]["parts"][0]),
+                                            (len(record[phase]["parts"]), record[phase]["parts"][-1]))])
+    text += f"\nThe uptime: the monotonic clock stood at {record['uptime']['clock_s']:,} s.\n\n"
+    text += table(["check", "outcome"], [[each["check"], each["outcome"]] for each in record["uptime"]["checks"]])
+    text += "\nPrograms whose own clocks pass 106.75 days:\n\n"
+    return text + table(["options of `tulle run`", "messages before", "messages in two seconds afterwards", "fault"],
+                        [[run["options"] or "none", run["before"], run["after"], run["fault"] or "none"]
+                         for run in record["own_life"]["runs"]])
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+SECTIONS = (
+    ("Fuzzing", "fuzzing", fuzzing_goals, fuzzing_details, """
+A fuzzer hands random bytes to code that reads what strangers wrote: packets, messages, files. It keeps the inputs that
+reach new code and changes them further. AddressSanitizer and UndefinedBehaviorSanitizer watch, and any report of theirs is
+a fault, as is an input that takes too long. The inputs that reach the most are stored in `tests/corpora`, and every run of
+the tests replays them.
+
+Again: `./dev fuzz --hours 8` adds a run, and `./dev fuzz --coverage` measures the lines.
+"""),
+    ("Mutants", "mutation", mutation_goals, mutation_details, """
+A mutant is Tulle with one small mistake: a condition turned round, a statement left out. The tests should notice and fail,
+which kills the mutant. A mutant that survives shows what the tests do not look at, or makes no difference; its explanation
+in the record says which.
+
+Again: `./dev mutate ROOM --record`.
+"""),
+    ("Sanitizers", "sanitizers", sanitizer_goals, sanitizer_details, """
+A sanitizer is code that the compiler adds, and that reports wrong memory accesses, leaks and undefined behaviour
+(`address`) or data races (`thread`) while the tests run. The tests include the live device, the C libraries and programs
+that use both. The table says what is left out, and why.
+
+Again: `./dev sanitize address` and `./dev sanitize thread`.
+"""),
+    ("Interruptions", "chaos", chaos_goals, chaos_details, """
+Programs that exchange data over Tulle are interrupted at random: stopped, killed, forked, their agent ended, their memory
+unmapped, their network cut. Afterwards every byte must be right, every operation that was reported as done must be done,
+and the programs that live on must go on within 5 s.
+
+Again: `./dev chaos`.
+"""),
+    ("Long runs", "soak", soak_goals, soak_details, """
+One agent and one server live on, while short programs connect to the server, exchange a message and end; one in eight is
+killed on the way. A last program then makes connections, one after the other. What the agent and the server have more of in
+the end was left behind. "Memory" is the proportional set size.
+
+For the uptime, programs and an agent of their own run in a time namespace, whose monotonic clock stands at ten years. A
+device and an agent count time from their own beginning, so this shows that they bear a late clock, and does not show how a
+process of that age behaves. A process's time has 64 bits of picoseconds, which last 106.75 days of its own life. For these,
+a library sets the clocks of two connected programs ahead while they run, to a few seconds before that time.
+
+Again: `./dev soak` (hours), or `./dev soak --lives 1000 --connections 10000`. `clients.soak` does it for seconds.
+"""),
+)
+
+
+def read_records(folder=RECORDS):
+    paths = {name: folder / f"{name}.json" for _, name, *_ in SECTIONS}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+
+
+def write(records):
+    """Returns the whole page. `records` is {name: record}; a measure that was never taken has none."""
+    text, all_goals = "", []
+    for title, name, goals, details, prose in SECTIONS:
+        record = records.get(name)
+        rows = goals(record)
+        all_goals += [[f"[{title}](#{title.lower().replace(' ', '-')})", *row] for row in rows]
+        text += f"\n## {title}\n{prose}\n{goals_table(rows)}\n"
+        text += details(record) if record else f"There is no record yet: `reliability/{name}.json`.\n"
+    reached = sum(row[3] == REACHED for row in all_goals)
+    head = f"{HEAD}\n{reached} of {len(all_goals)} goals are reached.\n\n"
+    return head + table(["measure", "goal", "measured", ""], all_goals) + text
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev reliability", description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only compare the page with the records")
+    arguments = parser.parse_args()
+    page = write(read_records())
+    if arguments.check:
+        if not PAGE.exists() or PAGE.read_text() != page:
+            sys.exit("reliability: docs/reliability.md does not say what its records say; run ./dev reliability")
+        return
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
