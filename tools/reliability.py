@@ -317,8 +317,10 @@ the end was left behind. "Memory" is the proportional set size.
 
 For the uptime, programs and an agent of their own run in a time namespace, whose monotonic clock stands at ten years. A
 device and an agent count time from their own beginning, so this shows that they bear a late clock, and does not show how a
-process of that age behaves. A process's time has 64 bits of picoseconds, which last 106.75 days of its own life. For these,
-a library sets the clocks of two connected programs ahead while they run, to a few seconds before that time.
+process of that age behaves. A process's time has 64 bits of picoseconds, which last 106.75 days of its own life, so its
+clock moves its zero now and then ([022](decisions/022-a-clock-that-moves-its-zero.md)). To show that connections bear it, a
+library sets the clocks of two connected programs and of their agent ahead while they run, to a few seconds before that
+time.
 
 Again: `./dev soak` (hours), or `./dev soak --lives 1000 --connections 10000`. `clients.soak` does it for seconds.
 """),
