@@ -107,7 +107,8 @@ class Cluster {
     bool port_busy = false;
     bool cut_off = false;
     Time deadline_planned = Time::never();
-    Time behind;  // how far the adapter's clock has fallen behind, as its zero has moved
+    // How far the adapter's clock has fallen behind, as its zero has moved.
+    Time behind = Time::zero();
     std::uint32_t events = 0;  // since the zero moved
   };
   struct Route {
