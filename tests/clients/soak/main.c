@@ -2,7 +2,8 @@
 //
 //   soak server PORT
 //     accepts connections until SIGTERM, answers the message of each, and then prints one line:
-//     "accepted N answered N failed N open N".
+//     "accepted N answered N failed N open N given_up N". If it has no room for one more, it gives
+//     up the one that has waited longest for its peer to confirm it.
 //   soak client PORT CONNECTIONS FILE
 //     connects that many times, one after the other, exchanges a message each time, and appends to
 //     FILE how long each connection took to establish: 32-bit numbers of microseconds.
@@ -15,6 +16,8 @@
 //   soak lives PORT COUNT SEED FILE
 //     runs COUNT clients of one connection each, two at a time. One in eight is killed, at a random
 //     step. Prints "lives N killed N failed N".
+//
+// PORT is ADDRESS:PORT where the address is not 127.0.0.1.
 
 #define _GNU_SOURCE
 
@@ -48,9 +51,16 @@ static void check(int result, const char* what) {
   if (result != 0) fail(what);
 }
 
-static struct sockaddr_in address_at(const char* port) {
+static struct sockaddr_in address_at(const char* place) {
+  char host[INET_ADDRSTRLEN] = "127.0.0.1";
+  const char* colon = strchr(place, ':');
+  if (colon != NULL && colon - place < (ptrdiff_t)sizeof host) {
+    memcpy(host, place, (size_t)(colon - place));
+    host[colon - place] = 0;
+  }
+  const char* port = colon != NULL ? colon + 1 : place;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail(place);
   return address;
 }
 
@@ -60,7 +70,7 @@ static void fill(unsigned char* message, uint32_t number) {
 
 // --- the server ---
 
-enum { slots = 64, sends = 0, receives = 1 };
+enum { slots = 256, sends = 0, receives = 1 };
 
 // The server's end of a connection. `life` tells the completions of this life of the slot from
 // those of earlier ones.
@@ -68,6 +78,8 @@ struct slot {
   struct rdma_cm_id* id;  // NULL: the slot is free
   struct ibv_mr* region;
   uint32_t life;
+  bool is_confirmed;     // by its peer
+  unsigned long number;  // of the accepted connection
   unsigned char bytes[2][message_bytes];
 };
 
@@ -76,7 +88,7 @@ static struct {
   struct ibv_pd* domain;
   struct ibv_comp_channel* completions;
   struct ibv_cq* queue;
-  unsigned long accepted, answered, failed;
+  unsigned long accepted, answered, failed, given_up;
 } server;
 
 static volatile sig_atomic_t is_stopped;
@@ -108,17 +120,37 @@ static void release(struct slot* slot) {
   ++slot->life;
 }
 
+static void refuse(struct rdma_cm_id* id) {
+  rdma_reject(id, NULL, 0);  // fails if the peer has given up
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+// Returns a free slot, if need be that of the oldest connection that its peer has not confirmed.
+// Returns NULL if all are confirmed.
+static struct slot* take_slot(void) {
+  struct slot* oldest = NULL;
+  for (struct slot* slot = server.slots; slot < server.slots + slots; ++slot) {
+    if (slot->id == NULL) return slot;
+    if (!slot->is_confirmed && (oldest == NULL || slot->number < oldest->number)) oldest = slot;
+  }
+  if (oldest != NULL) {
+    release(oldest);
+    ++server.given_up;
+  }
+  return oldest;
+}
+
 static void accept_request(struct rdma_cm_id* id) {
   open_server_device(id->verbs);
-  struct slot* slot = server.slots;
-  while (slot < server.slots + slots && slot->id != NULL) ++slot;
-  if (slot == server.slots + slots) {
+  if (id->qp_type != IBV_QPT_RC) return refuse(id);
+  struct slot* slot = take_slot();
+  if (slot == NULL) {
     ++server.failed;
-    check(rdma_reject(id, NULL, 0), "rdma_reject");
-    check(rdma_destroy_id(id), "rdma_destroy_id");
-    return;
+    return refuse(id);
   }
   slot->id = id;
+  slot->is_confirmed = false;
+  slot->number = server.accepted;
   id->context = slot;
   struct ibv_qp_init_attr attributes = {
       .send_cq = server.queue,
@@ -152,6 +184,9 @@ static void handle_event(struct rdma_event_channel* channel) {
   switch (type) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       accept_request(id);
+      break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      ((struct slot*)id->context)->is_confirmed = true;
       break;
     case RDMA_CM_EVENT_DISCONNECTED:
       rdma_disconnect(id);
@@ -227,8 +262,8 @@ static int serve(const char* port) {
   }
   int open = 0;
   for (int i = 0; i < slots; ++i) open += server.slots[i].id != NULL;
-  printf("accepted %lu answered %lu failed %lu open %d\n", server.accepted, server.answered,
-         server.failed, open);
+  printf("accepted %lu answered %lu failed %lu open %d given_up %lu\n", server.accepted,
+         server.answered, server.failed, open, server.given_up);
   return 0;
 }
 
