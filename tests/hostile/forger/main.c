@@ -2,7 +2,13 @@
 
    It sends from addresses that it does not have (IP_TRANSPARENT), so it needs a network namespace
    of its own. The pace follows the target: it slows down when the target's sockets lose datagrams,
-   so that the datagrams reach the programs and not only their kernel. */
+   so that the datagrams reach the programs and not only their kernel. It goes on until SIGTERM, or
+   until it has sent as much as it was told, and then waits for late answers.
+
+   What it knows lies in a folder, and is read again when it changes: `queue-pairs` has two lines of
+   numbers, those of the target's programs and those of them that are connected to the peer;
+   `samples` has the datagrams that somebody overheard. It writes to `progress` there how many
+   datagrams it has sent. */
 
 #define _GNU_SOURCE
 
@@ -13,6 +19,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +155,7 @@ struct pace {
   double allowance, window_ends;
   double last;
   uint64_t lost, sent_in_window;
+  bool is_new_window;
 };
 
 static uint64_t after(const char* text, const char* name) {
@@ -190,6 +198,7 @@ static void keep_pace(struct pace* pace, double cost) {
       pace->lost = lost;
       pace->sent_in_window = 0;
       pace->window_ends = now + window_seconds;
+      pace->is_new_window = true;
     }
     if (pace->allowance >= cost) {
       pace->allowance -= cost;
@@ -222,7 +231,76 @@ struct flood {
   unsigned weights[32], weight;
   uint64_t wanted, refused;
   struct totals sent[32][2];
+  const char* folder;
+  int progress;
+  struct timespec known_since;
 };
+
+static volatile sig_atomic_t is_over;
+static void end(int number) {
+  (void)number;
+  is_over = 1;
+}
+
+static void parse_queue_pairs(const char* text, struct queue_pairs* out) {
+  out->count = 0;
+  for (char* end; out->count < 256; text = *end == ',' ? end + 1 : end) {
+    const unsigned long value = strtoul(text, &end, 0);
+    if (end == text) return;
+    out->numbers[out->count++] = (uint32_t)value;
+  }
+}
+
+/* Reads a whole file of the folder, with a zero behind it. */
+static uint8_t* read_file(const struct flood* flood, const char* name, struct stat* about) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", flood->folder, name);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0 || fstat(file, about) != 0) die("%s: %s", path, strerror(errno));
+  uint8_t* bytes = malloc((size_t)about->st_size + 1);
+  if (bytes == NULL || read(file, bytes, (size_t)about->st_size) != about->st_size)
+    die("%s cannot be read", path);
+  bytes[about->st_size] = 0;
+  close(file);
+  return bytes;
+}
+
+static void read_samples(const struct flood* flood, struct samples* out) {
+  struct stat about;
+  free(out->bytes);
+  free(out->begins);
+  *out = (struct samples){.bytes = read_file(flood, "samples", &about)};
+  const size_t size = (size_t)about.st_size;
+  out->begins = malloc((size / 2 + 1) * sizeof *out->begins);
+  if (out->begins == NULL) die("no memory for the samples");
+  for (size_t at = 0; at + 2 <= size;) {
+    out->begins[out->count++] = at;
+    at += 2 + ((size_t)out->bytes[at] << 8 | out->bytes[at + 1]);
+  }
+}
+
+/* Learns what has changed. The folder's files are replaced whole, `queue-pairs` last. */
+static void learn(struct flood* flood) {
+  char path[512];
+  struct stat about;
+  snprintf(path, sizeof path, "%s/queue-pairs", flood->folder);
+  if (stat(path, &about) != 0) die("%s: %s", path, strerror(errno));
+  if (about.st_mtim.tv_sec == flood->known_since.tv_sec &&
+      about.st_mtim.tv_nsec == flood->known_since.tv_nsec)
+    return;
+  flood->known_since = about.st_mtim;
+  char* text = (char*)read_file(flood, "queue-pairs", &about);
+  const char* second = strchr(text, '\n');
+  parse_queue_pairs(text, &flood->knowledge.all);
+  parse_queue_pairs(second != NULL ? second + 1 : "", &flood->knowledge.peers);
+  free(text);
+  read_samples(flood, &flood->knowledge.samples);
+}
+
+static void report(const struct flood* flood, uint64_t sent) {
+  if (pwrite(flood->progress, &sent, sizeof sent, 0) != (ssize_t)sizeof sent)
+    die("progress: %s", strerror(errno));
+}
 
 static unsigned draw_kind(struct flood* flood) {
   uint32_t at = draw_below(&flood->draw, flood->weight);
@@ -312,7 +390,8 @@ static void send_flood(struct flood* flood, struct pace* pace) {
   static struct message messages[batch];
   struct planned plans[batch];
   const double began = now_seconds();
-  for (uint64_t sent = 0; sent < flood->wanted;) {
+  uint64_t sent = 0;
+  while (sent < flood->wanted && !is_over) {
     struct mmsghdr headers[ways][batch];
     const struct planned* planned[ways][batch];
     unsigned counts[ways] = {0};
@@ -327,6 +406,11 @@ static void send_flood(struct flood* flood, struct pace* pace) {
       note(&plans[i]);
     }
     keep_pace(pace, cost);
+    if (pace->is_new_window) {
+      pace->is_new_window = false;
+      learn(flood);
+      report(flood, sent);
+    }
     for (enum way way = 0; way < ways; ++way) {
       const uint64_t more = send_way(flood, way, headers[way], planned[way], counts[way]);
       sent += more;
@@ -334,6 +418,7 @@ static void send_flood(struct flood* flood, struct pace* pace) {
     }
     if (sent == 0 && flood->refused > 10000) die("nothing can be sent: %s", strerror(errno));
   }
+  report(flood, sent);
   printf("\"seconds\": %.3f, \"refused\": %llu, \"last_rate\": %.0f,\n", now_seconds() - began,
          (unsigned long long)flood->refused, pace->rate);
 }
@@ -355,13 +440,6 @@ static void parse_pair(const char* text, uint8_t out[2][16]) {
   parse_address(comma + 1, out[ipv6]);
 }
 
-static void parse_queue_pairs(const char* text, struct queue_pairs* out) {
-  for (char* end; *text != 0 && out->count < 256; text = *end == ',' ? end + 1 : end) {
-    out->numbers[out->count++] = (uint32_t)strtoul(text, &end, 0);
-    if (end == text) die("no queue pair number: %s", text);
-  }
-}
-
 static void parse_weights(const char* text, struct flood* flood) {
   for (char* end; *text != 0; text = *end == ',' ? end + 1 : end) {
     const unsigned long kind = strtoul(text, &end, 0);
@@ -371,27 +449,10 @@ static void parse_weights(const char* text, struct flood* flood) {
   }
 }
 
-static void read_samples(const char* path, struct samples* out) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat about;
-  if (file < 0 || fstat(file, &about) != 0) die("%s: %s", path, strerror(errno));
-  const size_t size = (size_t)about.st_size;
-  out->bytes = malloc(size + 1);
-  out->begins = malloc((size / 2 + 1) * sizeof *out->begins);
-  if (out->bytes == NULL || out->begins == NULL || read(file, out->bytes, size) != about.st_size)
-    die("%s: %s", path, strerror(errno));
-  close(file);
-  for (size_t at = 0; at + 2 <= size;) {
-    out->begins[out->count++] = at;
-    at += 2 + ((size_t)out->bytes[at] << 8 | out->bytes[at + 1]);
-  }
-}
-
 static const char usage[] =
     "forger --interface NAME --target IPV4,IPV6 --source IPV4,IPV6 --peer IPV4,IPV6\n"
     "       --counters FOLDER --kinds NUMBER=WEIGHT,... --count N --seed S\n"
-    "       [--queue-pairs N,...] [--peer-queue-pairs N,...] [--samples FILE] [--ports N,...]\n"
-    "       [--sealed] [--rate N] [--linger SECONDS]\n"
+    "       --knowledge FOLDER [--ports N,...] [--sealed] [--rate N] [--linger SECONDS]\n"
     "forger --list   prints the kinds\n";
 
 int main(int argc, char** argv) {
@@ -404,9 +465,7 @@ int main(int argc, char** argv) {
                                           {"kinds", 1, NULL, 'k'},
                                           {"count", 1, NULL, 'n'},
                                           {"seed", 1, NULL, 's'},
-                                          {"queue-pairs", 1, NULL, 'q'},
-                                          {"peer-queue-pairs", 1, NULL, 'Q'},
-                                          {"samples", 1, NULL, 'm'},
+                                          {"knowledge", 1, NULL, 'K'},
                                           {"ports", 1, NULL, 'P'},
                                           {"sealed", 0, NULL, 'S'},
                                           {"rate", 1, NULL, 'r'},
@@ -426,9 +485,7 @@ int main(int argc, char** argv) {
       case 'k': parse_weights(optarg, &flood); break;
       case 'n': flood.wanted = strtoull(optarg, NULL, 0); break;
       case 's': flood.draw.state = strtoull(optarg, NULL, 0); break;
-      case 'q': parse_queue_pairs(optarg, &flood.knowledge.all); break;
-      case 'Q': parse_queue_pairs(optarg, &flood.knowledge.peers); break;
-      case 'm': read_samples(optarg, &flood.knowledge.samples); break;
+      case 'K': flood.folder = optarg; break;
       case 'P': parse_queue_pairs(optarg, &ports); break;
       case 'S': flood.knowledge.is_sealed = true; break;
       case 'r': rate = strtod(optarg, NULL); break;
@@ -441,7 +498,7 @@ int main(int argc, char** argv) {
         return 2;
     }
   }
-  if (interface == NULL || counters == NULL || flood.weight == 0 || flood.wanted == 0) {
+  if (interface == NULL || counters == NULL || flood.folder == NULL || flood.weight == 0 || flood.wanted == 0) {
     fputs(usage, stderr);
     return 2;
   }
@@ -449,6 +506,12 @@ int main(int argc, char** argv) {
        ++flood.knowledge.port_count)
     flood.knowledge.ports[flood.knowledge.port_count] =
         (uint16_t)ports.numbers[flood.knowledge.port_count];
+  char path[512];
+  snprintf(path, sizeof path, "%s/progress", flood.folder);
+  flood.progress = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (flood.progress < 0) die("%s: %s", path, strerror(errno));
+  signal(SIGTERM, end);
+  learn(&flood);
   if (strcmp(interface, "lo") != 0) swallow_answers();
   for (enum way way = 0; way < ways; ++way)
     flood.senders[way] = open_sender(way, (uint16_t)(0xC0DE + way));
@@ -456,7 +519,7 @@ int main(int argc, char** argv) {
   struct pace pace = new_pace(counters, rate);
   printf("{");
   send_flood(&flood, &pace);
-  usleep((useconds_t)(linger * 1e6));
+  for (const double ends = now_seconds() + linger; now_seconds() < ends;) usleep(10000);
   printf("\"answers_missed\": %u,\n", answers_close());
   print_answers((const struct totals(*)[2])flood.sent);
   printf("}\n");
