@@ -20,8 +20,11 @@ memory, a key, is taken for the peer. The stranger draws keys and PSNs at random
 the PSNs that the honest programs use from the peer's address, as well as datagrams of unreliable transports, which have no
 order that would refuse them.
 
-Only datagrams that programs or the agent received count (InDatagrams of the target, less what honest programs sent to it),
-not those that the kernel dropped. The pace follows the target, which has to keep up.
+Only datagrams that programs or the agent received count: those that were sent, less all that the target's kernel dropped.
+The pace follows the target, which has to keep up.
+
+The honest connections that are timed go to another listener than the forged requests of the last phase. A listener whose
+backlog is full of requests drops further ones, as Linux does, and their senders repeat them after 4.3 s.
 """
 
 import argparse
@@ -54,8 +57,8 @@ SOAK = harness.BUILD / "bin" / "soak"
 TARGETS = "10.0.0.1,fd00::1"
 PEERS = "10.0.0.2,fd00::2"
 STRANGERS = "10.64.0.0,fd64::"
-LISTENER = 18710
-ROUND = 250_000  # datagrams for which the stranger uses what it overheard once
+LISTENER, BESIEGED = 18710, 18711
+LEARN_SECONDS = 2.0  # after which the stranger has overheard more
 PHASES = {"plain": 0.45, "captured": 0.35, "sealed": 0.2}  # shares of the datagrams
 WEIGHTS = {
     "random bytes": 20, "random bytes, the peer's address": 10, "truncated packets": 5, "longest datagrams": 1,
@@ -65,9 +68,12 @@ WEIGHTS = {
 }
 SEALED_WEIGHTS = {**WEIGHTS, "exact copies": 10, "exact copies, the peer's address": 10}
 REQUEST_WEIGHTS = {"requests for connections": 1}
+INWARD, OUTWARD = "connections to the target", "connections to the peer"
+TO_BESIEGED = "connections to the listener that strangers ask for, too"
 MEMORY_GOAL_KIB = 64 * 1024
 CONNECT_GOAL_S = 2.0
-FINISH_LIMIT = 180  # seconds in which honest programs end once the flood has
+CAPTURE_BYTES_MAX = 1 << 30  # the file is then begun anew
+FINISH_LIMIT = 120  # seconds in which honest programs end once the flood has
 RECORDED_FROM = 1_000_000  # datagrams
 
 
@@ -166,18 +172,6 @@ def overhear(net, interface, most=2000, seconds=0.3):
     return bytes(found), numbers
 
 
-def udp_counters(net):
-    """Returns {"received": ..., "lost": ..., "refused": ...} of both families: what programs received, what found no
-    room in their sockets, and what the kernel dropped for another reason."""
-    folder = pathlib.Path(f"/proc/{net.holder.pid}/net")
-    names, values = re.findall(r"(?m)^Udp: (.*)$", (folder / "snmp").read_text())
-    old = dict(zip(names.split(), map(int, values.split())))
-    new = {name: int(value) for name, value in re.findall(r"(?m)^Udp6(\w+)\s+(\d+)$", (folder / "snmp6").read_text())}
-    both = {name: old[name] + new[name] for name in ("InDatagrams", "InErrors", "RcvbufErrors")}
-    return {"received": both["InDatagrams"], "lost": both["RcvbufErrors"],
-            "refused": both["InErrors"] - both["RcvbufErrors"]}
-
-
 def peak_kib(pid):
     return int(re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
 
@@ -235,15 +229,17 @@ class Honesty:
     def __init__(self, place, options, folder, light):
         self.place, self.options, self.folder = place, options, folder
         target, peer = place.target, place.peer
-        self.latencies = [folder / "to-target", folder / "to-peer"]
-        self.listeners = [place.start(net, *self.over(SOAK, "server", f"{address}:{LISTENER}"))
-                          for net, address in ((target, "10.0.0.1"), (peer, "10.0.0.2"))]
-        harness.wait_until(lambda: all((place.status(net)["agent"] or {}).get("listeners") for net in (target, peer)),
+        self.latencies = {name: folder / f"latencies-{i}" for i, name in enumerate((INWARD, OUTWARD, TO_BESIEGED))}
+        self.listeners = [place.start(net, *self.over(SOAK, "server", f"{address}:{port}"))
+                          for net, address, port in ((target, "10.0.0.1", LISTENER), (peer, "10.0.0.2", LISTENER),
+                                                     (target, "10.0.0.1", BESIEGED))]
+        harness.wait_until(lambda: [(place.status(net)["agent"] or {}).get("listeners") for net in (target, peer)] == [2, 1],
                            "the listeners")
         self.programs = [
             self.integrity("every operation, IPv4", 18601, target, peer, "10.0.0.1", 0, 0),
-            self.connections("connections to the target", peer, "10.0.0.1", 0),
-            self.connections("connections to the peer", target, "10.0.0.2", 1),
+            self.connections(INWARD, peer, "10.0.0.1", LISTENER, 20),
+            self.connections(OUTWARD, target, "10.0.0.2", LISTENER, 20),
+            self.connections(TO_BESIEGED, peer, "10.0.0.1", BESIEGED, 1),
         ]
         if not light:
             self.programs += [
@@ -272,22 +268,22 @@ class Honesty:
                       lambda number: self.place.start(other, *self.over("rstream", "-s", address, *argv)),
                       r"(?s)bytes.*Gb/sec.*\d")
 
-    def connections(self, name, at, address, which):
+    def connections(self, name, at, address, port, count):
         class Client(Honest):
             def start(self):  # its server is one of the listeners
                 self.processes = (self.client_of(self.rounds),)
                 self.client_waits = False
 
             def finish_round(self):
-                self.operations += 20
+                self.operations += count
                 self.processes[0].close()
                 self.rounds += 1
                 self.processes = ()
                 if not self.stopping:
                     self.start()
 
-        self.latencies[which].touch()
-        argv = self.over(SOAK, "client", f"{address}:{LISTENER}", 20, self.latencies[which])
+        self.latencies[name].touch()
+        argv = self.over(SOAK, "client", f"{address}:{port}", count, self.latencies[name])
         return Client(name, self.place, None, lambda number: self.place.start(at, *argv), "")
 
     def tick(self):
@@ -323,42 +319,86 @@ class Honesty:
         return found
 
     def connect_times(self):
-        """Returns the times of all connections, in microseconds."""
-        values = array.array("I")
-        for path in self.latencies:
+        """Returns {program: how long its connections took so far, in microseconds}."""
+        times = {}
+        for name, path in self.latencies.items():
+            values = array.array("I")
             values.frombytes(path.read_bytes())
-        return list(values)
+            times[name] = list(values)
+        return times
 
 
 # --- the flood -----------------------------------------------------------------------------------------------------
 
 
-class Totals(dict):
-    """Adds up what the forger prints: {(kind, family): counts}."""
-
-    SUMS = ("datagrams", "bytes", "addresses", "asked_bytes", "answered_bytes", "answered_more", "answered_longer")
-
-    def __init__(self):
-        super().__init__()
-        self.refused = self.missed = self.foreign = 0
-        self.seconds = 0.0
-
-    def add(self, told):
-        self.refused += told["refused"]
-        self.missed += told["answers_missed"]
-        self.foreign += told["foreign_answers"]
-        self.seconds += told["seconds"]
-        for each in told["kinds"]:
-            counts = self.setdefault((each["kind"], each["family"]), dict.fromkeys(self.SUMS, 0))
-            for name in self.SUMS:
-                counts[name] += each[name]
-
-    def sent(self):
-        return sum(each["datagrams"] for each in self.values())
-
-
 def kind_names():
     return subprocess.run([FORGER, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+class Stranger:
+    """The forger, and what it overhears."""
+
+    def __init__(self, place, name, weights, seed, folder, linger):
+        self.place, self.folder, self.number = place, folder / "stranger", 0
+        self.folder.mkdir()
+        self.learn()
+        names = kind_names()
+        kinds = ",".join(f"{names.index(kind)}={weight}" for kind, weight in weights.items())
+        ports = [BESIEGED] if name == "requests" else [BESIEGED, LISTENER]
+        argv = [FORGER, "--interface", "wild0", "--target", TARGETS, "--source", STRANGERS, "--peer", PEERS,
+                "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", 1 << 40, "--seed", seed,
+                "--knowledge", self.folder, "--ports", ",".join(map(str, ports)), "--linger", linger]
+        self.process = place.start(place.stranger, *argv, *(["--sealed"] if name == "sealed" else []))
+
+    def learn(self):
+        """Lets the stranger overhear what passes between the target and its peer. It gets all queue pair numbers of
+        the target's programs that it sees, and from the peer's address sends to those of the program that checks every
+        byte, whose PSNs are known."""
+        samples, numbers = overhear(self.place.target, "veth0")
+        processes = self.place.status(self.place.target)["processes"]
+        numbers |= {process["first_qp"] + i for process in processes for i in range(4)}
+        connected = {each for each in numbers for process in processes if process["command"] == "integrity"
+                     and process["first_qp"] <= each < process["first_qp"] + process["qp_count"]}
+        lines = [" ".join(map(str, sorted(each)[:256])) for each in (numbers, connected)]
+        for name, content in (("samples", samples), ("queue-pairs", "\n".join(lines).replace(" ", ",").encode() + b"\n")):
+            (self.folder / "new").write_bytes(content)
+            (self.folder / "new").rename(self.folder / name)
+
+    def sent(self):
+        path = self.folder / "progress"
+        return int.from_bytes(path.read_bytes(), "little") if path.exists() else 0
+
+    def stop(self, meanwhile):
+        """Ends the flood, and returns what the forger counted."""
+        self.process.signal(signal.SIGTERM)
+        while self.process.running:
+            meanwhile()
+            time.sleep(0.02)
+        if self.process.wait() != 0:
+            raise AssertionError(f"The stranger failed.\n{self.process.describe()}")
+        return json.loads(self.process.stdout)
+
+
+def dropped(net):
+    """Returns how many datagrams or fragments a host has lost before any program saw them: in interfaces, in the queue
+    behind them, in IP, for want of room in sockets, and where no program has the queue pair number (the sockets' filter
+    refuses them)."""
+    folder = pathlib.Path(f"/proc/{net.holder.pid}/net")
+    snmp = (folder / "snmp").read_text()
+    counts = {}
+    for protocol in ("Ip", "Udp"):
+        names, values = re.findall(rf"(?m)^{protocol}: (.*)$", snmp)
+        counts |= {protocol + name: int(value) for name, value in zip(names.split(), values.split())}
+    counts |= {name: int(value) for name, value in re.findall(r"(?m)^(\w+)\s+(\d+)$", (folder / "snmp6").read_text())}
+    devices = sum(int(fields[3]) for fields in (line.split(":")[1].split() for line in
+                                                (folder / "dev").read_text().splitlines()[2:]))
+    before_ip = sum(int(line.split()[1], 16) for line in pathlib.Path("/proc/net/softnet_stat").read_text().splitlines())
+    in_ip = sum(counts[version + name] for version in ("Ip", "Ip6")
+                for name in ("InHdrErrors", "InAddrErrors", "InDiscards", "ReasmFails"))
+    return {"in_interfaces": devices + before_ip, "in_ip": in_ip,
+            "no_room": counts["UdpRcvbufErrors"] + counts["Udp6RcvbufErrors"],
+            "no_program": counts["UdpInErrors"] + counts["Udp6InErrors"]
+            - counts["UdpRcvbufErrors"] - counts["Udp6RcvbufErrors"]}
 
 
 class Phase:
@@ -366,13 +406,11 @@ class Phase:
 
     def __init__(self, name, weights, seed, folder, light=False):
         self.name, self.weights, self.seed, self.folder, self.light = name, weights, seed, folder, light
-        self.totals = Totals()
-        self.is_sealed = name == "sealed"
         self.result = {"phase": name}
 
-    def run(self, wanted, linger=0.3, round_size=ROUND):
+    def run(self, wanted, linger):
         options = []
-        if self.is_sealed:
+        if self.name == "sealed":
             key = self.folder / "key"
             key.touch(mode=0o600)
             key.write_text(random.Random(self.seed).randbytes(32).hex() + "\n")
@@ -381,107 +419,82 @@ class Phase:
             self.place = place
             self.honesty = Honesty(place, options, self.folder, self.light)
             agents = [place.status(net)["agent"]["pid"] for net in (place.target, place.peer)]
-            faults = self.flood(wanted, linger, round_size)
-            self.measure(agents)
+            faults = self.flood(wanted, linger)
+            self.result["agent_peak_kib"] = max(peak_kib(pid) for pid in agents)
             faults += self.honesty.finish()
             self.finish(agents, faults)
-        return self.result, faults
+        return self.result
 
-    def flood(self, wanted, linger, round_size):
-        place = self.place
-        quiet = self.watch(2.0)
-        before, sent_before = udp_counters(place.target), self.honest_packets()
-        capture = None
-        if self.name == "captured":
-            capture = place.start(place.target, harness.TULLE, "capture", "-o", self.folder / "capture.pcapng", "-s", "96")
-        rounds, faults, processed, began = 0, [], 0, time.monotonic()
+    def flood(self, wanted, linger):
+        """Lets the stranger send until programs have received as much as is wanted. Returns the faults."""
+        place, path = self.place, self.folder / "capture.pcapng"
+        before = self.honest_rate(1.0 if self.light else 3.0)
+        capture = place.start(place.target, harness.TULLE, "capture", "-o", path, "-s", "64") if self.name == "captured" else None
+        dropped_before = dropped(place.target)
+        connected_before = self.honesty.connect_times()
+        stranger = Stranger(place, self.name, self.weights, self.seed, self.folder, linger)
+        packets, began = self.honest_packets(), time.monotonic()
+        learned, processed, faults = began, 0, []
         while processed < wanted and not faults:
-            left = min(wanted - processed, round_size)
-            faults += self.one_round(rounds, max(left, 1000), linger)
-            now = udp_counters(place.target)
-            honest = self.honest_packets() - sent_before
-            last, processed = processed, now["received"] - before["received"] - honest
-            rounds += 1
-            if capture and (self.folder / "capture.pcapng").stat().st_size > 1 << 30:
-                os.truncate(self.folder / "capture.pcapng", 0)
-            if self.totals.sent() > 100_000 + 40 * wanted or (processed <= last and rounds > 50):
-                faults.append(f"The target receives next to nothing of what is sent: {processed:,} datagrams.")
-        if capture:
-            capture.signal(signal.SIGINT)
-            if capture.wait(60) != 0:
-                faults.append(f"The capture failed.\n{capture.describe()}")
-            self.result["captured_bytes"] = (self.folder / "capture.pcapng").stat().st_size
-        self.result.update({
-            "processed": processed, "seconds": round(time.monotonic() - began, 1), "rounds": rounds,
-            "lost_in_sockets": now["lost"] - before["lost"], "dropped_by_kernel": now["refused"] - before["refused"],
-            "honest_packets": honest, "operations_a_second_before": quiet,
-            "operations_a_second": self.rate_since(self.flood_began)})
-        return faults
-
-    def watch(self, seconds):
-        """Lets the honest programs run by themselves, and returns how many packets a second they exchange."""
-        ends = time.monotonic() + seconds
-        first, at = self.honest_packets(), time.monotonic()
-        while time.monotonic() < ends:
-            self.honesty.tick()
-            time.sleep(0.02)
-        self.flood_began = (self.honest_packets(), time.monotonic())
-        return round((self.flood_began[0] - first) / (self.flood_began[1] - at))
-
-    def rate_since(self, began):
-        return round((self.honest_packets() - began[0]) / (time.monotonic() - began[1]))
-
-    def honest_packets(self):
-        """Returns how many packets honest programs have sent, the agents' messages included (eight a connection)."""
-        packets = sum(self.place.status(net)["agent"]["counters"]["packets_sent"]
-                      for net in (self.place.target, self.place.peer))
-        return packets + 8 * sum(path.stat().st_size // 4 for path in self.honesty.latencies)
-
-    def one_round(self, number, count, linger):
-        place = self.place
-        samples, numbers = overhear(place.target, "veth0")
-        path = self.folder / "samples"
-        path.write_bytes(samples)
-        processes = place.status(place.target)["processes"]
-        mine = {process["pid"] for process in processes if process["command"] == "integrity"}
-        numbers |= {process["first_qp"] + i for process in processes for i in range(4)}
-        connected = {each for each in numbers for process in processes if process["pid"] in mine
-                     and process["first_qp"] <= each < process["first_qp"] + process["qp_count"]}
-        names = kind_names()
-        kinds = ",".join(f"{names.index(name)}={weight}" for name, weight in self.weights.items())
-        argv = [FORGER, "--interface", "wild0", "--target", TARGETS, "--source", STRANGERS, "--peer", PEERS,
-                "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", count,
-                "--seed", self.seed * 1000 + number, "--samples", path, "--ports", LISTENER, "--linger", linger,
-                "--queue-pairs", ",".join(map(str, sorted(numbers)[:256])),
-                "--peer-queue-pairs", ",".join(map(str, sorted(connected)[:256]))]
-        forger = place.start(place.stranger, *argv, *(["--sealed"] if self.is_sealed else []))
-        faults = []
-        while forger.running and not faults:
             faults = self.honesty.tick()
             time.sleep(0.02)
-        if not faults:
-            if forger.wait(10) != 0:
-                return [f"The stranger failed.\n{forger.describe()}"]
-            self.totals.add(json.loads(forger.stdout))
-        forger.close()
+            if not stranger.process.running:
+                return [f"The stranger ended early.\n{stranger.process.describe()}"]
+            if time.monotonic() > learned + LEARN_SECONDS:
+                stranger.learn()
+                learned = time.monotonic()
+            lost = {name: count - dropped_before[name] for name, count in dropped(place.target).items()}
+            processed = stranger.sent() - sum(lost.values())
+            if time.monotonic() > began + 120 + wanted / 2000:
+                faults.append(f"The target received only {processed:,} of {stranger.sent():,} datagrams.")
+            if capture and path.exists() and path.stat().st_size > CAPTURE_BYTES_MAX:
+                os.truncate(path, 0)
+        seconds = time.monotonic() - began
+        rate = (self.honest_packets() - packets) / seconds
+        times = {name: values[len(connected_before[name]):] for name, values in self.honesty.connect_times().items()}
+        told = stranger.stop(self.honesty.tick)
+        if capture:
+            faults += self.end_capture(capture, path)
+        self.result.update({
+            "sent": sum(each["datagrams"] for each in told["kinds"]), "processed": processed, "dropped": lost,
+            "seconds": round(seconds, 1), "refused_by_own_kernel": told["refused"], "answers_missed": told["answers_missed"],
+            "linger_s": linger, "kinds": told["kinds"], "connections": {name: summary(each) for name, each in times.items()},
+            "honest_packets_a_second": {"before": before, "during": round(rate)}})
         return faults
 
-    def measure(self, agents):
-        self.result["agent_peak_kib"] = max(peak_kib(pid) if pathlib.Path(f"/proc/{pid}").exists() else 0 for pid in agents)
+    def end_capture(self, capture, path):
+        capture.signal(signal.SIGINT)
+        if capture.wait(60) != 0:
+            return [f"The capture failed.\n{capture.describe()}"]
+        self.result["capture"] = capture.stderr.strip().splitlines()[-1:]
+        return [] if path.stat().st_size else ["The capture captured nothing."]
+
+    def honest_rate(self, seconds):
+        """Lets the honest programs run by themselves, and returns how many packets a second they send."""
+        time.sleep(0.7)  # clients start half a second after their servers
+        first, began = self.honest_packets(), time.monotonic()
+        while time.monotonic() < began + seconds:
+            self.honesty.tick()
+            time.sleep(0.02)
+        return round((self.honest_packets() - first) / (time.monotonic() - began))
+
+    def honest_packets(self):
+        return sum(self.place.status(net)["agent"]["counters"]["packets_sent"]
+                   for net in (self.place.target, self.place.peer))
 
     def finish(self, agents, faults):
         alive = [(self.place.status(net)["agent"] or {}).get("pid") for net in (self.place.target, self.place.peer)]
         if alive != agents:
             faults.append(f"The host agents were processes {agents}, and are now {alive}.")
-        times = sorted(self.honesty.connect_times())
-        self.result.update({
-            "sent": self.totals.sent(), "refused": self.totals.refused, "answers_missed": self.totals.missed,
-            "kinds": [{"kind": kind, "family": family, **counts} for (kind, family), counts in self.totals.items()],
-            "honest": {program.name: {"rounds": program.rounds, "operations": program.operations}
-                       for program in self.honesty.programs},
-            "connections": {"count": len(times), "p50_us": percentile(times, 0.5), "p99_us": percentile(times, 0.99),
-                            "max_us": times[-1] if times else 0},
-            "faults": faults})
+        self.result["honest"] = {program.name: {"rounds": program.rounds, "operations": program.operations}
+                                 for program in self.honesty.programs}
+        self.result["faults"] = faults
+
+
+def summary(times):
+    ordered = sorted(times)
+    return {"count": len(ordered), "p50_us": percentile(ordered, 0.5), "p99_us": percentile(ordered, 0.99),
+            "max_us": ordered[-1] if ordered else 0}
 
 
 def percentile(ordered, share):
@@ -495,44 +508,49 @@ def faults_of(result, datagrams, requests):
     """Returns sentences about what must never happen."""
     found = []
     phases = {phase["phase"]: phase for phase in result["phases"]}
-    forged = sum(phase["processed"] for name, phase in phases.items() if name != "requests")
+    forged = sum(phase.get("processed", 0) for name, phase in phases.items() if name != "requests")
     if forged < datagrams:
         found.append(f"Tulle received {forged:,} forged datagrams, not {datagrams:,}.")
-    if phases["requests"]["processed"] < requests:
-        found.append(f"Tulle received {phases['requests']['processed']:,} forged requests, not {requests:,}.")
+    if phases["requests"].get("processed", 0) < requests:
+        found.append(f"Tulle received {phases['requests'].get('processed', 0):,} forged requests, not {requests:,}.")
     for name, phase in phases.items():
-        found += [f"{name}: {fault}" for fault in phase["faults"]]
-        if phase["answers_missed"]:
-            found.append(f"{name}: {phase['answers_missed']} answers were not counted, so nothing is known of them.")
-        for kind in phase["kinds"]:
-            what = f"{name}: {kind['kind']}, {kind['family']}"
-            if kind["answered_longer"]:
-                found.append(f"{what}: {kind['answered_longer']} addresses got a longer datagram than any they sent.")
-            if kind["answered_bytes"] > kind["asked_bytes"]:
-                found.append(f"{what}: {kind['answered_bytes']:,} bytes answer {kind['asked_bytes']:,} bytes.")
-        for program, counts in phase["honest"].items():
-            if not counts["rounds"]:
-                found.append(f"{name}: {program}: not one round was finished.")
-        if phase["agent_peak_kib"] >= MEMORY_GOAL_KIB:
-            found.append(f"{name}: a host agent took {phase['agent_peak_kib']:,} KiB.")
-        if not phase["connections"]["count"] or phase["connections"]["p99_us"] > CONNECT_GOAL_S * 1e6:
-            found.append(f"{name}: honest connections: {phase['connections']}.")
+        found += [f"{name}: {each}" for each in [*phase["faults"], *phase_faults(phase)]]
     return found
 
 
-def measure(datagrams, requests, seed, light=False):
+def phase_faults(phase):
+    found = [f"{program}: not one round was finished." for program, counts in phase["honest"].items() if not counts["rounds"]]
+    if phase["agent_peak_kib"] >= MEMORY_GOAL_KIB:
+        found.append(f"A host agent took {phase['agent_peak_kib']:,} KiB.")
+    if "kinds" not in phase:
+        return found
+    if phase["answers_missed"]:
+        found.append(f"{phase['answers_missed']} answers were not counted, so nothing is known of them.")
+    for kind in phase["kinds"]:
+        what = f"{kind['kind']}, {kind['family']}"
+        if kind["answered_longer"]:
+            found.append(f"{what}: {kind['answered_longer']} addresses got a longer datagram than any they sent.")
+        if kind["answered_bytes"] > kind["asked_bytes"]:
+            found.append(f"{what}: {kind['answered_bytes']:,} bytes answer {kind['asked_bytes']:,} bytes.")
+    for program in (INWARD, OUTWARD):
+        times = phase["connections"][program]
+        if not times["count"] or times["p99_us"] > CONNECT_GOAL_S * 1e6:
+            found.append(f"{program} took too long: {times}.")
+    return found
+
+
+def measure(datagrams, requests, seed, light=False, linger=10.0):
     """Runs all phases. Returns the record, without date and commit."""
     began = time.monotonic()
-    phases = []
     plan = [(name, round(datagrams * share), SEALED_WEIGHTS if name == "sealed" else WEIGHTS)
             for name, share in PHASES.items()] + [("requests", requests, REQUEST_WEIGHTS)]
-    plan[2] = (plan[2][0], datagrams - plan[0][1] - plan[1][1], plan[2][2])
+    phases = []
     for number, (name, wanted, weights) in enumerate(plan):
         with tempfile.TemporaryDirectory() as folder:
-            phase, faults = Phase(name, weights, seed + number, pathlib.Path(folder), light).run(wanted)
+            phase = Phase(name, weights, seed + number, pathlib.Path(folder), light).run(wanted, linger)
         phases.append(phase)
-        say(f"{name}: {phase['processed']:,} of {phase['sent']:,} forged datagrams received in {phase['seconds']} s, "
-            f"{len(faults)} faults")
+        say(f"{name}: {phase.get('processed', 0):,} of {phase.get('sent', 0):,} forged datagrams received in "
+            f"{phase.get('seconds', 0)} s, {len(phase['faults'])} faults")
     return {"seed": seed, "seconds": round(time.monotonic() - began), "phases": phases}
 
 
