@@ -17,7 +17,7 @@
 //     runs COUNT clients of one connection each, two at a time. One in eight is killed, at a random
 //     step. Prints "lives N killed N failed N".
 //
-// PORT is ADDRESS:PORT where the address is not 127.0.0.1.
+// PORT is ADDRESS:PORT where the address is not 127.0.0.1. The address :: is that of both families.
 
 #define _GNU_SOURCE
 
@@ -51,16 +51,26 @@ static void check(int result, const char* what) {
   if (result != 0) fail(what);
 }
 
-static struct sockaddr_in address_at(const char* place) {
-  char host[INET_ADDRSTRLEN] = "127.0.0.1";
-  const char* colon = strchr(place, ':');
+static struct sockaddr_storage address_at(const char* place) {
+  char host[INET6_ADDRSTRLEN] = "127.0.0.1";
+  const char* colon = strrchr(place, ':');
   if (colon != NULL && colon - place < (ptrdiff_t)sizeof host) {
     memcpy(host, place, (size_t)(colon - place));
     host[colon - place] = 0;
   }
-  const char* port = colon != NULL ? colon + 1 : place;
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail(place);
+  const uint16_t port = htons((uint16_t)atoi(colon != NULL ? colon + 1 : place));
+  struct sockaddr_storage address = {0};
+  struct sockaddr_in* in = (struct sockaddr_in*)&address;
+  struct sockaddr_in6* in6 = (struct sockaddr_in6*)&address;
+  if (inet_pton(AF_INET, host, &in->sin_addr) == 1) {
+    in->sin_family = AF_INET;
+    in->sin_port = port;
+  } else if (inet_pton(AF_INET6, host, &in6->sin6_addr) == 1) {
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = port;
+  } else {
+    fail(place);
+  }
   return address;
 }
 
@@ -247,7 +257,7 @@ static int serve(const char* port) {
   struct rdma_event_channel* channel = rdma_create_event_channel();
   if (channel == NULL) fail("rdma_create_event_channel");
   check(fcntl(channel->fd, F_SETFL, O_NONBLOCK), "fcntl");
-  struct sockaddr_in address = address_at(port);
+  struct sockaddr_storage address = address_at(port);
   struct rdma_cm_id* listener;
   check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
   check(rdma_bind_addr(listener, (struct sockaddr*)&address), "rdma_bind_addr");
@@ -314,7 +324,7 @@ static void connect_to(struct client* client, const char* port) {
       .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
       .qp_type = IBV_QPT_RC,
       .sq_sig_all = 1};
-  struct sockaddr_in address = address_at(port);
+  struct sockaddr_storage address = address_at(port);
   check(rdma_create_id(client->channel, &client->id, NULL, RDMA_PS_TCP), "rdma_create_id");
   check(rdma_resolve_addr(client->id, NULL, (struct sockaddr*)&address, timeout_milliseconds),
         "rdma_resolve_addr");

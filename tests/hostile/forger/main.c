@@ -191,8 +191,8 @@ static void keep_pace(struct pace* pace, double cost) {
     pace->last = now;
     if (now >= pace->window_ends) {
       const uint64_t lost = lost_datagrams(pace);
-      const bool loses = (lost - pace->lost) * 200 > pace->sent_in_window;
-      pace->rate *= loses ? 0.8 : 1.05;
+      const bool loses = (lost - pace->lost) * 1000 > pace->sent_in_window;
+      pace->rate *= loses ? 0.7 : 1.02;
       if (pace->rate > pace->rate_max) pace->rate = pace->rate_max;
       if (pace->rate < 1000) pace->rate = 1000;
       pace->lost = lost;
