@@ -34,6 +34,7 @@ import contextlib
 import ctypes
 import datetime
 import json
+import math
 import os
 import pathlib
 import random
@@ -59,8 +60,8 @@ TARGETS = "10.0.0.1,fd00::1"
 PEERS = "10.0.0.2,fd00::2"
 STRANGERS = "10.64.0.0,fd64::"
 INSIDERS = "127.64.0.0,fd65::"
-LISTENER, BESIEGED = 18710, 18711
-LEARN_SECONDS = 2.0  # after which the stranger has overheard more
+LISTENER, BESIEGED, HOARDER = 18710, 18711, 18712
+LEARN_SECONDS = 1.0  # after which the stranger has overheard more
 PHASES = {"plain": 0.4, "captured": 0.3, "loopback": 0.1, "sealed": 0.2}  # shares of the datagrams
 WEIGHTS = {
     "random bytes": 20, "random bytes, the peer's address": 10, "truncated packets": 5, "longest datagrams": 1,
@@ -77,7 +78,7 @@ TO_BESIEGED = "connections to the listener that strangers ask for, too"
 WITH_REQUESTS = ("connection messages", "requests for connections")
 UNASKED_AT_ONCE, MANAGEMENT_BYTES = 64, 280
 MEMORY_GOAL_KIB = 64 * 1024
-CONNECT_GOAL_S = 2.0
+CONNECT_GOAL_S, CONNECTIONS_MIN = 2.0, 5
 CAPTURE_BYTES_MAX = 1 << 30  # the file is then begun anew
 FINISH_LIMIT = 120  # seconds in which honest programs end once the flood has
 RECORDED_FROM = 1_000_000  # datagrams
@@ -143,7 +144,7 @@ class Place(contextlib.ExitStack):
             process.close()
 
 
-def overhear(net, interface, most=2000, seconds=0.3):
+def overhear(net, interface, most=2000, seconds=0.1):
     """Returns UDP payloads that came to port 4791 over an interface, as the forger reads them, and their destinations'
     queue pair numbers."""
     opened = []
@@ -189,8 +190,8 @@ def peak_kib(pid):
 class Honest:
     """A program that works again and again until it is told to stop: a server and a client that must both succeed."""
 
-    def __init__(self, name, place, server, client, says):
-        self.name, self.place, self.server_of, self.client_of, self.says = name, place, server, client, says
+    def __init__(self, name, server, client, says, port=None):
+        self.name, self.server_of, self.client_of, self.says, self.port = name, server, client, says, port
         self.rounds = self.operations = 0
         self.fault = None
         self.processes = ()
@@ -206,7 +207,7 @@ class Honest:
         """Returns whether the program is done."""
         if self.fault or not self.processes:
             return True
-        if self.client_waits and time.monotonic() > self.began + 0.5:
+        if self.client_waits and self.is_ready():
             self.processes += (self.client_of(self.rounds),)
             self.client_waits = False
         failed = next((each for each in self.processes if each.popen.poll() not in (None, 0)), None)
@@ -215,6 +216,11 @@ class Honest:
         elif not self.client_waits and not any(each.running for each in self.processes):
             self.finish_round()
         return bool(self.fault) or not self.processes
+
+    def is_ready(self):
+        if self.port is None:
+            return time.monotonic() > self.began + 0.5  # there is no other way to know
+        return harness.listens(self.processes[0], self.port)
 
     def finish_round(self):
         for each in self.processes:
@@ -236,42 +242,46 @@ class Honesty:
     def __init__(self, place, options, folder, light):
         self.place, self.options, self.folder = place, options, folder
         target, peer = place.target, place.peer
+        self.hoard = {}
         self.latencies = {name: folder / f"latencies-{i}" for i, name in enumerate((INWARD, OUTWARD, TO_BESIEGED))}
+        for path in self.latencies.values():
+            path.touch()
         self.listeners = [place.start(net, *self.over(SOAK, "server", f"{address}:{port}"))
                           for net, address, port in ((target, "10.0.0.1", LISTENER), (peer, "10.0.0.2", LISTENER),
-                                                     (target, "::", BESIEGED))]
-        harness.wait_until(lambda: [(place.status(net)["agent"] or {}).get("listeners") for net in (target, peer)] == [2, 1],
-                           "the listeners")
+                                                     (target, "::", BESIEGED))]  # both families
+        self.hoarder = place.start(target, *self.over(SOAK, "hoard", f":::{HOARDER}"))
+        harness.wait_until(lambda: [(place.status(net)["agent"] or {}).get("listeners") for net in (target, peer)] == [3, 1],
+                           "the listeners", pause=0.05)
+        rounds = 3 if light else 40  # of the mix of operations
         self.programs = [
-            self.integrity("every operation, IPv4", 18601, target, peer, "10.0.0.1", 0, 0),
+            self.integrity("every operation, IPv4", 18601, target, peer, "10.0.0.1", 0, 0, rounds),
             self.connections(INWARD, peer, "10.0.0.1", LISTENER, 20),
             self.connections(OUTWARD, target, "10.0.0.2", LISTENER, 20),
-            self.connections(TO_BESIEGED, peer, "10.0.0.1", BESIEGED, 1),
         ]
         if not light:
             self.programs += [
-                self.integrity("every operation, IPv6", 18602, target, peer, "fd00::1", 2, 1),
-                self.integrity("every operation, loopback by packets", 18603, target, target, "10.0.0.1", 0, 0,
+                self.integrity("every operation, IPv6", 18602, target, peer, "fd00::1", 2, 1, rounds),
+                self.integrity("every operation, loopback by packets", 18603, target, target, "10.0.0.1", 0, 0, rounds,
                                "--no-direct"),
                 self.streams("rsockets", target, peer, "10.0.0.1"),
+                self.connections(TO_BESIEGED, peer, "10.0.0.1", BESIEGED, 1),
             ]
 
     def over(self, *argv, more=()):
         return [harness.TULLE, "run", *self.options, *more, "--", *map(str, argv)]
 
-    def integrity(self, name, port, at, other, address, gid, other_gid, *more):
+    def integrity(self, name, port, at, other, address, gid, other_gid, rounds, *more):
         def argv(number, index):
-            return self.over(harness.INTEGRITY, "-p", port, "-g", index, "-s", number + 1, "-P", 0, "-l", "-e", "-n", 5,
-                             more=["--no-offload", *more])
+            return self.over(harness.INTEGRITY, "-p", port, "-g", index, "-s", number + 1, "-P", 0, "-l", "-e",
+                             "-n", rounds, more=["--no-offload", *more])
 
-        return Honest(name, self.place, lambda number: self.place.start(at, *argv(number, gid)),
+        return Honest(name, lambda number: self.place.start(at, *argv(number, gid)),
                       lambda number: self.place.start(other, *argv(number, other_gid), address),
-                      r"(?m)^ok: (\d+) operations")
+                      r"(?m)^ok: (\d+) operations", port)
 
     def streams(self, name, at, other, address):
         argv = ["-T", "v", "-S", "4096", "-C", "20", "-I", "5", "-p", "18604"]
-        return Honest(name, self.place,
-                      lambda number: self.place.start(at, *self.over("rstream", "-b", address, *argv)),
+        return Honest(name, lambda number: self.place.start(at, *self.over("rstream", "-b", address, *argv)),
                       lambda number: self.place.start(other, *self.over("rstream", "-s", address, *argv)),
                       r"(?s)bytes.*Gb/sec.*\d")
 
@@ -289,9 +299,8 @@ class Honesty:
                 if not self.stopping:
                     self.start()
 
-        self.latencies[name].touch()
         argv = self.over(SOAK, "client", f"{address}:{port}", count, self.latencies[name])
-        return Client(name, self.place, None, lambda number: self.place.start(at, *argv), "")
+        return Client(name, None, lambda number: self.place.start(at, *argv), "")
 
     def tick(self):
         for program in self.programs:
@@ -315,6 +324,11 @@ class Honesty:
                 return self.faults() + [f"The program does not end: {each}" for each in slow]
             time.sleep(0.02)
         found = self.faults()
+        self.hoarder.signal(signal.SIGTERM)
+        if self.hoarder.wait(harness.LIMIT) != 0:
+            found.append(f"The listener that gives nothing up failed.\n{self.hoarder.describe()}")
+        else:
+            self.hoard = {what: int(count) for what, count in re.findall(r"(\w+) (\d+)", self.hoarder.stdout)}
         for each in self.listeners:
             if each.running:
                 each.signal(signal.SIGTERM)
@@ -346,15 +360,15 @@ class Stranger:
     """The forger, and what it overhears. In the phase `loopback` it is a program of the target itself, and the peer is
     the target."""
 
-    def __init__(self, place, name, weights, seed, folder, linger):
-        self.place, self.folder = place, folder / "stranger"
+    def __init__(self, place, name, weights, seed, folder, linger, lasting):
+        self.place, self.folder, self.lasting = place, folder / "stranger", lasting
         is_inside = name == "loopback"
         self.overhears = "lo" if is_inside else "veth0"
         self.folder.mkdir()
         self.learn()
         names = kind_names()
         kinds = ",".join(f"{names.index(kind)}={weight}" for kind, weight in weights.items())
-        ports = [BESIEGED] if name == "requests" else [BESIEGED, LISTENER]
+        ports = [BESIEGED, HOARDER] if name == "requests" else [BESIEGED, LISTENER]
         argv = [FORGER, "--interface", "lo" if is_inside else "wild0", "--target", TARGETS, "--source",
                 INSIDERS if is_inside else STRANGERS, "--peer", TARGETS if is_inside else PEERS, "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", 1 << 40, "--seed", seed,
                 "--knowledge", self.folder, "--ports", ",".join(map(str, ports)), "--linger", linger]
@@ -364,8 +378,12 @@ class Stranger:
         """Lets the stranger overhear what passes between the target and its peer. It gets all queue pair numbers of
         the target's programs that it sees, and from the peer's address sends to those of the program that checks every
         byte, whose PSNs are known."""
-        samples, numbers = overhear(self.place.target, self.overhears)
-        processes = self.place.status(self.place.target)["processes"]
+        samples, overheard = overhear(self.place.target, self.overhears)
+        # Clients that live for a moment would be gone.
+        processes = [process for process in self.place.status(self.place.target)["processes"]
+                     if process["command"] != "soak" or process["pid"] in self.lasting]
+        numbers = {each for each in overheard for process in processes
+                   if process["first_qp"] <= each < process["first_qp"] + process["qp_count"]}
         numbers |= {process["first_qp"] + i for process in processes for i in range(4)}
         connected = {each for each in numbers for process in processes if process["command"] == "integrity"
                      and process["first_qp"] <= each < process["first_qp"] + process["qp_count"]}
@@ -438,14 +456,15 @@ class Phase:
     def flood(self, wanted, linger):
         """Lets the stranger send until programs have received as much as is wanted. Returns the faults."""
         place, path = self.place, self.folder / "capture.pcapng"
-        before = self.honest_rate(1.0 if self.light else 3.0)
+        before = self.honest_rate(0.1 if self.light else 3.0)
         capture = place.start(place.target, harness.TULLE, "capture", "-o", path, "-s", "64") if self.name == "captured" else None
         dropped_before = dropped(place.target)
         connected_before = self.honesty.connect_times()
-        stranger = Stranger(place, self.name, self.weights, self.seed, self.folder, linger)
+        lasting = {each.pid for each in (*self.honesty.listeners, self.honesty.hoarder)}
+        stranger = Stranger(place, self.name, self.weights, self.seed, self.folder, linger, lasting)
         packets, began = self.honest_packets(), time.monotonic()
         learned, processed, faults = began, 0, []
-        while processed < wanted and not faults:
+        while (processed < wanted or not self.has_connected(connected_before)) and not faults:
             faults = self.honesty.tick()
             time.sleep(0.02)
             if not stranger.process.running:
@@ -472,6 +491,11 @@ class Phase:
             "honest_packets_a_second": {"before": before, "during": round(rate)}})
         return faults
 
+    def has_connected(self, before):
+        """Returns whether enough connections were made since the flood began."""
+        times = self.honesty.connect_times()
+        return all(len(times[name]) >= len(before[name]) + CONNECTIONS_MIN for name in (INWARD, OUTWARD))
+
     def end_capture(self, capture, path):
         capture.signal(signal.SIGINT)
         if capture.wait(60) != 0:
@@ -481,7 +505,8 @@ class Phase:
 
     def honest_rate(self, seconds):
         """Lets the honest programs run by themselves, and returns how many packets a second they send."""
-        time.sleep(0.7)  # clients start half a second after their servers
+        harness.wait_until(lambda: self.honesty.tick() or self.has_connected(dict.fromkeys(self.honesty.latencies, ())),
+                           "the first connections")
         first, began = self.honest_packets(), time.monotonic()
         while time.monotonic() < began + seconds:
             self.honesty.tick()
@@ -498,6 +523,7 @@ class Phase:
             faults.append(f"The host agents were processes {agents}, and are now {alive}.")
         self.result["honest"] = {program.name: {"rounds": program.rounds, "operations": program.operations}
                                  for program in self.honesty.programs}
+        self.result["hoard"] = self.honesty.hoard
         self.result["faults"] = faults
 
 
@@ -552,11 +578,11 @@ def phase_faults(phase):
     return found
 
 
-def measure(datagrams, requests, seed, light=False, linger=10.0):
+def measure(datagrams, requests, seed, shares=PHASES, light=False, linger=10.0):
     """Runs all phases. Returns the record, without date and commit."""
     began = time.monotonic()
-    plan = [(name, round(datagrams * share), SEALED_WEIGHTS if name == "sealed" else WEIGHTS)
-            for name, share in PHASES.items()] + [("requests", requests, REQUEST_WEIGHTS)]
+    plan = [(name, math.ceil(datagrams * share), SEALED_WEIGHTS if name == "sealed" else WEIGHTS)
+            for name, share in shares.items()] + [("requests", requests, REQUEST_WEIGHTS)]
     phases = []
     for number, (name, wanted, weights) in enumerate(plan):
         with tempfile.TemporaryDirectory() as folder:

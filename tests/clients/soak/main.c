@@ -4,6 +4,9 @@
 //     accepts connections until SIGTERM, answers the message of each, and then prints one line:
 //     "accepted N answered N failed N open N given_up N". If it has no room for one more, it gives
 //     up the one that has waited longest for its peer to confirm it.
+//   soak hoard PORT
+//     accepts every request until SIGTERM, and keeps each until its peer or the host agent ends it.
+//     Then prints one line: "accepted N ended N most N".
 //   soak client PORT CONNECTIONS FILE
 //     connects that many times, one after the other, exchanges a message each time, and appends to
 //     FILE how long each connection took to establish: 32-bit numbers of microseconds.
@@ -277,6 +280,47 @@ static int serve(const char* port) {
   return 0;
 }
 
+// --- a server that keeps what it accepts ---
+
+static int hoard(const char* port) {
+  struct sigaction action = {.sa_handler = stop};
+  sigaction(SIGTERM, &action, NULL);
+  unsigned long accepted = 0, ended = 0, most = 0;
+  struct rdma_event_channel* channel = rdma_create_event_channel();
+  if (channel == NULL) fail("rdma_create_event_channel");
+  struct sockaddr_storage address = address_at(port);
+  struct rdma_cm_id* listener;
+  check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
+  check(rdma_bind_addr(listener, (struct sockaddr*)&address), "rdma_bind_addr");
+  check(rdma_listen(listener, 1024), "rdma_listen");
+  while (!is_stopped) {
+    struct rdma_cm_event* event;
+    if (rdma_get_cm_event(channel, &event) != 0) {
+      if (errno == EINTR) continue;
+      fail("rdma_get_cm_event");
+    }
+    const enum rdma_cm_event_type type = event->event;
+    struct rdma_cm_id* const id = event->id;
+    check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
+    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      fprintf(stderr, "soak: the host agent is gone\n");
+      return 1;
+    }
+    if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      struct rdma_conn_param answer = {.responder_resources = 1, .initiator_depth = 1, .qp_num = 0x1234};
+      ++accepted;
+      if (accepted - ended > most) most = accepted - ended;
+      if (rdma_accept(id, &answer) == 0) continue;
+    } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+      continue;
+    }
+    ++ended;
+    check(rdma_destroy_id(id), "rdma_destroy_id");
+  }
+  printf("accepted %lu ended %lu most %lu\n", accepted, ended, most);
+  return 0;
+}
+
 // --- a client ---
 
 static void expect(struct rdma_event_channel* channel, enum rdma_cm_event_type type) {
@@ -461,6 +505,7 @@ static int run_lives(const char* port, int count, unsigned seed, const char* pat
 int main(int argc, char** argv) {
   const char* what = argc > 2 ? argv[1] : "";
   if (strcmp(what, "server") == 0) return serve(argv[2]);
+  if (strcmp(what, "hoard") == 0) return hoard(argv[2]);
   if (strcmp(what, "client") == 0 && argc == 5) {
     return be_client(argv[2], atoi(argv[3]), argv[4], 0, false);
   }
@@ -481,7 +526,7 @@ int main(int argc, char** argv) {
     return run_lives(argv[2], atoi(argv[3]), (unsigned)atoi(argv[4]), argv[5]);
   }
   fprintf(stderr,
-          "soak: server PORT | client or stay PORT CONNECTIONS FILE | steady PORT EXCHANGES FILE | "
+          "soak: server or hoard PORT | client or stay PORT CONNECTIONS FILE | steady PORT EXCHANGES FILE | "
           "killed PORT STEP | "
           "lives PORT COUNT SEED FILE\n");
   return 2;
