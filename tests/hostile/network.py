@@ -24,7 +24,7 @@ order that would refuse them.
 Only datagrams that programs or the agent received count: those that were sent, less all that the target's kernel dropped.
 The pace follows the target, which has to keep up.
 
-The honest connections that are timed go to another listener than the forged requests of the last phase. A listener whose
+The honest connections that are timed go to another listener than the forged requests. A listener whose
 backlog is full of requests drops further ones, as Linux does, and their senders repeat them after 4.3 s.
 """
 
@@ -368,7 +368,7 @@ class Stranger:
         self.learn()
         names = kind_names()
         kinds = ",".join(f"{names.index(kind)}={weight}" for kind, weight in weights.items())
-        ports = [BESIEGED, HOARDER] if name == "requests" else [BESIEGED, LISTENER]
+        ports = [BESIEGED, HOARDER] if name == "requests" else [BESIEGED]
         argv = [FORGER, "--interface", "lo" if is_inside else "wild0", "--target", TARGETS, "--source",
                 INSIDERS if is_inside else STRANGERS, "--peer", TARGETS if is_inside else PEERS, "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", 1 << 40, "--seed", seed,
                 "--knowledge", self.folder, "--ports", ",".join(map(str, ports)), "--linger", linger]

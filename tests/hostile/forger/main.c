@@ -1,8 +1,9 @@
 /* forger: floods a host with forged datagrams, and prints as JSON what it sent and what came back.
 
    It sends from addresses that it does not have (IP_TRANSPARENT), so it needs a network namespace
-   of its own. The pace follows the target: it slows down when the target's sockets lose datagrams,
-   so that the datagrams reach the programs and not only their kernel. It goes on until SIGTERM, or
+   of its own. The pace follows the target: it slows down when one of the target's sockets holds many
+   datagrams or loses some, so that they reach the programs and not only their kernel. It goes on
+   until SIGTERM, or
    until it has sent as much as it was told, and then waits for late answers.
 
    What it knows lies in a folder, and is read again when it changes: `queue-pairs` has two lines of
@@ -34,6 +35,7 @@
 
 enum { batch = 32, longest = 65536, control_bytes = 128 };
 static const double window_seconds = 0.02;
+static const unsigned long waiting_bytes_max = 4 << 20; /* in one socket of the target */
 
 void die(const char* format, ...) {
   va_list arguments;
@@ -151,7 +153,7 @@ static void address_message(struct msghdr* header, struct message* message,
 /* --- the pace --- */
 
 struct pace {
-  int counters[2]; /* /proc/net/snmp and snmp6 of the target */
+  int counters[3]; /* /proc/net/snmp, snmp6 and udp6 of the target */
   double rate, rate_max;
   double allowance, window_ends;
   double last;
@@ -182,6 +184,23 @@ static uint64_t lost_datagrams(const struct pace* pace) {
   return lost + strtoull(at, NULL, 10);
 }
 
+/* Returns the most bytes that wait in a socket of the target's RoCE port. */
+static unsigned long waiting_bytes(const struct pace* pace) {
+  static char text[1 << 16];
+  ssize_t bytes, size = 0;
+  while (size < (ssize_t)sizeof text - 1 &&
+         (bytes = pread(pace->counters[2], text + size, sizeof text - 1 - (size_t)size, size)) > 0)
+    size += bytes;
+  text[size] = 0;
+  unsigned long most = 0;
+  /* … the own port in hexadecimal, the peer's address and port, the state, tx_queue:rx_queue … */
+  for (const char* at = text; (at = strstr(at, ":12B7 ")) != NULL; ++at) {
+    unsigned long waiting = 0;
+    if (sscanf(at, ":12B7 %*s %*s %*[0-9A-F]:%lx", &waiting) == 1 && waiting > most) most = waiting;
+  }
+  return most;
+}
+
 /* Waits until `cost` more may be sent. */
 static void keep_pace(struct pace* pace, double cost) {
   for (;;) {
@@ -192,8 +211,8 @@ static void keep_pace(struct pace* pace, double cost) {
     pace->last = now;
     if (now >= pace->window_ends) {
       const uint64_t lost = lost_datagrams(pace);
-      const bool loses = (lost - pace->lost) * 1000 > pace->sent_in_window;
-      pace->rate *= loses ? 0.7 : 1.02;
+      const bool is_behind = lost != pace->lost || waiting_bytes(pace) > waiting_bytes_max;
+      pace->rate *= is_behind ? 0.8 : 1.03;
       if (pace->rate > pace->rate_max) pace->rate = pace->rate_max;
       if (pace->rate < 1000) pace->rate = 1000;
       pace->lost = lost;
@@ -211,9 +230,10 @@ static void keep_pace(struct pace* pace, double cost) {
 
 static struct pace new_pace(const char* folder, double rate_max) {
   struct pace pace = {.rate = 20000 < rate_max ? 20000 : rate_max, .rate_max = rate_max};
+  static const char* const names[] = {"snmp", "snmp6", "udp6"};
   char path[256];
-  for (int i = 0; i < 2; ++i) {
-    snprintf(path, sizeof path, "%s/%s", folder, i == 0 ? "snmp" : "snmp6");
+  for (int i = 0; i < 3; ++i) {
+    snprintf(path, sizeof path, "%s/%s", folder, names[i]);
     pace.counters[i] = open(path, O_RDONLY | O_CLOEXEC);
     if (pace.counters[i] < 0) die("%s: %s", path, strerror(errno));
   }
