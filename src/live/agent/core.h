@@ -138,6 +138,7 @@ class AgentCore {
   bool has_untold_ = false;
   bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
   std::unique_ptr<Seal> seal_;    // null: datagrams are plain
+  DriverClock seal_clock_;
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
