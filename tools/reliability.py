@@ -5,7 +5,8 @@
     reliability.py --check     ends with status 1 if the page does not say what the records say
 
 Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
-chaos.json (./dev chaos), hostile_network.json (./dev hostile network) and soak.json (./dev soak). The goals stand here, beside the figures that they bound.
+chaos.json (./dev chaos), hostile_network.json (./dev hostile network) and soak.json (./dev soak). The goals stand here,
+beside the figures that they bound.
 """
 
 import argparse

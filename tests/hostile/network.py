@@ -370,10 +370,13 @@ class Stranger:
         names = kind_names()
         kinds = ",".join(f"{names.index(kind)}={weight}" for kind, weight in weights.items())
         ports = [BESIEGED, HOARDER] if name == "requests" else [BESIEGED]
-        argv = [FORGER, "--interface", "lo" if is_inside else "wild0", "--target", TARGETS, "--source",
-                INSIDERS if is_inside else STRANGERS, "--peer", TARGETS if is_inside else PEERS, "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", 1 << 40, "--seed", seed,
+        interface, sources, peers = ("lo", INSIDERS, TARGETS) if is_inside else ("wild0", STRANGERS, PEERS)
+        argv = [FORGER, "--interface", interface, "--target", TARGETS, "--source", sources, "--peer", peers,
+                "--counters", f"/proc/{place.target.holder.pid}/net", "--kinds", kinds, "--count", 1 << 40, "--seed", seed,
                 "--knowledge", self.folder, "--ports", ",".join(map(str, ports)), "--linger", linger]
-        self.process = place.start(place.target if is_inside else place.stranger, *argv, *(["--sealed"] if name == "sealed" else []))
+        if name == "sealed":
+            argv.append("--sealed")
+        self.process = place.start(place.target if is_inside else place.stranger, *argv)
 
     def learn(self):
         """Lets the stranger overhear what passes between the target and its peer. It gets all queue pair numbers of

@@ -307,7 +307,8 @@ static int hoard(const char* port) {
       return 1;
     }
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      struct rdma_conn_param answer = {.responder_resources = 1, .initiator_depth = 1, .qp_num = 0x1234};
+      struct rdma_conn_param answer = {
+          .responder_resources = 1, .initiator_depth = 1, .qp_num = 0x1234};
       ++accepted;
       if (accepted - ended > most) most = accepted - ended;
       if (rdma_accept(id, &answer) == 0) continue;
@@ -526,7 +527,8 @@ int main(int argc, char** argv) {
     return run_lives(argv[2], atoi(argv[3]), (unsigned)atoi(argv[4]), argv[5]);
   }
   fprintf(stderr,
-          "soak: server or hoard PORT | client or stay PORT CONNECTIONS FILE | steady PORT EXCHANGES FILE | "
+          "soak: server or hoard PORT | client or stay PORT CONNECTIONS FILE | steady PORT "
+          "EXCHANGES FILE | "
           "killed PORT STEP | "
           "lives PORT COUNT SEED FILE\n");
   return 2;

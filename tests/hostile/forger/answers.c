@@ -109,17 +109,16 @@ void answers_open(const char* interface, const uint8_t* prefix4, const uint8_t* 
   if (setsockopt(watch.socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer) != 0)
     setsockopt(watch.socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
   /* The first bytes of UDP over either family are enough. */
-  struct sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xF0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x40, 0, 2),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 9),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 3, 4),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x60, 0, 3),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, front_bytes),
-      BPF_STMT(BPF_RET | BPF_K, 0)};
+  struct sock_filter program[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
+                                  BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xF0),
+                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x40, 0, 2),
+                                  BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 9),
+                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 3, 4),
+                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x60, 0, 3),
+                                  BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 6),
+                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 1),
+                                  BPF_STMT(BPF_RET | BPF_K, front_bytes),
+                                  BPF_STMT(BPF_RET | BPF_K, 0)};
   const struct sock_fprog filter = {sizeof program / sizeof *program, program};
   if (setsockopt(watch.socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
     die("the filter of answers: %s", strerror(errno));
@@ -161,13 +160,14 @@ void print_answers(const struct totals (*sent)[2]) {
         more_bytes += tally->answered_bytes > tally->sent_bytes;
         longer += tally->longest_answer > tally->longest_sent;
       }
-      printf("%s\n  {\"kind\": \"%s\", \"family\": \"%s\", \"datagrams\": %llu, \"bytes\": %llu, "
-             "\"addresses\": %u, \"asked_bytes\": %llu, \"answered_bytes\": %llu, "
-             "\"answered_more\": %u, \"answered_longer\": %u}",
-             is_first ? "" : ",", kinds[kind].name, family == ipv4 ? "IPv4" : "IPv6",
-             (unsigned long long)sent[kind][family].datagrams,
-             (unsigned long long)sent[kind][family].bytes, addresses, (unsigned long long)asked,
-             (unsigned long long)answered, more_bytes, longer);
+      printf(
+          "%s\n  {\"kind\": \"%s\", \"family\": \"%s\", \"datagrams\": %llu, \"bytes\": %llu, "
+          "\"addresses\": %u, \"asked_bytes\": %llu, \"answered_bytes\": %llu, "
+          "\"answered_more\": %u, \"answered_longer\": %u}",
+          is_first ? "" : ",", kinds[kind].name, family == ipv4 ? "IPv4" : "IPv6",
+          (unsigned long long)sent[kind][family].datagrams,
+          (unsigned long long)sent[kind][family].bytes, addresses, (unsigned long long)asked,
+          (unsigned long long)answered, more_bytes, longer);
       is_first = false;
     }
   }

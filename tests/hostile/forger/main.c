@@ -1,10 +1,9 @@
 /* forger: floods a host with forged datagrams, and prints as JSON what it sent and what came back.
 
    It sends from addresses that it does not have (IP_TRANSPARENT), so it needs a network namespace
-   of its own. The pace follows the target: it slows down when one of the target's sockets holds many
-   datagrams or loses some, so that they reach the programs and not only their kernel. It goes on
-   until SIGTERM, or
-   until it has sent as much as it was told, and then waits for late answers.
+   of its own. The pace follows the target: it slows down when one of the target's sockets holds
+   many datagrams or loses some, so that they reach the programs and not only their kernel. It goes
+   on until SIGTERM, or until it has sent as much as it was told, and then waits for late answers.
 
    What it knows lies in a folder, and is read again when it changes: `queue-pairs` has two lines of
    numbers, those of the target's programs and those of them that are connected to the peer;
@@ -84,9 +83,8 @@ static struct sender open_sender(enum way way, uint16_t port) {
   set(sender.socket, SOL_SOCKET, SO_SNDBUF, 4 << 20);
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
   struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-  const int bound = family == AF_INET6
-                        ? bind(sender.socket, (struct sockaddr*)&in6, sizeof in6)
-                        : bind(sender.socket, (struct sockaddr*)&in, sizeof in);
+  const int bound = family == AF_INET6 ? bind(sender.socket, (struct sockaddr*)&in6, sizeof in6)
+                                       : bind(sender.socket, (struct sockaddr*)&in, sizeof in);
   if (bound != 0) die("bind: %s", strerror(errno));
   return sender;
 }
@@ -193,7 +191,7 @@ static unsigned long waiting_bytes(const struct pace* pace) {
     size += bytes;
   text[size] = 0;
   unsigned long most = 0;
-  /* … the own port in hexadecimal, the peer's address and port, the state, tx_queue:rx_queue … */
+  /* The own port in hexadecimal, the peer's address and port, the state, tx_queue:rx_queue */
   for (const char* at = text; (at = strstr(at, ":12B7 ")) != NULL; ++at) {
     unsigned long waiting = 0;
     if (sscanf(at, ":12B7 %*s %*s %*[0-9A-F]:%lx", &waiting) == 1 && waiting > most) most = waiting;
@@ -242,8 +240,8 @@ static struct pace new_pace(const char* folder, double rate_max) {
   return pace;
 }
 
-/* The stranger has machines of its own, as it were. Where it may not take more of this machine than
-   other programs, it has to do with its share. */
+/* The stranger has machines of its own, as it were. Where it may not take more of this machine
+   than other programs, it makes do with its share. */
 static void come_first(void) {
   const int group = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
   if (group < 0) return;
@@ -488,39 +486,56 @@ static const char usage[] =
 
 int main(int argc, char** argv) {
   static struct flood flood;
-  static const struct option options[] = {{"interface", 1, NULL, 'i'},
-                                          {"target", 1, NULL, 't'},
-                                          {"source", 1, NULL, 'f'},
-                                          {"peer", 1, NULL, 'p'},
-                                          {"counters", 1, NULL, 'c'},
-                                          {"kinds", 1, NULL, 'k'},
-                                          {"count", 1, NULL, 'n'},
-                                          {"seed", 1, NULL, 's'},
-                                          {"knowledge", 1, NULL, 'K'},
-                                          {"ports", 1, NULL, 'P'},
-                                          {"sealed", 0, NULL, 'S'},
-                                          {"rate", 1, NULL, 'r'},
-                                          {"linger", 1, NULL, 'l'},
-                                          {"list", 0, NULL, 'L'},
-                                          {NULL, 0, NULL, 0}};
+  static const struct option options[] = {
+      {"interface", 1, NULL, 'i'}, {"target", 1, NULL, 't'},   {"source", 1, NULL, 'f'},
+      {"peer", 1, NULL, 'p'},      {"counters", 1, NULL, 'c'}, {"kinds", 1, NULL, 'k'},
+      {"count", 1, NULL, 'n'},     {"seed", 1, NULL, 's'},     {"knowledge", 1, NULL, 'K'},
+      {"ports", 1, NULL, 'P'},     {"sealed", 0, NULL, 'S'},   {"rate", 1, NULL, 'r'},
+      {"linger", 1, NULL, 'l'},    {"list", 0, NULL, 'L'},     {NULL, 0, NULL, 0}};
   const char *interface = NULL, *counters = NULL;
   double rate = 1e6, linger = 1;
   struct queue_pairs ports = {.count = 0};
   for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
     switch (option) {
-      case 'i': interface = optarg; break;
-      case 't': parse_pair(optarg, flood.knowledge.target); break;
-      case 'f': parse_pair(optarg, flood.prefix); break;
-      case 'p': parse_pair(optarg, flood.knowledge.peer); break;
-      case 'c': counters = optarg; break;
-      case 'k': parse_weights(optarg, &flood); break;
-      case 'n': flood.wanted = strtoull(optarg, NULL, 0); break;
-      case 's': flood.draw.state = strtoull(optarg, NULL, 0); break;
-      case 'K': flood.folder = optarg; break;
-      case 'P': parse_queue_pairs(optarg, &ports); break;
-      case 'S': flood.knowledge.is_sealed = true; break;
-      case 'r': rate = strtod(optarg, NULL); break;
-      case 'l': linger = strtod(optarg, NULL); break;
+      case 'i':
+        interface = optarg;
+        break;
+      case 't':
+        parse_pair(optarg, flood.knowledge.target);
+        break;
+      case 'f':
+        parse_pair(optarg, flood.prefix);
+        break;
+      case 'p':
+        parse_pair(optarg, flood.knowledge.peer);
+        break;
+      case 'c':
+        counters = optarg;
+        break;
+      case 'k':
+        parse_weights(optarg, &flood);
+        break;
+      case 'n':
+        flood.wanted = strtoull(optarg, NULL, 0);
+        break;
+      case 's':
+        flood.draw.state = strtoull(optarg, NULL, 0);
+        break;
+      case 'K':
+        flood.folder = optarg;
+        break;
+      case 'P':
+        parse_queue_pairs(optarg, &ports);
+        break;
+      case 'S':
+        flood.knowledge.is_sealed = true;
+        break;
+      case 'r':
+        rate = strtod(optarg, NULL);
+        break;
+      case 'l':
+        linger = strtod(optarg, NULL);
+        break;
       case 'L':
         for (unsigned i = 0; i < kind_count; ++i) printf("%s\n", kinds[i].name);
         return 0;
@@ -529,7 +544,8 @@ int main(int argc, char** argv) {
         return 2;
     }
   }
-  if (interface == NULL || counters == NULL || flood.folder == NULL || flood.weight == 0 || flood.wanted == 0) {
+  if (interface == NULL || counters == NULL || flood.folder == NULL || flood.weight == 0 ||
+      flood.wanted == 0) {
     fputs(usage, stderr);
     return 2;
   }

@@ -55,9 +55,9 @@ static uint32_t crc(uint32_t crc, const uint8_t* at, size_t bytes) {
     memcpy(&high, at + 4, 4);
     low ^= crc;
     crc = crc_tables[7][low & 0xFF] ^ crc_tables[6][low >> 8 & 0xFF] ^
-          crc_tables[5][low >> 16 & 0xFF] ^ crc_tables[4][low >> 24] ^
-          crc_tables[3][high & 0xFF] ^ crc_tables[2][high >> 8 & 0xFF] ^
-          crc_tables[1][high >> 16 & 0xFF] ^ crc_tables[0][high >> 24];
+          crc_tables[5][low >> 16 & 0xFF] ^ crc_tables[4][low >> 24] ^ crc_tables[3][high & 0xFF] ^
+          crc_tables[2][high >> 8 & 0xFF] ^ crc_tables[1][high >> 16 & 0xFF] ^
+          crc_tables[0][high >> 24];
   }
   while (bytes-- > 0) crc = crc >> 8 ^ crc_tables[0][(crc ^ *at++) & 0xFF];
   return crc;
@@ -152,24 +152,36 @@ static size_t put_extensions(struct draw* draw, uint8_t* out, unsigned opcode, s
   fill(draw, out, 40);
   size_t bytes = 0;
   const unsigned operation = opcode & 0x1F;
-  if (opcode >> 5 == 3) bytes = 8;           /* DETH */
-  if (opcode >> 5 == 5) bytes = 4;           /* XRCETH */
+  if (opcode >> 5 == 3) bytes = 8; /* DETH */
+  if (opcode >> 5 == 5) bytes = 4; /* XRCETH */
   switch (operation) {
-    case 0x06: case 0x0A: case 0x0B: case 0x0C: /* RETH: the length is right every other time */
+    case 0x06:
+    case 0x0A:
+    case 0x0B:
+    case 0x0C: /* RETH: the length is right every other time */
       if (one_in(draw, 2)) put(out + bytes + 12, payload, 4);
       return bytes + (operation == 0x0B ? 20 : 16);
-    case 0x13: case 0x14:
+    case 0x13:
+    case 0x14:
       out[bytes + 7] &= 0xF8; /* aligned */
       return bytes + 28;
     case 0x12:
       return bytes + 12;
-    case 0x0D: case 0x0F: case 0x10: case 0x11: { /* AETH: ACK, RNR NAK or NAK */
+    case 0x0D:
+    case 0x0F:
+    case 0x10:
+    case 0x11: { /* AETH: ACK, RNR NAK or NAK */
       const uint32_t which = draw_below(draw, 4);
-      out[bytes] = (uint8_t)(which < 2 ? 0x1F : which == 2 ? 0x20 | (out[bytes] & 31)
-                                                          : 0x60 | (out[bytes] & 7));
+      out[bytes] = (uint8_t)(which < 2    ? 0x1F
+                             : which == 2 ? 0x20 | (out[bytes] & 31)
+                                          : 0x60 | (out[bytes] & 7));
       return bytes + 4;
     }
-    case 0x03: case 0x05: case 0x09: case 0x16: case 0x17:
+    case 0x03:
+    case 0x05:
+    case 0x09:
+    case 0x16:
+    case 0x17:
       return bytes + 4;
     default:
       return bytes;
@@ -316,15 +328,15 @@ static size_t make_batch(struct draw* draw, const struct knowledge* knowledge,
 }
 
 /* A management datagram to QP1 (IBTA 13.4). Returns where its 256 bytes begin. */
-static uint8_t* begin_management(struct draw* draw, uint8_t* out, unsigned class,
-                                 unsigned version, unsigned method, unsigned attribute) {
+static uint8_t* begin_management(struct draw* draw, uint8_t* out, unsigned class, unsigned version,
+                                 unsigned method, unsigned attribute) {
   put_bth(out, 0x64, 0, 1, (uint32_t)draw_bits(draw) & 0xFFFFFF);
   put(out + bth_bytes, 0x80010000, 4);
   put(out + bth_bytes + 4, 1, 4);
   uint8_t* mad = out + bth_bytes + 8;
   fill(draw, mad, mad_bytes);
   mad[0] = 1;
-  mad[1] = (uint8_t)class;
+  mad[1] = (uint8_t) class;
   mad[2] = (uint8_t)version;
   mad[3] = (uint8_t)method;
   put(mad + 4, 0, 4);
