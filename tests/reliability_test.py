@@ -28,7 +28,8 @@ def flood(name, received, **changes):
     times = {"count": 5, "p50_us": 1, "p99_us": 2_000_000, "max_us": 3}
     return {"phase": name, "sent": received, "processed": received, "seconds": 1, "agent_peak_kib": 65_535,
             "honest_packets_a_second": {"before": 2, "during": 1}, "kinds": [kind],
-            "connections": {"connections to the target": times, "connections to the peer": times}, **changes}
+            "connections": {"connections to the target": times, "connections to the peer": times,
+                            "connections to the listener that strangers ask for, too": {**times, "count": 0}}, **changes}
 
 
 RUN = {"date": "2026-01-02", "commit": "abc"}
@@ -135,6 +136,12 @@ class Page(unittest.TestCase):
         soak = {key: GOOD["soak"][key] for key in ("date", "commit", "uptime", "own_life")}
         rows = outcomes({"soak": soak})[-7:]
         self.assertEqual([reliability.REACHED] * 2 + [reliability.UNKNOWN] * 5, rows)
+
+    def test_connections_to_a_listener_under_attack_are_told(self):
+        self.assertNotIn("for which there is no goal", reliability.write(GOOD))
+        times = {"count": 2, "p50_us": 1_500_000, "max_us": 33_900_000}
+        path = ("hostile_network", "phases", 0, "connections", "connections to the listener that strangers ask for, too")
+        self.assertIn("| plain | 2 | 1.5 | 33.9 |", reliability.write(changed(path, times)))
 
     def test_what_is_left_out_shares_a_line_with_its_reason(self):
         self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))

@@ -300,10 +300,12 @@ def hostile_network_details(record):
     text += table(["kind", "datagrams", "bytes", "bytes of answers"],
                   [[name, f"{sums[0]:,}", f"{sums[1]:,}", f"{sums[3]:,}" if sums[2] else "–"]
                    for name, sums in totals.items()])
-    besieged = request_flood(record)["connections"].get("connections to the listener that strangers ask for, too")
-    if besieged and besieged["count"]:
-        text += (f"\nConnections to the listener that the forged requests name had a median of {besieged['p50_us'] / 1e3:.0f} ms "
-                 f"and took up to {besieged['max_us'] / 1e6:.1f} s; {besieged['count']:,} were made in that time.\n")
+    besieged = [[phase["phase"], times["count"], f"{times['p50_us'] / 1e6:.1f}", f"{times['max_us'] / 1e6:.1f}"]
+                for phase in record["phases"] for name, times in phase["connections"].items()
+                if "strangers" in name and times["count"]]
+    if besieged:
+        text += ("\nHonest connections to the listener that the forged requests name, for which there is no goal:\n\n"
+                 + table(["phase", "connections", "median, s", "longest, s"], besieged))
     if record["faults"]:
         text += "\n" + "".join(f"- {fault.splitlines()[0]}\n" for fault in record["faults"])
     return text
