@@ -102,6 +102,8 @@ class Place(contextlib.ExitStack):
             harness.join(self.target, self.peer)
             self.add_strangers_cable()
             undo.pop_all()
+        self.processes = set()
+        self.callback(self.end_all)
 
     def namespace(self):
         net = harness.Namespace()
@@ -129,10 +131,19 @@ class Place(contextlib.ExitStack):
         stranger.run("ip", "route", "add", "10.0.0.1/32", "via", "10.1.0.1")
         stranger.run("ip", "-6", "route", "add", "fd00::1/128", "via", "fd01::1")
 
-    def start(self, net, *argv, prefix=()):
-        process = harness.Process([*prefix, *argv], net=net)
-        self.callback(process.close)
+    def start(self, net, *argv):
+        process = harness.Process(argv, net=net)
+        self.processes.add(process)
         return process
+
+    def end(self, process):
+        """Ends a process. Its number may become another's, so nothing remembers it."""
+        process.close()
+        self.processes.discard(process)
+
+    def end_all(self):
+        for process in list(self.processes):
+            self.end(process)
 
     def status(self, net):
         process = harness.Process([harness.TULLE, "status", "--json"], net=net)
@@ -190,8 +201,8 @@ def peak_kib(pid):
 class Honest:
     """A program that works again and again until it is told to stop: a server and a client that must both succeed."""
 
-    def __init__(self, name, server, client, says, port=None):
-        self.name, self.server_of, self.client_of, self.says, self.port = name, server, client, says, port
+    def __init__(self, place, name, server, client, says, port=None):
+        self.place, self.name, self.server_of, self.client_of, self.says, self.port = place, name, server, client, says, port
         self.rounds = self.operations = 0
         self.fault = None
         self.processes = ()
@@ -229,7 +240,7 @@ class Honest:
                 self.fault = f"{self.name}: a program did not say that all is well.\n{each.describe()}"
                 return
             self.operations += int(found[1]) if found.groups() else 1
-            each.close()
+            self.place.end(each)
         self.rounds += 1
         self.processes = ()
         if not self.stopping:
@@ -276,13 +287,13 @@ class Honesty:
             return self.over(harness.INTEGRITY, "-p", port, "-g", index, "-s", number + 1, "-P", 0, "-l", "-e",
                              "-n", rounds, more=["--no-offload", *more])
 
-        return Honest(name, lambda number: self.place.start(at, *argv(number, gid)),
+        return Honest(self.place, name, lambda number: self.place.start(at, *argv(number, gid)),
                       lambda number: self.place.start(other, *argv(number, other_gid), address),
                       r"(?m)^ok: (\d+) operations", port)
 
     def streams(self, name, at, other, address):
         argv = ["-T", "v", "-S", "4096", "-C", "20", "-I", "5", "-p", "18604"]
-        return Honest(name, lambda number: self.place.start(at, *self.over("rstream", "-b", address, *argv)),
+        return Honest(self.place, name, lambda number: self.place.start(at, *self.over("rstream", "-b", address, *argv)),
                       lambda number: self.place.start(other, *self.over("rstream", "-s", address, *argv)),
                       r"(?s)bytes.*Gb/sec.*\d")
 
@@ -294,14 +305,14 @@ class Honesty:
 
             def finish_round(self):
                 self.operations += count
-                self.processes[0].close()
+                self.place.end(self.processes[0])
                 self.rounds += 1
                 self.processes = ()
                 if not self.stopping:
                     self.start()
 
         argv = self.over(SOAK, "client", f"{address}:{port}", count, self.latencies[name])
-        return Client(name, None, lambda number: self.place.start(at, *argv), "")
+        return Client(self.place, name, None, lambda number: self.place.start(at, *argv), "")
 
     def tick(self):
         for program in self.programs:
