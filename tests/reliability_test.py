@@ -27,7 +27,7 @@ def flood(name, received, **changes):
             "answered_longer": 0}
     times = {"count": 5, "p50_us": 1, "p99_us": 2_000_000, "max_us": 3}
     return {"phase": name, "sent": received, "processed": received, "seconds": 1, "agent_peak_kib": 65_535,
-            "honest_packets_a_second": {"before": 2, "during": 1}, "kinds": [kind],
+            "honest_packets_a_second": {"before": 2, "during": 1}, "kinds": [kind], "counters": {"received_bad_icrc": 1_200},
             "connections": {"connections to the target": times, "connections to the peer": times,
                             "connections to the listener that strangers ask for, too": {**times, "count": 0}}, **changes}
 
@@ -142,6 +142,9 @@ class Page(unittest.TestCase):
         times = {"count": 2, "p50_us": 1_500_000, "max_us": 33_900_000}
         path = ("hostile_network", "phases", 0, "connections", "connections to the listener that strangers ask for, too")
         self.assertIn("| plain | 2 | 1.5 | 33.9 |", reliability.write(changed(path, times)))
+
+    def test_counters_of_all_phases_are_added(self):
+        self.assertIn("`received_bad_icrc` 3,600", reliability.write(GOOD))
 
     def test_what_is_left_out_shares_a_line_with_its_reason(self):
         self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))

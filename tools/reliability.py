@@ -300,6 +300,13 @@ def hostile_network_details(record):
     text += table(["kind", "datagrams", "bytes", "bytes of answers"],
                   [[name, f"{sums[0]:,}", f"{sums[1]:,}", f"{sums[3]:,}" if sums[2] else "–"]
                    for name, sums in totals.items()])
+    counted = {}
+    for phase in record["phases"]:
+        for name, count in phase["counters"].items():
+            counted[name] = counted.get(name, 0) + count
+    text += ("\nThe target's programs counted in these phases (the host agent's own port is not among them, and "
+             "`packets_received` includes honest packets): ")
+    text += ", ".join(f"`{name}` {count:,}" for name, count in counted.items()) + ".\n"
     besieged = [[phase["phase"], times["count"], f"{times['p50_us'] / 1e6:.1f}", f"{times['max_us'] / 1e6:.1f}"]
                 for phase in record["phases"] for name, times in phase["connections"].items()
                 if "strangers" in name and times["count"]]

@@ -25,6 +25,11 @@ class HostileNetwork(ClientTest):
             # Without a seal strangers are answered, so the check of answers sees some.
             self.assertEqual(name != "sealed", any(each["answered_bytes"] for each in kinds), name)
         self.assertGreater(phases["requests"]["hoard"]["accepted"], 0)
+        # Datagrams of each kind of error have reached programs.
+        for phase, counters in (("captured", ("truncated", "unknown_opcode", "bad_version", "bad_icrc", "unknown_queue_pair")),
+                                ("sealed", ())):
+            for name in [f"received_{each}" for each in counters] or ["unsealed_drops"]:
+                self.assertGreater(phases[phase]["counters"][name], 0, name)
 
 
 class Judgement(ClientTest):

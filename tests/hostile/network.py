@@ -80,6 +80,9 @@ UNASKED_AT_ONCE, MANAGEMENT_BYTES = 64, 280
 MEMORY_GOAL_KIB = 64 * 1024
 CONNECT_GOAL_S, CONNECTIONS_MIN = 2.0, 5
 CAPTURE_BYTES_MAX = 1 << 30  # the file is then begun anew
+# Counters of the target's programs, the host agent's own port not among them
+COUNTERS = ("packets_received", "received_truncated", "received_unknown_opcode", "received_bad_version", "received_bad_icrc",
+            "received_unknown_queue_pair", "duplicate_requests", "sequence_naks_sent", "dropped_packets", "unsealed_drops")
 FINISH_LIMIT = 120  # seconds in which honest programs end once the flood has
 RECORDED_FROM = 1_000_000  # datagrams
 
@@ -89,6 +92,10 @@ def say(text):
 
 
 # --- the hosts -----------------------------------------------------------------------------------------------------
+
+
+class Gone(Exception):
+    """A host agent does not live any more, so that there is nothing to measure."""
 
 
 class Place(contextlib.ExitStack):
@@ -135,6 +142,12 @@ class Place(contextlib.ExitStack):
         process = harness.Process(argv, net=net)
         self.processes.add(process)
         return process
+
+    def agent(self, net):
+        told = self.status(net)["agent"]
+        if told is None:
+            raise Gone(f"The host agent of the {'target' if net is self.target else 'peer'} is gone.")
+        return told
 
     def end(self, process):
         """Ends a process. Its number may become another's, so nothing remembers it."""
@@ -192,7 +205,11 @@ def overhear(net, interface, most=2000, seconds=0.1):
 
 
 def peak_kib(pid):
-    return int(re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
+    path = pathlib.Path(f"/proc/{pid}/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", path.read_text()) if path.exists() else None
+    if found is None:  # it is dead, and may be waited for
+        raise Gone("A host agent is gone.")
+    return int(found[1])
 
 
 # --- honest programs -----------------------------------------------------------------------------------------------
@@ -463,9 +480,12 @@ class Phase:
             # The host agent has most to do in the last phase, so fewer programs take processors from it.
             is_whole = not self.light and self.name != "requests"
             self.honesty = Honesty(place, options, self.folder, self.light, is_whole)
-            agents = [place.status(net)["agent"]["pid"] for net in (place.target, place.peer)]
-            faults = self.flood(wanted, linger)
-            self.result["agent_peak_kib"] = max(peak_kib(pid) for pid in agents)
+            agents = [place.agent(net)["pid"] for net in (place.target, place.peer)]
+            try:
+                faults = self.flood(wanted, linger)
+                self.result["agent_peak_kib"] = max(peak_kib(pid) for pid in agents)
+            except Gone as gone:
+                faults = [str(gone)]
             faults += self.honesty.finish()
             self.finish(agents, faults)
         return self.result
@@ -479,6 +499,7 @@ class Phase:
         connected_before = self.honesty.connect_times()
         lasting = {each.pid for each in (*self.honesty.listeners, self.honesty.hoarder)}
         stranger = Stranger(place, self.name, self.weights, self.seed, self.folder, linger, lasting)
+        counted_before = place.agent(place.target)["counters"]
         packets, began = self.honest_packets(), time.monotonic()
         learned, processed, faults = began, 0, []
         while (processed < wanted or not self.has_connected(connected_before)) and not faults:
@@ -498,12 +519,14 @@ class Phase:
         seconds = time.monotonic() - began
         rate = (self.honest_packets() - packets) / seconds
         times = {name: values[len(connected_before[name]):] for name, values in self.honesty.connect_times().items()}
+        counted = place.agent(place.target)["counters"]
         told = stranger.stop(self.honesty.tick)
         if capture:
             faults += self.end_capture(capture, path)
         self.result.update({
             "sent": sum(each["datagrams"] for each in told["kinds"]), "processed": processed, "dropped": lost,
             "seconds": round(seconds, 1), "refused_by_own_kernel": told["refused"], "answers_missed": told["answers_missed"],
+            "counters": {name: count - counted_before[name] for name, count in counted.items() if name in COUNTERS},
             "linger_s": linger, "kinds": told["kinds"], "connections": {name: summary(each) for name, each in times.items()},
             "honest_packets_a_second": {"before": before, "during": round(rate)}})
         return faults
@@ -531,7 +554,7 @@ class Phase:
         return round((self.honest_packets() - first) / (time.monotonic() - began))
 
     def honest_packets(self):
-        return sum(self.place.status(net)["agent"]["counters"]["packets_sent"]
+        return sum(self.place.agent(net)["counters"]["packets_sent"]
                    for net in (self.place.target, self.place.peer))
 
     def finish(self, agents, faults):
@@ -573,7 +596,7 @@ def faults_of(result, datagrams, requests):
 
 def phase_faults(phase):
     found = [f"{program}: not one round was finished." for program, counts in phase["honest"].items() if not counts["rounds"]]
-    if phase["agent_peak_kib"] >= MEMORY_GOAL_KIB:
+    if phase.get("agent_peak_kib", 0) >= MEMORY_GOAL_KIB:
         found.append(f"A host agent took {phase['agent_peak_kib']:,} KiB.")
     if "kinds" not in phase:
         return found
