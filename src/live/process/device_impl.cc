@@ -139,16 +139,16 @@ Result<void> Device::Impl::create_direct_path() {
     if (!answer) return answer.error();
     PeerProcess peer;
     std::vector<UniqueFd>& fds = answer->message.fds;
-    if (!decode(answer->message.bytes, peer) || fds.size() != 2) {
+    if (!decode(answer->message.bytes, peer) || fds.size() != 1) {
       return Error{"the agent knows no such process", ESRCH};
     }
-    return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
+    return HostPath::Peer{peer.pid, std::move(fds[0])};
   };
   auto path = HostPath::create(slot_, find_peer, is_local);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
-  agent_.expose(direct_path_->table_fd(), direct_path_->visits_fd());
+  agent_.expose(direct_path_->table_fd());
   return {};
 }
 
