@@ -209,4 +209,5 @@ class Arena(contextlib.ExitStack):
         return True
 
     def is_ruined(self):
+        """Returns whether what is found in this arena from now on would say nothing."""
         return not pathlib.Path(f"/proc/{self.agent}/stat").exists() or any(pair.dead() for pair in self.pairs)

@@ -154,7 +154,7 @@ class Run:
         for what in found:
             self.fault(name, seed, what)
         attacker.go_on()
-        return bool(line) and not arena.is_ruined()
+        return bool(line) and not found and not arena.is_ruined()
 
     def note(self, name, deeds, scanned, foreign, milliseconds, skipped, found):
         outcome = "; ".join(found) or (f"not possible here: {skipped}" if skipped else OUTCOME_HELD)

@@ -30,7 +30,7 @@ int bind_name(const std::string& name, UniqueFd& fd, int type = SOCK_SEQPACKET) 
   sockaddr_un un{};
   un.sun_family = AF_UNIX;
   std::memcpy(un.sun_path, name.data(), name.size());
-  fd.reset(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  fd.reset(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
   return bind(fd.get(), reinterpret_cast<sockaddr*>(&un), size) == 0 ? 0 : errno;
 }
@@ -56,7 +56,7 @@ void bind_similar_names(Context& context, int) {
   }
   context.hold();  // programs that open devices now must not come here
   for (const UniqueFd& fd : held) {
-    const UniqueFd come(accept4(fd.get(), nullptr, nullptr, SOCK_NONBLOCK));
+    const UniqueFd come(accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
     context.expect(!come, "a program connects to a similar name");
   }
 }

@@ -182,10 +182,26 @@ void attach_what_lingers(Context& context, int place) {
     } else {
       connection = to_agent();
     }
-    // A message that the agent never reads is thrown away with its descriptors.
     if (place == 3) message.clear();
-    send_raw(connection.get(), message, both);
+    if (place == 4) message.resize(message_bytes_max + 1);
+    // The agent does not read what comes on the events' socket, if anything can.
+    UniqueFd events;
+    if (place == 5) {
+      auto channel = open_channel(context);
+      if (!channel) return context.expect(false, "the agent opens no channel");
+      connection = std::move(channel->connection);
+      events = std::move(channel->events);
+    }
+    bool is_sent = false;
+    // What lies unread when a conversation ends is thrown away with its descriptors.
+    for (int n = 0; n < (place == 6 ? 20 : 1); ++n) {
+      is_sent |= send_raw(place == 5 ? events.get() : connection.get(), message, both);
+    }
     context.did();
+    if (!is_sent) {  // the attacker must not be the one who waits
+      const linger none{};
+      setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    }
     lingering.reset();
     if (place == 1) held.push_back(std::move(connection));
   }
@@ -224,7 +240,10 @@ std::vector<Attack> attached_attacks() {
           {"attached.lingers_with_hello", attach_what_lingers, 0},
           {"attached.lingers_exposed", attach_what_lingers, 1},
           {"attached.lingers_with_command", attach_what_lingers, 2},
-          {"attached.lingers_with_nothing", attach_what_lingers, 3}};
+          {"attached.lingers_with_nothing", attach_what_lingers, 3},
+          {"attached.lingers_with_too_much", attach_what_lingers, 4},
+          {"attached.lingers_in_events", attach_what_lingers, 5},
+          {"attached.lingers_unread", attach_what_lingers, 6}};
 }
 
 }  // namespace hostile

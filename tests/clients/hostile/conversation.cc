@@ -37,7 +37,9 @@ void Context::scan(std::span<const std::byte> bytes) {
 void Context::scan_file(int fd) {
   struct stat status {};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0) return;
-  const auto size = static_cast<std::size_t>(status.st_size);
+  // Reading a hole of shared memory takes a page.
+  constexpr std::size_t most = 16 << 20;
+  const auto size = std::min(static_cast<std::size_t>(status.st_size), most);
   void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return;
   scan({static_cast<const std::byte*>(memory), size});

@@ -4,6 +4,8 @@
 //   hostile_user attack OPTIONS NAME...  carries these out one after the other, each in a process
 //                                        of its own. Prints one line for each (Context::print), and
 //                                        waits for a line before the next.
+//   hostile_user settings                prints the agent and the executable that Tulle takes from the
+//                                        environment
 //   hostile_user repeat SECONDS OPTIONS NAME...
 //                                        draws from these for that time, and prints how many it did
 //
@@ -23,6 +25,7 @@
 #include <string>
 
 #include "attack.h"
+#include "live/settings.h"
 
 namespace hostile {
 
@@ -197,6 +200,11 @@ int main(int argc, char** argv) {
     for (const Attack& attack : all_attacks()) {
       std::printf("%s%s\n", attack.name.c_str(), attack.is_flood ? " flood" : "");
     }
+    return 0;
+  }
+  if (what == "settings") {
+    const auto settings = tulle::live::read_settings();
+    std::printf("%s %s\n", settings.agent.c_str(), settings.executable.c_str());
     return 0;
   }
   if (what == "attack") return attack_in_turn(parse(argc, argv, 2));
