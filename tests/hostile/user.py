@@ -59,8 +59,7 @@ class Attacker:
         argv = ["nsenter", f"--net=/proc/{arena.net.holder.pid}/ns/net", "nice", "-n", "19", *as_user(ATTACKER), PROGRAM,
                 *mode, *options, *names]
         self.errors = tempfile.TemporaryFile()
-        environment = {**{k: v for k, v in os.environ.items() if not k.startswith("TULLE_")},
-                       "HOSTILE_PLANTED": bytes.fromhex(arena.secrets[0]).decode("latin-1")}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
         self.popen = subprocess.Popen([str(word) for word in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=self.errors, env=environment, cwd="/", encoding="utf-8", errors="replace",
                                       start_new_session=True)

@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <thread>
+
 #include "attack.h"
 
 namespace hostile {
@@ -192,17 +194,13 @@ void attach_what_lingers(Context& context, int place) {
       connection = std::move(channel->connection);
       events = std::move(channel->events);
     }
-    bool is_sent = false;
     // What lies unread when a conversation ends is thrown away with its descriptors.
     for (int n = 0; n < (place == 6 ? 20 : 1); ++n) {
-      is_sent |= send_raw(place == 5 ? events.get() : connection.get(), message, both);
+      send_raw(place == 5 ? events.get() : connection.get(), message, both);
     }
     context.did();
-    if (!is_sent) {  // the attacker must not be the one who waits
-      const linger none{};
-      setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-    }
-    lingering.reset();
+    // The attacker waits too if it is the last to close.
+    std::thread([fd = lingering.release()] { close(fd); }).detach();
     if (place == 1) held.push_back(std::move(connection));
   }
   check_answer(context);

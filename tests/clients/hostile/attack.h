@@ -45,6 +45,7 @@ class Context {
   // Looks for the victims' secrets in what the attacker got.
   void scan(std::span<const std::byte> bytes);
   void scan_file(int fd);  // all of it that can be mapped
+  void scan_a_secret();    // as if a victim's had come
   // Waits until the driver has looked at what the attacker holds now.
   void hold();
 

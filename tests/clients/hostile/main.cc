@@ -35,7 +35,7 @@ constexpr unsigned longest_seconds = 60;
 
 void show_a_secret(Context& context, int) {
   context.did();
-  context.scan(std::as_bytes(std::span(std::getenv("HOSTILE_PLANTED"), 8)));
+  context.scan_a_secret();
 }
 void break_a_promise(Context& context, int) {
   context.did();
