@@ -139,9 +139,9 @@ class AgentCore {
   KnownDevices devices_;
   // True if some process has not been told of a change because its connection was full.
   bool has_untold_ = false;
-  bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
+  bool has_unforwarded_ = false;        // datagrams may wait in a slot with a relay
   Clock::time_point publish_asked_at_;  // when the processes were last asked to publish counters
-  std::unique_ptr<Seal> seal_;    // null: datagrams are plain
+  std::unique_ptr<Seal> seal_;          // null: datagrams are plain
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;

@@ -115,7 +115,8 @@ Result<ReceivedMessage> receive(int socket, int flags,
     }
   }
   const bool is_cut = (header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0;
-  if ((received == 0 || is_cut) && of_no_message != nullptr) *of_no_message = std::move(message.fds);
+  if ((received == 0 || is_cut) && of_no_message != nullptr)
+    *of_no_message = std::move(message.fds);
   if (received == 0) return Error{"the other end has closed the connection", ECONNRESET};
   message.bytes.resize(static_cast<std::size_t>(received));
   if (is_cut) {

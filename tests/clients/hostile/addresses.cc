@@ -46,8 +46,8 @@ void bind_the_agents_name(Context& context, int) {
 }
 void bind_similar_names(Context& context, int) {
   const std::string names[] = {std::string("\0tulle\0", 7), std::string("\0tulle ", 7),
-                               std::string("\0TULLE", 6), std::string("\0tull", 5),
-                               std::string(1, '\0'), std::string("\0\0tulle", 7)};
+                               std::string("\0TULLE", 6),   std::string("\0tull", 5),
+                               std::string(1, '\0'),        std::string("\0\0tulle", 7)};
   std::vector<UniqueFd> held;
   for (const std::string& name : names) {
     UniqueFd fd;
@@ -138,7 +138,11 @@ class Forger {
   void send(std::uint8_t opcode, std::uint32_t qp, std::uint32_t psn,
             std::span<const std::byte> rest) {
     Bytes packet(12 + rest.size() + 4);
-    const std::uint8_t bth[12] = {opcode, 0, 0xFF, 0xFF, 0,
+    const std::uint8_t bth[12] = {opcode,
+                                  0,
+                                  0xFF,
+                                  0xFF,
+                                  0,
                                   static_cast<std::uint8_t>(qp >> 16),
                                   static_cast<std::uint8_t>(qp >> 8),
                                   static_cast<std::uint8_t>(qp),
@@ -206,26 +210,31 @@ struct PacketRow {
   std::size_t rest;  // bytes behind the BTH
 };
 const PacketRow packet_rows[] = {
-    {"rc_send", 0x04, 1'024},        {"rc_send_first", 0x00, 4'096},
-    {"rc_write", 0x0A, 16 + 256},    {"rc_write_first", 0x06, 16 + 4'096},
-    {"rc_read_request", 0x0C, 16},   {"rc_read_response", 0x10, 4 + 4'096},
-    {"rc_acknowledgement", 0x11, 4}, {"rc_atomic", 0x13, 28},
+    {"rc_send", 0x04, 1'024},         {"rc_send_first", 0x00, 4'096},
+    {"rc_write", 0x0A, 16 + 256},     {"rc_write_first", 0x06, 16 + 4'096},
+    {"rc_read_request", 0x0C, 16},    {"rc_read_response", 0x10, 4 + 4'096},
+    {"rc_acknowledgement", 0x11, 4},  {"rc_atomic", 0x13, 28},
     {"rc_atomic_response", 0x12, 12}, {"rc_send_with_invalidate", 0x17, 4 + 64},
-    {"uc_write", 0x2A, 16 + 256},    {"ud_send", 0x64, 8 + 256},
-    {"xrc_send", 0xA4, 4 + 256},     {"congestion_notification", 0x81, 16},
+    {"uc_write", 0x2A, 16 + 256},     {"ud_send", 0x64, 8 + 256},
+    {"xrc_send", 0xA4, 4 + 256},      {"congestion_notification", 0x81, 16},
     {"unknown_opcode", 0xFF, 64}};
 
-void forge_packets(Context& context, int number) {
-  const PacketRow& row = packet_rows[number];
+// A flood takes the receivers' processors. A trickle does not, and must not slow them down either,
+// as it would if a forged packet made them send again or send less.
+constexpr int trickles = 0x100;
+
+void forge_packets(Context& context, int argument) {
+  const PacketRow& row = packet_rows[argument & ~trickles];
+  const bool is_trickle = (argument & trickles) != 0;
   Forger forger(context);
   Bytes rest(row.rest);
-  for (int i = 0; i < 1'000; ++i) {
+  for (int i = 0; i < (is_trickle ? 100 : 1'000); ++i) {
     for (std::size_t n = 0; n < std::min<std::size_t>(rest.size(), 40); ++n) {
       rest[n] = static_cast<std::byte>(context.random.next());
     }
     forger.send(row.opcode, forger.a_queue_pair(),
                 static_cast<std::uint32_t>(context.random.next()) & 0xFF'FFFF, rest);
-    if (i % 32 == 31) usleep(200);
+    if (is_trickle || i % 32 == 31) usleep(is_trickle ? 1'000 : 200);
   }
 }
 // CM messages (IBTA 12.6) to QP1, as from the host itself.
@@ -273,20 +282,23 @@ void send_segments(Context& context, int) {
 std::vector<Attack> address_attacks() {
   std::vector<Attack> attacks = {{"address.agents_name", bind_the_agents_name},
                                  {"address.similar_names", bind_similar_names},
-                                 {"datagram.garbage", send_garbage},
-                                 {"datagram.joined_segments", send_segments}};
+                                 {"datagram.garbage", send_garbage, 0, true},
+                                 {"datagram.joined_segments", send_segments, 0, true}};
   for (int row = 0; row < static_cast<int>(std::size(bind_rows)); ++row) {
     attacks.push_back({std::string("port.") + bind_rows[row].name, bind_the_port, row});
   }
   for (int row = 0; row < static_cast<int>(std::size(packet_rows)); ++row) {
-    attacks.push_back({std::string("datagram.") + packet_rows[row].name, forge_packets, row});
+    attacks.push_back({std::string("datagram.") + packet_rows[row].name, forge_packets, row, true});
+    attacks.push_back(
+        {std::string("trickle.") + packet_rows[row].name, forge_packets, row | trickles});
   }
   const std::pair<const char*, int> messages[] = {
-      {"performance", 0},        {"request", 0x10},     {"reject", 0x12},
-      {"reply", 0x13},           {"ready_to_use", 0x14}, {"disconnect_request", 0x15},
+      {"performance", 0},         {"request", 0x10},
+      {"reject", 0x12},           {"reply", 0x13},
+      {"ready_to_use", 0x14},     {"disconnect_request", 0x15},
       {"disconnect_reply", 0x16}, {"service_request", 0x17}};
   for (const auto& [name, attribute] : messages) {
-    attacks.push_back({std::string("management.") + name, forge_management, attribute});
+    attacks.push_back({std::string("management.") + name, forge_management, attribute, true});
   }
   return attacks;
 }

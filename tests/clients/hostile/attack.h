@@ -20,8 +20,8 @@
 
 namespace hostile {
 
-using tulle::live::ReceivedMessage;
 using tulle::Gid;
+using tulle::live::ReceivedMessage;
 using tulle::live::UniqueFd;
 using Bytes = std::vector<std::byte>;
 

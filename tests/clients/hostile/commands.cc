@@ -59,52 +59,66 @@ struct CommandRow {
   MakeCommand make;
 };
 const CommandRow rows[] = {
-    {"bind", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"bind",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::Bind{id, loopback(0)};
      }},
     {"listen",
-     [](Context&, EndpointId id) -> ConnectionCommand { return command::Listen{id, ~0u}; }},
-    {"resolve_address", [](Context& context, EndpointId id) -> ConnectionCommand {
+     [](Context&, EndpointId id) -> ConnectionCommand {
+       return command::Listen{id, ~0u};
+     }},
+    {"resolve_address",
+     [](Context& context, EndpointId id) -> ConnectionCommand {
        return command::ResolveAddress{id, {}, loopback(context.listeners.front())};
      }},
     {"resolve_route",
      [](Context&, EndpointId id) -> ConnectionCommand { return command::ResolveRoute{{id}}; }},
     {"query", [](Context&, EndpointId id) -> ConnectionCommand { return command::Query{{id}}; }},
-    {"connect", [](Context& context, EndpointId id) -> ConnectionCommand {
+    {"connect",
+     [](Context& context, EndpointId id) -> ConnectionCommand {
        return command::Connect{id, ConnectionQpType::rc, parameters_of(context)};
      }},
-    {"accept", [](Context& context, EndpointId id) -> ConnectionCommand {
+    {"accept",
+     [](Context& context, EndpointId id) -> ConnectionCommand {
        return command::Accept{id, ConnectionQpType::rc, parameters_of(context)};
      }},
     {"establish",
      [](Context&, EndpointId id) -> ConnectionCommand { return command::Establish{{id}}; }},
-    {"reject", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"reject",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::Reject{id, 28, Bytes(148)};
      }},
     {"notify_established",
      [](Context&, EndpointId id) -> ConnectionCommand { return command::NotifyEstablished{{id}}; }},
     {"disconnect",
      [](Context&, EndpointId id) -> ConnectionCommand { return command::Disconnect{{id}}; }},
-    {"destroy", [](Context& context, EndpointId id) -> ConnectionCommand {
+    {"destroy",
+     [](Context& context, EndpointId id) -> ConnectionCommand {
        return command::Destroy{id, static_cast<std::uint32_t>(context.random.next())};
      }},
-    {"set_option", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"set_option",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::SetOption{id, 0, 0, Bytes(1)};
      }},
-    {"get_qp_attributes", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"get_qp_attributes",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::GetQpAttributes{id, QpTarget::ready_to_receive};
      }},
-    {"join_multicast", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"join_multicast",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::JoinMulticast{id, group_address()};
      }},
-    {"leave_multicast", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"leave_multicast",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::LeaveMulticast{id, group_address()};
      }},
     {"hold", [](Context&, EndpointId id) -> ConnectionCommand { return command::Hold{{id}}; }},
-    {"report", [](Context& context, EndpointId id) -> ConnectionCommand {
+    {"report",
+     [](Context& context, EndpointId id) -> ConnectionCommand {
        return command::Report{id, ConnectionEventType::user, 0, context.random.next()};
      }},
-    {"migrate", [](Context&, EndpointId id) -> ConnectionCommand {
+    {"migrate",
+     [](Context&, EndpointId id) -> ConnectionCommand {
        return command::Migrate{id, 1, events_of(id, EndpointId{id.value + 1})};
      }},
 };
@@ -136,8 +150,7 @@ void give_in_all_states(Context& context, int row) {
   for (int state = 0; state < 6; ++state) {
     auto channel = open_channel(context);
     if (!channel) return context.expect(false, "the agent opens no channel");
-    const EndpointId own =
-        channel->create(context, state == 5 ? PortSpace::udp : PortSpace::tcp);
+    const EndpointId own = channel->create(context, state == 5 ? PortSpace::udp : PortSpace::tcp);
     if (state == 1) channel->say(context, command::Bind{own, loopback(0)});
     if (state == 2) channel->say(context, command::Listen{own, 1});
     if (state >= 3) resolve(context, *channel, own, loopback(1));  // where nobody listens
@@ -161,8 +174,11 @@ void give_back_invented_events(Context& context, int) {
   const EndpointId second = other->create(context);
   for (std::uint32_t back = 0; back < 64; ++back) {
     const EndpointId foreign{own.value - back};
-    for (const auto& [a, b] : {std::pair{own, foreign}, {foreign, own}, {foreign, second},
-                               {second, foreign}, {EndpointId{}, foreign}}) {
+    for (const auto& [a, b] : {std::pair{own, foreign},
+                               {foreign, own},
+                               {foreign, second},
+                               {second, foreign},
+                               {EndpointId{}, foreign}}) {
       channel->say(context, command::GiveBack{false, events_of(a, b)});
       context.did();
     }
@@ -285,7 +301,8 @@ void speak_before_the_channel(Context& context, int) {
   for (const CommandRow& row : rows) {
     const UniqueFd connection = to_agent();
     send_raw(connection.get(), encode(CommandMessage{0, row.make(context, EndpointId{1})}));
-    context.expect(is_refused(next(context, connection.get())), "a command without a channel counts");
+    context.expect(is_refused(next(context, connection.get())),
+                   "a command without a channel counts");
     context.did();
   }
 }

@@ -152,8 +152,8 @@ ConnectionReply Channel::say(Context& context, ConnectionCommand command) {
 
 EndpointId Channel::create(Context& context, PortSpace space) {
   const bool is_datagram = space == PortSpace::udp;
-  const auto reply = say(context, command::Create{space, is_datagram ? ConnectionQpType::ud
-                                                                     : ConnectionQpType::rc});
+  const auto reply = say(
+      context, command::Create{space, is_datagram ? ConnectionQpType::ud : ConnectionQpType::rc});
   const auto* created = std::get_if<reply::Created>(&reply);
   return created == nullptr ? EndpointId{} : created->endpoint;
 }

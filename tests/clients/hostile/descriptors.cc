@@ -165,7 +165,8 @@ void reopen_descriptors(Context& context, int) {
     for (const int mode : {O_RDWR, O_WRONLY | O_TRUNC, O_PATH}) {
       const UniqueFd again(open(path.c_str(), mode | O_CLOEXEC));
       if (again && is_memory(fd)) {
-        context.expect(ftruncate(again.get(), 0) != 0, "shared memory is cut by another descriptor");
+        context.expect(ftruncate(again.get(), 0) != 0,
+                       "shared memory is cut by another descriptor");
       }
       context.did();
     }
@@ -256,9 +257,8 @@ void set_option(Context& context, int row) {
   const Option& option = options[row];
   for (const int fd : held.all()) {
     int values[4] = {option.value, option.value, 0, 0};
-    const bool is_set =
-        setsockopt(fd, option.level, option.number, values, option.number == SO_LINGER ? 8 : 4) ==
-        0;
+    const bool is_set = setsockopt(fd, option.level, option.number, values,
+                                   option.number == SO_LINGER ? 8 : 4) == 0;
     context.expect(!option.must_fail || !is_set, "the attacker sets this option");
     context.did();
   }
@@ -390,7 +390,7 @@ void leave_a_child(Context& context, int) {
   close(ends[0]);
   close(ends[1]);
 }
-// Passes what it holds to the victims' agent as descriptors of a message, and to itself in a circle.
+// Passes what it holds to the agent as descriptors of a message, and to itself in a circle.
 void pass_on(Context& context, int) {
   Held held = take_all(context);
   const std::vector<int> fds = held.all();

@@ -4,8 +4,8 @@
 //   hostile_user attack OPTIONS NAME...  carries these out one after the other, each in a process
 //                                        of its own. Prints one line for each (Context::print), and
 //                                        waits for a line before the next.
-//   hostile_user settings                prints the agent and the executable that Tulle takes from the
-//                                        environment
+//   hostile_user settings                prints the agent and the executable that Tulle takes from
+//                                        the environment
 //   hostile_user repeat SECONDS OPTIONS NAME...
 //                                        draws from these for that time, and prints how many it did
 //
@@ -213,6 +213,7 @@ int main(int argc, char** argv) {
     options.seconds = std::atof(argv[2]);
     return repeat(options);
   }
-  std::fprintf(stderr, "hostile_user: list | attack OPTIONS NAME... | repeat SECONDS OPTIONS NAME...\n");
+  std::fprintf(stderr,
+               "hostile_user: list | attack OPTIONS NAME... | repeat SECONDS OPTIONS NAME...\n");
   return 2;
 }

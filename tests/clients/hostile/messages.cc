@@ -210,8 +210,8 @@ void use_unknown_purposes(Context& context, int) {
   }
 }
 void send_oversized(Context& context, int) {
-  for (const std::size_t bytes : {message_bytes_max - 8, message_bytes_max, message_bytes_max + 1,
-                                  std::size_t{190'000}}) {
+  for (const std::size_t bytes :
+       {message_bytes_max - 8, message_bytes_max, message_bytes_max + 1, std::size_t{190'000}}) {
     say_everywhere(context, with_header(header_of(MessageKind::hello), bytes, std::byte{0x41}));
   }
 }
@@ -329,8 +329,14 @@ void name_commands(Context& context, int) {
   context.hold();  // the driver asks for the status, as people and programs do
 }
 void name_interfaces(Context& context, int) {
-  const std::string names[] = {"lo,lo,lo,lo", "../../etc", std::string(100'000, ','),
-                               std::string(100'000, 'x'), "lo\0lo", ",,", "*", "%s%n"};
+  const std::string names[] = {"lo,lo,lo,lo",
+                               "../../etc",
+                               std::string(100'000, ','),
+                               std::string(100'000, 'x'),
+                               "lo\0lo",
+                               ",,",
+                               "*",
+                               "%s%n"};
   for (const std::string& name : names) {
     Hello message = hello(Purpose::open);
     message.interfaces = name;
@@ -417,18 +423,37 @@ void join_what_is_no_group(Context& context, int) {
 }  // namespace
 
 std::vector<Attack> message_attacks() {
-  static constexpr const char* kinds[] = {
-      "",         "refused",       "wait",           "hello",          "devices",
-      "opened",   "rejoin",        "accepted",       "agent_status",   "process_status",
-      "end",      "start_capture", "stop_capture",   "capture_source", "publish",
-      "expose",   "peer",          "channel_opened", "command",        "reply",
-      "event",    "device_changed", "gids_held",     "attribute",      "membership",
-      "membership_changed"};
+  static constexpr const char* kinds[] = {"",
+                                          "refused",
+                                          "wait",
+                                          "hello",
+                                          "devices",
+                                          "opened",
+                                          "rejoin",
+                                          "accepted",
+                                          "agent_status",
+                                          "process_status",
+                                          "end",
+                                          "start_capture",
+                                          "stop_capture",
+                                          "capture_source",
+                                          "publish",
+                                          "expose",
+                                          "peer",
+                                          "channel_opened",
+                                          "command",
+                                          "reply",
+                                          "event",
+                                          "device_changed",
+                                          "gids_held",
+                                          "attribute",
+                                          "membership",
+                                          "membership_changed"};
   std::vector<Attack> attacks;
   for (int kind = 1; kind < static_cast<int>(std::size(kinds)); ++kind) {
     attacks.push_back({std::string("message.") + kinds[kind] + "_out_of_place", say_kind, kind});
-    attacks.push_back({std::string("message.") + kinds[kind] + "_at_random", say_random_fields,
-                       kind});
+    attacks.push_back(
+        {std::string("message.") + kinds[kind] + "_at_random", say_random_fields, kind});
   }
   const Attack more[] = {{"message.empty", say_nothing},
                          {"message.one_byte", say_a_byte},

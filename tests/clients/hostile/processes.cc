@@ -83,9 +83,9 @@ void take_descriptors(Context& context, int) {
   }
 }
 void read_files_of_processes(Context& context, int) {
-  const char* closed[] = {"mem",  "maps",    "environ", "auxv",    "io", "stack", "syscall",
-                          "exe",  "cwd",     "root",    "pagemap", "ns/net", "fdinfo/0",
-                          "task/0/mem", "smaps", "personality"};
+  const char* closed[] = {"mem",      "maps",       "environ", "auxv",       "io",      "stack",
+                          "syscall",  "exe",        "cwd",     "root",       "pagemap", "ns/net",
+                          "fdinfo/0", "task/0/mem", "smaps",   "personality"};
   Bytes buffer(1 << 16);
   for (const pid_t pid : others(context)) {
     for (const char* name : closed) {
@@ -240,9 +240,9 @@ void be_root_of_a_namespace(Context& context, int flags) {
     return context.skip("no user namespaces for ordinary users here");
   }
   context.did();
-  context.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-                 "root of a namespace of its own gets more, code " +
-                     std::to_string(WEXITSTATUS(status)));
+  context.expect(
+      WIFEXITED(status) && WEXITSTATUS(status) == 0,
+      "root of a namespace of its own gets more, code " + std::to_string(WEXITSTATUS(status)));
 }
 void enter_namespaces(Context& context, int) {
   for (const pid_t pid : others(context)) {

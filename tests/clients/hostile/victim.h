@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 // The page that a victim shares with the driver: 64-bit words under these names.
-#define PAGE_FIELDS(FIELD)                                                   \
-  FIELD(ready)                                                               \
-  FIELD(paused)             /* set by the driver: do nothing for now */      \
-  FIELD(messages)           /* exchanged and found right */                  \
-  FIELD(message_ns)         /* time that these took */                       \
-  FIELD(longest_message_ns)                                                  \
-  FIELD(wrong)              /* messages with wrong bytes */                  \
-  FIELD(unexpected)         /* events and errors that nobody should cause */ \
-  FIELD(connections)        /* new ones, each with one message */            \
-  FIELD(connect_ns)                                                          \
-  FIELD(longest_connect_ns)                                                  \
-  FIELD(failed_connections)                                                  \
-  FIELD(strangers)          /* requests of programs without the secret */
+#define PAGE_FIELDS(FIELD)                                            \
+  FIELD(ready)                                                        \
+  FIELD(paused)     /* set by the driver: do nothing for now */       \
+  FIELD(messages)   /* exchanged and found right */                   \
+  FIELD(message_ns) /* time that these took */                        \
+  FIELD(longest_message_ns)                                           \
+  FIELD(wrong)       /* messages with wrong bytes */                  \
+  FIELD(unexpected)  /* events and errors that nobody should cause */ \
+  FIELD(connections) /* new ones, each with one message */            \
+  FIELD(connect_ns)                                                   \
+  FIELD(longest_connect_ns)                                           \
+  FIELD(failed_connections)                                           \
+  FIELD(strangers) /* requests of programs without the secret */
 enum field {
 #define FIELD(name) field_##name,
   PAGE_FIELDS(FIELD)

@@ -28,7 +28,8 @@ struct client {
 static bool expect(struct client* client, enum rdma_cm_event_type type) {
   struct pollfd wait = {.fd = client->channel->fd, .events = POLLIN};
   struct rdma_cm_event* event;
-  if (poll(&wait, 1, timeout_milliseconds) <= 0 || rdma_get_cm_event(client->channel, &event) != 0) {
+  if (poll(&wait, 1, timeout_milliseconds) <= 0 ||
+      rdma_get_cm_event(client->channel, &event) != 0) {
     fprintf(stderr, "hostile_victim: no event, but %s was due\n", rdma_event_str(type));
     return false;
   }
@@ -64,18 +65,18 @@ static void disconnect(struct client* client, bool is_connected) {
 }
 
 static bool receive(struct client* client) {
-  return is_done(rdma_post_recv(client->id, NULL, client->bytes[receives], message_bytes,
-                                client->region),
-                 "rdma_post_recv");
+  return is_done(
+      rdma_post_recv(client->id, NULL, client->bytes[receives], message_bytes, client->region),
+      "rdma_post_recv");
 }
 
 static bool begin(struct client* client, const char* port) {
   struct sockaddr_in address = address_at(port);
   return is_done(rdma_create_id(client->channel, &client->id, NULL, RDMA_PS_TCP),
                  "rdma_create_id") &&
-         is_done(rdma_resolve_addr(client->id, NULL, (struct sockaddr*)&address,
-                                   timeout_milliseconds),
-                 "rdma_resolve_addr") &&
+         is_done(
+             rdma_resolve_addr(client->id, NULL, (struct sockaddr*)&address, timeout_milliseconds),
+             "rdma_resolve_addr") &&
          expect(client, RDMA_CM_EVENT_ADDR_RESOLVED) &&
          is_done(rdma_resolve_route(client->id, timeout_milliseconds), "rdma_resolve_route") &&
          expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -133,9 +134,8 @@ static bool write_and_read(struct client* client) {
   struct ibv_wc completion = {.status = IBV_WC_GENERAL_ERR};
   fill(client->stripes[sends], stripe_bytes, client->number);
   memset(client->stripes[receives], 0, stripe_bytes);
-  if (rdma_post_write(client->id, NULL, client->stripes[sends], stripe_bytes,
-                      client->stripe_region, 0, client->welcome.address,
-                      client->welcome.rkey) != 0 ||
+  if (rdma_post_write(client->id, NULL, client->stripes[sends], stripe_bytes, client->stripe_region,
+                      0, client->welcome.address, client->welcome.rkey) != 0 ||
       !completes(rdma_get_send_comp(client->id, &completion), &completion, "a WRITE")) {
     return false;
   }
