@@ -22,6 +22,7 @@ import json
 import os
 import queue
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,9 +36,10 @@ from place import ATTACKER, PROGRAM, SKIPPED, Arena, Fault, as_user, may_run
 
 RECORD = harness.ROOT / "docs" / "reliability" / "hostile_user.json"
 ATTACK_SECONDS = 90  # the longest that an attack may take
-RATE_GOAL, OPEN_GOAL_S = 0.9, 1.0
-WINDOW_SECONDS = 1.0
-ROUND_WINDOWS = 12  # of each kind, for each victim, in a round
+OPEN_GOAL_S = 1.0
+SLICE_SECONDS, SLICES = 0.12, 8  # of each kind in a window
+ROUND_WINDOWS = 20  # for each victim, in a round
+LONGEST_RATES_SECONDS = 86400
 OUTCOME_HELD = "held"
 
 
@@ -87,9 +89,23 @@ class Attacker:
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 
-    def close(self):
+    def signal(self, number):
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, 9)
+            os.killpg(self.popen.pid, number)
+
+    def stop(self):
+        self.signal(signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def at_work(self):
+        self.signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def close(self):
+        self.signal(signal.SIGKILL)
         self.popen.wait()
         self.popen.stdin.close()
         self.popen.stdout.close()
@@ -210,42 +226,49 @@ class Run:
     # --- rates ---
 
     def measure_rates(self, names, seed, windows):
-        with Arena() as arena, Arena(paused=True) as elsewhere:
+        """Measures in windows that consist of short slices of each kind in turn, so that whatever else the machine does
+        meets all kinds alike."""
+        with contextlib.ExitStack() as places:
+            arena, elsewhere = places.enter_context(Arena()), places.enter_context(Arena(paused=True))
+            attackers = {}
+            for kind, place in (("attacked", arena), ("attacked_elsewhere", elsewhere)):
+                attackers[kind] = Attacker(place, ["repeat", LONGEST_RATES_SECONDS], names, seed)
+                places.callback(attackers[kind].close)
+                attackers[kind].stop()
             draw = random.Random(seed)
             for pair in arena.pairs:
                 arena.pause_all_but(pair)
                 figures = {"quiet": [], "attacked": [], "attacked_elsewhere": []}
-                connects = {"quiet": [], "attacked": []}
+                connects = {kind: [] for kind in figures}
                 for _ in range(windows):
-                    # The next window comes right after the last, so that the machine's other work meets all alike.
-                    for kind in draw.sample(list(figures), len(figures)):
-                        of = {"attacked": arena, "attacked_elsewhere": elsewhere}.get(kind)
-                        rate, connect = self.window(of, pair, names, draw.getrandbits(32))
+                    for kind, (rate, connect) in self.window(pair, attackers, draw).items():
                         figures[kind].append(rate)
-                        if kind in connects and connect:
-                            connects[kind].append(connect)
+                        connects[kind].append(connect)
                 self.rates[pair.name] = summary(figures)
-                self.connects[pair.name] = {kind: round(1e3 * statistics.median(values), 2) if values else None
+                self.connects[pair.name] = {kind: milliseconds(statistics.median(values))
                                             for kind, values in connects.items()}
+            for kind, attacker in attackers.items():
+                if attacker.popen.poll() is not None:
+                    self.fault("rates", seed, f"the program for {kind} has ended: {attacker.said()}")
             for what in arena.harm(None):
                 self.fault("rates", seed, what)
 
     @staticmethod
-    def window(arena, pair, names, seed):
-        attacker = Attacker(arena, ["repeat", WINDOW_SECONDS + 0.5], names, seed) if arena else None
-        try:
-            time.sleep(0.2)
-            before = pair.counts()
-            time.sleep(WINDOW_SECONDS)
-            after = pair.counts()
-        finally:
-            if attacker:
-                attacker.close()
-        took = (after["message_ns"] - before["message_ns"]) * 1e-9
-        messages = after["messages"] - before["messages"]
-        made = after["connections"] - before["connections"]
-        connect = (after["connect_ns"] - before["connect_ns"]) * 1e-9 / made if made else None
-        return messages / took if took else 0.0, connect
+    def window(pair, attackers, draw):
+        """Returns {kind: (messages a second, seconds to connect)}."""
+        names = ("messages", "message_ns", "connections", "connect_ns")
+        sums = {kind: dict.fromkeys(names, 0) for kind in ("quiet", *attackers)}
+        for _ in range(SLICES):
+            for kind in draw.sample(list(sums), len(sums)):
+                with attackers[kind].at_work() if kind in attackers else contextlib.nullcontext():
+                    time.sleep(SLICE_SECONDS / 4)
+                    before = pair.counts()
+                    time.sleep(SLICE_SECONDS)
+                    after = pair.counts()
+                for name in names:
+                    sums[kind][name] += after[name] - before[name]
+        return {kind: (1e9 * each["messages"] / max(each["message_ns"], 1),
+                       1e-9 * each["connect_ns"] / max(each["connections"], 1)) for kind, each in sums.items()}
 
     # --- results ---
 
@@ -268,11 +291,11 @@ class Run:
 
 
 def milliseconds(seconds):
-    return round(1e3 * seconds, 1)
+    return round(1e3 * seconds, 2)
 
 
 def summary(figures):
-    """Returns the median rates, and the medians of the ratios of neighbouring windows."""
+    """Returns the median rates, and the medians of the ratios within windows."""
     def ratio(of, to):
         pairs = [a / b for a, b in zip(figures[of], figures[to]) if b]
         return round(statistics.median(pairs), 3) if pairs else None
@@ -328,7 +351,7 @@ def parse(arguments):
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these attacks, and no rates")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="how often (%(default)s)")
     parser.add_argument("--windows", type=int, default=ROUND_WINDOWS, metavar="N",
-                        help="windows of each kind in which rates are measured, in a round (%(default)s)")
+                        help="windows in which rates are measured, in a round (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="the run's seed (drawn)")
     parser.add_argument("--list", action="store_true", help="list the attacks")
     parser.add_argument("--record", action="store_true", help=f"write {RECORD.relative_to(harness.ROOT)}")
