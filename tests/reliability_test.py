@@ -25,6 +25,7 @@ def part(p99):
 RUN = {"date": "2026-01-02", "commit": "abc"}
 ROOM = {**RUN, "files": "src/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
         "survivors": [{"explanation": "It changes nothing."}]}
+FAULT = {"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}
 # Records in which each goal is just reached.
 GOOD = {
     "fuzzing": {"runs": [{**RUN, "hours": 1, "cores": 2, "fuzzers": {"a": {"executions": 300_000_000, "faults": 0}}}],
@@ -34,9 +35,12 @@ GOOD = {
     "sanitizers": {kind: {**RUN, "sanitizer": f"{kind} sanitizer", "seconds": 60, "passed": {"live": 7}, "failures": [],
                           "reports": [], "skipped": [{"test": "live.a", "reason": "it may not"}],
                           "left_out": [{"what": "b", "reason": "it may not"}]} for kind in reliability.SANITIZERS},
-    "chaos": {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
-              "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
-              "interruptions_by_kind": {"freeze": 10_000}, "faults": []},
+    "chaos": {"runs": [
+        {**RUN, "seed": 3, "minutes": 60, "interruptions": 70, "stuck": 1, "interruptions_by_kind": {"freeze": 70},
+         "longest_call": {"milliseconds": 900, "call": "ibv_poll_cq", "during": []}, "faults": [FAULT]},
+        {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
+         "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
+         "interruptions_by_kind": {"freeze": 10_000}, "faults": []}]},
     "hostile_user": {**RUN, "seed": 6, "minutes": 5, "attacks": 100, "deeds": 1_000, "bytes_searched": 10**6,
                      "foreign_bytes": 0, "opens": {"count": 9, "p99_ms": 50, "longest_ms": 1_000},
                      "slots": {"of_host": 127, "most_of_attacker": 64}, "faults": [],
@@ -60,12 +64,12 @@ MISSED = (
     ("mutation", "rooms", "wire", "survivors", 0, "explanation", ""),
     ("sanitizers", "address", "failures", ["live.a"]),
     ("sanitizers", "thread", "reports", ["data race"]),
-    ("chaos", "interruptions", 9_999),
-    ("chaos", "wrong_bytes", 1),
-    ("chaos", "false_successes", 1),
-    ("chaos", "stuck", 1),
-    ("chaos", "longest_call", "milliseconds", 100),
-    ("chaos", "faults", [{"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}]),
+    ("chaos", "runs", 1, "interruptions", 9_999),
+    ("chaos", "runs", 1, "wrong_bytes", 1),
+    ("chaos", "runs", 1, "false_successes", 1),
+    ("chaos", "runs", 1, "stuck", 1),
+    ("chaos", "runs", 1, "longest_call", "milliseconds", 100),
+    ("chaos", "runs", 1, "faults", [FAULT]),
     ("hostile_user", "attacks", 99),
     ("hostile_user", "faults", [{"attack": "memory.resize", "seed": 6, "what": "the host agent is dead"}]),
     ("hostile_user", "foreign_bytes", 8),
@@ -98,6 +102,11 @@ def changed(path, value):
 
 
 class Page(unittest.TestCase):
+    def test_interruptions_of_runs_without_a_fault_are_added(self):
+        runs = [{"faults": faults, "interruptions": count} for faults, count in (([], 1), ([FAULT], 2), ([], 4), ([], 8))]
+        self.assertEqual([4, 8], [run["interruptions"] for run in reliability.chaos_runs({"runs": runs})])
+        self.assertEqual([2], [run["interruptions"] for run in reliability.chaos_runs({"runs": runs[:2]})])
+
     def test_the_page_equals_its_records(self):
         page = reliability.PAGE.read_text()
         self.assertEqual(reliability.write(reliability.read_records()), page, "make it anew: ./dev reliability")

@@ -322,7 +322,7 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
                 auto first = connect_to_agent(read_settings());
                 if (!first) return report("the agent is gone");
                 const int to = ways[i].socket < 0 ? first->get() : ways[i].socket;
-                static_cast<void>(send_message(to, ways[i].bytes, both));
+                static_cast<void>(send_message(to, ways[i].bytes, {both, n % 2 + 1}));
                 // The attacker waits too if it is the last to close.
                 std::thread([fd = lingering.release()] { close(fd); }).detach();
               }
