@@ -294,45 +294,46 @@ UniqueFd that_lingers(UniqueFd& peer) {
 
 // Whoever closes such a descriptor last waits. The agent must not: it would serve nobody meanwhile.
 TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
-  EXPECT_EQ(as_stranger([](const Report& report) {
-              Talk process = say(encode(hello_to_open()));
-              Hello connect = hello_to_open();
-              connect.purpose = Purpose::connect;
-              Talk channel = say(encode(connect));
-              if (!process.answer || !channel.answer) return report("not served");
-              const std::vector<std::byte> too_long(message_bytes_max + 1);
-              const std::span<const std::byte> nothing;
-              const auto list = encode(hello_to_open());
-              const auto expose = encode(Expose{});
-              const struct {
-                int socket;
-                std::span<const std::byte> bytes;
-              } ways[] = {{-1, list},
-                          {-1, nothing},
-                          {-1, too_long},
-                          {process.connection.get(), expose},
-                          {channel.connection.get(), list},
-                          {channel.answer->fds[0].get(), list}};
-              std::vector<UniqueFd> peers(5 * std::size(ways));
-              for (std::size_t n = 0; n < peers.size(); ++n) {
-                const std::size_t i = n % std::size(ways);
-                UniqueFd lingering = that_lingers(peers[n]);
-                if (!lingering) return report("no TCP");
-                const int both[] = {lingering.get(), lingering.get()};
-                auto first = connect_to_agent(read_settings());
-                if (!first) return report("the agent is gone");
-                const int to = ways[i].socket < 0 ? first->get() : ways[i].socket;
-                static_cast<void>(send_message(to, ways[i].bytes, {both, n % 2 + 1}));
-                // The attacker waits too if it is the last to close.
-                std::thread([fd = lingering.release()] { close(fd); }).detach();
-              }
-              process.connection.reset();
-              channel.connection.reset();
-              Hello hello;
-              hello.purpose = Purpose::status;
-              if (!say(encode(hello)).answer) report("the agent does not answer");
-            }),
-            "");
+  EXPECT_EQ(
+      as_stranger([](const Report& report) {
+        Talk process = say(encode(hello_to_open()));
+        Hello connect = hello_to_open();
+        connect.purpose = Purpose::connect;
+        Talk channel = say(encode(connect));
+        if (!process.answer || !channel.answer) return report("not served");
+        const std::vector<std::byte> too_long(message_bytes_max + 1);
+        const std::span<const std::byte> nothing;
+        const auto list = encode(hello_to_open());
+        const auto expose = encode(Expose{});
+        const struct {
+          int socket;
+          std::span<const std::byte> bytes;
+        } ways[] = {{-1, list},
+                    {-1, nothing},
+                    {-1, too_long},
+                    {process.connection.get(), expose},
+                    {channel.connection.get(), list},
+                    {channel.answer->fds[0].get(), list}};
+        std::vector<UniqueFd> peers(5 * std::size(ways));
+        for (std::size_t n = 0; n < peers.size(); ++n) {
+          const std::size_t i = n % std::size(ways);
+          UniqueFd lingering = that_lingers(peers[n]);
+          if (!lingering) return report("no TCP");
+          const int both[] = {lingering.get(), lingering.get()};
+          auto first = connect_to_agent(read_settings());
+          if (!first) return report("the agent is gone");
+          const int to = ways[i].socket < 0 ? first->get() : ways[i].socket;
+          static_cast<void>(send_message(to, ways[i].bytes, {both, 1 + n / std::size(ways) % 2}));
+          // The attacker waits too if it is the last to close.
+          std::thread([fd = lingering.release()] { close(fd); }).detach();
+        }
+        process.connection.reset();
+        channel.connection.reset();
+        Hello hello;
+        hello.purpose = Purpose::status;
+        if (!say(encode(hello)).answer) report("the agent does not answer");
+      }),
+      "");
 }
 
 TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
