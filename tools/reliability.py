@@ -5,8 +5,8 @@
     reliability.py --check     ends with status 1 if the page does not say what the records say
 
 Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
-chaos.json (./dev chaos), hostile_network.json (./dev hostile network) and soak.json (./dev soak). The goals stand here,
-beside the figures that they bound.
+chaos.json (./dev chaos), hostile_network.json and hostile_user.json (./dev hostile) and soak.json (./dev soak). The goals
+stand here, beside the figures that they bound.
 """
 
 import argparse
@@ -35,6 +35,7 @@ MUTANTS_GOAL, KILLED_GOAL = 40, 0.95
 INTERRUPTIONS_GOAL, CALL_GOAL_MS = 10_000, 100
 FORGED_GOAL, REQUESTS_GOAL, AGENT_GOAL_KIB, CONNECT_GOAL_S = 10_000_000, 1_000_000, 64 * 1024, 2
 CLOCK_GOAL_S = 3652 * 86400  # ten years
+ATTACKS_GOAL, RATE_GOAL, OPEN_GOAL_MS = 100, 0.90, 1000
 LIVES_GOAL, CONNECTIONS_GOAL, GROWTH_GOAL_KIB, LATENCY_GOAL = 100_000, 1_000_000, 1024, 0.10
 
 REACHED, MISSED, UNKNOWN = "reached", "**not reached**", "not measured yet"
@@ -384,6 +385,58 @@ def soak_details(record):
                          for run in record["own_life"]["runs"]])
 
 
+# --- hostile users -------------------------------------------------------------------------------------------------
+
+
+def hostile_user_goals(record):
+    def line(text, figure, holds):
+        return goal(text, figure(record) if record else "", holds(record) if record else None)
+
+    def ratios(each):
+        return [rate["attacked_to_elsewhere"] for rate in each["rates"].values()]
+
+    def slots(each):
+        return each["slots"]["most_of_attacker"], each["slots"]["of_host"]
+
+    return [
+        line(f"at least {ATTACKS_GOAL} scripted attacks", lambda r: f"{r['attacks']} attacks, {r['deeds']:,} deeds",
+             lambda r: r["attacks"] >= ATTACKS_GOAL),
+        line("no crash, no wrong byte, no foreign endpoint touched", lambda r: f"{len(r['faults'])} faults",
+             lambda r: not r["faults"]),
+        line("no byte of others comes to the attacker",
+             lambda r: f"{r['foreign_bytes']} in {r['bytes_searched'] / 1e6:,.0f} MB",
+             lambda r: not r["foreign_bytes"] and r["bytes_searched"] > 0),
+        line(f"the victims keep {RATE_GOAL * 100:.0f} % of their rate", lambda r: "; ".join(
+            f"{name}: {rate['attacked_to_elsewhere'] * 100:.0f} %" for name, rate in r["rates"].items()),
+             lambda r: bool(ratios(r)) and min(ratios(r)) >= RATE_GOAL),
+        line(f"new programs open the device within {OPEN_GOAL_MS:,} ms",
+             lambda r: f"longest of {r['opens']['count']}: {r['opens']['longest_ms']:g} ms",
+             lambda r: r["opens"]["count"] > 0 and r["opens"]["longest_ms"] <= OPEN_GOAL_MS),
+        # Slot 0 is the agent's own.
+        line("no user holds over half of the slots", lambda r: "{} of {}".format(*slots(r)),
+             lambda r: slots(r)[1] > 0 and slots(r)[0] <= (slots(r)[1] + 1) // 2),
+    ]
+
+
+def hostile_user_details(record):
+    groups = {}
+    for name, each in record["outcomes"].items():
+        groups.setdefault(name.partition(".")[0], []).append(each)
+    rows = [[group, len(those), f"{sum(each['deeds'] for each in those):,}",
+             sum(each["outcome"] == "held" for each in those)] for group, those in groups.items()]
+    text = f"{of_run(record)} The seed was {record['seed']}, and the run took {record['minutes']:g} minutes.\n\n"
+    text += table(["attacks on", "number", "deeds", "without effect on others"], rows)
+    bad = [[f"`{name}`", each["outcome"]] for name, each in record["outcomes"].items() if each["outcome"] != "held"]
+    if bad:
+        text += "\n" + table(["attack", "outcome"], bad)
+    text += "\nMessages a second, medians:\n\n"
+    return text + table(["victims of", "windows", "without attacks", "with attacks", "with attacks elsewhere",
+                         "with, to without", "with, to elsewhere"],
+                        [[name, rate["windows"], f"{rate['quiet']:,}", f"{rate['attacked']:,}",
+                          f"{rate['attacked_elsewhere']:,}", rate["attacked_to_quiet"], rate["attacked_to_elsewhere"]]
+                         for name, rate in record["rates"].items()])
+
+
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
@@ -432,6 +485,19 @@ Honest packets share two cores with the stranger. A listener whose backlog is fu
 does; the timed connections go to another listener of the same host.
 
 Again: `./dev hostile network`. `clients.hostile_network` does it for seconds.
+"""),
+    ("Hostile users", "hostile_user", hostile_user_goals, hostile_user_details, """
+A user attacks root's host agent, and the programs of root and of a third user, who exchange messages that only they know
+and connect anew all the time. Each attack is a row of the tables in `tests/clients/hostile`: messages, commands,
+descriptors that the agent hands out or is handed, socket options, quotas, names, ports, datagrams, processes; those called
+"staged" come before there is an agent. After each the agent and the victims must live, with every byte right, and go on. The
+attacker looks for the victims' messages in all that it can read.
+
+The rates are of windows in turn: without attacks, with those that do not merely fill or flood, and with the same attacks on
+another agent in another network namespace. The last take as much of the processors, so what they leave the victims is
+what the attacks are compared with.
+
+Again: `./dev hostile user --rounds 3 --record`.
 """),
     ("Long runs", "soak", soak_goals, soak_details, """
 One agent and one server live on, while short programs connect to the server, exchange a message and end; one in eight is

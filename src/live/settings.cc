@@ -8,14 +8,18 @@
 namespace tulle::live {
 namespace {
 
+// A program that has more rights than whoever started it takes nothing from the environment: the
+// starter would decide which agent it trusts, and which program it runs.
+const char* variable(const char* name) { return secure_getenv(name); }
+
 void read(const char* name, std::string& value) {
-  const char* text = std::getenv(name);
+  const char* text = variable(name);
   if (text != nullptr && *text != '\0') value = text;
 }
 
 template <typename Number>
 void read(const char* name, Number& value) {
-  const char* text = std::getenv(name);
+  const char* text = variable(name);
   if (text == nullptr) return;
   Number number{};
   const char* end = text + std::strlen(text);
@@ -24,7 +28,7 @@ void read(const char* name, Number& value) {
 }
 
 bool is_off(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = variable(name);
   return text != nullptr && std::string_view(text) == "off";
 }
 

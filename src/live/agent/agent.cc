@@ -34,6 +34,8 @@ constexpr auto tell_retry_time = 100ms;
 constexpr int no_memory_pause_microseconds = 10'000;
 // A process has one connection for its device and one for each event channel.
 constexpr std::size_t connections_max = 512;
+// An answer tells of all processes. Whoever asks often must not hold up others for long.
+constexpr int status_answers_in_a_turn = 4;
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -222,8 +224,10 @@ Result<void> AgentCore::turn() {
   if (is_recovering() && now >= retry_port_at_) {
     if (auto opened = open_port(); !opened) return opened;
   }
+  int answers_left = status_answers_in_a_turn;
   for (auto& session : sessions_) {
-    if (session->state == Session::State::status && now >= session->due) answer_status(*session);
+    const bool is_status_due = session->state == Session::State::status && now >= session->due;
+    if (is_status_due && answers_left-- > 0) answer_status(*session);
     if (session->state == Session::State::greeting && now >= session->due) end(*session);
     if (session->state == Session::State::held && !is_recovering()) greet(*session);
   }
@@ -331,7 +335,7 @@ bool AgentCore::may_connect(uid_t user) const {
   if (user == geteuid()) return true;
   const auto own = std::ranges::count_if(
       sessions_, [&](const auto& session) { return session->peer.uid == user; });
-  return static_cast<std::size_t>(own) < connections_max;
+  return static_cast<std::size_t>(own) + closer_.waiting(user) < connections_max;
 }
 
 void AgentCore::watch(int fd, Session* session) {
@@ -354,9 +358,12 @@ void AgentCore::handle_or_end(Session& session) {
 void AgentCore::handle(Session& session) {
   constexpr int messages_in_a_turn = 16;
   for (int i = 0; i < messages_in_a_turn && session.state != Session::State::closing; ++i) {
-    auto message = receive_message(session.connection.get());
+    std::vector<UniqueFd> of_no_message;
+    auto message = receive_message(session.connection.get(), &of_no_message);
+    discard(session, std::move(of_no_message));
     if (message) {
-      handle_message(session, std::move(*message));
+      handle_message(session, *message);
+      discard(session, std::move(message->fds));
       continue;
     }
     const bool is_closed = message.error().error_number != EAGAIN;
@@ -366,6 +373,14 @@ void AgentCore::handle(Session& session) {
     if (is_closed || is_dead) end(session);
     return;
   }
+}
+
+// Closes what came from a session's process. The agent does not wait for another user's.
+void AgentCore::discard(const Session& session, UniqueFd fd) {
+  if (session.peer.uid != geteuid()) closer_.close(session.peer.uid, std::move(fd));
+}
+void AgentCore::discard(const Session& session, std::vector<UniqueFd> fds) {
+  for (UniqueFd& fd : fds) discard(session, std::move(fd));
 }
 
 void AgentCore::close_finished() {
@@ -385,6 +400,8 @@ void AgentCore::close_finished() {
     for (const int fd : {session->connection.get(), session->process.get()}) {
       if (fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
     }
+    discard(*session, std::move(session->connection));
+    discard(*session, std::move(session->table));
   }
   departed_[queue_pairs_counter] = 0;
   std::erase_if(sessions_, is_finished);

@@ -23,8 +23,11 @@ constexpr std::uint8_t hop_limit = 64;
 constexpr std::uint32_t default_qkey = 0x0123'4567;
 // The maximum of requests that Linux's ucma module lets wait (max_backlog).
 constexpr std::uint32_t backlog_max = 1024;
-// The most endpoints that a program has in one channel.
+// The most endpoints that a program has in one channel, and that a user who is limited has in all:
+// half of the connections that the manager keeps.
 constexpr std::size_t endpoints_max = 32'768;
+// The most ports that a user who is limited holds: half of the ephemeral ones.
+constexpr std::size_t ports_max = 14'116;
 // The delay that a process that is not running may add to an acknowledgement, as the device reports
 // it.
 constexpr std::uint8_t local_ack_delay = 15;
@@ -107,6 +110,13 @@ bool is_datagram(PortSpace space) { return space == PortSpace::udp || space == P
 
 }  // namespace
 
+// Returns true if the channel's owner may have another endpoint.
+bool ConnectionService::may_have_more(const Channel& channel) const {
+  const auto found = held_.find(channel.owner.user);
+  const bool has_most = found != held_.end() && found->second.endpoints >= endpoints_max;
+  return channel.endpoints.size() < endpoints_max && !(channel.owner.is_limited && has_most);
+}
+
 ConnectionReply ConnectionService::execute(ChannelNumber number, CommandMessage message) {
   Channel& channel = channels_.at(number);
   note_taken(channel, message.events_taken);
@@ -144,7 +154,7 @@ int ConnectionService::run(Channel& channel, command::Create& command, reply::Cr
   const bool is_known = space == PortSpace::tcp || space == PortSpace::udp ||
                         space == PortSpace::ipoib || space == PortSpace::ib;
   if (!is_known) return EPROTONOSUPPORT;
-  if (channel.endpoints.size() >= endpoints_max) return ENOMEM;
+  if (!may_have_more(channel)) return ENOMEM;
   reply.endpoint = create(channel, space, command.qp_type).id;
   return 0;
 }
@@ -212,6 +222,11 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
     if (!local) return ENODEV;
     use_device(endpoint, *device, *local);
   }
+  Held& held = held_.at(channel.owner.user);  // the endpoint at least
+  if (channel.owner.is_limited && held.ports >= ports_max) {
+    endpoint.has_device = false;
+    return EADDRNOTAVAIL;
+  }
   PortTable::Binding binding;
   binding.endpoint = endpoint.id;
   binding.address = address;
@@ -223,6 +238,7 @@ int ConnectionService::bind(Channel& channel, Endpoint& endpoint, SocketAddress 
     endpoint.has_device = false;
     return error;
   }
+  ++held.ports;
   endpoint.source = address;
   endpoint.state = State::bound;
   return 0;
@@ -565,7 +581,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::LeaveMulticast
 int ConnectionService::run(Channel& from, Endpoint& endpoint, command::Migrate& command) {
   if (!take_back(from, command.events)) return ENOBUFS;
   const auto found = channels_.find(command.channel);
-  if (found == channels_.end() || found->second.pid != from.pid) {
+  if (found == channels_.end() || found->second.owner != from.owner) {
     give_back(from, from, {}, std::exchange(from.given_back, {}));
     return EINVAL;
   }

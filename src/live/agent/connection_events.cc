@@ -178,7 +178,7 @@ void ConnectionService::handle_request(const cm::Event& event) {
     local = local_address(*device, own);
   }
   if (!local) return refuse(Reason::invalid_service_id, ServiceStatus::unsupported_service);
-  if (!has_room(*listener)) {
+  if (!has_room(*listener) || !may_have_more(channel)) {
     // Linux does not answer a REQ that finds the backlog full, so that it comes again after a while
     // (ucma.c, and ENOMEM in cm.c). It answers a question with a rejection.
     if (!is_question) manager_.pass_over(event.id);

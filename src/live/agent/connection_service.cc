@@ -33,7 +33,7 @@ ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd sl
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
-Result<UniqueFd> ConnectionService::open_channel(pid_t pid, const std::string& device,
+Result<UniqueFd> ConnectionService::open_channel(const Owner& owner, const std::string& device,
                                                  const std::string& interfaces,
                                                  ChannelNumber& number) {
   int ends[2];
@@ -43,9 +43,10 @@ Result<UniqueFd> ConnectionService::open_channel(pid_t pid, const std::string& d
   Channel channel;
   channel.events.reset(ends[0]);
   UniqueFd program_end(ends[1]);
+  shutdown(ends[1], SHUT_WR);  // the program only receives
   while (next_channel_ == 0 || channels_.contains(next_channel_)) ++next_channel_;
   number = channel.number = next_channel_++;
-  channel.pid = pid;
+  channel.owner = owner;
   channel.device = device;
   channel.interfaces = interfaces;
   channels_[number] = std::move(channel);
@@ -110,6 +111,7 @@ ConnectionService::Endpoint& ConnectionService::create(Channel& channel, PortSpa
   endpoint.qp_type = qp_type;
   endpoint.psn = Psn(static_cast<std::uint32_t>(random_.next()));
   channel.endpoints.push_back(endpoint.id);
+  ++held_[channel.owner.user].endpoints;
   return endpoint;
 }
 
@@ -130,11 +132,20 @@ void ConnectionService::destroy(Endpoint& endpoint, bool may_return) {
     manager_.stop_listening(endpoint.listened_service);
     if (may_return) expect_return(endpoint.source.port);
   }
+  Held& held = held_.at(channel.owner.user);
   if (endpoint.source.port != 0 && !endpoint.is_passive) {
     ports_.release(endpoint.space, endpoint.source.port, endpoint.id);
+    --held.ports;
   }
+  if (--held.endpoints == 0) held_.erase(channel.owner.user);
   const EndpointId id = endpoint.id;
-  std::erase(channel.endpoints, id);
+  // A channel that closes destroys its last endpoint first, so that many take no time to find.
+  auto& others = channel.endpoints;
+  if (others.back() == id) {
+    others.pop_back();
+  } else {
+    std::erase(others, id);
+  }
   endpoints_.erase(id.value);
   std::vector<EndpointId> orphans;
   std::erase_if(channel.waiting, [&](const ConnectionEvent& event) {

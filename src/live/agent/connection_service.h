@@ -38,10 +38,19 @@ class ConnectionService {
   ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock, std::uint64_t node_guid,
                     KnownDevices& devices, Seal* seal = nullptr);
 
+  // A program that has a channel. One user is limited to half of what the host has of ports and
+  // connections, unless all trust that user.
+  struct Owner {
+    pid_t pid = 0;
+    uid_t user = 0;
+    bool is_limited = false;
+    bool operator==(const Owner&) const = default;
+  };
+
   // Opens a new channel for that process, over the device and interfaces that it asks for. Returns
   // the program's end of the event socket.
-  Result<UniqueFd> open_channel(pid_t pid, const std::string& device, const std::string& interfaces,
-                                ChannelNumber& number);
+  Result<UniqueFd> open_channel(const Owner& owner, const std::string& device,
+                                const std::string& interfaces, ChannelNumber& number);
   // Executes a command and returns its answer, which is Failed if the command cannot be executed.
   ConnectionReply execute(ChannelNumber channel, CommandMessage message);
   // Closes a channel and destroys its endpoints. Peers are told.
@@ -75,7 +84,7 @@ class ConnectionService {
 
   struct Channel {
     ChannelNumber number = 0;
-    pid_t pid = 0;
+    Owner owner;
     std::string device;
     std::string interfaces;
     UniqueFd events;
@@ -146,6 +155,12 @@ class ConnectionService {
   };
 
   // service.cc
+  struct Held {
+    std::size_t endpoints = 0;
+    std::size_t ports = 0;
+  };
+
+  bool may_have_more(const Channel& channel) const;
   Endpoint* find(EndpointId id);
   Endpoint* find(const Channel& channel, EndpointId id);
   Endpoint& create(Channel& channel, PortSpace space, ConnectionQpType qp_type);
@@ -212,6 +227,7 @@ class ConnectionService {
   std::map<ChannelNumber, Channel> channels_;
   ChannelNumber next_channel_ = 1;
   std::unordered_map<std::uint32_t, Endpoint> endpoints_;
+  std::unordered_map<uid_t, Held> held_;  // by users who hold any
   std::uint32_t next_endpoint_ = 0;
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
   KnownDevices& devices_;

@@ -48,7 +48,7 @@ SocketAddress ipv4(std::uint32_t address, std::uint16_t port) {
 // A program, as the service sees one.
 struct Program {
   Program(ConnectionService& service, pid_t pid) {
-    auto opened = service.open_channel(pid, "tulle0", "lo", number);
+    auto opened = service.open_channel({pid, 0, false}, "tulle0", "lo", number);
     TULLE_CHECK(opened);
     events = std::move(*opened);
   }

@@ -39,8 +39,9 @@ ConnectionParameters parameters(std::uint32_t qp_number, std::uint8_t data = 0) 
 // A program, as the service sees one.
 class End {
  public:
-  End(ConnectionService& service, pid_t pid) : service_(service) {
-    auto events = service.open_channel(pid, "tulle0", "lo", number_);
+  End(ConnectionService& service, pid_t pid) : End(service, {pid, 0, false}) {}
+  End(ConnectionService& service, const ConnectionService::Owner& owner) : service_(service) {
+    auto events = service.open_channel(owner, "tulle0", "lo", number_);
     if (!events) ADD_FAILURE() << events.error().message;
     if (events) events_ = std::move(*events);
   }
@@ -418,6 +419,46 @@ TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneProcess) {
   EXPECT_EQ(client_->run(command::Migrate{id, sibling.number(), {}}), 0);
   EXPECT_EQ(client_->run(command::Query{{id}}), EINVAL);
   EXPECT_EQ(sibling.run(command::Query{{id}}), 0);
+}
+
+// A process of another container may have the same number, and one that ended had it before.
+TEST_F(ConnectionServiceTest, MigratesOnlyBetweenChannelsOfOneUser) {
+  End own(*service_, {7, 1'000, true});
+  End of_another_user(*service_, {7, 1'001, true});
+  const EndpointId id = own.create();
+  EXPECT_EQ(own.run(command::Migrate{id, of_another_user.number(), {}}), EINVAL);
+  End second(*service_, {7, 1'000, true});
+  EXPECT_EQ(own.run(command::Migrate{id, second.number(), {}}), 0);
+}
+
+TEST_F(ConnectionServiceTest, AUserWhoIsLimitedLeavesPortsToOthers) {
+  End limited(*service_, {1, 1'000, true});
+  End same_user(*service_, {2, 1'000, true});
+  End another(*service_, {3, 1'001, true});
+  std::vector<EndpointId> bound;
+  for (;;) {
+    const EndpointId id = limited.create();
+    if (limited.run(command::Bind{id, loopback(0)}) != 0) break;
+    bound.push_back(id);
+  }
+  EXPECT_EQ(bound.size(), 14'116u) << "half of the ephemeral ports";
+  EXPECT_EQ(same_user.run(command::Bind{same_user.create(), loopback(0)}), EADDRNOTAVAIL);
+  EXPECT_EQ(another.run(command::Bind{another.create(), loopback(0)}), 0);
+  limited.run(command::Destroy{bound.front(), 0});
+  EXPECT_EQ(same_user.run(command::Bind{same_user.create(), loopback(0)}), 0);
+}
+
+TEST_F(ConnectionServiceTest, AUserWhoIsLimitedLeavesConnectionsToOthers) {
+  End limited(*service_, {1, 1'000, true});
+  End same_user(*service_, {2, 1'000, true});
+  End another(*service_, {3, 1'001, true});
+  End trusted(*service_, {4, 0, false});
+  for (int i = 0; i < 16'384; ++i) limited.create();
+  for (int i = 0; i < 16'384; ++i) same_user.create();
+  EXPECT_EQ(limited.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
+  EXPECT_EQ(same_user.run(command::Create{PortSpace::tcp, rc}), ENOMEM);
+  EXPECT_EQ(another.run(command::Create{PortSpace::tcp, rc}), 0);
+  EXPECT_EQ(trusted.run(command::Create{PortSpace::tcp, rc}), 0);
 }
 
 TEST_F(ConnectionServiceTest, ADestroyedListenerTakesItsRequestsAlong) {

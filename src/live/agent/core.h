@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "live/agent/closer.h"
 #include "live/agent/connection_service.h"
 #include "live/agent/known_devices.h"
 #include "live/message/counters_page.h"
@@ -82,6 +83,8 @@ class AgentCore {
   void watch(int fd, Session* session);
   void handle_or_end(Session& session);
   void handle(Session& session);
+  void discard(const Session& session, UniqueFd fd);
+  void discard(const Session& session, std::vector<UniqueFd> fds);
   void close_finished();
   bool is_idle_too_long() const;
   std::array<std::uint64_t, counter_count> counters() const;
@@ -91,7 +94,7 @@ class AgentCore {
   void progress_connections();
 
   // sessions.cc: the messages
-  void handle_message(Session& session, ReceivedMessage message);
+  void handle_message(Session& session, ReceivedMessage& message);
   void greet(Session& session);
   void refuse(Session& session, const std::string& reason);
   void list(Session& session);
@@ -135,13 +138,15 @@ class AgentCore {
   KnownDevices devices_;
   // True if some process has not been told of a change because its connection was full.
   bool has_untold_ = false;
-  bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
-  std::unique_ptr<Seal> seal_;    // null: datagrams are plain
+  bool has_unforwarded_ = false;        // datagrams may wait in a slot with a relay
+  Clock::time_point publish_asked_at_;  // when the processes were last asked to publish counters
+  std::unique_ptr<Seal> seal_;          // null: datagrams are plain
   DriverClock seal_clock_;
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;
   std::vector<std::unique_ptr<Session>> sessions_;
+  Closer closer_;
   // Final counters of processes that have gone.
   std::array<std::uint64_t, counter_count> departed_{};
 };

@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -267,6 +268,96 @@ TEST_F(HostileUserTest, CapturesOfUsersAreSeparate) {
             "");
   root.join();
   for (const int fd : {begun[0], begun[1], ended[0], ended[1]}) close(fd);
+}
+
+// A TCP connection whose peer takes nothing, and whose close therefore waits for a minute.
+UniqueFd that_lingers(UniqueFd& peer) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  auto* name = reinterpret_cast<sockaddr*>(&at);
+  UniqueFd own(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(listener.get(), name, size) != 0 || listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), name, &size) != 0 || connect(own.get(), name, size) != 0) {
+    return {};
+  }
+  peer.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const std::vector<std::byte> much(1 << 16);
+  while (send(own.get(), much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+  }
+  const linger wait{1, 60};
+  setsockopt(own.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
+  return own;
+}
+
+// Whoever closes such a descriptor last waits. The agent must not: it would serve nobody meanwhile.
+TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
+  EXPECT_EQ(
+      as_stranger([](const Report& report) {
+        Talk process = say(encode(hello_to_open()));
+        Hello connect = hello_to_open();
+        connect.purpose = Purpose::connect;
+        Talk channel = say(encode(connect));
+        if (!process.answer || !channel.answer) return report("not served");
+        const std::vector<std::byte> too_long(message_bytes_max + 1);
+        const std::span<const std::byte> nothing;
+        const auto list = encode(hello_to_open());
+        const auto expose = encode(Expose{});
+        const struct {
+          int socket;
+          std::span<const std::byte> bytes;
+        } ways[] = {{-1, list},
+                    {-1, nothing},
+                    {-1, too_long},
+                    {process.connection.get(), expose},
+                    {channel.connection.get(), list},
+                    {channel.answer->fds[0].get(), list}};
+        std::vector<UniqueFd> peers(5 * std::size(ways));
+        for (std::size_t n = 0; n < peers.size(); ++n) {
+          const std::size_t i = n % std::size(ways);
+          UniqueFd lingering = that_lingers(peers[n]);
+          if (!lingering) return report("no TCP");
+          const int both[] = {lingering.get(), lingering.get()};
+          auto first = connect_to_agent(read_settings());
+          if (!first) return report("the agent is gone");
+          const int to = ways[i].socket < 0 ? first->get() : ways[i].socket;
+          static_cast<void>(send_message(to, ways[i].bytes, {both, 1 + n / std::size(ways) % 2}));
+          // The attacker waits too if it is the last to close.
+          std::thread([fd = lingering.release()] { close(fd); }).detach();
+        }
+        process.connection.reset();
+        channel.connection.reset();
+        Hello hello;
+        hello.purpose = Purpose::status;
+        if (!say(encode(hello)).answer) report("the agent does not answer");
+      }),
+      "");
+}
+
+TEST_F(HostileUserTest, NamesDoNotSteerTheTerminalsOfOthers) {
+  EXPECT_EQ(as_stranger([](const Report& report) {
+              Hello named = hello_to_open();
+              named.command = "\x1B[2Jname\r\n\x7F\xC2\x9B";
+              named.device = "\x1B[1m";
+              const Talk own = say(encode(named));
+              if (!own.answer || is_refused(own)) return report("not opened");
+              Hello hello;
+              hello.purpose = Purpose::status;
+              const Talk talk = say(encode(hello));
+              for (;;) {
+                auto message = await_message(talk.connection.get(), answer_milliseconds);
+                ProcessStatus process;
+                if (!message || !decode(message->bytes, process)) break;
+                if (process.uid != stranger) continue;
+                if (process.command != "?[2Jname?????") report("it is called " + process.command);
+                if (process.device != "?[1m") report("its device is called " + process.device);
+                return;
+              }
+              report("it is not listed");
+            }),
+            "");
 }
 
 TEST_F(HostileUserTest, OneUserTakesHalfOfThePlacesAtMost) {

@@ -20,6 +20,19 @@ using namespace std::chrono_literals;
 using State = Session::State;
 
 constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
+constexpr auto publish_again_time = 10ms;
+
+// Replaces the control characters (C0, DEL and C1) of a name that people will see.
+std::string printable(std::string text) {
+  const auto byte_at = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_c1 = byte_at(i) == 0xC2 && i + 1 < text.size() && byte_at(i + 1) >= 0x80 &&
+                       byte_at(i + 1) < 0xA0;
+    if (is_c1) text[i + 1] = '?';
+    if (is_c1 || byte_at(i) < 0x20 || byte_at(i) == 0x7F) text[i] = '?';
+  }
+  return text;
+}
 
 // Copies as much of a text as there is room for, without a part of a UTF-8 character at its end.
 template <std::size_t n>
@@ -44,7 +57,7 @@ bool same_file(int a, int b) {
 
 }  // namespace
 
-void AgentCore::handle_message(Session& session, ReceivedMessage message) {
+void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
   const auto header = peek_header(message.bytes);
   if (!header) return refuse(session, "this is no message of Tulle's");
   if (header->version != protocol_version) {
@@ -58,7 +71,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
     return note_held(session, held);
   }
   if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 1) {
-    session.table = std::move(message.fds[0]);
+    std::swap(session.table, message.fds[0]);
     return;
   }
   if (session.state == State::channel) return execute(session, message.bytes);
@@ -67,6 +80,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
   if (decode(message.bytes, membership)) return change_membership(session, membership);
   Rejoin rejoin_message;
   if (decode(message.bytes, session.hello)) {
+    session.hello.command = printable(std::move(session.hello.command));
     greet(session);
   } else if (decode(message.bytes, rejoin_message)) {
     rejoin(session, rejoin_message, std::move(message.fds));
@@ -185,7 +199,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
     record.pid = session.peer.pid;
     record.uid = session.peer.uid;
     assign(record.command, session.hello.command);
-    assign(record.device, session.hello.device);
+    assign(record.device, printable(session.hello.device));
     session.slot = slot;
     return lock;
   }
@@ -299,7 +313,12 @@ void AgentCore::find_peer(Session& session) {
 
 void AgentCore::ask_for_status(Session& session) {
   session.state = State::status;
-  session.due = Clock::now() + publish_time;
+  // Questions that come at once share the publishing, so that they do not keep the processes busy.
+  const auto now = Clock::now();
+  const bool is_asked = now < publish_asked_at_ + publish_again_time;
+  if (!is_asked) publish_asked_at_ = now;
+  session.due = publish_asked_at_ + publish_time;
+  if (is_asked) return;
   for (auto& process : sessions_) {
     if (process->state != State::process) continue;
     static_cast<void>(send_message(process->connection.get(), encode(Publish{})));
@@ -320,8 +339,12 @@ void AgentCore::answer_status(Session& session) {
       std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - started_).count());
   agent.counters = counters();
   static_cast<void>(send_message(connection, encode(agent)));
+  std::array<const Session*, slots> owners{};
+  for (const auto& each : sessions_) {
+    if (each->state == State::process) owners[each->slot] = each.get();
+  }
   for (std::uint32_t slot = agent_slot + 1; slot < slots; ++slot) {
-    if (const Session* owner = owner_of(slot)) {
+    if (const Session* owner = owners[slot]) {
       static_cast<void>(send_message(connection, encode(status_of(*owner))));
     } else if (group_->is_locked(slot)) {
       Session absent;
@@ -371,8 +394,10 @@ Session* AgentCore::capture_for(uid_t user) {
 }
 
 void AgentCore::open_channel(Session& session) {
-  auto events = connections_->open_channel(session.peer.pid, session.hello.device,
-                                           session.hello.interfaces, session.channel);
+  const ConnectionService::Owner owner{session.peer.pid, session.peer.uid,
+                                       session.peer.uid != geteuid()};
+  auto events = connections_->open_channel(owner, session.hello.device, session.hello.interfaces,
+                                           session.channel);
   if (!events) return refuse(session, events.error().message);
   session.state = State::channel;
   const int fd = events->get();
@@ -426,7 +451,8 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   auto ring = CaptureRing::create(capture.hello.ring_bytes);
   if (!ring) return;
   const int fd = ring->fd();
-  const CaptureSource source{process.peer.pid, process.hello.command, process.hello.device};
+  const CaptureSource source{process.peer.pid, process.hello.command,
+                             printable(process.hello.device)};
   const StartCapture start{capture.hello.snap_length};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
   process.captured_by = &capture;

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t fds_max = 253;  // equals Linux's SCM_MAX_FD
 constexpr int backlog = 128;
+constexpr int turn_looks_max = 50;  // one every 10 ms
 
 struct Address {
   sockaddr_un name{};
@@ -63,7 +64,11 @@ UniqueFd take_turn(const std::string& address) {
   const std::size_t slash = address.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : address.substr(0, slash + 1);
   UniqueFd turn(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (turn) flock(turn.get(), LOCK_EX);
+  // An agent needs a moment only. Any user who may read the folder may lock it for longer.
+  for (int i = 0; turn && i < turn_looks_max; ++i) {
+    if (flock(turn.get(), LOCK_EX | LOCK_NB) == 0) break;
+    usleep(10'000);
+  }
   return turn;
 }
 
@@ -77,7 +82,8 @@ bool remove_stale_path(const std::string& address) {
   return unlink(address.c_str()) == 0;
 }
 
-Result<ReceivedMessage> receive(int socket, int flags) {
+Result<ReceivedMessage> receive(int socket, int flags,
+                                std::vector<UniqueFd>* of_no_message = nullptr) {
   ReceivedMessage message;
   // Looks at the message's size first, because room for the largest message would cost more than
   // most messages.
@@ -108,9 +114,12 @@ Result<ReceivedMessage> receive(int socket, int flags) {
       message.fds.emplace_back(fd);
     }
   }
+  const bool is_cut = (header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0;
+  if ((received == 0 || is_cut) && of_no_message != nullptr)
+    *of_no_message = std::move(message.fds);
   if (received == 0) return Error{"the other end has closed the connection", ECONNRESET};
   message.bytes.resize(static_cast<std::size_t>(received));
-  if ((header.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
+  if (is_cut) {
     return Error{"a message of the agent's was cut short: too many open files?", EMFILE};
   }
   return message;
@@ -179,7 +188,9 @@ Result<void> send_message(int socket, std::span<const std::byte> bytes, std::spa
   return {};
 }
 
-Result<ReceivedMessage> receive_message(int socket) { return receive(socket, 0); }
+Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no_message) {
+  return receive(socket, 0, of_no_message);
+}
 Result<ReceivedMessage> peek_message(int socket) { return receive(socket, MSG_PEEK); }
 
 Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds) {

@@ -37,8 +37,9 @@ Result<Peer> peer_of(int socket);
 Result<void> send_message(int socket, std::span<const std::byte> bytes,
                           std::span<const int> fds = {});
 // Receives a message. Never blocks. The error_number is EAGAIN if there is none, and ECONNRESET if
-// the peer is gone.
-Result<ReceivedMessage> receive_message(int socket);
+// the peer is gone. The descriptors of a message that is no message, being empty or too long, go to
+// `of_no_message` if that is given, for callers who must not wait until they are closed.
+Result<ReceivedMessage> receive_message(int socket, std::vector<UniqueFd>* of_no_message = nullptr);
 // Returns the oldest message without taking it. Its descriptors are duplicates.
 Result<ReceivedMessage> peek_message(int socket);
 // Waits for a message. The error_number is ETIMEDOUT if none comes within that time.

@@ -119,7 +119,7 @@ Result<std::string> find_executable(const Settings& settings) {
     const std::string candidate = (here / relative).lexically_normal().string();
     if (!here.empty() && is_executable(candidate)) return candidate;
   }
-  const char* path = std::getenv("PATH");
+  const char* path = secure_getenv("PATH");  // a set-uid program must not search there
   std::string_view rest = path == nullptr ? "" : path;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());

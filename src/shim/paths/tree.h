@@ -28,8 +28,8 @@ Result<std::string> make_tree(const std::string& base, std::span<const live::Dev
                               const TreeOptions& options = {});
 
 // Returns a base for the devices that go by `name`: a folder that belongs to this user alone, below
-// XDG_RUNTIME_DIR where that is set and writable, else in /tmp. The folder is made if it does not
-// exist.
+// XDG_RUNTIME_DIR where that is set and writable (for root /run where it is not set), else in /tmp.
+// The folder is made if it does not exist.
 Result<std::string> tree_base(const std::string& name);
 
 }  // namespace tulle::shim
