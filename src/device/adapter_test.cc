@@ -178,6 +178,24 @@ struct Wire {
   std::vector<std::byte> bytes = std::vector<std::byte>(port::udp_payload_bytes_max);
 };
 
+// An RNR NAK makes the sender wait for less than its time-out, which was set before.
+TEST(Adapter, AnAnswerThatSetsAnEarlierTimerMovesTheDeadline) {
+  Node a(0), b(1);
+  Wire wire;
+  auto *from = a.create(), *to = b.create();
+  a.connect(*from, to->number, b.gid);
+  b.connect(*to, from->number, a.gid);
+  a.post(*from, SendOpcode::send, 100, b);
+  wire.run(a, b);
+  const Time due = Time::microseconds(10);  // IBTA table 46: code 1
+  EXPECT_EQ(a.adapter.next_deadline(), due);
+  b.post_receive(*to, 100);
+  a.adapter.handle_deadline(due);
+  wire.run(a, b, due);
+  EXPECT_EQ(a.drain(), 1u);
+  EXPECT_EQ(b.drain(), 1u);
+}
+
 TEST(Adapter, NoAllocationPerPacket) {
   Node a(0), b(1);
   Wire wire;

@@ -286,6 +286,26 @@ TEST(HostStack, AFullTransmitQueueHoldsSendersBackAndLetsThemGoOn) {
   EXPECT_EQ(pair.a.adapter.counters().transport.ack_timeouts, 0u);
 }
 
+// What holds a sender back ends when half of the queue has left, whether or not the peer answers.
+TEST(HostStack, ASenderThatWasHeldBackGoesOnWhenHalfOfTheQueueHasLeft) {
+  HostStackSettings settings = costs();
+  settings.transmit_queue_bytes = 20'000;
+  Pair pair(settings);
+  pair.send(2'000'000);
+  HostStack& stack = pair.a.stack;
+  const auto work = [&] {
+    for (; !stack.next_deadline().is_never(); stack.run(pair.now)) {
+      pair.now = std::max(pair.now, stack.next_deadline());
+    }
+  };
+  int frames = 0;
+  for (work(); stack.has_frame(); work()) {
+    stack.pull(pair.now);
+    ++frames;
+  }
+  EXPECT_EQ(frames, 10) << "not the initial window of segments";
+}
+
 TEST(HostStack, AStreamThatIsGoneIsNobodysJob) {
   for (const std::uint32_t cores : {1u, 2u}) {
     HostStackSettings settings = costs();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "fabric/built_test.h"
@@ -139,6 +140,30 @@ TEST(Deadlock, FailedLinksMakeShortestRoutesLockUp) {
   });
   EXPECT_EQ(checked(t, RoutingKind::shortest).cycle.size(), 8u);
   EXPECT_TRUE(checked(t, RoutingKind::up_down).deadlock_free());
+}
+
+// A switch that chooses among candidates sends to the host's first address. With tables, each of the
+// host's addresses has a path.
+TEST(Deadlock, ServiceLevelsAreThoseOfThePathsThatThereAre) {
+  const Topology t = built(leaf_spine({}));
+  const Routes routes = routes_of(t, RoutingKind::shortest);
+  for (const unsigned lmc : {0u, 2u}) {
+    for (const bool forwarding_tables : {false, true}) {
+      std::set<std::uint32_t> paths;
+      DeadlockSettings settings;
+      settings.forwarding_tables = forwarding_tables;
+      settings.lmc = lmc;
+      settings.sl = [&paths](std::uint32_t, std::uint32_t, std::uint32_t path) {
+        paths.insert(path);
+        return std::uint8_t{0};
+      };
+      EXPECT_TRUE(checked(t, routes, settings).deadlock_free());
+      ASSERT_FALSE(paths.empty());
+      EXPECT_EQ(*paths.begin(), 0u);
+      EXPECT_EQ(paths.size(), forwarding_tables ? std::size_t{1} << lmc : 1u);
+      EXPECT_EQ(*paths.rbegin(), paths.size() - 1);
+    }
+  }
 }
 
 TEST(Deadlock, LanesAreNamed) {
