@@ -128,7 +128,7 @@ def unmutated_rooms():
 def mutation_details(record):
     rows = [[f"`{each['files']}`", each["date"], f"`{each['commit']}`", each["counted"], each["killed"],
              percent(each["killed"], each["counted"]),
-             percent(each["killed_at_first"], each["counted"]) if "killed_at_first" in each else "–",
+             percent(each["killed_at_first"], each["counted"] + each.get("gone", 0)) if "killed_at_first" in each else "–",
              f"{sum(bool(one['explanation']) for one in each['survivors'])} of {len(each['survivors'])}"]
             for each in sorted(record["rooms"].values(), key=lambda each: each["room"])]
     return table(["files", "date", "commit", "mutants", "killed", "share", "share at first", "survivors explained"], rows) + """

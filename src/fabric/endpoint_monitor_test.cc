@@ -80,12 +80,13 @@ TEST(EndpointMonitor, NobodyIsToldWhereNothingWaits) {
 }
 
 TEST(EndpointMonitor, AQueueIsFullBeyondItsThreshold) {
-  for (const std::uint64_t beyond : {0u, 1u}) {
-    EndpointMonitor monitor(settings, link, frame_bytes);
-    const auto advice =
-        monitor.arrived(Time::zero(), 3, frame_bytes, settings.queue_bytes + beyond);
-    EXPECT_EQ(advice.bits_per_second != 0, beyond > 0);
-    EXPECT_EQ(monitor.is_congested(), beyond > 0);
+  for (const Time now : {Time::zero(), settings.window}) {  // within a window and at its end
+    for (const std::uint64_t beyond : {0u, 1u}) {
+      EndpointMonitor monitor(settings, link, frame_bytes);
+      const auto advice = monitor.arrived(now, 3, frame_bytes, settings.queue_bytes + beyond);
+      EXPECT_EQ(advice.bits_per_second != 0, beyond > 0);
+      EXPECT_EQ(monitor.is_congested(), beyond > 0);
+    }
   }
 }
 
