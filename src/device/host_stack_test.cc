@@ -198,6 +198,16 @@ TEST(HostStack, ModerationAndIdleStatesDelayWithoutWork) {
   EXPECT_EQ(pair.b.stack.counters().busy_application, Time{7 * us});
 }
 
+TEST(HostStack, WithoutModerationAFrameInterruptsWhenItArrives) {
+  Pair pair(costs());
+  pair.send(8);
+  HostStack& stack = pair.a.stack;
+  while (!stack.has_frame()) stack.run(pair.now = stack.next_deadline());
+  pair.carry(pair.a, pair.b);
+  EXPECT_EQ(pair.b.stack.counters().interrupts, 1u);
+  EXPECT_EQ(pair.b.stack.next_deadline(), pair.now + Time{(3 + 4 + 5) * us});
+}
+
 TEST(HostStack, EnoughFramesDoNotWaitForTheInterruptsTime) {
   HostStackSettings settings;
   settings.cores = 2;
