@@ -314,6 +314,7 @@ TEST(HostStack, ASenderThatWasHeldBackGoesOnWhenHalfOfTheQueueHasLeft) {
     ++frames;
   }
   EXPECT_EQ(frames, 10) << "not the initial window of segments";
+  EXPECT_FALSE(pair.a.adapter.next_deadline().is_never()) << "nobody would notice the losses";
 }
 
 TEST(HostStack, AStreamThatIsGoneIsNobodysJob) {

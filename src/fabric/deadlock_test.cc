@@ -100,6 +100,26 @@ TEST(Deadlock, ByWayOfAThirdGroupADragonflyNeedsThreeLanes) {
   }
 }
 
+// Lanes may depend on where a packet comes from.
+TEST(Deadlock, AHopSaysWhetherItBeginsAtAHost) {
+  const Topology t = built(dragonfly({}));
+  const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
+  const GroupRoutes by_groups(t, routes);
+  const Wiring wiring(t);
+  std::size_t from_hosts = 0, others = 0;
+  DeadlockSettings settings;
+  settings.non_minimal = &by_groups;
+  settings.vl = [&](const Hop& hop) {
+    const bool is_host = t.is_host(wiring.peer(hop.switch_node, hop.in_port).node);
+    EXPECT_EQ(hop.from_host, is_host);
+    ++(is_host ? from_hosts : others);
+    return std::uint8_t{0};
+  };
+  checked(t, routes, settings);
+  EXPECT_GT(from_hosts, 0u);
+  EXPECT_GT(others, 0u);
+}
+
 TEST(Deadlock, TreesAreFree) {
   for (const Topology& t :
        {built(single_switch({.hosts = 9})), built(fat_tree({.k = 4})), built(fat_tree({.k = 8})),
