@@ -94,7 +94,8 @@ void WireWatch::request_left(Time now, std::size_t number, const wire::Packet& p
           flow->settings.name + ": sent during an RNR wait");
   promise(place <= flow->sent_end, flow->settings.name + ": left out a PSN");
   if (place < flow->next) sent_again(now, *flow);
-  if (place == flow->sent_end) begin_message(*flow, packet, place);
+  const bool is_new = place == flow->sent_end;
+  if (is_new) begin_message(*flow, packet, place);
   const Place known = flow->answers.empty() ? place : std::max(place, flow->answers.back().end);
   if (is_answered(kind) && known < place + psns) flow->answers.push_back({known, place + psns});
   flow->next = place + psns;
@@ -103,7 +104,7 @@ void WireWatch::request_left(Time now, std::size_t number, const wire::Packet& p
   flow->refused_until = Time::never();
   flow->is_refused = false;
   flow->silent_since = now;
-  flow->had_credits = has_credits(*flow);
+  if (is_new) flow->had_credits = has_credits(*flow);
 }
 
 // The requester has gone back to an earlier packet: because an answer told it to, or because its

@@ -89,7 +89,7 @@ class WireWatch {
     std::int64_t messages_started = 0;
     std::int64_t messages_acknowledged = 0;
     bool is_told_credits = false;
-    bool had_credits = true;  // since it sent its last packet
+    bool had_credits = true;  // since it sent its last new packet
     std::int64_t message_limit = 0;
     // The responder's side.
     // By place: receives that had been posted when the packet arrived for the first time.
