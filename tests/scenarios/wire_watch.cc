@@ -43,8 +43,15 @@ WireWatch::Flow* WireWatch::find(std::size_t number) {
   return watches(number) ? &flows_[number] : nullptr;
 }
 
-WireWatch::Place WireWatch::place_of(const Flow& flow, const wire::Packet& packet) const {
+WireWatch::Place WireWatch::place_of(const Flow& flow, const wire::Packet& packet) {
   return packet.psn.distance_from(flow.settings.first);
+}
+
+// Returns the number of PSNs that a request packet takes: a READ's are those of its answer.
+std::uint32_t WireWatch::psns_of(const Flow& flow, const wire::Packet& packet) {
+  if (wire::info(packet.opcode).kind != Kind::read_request) return 1;
+  const std::uint32_t mtu = flow.settings.mtu_bytes;
+  return std::max((packet.dma_length + mtu - 1) / mtu, 1u);
 }
 
 // --- time ---
@@ -82,27 +89,22 @@ void WireWatch::request_left(Time now, std::size_t number, const wire::Packet& p
   if (flow == nullptr) return;
   const Place place = place_of(*flow, packet);
   const Kind kind = wire::info(packet.opcode).kind;
-  const std::uint32_t mtu = flow->settings.mtu_bytes;
-  const Place psns =
-      kind == Kind::read_request ? std::max((packet.dma_length + mtu - 1) / mtu, 1u) : 1;
+  const std::uint32_t psns = psns_of(*flow, packet);
   promise(flow->refused_until.is_never() || now >= flow->refused_until,
           flow->settings.name + ": sent during an RNR wait");
   promise(place <= flow->sent_end, flow->settings.name + ": left out a PSN");
   if (place < flow->next) sent_again(now, *flow);
-  if (place == flow->sent_end) begin_message(*flow, packet, place);
-  if (is_answered(kind)) {
-    while (!flow->answers.empty() && flow->answers.back().begin >= place) flow->answers.pop_back();
-    if (!flow->answers.empty()) {
-      flow->answers.back().end = std::min(flow->answers.back().end, place);
-    }
-    flow->answers.push_back({place, place + psns});
-  }
+  const bool is_new = place == flow->sent_end;
+  if (is_new) begin_message(*flow, packet, place);
+  const Place known = flow->answers.empty() ? place : std::max(place, flow->answers.back().end);
+  if (is_answered(kind) && known < place + psns) flow->answers.push_back({known, place + psns});
   flow->next = place + psns;
   flow->sent_end = std::max(flow->sent_end, flow->next);
   if (flow->timer_began.is_never()) flow->timer_began = now;
   flow->refused_until = Time::never();
   flow->is_refused = false;
   flow->silent_since = now;
+  if (is_new) flow->had_credits = has_credits(*flow);
 }
 
 // The requester has gone back to an earlier packet: because an answer told it to, or because its
@@ -116,6 +118,7 @@ void WireWatch::sent_again(Time now, Flow& flow) {
     return;
   }
   if (!flow.asked_at.is_never()) {
+    ++flow.repairs;
     flow.timer_began = flow.asked_at;
     flow.asked_at = Time::never();
     return;
@@ -133,11 +136,12 @@ void WireWatch::sent_again(Time now, Flow& flow) {
 void WireWatch::begin_message(Flow& flow, const wire::Packet& packet, Place place) {
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   // A WRITE takes a receive if its last packet has immediate data.
-  const bool takes_receive = info.kind == Kind::send || (info.kind == Kind::write && info.immediate);
+  const bool takes_receive =
+      info.kind == Kind::send || (info.kind == Kind::write && info.immediate);
   if (!takes_receive) return;
   if (info.starts_message()) {
-    promise(!flow.has_credits || flow.messages_started < flow.message_limit ||
-                flow.unacknowledged >= place,
+    // The message may have waited for room in the window since the last packet.
+    promise(flow.had_credits || flow.unacknowledged >= place,
             flow.settings.name + ": began a message beyond its credits");
   }
   if (info.starts_message() || info.kind == Kind::write) ++flow.messages_started;
@@ -158,12 +162,13 @@ void WireWatch::progress_to(Time now, Flow& flow, Place place) {
   if (place <= flow.unacknowledged) return;
   flow.unacknowledged = place;
   while (!flow.answers.empty() && flow.answers.front().end <= place) flow.answers.pop_front();
-  if (!flow.answers.empty()) flow.answers.front().begin = std::max(flow.answers.front().begin, place);
+  if (!flow.answers.empty())
+    flow.answers.front().begin = std::max(flow.answers.front().begin, place);
   for (; !flow.message_ends.empty() && flow.message_ends.front() < place;
        flow.message_ends.pop_front()) {
     ++flow.messages_acknowledged;
   }
-  flow.timeouts = flow.refusals = 0;
+  flow.timeouts = flow.repairs = flow.refusals = 0;
   flow.has_gone_back = false;
   flow.next = std::max(flow.next, place);
   flow.timer_began = flow.next > place ? now : Time::never();
@@ -183,11 +188,16 @@ void WireWatch::refuse(Time now, Flow& flow, const wire::Packet& packet) {
   flow.refused_until = now + transport::rnr_timer(packet.syndrome.value);
 }
 
+bool WireWatch::has_credits(const Flow& flow) {
+  return !flow.is_told_credits || flow.messages_started < flow.message_limit;
+}
+
 void WireWatch::update_credits(Flow& flow, const wire::Packet& packet) {
   if (packet.syndrome.kind != wire::AckKind::ack) return;
-  flow.has_credits = packet.syndrome.value != no_credits;
+  flow.is_told_credits = packet.syndrome.value != no_credits;
   flow.message_limit =
       flow.messages_acknowledged + transport::rc::credits_of_code(packet.syndrome.value);
+  flow.had_credits = flow.had_credits || has_credits(flow);
 }
 
 void WireWatch::answer_arrived(Time now, std::size_t number, const wire::Packet& packet) {
@@ -224,7 +234,8 @@ void WireWatch::failed(Time now, std::size_t number, CompletionStatus status) {
             settings.name + ": gave up after " + std::to_string(flow->refusals) + " RNR NAKs");
   }
   if (status == CompletionStatus::retry_exceeded_error) {
-    promise(flow->timeouts == settings.retry_count,
+    // An answer may come between a time-out and the packets that are sent again for it.
+    promise(flow->timeouts + flow->repairs >= settings.retry_count,
             settings.name + ": gave up after " + std::to_string(flow->timeouts) + " retries");
     promise(now >= flow->timer_began + transport::ack_timeout(settings.timeout),
             settings.name + ": gave up before its ACK timer ran out");
@@ -233,32 +244,30 @@ void WireWatch::failed(Time now, std::size_t number, CompletionStatus status) {
 
 // --- the responder ---
 
-void WireWatch::receive_posted(std::size_t number) {
-  if (Flow* const flow = find(number); flow != nullptr) ++flow->receives_posted;
-}
-
-void WireWatch::request_arrived(std::size_t number, const wire::Packet& packet) {
+void WireWatch::request_arrived(std::size_t number, const wire::Packet& packet,
+                                std::uint32_t receives) {
   Flow* const flow = find(number);
   if (flow == nullptr) return;
   const Place place = place_of(*flow, packet);
   if (place < 0) return;
+  auto& arrived = flow->arrived;
+  const auto begin = static_cast<std::size_t>(place);
+  const std::size_t end = begin + psns_of(*flow, packet);
+  if (arrived.size() < end) arrived.resize(end);
+  for (std::size_t i = begin; i < end; ++i) arrived[i] = arrived[i].value_or(receives);
+  const auto is_there = [&arrived](Place at) {
+    return static_cast<std::size_t>(at) < arrived.size() &&
+           arrived[static_cast<std::size_t>(at)].has_value();
+  };
+  while (is_there(flow->arrived_end)) ++flow->arrived_end;
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
-  const std::uint32_t mtu = flow->settings.mtu_bytes;
-  const Place psns =
-      info.kind == Kind::read_request ? std::max((packet.dma_length + mtu - 1) / mtu, 1u) : 1;
-  const auto end = static_cast<std::size_t>(place + psns);
-  if (flow->arrived.size() < end) flow->arrived.resize(end);
-  std::fill(flow->arrived.begin() + place, flow->arrived.begin() + static_cast<Place>(end), true);
-  while (static_cast<std::size_t>(flow->arrived_end) < flow->arrived.size() &&
-         flow->arrived[static_cast<std::size_t>(flow->arrived_end)]) {
-    ++flow->arrived_end;
-  }
   const bool takes_receive = (info.kind == Kind::send && info.starts_message()) ||
                              (info.kind == Kind::write && info.immediate);
   if (takes_receive) flow->arrived_messages.insert(place);
 }
 
-void WireWatch::answer_left(std::size_t number, const wire::Packet& packet) {
+void WireWatch::answer_left(std::size_t number, const wire::Packet& packet,
+                            std::uint32_t receives) {
   Flow* const flow = find(number);
   const bool has_credits =
       wire::info(packet.opcode).aeth && packet.syndrome.kind == wire::AckKind::ack;
@@ -276,14 +285,17 @@ void WireWatch::answer_left(std::size_t number, const wire::Packet& packet) {
   const auto taken = flow->messages_acknowledged +
                      std::count_if(flow->message_ends.begin(), flow->message_ends.end(),
                                    [place](Place end) { return end <= place; });
-  promise(told <= flow->receives_posted - taken,
+  promise(told <= std::int64_t{receives} - taken,
           name + ": its peer told of more receives than it had");
+  // The responder may have written its answer when the request arrived.
+  const std::uint32_t before = place < 0 ? 0 : *flow->arrived[static_cast<std::size_t>(place)];
   const std::int64_t least =
-      flow->receives_posted - static_cast<std::int64_t>(flow->arrived_messages.size());
+      std::int64_t{before} - static_cast<std::int64_t>(flow->arrived_messages.size());
   const std::uint8_t least_code =
       transport::rc::credit_code(static_cast<std::uint32_t>(std::max<std::int64_t>(least, 0)));
   promise(told >= std::int64_t{transport::rc::credits_of_code(least_code)},
-          name + ": its peer told of fewer receives than it had");
+          name + ": its peer told of " + std::to_string(told) + " receives and had " +
+              std::to_string(least));
 }
 
 }  // namespace tulle::scenarios

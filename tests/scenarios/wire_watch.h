@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -53,10 +54,10 @@ class WireWatch {
   // The node's port is busy between these times. To be called before what is sent is reported.
   void port_used(std::uint32_t node, Time from, Time until);
   void request_left(Time now, std::size_t number, const wire::Packet& packet);
-  void request_arrived(std::size_t number, const wire::Packet& packet);
-  void answer_left(std::size_t number, const wire::Packet& packet);
+  // `receives` is the number of receives that the responder's application has posted so far.
+  void request_arrived(std::size_t number, const wire::Packet& packet, std::uint32_t receives);
+  void answer_left(std::size_t number, const wire::Packet& packet, std::uint32_t receives);
   void answer_arrived(Time now, std::size_t number, const wire::Packet& packet);
-  void receive_posted(std::size_t number);
   void failed(Time now, std::size_t number, verbs::CompletionStatus status);
 
  private:
@@ -74,8 +75,9 @@ class WireWatch {
     std::deque<Range> answers;  // of READs and atomics, that are due
     // Since the last progress:
     std::uint32_t timeouts = 0;
-    std::uint32_t refusals = 0;    // RNR NAKs
-    bool has_gone_back = false;    // for an answer that asked for it
+    std::uint32_t repairs = 0;      // for an answer that asked for packets
+    std::uint32_t refusals = 0;     // RNR NAKs
+    bool has_gone_back = false;     // for an answer that asked for it
     Time asked_at = Time::never();  // an answer asked for packets, which have not been sent again
     Time refused_until = Time::never();
     bool is_refused = false;  // nothing was sent again since an RNR NAK
@@ -86,11 +88,12 @@ class WireWatch {
     std::deque<Place> message_ends;
     std::int64_t messages_started = 0;
     std::int64_t messages_acknowledged = 0;
-    bool has_credits = false;
+    bool is_told_credits = false;
+    bool had_credits = true;  // since it sent its last new packet
     std::int64_t message_limit = 0;
     // The responder's side.
-    std::int64_t receives_posted = 0;
-    std::vector<bool> arrived;
+    // By place: receives that had been posted when the packet arrived for the first time.
+    std::vector<std::optional<std::uint32_t>> arrived;
     Place arrived_end = 0;  // everything before has arrived
     std::set<Place> arrived_messages;
   };
@@ -99,7 +102,8 @@ class WireWatch {
   };
 
   Flow* find(std::size_t number);
-  Place place_of(const Flow& flow, const wire::Packet& packet) const;
+  static Place place_of(const Flow& flow, const wire::Packet& packet);
+  static std::uint32_t psns_of(const Flow& flow, const wire::Packet& packet);
   void check_idle_time(std::uint32_t node, Time from, Time until) const;
   void sent_again(Time now, Flow& flow);
   void begin_message(Flow& flow, const wire::Packet& packet, Place place);
@@ -107,6 +111,7 @@ class WireWatch {
   void progress_to(Time now, Flow& flow, Place place);
   void ask_again(Time now, Flow& flow);
   void refuse(Time now, Flow& flow, const wire::Packet& packet);
+  static bool has_credits(const Flow& flow);
   static void update_credits(Flow& flow, const wire::Packet& packet);
 
   std::function<bool(std::size_t)> sends_;
