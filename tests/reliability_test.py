@@ -25,6 +25,7 @@ def part(p99):
 RUN = {"date": "2026-01-02", "commit": "abc"}
 ROOM = {**RUN, "files": "src/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
         "survivors": [{"explanation": "It changes nothing."}]}
+FAULT = {"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}
 # Records in which each goal is just reached.
 GOOD = {
     "fuzzing": {"runs": [{**RUN, "hours": 1, "cores": 2, "fuzzers": {"a": {"executions": 300_000_000, "faults": 0}}}],
@@ -34,9 +35,12 @@ GOOD = {
     "sanitizers": {kind: {**RUN, "sanitizer": f"{kind} sanitizer", "seconds": 60, "passed": {"live": 7}, "failures": [],
                           "reports": [], "skipped": [{"test": "live.a", "reason": "it may not"}],
                           "left_out": [{"what": "b", "reason": "it may not"}]} for kind in reliability.SANITIZERS},
-    "chaos": {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
-              "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
-              "interruptions_by_kind": {"freeze": 10_000}, "faults": []},
+    "chaos": {"runs": [
+        {**RUN, "seed": 3, "minutes": 60, "interruptions": 70, "stuck": 1, "interruptions_by_kind": {"freeze": 70},
+         "longest_call": {"milliseconds": 900, "call": "ibv_poll_cq", "during": []}, "faults": [FAULT]},
+        {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
+         "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
+         "interruptions_by_kind": {"freeze": 10_000}, "faults": []}]},
     "soak": {**RUN, "seconds": 60, "lives": {"count": 100_000, "killed": 9, "parts": [part(90), part(90)],
                                               "growth": {"agent": usage(1023)}},
              "connections": {"count": 1_000_000, "parts": [part(100), part(110)], "growth": {"agent": usage(-5)}},
@@ -54,12 +58,12 @@ MISSED = (
     ("mutation", "rooms", "wire", "survivors", 0, "explanation", ""),
     ("sanitizers", "address", "failures", ["live.a"]),
     ("sanitizers", "thread", "reports", ["data race"]),
-    ("chaos", "interruptions", 9_999),
-    ("chaos", "wrong_bytes", 1),
-    ("chaos", "false_successes", 1),
-    ("chaos", "stuck", 1),
-    ("chaos", "longest_call", "milliseconds", 100),
-    ("chaos", "faults", [{"what": "odd", "place": "one host", "during": ["freeze"], "seed": 5}]),
+    ("chaos", "runs", 1, "interruptions", 9_999),
+    ("chaos", "runs", 1, "wrong_bytes", 1),
+    ("chaos", "runs", 1, "false_successes", 1),
+    ("chaos", "runs", 1, "stuck", 1),
+    ("chaos", "runs", 1, "longest_call", "milliseconds", 100),
+    ("chaos", "runs", 1, "faults", [FAULT]),
     ("soak", "uptime", "checks", 0, "outcome", "fail"),
     ("soak", "own_life", "runs", 0, "fault", "it hangs"),
     ("soak", "lives", "count", 99_999),
@@ -86,6 +90,11 @@ def changed(path, value):
 
 
 class Page(unittest.TestCase):
+    def test_interruptions_of_runs_without_a_fault_are_added(self):
+        runs = [{"faults": faults, "interruptions": count} for faults, count in (([], 1), ([FAULT], 2), ([], 4), ([], 8))]
+        self.assertEqual([4, 8], [run["interruptions"] for run in reliability.chaos_runs({"runs": runs})])
+        self.assertEqual([2], [run["interruptions"] for run in reliability.chaos_runs({"runs": runs[:2]})])
+
     def test_the_page_equals_its_records(self):
         page = reliability.PAGE.read_text()
         self.assertEqual(reliability.write(reliability.read_records()), page, "make it anew: ./dev reliability")

@@ -24,6 +24,13 @@ struct Time {
   constexpr std::int64_t to_microseconds() const { return ps / 1'000'000; }
   constexpr double to_seconds() const { return static_cast<double>(ps) * 1e-12; }
 
+  // Returns this point in time as a clock tells it whose zero is `by` later. A point before that
+  // zero becomes zero, and stands for any time long ago. Never stays never.
+  constexpr Time rebased(Time by) const {
+    if (is_never()) return *this;
+    return ps > by.ps ? Time{ps - by.ps} : zero();
+  }
+
   constexpr auto operator<=>(const Time&) const = default;  // NOLINT(modernize-use-nullptr)
   constexpr Time operator+(Time other) const { return {ps + other.ps}; }
   constexpr Time operator-(Time other) const { return {ps - other.ps}; }
@@ -33,5 +40,12 @@ struct Time {
     return *this;
   }
 };
+
+// Rebases each of these points in time. A state machine offers a function of this name if it keeps
+// points in time and may live longer than Time lasts (live/clock.h).
+template <typename... Times>
+constexpr void rebase(Time by, Times&... points) {
+  ((points = points.rebased(by)), ...);
+}
 
 }  // namespace tulle

@@ -449,6 +449,14 @@ void Adapter::handle_deadline_of(Time now, QueuePair& qp) {
 
 Time Adapter::next_deadline() const { return hot_.timers.next(); }
 
+void Adapter::rebase(Time by) {
+  qps_.for_each([by](QueuePair& qp) { qp.rebase(by); });
+  environment_.rebase(by);
+  completion_events_.rebase(by);
+  hot_.timers.rebase(by);
+  for (std::uint8_t i = 1; i <= configuration_.ports; ++i) at(i).port.rebase(by);
+}
+
 void Adapter::handle_deadline(Time now) {
   while (hot_.timers.next() <= now && !hot_.timers.empty()) {
     const TimerQueue::Entry entry = hot_.timers.pop();

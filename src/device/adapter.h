@@ -245,6 +245,9 @@ class Adapter {
   // Returns when handle_deadline is next due, or Time::never() if nothing waits.
   Time next_deadline() const;
   void handle_deadline(Time now);
+  // Tells the adapter that the clock's zero has moved: from now on, its driver tells times that are
+  // less by `by`. A time that is longer ago than zero then counts as zero.
+  void rebase(Time by);
   // Returns the next event for the application, or false if there is none.
   bool pull_event(Event& event);
 

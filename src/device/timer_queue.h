@@ -36,6 +36,10 @@ class TimerQueue {
     heap_.push_back({at, qp});
     std::push_heap(heap_.begin(), heap_.end(), later);
   }
+  void rebase(Time by) {
+    for (Entry& entry : heap_) tulle::rebase(by, entry.at);
+    std::make_heap(heap_.begin(), heap_.end(), later);
+  }
   Entry pop() {
     std::pop_heap(heap_.begin(), heap_.end(), later);
     const Entry entry = heap_.back();

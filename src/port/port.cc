@@ -185,6 +185,17 @@ Time Port::next_expiry(std::uint32_t lane, Time lifetime) const {
   return next;
 }
 
+void Port::rebase(Time by) {
+  pause_.rebase(by);
+  if (watch_ == nullptr) return;
+  for (Head& head : watch_->heads) {
+    tulle::rebase(by, head.since);
+    if (head.stalled_until == Time::zero()) continue;
+    // Zero would say that the lane was never stalled.
+    head.stalled_until = std::max(head.stalled_until.rebased(by), Time::picoseconds(1));
+  }
+}
+
 // --- the link ---
 
 void Port::take_down(Time now) {

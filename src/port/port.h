@@ -134,6 +134,8 @@ class alignas(64) Port {
   // Returns when to look at the lane again. Time::never() means that no frame waits, and the lane
   // is not stalled.
   Time next_expiry(std::uint32_t lane, Time lifetime) const;
+  // The clock's zero has moved (base/time.h).
+  void rebase(Time by);
 
   // --- the link ---
 

@@ -103,6 +103,24 @@ TEST(PortPause, APauseThatIsNotRenewedEnds) {
   EXPECT_EQ(bench.pull(), 3);
 }
 
+TEST(PortPause, AClockThatMovesItsZeroChangesNoPause) {
+  Settings settings = with(FlowControl::pfc);
+  settings.watchdog = us(100);
+  Bench bench(settings);
+  bench.put(3);
+  bench.put(4);
+  bench.port.handle_control(us(1'000), Control::of(Pause{.stop = 1 << 3}), us(10));
+  bench.port.handle_control(us(1'000), Control::of(Pause{.stop = 1 << 4}));
+  bench.port.rebase(us(900));
+  EXPECT_EQ(bench.port.expire_pauses(us(110) - Time{1}), us(110));
+  EXPECT_EQ(bench.pull(), -1);
+  EXPECT_TRUE(bench.port.expire_pauses(us(110)).is_never());
+  EXPECT_EQ(bench.pull(), 3);
+  bench.port.rebase(us(100));
+  EXPECT_EQ(bench.port.trip_watchdog(us(100) - Time{1}), 0u);
+  EXPECT_EQ(bench.port.trip_watchdog(us(100)), 1u << 4);
+}
+
 TEST(PortPause, TheNeighbourIsToldOnceToStopAndOnceToGoOn) {
   Bench bench(with(FlowControl::pfc));
   EXPECT_TRUE(bench.port.stop(0b01)) << "a message is due now";
@@ -247,11 +265,14 @@ TEST(PortLanes, AFrameAtTheHeadHasALifetimeAndAStalledLaneDropsAll) {
   EXPECT_EQ(bench.port.expire_head(us(10), 4, us(10)), Port::Expired::head);
   bench.frames.give(bench.port.take_head(4));
   EXPECT_EQ(bench.port.queue_bytes(4), 1'280u);
-  EXPECT_EQ(bench.port.expire_head(us(20), 4, us(10)), Port::Expired::queue);
+  bench.port.rebase(us(4));
+  EXPECT_EQ(bench.port.expire_head(us(16) - Time{1}, 4, us(10)), Port::Expired::nothing);
+  EXPECT_EQ(bench.port.expire_head(us(16), 4, us(10)), Port::Expired::queue);
   EXPECT_EQ(bench.give(bench.port.empty_queue(4)), 2);
   EXPECT_TRUE(bench.port.drops(4));
-  EXPECT_EQ(bench.port.next_expiry(4, us(10)), us(100)) << "eight lifetimes";
-  EXPECT_EQ(bench.port.expire_head(us(100), 4, us(10)), Port::Expired::nothing);
+  EXPECT_EQ(bench.port.next_expiry(4, us(10)), us(96)) << "eight lifetimes";
+  bench.port.rebase(us(96));
+  EXPECT_EQ(bench.port.expire_head(us(1), 4, us(10)), Port::Expired::nothing);
   EXPECT_FALSE(bench.port.drops(4));
 }
 

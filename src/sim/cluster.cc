@@ -51,6 +51,7 @@ Happening Cluster::step() {
   ++events_;
   const NodeNumber number{event.node};
   Node& node = nodes_[event.node];
+  rebase(node);
   record(static_cast<std::uint64_t>(now_.ps));
   record(std::uint64_t{event.node} << 8 | static_cast<std::uint64_t>(event.what.kind));
   switch (event.what.kind) {
@@ -63,7 +64,7 @@ Happening Cluster::step() {
     case Happening::Kind::deadline:
       // An earlier deadline may have been planned since.
       if (node.deadline_planned == now_) node.deadline_planned = Time::never();
-      node.adapter->handle_deadline(now_);
+      node.adapter->handle_deadline(clock_of(node));
       break;
     default:
       break;
@@ -87,7 +88,7 @@ fabric::FaultCounters Cluster::faults() const {
 // Sends one datagram at a time. While it leaves, the adapter decides nothing about the next one.
 void Cluster::transmit(NodeNumber from) {
   Node& node = nodes_[from.value];
-  if (node.port_busy || !node.adapter->pull_datagram(now_, outgoing_)) return;
+  if (node.port_busy || !node.adapter->pull_datagram(clock_of(node), outgoing_)) return;
   const bool is_tcp = outgoing_.headers == device::Datagram::Headers::tcp;
   if (settings_.carriage == Carriage::datagrams && !is_tcp) {
     device::Adapter::finish_frame(outgoing_, node.identification);
@@ -171,7 +172,7 @@ void Cluster::fill_segment(InFlight& slot) const {
 }
 
 void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
-  device::Adapter& adapter = *nodes_[to.value].adapter;
+  Node& node = nodes_[to.value];
   std::span<const std::byte> bytes = flying.bytes;
   wire::Tcp tcp = flying.tcp;
   if (settings_.carriage == Carriage::datagrams) {
@@ -184,7 +185,7 @@ void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
   }
   transport::Payload payload{bytes.data(), static_cast<std::uint32_t>(bytes.size())};
   if (flying.ghost_bytes > 0) payload = {nullptr, flying.ghost_bytes};
-  adapter.handle_segment(now_, tcp, payload, flying.ip);
+  node.adapter->handle_segment(clock_of(node), tcp, payload, flying.ip);
 }
 
 void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
@@ -199,8 +200,8 @@ void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
   } else if (!node.cut_off && settings_.carriage == Carriage::datagrams) {
     wire::IpUdp ip = flying.ip;
     if (!settings_.identification_known) ip.identification = 0;
-    const auto verdict =
-        node.adapter->handle_datagram(now_, ip, settings_.identification_known, flying.bytes);
+    const auto verdict = node.adapter->handle_datagram(
+        clock_of(node), ip, settings_.identification_known, flying.bytes);
     record(static_cast<std::uint64_t>(verdict));
     if (is_seen && is_doubtful && verdict == port::Verdict::ok) {
       arrival_tap_({now_, to, flying.packet});
@@ -209,17 +210,27 @@ void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
     transport::Payload payload{flying.bytes.data(),
                                static_cast<std::uint32_t>(flying.bytes.size())};
     if (flying.ghost_bytes > 0) payload = {nullptr, flying.ghost_bytes};
-    node.adapter->handle_packet(now_, flying.packet, payload, flying.ip);
+    node.adapter->handle_packet(clock_of(node), flying.packet, payload, flying.ip);
   }
   free_slots_.push_back(slot);
 }
 
 void Cluster::plan_deadline(NodeNumber number) {
   Node& node = nodes_[number.value];
-  const Time deadline = std::max(node.adapter->next_deadline(), now_);
+  const Time due = node.adapter->next_deadline();
+  if (due.is_never()) return;
+  const Time deadline = std::max(due - settings_.clocks.ahead + node.behind, now_);
   if (deadline >= node.deadline_planned) return;
   node.deadline_planned = deadline;
   queue_.add(deadline, number.value, {Happening::Kind::deadline, 0});
+}
+
+void Cluster::rebase(Node& node) {
+  if (settings_.clocks.events_per_rebase == 0) return;
+  if (++node.events < settings_.clocks.events_per_rebase) return;
+  node.events = 0;
+  node.adapter->rebase(now_ - node.behind);
+  node.behind = now_;
 }
 
 // Adds a word to the digest: FNV-1a, word by word.

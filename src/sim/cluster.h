@@ -30,6 +30,14 @@ using NodeNumber = Id<struct NodeNumberTag, std::uint32_t>;
 // payload undetected. That is fast, and it shows that a checker would detect damage.
 enum class Carriage : std::uint8_t { datagrams, packets };
 
+// The clocks by which the adapters are told the time. By default all are the cluster's.
+struct Clocks {
+  Time ahead;  // what an adapter's clock shows when the cluster begins
+  // An adapter's clock moves its zero after so many events of its node, as clocks of live devices
+  // do (Adapter::rebase), so that it shows `ahead` again. 0 means never.
+  std::uint32_t events_per_rebase = 0;
+};
+
 struct Settings {
   std::uint64_t seed = 0;
   Carriage carriage = Carriage::datagrams;
@@ -39,6 +47,7 @@ struct Settings {
   Time link_delay = Time::microseconds(1);
   fabric::FaultSettings faults;     // the seed is not used, as each node has its own stream
   Time faults_end = Time::never();  // from this time on the network is perfect
+  Clocks clocks;
 };
 
 // An event that has just happened at a node.
@@ -110,6 +119,9 @@ class Cluster {
     bool port_busy = false;
     bool cut_off = false;
     Time deadline_planned = Time::never();
+    // How far the adapter's clock has fallen behind, as its zero has moved.
+    Time behind = Time::zero();
+    std::uint32_t events = 0;  // since the zero moved
   };
   struct Route {
     Gid gid;
@@ -134,6 +146,9 @@ class Cluster {
   void fill_segment(InFlight& slot) const;
   void deliver_segment(NodeNumber to, const InFlight& flying);
   void plan_deadline(NodeNumber node);
+  void rebase(Node& node);
+  // Returns what the clock of the node's adapter shows.
+  Time clock_of(const Node& node) const { return now_ + settings_.clocks.ahead - node.behind; }
   void record(std::uint64_t word);
 
   Settings settings_;

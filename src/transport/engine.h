@@ -81,6 +81,8 @@ class Engine {
   virtual Agenda pull(Time now, QueuePair&, OutgoingPacket&) = 0;
   virtual void handle_deadline(Time /*now*/, QueuePair&) {}
   virtual Agenda agenda(const QueuePair&) const = 0;
+  // The clock's zero has moved (base/time.h): an engine that keeps points in time rebases them.
+  virtual void rebase(Time /*by*/) {}
 
   // --- congestion marks (IBTA annex A10) ---
 

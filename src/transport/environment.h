@@ -89,6 +89,8 @@ struct Environment {
   }
 
   LocalPort& port(std::uint8_t number) { return ports[number - 1u]; }
+  // Rebases what the queue pairs share (base/time.h).
+  void rebase(Time by);
 };
 
 }  // namespace tulle::transport

@@ -185,6 +185,11 @@ class QueuePair {
   bool notification_due = false;
   QueuePair* next_notification = nullptr;
   Time timer_armed_at = Time::never();
+  void rebase(Time by) {
+    tulle::rebase(by, timer_armed_at, may_notify_at_);
+    congestion.rebase(by);
+    engine_->rebase(by);
+  }
 
  protected:
   QueuePair(const Transport& transport, QpNumber number, const QueuePairInit& init,

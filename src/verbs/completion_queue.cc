@@ -51,6 +51,10 @@ Time CompletionEvents::raise_due(Time now) {
   return next;
 }
 
+void CompletionEvents::rebase(Time by) {
+  for (CompletionQueue* cq : held) tulle::rebase(by, cq->moderation_->due);
+}
+
 bool CompletionQueue::push(const Completion& completion) {
   if (ring_.full() || overrun_) {
     overrun_ = true;

@@ -33,6 +33,7 @@ struct CompletionEvents {
   void hold(CompletionQueue& cq);
   // Raises the events that are due. Returns the time of the next call.
   Time raise_due(Time now);
+  void rebase(Time by);
 };
 
 // The driver's clock, which stamps completions where the application asks for stamps.

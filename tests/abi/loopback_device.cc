@@ -143,7 +143,7 @@ const DeviceInfo& Device::info() const { return impl_->info; }
 std::unique_lock<std::mutex> Device::lock() { return std::unique_lock(impl_->mutex); }
 std::unique_lock<std::mutex> Device::lock_for_work() { return lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter; }
-Time Device::now() const { return Impl::now(); }
+Time Device::now() { return Impl::now(); }
 void Device::transmit() { impl_->deliver(); }
 void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());

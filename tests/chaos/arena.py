@@ -138,13 +138,17 @@ class Program:
     def note_child(self):
         child = self.page["child"]
         if child:
-            self.children.append(child)
+            self.children.append((child, self.pid))
             self.page["child"] = 0
 
     def end_children(self):
         self.note_child()
-        for child in self.children:
-            kill(child)
+        for child, parent in self.children:
+            # Another process may have the number of a child that has ended. Programs and agents lead sessions of their
+            # own, and a child stays in its parent's.
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(child) == parent:
+                    kill(child)
         self.children = []
 
     def describe(self):

@@ -190,7 +190,8 @@ def inside(options):
     result = run.record()
     if options.record:
         RECORD.parent.mkdir(parents=True, exist_ok=True)
-        RECORD.write_text(json.dumps(result, indent=2) + "\n")
+        runs = json.loads(RECORD.read_text())["runs"] if RECORD.exists() else []
+        RECORD.write_text(json.dumps({"runs": [*runs, result]}, indent=2) + "\n")
     print(json.dumps(result, indent=2))
     print(f"{result['interruptions']} interruptions, {len(run.faults)} faults")
     return 1 if run.faults or not run.counts["rounds"] else 0
@@ -228,7 +229,7 @@ def parse():
     parser.add_argument("--longest-stop", type=float, default=60, metavar="SECONDS",
                         help="the longest interruption (%(default)s)")
     parser.add_argument("--record", action="store_true",
-                        help=f"write the result to {RECORD.relative_to(ROOT)}; without --again and --interruptions, "
+                        help=f"add the result to {RECORD.relative_to(ROOT)}; without --again and --interruptions, "
                              "runs of five minutes or more do so anyway")
     options = parser.parse_args()
     options.seconds = options.minutes * 60 if options.again is None else 3600

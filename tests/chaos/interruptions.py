@@ -285,12 +285,12 @@ def number_used_by_the_same_program(arena, random, seconds):
 
 
 def capture(arena, random, number):
-    path = arena.folder / "capture.pcapng"
+    path = arena.folder / f"capture-{random.getrandbits(40):x}.pcapng"
     process = harness.Process([harness.TULLE, "capture", "-o", path], net=random.choice(arena.nets),
                               env=AGENT_ENVIRONMENT)
     arena.known[process.pid] = process.popen
     try:
-        yield
+        yield path
     finally:
         process.signal(number)
         arena.helpers.append(process)
@@ -310,10 +310,10 @@ def capture_killed(arena, random, seconds):
 @kind(weight=1, longest=1)
 def capture_stopped(arena, random, seconds):
     generator = capture(arena, random, signal.SIGKILL)
-    next(generator)
+    name = str(next(generator)).encode()
     for helper in [pid for net in arena.nets for pid in net.pids()]:
         with contextlib.suppress(OSError):
-            if b"\0capture\0" in pathlib.Path(f"/proc/{helper}/cmdline").read_bytes():
+            if name in pathlib.Path(f"/proc/{helper}/cmdline").read_bytes():
                 kill(helper, signal.SIGSTOP)
     try:
         yield

@@ -24,6 +24,32 @@ TEST(SimCheck, SameSeedSameRun) {
   }
 }
 
+// Nothing in a scenario lasts as long as the clocks are ahead, so that no time is too long ago.
+constexpr Time clocks_ahead = Time::seconds(1'000);
+
+TEST(SimCheck, AClockThatMovesItsZeroChangesNothing) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Plan plan = draw_plan(seed);
+    plan.network.clocks = {clocks_ahead, 0};
+    const Outcome steady = World(plan).run();
+    plan.network.clocks.events_per_rebase = 7;
+    const Outcome moved = World(plan).run();
+    EXPECT_EQ(steady.digest, moved.digest);
+    EXPECT_EQ(steady.events, moved.events);
+  }
+}
+
+TEST(SimCheck, AClockThatMovesItsZeroChangesNoStream) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const Outcome steady = play_streams(seed, false, {clocks_ahead, 0});
+    const Outcome moved = play_streams(seed, false, {clocks_ahead, 7});
+    EXPECT_EQ(steady.digest, moved.digest);
+    EXPECT_EQ(steady.events, moved.events);
+  }
+}
+
 class CheckerFinds : public testing::TestWithParam<Sabotage> {};
 
 TEST_P(CheckerFinds, Sabotage) {

@@ -46,9 +46,10 @@ std::string_view name_of(SrdSabotage sabotage) {
   return names[static_cast<std::size_t>(sabotage)];
 }
 
-SrdWorld::SrdWorld(std::uint64_t seed, SrdSabotage sabotage)
+SrdWorld::SrdWorld(std::uint64_t seed, SrdSabotage sabotage, const sim::Clocks& clocks)
     : seed_(seed), sabotage_(sabotage), random_(seed * 0x9E37'79B9 + 0x5BD) {
   draw_network();
+  network_.clocks = clocks;
   cluster_ = std::make_unique<sim::Cluster>(network_);
   draw_ends();
   draw_ops();

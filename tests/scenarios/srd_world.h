@@ -46,7 +46,8 @@ inline constexpr std::uint32_t tag_bytes = 4;  // the first bytes of a message h
 
 class SrdWorld {
  public:
-  explicit SrdWorld(std::uint64_t seed, SrdSabotage sabotage = SrdSabotage::none);
+  explicit SrdWorld(std::uint64_t seed, SrdSabotage sabotage = SrdSabotage::none,
+                    const sim::Clocks& clocks = {});
   ~SrdWorld();
 
   struct Outcome {

@@ -22,6 +22,17 @@ TEST(SrdCheck, SameSeedSameRun) {
   }
 }
 
+TEST(SrdCheck, AClockThatMovesItsZeroChangesNothing) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const Time ahead = Time::seconds(1'000);
+    const auto steady = SrdWorld(seed, SrdSabotage::none, {ahead, 0}).run();
+    const auto moved = SrdWorld(seed, SrdSabotage::none, {ahead, 7}).run();
+    EXPECT_EQ(steady.digest, moved.digest);
+    EXPECT_EQ(steady.events, moved.events);
+  }
+}
+
 class SrdCheckerFinds : public testing::TestWithParam<SrdSabotage> {};
 
 TEST_P(SrdCheckerFinds, Sabotage) {

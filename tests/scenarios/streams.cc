@@ -50,8 +50,8 @@ struct StreamEnd {
 
 class StreamWorld {
  public:
-  StreamWorld(std::uint64_t seed, bool damage)
-      : random_(seed * 0x9E37'79B9 + 0x57), cluster_(draw_network(damage)) {
+  StreamWorld(std::uint64_t seed, bool damage, const sim::Clocks& clocks)
+      : random_(seed * 0x9E37'79B9 + 0x57), cluster_(draw_network(damage, clocks)) {
     const std::uint64_t nodes = 2 + random_.below(3);
     const transport::tcp::Settings tcp = draw_tcp();
     for (std::uint32_t i = 0; i < nodes; ++i) {
@@ -103,8 +103,9 @@ class StreamWorld {
   bool one_in(std::uint64_t n) { return random_.below(n) == 0; }
   double up_to(double most) { return most * static_cast<double>(random_.below(1'001)) / 1'000; }
 
-  sim::Settings draw_network(bool damage) {
+  sim::Settings draw_network(bool damage, const sim::Clocks& clocks) {
     sim::Settings network;
+    network.clocks = clocks;
     network.seed = random_.next();
     network.carriage = damage || one_in(3) ? sim::Carriage::packets : sim::Carriage::datagrams;
     constexpr std::array<std::int64_t, 4> rates = {1, 10, 100, 400};
@@ -301,6 +302,8 @@ class StreamWorld {
 
 }  // namespace
 
-Outcome play_streams(std::uint64_t seed, bool damage) { return StreamWorld(seed, damage).run(); }
+Outcome play_streams(std::uint64_t seed, bool damage, const sim::Clocks& clocks) {
+  return StreamWorld(seed, damage, clocks).run();
+}
 
 }  // namespace tulle::scenarios

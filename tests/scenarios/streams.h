@@ -12,6 +12,6 @@ namespace tulle::scenarios {
 
 // Throws Broken if a promise was not kept. With `damage`, bytes change where no checksum covers
 // them, and the checker has to find that.
-Outcome play_streams(std::uint64_t seed, bool damage = false);
+Outcome play_streams(std::uint64_t seed, bool damage = false, const sim::Clocks& clocks = {});
 
 }  // namespace tulle::scenarios

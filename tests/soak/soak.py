@@ -10,11 +10,12 @@ connection to the last. A *life* is a program that opens the device, connects, e
 is killed (SIGKILL) on the way. The connections are made by one more program, one after the other. After each tenth the
 memory (the proportional set size) and the descriptors of the processes that live on are counted. Growth is from the
 first tenth to the last, since the first fills what is kept for later use; some lives before it use every slot of the
-host once.
+host once, and some connections use as much memory for connections as their rate needs.
 
 The uptime is a time namespace whose monotonic clock stands at ten years: programs and an agent of their own run there.
-Devices and agents count time from their own beginning, in 64 bits of picoseconds, which overflow after 106.75 days. So two
-connected programs also have their clocks set ahead while they run, to a little before that time.
+Devices and agents count time in 64 bits of picoseconds, which last 106.75 days, so they move the zero of their clocks
+now and then. Two connected programs therefore also have their clocks set ahead while they run, to a little before that
+time.
 
 The record is docs/reliability/soak.json, and ./dev reliability makes the page of it.
 """
@@ -48,6 +49,9 @@ LIFE_NS = (1 << 63) // 1000  # how long 64 bits of picoseconds last: 106.75 days
 PARTS = 10
 # A process keeps two sockets for each of the host's 127 slots that it has sent to. So many lives have used all slots.
 WARMING_LIVES = 400
+# The agent remembers each connection for half a second. It needs the most memory while programs connect the fastest, so
+# that many connections come before the first measurement, at full speed.
+WARMING_CONNECTIONS = 5_000
 LIVES_A_SECOND_MIN, CONNECTIONS_A_SECOND_MIN = 2, 20  # slower than this, a part is taken to be stuck
 
 
@@ -223,6 +227,8 @@ def soak(lives, connections, seed=1):
         pids = {"agent": agent, "server": server.pid}
         say(f"{WARMING_LIVES} lives first, after which all slots of the host have been used")
         warming = place.run(*over_tulle(PROGRAM, "lives", PORT, WARMING_LIVES, seed, folder / "first"), limit=300)
+        place.run(*over_tulle(PROGRAM, "client", PORT, min(connections, WARMING_CONNECTIONS), folder / "first"),
+                  limit=60 + WARMING_CONNECTIONS / CONNECTIONS_A_SECOND_MIN)
         settled_usage(pids)
         life_parts, killed = run_lives(place, pids, lives, seed, folder)
         connection_parts = run_connections(place, pids, connections, folder)
@@ -321,9 +327,10 @@ def uptime():
 
 
 def long_life(options, seconds_before=6, seconds_after=6):
-    """Sets the clock of two connected programs ahead while they exchange messages, to a little before the time when 64
-    bits of picoseconds since their beginning overflow. Returns {"before": ..., "after": ..., "fault": ...}: how many
-    messages they exchanged before and after that, and what a program said if it ended."""
+    """Sets the clocks of two connected programs and of their agent ahead while the programs exchange messages, to a
+    little before the time when 64 bits of picoseconds since their beginning overflow. Returns {"before": ..., "after":
+    ..., "fault": ...}: how many messages they exchanged before and after that, and what a program said if it ended. A
+    further program then connects."""
     with Place() as place, tempfile.TemporaryDirectory() as name:
         ahead, times = pathlib.Path(name, "ahead"), pathlib.Path(name, "times")
         ahead.write_bytes(bytes(8))
@@ -341,12 +348,17 @@ def long_life(options, seconds_before=6, seconds_after=6):
         with open(ahead, "r+b") as file:
             # The programs' time counts from their beginning, which was a moment ago.
             file.write((LIFE_NS - int((time.monotonic() - began + seconds_before) * 1e9)).to_bytes(8, "little"))
-        time.sleep(seconds_before - 2)  # the server is older than the client
+        time.sleep(max(seconds_before - 2, 0))  # the server is older than the client
         before = exchanged()
         time.sleep(2 + seconds_after)
         middle = exchanged()
         time.sleep(2)
         fault = "" if client.running and exchanged() > middle else client.stderr.strip() or "no message comes any more"
+        if not fault:
+            try:
+                place.run(*over_tulle(PROGRAM, "client", PORT, 1, pathlib.Path(name, "late"), options=options))
+            except Problem as problem:
+                fault = f"a new program cannot connect: {problem}"
         return {"options": " ".join(options), "before": before, "after": exchanged() - middle, "fault": fault}
 
 

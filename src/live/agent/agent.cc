@@ -247,8 +247,7 @@ void AgentCore::start_connections() {
 
 void AgentCore::progress_connections() {
   if (seal_) {
-    seal_->look_at_file(Time::nanoseconds(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - started_).count()));
+    seal_->look_at_file(seal_clock_.now([this](Time by) { seal_->rebase(by); }));
   }
   for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
   connections_->progress();
@@ -289,7 +288,7 @@ int AgentCore::milliseconds_to_wait() const {
         session->state == Session::State::greeting || session->state == Session::State::status;
     if (is_timed) wake = std::min(wake, session->due);
   }
-  if (wake == Clock::time_point::max()) return -1;
+  // The connection manager's clock is read once an hour at least (live/clock.h).
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }

@@ -33,11 +33,6 @@ ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd sl
   next_endpoint_ = static_cast<std::uint32_t>(random_.next());
 }
 
-Time ConnectionService::now() const {
-  const auto since = std::chrono::steady_clock::now() - epoch_;
-  return Time::nanoseconds(std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
-}
-
 Result<UniqueFd> ConnectionService::open_channel(pid_t pid, const std::string& device,
                                                  const std::string& interfaces,
                                                  ChannelNumber& number) {
@@ -68,7 +63,8 @@ void ConnectionService::close_channel(ChannelNumber number) {
 }
 
 void ConnectionService::progress() {
-  const Time at = now();
+  // The agent calls this once an hour or more often, so that now() never reaches its end.
+  const Time at = clock_.now([this](Time by) { manager_.rebase(by); });
   has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
     // The bits in which the network marks congestion are removed.
     const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);

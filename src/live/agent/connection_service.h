@@ -9,7 +9,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -23,6 +22,7 @@
 #include "live/agent/connection_addresses.h"
 #include "live/agent/known_devices.h"
 #include "live/agent/management_port.h"
+#include "live/clock.h"
 #include "live/message/connection.h"
 #include "live/unique_fd.h"
 #include "management/cm/manager.h"
@@ -53,7 +53,8 @@ class ConnectionService {
   void progress();
   // Returns Time::never() if there is no deadline.
   Time next_deadline() const { return manager_.next_deadline(); }
-  Time now() const;
+  // Returns the time on the clock by which the deadline is told.
+  Time now() const { return clock_.peek(); }
   // Returns true if the last progress() left datagrams waiting.
   bool has_more() const { return has_more_; }
   // Returns the channels whose program does not read. The agent calls flush() when a channel's
@@ -215,8 +216,7 @@ class ConnectionService {
   std::unordered_map<std::uint32_t, EndpointId> by_connection_;
   KnownDevices& devices_;
   bool has_more_ = false;
-  // Time zero. Time counts picoseconds; measured since boot, it would overflow after 106 days.
-  std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
+  DriverClock clock_;
 };
 
 }  // namespace tulle::live

@@ -51,7 +51,6 @@ struct Session {
   ConnectionService::ChannelNumber channel = 0;
   // State `process`: what it exposes to peers on this host (live/path/memory).
   UniqueFd table;
-  UniqueFd visits;
   // State `process`: the version of its device that the process was told of, the version that it
   // has taken note of, and the withdrawn addresses that it still used then.
   std::uint32_t version_told = 0;
@@ -138,6 +137,7 @@ class AgentCore {
   bool has_untold_ = false;
   bool has_unforwarded_ = false;  // datagrams may wait in a slot with a relay
   std::unique_ptr<Seal> seal_;    // null: datagrams are plain
+  DriverClock seal_clock_;
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;

@@ -57,9 +57,8 @@ void AgentCore::handle_message(Session& session, ReceivedMessage message) {
   if (session.state == State::process && decode(message.bytes, held)) {
     return note_held(session, held);
   }
-  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 2) {
+  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 1) {
     session.table = std::move(message.fds[0]);
-    session.visits = std::move(message.fds[1]);
     return;
   }
   if (session.state == State::channel) return execute(session, message.bytes);
@@ -292,7 +291,7 @@ void AgentCore::find_peer(Session& session) {
   if (owner == nullptr || !owner->table || owner->peer.uid != session.peer.uid) {
     return refuse(session, "there is no such process of yours on this host");
   }
-  const std::array<int, 2> fds = {owner->table.get(), owner->visits.get()};
+  const std::array<int, 1> fds = {owner->table.get()};
   static_cast<void>(
       send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), fds));
   session.state = State::closing;

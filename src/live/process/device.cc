@@ -51,7 +51,7 @@ void after_fork_in_child() {
     const auto device = reference.lock();
     if (device == nullptr) continue;
     // A signal handler may have called exit() while its thread held the lock.
-    const auto held = device->impl().lock_within(Time::milliseconds(20));
+    const auto held = device->impl().lock_within(std::chrono::milliseconds(20));
     if (!held) continue;
     device->impl().send_deferred();
     device->impl().publish(device->now());
@@ -165,7 +165,7 @@ std::unique_lock<std::mutex> Device::lock() {
 }
 std::unique_lock<std::mutex> Device::lock_for_work() { return impl_->lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter(); }
-Time Device::now() const { return impl_->now(); }
+Time Device::now() { return impl_->now(); }
 void Device::transmit() { impl_->transmit(); }
 void Device::progress() { impl_->progress(); }
 bool Device::let_others_run(std::unique_lock<std::mutex>& held) {

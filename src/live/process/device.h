@@ -45,7 +45,8 @@ class Device {
   // (live/process/device_impl.h).
   [[nodiscard]] std::unique_lock<std::mutex> lock_for_work();
   device::Adapter& adapter();
-  Time now() const;  // CLOCK_MONOTONIC
+  // Returns the time on the clock of live/clock.h. The caller holds the lock.
+  Time now();
 
   // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
   // posting work or modifying a queue pair.

@@ -25,12 +25,6 @@ constexpr Time publish_interval = Time::milliseconds(10);
 constexpr int spins_before_sleep = 200;
 constexpr Patience find_peer_patience = {50, 50};
 
-std::int64_t monotonic_nanoseconds() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
 // Timers back off up to this code (transport/recovery.h), which is half a second. A ConnectX-2 runs
 // no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
 constexpr std::uint8_t backed_off_timeout_code = 17;
@@ -93,7 +87,6 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
       has_faults_(faults.any()),
-      epoch_nanoseconds_(monotonic_nanoseconds()),
       agent_(std::move(grant.agent)) {
   socket_ = std::move(grant.socket);
   adapter_->objects().set_pages(&program_pages());
@@ -133,28 +126,29 @@ Result<void> Device::Impl::create_direct_path() {
   // Asked while a queue pair is connected, with the device's lock held. A stopped agent must not
   // hold the program up, neither once for long nor at each connection.
   const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
-    if (now() < ask_again_at_) return Error{"the agent did not answer a moment ago", ETIMEDOUT};
+    if (clock_.peek() < ask_again_at_) return Error{"the agent did not answer a moment ago", ETIMEDOUT};
     Hello hello;
     hello.purpose = Purpose::find_peer;
     hello.slot = slot_of(number);
-    const Time asked = now();
+    const Time asked = clock_.peek();
     auto answer = ask_agent(settings_, hello, IfAbsent::fail, find_peer_patience);
-    if (now() >= asked + Time::milliseconds(find_peer_patience.answer_milliseconds)) {
-      ask_again_at_ = now() + Time::seconds(5);
+    const Time answered = clock_.peek();
+    if (answered >= asked + Time::milliseconds(find_peer_patience.answer_milliseconds)) {
+      ask_again_at_ = answered + Time::seconds(5);
     }
     if (!answer) return answer.error();
     PeerProcess peer;
     std::vector<UniqueFd>& fds = answer->message.fds;
-    if (!decode(answer->message.bytes, peer) || fds.size() != 2) {
+    if (!decode(answer->message.bytes, peer) || fds.size() != 1) {
       return Error{"the agent knows no such process", ESRCH};
     }
-    return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
+    return HostPath::Peer{peer.pid, std::move(fds[0])};
   };
   auto path = HostPath::create(slot_, find_peer, is_local);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
-  agent_.expose(direct_path_->table_fd(), direct_path_->visits_fd());
+  agent_.expose(direct_path_->table_fd());
   return {};
 }
 
@@ -172,21 +166,27 @@ std::unique_lock<std::mutex> Device::Impl::lock() {
   return held;
 }
 
-std::unique_lock<std::mutex> Device::Impl::lock_within(Time patience) {
-  const Time until = now() + patience;
+std::unique_lock<std::mutex> Device::Impl::lock_within(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
-  while (!held && now() < until) {
+  while (!held && std::chrono::steady_clock::now() < until) {
     usleep(100);
     static_cast<void>(held.try_lock());
   }
   return held;
 }
 
-Time Device::Impl::now() const {
-  return Time::nanoseconds(monotonic_nanoseconds() - epoch_nanoseconds_);
-}
-
 // --- called with the lock held ---
+
+Time Device::Impl::now() {
+  return clock_.now([this](Time by) {
+    adapter_->rebase(by);
+    transmitter_.rebase(by);
+    if (packets_ != nullptr) packets_->rebase(by);
+    if (seal_ != nullptr) seal_->rebase(by);
+    rebase(by, leased_at_, last_poll_, timer_at_, published_, gids_looked_at_, ask_again_at_);
+  });
+}
 
 void Device::Impl::transmit() {
   if (forked_) return;
@@ -407,7 +407,7 @@ void Device::Impl::watch_until_writable(int fd) {
 void Device::Impl::wake_at(Time when) {
   if (when >= timer_at_) return;
   timer_at_ = when;
-  const std::int64_t at = epoch_nanoseconds_ + std::max<std::int64_t>(when.to_nanoseconds(), 0) + 1;
+  const std::int64_t at = clock_.monotonic_nanoseconds(std::max(when, Time::zero())) + 1;
   itimerspec setting{};
   setting.it_value.tv_sec = at / 1'000'000'000;
   setting.it_value.tv_nsec = at % 1'000'000'000;

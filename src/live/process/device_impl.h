@@ -24,6 +24,7 @@
 
 #include <atomic>
 #include <bitset>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,7 @@
 #include <thread>
 
 #include "device/adapter.h"
+#include "live/clock.h"
 #include "live/message/counters_page.h"
 #include "live/path/memory/host_path.h"
 #include "live/path/packets/capture_tap.h"
@@ -69,11 +71,11 @@ class Device::Impl {
   const DeviceInfo& info() const { return info_; }
   std::unique_lock<std::mutex> lock();
   // Gives up after that time, and returns a lock that holds nothing.
-  std::unique_lock<std::mutex> lock_within(Time patience);
+  std::unique_lock<std::mutex> lock_within(std::chrono::milliseconds patience);
   device::Adapter& adapter() { return *adapter_; }
-  Time now() const;
 
   // The caller holds the lock for the functions below.
+  Time now();  // a time that was told before is of no use after the next call
   void transmit();
   void progress();
   void hand_over();
@@ -160,9 +162,7 @@ class Device::Impl {
   Transmitter transmitter_;
   std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
   bool has_faults_;
-  // CLOCK_MONOTONIC at Time zero. Time counts picoseconds; measured since boot, it would overflow
-  // after 106 days.
-  std::int64_t epoch_nanoseconds_;
+  DriverClock clock_;
 
   std::mutex mutex_;
   std::atomic<int> waiters_{0};

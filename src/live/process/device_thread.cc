@@ -25,6 +25,8 @@ namespace {
 
 constexpr int batches_in_row_max = 64;
 constexpr int yields_max = 100;
+constexpr int naps_max = 50;
+constexpr int nap_microseconds = 50;
 constexpr int reconnect_milliseconds = 200;
 constexpr int no_memory_pause_microseconds = 10'000;
 // Interval between checks whether an address that went away is still in use.
@@ -112,6 +114,7 @@ void Device::Impl::run() {
 }
 
 void Device::Impl::wait_and_handle() {
+  let_others_in();
   epoll_event events[8];
   const bool is_alone = agent_.socket() < 0 && agent_.may_reconnect();
   int timeout = is_alone ? reconnect_milliseconds : -1;
@@ -190,11 +193,12 @@ void Device::Impl::end_lease(Time at) {
 }
 
 // Yields to callers that wait for the lock. A mutex that is released and taken again at once is not
-// fair: a waiter would sleep on.
+// fair: a waiter would sleep on. On a busy machine the waiter gets its processor late, and a yield
+// returns at once, so that this thread then sleeps for some milliseconds at most.
 void Device::Impl::let_others_in() {
-  for (int i = 0; i < yields_max && waiters_.load(std::memory_order_relaxed) > 0; ++i) {
-    sched_yield();
-  }
+  const auto is_awaited = [this] { return waiters_.load(std::memory_order_relaxed) > 0; };
+  for (int i = 0; i < yields_max && is_awaited(); ++i) sched_yield();
+  for (int i = 0; i < naps_max && is_awaited(); ++i) usleep(nap_microseconds);
 }
 
 void Device::Impl::handle_agent() {

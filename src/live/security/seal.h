@@ -105,6 +105,7 @@ class Seal {
   std::uint16_t key_id() const { return keys_.front().id; }
   // Reads the file again if it has changed. A file that cannot be read leaves the keys as they are.
   void look_at_file(Time now);
+  void rebase(Time by) { tulle::rebase(by, looked_at_); }
 
   // Seals a datagram in place: `room` has seal_header_bytes free bytes, then the packet, then
   // seal_tag_bytes free bytes. Returns false if the cipher failed; the datagram must not be sent.

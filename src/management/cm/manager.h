@@ -100,6 +100,8 @@ class Manager {
   bool handle(Time now, const Route& route, std::span<const std::byte> payload);
   void advance(Time now);
   Time next_deadline() const;
+  // Tells the manager that the clock's zero has moved (base/time.h).
+  void rebase(Time by);
 
   const Outgoing* next_outgoing() const { return outgoing_.empty() ? nullptr : &outgoing_.front(); }
   void pop_outgoing() { outgoing_.pop_front(); }

@@ -45,7 +45,9 @@ struct Known {
 
 class World {
  public:
-  World(std::uint64_t seed, const Weather& weather) : random_(seed), weather_(weather) {
+  // With `moves_clocks`, the managers' clocks move their zero again and again (Manager::rebase).
+  World(std::uint64_t seed, const Weather& weather, bool moves_clocks = false)
+      : random_(seed), weather_(weather), moves_clocks_(moves_clocks) {
     for (unsigned i = 0; i < 2; ++i) {
       Manager::Settings settings;
       settings.ca_guid = 1 + i;
@@ -70,6 +72,8 @@ class World {
   }
 
   Manager& manager(unsigned i) { return managers_[i]; }
+  // The messages that were sent, with their times.
+  const std::vector<std::pair<Time, std::vector<std::byte>>>& messages() const { return messages_; }
   const std::map<std::uint32_t, Known>& known(unsigned i) const { return known_[i]; }
 
  private:
@@ -80,7 +84,10 @@ class World {
 
   bool step() {
     Time next = due_.empty() ? Time::never() : due_.begin()->first;
-    for (Manager& m : managers_) next = std::min(next, m.next_deadline());
+    for (unsigned i = 0; i < 2; ++i) {
+      const Time due = managers_[i].next_deadline();
+      if (!due.is_never()) next = std::min(next, due - clocks_ahead + behind_[i]);
+    }
     if (next.is_never()) return false;
     now_ = next;
     while (!due_.empty() && due_.begin()->first <= now_) {
@@ -89,7 +96,11 @@ class World {
       what();
     }
     for (unsigned i = 0; i < 2; ++i) {
-      managers_[i].advance(now_);
+      if (moves_clocks_) {
+        managers_[i].rebase(now_ - behind_[i]);
+        behind_[i] = now_;
+      }
+      managers_[i].advance(clock(i));
       while (const auto event = managers_[i].pull_event()) handle(i, *event);
       while (const Outgoing* out = managers_[i].next_outgoing()) {
         carry(1 - i, *out);
@@ -100,13 +111,14 @@ class World {
   }
 
   void carry(unsigned to, const Outgoing& out) {
+    messages_.emplace_back(now_, std::vector(out.bytes.begin(), out.bytes.end()));
     const int copies = random_.chance(weather_.doubling) ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
       if (random_.chance(weather_.loss)) continue;
       const auto delay = Time::picoseconds(static_cast<std::int64_t>(
           random_.below(static_cast<std::uint64_t>(weather_.delay_max.ps))));
       at(delay, [this, to, out] {
-        managers_[to].handle(now_, {out.route.remote, out.route.local, 0}, out.bytes);
+        managers_[to].handle(clock(to), {out.route.remote, out.route.local, 0}, out.bytes);
       });
     }
   }
@@ -121,7 +133,7 @@ class World {
     request.packet_lifetime = 16;
     request.ack_timeout = 17;
     request.private_data = PrivateData(std::as_bytes(std::span(&number, 1)));
-    const ConnectionId id = managers_[from].connect(now_, request);
+    const ConnectionId id = managers_[from].connect(clock(from), request);
     Known& known = known_[from][id.value];
     known.is_active = true;
     known.number = number;
@@ -129,7 +141,7 @@ class World {
   }
 
   void release(unsigned i, ConnectionId id) {
-    managers_[i].release(now_, id);
+    managers_[i].release(clock(i), id);
     known_[i][id.value].has_released = true;
   }
 
@@ -165,10 +177,10 @@ class World {
   void pause(unsigned i) {
     if (!std::exchange(is_listening_[i], false)) return;
     managers_[i].stop_listening(service);
-    managers_[i].expect_listener(now_, service);
+    managers_[i].expect_listener(clock(i), service);
     at(random_.chance(0.2) ? Time::seconds(2) : soon() * 10, [this, i] {
       is_listening_[i] = true;
-      managers_[i].listen(now_, service);
+      managers_[i].listen(clock(i), service);
     });
   }
 
@@ -179,20 +191,20 @@ class World {
     if (known_[i][id.value].has_released || known_[i][id.value].is_over) return;
     if (random_.chance(0.1)) return release(i, id);
     if (random_.chance(0.1)) {
-      managers_[i].reject(now_, id, Reason::consumer, {});
+      managers_[i].reject(clock(i), id, Reason::consumer, {});
       known_[i][id.value].has_released = true;
       return;
     }
     Reply reply;
     reply.qp = QpNumber{0x1000 + known_[i][id.value].number};
-    managers_[i].accept(now_, id, reply);
+    managers_[i].accept(clock(i), id, reply);
   }
 
   void confirm(unsigned i, ConnectionId id) {
     Known& known = known_[i][id.value];
     if (known.has_released || known.is_over) return;
     if (random_.chance(0.1)) return release(i, id);
-    known.is_established = managers_[i].establish(now_, id, {});
+    known.is_established = managers_[i].establish(clock(i), id, {});
     at(soon() * 1000, [this, i, id] { leave(i, id); });
   }
 
@@ -200,12 +212,19 @@ class World {
     Known& known = known_[i][id.value];
     if (known.has_released || known.is_over) return;
     if (random_.chance(0.3)) return release(i, id);
-    managers_[i].disconnect(now_, id, {});
+    managers_[i].disconnect(clock(i), id, {});
   }
+
+  // Returns what a manager's clock shows. Nothing here lasts as long as it is ahead.
+  Time clock(unsigned i) const { return now_ + clocks_ahead - behind_[i]; }
+  static constexpr Time clocks_ahead = Time::seconds(10'000);
 
   Random random_;
   Weather weather_;
+  bool moves_clocks_;
   Time now_ = Time::seconds(1);
+  Time behind_[2];
+  std::vector<std::pair<Time, std::vector<std::byte>>> messages_;
   std::vector<Manager> managers_;
   bool is_listening_[2] = {true, true};
   std::multimap<Time, std::function<void()>> due_;
@@ -260,6 +279,19 @@ TEST(ManagerRandomTest, BothSidesKnowHowItEnds) {
     World world(seed, weather);
     world.run();
     check(world);
+    if (testing::Test::HasFailure()) break;
+  }
+}
+
+TEST(ManagerRandomTest, AClockThatMovesItsZeroChangesNothing) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Weather weather{0.1, 0.1, Time::milliseconds(100)};
+    World steady(seed, weather), moved(seed, weather, true);
+    steady.run();
+    moved.run();
+    EXPECT_EQ(steady.messages(), moved.messages());
+    check(moved);
     if (testing::Test::HasFailure()) break;
   }
 }

@@ -78,6 +78,16 @@ void Manager::refuse_overdue(Time now) {
   for (const Held& held : overdue) handle_held(now, held);
 }
 
+void Manager::rebase(Time by) {
+  timers_.clear();
+  for (auto& [id, connection] : connections_) {
+    tulle::rebase(by, connection.deadline);
+    if (!connection.deadline.is_never()) timers_.emplace(connection.deadline, id);
+  }
+  for (auto& [service, deadline] : expected_) tulle::rebase(by, deadline);
+  for (Held& held : held_) tulle::rebase(by, held.deadline);
+}
+
 Time Manager::next_deadline() const {
   Time next = timers_.empty() ? Time::never() : timers_.begin()->first;
   for (const Held& held : held_) next = std::min(next, held.deadline);

@@ -76,6 +76,10 @@ class PauseState {
   std::uint64_t pauses() const { return pauses_; }
   // Returns how long some class has been stopped in total, until now.
   Time paused(Time now) const { return stopped_ != 0 ? paused_ + (now - any_since_) : paused_; }
+  void rebase(Time by) {
+    tulle::rebase(by, any_since_);
+    for (std::uint32_t c = 0; c < classes; ++c) tulle::rebase(by, since_[c], until_[c]);
+  }
 
  private:
   void count(Time now, std::uint8_t before) {

@@ -23,6 +23,10 @@ class DcqcnControl final : public RateControl {
     if (!dcqcn_.is_limited()) return;
     may_send_at_ = now + Time{static_cast<std::int64_t>(bytes) * bits_ps_per_byte / rate};
   }
+  void rebase(Time by) override {
+    tulle::rebase(by, may_send_at_);
+    dcqcn_.rebase(by);
+  }
 
  private:
   Dcqcn dcqcn_;
@@ -38,6 +42,7 @@ class EndpointControl final : public RateControl {
     return may_send_at_;
   }
   void sent(Time now, std::uint32_t bytes) override { limit_.sent(now, bytes); }
+  void rebase(Time by) override { tulle::rebase(by, may_send_at_); }
 
  private:
   EndpointLimit& limit_;
@@ -72,6 +77,10 @@ class InfinibandControl final : public RateControl {
     } else {
       flow.free_at = now + flow.last_spacing;
     }
+  }
+  void rebase(Time by) override {
+    tulle::rebase(by, may_send_at_);
+    own_.rebase(by);
   }
 
  private:

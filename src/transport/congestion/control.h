@@ -32,6 +32,8 @@ class RateControl {
   virtual Time next_send(Time now, bool has_packet) = 0;
   // A packet of `bytes` on the link was sent.
   virtual void sent(Time now, std::uint32_t bytes) = 0;
+  // The clock's zero has moved (base/time.h). This leaves what queue pairs share as it is.
+  virtual void rebase(Time /*by*/) {}
 };
 
 // What the queue pairs of one adapter share. Both members must outlive the queue pairs.
@@ -85,6 +87,10 @@ class Control {
   Time next_deadline() const { return waits_ ? may_send_at_ : Time::never(); }
   void handle_deadline(Time now) {
     if (now >= may_send_at_) waits_ = false;
+  }
+  void rebase(Time by) {
+    tulle::rebase(by, may_send_at_);
+    if (rate_ != nullptr) rate_->rebase(by);
   }
 
  private:

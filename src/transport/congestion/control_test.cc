@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 #include "transport/congestion/dcqcn.h"
 #include "transport/congestion/infiniband.h"
@@ -154,6 +155,53 @@ TEST(InfinibandRate, WithoutControlNobodyWaits) {
   control.sent(us(0), 4'096);
   EXPECT_TRUE(control.may_send(us(0), always));
   EXPECT_EQ(control.next_deadline(), Time::never());
+}
+
+// Returns the times at which 300 packets leave. `rebase_every` packets, the clock moves its zero by
+// one second (0: never). Nothing that counts here lasts that long.
+std::vector<Time> departures(const Settings& settings, EndpointLimits& limits, int rebase_every) {
+  std::array<Injection, 16> flows;
+  const bool has_flows = settings.infiniband.by_service_level;
+  Control control = started(
+      settings, {.endpoint_limits = &limits, .injections = has_flows ? flows.data() : nullptr});
+  constexpr Time kept = Time::seconds(1);
+  Time now = Time::seconds(2), behind;  // the control's clock shows now - behind
+  std::vector<Time> left;
+  for (int i = 0; i < 300; ++i) {
+    if (rebase_every != 0 && i % rebase_every == 0) {
+      const Time by = now - behind - kept;
+      control.rebase(by);
+      for (Injection& flow : flows) flow.rebase(by);
+      for (auto& [to, limit] : limits) limit.rebase(by);
+      behind += by;
+    }
+    if (i % 50 == 10) control.notified(now - behind);
+    if (i == 20 && !limits.empty()) {
+      limits.begin()->second.limit(now - behind, 10'000'000'000, us(300));
+    }
+    if (!control.may_send(now - behind, always)) {
+      now = control.next_deadline() + behind;
+      control.handle_deadline(now - behind);
+      EXPECT_TRUE(control.may_send(now - behind, always));
+    }
+    control.sent(now - behind, 4'096);
+    left.push_back(now);
+    now += Time::nanoseconds(50);
+  }
+  return left;
+}
+
+TEST(Control, AClockThatMovesItsZeroChangesNoRate) {
+  Settings by_endpoint;
+  by_endpoint.endpoint_limits = true;
+  InfinibandSettings shared = steps(8);
+  shared.by_service_level = true;
+  for (const Settings& settings : {with(paper()), with(steps(8)), with(shared), by_endpoint}) {
+    EndpointLimits steady, moved;
+    const auto expected = departures(settings, steady, 0);
+    EXPECT_GT(expected.back() - expected.front(), us(16)) << "the rate is not limited";
+    EXPECT_EQ(departures(settings, moved, 3), expected);
+  }
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ class Dcqcn {
   std::int64_t bits_per_second(Time now);
   bool is_limited() const { return rate_ < settings_->line_bits_per_second; }
   double alpha() const { return alpha_; }
+  void rebase(Time by) { tulle::rebase(by, next_alpha_, next_increase_, last_decrease_); }
 
  private:
   void advance(Time now);

@@ -27,6 +27,7 @@ class EndpointLimit {
     constexpr std::int64_t bits_ps_per_byte = 8'000'000'000'000;
     may_send_at_ = now + Time{std::int64_t{bytes} * bits_ps_per_byte / bits_per_second_};
   }
+  void rebase(Time by) { tulle::rebase(by, until_, may_send_at_); }
 
  private:
   std::int64_t bits_per_second_ = 0;

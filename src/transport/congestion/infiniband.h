@@ -60,6 +60,8 @@ class Injection {
   // that will use it is not known yet.
   Time last_spacing;
 
+  void rebase(Time by) { tulle::rebase(by, free_at, next_step_); }
+
  private:
   void advance(const InfinibandSettings& settings, Time now);
 

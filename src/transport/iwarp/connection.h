@@ -41,6 +41,7 @@ class Connection {
   bool has_answers() const { return reset_due_ || protocol_.has_answers(); }
   Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);
+  void rebase(Time by) { tcp_.rebase(by); }
 
  private:
   // A segment that came ahead of a missing one. `memory` holds what is not a ghost.

@@ -36,6 +36,7 @@ class Engine final : public transport::Engine {
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   void handle_deadline(Time now, QueuePair& qp) override { requester_.handle_deadline(now, qp); }
   Agenda agenda(const QueuePair& qp) const override;
+  void rebase(Time by) override { requester_.rebase(by); }
   bool handle_mark(const wire::Packet& packet, const wire::Path& path) override;
 
   // XRC: drops the message in progress and the receive request that it took.

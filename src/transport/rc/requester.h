@@ -43,6 +43,10 @@ class Requester {
 
   Time next_deadline() const;
   void handle_deadline(Time now, QueuePair& qp);
+  void rebase(Time by) {
+    tulle::rebase(by, timer_, rnr_until_, direct_waits_since_, direct_due_, timer_began_,
+                  retry_over_);
+  }
 
   // Returns true if some request has not been sent completely, or a lost packet must be sent again.
   bool has_more(const QueuePair& qp) const;

@@ -51,6 +51,12 @@ void Carrier::watch(Outbound& outbound) {
   std::push_heap(timers_.begin(), timers_.end(), is_later);
 }
 
+void Carrier::rebase(Time by) {
+  for (std::uint32_t i = 0; i < answers_.size(); ++i) tulle::rebase(by, answers_[i].came_at);
+  for (Timer& timer : timers_) tulle::rebase(by, timer.at);
+  std::make_heap(timers_.begin(), timers_.end(), is_later);
+}
+
 void Carrier::handle_deadline(Time now) {
   while (!timers_.empty() && timers_.front().at <= now) {
     std::pop_heap(timers_.begin(), timers_.end(), is_later);

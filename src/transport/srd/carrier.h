@@ -25,6 +25,7 @@ class Carrier {
   bool pull(Time now, OutgoingPacket& out);
   Time next_deadline() const { return timers_.empty() ? Time::never() : timers_.front().at; }
   void handle_deadline(Time now);
+  void rebase(Time by);
 
   void answer(const Answer& answer) { answers_.push(answer); }
   // `outbound` may have something to send, or another deadline.

@@ -69,6 +69,9 @@ class Flight {
   // Packets that have waited long enough become lost. Returns when the next wait ends, or never.
   Time end_waits(Time now);
   void clear();
+  void rebase(Time by) {
+    for (std::uint32_t i = 0; i < capacity_; ++i) tulle::rebase(by, slots_[i].at);
+  }
 
  private:
   void grow();

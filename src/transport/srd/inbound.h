@@ -64,6 +64,7 @@ class Inbound {
   void fill(Time now, const Answer& answer, OutgoingPacket& out);
   // Drops the partial messages of a queue pair that is being destroyed or has failed.
   void forget(const QueuePair& qp);
+  void rebase(Time by) { tulle::rebase(by, heard_at_); }
 
  private:
   // The outcome of the checks of a new packet.

@@ -42,6 +42,12 @@ class Outbound {
   Flight& flight() { return flight_; }
   const RateControl& rate() const { return rate_; }
   const Paths& paths() const { return paths_; }
+  void rebase(Time by) {
+    tulle::rebase(by, timer_armed_at, heard_at_, latest_answered_, waits_end_);
+    flight_.rebase(by);
+    paths_.rebase(by);
+    rate_.rebase(by);
+  }
   Context context() const { return {generation_, key.service_level}; }
 
   // The members below belong to the carrier's lists and timers.

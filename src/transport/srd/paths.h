@@ -28,6 +28,9 @@ class Paths {
   std::uint32_t flow_label(std::uint8_t path) const { return paths_[path].flow_label; }
   std::uint32_t count() const { return count_; }
   bool is_avoided(Time now, std::uint8_t path) const { return now < paths_[path].avoided_until; }
+  void rebase(Time by) {
+    for (std::uint32_t i = 0; i < count_; ++i) tulle::rebase(by, paths_[i].avoided_until);
+  }
 
  private:
   struct Path {

@@ -60,6 +60,14 @@ Counters& Peers::counters() { return environment_.counters; }
 
 std::uint32_t Peers::link_overhead_bytes() const { return environment_.link_overhead_bytes; }
 
+void Peers::rebase(Time by) {
+  for (const auto& carrier : carriers_) {
+    if (carrier != nullptr) carrier->rebase(by);
+  }
+  for (const auto& outbound : outbounds_) outbound->rebase(by);
+  for (const auto& inbound : inbounds_) inbound->rebase(by);
+}
+
 Carrier& Peers::carrier(std::uint32_t level) {
   std::unique_ptr<Carrier>& carrier = carriers_[level % levels];
   if (carrier == nullptr) carrier = std::make_unique<Carrier>(*this);

@@ -64,6 +64,7 @@ class Peers {
   std::uint32_t take_attention();
   bool wants_attention() const { return attention_ != 0; }
   Carrier& carrier(std::uint32_t level);
+  void rebase(Time by);
 
   // --- for peers and carriers ---
 

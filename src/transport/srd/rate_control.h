@@ -41,6 +41,10 @@ class RateControl {
     return longest_ > longest_before_ ? longest_ : longest_before_;
   }
   bool has_measured() const { return shortest_ > Time::zero(); }
+  void rebase(Time by) {
+    tulle::rebase(by, may_send_at_, last_answer_at_, period_ends_, longest_ends_, round_begins_,
+                  counted_from_);
+  }
 
  private:
   Time target() const;

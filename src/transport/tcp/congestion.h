@@ -22,6 +22,7 @@ class Cubic {
   std::uint64_t reduce(std::uint64_t window_bytes, std::uint32_t mss_bytes);
   void restart() { epoch_ = Time::never(); }
   void timed_out() { window_max_ = 0; }
+  void rebase(Time by) { tulle::rebase(by, epoch_); }
 
  private:
   Time epoch_ = Time::never();  // beginning of the present stage of congestion avoidance
@@ -69,6 +70,10 @@ class Congestion {
   void timed_out(bool again);  // again: not the first time-out in a row
   // RFC 5681 §4.1.
   void restarted();
+  void rebase(Time by) {
+    tulle::rebase(by, round_start_, round_last_);
+    if (Cubic* cubic = std::get_if<Cubic>(&control_)) cubic->rebase(by);
+  }
 
  private:
   std::uint64_t reduced();

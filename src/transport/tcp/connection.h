@@ -115,6 +115,13 @@ class Connection {
   Arrival handle_segment(Time now, const wire::Tcp& header, std::uint32_t payload_bytes,
                          bool congestion_experienced);
   Time next_deadline() const;
+  void rebase(Time by) {
+    tulle::rebase(by, rack_.sent_at, last_sent_, timeout_at_, probe_at_, reordering_at_,
+                  window_probe_at_, keep_alive_at_);
+    segments_.rebase(by);
+    congestion_.rebase(by);
+    receiver_.rebase(by);
+  }
   void handle_deadline(Time now);
   // Says whether the reader waits for something from the peer. If it does, and nothing has come for
   // Settings::keep_alive, the connection asks whether the peer is there.

@@ -43,6 +43,9 @@ class ConnectionEngine : public transport::Engine {
             .work = connection_->has_work(qp),
             .deadline = connection_->next_deadline(qp)};
   }
+  void rebase(Time by) final {
+    if (connection_ != nullptr) connection_->rebase(by);
+  }
 
  protected:
   // Returns null unless the queue pair is one of this transport and has been in RTR.

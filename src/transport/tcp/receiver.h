@@ -41,6 +41,7 @@ class Receiver {
   void fill(wire::Tcp& header, wire::TcpSequence first, unsigned window_shift, bool pure);
 
   Time next_deadline() const { return delayed_until_; }
+  void rebase(Time by) { tulle::rebase(by, delayed_until_); }
   void handle_deadline(Time now) {
     if (delayed_until_ > now) return;
     delayed_until_ = Time::never();

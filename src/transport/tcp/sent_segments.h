@@ -70,6 +70,10 @@ class SentSegments {
     return low;
   }
 
+  void rebase(Time by) {
+    for (std::uint32_t i = 0; i < ring_.size(); ++i) tulle::rebase(by, ring_[i].sent_at);
+  }
+
   std::uint64_t flying_bytes() const { return flying_bytes_; }  // RFC 6675's pipe
   std::uint32_t lost() const { return lost_; }
   std::uint32_t delivered() const { return delivered_; }

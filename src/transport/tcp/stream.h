@@ -43,6 +43,7 @@ class Stream {
   bool has_work(const QueuePair& qp) const;
   Time next_deadline(const QueuePair& qp) const;
   void handle_deadline(Time now, QueuePair& qp);
+  void rebase(Time by) { connection_.rebase(by); }
   // A SEND was posted; it is the last request in the send queue.
   void posted(QueuePair& qp);
   // A receive request for `bytes` was posted.

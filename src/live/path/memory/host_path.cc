@@ -13,6 +13,7 @@
 
 #include "live/path/memory/restartable_call.h"
 #include "live/shared_memory.h"
+#include "live/slots.h"
 #include "live/system_random.h"
 
 namespace tulle::live {
@@ -54,7 +55,7 @@ std::int64_t own_pid_namespace() {
 
 Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindPeer find_peer,
                                                    IsLocal is_local) {
-  if (own_slot >= VisitPage::slots) return Error{"slot out of range", EINVAL};
+  if (own_slot >= slots) return Error{"slot out of range", EINVAL};
   std::unique_ptr<HostPath> path(new HostPath);
   path->own_slot_ = own_slot;
   path->find_peer_ = std::move(find_peer);
@@ -69,12 +70,6 @@ Result<void> HostPath::make_table() {
   if (!shown) return shown.error();
   table_fd_ = std::move(shown->fd);
   table_ = static_cast<PeerTable*>(shown->memory);
-  auto visits = make_shared_memory("tulle-visits", sizeof(VisitPage));
-  if (!visits) return visits.error();
-  visits_fd_ = std::move(*visits);
-  auto page = map_shared_memory(visits_fd_.get(), sizeof(VisitPage));
-  if (!page) return page.error();
-  visits_ = static_cast<VisitPage*>(*page);
   proof_ = system_random();
   // Zero bytes are a valid empty table, so only the head is written.
   table_->magic = PeerTable::magic_value;
@@ -96,12 +91,9 @@ Result<void> HostPath::make_table() {
 void HostPath::live_with_this_thread() { pthread_mutex_lock(&table_->life); }
 
 HostPath::~HostPath() {
-  if (visits_ != nullptr) {
+  if (table_ != nullptr) {
     table_->open.store(0);
     static_cast<void>(wait_for_visitors());
-    munmap(visits_, sizeof(VisitPage));
-  }
-  if (table_ != nullptr) {
     // The C library's list of this thread's robust mutexes must not lead into memory that is gone.
     const bool is_ours = table_->life_word().load() == static_cast<std::uint32_t>(gettid());
     if (is_ours) pthread_mutex_unlock(&table_->life);
@@ -111,12 +103,8 @@ HostPath::~HostPath() {
 }
 
 void HostPath::forget_in_child() {
-  const auto replace = [](void* memory, std::size_t bytes) {
-    static_cast<void>(mmap(memory, bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
-  };
-  replace(table_, sizeof(PeerTable));
-  replace(visits_, sizeof(VisitPage));
+  static_cast<void>(mmap(table_, sizeof(PeerTable), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
   open_ = false;
 }
 
@@ -154,7 +142,7 @@ void HostPath::expose(const transport::QueuePair& qp) {
   withdraw(qp);  // the earlier entry may differ
   auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
                       qp.number.value);
-  if (entry == nullptr || !is_local_(qp.attributes().address.destination.gid)) return;
+  if (entry == nullptr || peer_of(qp) == nullptr) return;
   entry->destination = qp.attributes().destination_qp.value;
   // Without resources for READs (max_dest_rd_atomic), a responder answers none.
   verbs::AccessFlags access = qp.attributes().access;
@@ -176,54 +164,57 @@ void HostPath::withdraw(const transport::QueuePair& qp) {
 // write.
 bool HostPath::wait_for_visitors() {
   table_->withdrawals.fetch_add(1, std::memory_order_seq_cst);
-  has_waited_ = Visits(*visits_).wait_until_over();
+  const VisitWait wait(own_slot_);
+  has_waited_ = true;
+  for (const Connection& connection : connections_) {
+    if (connection.table != nullptr && !wait.is_over(connection.table->visit)) has_waited_ = false;
+  }
   return has_waited_;
 }
 
 std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
-  if (!can_make_restartable_calls()) return 0;
-  if (!is_local_(qp.attributes().address.destination.gid)) return 0;
+  const Connection* connection = peer_of(qp);
+  if (connection == nullptr || !connection->is_reachable) return 0;
+  return token_for(static_cast<std::size_t>(connection - connections_.data()));
+}
+
+// Returns the process of the queue pair's peer, or null if there is none that packets could be
+// spared for.
+HostPath::Connection* HostPath::peer_of(const transport::QueuePair& qp) {
+  if (!can_make_restartable_calls()) return nullptr;
+  if (!is_local_(qp.attributes().address.destination.gid)) return nullptr;
+  const QpNumber number = qp.attributes().destination_qp;
+  const std::uint32_t slot = slot_of(number);
+  for (Connection& known : connections_) {
+    if (known.table != nullptr && known.slot == slot && known.is_alive()) return &known;
+  }
   try {
-    auto peer = find_peer_(qp.attributes().destination_qp);
-    return peer ? token_of(*peer) : 0;
+    auto peer = find_peer_(number);
+    return peer ? add(slot, *peer) : nullptr;
   } catch (const std::bad_alloc&) {
-    return 0;  // packets serve
+    return nullptr;  // packets serve
   }
 }
 
-std::uint32_t HostPath::token_of(const Peer& peer) {
+HostPath::Connection* HostPath::add(std::uint32_t slot, const Peer& peer) {
   close_dead();
   connections_.reserve(connections_.size() + 1);  // now, while there is nothing to give back
-  Connection fresh;
-  fresh.pid = peer.pid;
+  auto place = std::ranges::find(connections_, nullptr, &Connection::table);
+  if (place == connections_.begin() + places_max) return nullptr;
   auto table = map_shared_memory(peer.table.get(), sizeof(PeerTable), MapFor::reading);
-  if (!table) return 0;
-  fresh.table = static_cast<const PeerTable*>(*table);
-  auto visits = map_shared_memory(peer.visits.get(), sizeof(VisitPage));
-  if (visits) fresh.visits = static_cast<VisitPage*>(*visits);
-  fresh.life = fresh.table->life_word().load();
-  if (fresh.visits == nullptr || !reachable(fresh)) {
-    close(fresh);
-    return 0;
+  if (!table) return nullptr;
+  if (place == connections_.end()) place = connections_.insert(place, Connection{});
+  place->table = static_cast<const PeerTable*>(*table);
+  place->pid = peer.pid;
+  place->slot = slot;
+  place->life = place->table->life_word().load();
+  ++place->uses;
+  if (!can_observe(*place)) {
+    close(*place);
+    return nullptr;
   }
-  std::size_t free = connections_.size();
-  for (std::size_t i = 0; i < connections_.size(); ++i) {
-    const Connection& known = connections_[i];
-    if (known.table == nullptr) {
-      free = i;
-    } else if (known.pid == fresh.pid && known.table->proof == fresh.table->proof) {
-      close(fresh);
-      return token_for(i);
-    }
-  }
-  if (free == places_max) {
-    close(fresh);
-    return 0;
-  }
-  if (free == connections_.size()) connections_.emplace_back();
-  fresh.uses = connections_[free].uses + 1;
-  connections_[free] = fresh;
-  return token_for(free);
+  place->is_reachable = reachable(*place);
+  return &*place;
 }
 
 std::uint32_t HostPath::token_for(std::size_t place) const {
@@ -242,32 +233,42 @@ void HostPath::close(Connection& connection) {
   if (connection.table != nullptr) {
     munmap(const_cast<PeerTable*>(connection.table), sizeof(PeerTable));
   }
-  if (connection.visits != nullptr) munmap(connection.visits, sizeof(VisitPage));
   connection.table = nullptr;
-  connection.visits = nullptr;
 }
 
-// A program may live for years, and its peers come and go.
+// A program may live for years, and its peers come and go. The kernel may end the threads of a
+// dying process one after the other, so that the last visit of a dead peer may still be under way.
 void HostPath::close_dead() {
   for (Connection& connection : connections_) {
-    if (connection.table != nullptr && !connection.is_alive()) close(connection);
+    if (connection.table == nullptr || connection.is_alive()) continue;
+    const std::uint64_t visit = connection.table->visit.load(std::memory_order_seq_cst);
+    if (visit == Visit::none || VisitWait::cannot_write(Visit::thread_id(visit))) {
+      close(connection);
+    }
   }
 }
 
-// Returns true if this process may reach the peer's memory, if each process knows the other by the
-// same process number, and if the peer lives and owns the table: its memory holds the proof.
-bool HostPath::reachable(const Connection& connection) const {
+// Returns true if the peer lives, and if its notes mean something here: each process must know the
+// other's threads by the same numbers.
+bool HostPath::can_observe(const Connection& connection) const {
   const PeerTable& table = *connection.table;
   if (table.magic != PeerTable::magic_value || table.version != PeerTable::layout_version) {
     return false;
   }
-  if (table.pid != connection.pid || table.pid_namespace != own_pid_namespace()) return false;
+  if (table.pid != connection.pid || table.pid_namespace != table_->pid_namespace) return false;
+  const bool is_held = connection.life != 0 && (connection.life & FUTEX_OWNER_DIED) == 0;
+  return is_held && connection.is_alive();
+}
+
+// Returns true if this process may reach the memory of a peer that it can observe, and if the peer
+// owns the table: its memory holds the proof.
+bool HostPath::reachable(const Connection& connection) {
+  const PeerTable& table = *connection.table;
   std::uint64_t proof = 0;
   const iovec local{&proof, sizeof proof};
   const iovec remote{reinterpret_cast<void*>(table.proof_address), sizeof proof};
   if (process_vm_readv(connection.pid, &local, 1, &remote, 1, 0) != sizeof proof) return false;
-  const bool is_held = connection.life != 0 && (connection.life & FUTEX_OWNER_DIED) == 0;
-  return proof == table.proof && is_held && connection.is_alive();
+  return proof == table.proof && connection.is_alive();
 }
 
 bool HostPath::submit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
@@ -289,15 +290,15 @@ bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const 
   if (!open_) return false;
   const Connection* connection = connection_of(token);
   if (connection == nullptr) return false;
-  auto& visitor = connection->visits->visitors[own_slot_];
+  std::atomic<std::uint64_t>& note = table_->visit;
   Outcome outcome = Outcome::changed;
   for (int looks = 0; looks < looks_max && outcome == Outcome::changed; ++looks) {
     if (!transfer.read) {
-      visitor.store(std::uint64_t{static_cast<std::uint32_t>(gettid())} << 32 | ++own_visits_,
-                    std::memory_order_seq_cst);
+      note.store(Visit::word(static_cast<std::uint32_t>(gettid()), connection->slot, ++own_visits_),
+                 std::memory_order_seq_cst);
     }
     outcome = move_next(*connection, qp, transfer, ticket, is_first);
-    if (!transfer.read) visitor.store(0, std::memory_order_release);
+    if (!transfer.read) note.store(Visit::none, std::memory_order_release);
   }
   if (outcome != Outcome::moved) return false;
   if (ticket.moved < transfer.length) {

@@ -6,7 +6,8 @@
 // packets serve as before.
 //
 // A WRITE is a visit (live/path/memory/visits.h), and its system call is made only if the peer has
-// withdrawn nothing since the initiator looked. A READ needs no visit: it counts only if the peer
+// withdrawn nothing since the initiator looked. A queue pair is exposed only if this process can
+// see the notes of its peer, who may visit from then on. A READ needs no visit: it counts only if the peer
 // has withdrawn nothing by its end. Either counts only if the peer has lived on with the same
 // memory, which a robust mutex tells.
 //
@@ -32,7 +33,6 @@ class HostPath final : public transport::DirectPath {
   struct Peer {
     int pid = 0;
     UniqueFd table;
-    UniqueFd visits;
   };
   // Finds the process that holds the slot of a queue pair number. An error means that there is none
   // that may be asked for.
@@ -46,7 +46,6 @@ class HostPath final : public transport::DirectPath {
 
   // What peers map. The host agent hands it to processes that ask for this one.
   int table_fd() const { return table_fd_.get(); }
-  int visits_fd() const { return visits_fd_.get(); }
   // Peers come while the calling thread lives: its end tells them that this process's memory is no
   // longer what the table describes. Called once. The destructor is called by the same thread, or
   // when that thread has ended.
@@ -87,14 +86,15 @@ class HostPath final : public transport::DirectPath {
   const Moved& moved() const { return moved_; }
 
  private:
-  // A peer that is known to be reachable. The peer is alive while the word of its table's mutex has
-  // this value.
+  // A peer whose table is mapped. The peer is alive while the word of its table's mutex has this
+  // value.
   struct Connection {
     const PeerTable* table = nullptr;  // null: this place is free
-    VisitPage* visits = nullptr;
     int pid = 0;
+    std::uint32_t slot = 0;
     std::uint32_t life = 0;
-    std::uint32_t uses = 0;  // how often this place has been taken
+    bool is_reachable = false;  // this process may write to the peer's memory
+    std::uint32_t uses = 0;     // how often this place has been taken
     bool is_alive() const { return table->life_word().load() == life; }
   };
   // What the peer's table allowed, and where.
@@ -106,8 +106,10 @@ class HostPath final : public transport::DirectPath {
 
   HostPath() = default;
   Result<void> make_table();
-  bool reachable(const Connection& connection) const;
-  std::uint32_t token_of(const Peer& peer);
+  bool can_observe(const Connection& connection) const;
+  static bool reachable(const Connection& connection);
+  Connection* peer_of(const transport::QueuePair& qp);
+  Connection* add(std::uint32_t slot, const Peer& peer);
   std::uint32_t token_for(std::size_t place) const;
   Connection* connection_of(std::uint32_t token);
   static void close(Connection& connection);
@@ -124,9 +126,7 @@ class HostPath final : public transport::DirectPath {
   FindPeer find_peer_;
   IsLocal is_local_;
   UniqueFd table_fd_;
-  UniqueFd visits_fd_;
   PeerTable* table_ = nullptr;
-  VisitPage* visits_ = nullptr;
   bool has_waited_ = true;  // false: a visit to what has been withdrawn may still be under way
   std::uint64_t proof_ = 0;
   bool open_ = true;

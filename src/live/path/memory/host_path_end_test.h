@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "live/path/memory/host_path.h"
+#include "live/slots.h"
 
 namespace tulle::live {
 
@@ -43,10 +44,11 @@ class End {
       if (number != peer.qp->number && number != peer.second_qp->number) {
         return Error{"no such peer", 0};
       }
-      return HostPath::Peer{getpid(), UniqueFd(dup(peer.path->table_fd())),
-                            UniqueFd(dup(peer.path->visits_fd()))};
+      return peer.as_peer(getpid());
     });
   }
+  // What an agent would tell of this end, which lives in that process.
+  HostPath::Peer as_peer(pid_t pid) const { return {pid, UniqueFd(dup(path->table_fd()))}; }
   void open(HostPath::FindPeer find) {
     find_peer = std::move(find);
     auto path = HostPath::create(
@@ -170,7 +172,7 @@ class End {
   static device::Configuration configuration(std::uint32_t slot) {
     device::Configuration configuration;
     configuration.seed = 40 + slot;
-    configuration.first_qp = QpNumber{slot * 0x10000};
+    configuration.first_qp = QpNumber{slot * qps_per_slot};
     return configuration;
   }
 

@@ -1,6 +1,6 @@
-// Owns what processes share on the direct path: the table and the page of visits that a peer shows,
-// and this side's page of visits. Their bytes change between the calls. The peer is a child of this
-// process, so that no address in its table is one of this process's.
+// Owns what processes share on the direct path: the table that a peer shows, in which it also notes
+// its visits. Its bytes change between the calls. The peer is a child of this process, so that no
+// address in its table is one of this process's.
 //
 // A transfer must read and write nothing of this process but its own pieces, move no more than it
 // is long and no more in a turn than a turn allows. Withdrawing must come to an end, whatever
@@ -79,8 +79,6 @@ class Run {
   explicit Run(Script& script) : script_(script), adapter_({}) {
     theirs_fd_ = std::move(*make_shared_memory("tulle-fuzz-table", sizeof(PeerTable)));
     theirs_ = map<PeerTable>(theirs_fd_.get());
-    their_visits_fd_ = std::move(*make_shared_memory("tulle-fuzz-visits", sizeof(VisitPage)));
-    their_visits_ = map<VisitPage>(their_visits_fd_.get());
     constexpr std::uint32_t any_thread = 1'234;
     std::memcpy(&theirs_->life, &any_thread, sizeof any_thread);
     theirs_->magic = PeerTable::magic_value;
@@ -93,19 +91,20 @@ class Run {
     theirs_->pid = child;
     theirs_->open = 1;
     const auto find_peer = [this](QpNumber) -> Result<HostPath::Peer> {
-      return HostPath::Peer{child, copy_of(theirs_fd_), copy_of(their_visits_fd_)};
+      return HostPath::Peer{child, copy_of(theirs_fd_)};
     };
     path_ = std::move(
         *HostPath::create(own_slot, find_peer, [](const Gid& gid) { return gid == local_gid; }));
     path_->live_with_this_thread();
-    own_visits_ = map<VisitPage>(path_->visits_fd());
+    auto own = map_shared_memory(path_->table_fd(), sizeof(PeerTable), MapFor::reading);
+    TULLE_CHECK(own);
+    own_ = static_cast<const PeerTable*>(*own);
     open();
   }
   ~Run() {
     std::fill_n(local(), read_end_, guard);
     path_.reset();
-    munmap(own_visits_, sizeof(VisitPage));
-    munmap(their_visits_, sizeof(VisitPage));
+    munmap(const_cast<PeerTable*>(own_), sizeof(PeerTable));
     munmap(theirs_, sizeof(PeerTable));
   }
 
@@ -161,19 +160,14 @@ class Run {
       case 2:
         return scribble(*theirs_);
       case 3:
-        their_visits_->visitors[script_.byte()] = script_.number();
+        theirs_->visit = script_.number();
         return;
-      case 4: {
-        // No living process visits: these numbers are free, wrong, or of this process's dead.
-        constexpr std::array<std::uint64_t, 5> threads = {0, UINT32_MAX, 1u << 31, INT32_MAX,
-                                                          0x3FFF'FFFF};
-        own_visits_->visitors[script_.byte()] = threads[script_.below(5)] << 32 | script_.byte();
-        return;
-      }
+      case 4:
       case 5:
         path_->expose(*region_);
         return path_->expose(*qp_);
       case 6:
+        note_a_visit_of_nobody();
         TULLE_CHECK(path_->withdraw(*region_));
         return path_->withdraw(*qp_);
       case 7:
@@ -181,6 +175,13 @@ class Run {
       default:
         return transfer();
     }
+  }
+
+  // No living process visits: these numbers are free, wrong, or of this process's dead.
+  void note_a_visit_of_nobody() {
+    constexpr std::array<std::uint32_t, 5> threads = {0, UINT32_MAX, 1u << 31, INT32_MAX,
+                                                      0x3FFF'FFFF};
+    theirs_->visit = Visit::word(threads[script_.below(5)], own_slot, script_.byte());
   }
 
   // Makes the peer's table allow a transfer, mostly to its memory.
@@ -255,9 +256,7 @@ class Run {
     // A WRITE changes nothing here. Only a READ may, and only in its pieces, which begin in front.
     if (transfer.read) read_end_ = std::max(read_end_, first + second);
     TULLE_CHECK(is_guard(std::span(local(), local_bytes).subspan(read_end_)));
-    if (!transfer.read && ticket.moved > 0) {
-      TULLE_CHECK(their_visits_->visitors[own_slot] == 0);
-    }
+    TULLE_CHECK(own_->visit == Visit::none);
   }
 
   static constexpr std::uint32_t key_ = 0x4455'6600;
@@ -268,9 +267,7 @@ class Run {
   device::Adapter adapter_;
   UniqueFd theirs_fd_;
   PeerTable* theirs_ = nullptr;
-  UniqueFd their_visits_fd_;
-  VisitPage* their_visits_ = nullptr;
-  VisitPage* own_visits_ = nullptr;
+  const PeerTable* own_ = nullptr;
   std::unique_ptr<HostPath> path_;
   verbs::MemoryRegion* region_ = nullptr;
   transport::QueuePair* qp_ = nullptr;

@@ -24,6 +24,12 @@ namespace {
 
 constexpr std::uint32_t turn_bytes = HostPath::turn_bytes;
 
+// What an agent would tell of a process that has its table under that descriptor.
+HostPath::Peer peer_in(pid_t pid, int table_fd) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(table_fd);
+  return {pid, UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC))};
+}
+
 // Tests the owner's wait for visitors, each of which is a thread that the test describes.
 class VisitorTest : public HostPathTest {
  protected:
@@ -33,11 +39,14 @@ class VisitorTest : public HostPathTest {
       waitpid(child_, nullptr, 0);
     }
   }
-  void come(pid_t thread) {
-    auto* page = writable_mapping<VisitPage>(b_.path->visits_fd());
-    page->visitors[9].store(static_cast<std::uint64_t>(thread) << 32 | 1);
+  // Notes a visit to b_, or to the slot that is named, where a_ notes its visits.
+  void come(pid_t thread, std::uint32_t slot = 2) {
+    note().store(Visit::word(static_cast<std::uint32_t>(thread), slot, 1));
   }
-  void leave() { writable_mapping<VisitPage>(b_.path->visits_fd())->visitors[9].store(0); }
+  void leave() { note().store(Visit::none); }
+  std::atomic<std::uint64_t>& note() {
+    return writable_mapping<PeerTable>(a_.path->table_fd())->visit;
+  }
   // Starts a process and waits until the kernel says that it is in that state.
   template <typename Body>
   pid_t start(char state, Body body) {
@@ -92,8 +101,18 @@ TEST_F(VisitorTest, AVisitorThatIsStoppedOrAsleepIsNotWaitedFor) {
   come(start('T', [] { raise(SIGSTOP); }));
   EXPECT_EQ(deregister(), VerbsStatus::ok);
   TearDown();
+  b_.path->expose(*b_.region);
   come(start('S', [] { pause(); }));
-  EXPECT_EQ(a_.deregister(), VerbsStatus::ok);
+  EXPECT_TRUE(b_.path->withdraw(*b_.region));
+}
+
+TEST_F(VisitorTest, AVisitorOfAnotherProcessIsNotWaitedFor) {
+  come(start('R', [] {
+         for (volatile bool spins = true; spins;) continue;
+       }),
+       3);
+  EXPECT_EQ(deregister(), VerbsStatus::ok);
+  EXPECT_LT(took_, std::chrono::nanoseconds(VisitWait::patience.to_nanoseconds()));
 }
 
 // The number of a visitor that died may be another thread's now, which runs. So may any number that
@@ -116,18 +135,20 @@ TEST_F(VisitorTest, TheRegionStaysWhileAVisitorMayWrite) {
   ASSERT_EQ(pipe(ends), 0);
   // The parent of a child from vfork() sleeps uninterruptibly, as a visitor does that waits for a
   // page.
-  come(start('D', [&] {
+  const pid_t visitor = start('D', [&] {
     if (vfork() == 0) {
       char byte = 0;
       static_cast<void>(::read(ends[0], &byte, 1) == 1);
       _exit(0);
     }
     for (;;) pause();
-  }));
+  });
+  come(visitor);
   EXPECT_EQ(deregister(), VerbsStatus::busy);
-  EXPECT_GE(took_, std::chrono::nanoseconds(Visits::patience.to_nanoseconds()));
+  EXPECT_GE(took_, std::chrono::nanoseconds(VisitWait::patience.to_nanoseconds()));
   EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 1)
       << "nobody new may come";
+  come(visitor);  // a_ has noted its own attempt in the same place
   EXPECT_EQ(deregister(), VerbsStatus::busy);
   const char byte = 0;
   ASSERT_EQ(::write(ends[1], &byte, 1), 1);
@@ -143,7 +164,6 @@ class LongTransferToAnotherProcessTest : public testing::Test {
   static constexpr auto both = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
   struct Told {
     int table_fd;
-    int visits_fd;
     QpNumber qp;
     RemoteKey rkey;
     std::uint64_t address;
@@ -163,20 +183,15 @@ class LongTransferToAnotherProcessTest : public testing::Test {
   template <typename Rest>
   void connect(End& a, std::size_t bytes, std::byte* place, Rest rest) {
     a.open([this](QpNumber) -> Result<HostPath::Peer> {
-      const auto open_there = [this](int fd) {
-        const std::string path = "/proc/" + std::to_string(child_) + "/fd/" + std::to_string(fd);
-        return UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-      };
-      return HostPath::Peer{child_, open_there(told_.table_fd), open_there(told_.visits_fd)};
+      return peer_in(child_, told_.table_fd);
     });
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       End b(2, bytes, place);
-      b.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
+      b.open([&a](QpNumber) -> Result<HostPath::Peer> { return a.as_peer(getppid()); });
       b.connect(*b.qp, a.qp->number, both, {1, 1});
-      const Told told{b.path->table_fd(), b.path->visits_fd(), b.qp->number, b.region->rkey(),
-                      b.address()};
+      const Told told{b.path->table_fd(), b.qp->number, b.region->rkey(), b.address()};
       static_cast<void>(::write(ends_[1], &told, sizeof told) == sizeof told);
       rest(b);
       for (;;) pause();
@@ -267,16 +282,22 @@ class WithdrawalTest : public testing::Test {
   static constexpr std::uint32_t bytes = 64 << 10;
   static constexpr auto both = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
   struct Shared {
+    std::atomic<int> writer_table_fd;
     std::atomic<std::uint32_t> writer_qp;
     std::atomic<bool> owner_is_connected;
     std::atomic<long> writes;
+    std::atomic<int> scribbler_table_fd;
+    std::atomic<std::uint32_t> scribbler_qp;
+    std::atomic<long> scribbles;
   };
 
   void SetUp() override {
     if (!can_make_restartable_calls()) GTEST_SKIP() << "the direct path needs restartable calls";
     shared_ = static_cast<Shared*>(
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    owner_.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"not asked", 0}; });
+    owner_.open([this](QpNumber) -> Result<HostPath::Peer> {
+      return peer_in(child_, shared_->writer_table_fd);
+    });
   }
   void TearDown() override {
     if (child_ > 0) {
@@ -302,11 +323,9 @@ class WithdrawalTest : public testing::Test {
   template <typename Prepare>
   [[noreturn]] void write_for_ever(pid_t owner, Prepare prepare) {
     End writer(2, bytes);
-    writer.open([&](QpNumber) -> Result<HostPath::Peer> {
-      return HostPath::Peer{owner, UniqueFd(dup(owner_.path->table_fd())),
-                            UniqueFd(dup(owner_.path->visits_fd()))};
-    });
+    writer.open([&](QpNumber) -> Result<HostPath::Peer> { return owner_.as_peer(owner); });
     std::fill(writer.buffer.begin(), writer.buffer.end(), std::byte{0xAA});
+    shared_->writer_table_fd = writer.path->table_fd();
     shared_->writer_qp = writer.qp->number.value;
     while (!shared_->owner_is_connected) sched_yield();
     writer.connect(*writer.qp, owner_.qp->number, both, {1, 1});
@@ -324,6 +343,38 @@ class WithdrawalTest : public testing::Test {
     }
   }
 
+  // Exits with 1 if it can do what it must not.
+  [[noreturn]] void scribble_for_ever(pid_t owner, const std::array<HostPath::Peer, 2>& others) {
+    End scribbler(3);
+    scribbler.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"nobody", 0}; });
+    std::atomic<std::uint64_t>& note =
+        writable_mapping<PeerTable>(scribbler.path->table_fd())->visit;
+    shared_->scribbler_table_fd = scribbler.path->table_fd();
+    shared_->scribbler_qp = scribbler.qp->number.value;
+    std::minstd_rand random(7);
+    std::uint64_t word = 0;
+    for (;; ++shared_->scribbles) {
+      word = word * 6'364'136'223'846'793'005u + random();
+      const unsigned kind = random() % 65'536;
+      // Threads that run, and the owner's slot, cost the owner the most.
+      const std::uint64_t thread = kind == 0 ? static_cast<std::uint64_t>(gettid())
+                                   : kind == 1 ? static_cast<std::uint64_t>(owner)
+                                               : word >> 32;
+      const auto number = static_cast<std::uint32_t>(random());
+      note = kind % 3 == 2 ? word : Visit::word(static_cast<std::uint32_t>(thread), 1, number);
+      if (kind % 64 == 4) sched_yield();
+      if (kind % 1'024 != 5) continue;
+      for (const HostPath::Peer& other : others) {
+        const int fd = other.table.get();
+        if (ftruncate(fd, static_cast<off_t>(random() % 4'096)) == 0) _exit(1);
+        if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4'096) == 0) _exit(1);
+        if (pwrite(fd, &word, sizeof word, 0) >= 0) _exit(1);
+        void* const whole = mmap(nullptr, 4'096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (whole != MAP_FAILED) _exit(1);
+      }
+    }
+  }
+
   void clear() { std::fill(owner_.buffer.begin(), owner_.buffer.end(), std::byte{0}); }
   bool is_clear() const {
     return std::all_of(owner_.buffer.begin(), owner_.buffer.end(),
@@ -336,9 +387,13 @@ class WithdrawalTest : public testing::Test {
 };
 
 // TULLE_TEST_ROUNDS asks for more rounds than CI has time for.
-TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
+long rounds_or(long usual) {
   const char* asked = std::getenv("TULLE_TEST_ROUNDS");
-  const long rounds = asked != nullptr ? std::atol(asked) : 100;
+  return asked != nullptr ? std::atol(asked) : usual;
+}
+
+TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
+  const long rounds = rounds_or(100);
   start_writer([] {});
   std::minstd_rand random(3);
   for (long round = 0; round < rounds; ++round) {
@@ -355,6 +410,49 @@ TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
     owner_.path->expose(*owner_.region);
   }
   EXPECT_GT(shared_->writes, 0);
+}
+
+// A second peer notes visits that it does not make, writes anything to all memory of the owner and
+// the writer that it can map, and tries to shorten and empty what it cannot. The owner's memory
+// changes only while it is exposed, and the owner waits for a bounded time.
+TEST_F(WithdrawalTest, APeerMayScribbleOverAllThatIsShared) {
+  const long rounds = rounds_or(300);
+  start_writer([] {});
+  const std::array<HostPath::Peer, 2> others = {owner_.as_peer(getpid()),
+                                                peer_in(child_, shared_->writer_table_fd)};
+  const pid_t owner = getpid();
+  const pid_t scribbler = fork();
+  if (scribbler == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    scribble_for_ever(owner, others);
+  }
+  while (shared_->scribbler_qp == 0) sched_yield();
+  owner_.find_peer = [&](QpNumber) -> Result<HostPath::Peer> {
+    return peer_in(scribbler, shared_->scribbler_table_fd);
+  };
+  owner_.connect(*owner_.second_qp, QpNumber{shared_->scribbler_qp.load()}, both, {1, 1});
+  while (shared_->scribbles == 0) sched_yield();
+  std::minstd_rand random(5);
+  long refusals = 0;
+  for (long round = 0; round < rounds; ++round) {
+    const long before = shared_->writes;
+    const bool waits = round % 16 == 0;
+    for (int i = 0; i < 50 && waits && shared_->writes == before; ++i) sched_yield();
+    if (!owner_.path->withdraw(*owner_.region)) {
+      ++refusals;  // as ibv_dereg_mr's EBUSY: a thread that runs claimed to be visiting
+      continue;
+    }
+    clear();
+    for (unsigned i = random() % 4; i > 0; --i) sched_yield();
+    ASSERT_TRUE(is_clear()) << "round " << round;
+    owner_.path->expose(*owner_.region);
+  }
+  std::printf("%ld rounds, %ld writes, %ld refusals\n", rounds, shared_->writes.load(), refusals);
+  EXPECT_LT(refusals, rounds / 2);
+  EXPECT_GT(shared_->writes, 0);
+  EXPECT_EQ(waitpid(scribbler, nullptr, WNOHANG), 0) << "it could do what it must not";
+  kill(scribbler, SIGKILL);
+  waitpid(scribbler, nullptr, 0);
 }
 
 #ifdef __x86_64__

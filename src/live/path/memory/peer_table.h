@@ -1,9 +1,9 @@
 #pragma once
 
 // The table that one process shows to the other processes of its host, in shared memory: the keys
-// and connections by which they may write to its memory, and read it, without its help. Only the
-// owner can write to the table. Visitors note their visits on a page of their own
-// (live/path/memory/visits.h).
+// and connections by which they may write to its memory, and read it, without its help; and the
+// visit that it makes to another's memory (live/path/memory/visits.h). Only the owner can write to
+// the table.
 
 #include <pthread.h>
 
@@ -12,11 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "live/path/memory/visits.h"
+
 namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 4;
+  static constexpr std::uint32_t layout_version = 5;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -61,8 +63,11 @@ struct PeerTable {
   // table describes. When the process dies, and also before exec(2) gives it other memory, the
   // kernel marks the mutex's word, which is its first.
   alignas(8) pthread_mutex_t life{};
+  // The owner's own visit to another process. It has a cache line of its own, since the owner
+  // changes it with each transfer and visitors read what is around it.
+  alignas(64) std::atomic<std::uint64_t> visit{Visit::none};
 
-  std::array<QpEntry, qp_sets * ways> qps{};
+  alignas(64) std::array<QpEntry, qp_sets * ways> qps{};
   std::array<KeyEntry, key_sets * ways> keys{};
 
   const std::atomic<std::uint32_t>& life_word() const {

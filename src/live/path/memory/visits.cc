@@ -62,28 +62,28 @@ Observation observe(std::uint32_t thread_id) {
 
 }  // namespace
 
-bool Visits::wait_until_over() {
-  const auto deadline = Clock::now() + std::chrono::nanoseconds(patience.to_nanoseconds());
-  bool is_over = true;
-  for (auto& visitor : page_.visitors) {
-    const std::uint64_t visit = visitor.load(std::memory_order_seq_cst);
-    if (visit == 0) continue;
-    const auto thread_id = static_cast<std::uint32_t>(visit >> 32);
-    std::optional<std::uint64_t> first_ticks;
-    for (int looks = 1; visitor.load(std::memory_order_seq_cst) == visit; ++looks) {
-      if (looks % looks_before_question != 0) continue;
-      const Observation seen = observe(thread_id);
-      if (!first_ticks) first_ticks = seen.ticks;
-      if (seen.thread == Thread::cannot_write) break;
-      if (seen.ticks > *first_ticks + visit_ticks_max) break;
-      if (Clock::now() >= deadline) {
-        is_over = false;
-        break;
-      }
-      sched_yield();
-    }
+VisitWait::VisitWait(std::uint32_t own_slot)
+    : own_slot_(own_slot),
+      deadline_(Clock::now() + std::chrono::nanoseconds(patience.to_nanoseconds())) {}
+
+bool VisitWait::is_over(const std::atomic<std::uint64_t>& visit) const {
+  const std::uint64_t noted = visit.load(std::memory_order_seq_cst);
+  if (noted == Visit::none || Visit::owner_slot(noted) != own_slot_) return true;
+  std::optional<std::uint64_t> first_ticks;
+  for (int looks = 1; visit.load(std::memory_order_seq_cst) == noted; ++looks) {
+    if (looks % looks_before_question != 0) continue;
+    const Observation seen = observe(Visit::thread_id(noted));
+    if (!first_ticks) first_ticks = seen.ticks;
+    if (seen.thread == Thread::cannot_write) return true;
+    if (seen.ticks > *first_ticks + visit_ticks_max) return true;
+    if (Clock::now() >= deadline_) return false;
+    sched_yield();
   }
-  return is_over;
+  return true;
+}
+
+bool VisitWait::cannot_write(std::uint32_t thread_id) {
+  return observe(thread_id).thread == Thread::cannot_write;
 }
 
 }  // namespace tulle::live

@@ -1,9 +1,10 @@
 #pragma once
 
-// The visits of other processes to a process's memory. A visitor notes that it comes, looks at the
-// owner's table, writes to the owner's memory and notes that it has left. Before memory goes away,
-// the owner changes its table and then waits until every visit that began earlier cannot write any
-// more.
+// The visits of other processes to a process's memory. A visitor notes in its own table
+// (live/path/memory/peer_table.h) whom it visits, looks at the owner's table, writes to the owner's
+// memory and notes that it has left. Before memory goes away, the owner changes its table and then
+// waits until every visit that began earlier cannot write any more. A visitor's note is in memory
+// that only the visitor can write to, so that no other process can hide a visit.
 //
 // The owner waits for nobody's good will. A visitor writes by a restartable call
 // (live/path/memory/restartable_call.h), so one that is stopped, frozen, asleep or dead, as the
@@ -11,35 +12,44 @@
 // The owner waits only while the visitor may be inside of its system call, and for patience at
 // most.
 
-#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "base/time.h"
 
 namespace tulle::live {
 
-// Shared memory that every process of the same user may write to. Nobody trusts a word of it beyond
-// what visits need: a wrong word costs the owner `patience`, and the visitor nothing.
-struct VisitPage {
-  static constexpr std::size_t slots = 256;  // at least one for each slot of the host
-  // The visitor of each slot: its thread ID in the upper half and a number in the lower half that
-  // differs for each visit; 0 outside of visits.
-  std::array<std::atomic<std::uint64_t>, slots> visitors{};
-};
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+// A visit as a visitor notes it: its thread ID, the owner's slot, and a number that differs from
+// one visit to the next. The word of a process that visits nobody is 0. A hostile visitor may note
+// anything. That costs the owner `patience`, and harms nobody else.
+struct Visit {
+  static constexpr std::uint64_t none = 0;
 
-class Visits {
+  static std::uint64_t word(std::uint32_t thread_id, std::uint32_t owner_slot,
+                            std::uint32_t number) {
+    return std::uint64_t{thread_id} << 32 | owner_slot % 256 << 24 | number % (1u << 24);
+  }
+  static std::uint32_t thread_id(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> 32);
+  }
+  static std::uint32_t owner_slot(std::uint64_t word) { return word >> 24 & 0xFF; }
+};
+
+// One wait of an owner for visits to its slot, of all visitors together.
+class VisitWait {
  public:
   static constexpr Time patience = Time::milliseconds(50);
 
-  explicit Visits(VisitPage& page) : page_(page) {}
-
-  // Called when the table has changed. Returns false if a visit that began earlier may still write.
-  [[nodiscard]] bool wait_until_over();
+  explicit VisitWait(std::uint32_t own_slot);
+  // Waits until the visit that this word notes is over. Returns false if it may still write.
+  [[nodiscard]] bool is_over(const std::atomic<std::uint64_t>& visit) const;
+  // Returns true if a thread of this number cannot be inside of a visit now.
+  static bool cannot_write(std::uint32_t thread_id);
 
  private:
-  VisitPage& page_;
+  std::uint32_t own_slot_;
+  std::chrono::steady_clock::time_point deadline_;
 };
 
 }  // namespace tulle::live

@@ -36,6 +36,9 @@ class Backlog {
     vault_.reset();
     for (Receiver& receiver : receivers_) receiver = {.is_known = true, .socket = {}};
   }
+  void rebase(Time by) {
+    for (Receiver& receiver : receivers_) tulle::rebase(by, receiver.full_since);
+  }
 
  private:
   struct Receiver {

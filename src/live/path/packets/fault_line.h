@@ -38,6 +38,11 @@ class FaultLine {
     }
   }
 
+  void rebase(Time by) {
+    for (Due& due : due_) tulle::rebase(by, due.at);
+    std::make_heap(due_.begin(), due_.end(), later);
+  }
+
   const fabric::FaultCounters& counters() const { return faults_.counters(); }
   // Returns the number of copies that were dropped because too many were held.
   std::uint64_t overflows() const { return overflows_; }

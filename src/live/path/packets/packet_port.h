@@ -68,6 +68,7 @@ class PacketPort {
   // Tells whether all frames were sent, or the socket or the interface's queue is full.
   enum class Sent : std::uint8_t { all, socket_is_full, queue_is_full };
   Sent transmit(device::RawPackets& packets);
+  void rebase(Time by) { tulle::rebase(by, waits_since_); }
 
  private:
   // The header in front of each frame, in the machine's byte order (PACKET_VNET_HDR; virtio 1.2

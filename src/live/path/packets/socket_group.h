@@ -22,22 +22,10 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "live/slots.h"
 #include "live/unique_fd.h"
 
 namespace tulle::live {
-
-inline constexpr std::uint32_t slot_bits = 7;
-inline constexpr std::uint32_t slots = 1u << slot_bits;
-inline constexpr std::uint32_t qps_per_slot = 1u << (24 - slot_bits);
-// One process gets a part of a slot's numbers, and the next process the next part. So a late
-// datagram to a dead process's queue pair finds no queue pair.
-inline constexpr std::uint32_t qps_per_process = 16'384;
-inline constexpr std::uint32_t agent_slot = 0;  // QP0 and QP1 are the management queue pairs
-
-// Always less than `slots`: a number has 24 bits, and any further bits are ignored.
-constexpr std::uint32_t slot_of(QpNumber qp) {
-  return (qp.value & qp_number_max) >> (24 - slot_bits);
-}
 
 struct SlotRecord {
   std::int32_t pid = 0;  // 0 means never used

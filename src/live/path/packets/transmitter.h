@@ -61,6 +61,11 @@ class Transmitter {
     if (faults_) return faults_->next_deadline();
     return is_held_back_ ? held_back_until_ : Time::never();
   }
+  void rebase(Time by) {
+    tulle::rebase(by, held_back_until_);
+    backlog_.rebase(by);
+    if (faults_) faults_->rebase(by);
+  }
 
  private:
   // Maximum of datagrams pulled at a time. It is also Linux's smallest UDP_MAX_SEGMENTS.
