@@ -162,8 +162,8 @@ TEST(Deadlock, FailedLinksMakeShortestRoutesLockUp) {
   EXPECT_TRUE(checked(t, RoutingKind::up_down).deadlock_free());
 }
 
-// A switch that chooses among candidates sends to the host's first address. With tables, each of the
-// host's addresses has a path.
+// A switch that chooses among candidates sends to the host's first address. With tables, each of
+// the host's addresses has a path.
 TEST(Deadlock, ServiceLevelsAreThoseOfThePathsThatThereAre) {
   const Topology t = built(leaf_spine({}));
   const Routes routes = routes_of(t, RoutingKind::shortest);

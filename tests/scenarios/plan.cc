@@ -88,8 +88,8 @@ class Drawer {
         plan_.window.initial_packets + static_cast<std::uint32_t>(below(512));
   }
 
-  // Where retries may run out, those of messages that find no receive may run out as well. They have
-  // numbers of their own, so that the rest of a plan is what it was without them.
+  // Where retries may run out, those of messages that find no receive may run out as well. They
+  // have numbers of their own, so that the rest of a plan is what it was without them.
   void limit_rnr_retries() {
     Random random(plan_.seed ^ 0x0012'2E72);
     for (ChannelPlan& channel : plan_.channels) {

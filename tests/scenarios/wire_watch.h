@@ -1,8 +1,8 @@
 #pragma once
 
 // The second checker. It sees the packets of reliable connections leave and arrive, and knows what
-// the queue pairs were set to and which receives were posted. IBTA's rules then say what a requester
-// may send, and when. It holds the adapters to these promises:
+// the queue pairs were set to and which receives were posted. IBTA's rules then say what a
+// requester may send, and when. It holds the adapters to these promises:
 //
 // - retries: without progress, a request is sent again after at most `retry_count` time-outs and
 //   `rnr_retry` RNR NAKs, and a queue pair that gives up has tried as often as it was told to;

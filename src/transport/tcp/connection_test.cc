@@ -97,8 +97,8 @@ TEST(TcpConnection, ARepetitionThatIsLostIsSentAgain) {
   EXPECT_EQ(pair.a.counters.ack_timeouts, 0u);
 }
 
-// RFC 8985 §6.2 step 4: once segments were seen to overtake each other, one counts as lost when it is
-// a quarter of the least round trip later than one that was sent after it.
+// RFC 8985 §6.2 step 4: once segments were seen to overtake each other, one counts as lost when it
+// is a quarter of the least round trip later than one that was sent after it.
 TEST(TcpConnection, AfterReorderingALossIsFoundAQuarterOfARoundTripLater) {
   Pair pair(settings());
   pair.per_segment = Time::zero();
