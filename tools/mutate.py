@@ -362,14 +362,22 @@ def read_json(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def write_record(path, result):
-    """Replaces the room's entry in the record, and keeps the explanations of survivors that it had."""
+DRAW = ("room", "seed", "date", "commit", "counted", "killed")  # what the record keeps of each draw
+
+
+def write_record(path, result, is_fresh=False):
+    """Replaces the room's entry in the record, and keeps the explanations of survivors that it had.
+
+    A fresh draw is also added to the list of draws, which keeps what each killed at first.
+    """
     record = read_json(path) or {"rooms": {}}
     before = record["rooms"].get(result["room"], {"survivors": []})
     explained = {key_of(survivor): survivor["explanation"] for survivor in before["survivors"]}
     for survivor in result["survivors"]:
         survivor["explanation"] = explained.get(key_of(survivor), survivor["explanation"])
     record["rooms"][result["room"]] = result
+    if is_fresh:
+        record.setdefault("draws", []).append({key: result[key] for key in DRAW})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
 
@@ -447,7 +455,7 @@ def mutate(arguments):
         result["killed_at_first"] = result["killed"]
     result.update(date=datetime.date.today().isoformat(), commit=tried)
     for path in [FOLDER / f"{arguments.room}.json", *([RECORD] if arguments.record else [])]:
-        write_record(path, result)
+        write_record(path, result, not arguments.again)
     rate = 100 * result["killed"] / max(result["counted"], 1)
     print(f"{arguments.room}: {result['killed']} of {result['counted']} mutants killed ({rate:.1f} %), "
           f"{len(result['survivors'])} survived; {result['same_object']} made no difference and "
