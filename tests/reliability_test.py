@@ -22,6 +22,16 @@ def part(p99):
     return {"seconds": 1, "count": 10, "p50_us": 5, "p99_us": p99, "usage": {"agent": usage(100, 9)}}
 
 
+def flood(name, received, **changes):
+    kind = {"kind": "random bytes", "family": "IPv4", "datagrams": 9, "bytes": 99, "asked_bytes": 99, "answered_bytes": 9,
+            "answered_longer": 0}
+    times = {"count": 5, "p50_us": 1, "p99_us": 2_000_000, "max_us": 3}
+    return {"phase": name, "sent": received, "processed": received, "seconds": 1, "agent_peak_kib": 65_535,
+            "honest_packets_a_second": {"before": 2, "during": 1}, "kinds": [kind], "counters": {"received_bad_icrc": 1_200},
+            "connections": {"connections to the target": times, "connections to the peer": times,
+                            "connections to the listener that strangers ask for, too": {**times, "count": 0}}, **changes}
+
+
 RUN = {"date": "2026-01-02", "commit": "abc"}
 ROOM = {**RUN, "files": "src/wire/**/*.cc", "counted": 50, "killed": 49, "killed_at_first": 40,
         "survivors": [{"explanation": "It changes nothing."}]}
@@ -41,6 +51,8 @@ GOOD = {
         {**RUN, "seed": 4, "minutes": 60, "interruptions": 10_000, "wrong_bytes": 0, "false_successes": 0, "stuck": 0,
          "longest_call": {"milliseconds": 99.5, "call": "ibv_poll_cq", "during": []},
          "interruptions_by_kind": {"freeze": 10_000}, "faults": []}]},
+    "hostile_network": {**RUN, "seed": 4, "seconds": 60, "faults": [], "phases": [
+        flood("plain", 4_000_000), flood("captured", 6_000_000), flood("requests", 1_000_000)]},
     "soak": {**RUN, "seconds": 60, "lives": {"count": 100_000, "killed": 9, "parts": [part(90), part(90)],
                                               "growth": {"agent": usage(1023)}},
              "connections": {"count": 1_000_000, "parts": [part(100), part(110)], "growth": {"agent": usage(-5)}},
@@ -64,6 +76,11 @@ MISSED = (
     ("chaos", "runs", 1, "stuck", 1),
     ("chaos", "runs", 1, "longest_call", "milliseconds", 100),
     ("chaos", "runs", 1, "faults", [FAULT]),
+    ("hostile_network", "phases", 1, "processed", 5_999_999),
+    ("hostile_network", "faults", ["a program ended"]),
+    ("hostile_network", "phases", 0, "kinds", 0, "answered_longer", 1),
+    ("hostile_network", "phases", 2, "agent_peak_kib", 65_536),
+    ("hostile_network", "phases", 2, "connections", "connections to the peer", {"count": 5, "p99_us": 2_000_001}),
     ("soak", "uptime", "checks", 0, "outcome", "fail"),
     ("soak", "own_life", "runs", 0, "fault", "it hangs"),
     ("soak", "lives", "count", 99_999),
@@ -119,6 +136,15 @@ class Page(unittest.TestCase):
         soak = {key: GOOD["soak"][key] for key in ("date", "commit", "uptime", "own_life")}
         rows = outcomes({"soak": soak})[-7:]
         self.assertEqual([reliability.REACHED] * 2 + [reliability.UNKNOWN] * 5, rows)
+
+    def test_connections_to_a_listener_under_attack_are_told(self):
+        self.assertNotIn("for which there is no goal", reliability.write(GOOD))
+        times = {"count": 2, "p50_us": 1_500_000, "max_us": 33_900_000}
+        path = ("hostile_network", "phases", 0, "connections", "connections to the listener that strangers ask for, too")
+        self.assertIn("| plain | 2 | 1.5 | 33.9 |", reliability.write(changed(path, times)))
+
+    def test_counters_of_all_phases_are_added(self):
+        self.assertIn("`received_bad_icrc` 3,600", reliability.write(GOOD))
 
     def test_what_is_left_out_shares_a_line_with_its_reason(self):
         self.assertIn("| `live.a`, `b` | it may not |", reliability.write(GOOD))

@@ -5,7 +5,8 @@
     reliability.py --check     ends with status 1 if the page does not say what the records say
 
 Each measure has a record: mutation.json (./dev mutate), fuzzing.json (./dev fuzz), sanitizers.json (./dev sanitize),
-chaos.json (./dev chaos) and soak.json (./dev soak). The goals stand here, beside the figures that they bound.
+chaos.json (./dev chaos), hostile_network.json (./dev hostile network) and soak.json (./dev soak). The goals stand here,
+beside the figures that they bound.
 """
 
 import argparse
@@ -32,6 +33,7 @@ nobody has measured, is listed as such.
 EXECUTIONS_GOAL, COVERAGE_GOAL = 300_000_000, 0.95
 MUTANTS_GOAL, KILLED_GOAL = 40, 0.95
 INTERRUPTIONS_GOAL, CALL_GOAL_MS = 10_000, 100
+FORGED_GOAL, REQUESTS_GOAL, AGENT_GOAL_KIB, CONNECT_GOAL_S = 10_000_000, 1_000_000, 64 * 1024, 2
 CLOCK_GOAL_S = 3652 * 86400  # ten years
 LIVES_GOAL, CONNECTIONS_GOAL, GROWTH_GOAL_KIB, LATENCY_GOAL = 100_000, 1_000_000, 1024, 0.10
 
@@ -240,6 +242,90 @@ def chaos_details(record):
     return text
 
 
+# --- hostile network -----------------------------------------------------------------------------------------------
+
+
+def forged_datagrams(record):
+    return sum(phase["processed"] for phase in record["phases"] if phase["phase"] != "requests")
+
+
+def request_flood(record):
+    return next(phase for phase in record["phases"] if phase["phase"] == "requests")
+
+
+def timed(phase):
+    """Returns the times of the connections for which there is a goal, in both directions."""
+    return [phase["connections"][name] for name in ("connections to the target", "connections to the peer")]
+
+
+def all_kinds(record):
+    return [kind for phase in record["phases"] for kind in phase["kinds"]]
+
+
+def hostile_network_goals(record):
+    def line(text, figure, holds):
+        return goal(text, figure(record) if record else "", holds(record) if record else None)
+
+    def slowest(each):
+        return max(times["p99_us"] for times in timed(request_flood(each)))
+
+    return [
+        line(f"{FORGED_GOAL:,} forged datagrams reach programs or the host agent, some while a capture runs",
+             lambda r: f"{forged_datagrams(r):,}", lambda r: forged_datagrams(r) >= FORGED_GOAL
+             and any(phase["phase"] == "captured" and phase["processed"] for phase in r["phases"])),
+        line("no program ends, no byte is wrong, no operation is lost", lambda r: f"{len(r['faults'])} faults",
+             lambda r: not r["faults"]),
+        line("no answer to a stranger is longer than what it sent",
+             lambda r: f"{sum(kind['answered_longer'] for kind in all_kinds(r))} longer ones",
+             lambda r: not any(kind["answered_longer"] for kind in all_kinds(r))),
+        line(f"the host agent stays below 64 MiB at {REQUESTS_GOAL:,} forged requests for connections",
+             lambda r: f"{request_flood(r)['agent_peak_kib'] / 1024:.1f} MiB at {request_flood(r)['processed']:,}",
+             lambda r: request_flood(r)["agent_peak_kib"] < AGENT_GOAL_KIB and request_flood(r)["processed"] >= REQUESTS_GOAL),
+        line(f"99 % of the honest connections during these requests take less than {CONNECT_GOAL_S} s",
+             lambda r: f"p99: {slowest(r) / 1e3:.0f} ms of {sum(each['count'] for each in timed(request_flood(r))):,}",
+             lambda r: all(each["count"] for each in timed(request_flood(r))) and slowest(r) <= CONNECT_GOAL_S * 1e6),
+    ]
+
+
+def hostile_network_details(record):
+    text = f"{of_run(record)} The seed was {record['seed']}, and the run took {record['seconds'] / 60:.0f} minutes.\n\n"
+    rows = []
+    for phase in record["phases"]:
+        rate = phase["honest_packets_a_second"]
+        inward, outward = timed(phase)
+        rows.append([phase["phase"], f"{phase['sent']:,}", f"{phase['processed']:,}", phase["seconds"],
+                     f"{rate['before']:,}", f"{rate['during']:,}",
+                     f"{inward['count'] + outward['count']:,}", f"{max(inward['p99_us'], outward['p99_us']) / 1e3:.0f}",
+                     f"{phase['agent_peak_kib'] / 1024:.1f}"])
+    text += table(["phase", "sent", "received", "seconds", "honest packets a second before", "and during",
+                   "honest connections", "p99, ms", "agent's peak, MiB"], rows)
+    totals = {}
+    for kind in all_kinds(record):
+        sums = totals.setdefault(kind["kind"], [0, 0, 0, 0])
+        for place, name in enumerate(("datagrams", "bytes", "asked_bytes", "answered_bytes")):
+            sums[place] += kind[name]
+    text += "\nWhat was sent, and what came back to addresses of the stranger:\n\n"
+    text += table(["kind", "datagrams", "bytes", "bytes of answers"],
+                  [[name, f"{sums[0]:,}", f"{sums[1]:,}", f"{sums[3]:,}" if sums[2] else "–"]
+                   for name, sums in totals.items()])
+    counted = {}
+    for phase in record["phases"]:
+        for name, count in phase["counters"].items():
+            counted[name] = counted.get(name, 0) + count
+    text += ("\nThe target's programs counted in these phases (the host agent's own port is not among them, and "
+             "`packets_received` includes honest packets): ")
+    text += ", ".join(f"`{name}` {count:,}" for name, count in counted.items()) + ".\n"
+    besieged = [[phase["phase"], times["count"], f"{times['p50_us'] / 1e6:.1f}", f"{times['max_us'] / 1e6:.1f}"]
+                for phase in record["phases"] for name, times in phase["connections"].items()
+                if "strangers" in name and times["count"]]
+    if besieged:
+        text += ("\nHonest connections to the listener that the forged requests name, for which there is no goal:\n\n"
+                 + table(["phase", "connections", "median, s", "longest, s"], besieged))
+    if record["faults"]:
+        text += "\n" + "".join(f"- {fault.splitlines()[0]}\n" for fault in record["faults"])
+    return text
+
+
 # --- soak ----------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +424,22 @@ unmapped, their network cut. Afterwards every byte must be right, every operatio
 and the programs that live on must go on within 5 s.
 
 Again: `./dev chaos`.
+"""),
+    ("Hostile network", "hostile_network", hostile_network_goals, hostile_network_details, """
+A stranger floods a host with forged datagrams, while programs there and on a peer work and check every byte: RDMA by packets
+over IPv4, IPv6 and the loopback, rsockets, and connections in both directions. The datagrams are random bytes, well-formed
+packets, mutated copies of what the stranger overheard, batches, and messages of the connection manager, of 0 to 65,527 bytes.
+They come from addresses of the stranger and from the connected peer's address. In the sealed phase the programs run with
+`tulle run --secure`, and the stranger also repeats datagrams as they were. The last phase is a flood of requests for
+connections, from addresses without number, to two listeners, of which one keeps all that it accepts.
+
+The stranger draws keys and PSNs. Whoever has a peer's address, its queue pair's number and an expected PSN is trusted unless
+datagrams are sealed, so the phases without a seal leave the honest programs' PSNs out. The pace follows the target: "received"
+counts what programs and the host agent read, and the rest went to queue pair numbers of nobody, or found a full socket.
+Honest packets share two cores with the stranger. A listener whose backlog is full of forged requests drops others, as Linux
+does; the timed connections go to another listener of the same host.
+
+Again: `./dev hostile network`. `clients.hostile_network` does it for seconds.
 """),
     ("Long runs", "soak", soak_goals, soak_details, """
 One agent and one server live on, while short programs connect to the server, exchange a message and end; one in eight is

@@ -405,10 +405,9 @@ void Adapter::address_segment(const PortState& port, const verbs::AddressVector&
                                                (out.ecn_capable ? ecn_capable : 0));
 }
 
-void Adapter::finish_frame(Datagram& datagram, std::uint16_t identification) {
-  if (auto* ip = std::get_if<wire::IpUdp>(&datagram.path)) ip->identification = identification;
-  datagram.framing->encode(datagram.path, datagram.packet,
-                           {datagram.pieces.data(), datagram.piece_count}, datagram.frame);
+void Datagram::finish_frame(std::uint16_t identification) {
+  if (auto* udp = std::get_if<wire::IpUdp>(&path)) udp->identification = identification;
+  framing->encode(path, packet, {pieces.data(), piece_count}, frame);
 }
 
 void Adapter::schedule(QueuePair& qp, const Agenda& agenda) {

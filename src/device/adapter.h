@@ -111,6 +111,11 @@ struct Datagram : transport::OutgoingPacket {
   const port::Framing* framing = &port::roce_v2;
   port::FrameBytes frame;  // filled in by finish_frame
 
+  // Frames the datagram and computes the ICRC, once the driver knows the source port and the
+  // `identification` that the kernel will write into the IPv4 header (k for the k-th segment of one
+  // call).
+  void finish_frame(std::uint16_t identification);
+
   // Returns the bytes of TCP's header and payload. The datagram must hold a segment.
   std::uint32_t segment_bytes() const {
     return static_cast<std::uint32_t>(wire::header_bytes(tcp)) + payload_bytes;
@@ -215,9 +220,6 @@ class Adapter {
   // unless congestion.endpoint_limits is set.
   void limit(Time now, const PortAddress& destination, std::int64_t bits_per_second, Time hold);
   // Fills in the next datagram to send by a port. Returns false if there is nothing to send now.
-  // finish_frame then frames the datagram and computes the ICRC, once the driver knows the source
-  // port and the `identification` that the kernel will write into the IPv4 header (k for the k-th
-  // segment of one call).
   // The port's flow control and arbitration decide which service levels may send.
   bool pull_datagram(Time now, Datagram& out, std::uint8_t port = 1);
   // A port's flow control, link and counters, to which the driver hands control messages.
@@ -228,7 +230,6 @@ class Adapter {
   bool has_ready(std::uint32_t held_back_levels = 0, std::uint8_t port = 1) const {
     return at(port).turns.has_ready(held_back_levels);
   }
-  static void finish_frame(Datagram& datagram, std::uint16_t identification);
   // Prefetches the memory that the next packet to arrive will touch, for a driver of many adapters.
   void prefetch() const {
     prefetch(&environment_, &environment_.endpoint_limits);

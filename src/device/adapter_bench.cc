@@ -101,7 +101,7 @@ class Pair {
     bool any = false;
     while (adapters_[from]->pull_datagram(now_, datagram_)) {
       any = true;
-      Adapter::finish_frame(datagram_, 0);
+      datagram_.finish_frame(0);
       std::byte* at = wire_.data();
       const auto put = [&at](const std::byte* bytes, std::size_t size) {
         std::memcpy(at, bytes, size);

@@ -156,7 +156,7 @@ struct Wire {
     bool any = false;
     while (from.adapter.pull_datagram(now, datagram)) {
       any = true;
-      Adapter::finish_frame(datagram, 0);
+      datagram.finish_frame(0);
       std::byte* at = bytes.data();
       const auto put = [&at](const std::byte* data, std::size_t size) {
         if (size > 0) std::memcpy(at, data, size);

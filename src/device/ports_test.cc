@@ -153,7 +153,7 @@ class Ports : public testing::Test {
     Datagram datagram;
     for (; from.adapter.pull_datagram(now, datagram, port); ++packets) {
       EXPECT_EQ(datagram.ip().source, from.gid_of(port));
-      Adapter::finish_frame(datagram, 0);
+      datagram.finish_frame(0);
       std::vector<std::byte> bytes(datagram.frame.head.begin(),
                                    datagram.frame.head.begin() + datagram.frame.head_bytes);
       for (int i = 0; i < datagram.piece_count; ++i) {

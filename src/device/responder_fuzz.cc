@@ -302,7 +302,7 @@ class Target {
 
   void pull(unsigned most) {
     for (; most > 0 && adapter_.pull_datagram(now_, outgoing_); --most) {
-      Adapter::finish_frame(outgoing_, 0);
+      outgoing_.finish_frame(0);
       // All payload that leaves must come from the region.
       std::uint32_t bytes = 0;
       for (std::uint8_t i = 0; i < outgoing_.piece_count; ++i) {

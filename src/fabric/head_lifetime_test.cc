@@ -88,7 +88,7 @@ TEST(HeadLifetime, ALaneThatHasDiscardedSomeInARowDiscardsAllForAWhile) {
   EXPECT_EQ(bench.at.receive(us(300), 0, ref, std::uint16_t{1}), Switch::no_port);
   bench.frames.give(ref);
   EXPECT_EQ(bench.discarded(), 5u);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 40u);
   bench.arrive(us(400), 1, 64);
   EXPECT_EQ(bench.discard(us(500)), us(1'000)) << "the other lane has its own count";
   EXPECT_EQ(bench.discard(us(1'000)), Time::never());

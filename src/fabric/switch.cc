@@ -79,7 +79,7 @@ inline bool Switch::admit(std::uint16_t in_port, std::uint16_t out_port, const p
   port::Port& in = ports_[in_port];
   const std::uint32_t c = frame.in_class;
   if (has_credits()) {
-    TULLE_CHECK(in.credit_receiver(c).free_blocks() >= port::blocks_of(frame.buffer_bytes));
+    TULLE_CHECK(in.credits().receivers[c].free_blocks() >= port::blocks_of(frame.buffer_bytes));
     in.take_room(c, frame.buffer_bytes);
     shared_bytes_ += frame.buffer_bytes;
   } else if (settings_->flow_control == port::FlowControl::pfc &&

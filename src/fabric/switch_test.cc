@@ -309,8 +309,8 @@ TEST(SwitchLanes, AFrameCountsOnTheLaneItCameByUntilItLeavesByAnother) {
   bench.at.set_lanes(lanes);
   bench.arrive(0, 1, 640);
   bench.arrive(2, 1, 64);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 30u);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(3).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 30u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[3].free_blocks(), 40u);
   EXPECT_EQ(bench.at.port(0).held(0).bytes, 640u);
   EXPECT_EQ(bench.at.port(1).queue_bytes(0), 64u) << "from port 2 it stays";
   EXPECT_EQ(bench.at.port(1).queue_bytes(3), 640u);
@@ -322,9 +322,9 @@ TEST(SwitchLanes, AFrameCountsOnTheLaneItCameByUntilItLeavesByAnother) {
   EXPECT_EQ(left.buffer_bytes, 640u);
   EXPECT_EQ(left.service_class, 3u);
   EXPECT_EQ(left.in_class, 0u);
-  EXPECT_EQ(bench.at.port(1).credit_sender(3).total_sent(), 10u);
-  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 0u);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(1).credits().senders[3].total_sent(), 10u);
+  EXPECT_EQ(bench.at.port(1).credits().senders[0].total_sent(), 0u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 40u);
   EXPECT_EQ(bench.at.take_talker(), 0u);
   EXPECT_EQ(bench.at.port(0).pull_control().credit.lane, 0u);
 }
@@ -341,7 +341,7 @@ TEST(SwitchLanes, AFrameWithoutALaneIsDroppedAndItsRoomIsFree) {
   EXPECT_FALSE(bench.arrive(0, 1, 640));
   EXPECT_EQ(bench.at.port(1).counters().unmapped, 1u);
   EXPECT_EQ(bench.at.port(1).counters().dropped, 0u);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 40u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 40u);
   EXPECT_EQ(bench.at.bytes_held(), 0u);
   EXPECT_EQ(bench.at.port(0).pull_control().credit.limit, 50u) << "what it took may come again";
 }
@@ -383,7 +383,7 @@ TEST(SwitchPartitions, PortsLetThroughWhatIsOfTheirHostsPartitions) {
     EXPECT_EQ(bench.at.port(0).counters().pkey_dropped_in, static_cast<std::uint64_t>(c.in_drops));
     EXPECT_EQ(bench.at.port(2).counters().pkey_dropped_out,
               static_cast<std::uint64_t>(c.out_drops));
-    EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(),
+    EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(),
               c.in_drops + c.out_drops == 0 ? 39u : 40u);
     EXPECT_EQ(arrive(1), c.in_drops == 0) << "its host has both";
     EXPECT_EQ(arrive(3), c.in_drops == 0) << "between switches nobody asks";
@@ -738,19 +738,20 @@ TEST(SwitchLinks, CreditsAreCountedAnew) {
   bench.at.port(1).handle_control(Time::zero(), port::Control::of(port::CreditUpdate{0, 50}));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(bench.arrive(0, 1, 640));
   EXPECT_EQ(bench.pull(1).buffer_bytes, 640u);
-  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 10u);
+  EXPECT_EQ(bench.at.port(1).credits().senders[0].total_sent(), 10u);
   EXPECT_TRUE(bench.arrive(0, 2, 640)) << "it stays";
 
   EXPECT_EQ(take_down(bench, 1), 2u);
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 90u);
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 90u);
   EXPECT_FALSE(bench.arrive(0, 1, 640));
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).free_blocks(), 90u) << "what is lost takes no room";
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].free_blocks(), 90u)
+      << "what is lost takes no room";
   EXPECT_EQ(take_down(bench, 0), 0u);
   bench.at.port(0).bring_up();
   bench.at.port(1).bring_up();
-  EXPECT_EQ(bench.at.port(1).credit_sender(0).total_sent(), 0u);
-  EXPECT_FALSE(bench.at.port(1).credit_sender(0).may_send(64)) << "before it was told";
-  EXPECT_EQ(bench.at.port(0).credit_receiver(0).limit(), 90u) << "less what is still here";
+  EXPECT_EQ(bench.at.port(1).credits().senders[0].total_sent(), 0u);
+  EXPECT_FALSE(bench.at.port(1).credits().senders[0].may_send(64)) << "before it was told";
+  EXPECT_EQ(bench.at.port(0).credits().receivers[0].limit(), 90u) << "less what is still here";
   std::uint32_t lanes = 0;
   while (bench.at.port(0).has_control()) {
     const port::Control control = bench.at.port(0).pull_control();
@@ -773,8 +774,8 @@ TEST(SwitchLinks, AFrameThatHasNoWayLeftTakesNoRoom) {
   const port::FrameRef ref = bench.frame(640);
   bench.frames[ref].destination = 2;
   EXPECT_EQ(bench.at.receive(Time::microseconds(7), 3, ref), Switch::no_port);
-  EXPECT_EQ(bench.at.port(3).credit_receiver(0).free_blocks(), 100u);
-  EXPECT_EQ(bench.at.port(3).credit_receiver(0).limit(), 110u);
+  EXPECT_EQ(bench.at.port(3).credits().receivers[0].free_blocks(), 100u);
+  EXPECT_EQ(bench.at.port(3).credits().receivers[0].limit(), 110u);
   EXPECT_EQ(bench.at.port(3).counters().unrouted, 1u);
   EXPECT_EQ(bench.at.port(3).counters().lost, 1u);
   EXPECT_EQ(bench.at.last_loss(), Time::microseconds(7));

@@ -13,7 +13,9 @@ std::int64_t monotonic;
 class DriverClockTest : public testing::Test {
  protected:
   DriverClockTest() { monotonic = 4'000 * day; }  // the machine has been up for eleven years
-  static DriverClock clock() { return DriverClock([] { return monotonic; }); }
+  static DriverClock clock() {
+    return DriverClock([] { return monotonic; });
+  }
   Time now(DriverClock& clock) {
     return clock.now([this](Time by) { rebased.push_back(by); });
   }

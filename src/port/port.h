@@ -100,10 +100,11 @@ class alignas(64) Port {
     credits_->receivers[lane].received(bytes);
   }
   bool free_room(std::uint32_t lane, std::uint32_t bytes);
-  const CreditSender& credit_sender(std::uint32_t lane) const { return credits_->senders[lane]; }
-  const CreditReceiver& credit_receiver(std::uint32_t lane) const {
-    return credits_->receivers[lane];
-  }
+  struct Credits {
+    std::array<CreditSender, classes> senders;
+    std::array<CreditReceiver, classes> receivers;
+  };
+  const Credits& credits() const { return *credits_; }
   // Returns what a port announces when its link comes up.
   Control announce_credits(std::uint8_t lane);
 
@@ -167,10 +168,6 @@ class alignas(64) Port {
     std::uint32_t queue_bytes = 0;
     std::uint32_t deficit = 0;
     Held held;  // in
-  };
-  struct Credits {
-    std::array<CreditSender, classes> senders;
-    std::array<CreditReceiver, classes> receivers;
   };
   struct Head {
     Time since;

@@ -181,7 +181,7 @@ TEST(PortCredits, TheNeighbourIsToldWhenAQuarterOfALaneIsFree) {
   Bench bench(with_credits(64 * 40));
   EXPECT_EQ(bench.port.announce_credits(2).credit.limit, 40u);
   for (int i = 0; i < 4; ++i) bench.port.take_room(2, 640);
-  EXPECT_EQ(bench.port.credit_receiver(2).free_blocks(), 0u);
+  EXPECT_EQ(bench.port.credits().receivers[2].free_blocks(), 0u);
   EXPECT_FALSE(bench.port.has_control());
   EXPECT_TRUE(bench.port.free_room(2, 640));
   const Control told = bench.port.pull_control();
@@ -313,7 +313,7 @@ TEST(PortLink, CreditsAreCountedAnewAndFramesInMemoryKeepTheirs) {
   bench.port.take_room(0, 64 * 30);
   bench.port.take_down(us(1));
   bench.port.bring_up();
-  EXPECT_EQ(bench.port.credit_sender(0).total_sent(), 0u);
+  EXPECT_EQ(bench.port.credits().senders[0].total_sent(), 0u);
   bench.put(0, 640);
   EXPECT_EQ(bench.pull(), -1) << "the old limit does not count";
   std::vector<std::uint16_t> limits(classes);

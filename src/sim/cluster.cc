@@ -91,7 +91,7 @@ void Cluster::transmit(NodeNumber from) {
   if (node.port_busy || !node.adapter->pull_datagram(clock_of(node), outgoing_)) return;
   const bool is_tcp = outgoing_.headers == device::Datagram::Headers::tcp;
   if (settings_.carriage == Carriage::datagrams && !is_tcp) {
-    device::Adapter::finish_frame(outgoing_, node.identification);
+    outgoing_.finish_frame(node.identification);
     if (settings_.identification_known) ++node.identification;
   }
   const std::uint32_t bytes = is_tcp ? outgoing_.segment_bytes() : outgoing_.udp_payload_bytes();

@@ -37,12 +37,12 @@ class Audit {
       const auto& peer = wiring_.peer(node, port);
       ASSERT_EQ(lane.sent - lane.released - lane.lost, lane.under_way_blocks + lane.held);
       if (!topology_.is_host(node)) {
-        ASSERT_EQ(network_.switch_at(node).port(port).credit_sender(number).total_sent(),
+        ASSERT_EQ(network_.switch_at(node).port(port).credits().senders[number].total_sent(),
                   lane.sent % 4'096);
       }
       if (!topology_.is_host(peer.node)) {
         const fabric::Switch& at = network_.switch_at(peer.node);
-        ASSERT_EQ(at.port(peer.port).credit_receiver(number).free_blocks(),
+        ASSERT_EQ(at.port(peer.port).credits().receivers[number].free_blocks(),
                   lane_blocks_ - lane.held);
       }
     }

@@ -174,8 +174,11 @@ class QueuePair {
     congestion.sent(now, packet.bth_and_payload_bytes() + environment.link_overhead_bytes);
   }
   void sent_all();  // the send queue has drained, in SQD
-  void set_pkey(Pkey pkey) { pkey_ = pkey; }
-  void set_service_level(std::uint8_t level) { attributes_.address.service_level = level; }
+  // Names the partition and the service level by which the packets of a carrier leave.
+  void set_path(Pkey pkey, std::uint8_t service_level) {
+    pkey_ = pkey;
+    attributes_.address.service_level = service_level;
+  }
 
   // --- for the adapter's scheduler and timer queue ---
 

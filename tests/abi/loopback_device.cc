@@ -81,7 +81,7 @@ class Device::Impl {
         to = std::copy(piece.begin(), piece.end(), to);
       };
       const bool is_there = attempt({datagram.pieces.data(), datagram.piece_count}, [&] {
-        device::Adapter::finish_frame(datagram, 0);
+        datagram.finish_frame(0);
         add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
         for (std::uint8_t i = 0; i < datagram.piece_count; ++i) add(datagram.pieces[i]);
         add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));

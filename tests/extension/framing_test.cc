@@ -140,7 +140,7 @@ class Wire {
  private:
   bool move(Side& from, Side& to) {
     if (!from.adapter.pull_datagram(now_, datagram_)) return false;
-    device::Adapter::finish_frame(datagram_, 0);
+    datagram_.finish_frame(0);
     const port::FrameBytes& frame = datagram_.frame;
     bytes_.assign(frame.head.begin(), frame.head.begin() + frame.head_bytes);
     for (int i = 0; i < datagram_.piece_count; ++i) {

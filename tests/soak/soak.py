@@ -275,7 +275,7 @@ def connect(place, client_prefix=None):
                              prefix=client_prefix)
         place.finish(client, harness.LIMIT)
     counts = place.stop_server(server)
-    if counts != {"accepted": 200, "answered": 200, "failed": 0, "open": 0}:
+    if counts != {"accepted": 200, "answered": 200, "failed": 0, "open": 0, "given_up": 0}:
         raise Problem(f"the server counts {counts}")
 
 

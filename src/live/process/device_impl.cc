@@ -126,7 +126,8 @@ Result<void> Device::Impl::create_direct_path() {
   // Asked while a queue pair is connected, with the device's lock held. A stopped agent must not
   // hold the program up, neither once for long nor at each connection.
   const auto find_peer = [this](QpNumber number) -> Result<HostPath::Peer> {
-    if (clock_.peek() < ask_again_at_) return Error{"the agent did not answer a moment ago", ETIMEDOUT};
+    if (clock_.peek() < ask_again_at_)
+      return Error{"the agent did not answer a moment ago", ETIMEDOUT};
     Hello hello;
     hello.purpose = Purpose::find_peer;
     hello.slot = slot_of(number);

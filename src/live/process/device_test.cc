@@ -397,7 +397,7 @@ TEST_F(SecureDeviceTest, WhatIsNotSealedIsDropped) {
     one.buffer[0] = std::byte{42};
     ASSERT_EQ(one.device->adapter().post_send(*one.qp, request), verbs::VerbsStatus::ok);
     ASSERT_TRUE(one.device->adapter().pull_datagram(one.device->now(), datagram));
-    device::Adapter::finish_frame(datagram, 0);
+    datagram.finish_frame(0);
   }
   std::vector<std::byte> plain;
   const auto add = [&](std::span<const std::byte> piece) {

@@ -2,13 +2,27 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 
 namespace tulle::live {
 namespace {
 
 constexpr char library_name[] = "libcrypto.so.3";
+// A use takes microseconds. One that a signal handler interrupted to exit never ends.
+constexpr int waits_max = 100;
+constexpr int wait_microseconds = 1'000;
+
+std::atomic<int> uses{0};
+std::atomic<bool> is_exiting{false};
+
+void end_uses() {
+  is_exiting = true;
+  for (int i = 0; i < waits_max && uses > 0; ++i) usleep(wait_microseconds);
+}
 
 Result<Libcrypto> load() {
   void* library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
@@ -35,11 +49,23 @@ Result<Libcrypto> load() {
   find(functions.control, "EVP_CIPHER_CTX_ctrl");
   find(functions.sha256, "EVP_sha256");
   find(functions.hmac, "HMAC");
+  decltype(&::OPENSSL_init_crypto) initialize = nullptr;
+  find(initialize, "OPENSSL_init_crypto");
   if (!has_all) return Error{fmt::format("{} lacks functions of OpenSSL 3", library_name), ENOSYS};
+  // The library's own handler is there before ours, which therefore runs first.
+  initialize(0, nullptr);
+  std::atexit(end_uses);
   return functions;
 }
 
 }  // namespace
+
+LibcryptoUse::LibcryptoUse() {
+  ++uses;
+  is_allowed_ = !is_exiting;
+}
+
+LibcryptoUse::~LibcryptoUse() { --uses; }
 
 Result<const Libcrypto*> libcrypto() {
   static Result<Libcrypto> loaded = load();

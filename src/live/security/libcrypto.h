@@ -2,7 +2,12 @@
 
 // The functions of OpenSSL's libcrypto that sealing needs. The library is loaded when the first key
 // is read, because a program that seals nothing should not get another library into its process.
+//
+// The library clears itself away when the program exits, while datagrams may still come to the
+// device's thread. Whoever calls the library holds a LibcryptoUse. At exit the calls under way end
+// before the library goes, and there are no further ones.
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -23,6 +28,19 @@ struct Libcrypto {
   decltype(&::EVP_CIPHER_CTX_ctrl) control = nullptr;
   decltype(&::EVP_sha256) sha256 = nullptr;
   decltype(&::HMAC) hmac = nullptr;
+};
+
+class LibcryptoUse {
+ public:
+  LibcryptoUse();
+  ~LibcryptoUse();
+  LibcryptoUse(const LibcryptoUse&) = delete;
+  LibcryptoUse& operator=(const LibcryptoUse&) = delete;
+  // Returns false if the program exits, and the library must not be called.
+  bool is_allowed() const { return is_allowed_; }
+
+ private:
+  bool is_allowed_;
 };
 
 // Loads the library at the first call. The error is one line for a person.

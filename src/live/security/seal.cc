@@ -185,6 +185,8 @@ const Seal::Key* Seal::find_key(std::uint16_t id) const {
 }
 
 bool Seal::seal(std::span<std::byte> room) {
+  const LibcryptoUse use;
+  if (!use.is_allowed()) return false;
   if (sent_ == datagrams_per_key) begin_sending();
   const auto header = room.first(seal_header_bytes);
   const auto text = room.subspan(seal_header_bytes, room.size() - seal_bytes);
@@ -203,6 +205,8 @@ bool Seal::seal(std::span<std::byte> room) {
 }
 
 std::optional<std::span<const std::byte>> Seal::open(std::span<const std::byte> datagram) {
+  const LibcryptoUse use;
+  if (!use.is_allowed()) return {};
   Header fields;
   if (datagram.size() < seal_bytes) return {};
   std::memcpy(&fields, datagram.data(), sizeof fields);

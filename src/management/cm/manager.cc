@@ -207,7 +207,8 @@ void Manager::release(Time now, ConnectionId id) {
   connection->is_released = true;
   switch (connection->state) {
     case State::request_sent:
-      send_reject(*connection, Subject::request, Reason::timeout, {});
+      keep_reject(*connection, Subject::request, Reason::timeout, {});
+      send_kept(*connection);
       return erase(*connection);
     case State::request_received:
       return reject_and_wait(*connection, now, Subject::request, Reason::consumer, {});
@@ -247,7 +248,7 @@ void Manager::advance(Time now) {
     } else {
       --connection->retries_left;
       ++counters_.retransmitted;
-      send_kept(*connection);
+      send_kept_unasked(*connection, now);
       set_deadline(*connection, now + connection->interval);
     }
   }
@@ -266,7 +267,8 @@ void Manager::give_up(Connection& connection, Time now) {
   switch (connection.state) {
     case State::request_sent:
       tell(connection, Event::Kind::unreachable);
-      send_reject(connection, Subject::request, Reason::timeout, {});
+      keep_reject(connection, Subject::request, Reason::timeout, {});
+      send_kept(connection);
       return erase(connection);
     case State::reply_sent:
       tell(connection, Event::Kind::unreachable);
@@ -425,7 +427,8 @@ void Manager::enter_time_wait(Connection& connection, Time now, Time span) {
 // gets the same answer, rather than look like a new message to a program.
 void Manager::reject_and_wait(Connection& connection, Time now, Subject subject, Reason reason,
                               std::span<const std::byte> private_data) {
-  send_reject(connection, subject, reason, private_data);
+  keep_reject(connection, subject, reason, private_data);
+  send_kept_unasked(connection, now);
   connection.is_released = true;
   const Time interval = connection.interval + exponential_time(connection.packet_lifetime) * 2;
   const Time patience =
@@ -459,6 +462,17 @@ void Manager::send_kept(const Connection& connection) {
   outgoing_.push_back({connection.route, connection.kept});
 }
 
+// Returns true if the peer has had its answer, and has not shown that it got it.
+bool Manager::is_unconfirmed(const Connection& connection) {
+  return connection.is_requested && connection.state == State::reply_sent;
+}
+
+// Sends the kept message although no message of the peer asks for it now.
+void Manager::send_kept_unasked(const Connection& connection, Time now) {
+  if (is_unconfirmed(connection) && !unasked_.may_send(now, connection.route.remote)) return;
+  send_kept(connection);
+}
+
 template <typename Message>
 void Manager::send(const Route& route, std::uint64_t transaction_id, const Message& message) {
   Outgoing& out = outgoing_.emplace_back();
@@ -471,9 +485,10 @@ template void Manager::send(const Route&, std::uint64_t, const wire::cm::Disconn
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::ServiceIdReply&);
 template void Manager::send(const Route&, std::uint64_t, const wire::cm::AlternatePathResponse&);
 
-// A side that gives up before it hears from its peer does not know the peer's ID. The info of the
-// REJ is then the sender's GUID, by which the peer finds the connection (IBTA 12.6.7.2, reason 4).
-void Manager::send_reject(Connection& connection, Subject subject, Reason reason,
+// Keeps a REJ in place of what was kept. A side that gives up before it hears from its peer does
+// not know the peer's ID. The info of the REJ is then the sender's GUID, by which the peer finds
+// the connection (IBTA 12.6.7.2, reason 4).
+void Manager::keep_reject(Connection& connection, Subject subject, Reason reason,
                           std::span<const std::byte> private_data) {
   wire::cm::Reject message;
   message.local_id = connection.id.value;
@@ -487,7 +502,6 @@ void Manager::send_reject(Connection& connection, Subject subject, Reason reason
   }
   copy(private_data, message.private_data);
   keep(connection, message);
-  send_kept(connection);
 }
 
 void Manager::refuse(const Route& route, std::uint64_t transaction_id, std::uint32_t local_id,

@@ -8,7 +8,9 @@
 // Each connection is one record under its local communication ID, from the first message to the end
 // of time wait. A message that expects an answer is kept and sent again until the answer comes. A
 // message that is an answer (REP, RTU, DREP, REJ) is kept and sent again if the peer repeats
-// itself. So every message may be lost, duplicated or late, and is acted on once.
+// itself. So every message may be lost, duplicated or late, and is acted on once. A peer that has
+// asked for a connection and confirmed nothing is sent only a few messages that its own do not ask
+// for (unasked_messages.h).
 //
 // Law: an event is reported once. After rejected, unreachable, time_wait_over, service_answer and
 // service_unreachable an id is no longer valid. A connection that its owner has released reports
@@ -29,6 +31,7 @@
 #include "base/random_source.h"
 #include "base/time.h"
 #include "management/cm/types.h"
+#include "management/cm/unasked_messages.h"
 #include "wire/cm.h"
 
 namespace tulle::management::cm {
@@ -181,10 +184,12 @@ class Manager {
   template <typename Message>
   void keep(Connection& connection, const Message& message);
   void send_kept(const Connection& connection);
+  void send_kept_unasked(const Connection& connection, Time now);
+  static bool is_unconfirmed(const Connection& connection);
   bool keeps_reject(const Connection& connection) const;
   template <typename Message>
   void send(const Route& route, std::uint64_t transaction_id, const Message& message);
-  void send_reject(Connection& connection, wire::cm::Subject subject, wire::cm::Reason reason,
+  void keep_reject(Connection& connection, wire::cm::Subject subject, wire::cm::Reason reason,
                    std::span<const std::byte> private_data);
   void reject_and_wait(Connection& connection, Time now, wire::cm::Subject subject,
                        wire::cm::Reason reason, std::span<const std::byte> private_data);
@@ -246,6 +251,7 @@ class Manager {
   std::map<std::uint64_t, unsigned> services_;
   std::map<std::uint64_t, Time> expected_;  // services that may return, with their deadlines
   std::vector<Held> held_;
+  UnaskedMessages unasked_;
   std::set<std::pair<Time, std::uint32_t>> timers_;
   std::deque<Outgoing> outgoing_;
   std::deque<Event> events_;

@@ -312,6 +312,7 @@ void Manager::handle(const Received& received, const wire::cm::Reply& message) {
       connection->remote_guid = message.local_ca_guid;
       connection->remote_qp = QpNumber{message.local_qp};
       connection->answers_from = received.route.remote;
+      unasked_.prove(received.route.remote);
       const RemoteKey qp_key = remote_qp_key(*connection);
       if (break_stale(qp_key, received.now)) {
         if (Event* event = tell(*connection, Event::Kind::rejected)) {
@@ -353,6 +354,7 @@ void Manager::handle(const Received& received, const wire::cm::ReadyToUse& messa
     ++counters_.duplicates;
     return;
   }
+  unasked_.prove(received.route.remote);
   connection->state = State::established;
   connection->has_kept = false;
   set_deadline(*connection, Time::never());

@@ -258,6 +258,74 @@ TEST_F(ManagerStrangersTest, ManyRequestsLeaveRoomForTheHostsOwn) {
   event_of(a, Kind::reply);
 }
 
+// A forger could otherwise have this host send much more to somebody than it sends itself.
+TEST_F(ManagerStrangersTest, PeersThatConfirmNothingGetLittleThatTheyDoNotAskFor) {
+  Manager crowd([] {
+    auto many = settings(0xC);
+    many.connections_max = many.requested_max = 1'000;
+    return many;
+  }());
+  Manager victim([] {
+    auto many = settings(0xD);
+    many.connections_max = many.requested_max = 1'000;
+    return many;
+  }());
+  victim.listen(now, service);
+  constexpr std::uint32_t requests = 400;
+  std::vector<ConnectionId> accepted;
+  accepted.reserve(requests);
+  for (std::uint32_t i = 1; i <= requests; ++i) {
+    const Gid from = Gid::from_ipv4(0x0B00'0000 + i);
+    Request next = request(i);
+    next.route.local = from;
+    crowd.connect(now, next);
+    deliver(victim, only(crowd), from);
+    accepted.push_back(event_of(victim, Kind::request).id);
+    ASSERT_TRUE(victim.accept(now, accepted.back(), reply(i)));
+    only(victim);
+  }
+  // Some are given up by the program, the others by the manager, after many repetitions.
+  for (std::uint32_t i = 0; i < requests / 2; ++i) victim.release(now, accepted[i]);
+  const Time began = now;
+  std::uint32_t sent = 0;
+  std::uint32_t unreachable = 0;
+  while (victim.connection_count() > 0) {
+    while (victim.next_outgoing() != nullptr) {
+      victim.pop_outgoing();
+      ++sent;
+    }
+    while (const auto event = victim.pull_event()) unreachable += event->kind == Kind::unreachable;
+    now += Time::milliseconds(500);
+    victim.advance(now);
+    ASSERT_LT(now, began + Time::seconds(10'000));
+  }
+  const auto seconds = static_cast<std::uint32_t>((now - began).to_nanoseconds() / 1'000'000'000);
+  EXPECT_EQ(unreachable, requests / 2);
+  EXPECT_GE(sent, UnaskedMessages::at_once_max);
+  EXPECT_LE(sent, UnaskedMessages::at_once_max + seconds);
+
+  // A host that has confirmed one connection is told of others as often as is needed.
+  victim.listen(now, service);
+  asked = a.connect(now, request(0x11));
+  deliver(victim, only(a), address_a);
+  answered = event_of(victim, Kind::request).id;
+  ASSERT_TRUE(victim.accept(now, answered, reply(0x22)));
+  deliver(a, only(victim), address_b);
+  event_of(a, Kind::reply);
+  ASSERT_TRUE(a.establish(now, asked, {}));
+  deliver(victim, only(a), address_a);
+  event_of(victim, Kind::established);
+  a.connect(now, request(0x12));
+  deliver(victim, only(a), address_a);
+  ASSERT_TRUE(victim.accept(now, event_of(victim, Kind::request).id, reply(0x23)));
+  only(victim);
+  for (int i = 0; i < 15; ++i) {
+    now += Time::seconds(5);
+    victim.advance(now);
+    only(victim);
+  }
+}
+
 // Requests that wait for a program are not given up, since the program knows of them.
 TEST_F(ManagerStrangersTest, RequestsThatWaitForAProgramStay) {
   Manager crowd([] {

@@ -19,7 +19,7 @@ class CarrierEngine final : public transport::Engine {
   void reset(QueuePair&) override {}
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override {
     const bool packet = carrier_.pull(now, out);
-    if (packet) qp.set_pkey(out.packet.pkey);
+    if (packet) qp.set_path(out.packet.pkey, qp.attributes().address.service_level);
     return pulled(qp, packet);
   }
   void handle_deadline(Time now, QueuePair&) override { carrier_.handle_deadline(now); }
@@ -70,7 +70,7 @@ std::unique_ptr<QueuePair> make_carrier(QpNumber number, Environment& environmen
   init.type = verbs::QpType::srd;
   auto qp = std::make_unique<QueuePairOf<CarrierEngine>>(
       carrier_transport, number, init, environment, environment.srd->carrier(service_level));
-  qp->set_service_level(service_level);
+  qp->set_path(default_pkey, service_level);
   return qp;
 }
 

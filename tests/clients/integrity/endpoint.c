@@ -174,6 +174,7 @@ struct link link_open(struct endpoint* e, enum ibv_qp_type type, bool with_srq) 
   struct {
     uint32_t qp, psn;
   } ours = {link.qp->qp_num, (link.qp->qp_num * 2654435761u) & 0xFFFFFF}, theirs;
+  if (e->options->first_psn >= 0) ours.psn = (uint32_t)e->options->first_psn;
   to_init(&link);
   side_channel_swap(&ours, &theirs, sizeof ours);
   link.remote_qp = theirs.qp;

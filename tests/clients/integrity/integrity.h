@@ -23,6 +23,7 @@ struct options {
   const char* mode;
   uint64_t seed;
   int rounds;     /* rounds of the mix */
+  int first_psn;  /* of each queue pair; -1: follows from its number */
   bool events;    /* wait for completion events instead of polling */
   bool lossy;     /* the network loses packets: unreliable messages may be missing, never wrong */
   bool soft_roce; /* one of the two devices is the Linux kernel's Soft-RoCE (rxe, as of 6.1) */

@@ -17,6 +17,7 @@ static const char usage[] =
     "            idle (all)\n"
     "  -n COUNT  rounds of the mix (20)\n"
     "  -s SEED   of the plan; the server's counts (1)\n"
+    "  -P PSN    the first PSN of each queue pair (follows from its number)\n"
     "  -e        wait for completion events\n"
     "  -l        the network may lose: unreliable messages may be missing\n"
     "  -k        one of the two is Linux's Soft-RoCE: what it does otherwise is left out\n";
@@ -41,9 +42,10 @@ double now_seconds(void) {
 }
 
 static struct options parse(int argc, char** argv) {
-  struct options options = {.port = "18600", .mode = "all", .seed = 1, .rounds = 20};
+  struct options options = {
+      .port = "18600", .mode = "all", .seed = 1, .rounds = 20, .first_psn = -1};
   int option;
-  while ((option = getopt(argc, argv, "p:d:g:m:M:n:s:elk")) != -1) {
+  while ((option = getopt(argc, argv, "p:d:g:m:M:n:s:P:elk")) != -1) {
     switch (option) {
       case 'p':
         options.port = optarg;
@@ -65,6 +67,9 @@ static struct options parse(int argc, char** argv) {
         break;
       case 's':
         options.seed = strtoull(optarg, NULL, 0);
+        break;
+      case 'P':
+        options.first_psn = atoi(optarg);
         break;
       case 'e':
         options.events = true;

@@ -2,7 +2,11 @@
 //
 //   soak server PORT
 //     accepts connections until SIGTERM, answers the message of each, and then prints one line:
-//     "accepted N answered N failed N open N".
+//     "accepted N answered N failed N open N given_up N". If it has no room for one more, it gives
+//     up the one that has waited longest for its peer to confirm it.
+//   soak hoard PORT
+//     accepts every request until SIGTERM, and keeps each until its peer or the host agent ends it.
+//     Then prints one line: "accepted N ended N most N".
 //   soak client PORT CONNECTIONS FILE
 //     connects that many times, one after the other, exchanges a message each time, and appends to
 //     FILE how long each connection took to establish: 32-bit numbers of microseconds.
@@ -15,6 +19,8 @@
 //   soak lives PORT COUNT SEED FILE
 //     runs COUNT clients of one connection each, two at a time. One in eight is killed, at a random
 //     step. Prints "lives N killed N failed N".
+//
+// PORT is ADDRESS:PORT where the address is not 127.0.0.1. The address :: is that of both families.
 
 #define _GNU_SOURCE
 
@@ -48,9 +54,26 @@ static void check(int result, const char* what) {
   if (result != 0) fail(what);
 }
 
-static struct sockaddr_in address_at(const char* port) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+static struct sockaddr_storage address_at(const char* place) {
+  char host[INET6_ADDRSTRLEN] = "127.0.0.1";
+  const char* colon = strrchr(place, ':');
+  if (colon != NULL && colon - place < (ptrdiff_t)sizeof host) {
+    memcpy(host, place, (size_t)(colon - place));
+    host[colon - place] = 0;
+  }
+  const uint16_t port = htons((uint16_t)atoi(colon != NULL ? colon + 1 : place));
+  struct sockaddr_storage address = {0};
+  struct sockaddr_in* in = (struct sockaddr_in*)&address;
+  struct sockaddr_in6* in6 = (struct sockaddr_in6*)&address;
+  if (inet_pton(AF_INET, host, &in->sin_addr) == 1) {
+    in->sin_family = AF_INET;
+    in->sin_port = port;
+  } else if (inet_pton(AF_INET6, host, &in6->sin6_addr) == 1) {
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = port;
+  } else {
+    fail(place);
+  }
   return address;
 }
 
@@ -60,7 +83,7 @@ static void fill(unsigned char* message, uint32_t number) {
 
 // --- the server ---
 
-enum { slots = 64, sends = 0, receives = 1 };
+enum { slots = 256, sends = 0, receives = 1 };
 
 // The server's end of a connection. `life` tells the completions of this life of the slot from
 // those of earlier ones.
@@ -68,6 +91,8 @@ struct slot {
   struct rdma_cm_id* id;  // NULL: the slot is free
   struct ibv_mr* region;
   uint32_t life;
+  bool is_confirmed;     // by its peer
+  unsigned long number;  // of the accepted connection
   unsigned char bytes[2][message_bytes];
 };
 
@@ -76,7 +101,7 @@ static struct {
   struct ibv_pd* domain;
   struct ibv_comp_channel* completions;
   struct ibv_cq* queue;
-  unsigned long accepted, answered, failed;
+  unsigned long accepted, answered, failed, given_up;
 } server;
 
 static volatile sig_atomic_t is_stopped;
@@ -108,17 +133,37 @@ static void release(struct slot* slot) {
   ++slot->life;
 }
 
+static void refuse(struct rdma_cm_id* id) {
+  rdma_reject(id, NULL, 0);  // fails if the peer has given up
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+// Returns a free slot, if need be that of the oldest connection that its peer has not confirmed.
+// Returns NULL if all are confirmed.
+static struct slot* take_slot(void) {
+  struct slot* oldest = NULL;
+  for (struct slot* slot = server.slots; slot < server.slots + slots; ++slot) {
+    if (slot->id == NULL) return slot;
+    if (!slot->is_confirmed && (oldest == NULL || slot->number < oldest->number)) oldest = slot;
+  }
+  if (oldest != NULL) {
+    release(oldest);
+    ++server.given_up;
+  }
+  return oldest;
+}
+
 static void accept_request(struct rdma_cm_id* id) {
   open_server_device(id->verbs);
-  struct slot* slot = server.slots;
-  while (slot < server.slots + slots && slot->id != NULL) ++slot;
-  if (slot == server.slots + slots) {
+  if (id->qp_type != IBV_QPT_RC) return refuse(id);
+  struct slot* slot = take_slot();
+  if (slot == NULL) {
     ++server.failed;
-    check(rdma_reject(id, NULL, 0), "rdma_reject");
-    check(rdma_destroy_id(id), "rdma_destroy_id");
-    return;
+    return refuse(id);
   }
   slot->id = id;
+  slot->is_confirmed = false;
+  slot->number = server.accepted;
   id->context = slot;
   struct ibv_qp_init_attr attributes = {
       .send_cq = server.queue,
@@ -152,6 +197,9 @@ static void handle_event(struct rdma_event_channel* channel) {
   switch (type) {
     case RDMA_CM_EVENT_CONNECT_REQUEST:
       accept_request(id);
+      break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      ((struct slot*)id->context)->is_confirmed = true;
       break;
     case RDMA_CM_EVENT_DISCONNECTED:
       rdma_disconnect(id);
@@ -212,7 +260,7 @@ static int serve(const char* port) {
   struct rdma_event_channel* channel = rdma_create_event_channel();
   if (channel == NULL) fail("rdma_create_event_channel");
   check(fcntl(channel->fd, F_SETFL, O_NONBLOCK), "fcntl");
-  struct sockaddr_in address = address_at(port);
+  struct sockaddr_storage address = address_at(port);
   struct rdma_cm_id* listener;
   check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
   check(rdma_bind_addr(listener, (struct sockaddr*)&address), "rdma_bind_addr");
@@ -227,8 +275,50 @@ static int serve(const char* port) {
   }
   int open = 0;
   for (int i = 0; i < slots; ++i) open += server.slots[i].id != NULL;
-  printf("accepted %lu answered %lu failed %lu open %d\n", server.accepted, server.answered,
-         server.failed, open);
+  printf("accepted %lu answered %lu failed %lu open %d given_up %lu\n", server.accepted,
+         server.answered, server.failed, open, server.given_up);
+  return 0;
+}
+
+// --- a server that keeps what it accepts ---
+
+static int hoard(const char* port) {
+  struct sigaction action = {.sa_handler = stop};
+  sigaction(SIGTERM, &action, NULL);
+  unsigned long accepted = 0, ended = 0, most = 0;
+  struct rdma_event_channel* channel = rdma_create_event_channel();
+  if (channel == NULL) fail("rdma_create_event_channel");
+  struct sockaddr_storage address = address_at(port);
+  struct rdma_cm_id* listener;
+  check(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
+  check(rdma_bind_addr(listener, (struct sockaddr*)&address), "rdma_bind_addr");
+  check(rdma_listen(listener, 1024), "rdma_listen");
+  while (!is_stopped) {
+    struct rdma_cm_event* event;
+    if (rdma_get_cm_event(channel, &event) != 0) {
+      if (errno == EINTR) continue;
+      fail("rdma_get_cm_event");
+    }
+    const enum rdma_cm_event_type type = event->event;
+    struct rdma_cm_id* const id = event->id;
+    check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
+    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      fprintf(stderr, "soak: the host agent is gone\n");
+      return 1;
+    }
+    if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      struct rdma_conn_param answer = {
+          .responder_resources = 1, .initiator_depth = 1, .qp_num = 0x1234};
+      ++accepted;
+      if (accepted - ended > most) most = accepted - ended;
+      if (rdma_accept(id, &answer) == 0) continue;
+    } else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+      continue;
+    }
+    ++ended;
+    check(rdma_destroy_id(id), "rdma_destroy_id");
+  }
+  printf("accepted %lu ended %lu most %lu\n", accepted, ended, most);
   return 0;
 }
 
@@ -279,7 +369,7 @@ static void connect_to(struct client* client, const char* port) {
       .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
       .qp_type = IBV_QPT_RC,
       .sq_sig_all = 1};
-  struct sockaddr_in address = address_at(port);
+  struct sockaddr_storage address = address_at(port);
   check(rdma_create_id(client->channel, &client->id, NULL, RDMA_PS_TCP), "rdma_create_id");
   check(rdma_resolve_addr(client->id, NULL, (struct sockaddr*)&address, timeout_milliseconds),
         "rdma_resolve_addr");
@@ -416,6 +506,7 @@ static int run_lives(const char* port, int count, unsigned seed, const char* pat
 int main(int argc, char** argv) {
   const char* what = argc > 2 ? argv[1] : "";
   if (strcmp(what, "server") == 0) return serve(argv[2]);
+  if (strcmp(what, "hoard") == 0) return hoard(argv[2]);
   if (strcmp(what, "client") == 0 && argc == 5) {
     return be_client(argv[2], atoi(argv[3]), argv[4], 0, false);
   }
@@ -436,7 +527,8 @@ int main(int argc, char** argv) {
     return run_lives(argv[2], atoi(argv[3]), (unsigned)atoi(argv[4]), argv[5]);
   }
   fprintf(stderr,
-          "soak: server PORT | client or stay PORT CONNECTIONS FILE | steady PORT EXCHANGES FILE | "
+          "soak: server or hoard PORT | client or stay PORT CONNECTIONS FILE | steady PORT "
+          "EXCHANGES FILE | "
           "killed PORT STEP | "
           "lives PORT COUNT SEED FILE\n");
   return 2;

@@ -107,9 +107,10 @@ TEST_F(VisitorTest, AVisitorThatIsStoppedOrAsleepIsNotWaitedFor) {
 }
 
 TEST_F(VisitorTest, AVisitorOfAnotherProcessIsNotWaitedFor) {
-  come(start('R', [] {
-         for (volatile bool spins = true; spins;) continue;
-       }),
+  come(start('R',
+             [] {
+               for (volatile bool spins = true; spins;) continue;
+             }),
        3);
   EXPECT_EQ(deregister(), VerbsStatus::ok);
   EXPECT_LT(took_, std::chrono::nanoseconds(VisitWait::patience.to_nanoseconds()));
@@ -182,9 +183,7 @@ class LongTransferToAnotherProcessTest : public testing::Test {
   // lies at `place`, if that is not null.
   template <typename Rest>
   void connect(End& a, std::size_t bytes, std::byte* place, Rest rest) {
-    a.open([this](QpNumber) -> Result<HostPath::Peer> {
-      return peer_in(child_, told_.table_fd);
-    });
+    a.open([this](QpNumber) -> Result<HostPath::Peer> { return peer_in(child_, told_.table_fd); });
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -357,7 +356,7 @@ class WithdrawalTest : public testing::Test {
       word = word * 6'364'136'223'846'793'005u + random();
       const unsigned kind = random() % 65'536;
       // Threads that run, and the owner's slot, cost the owner the most.
-      const std::uint64_t thread = kind == 0 ? static_cast<std::uint64_t>(gettid())
+      const std::uint64_t thread = kind == 0   ? static_cast<std::uint64_t>(gettid())
                                    : kind == 1 ? static_cast<std::uint64_t>(owner)
                                                : word >> 32;
       const auto number = static_cast<std::uint32_t>(random());

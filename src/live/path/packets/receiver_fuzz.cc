@@ -242,7 +242,7 @@ class Run {
     now_ += Time::microseconds(1);
     adapter_.handle_deadline(now_);
     while (adapter_.pull_datagram(now_, outgoing_)) {
-      device::Adapter::finish_frame(outgoing_, 0);
+      outgoing_.finish_frame(0);
       for (std::uint8_t i = 0; i < outgoing_.piece_count; ++i) {
         const std::byte* begin = outgoing_.pieces[i].data();
         TULLE_CHECK(begin >= memory_.data() + guard_bytes);

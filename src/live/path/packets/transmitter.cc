@@ -115,7 +115,7 @@ void Transmitter::compose(std::size_t count) {
       append(sealed);
     } else {
       is_there = attempt(payload_of(datagram), [&] {
-        device::Adapter::finish_frame(datagram, identification);
+        datagram.finish_frame(identification);
         append_frame(datagram);
         if (tap_.is_open()) tap_.sent(datagram);
       });
@@ -296,7 +296,7 @@ std::span<std::byte> Transmitter::sealed_copy(device::Datagram& datagram,
     size += piece.size();
   };
   const bool is_there = attempt(payload_of(datagram), [&] {
-    device::Adapter::finish_frame(datagram, identification);
+    datagram.finish_frame(identification);
     add(std::span(datagram.frame.head).first(datagram.frame.head_bytes));
     for (std::size_t k = 0; k < datagram.piece_count; ++k) add(datagram.pieces[k]);
     add(std::span(datagram.frame.tail).first(datagram.frame.tail_bytes));
