@@ -135,9 +135,21 @@ class Records(unittest.TestCase):
             mutate.write_record(path, {"room": "verbs", "survivors": [self.survivor(3, "It is the same.")]})
             mutate.write_record(path, {"room": "wire", "survivors": []})
             mutate.write_record(path, {"room": "verbs", "survivors": [self.survivor(5)]})
+            self.assertNotIn("draws", json.loads(path.read_text()))
+            drawn = {"room": "wire", "survivors": [], "seed": 4, "date": "today", "commit": "c", "counted": 9, "killed": 8}
+            mutate.write_record(path, drawn, is_fresh=True)
+            self.assertEqual([draw["killed"] for draw in json.loads(path.read_text())["draws"]], [8])
             record = json.loads(path.read_text())
             self.assertEqual(set(record["rooms"]), {"verbs", "wire"})
             self.assertEqual(record["rooms"]["verbs"]["survivors"], [self.survivor(5, "It is the same.")])
+
+    def test_a_survivor_whose_line_has_gone_leaves_the_sample(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(mutate, "TREE", pathlib.Path(folder)):
+            (mutate.TREE / "a.cc").write_text("int f() { return 0; }\n")
+            last = {"counted": 3, "killed": 2, "survivors": [self.survivor(1)]}
+            with contextlib.redirect_stdout(io.StringIO()):
+                result = mutate.again(None, last)
+        self.assertEqual(result, {"counted": 2, "gone": 1, "killed": 2, "survivors": []})
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["nothing"], ["verbs", "--sample", "0"], ["verbs", "--sample", "x"],

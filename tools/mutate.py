@@ -8,7 +8,8 @@
                                        draws from these files alone
     ./dev mutate ROOM --record         also writes the result to docs/reliability/mutation.json
     ./dev mutate ROOM --again [--record]
-                                       tries only the survivors of the last run again, after tests were added
+                                       tries only the survivors of the last run (or the recorded one) again, after
+                                       tests were added
 
 A mutant is killed if a test fails, crashes or does not end in time. One that does not compile is not counted, and neither
 is one whose object file is the same as without the change. The room's own unit tests run first, then the tests of rooms
@@ -361,34 +362,55 @@ def read_json(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def write_record(path, result):
-    """Replaces the room's entry in the record, and keeps the explanations of survivors that it had."""
+DRAW = ("room", "seed", "date", "commit", "counted", "killed")  # what the record keeps of each draw
+
+
+def write_record(path, result, is_fresh=False):
+    """Replaces the room's entry in the record, and keeps the explanations of survivors that it had.
+
+    A fresh draw is also added to the list of draws, which keeps what each killed at first.
+    """
     record = read_json(path) or {"rooms": {}}
     before = record["rooms"].get(result["room"], {"survivors": []})
     explained = {key_of(survivor): survivor["explanation"] for survivor in before["survivors"]}
     for survivor in result["survivors"]:
         survivor["explanation"] = explained.get(key_of(survivor), survivor["explanation"])
     record["rooms"][result["room"]] = result
+    if is_fresh:
+        record.setdefault("draws", []).append({key: result[key] for key in DRAW})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
+def last_run(room):
+    """Returns the result of the last run that is known here, or else the recorded one, or None."""
+    here = read_json(FOLDER / f"{room}.json").get("rooms", {})
+    return here.get(room) or read_json(RECORD).get("rooms", {}).get(room)
+
+
 def again(room, last):
-    """Tries the survivors of the last run again. Returns the result that the last run would have had."""
+    """Tries the survivors of the last run again. Returns the result that the last run would have had.
+
+    A survivor whose line is no longer as it was leaves the sample: it was neither killed nor does it live.
+    """
     candidates = []
+    gone = 0
     for survivor in last["survivors"]:
         source = (TREE / survivor["file"]).read_text()
         same = [mutant for mutant in mutants.mutants_of(source) if mutant.operator == survivor["operator"]
                 and mutants.diff_of(survivor["file"], source, mutant) == survivor["diff"]]
         if not same:
-            raise Problem(f"{survivor['file']}:{survivor['line']} has changed since the last run; run without --again")
+            gone += 1
+            print(f"mutate: {survivor['file']}:{survivor['line']} has changed since, and leaves the sample", flush=True)
+            continue
         nearest = min(same, key=lambda mutant: abs(mutant.line - survivor["line"]))
         candidates.append((survivor["file"], source, nearest))
     result = try_all(room, candidates, len(candidates))
     explained = {key_of(survivor): survivor["explanation"] for survivor in last["survivors"]}
     for survivor in result["survivors"]:
         survivor["explanation"] = explained.get(key_of(survivor), "")
-    return {**last, "killed": last["killed"] + result["killed"], "survivors": result["survivors"]}
+    return {**last, "counted": last["counted"] - gone, "gone": last.get("gone", 0) + gone,
+            "killed": last["killed"] + result["killed"], "survivors": result["survivors"]}
 
 
 def arguments_of(argv):
@@ -411,9 +433,9 @@ def arguments_of(argv):
 
 def mutate(arguments):
     held = lock()
-    last = read_json(FOLDER / f"{arguments.room}.json")
+    last = last_run(arguments.room)
     if arguments.again and not last:
-        raise Problem(f"no run of {arguments.room} is known here; run without --again first")
+        raise Problem(f"no run of {arguments.room} is known; run without --again first")
     print(f"mutate: building the tests of {arguments.room} in {BUILD.relative_to(ROOT)}", flush=True)
     shutil.rmtree(TRIALS, ignore_errors=True)
     copy_sources()
@@ -422,7 +444,7 @@ def mutate(arguments):
     print("mutate: running the tests without a change, to see how long they take", flush=True)
     room.measure()
     if arguments.again:
-        result = again(room, last["rooms"][arguments.room])
+        result = again(room, last)
     else:
         candidates = drawn(sources_of(arguments.room, arguments.files), arguments.seed)
         sample = len(candidates) if arguments.sample == "all" else int(arguments.sample)
@@ -433,7 +455,7 @@ def mutate(arguments):
         result["killed_at_first"] = result["killed"]
     result.update(date=datetime.date.today().isoformat(), commit=tried)
     for path in [FOLDER / f"{arguments.room}.json", *([RECORD] if arguments.record else [])]:
-        write_record(path, result)
+        write_record(path, result, not arguments.again)
     rate = 100 * result["killed"] / max(result["counted"], 1)
     print(f"{arguments.room}: {result['killed']} of {result['counted']} mutants killed ({rate:.1f} %), "
           f"{len(result['survivors'])} survived; {result['same_object']} made no difference and "

@@ -130,16 +130,24 @@ def unmutated_rooms():
     return [f"`{room}`" for room in sorted(rooms - set(mutate.KILLERS))]
 
 
+def draws_since(record):
+    """Returns a sentence about the draws that were recorded apart from the samples in the table."""
+    draws = [f"{each['room']} {percent(each['killed'], each['counted'])} of {each['counted']} (seed {each['seed']})"
+             for each in record.get("draws", [])]
+    return f"\nOther draws, at first: {'; '.join(draws)}.\n" if draws else ""
+
+
 def mutation_details(record):
     rows = [[f"`{each['files']}`", each["date"], f"`{each['commit']}`", each["counted"], each["killed"],
              percent(each["killed"], each["counted"]),
-             percent(each["killed_at_first"], each["counted"]) if "killed_at_first" in each else "–",
+             percent(each["killed_at_first"], each["counted"] + each.get("gone", 0)) if "killed_at_first" in each else "–",
              f"{sum(bool(one['explanation']) for one in each['survivors'])} of {len(each['survivors'])}"]
             for each in sorted(record["rooms"].values(), key=lambda each: each["room"])]
     return table(["files", "date", "commit", "mutants", "killed", "share", "share at first", "survivors explained"], rows) + """
 "At first" is the share that the tests killed when the mutants were drawn. Tests were then written for what survived, so
-the higher share tells of these mutants, and the share at first tells what to expect of others.
-""" + f"""
+the higher share tells of these mutants, and the share at first tells what to expect of others. A survivor whose line was
+simplified away is no longer counted.
+""" + draws_since(record) + f"""
 `./dev mutate` does not know these rooms, and nothing is measured there: {', '.join(unmutated_rooms())}.
 """
 

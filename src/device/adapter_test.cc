@@ -178,6 +178,24 @@ struct Wire {
   std::vector<std::byte> bytes = std::vector<std::byte>(port::udp_payload_bytes_max);
 };
 
+// An RNR NAK makes the sender wait for less than its time-out, which was set before.
+TEST(Adapter, AnAnswerThatSetsAnEarlierTimerMovesTheDeadline) {
+  Node a(0), b(1);
+  Wire wire;
+  auto *from = a.create(), *to = b.create();
+  a.connect(*from, to->number, b.gid);
+  b.connect(*to, from->number, a.gid);
+  a.post(*from, SendOpcode::send, 100, b);
+  EXPECT_TRUE(wire.move(a, b, {}) && wire.move(b, a, {}));
+  const Time due = Time::microseconds(10);  // IBTA table 46: code 1
+  EXPECT_EQ(a.adapter.next_deadline(), due) << "before anything else is asked";
+  b.post_receive(*to, 100);
+  a.adapter.handle_deadline(due);
+  wire.run(a, b, due);
+  EXPECT_EQ(a.drain(), 1u);
+  EXPECT_EQ(b.drain(), 1u);
+}
+
 TEST(Adapter, NoAllocationPerPacket) {
   Node a(0), b(1);
   Wire wire;
@@ -474,6 +492,53 @@ TEST(Adapter, ARegionWithABoundWindowIsBusy) {
   must(objects.destroy(region));
 }
 
+TEST(Adapter, ARegionThatIsRegisteredAgainNamesItsNewMemory) {
+  Node a(0), b(1);
+  std::array<std::byte, 64> moved{};
+  Objects::Reregistration change;
+  change.change_range = true;
+  change.address = moved.data();
+  change.length = moved.size();
+  change.iova = 0x1000;
+  const std::uint32_t key = a.region->lkey().value;
+  must(a.adapter.objects().reregister(*a.region, change));
+  EXPECT_NE(a.region->lkey().value, key) << "an old key must not reach the new memory";
+  Wire wire;
+  auto *from = a.create(), *to = b.create();
+  a.connect(*from, to->number, b.gid);
+  b.connect(*to, from->number, a.gid);
+  std::fill(b.memory.begin(), b.memory.end(), std::byte{7});
+  a.post(*from, SendOpcode::read, 64, b);
+  wire.run(a, b);
+  EXPECT_EQ(a.drain(), 1u);
+  EXPECT_EQ(moved.back(), std::byte{7});
+  EXPECT_EQ(a.memory.front(), std::byte{0});
+}
+
+// IBTA 10.2.4.4: the completions of a queue pair go with it.
+TEST(Adapter, AQueuePairThatIsDestroyedLeavesNoCompletions) {
+  Node a(0);
+  VerbsStatus status{};
+  verbs::CompletionQueue* sends = a.adapter.objects().create_cq(8, nullptr, status);
+  verbs::CompletionQueue* receives = a.adapter.objects().create_cq(8, nullptr, status);
+  transport::QueuePairInit init = a.init();
+  init.send_cq = sends;
+  init.receive_cq = receives;
+  transport::QueuePair* qp = a.adapter.create_qp(init, status);
+  must(status);
+  a.connect(*qp, QpNumber(9), Gid::from_ipv4(0x0A00'0009));
+  a.post(*qp, SendOpcode::send, 10, a);
+  a.post_receive(*qp, 10);
+  transport::QueuePairAttributes to;
+  to.state = QpState::error;
+  must(a.adapter.modify(*qp, to, QpAttribute::state));
+  EXPECT_EQ(sends->size(), 1u);
+  EXPECT_EQ(receives->size(), 1u);
+  must(a.adapter.destroy(qp));
+  EXPECT_EQ(sends->size(), 0u);
+  EXPECT_EQ(receives->size(), 0u);
+}
+
 TEST(Adapter, ObjectsInUseAreBusy) {
   Node a(0);
   VerbsStatus status{};
@@ -517,8 +582,9 @@ TEST(Adapter, WhatIsOutOfRangeIsRefused) {
   EXPECT_EQ(a.adapter.create_ah(*a.pd, to, status), nullptr);
 }
 
-TEST(Adapter, DomainsAndAddressHandlesAreLimited) {
+TEST(Adapter, DomainsAddressHandlesAndSharedQueuesAreLimited) {
   Configuration configuration = Node::configuration(0);
+  configuration.limits.shared_receive_queues = 1;
   configuration.limits.protection_domains = 1;
   configuration.limits.address_handles = 1;
   Adapter adapter(configuration);
@@ -533,6 +599,11 @@ TEST(Adapter, DomainsAndAddressHandlesAreLimited) {
   ASSERT_NE(handle, nullptr);
   EXPECT_EQ(adapter.create_ah(*pd, {}, status), nullptr);
   EXPECT_EQ(status, VerbsStatus::out_of_memory);
+  verbs::SharedReceiveQueue* srq = adapter.objects().create_srq(*pd, 8, 1, nullptr, status);
+  ASSERT_NE(srq, nullptr);
+  EXPECT_EQ(adapter.objects().create_srq(*pd, 8, 1, nullptr, status), nullptr);
+  EXPECT_EQ(status, VerbsStatus::out_of_memory);
+  must(adapter.objects().destroy(srq));
   must(adapter.destroy(handle));
   must(adapter.objects().destroy(pd));
   EXPECT_NE(adapter.objects().create_pd(status), nullptr) << "there is room again";

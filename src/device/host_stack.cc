@@ -54,7 +54,7 @@ void HostStack::interrupt(Time now, Core& core) {
   core.interrupted = true;
   core.polled_in_row = 0;
   ++counters_.interrupts;
-  core.kernel.push_back({Job::Kind::receive, {}, false, 0});
+  core.kernel.push_back({.kind = Job::Kind::receive});
   begin_next(now, core);
 }
 
@@ -91,7 +91,8 @@ HostStack::FrameHandle HostStack::pull(Time now) {
     for (; !held_back_.empty(); held_back_.pop_front()) {
       transport::QueuePair* qp = adapter_.find_qp(held_back_.front());
       if (qp == nullptr) continue;
-      receiving_core(flow_of(*qp)).kernel.push_back({Job::Kind::transmit, qp->number, false, 0});
+      receiving_core(flow_of(*qp))
+          .kernel.push_back({.kind = Job::Kind::transmit, .qp = qp->number});
     }
     for (Core& core : cores_) begin_next(now, core);
   }
@@ -201,7 +202,7 @@ void HostStack::finish_receive(Core& core) {
     core.polling = false;
     return;
   }
-  core.kernel.push_back({Job::Kind::receive, {}, false, 0});
+  core.kernel.push_back({.kind = Job::Kind::receive});
 }
 
 // --- sending ---
@@ -209,7 +210,7 @@ void HostStack::finish_receive(Core& core) {
 void HostStack::take_ready(Core* core) {
   while (transport::QueuePair* qp = adapter_.take_ready()) {
     Core& on = core != nullptr ? *core : receiving_core(flow_of(*qp));
-    on.kernel.push_back({Job::Kind::transmit, qp->number, false, 0});
+    on.kernel.push_back({.kind = Job::Kind::transmit, .qp = qp->number});
   }
 }
 
@@ -257,7 +258,8 @@ void HostStack::take_sockets() {
     const transport::QueuePair* qp = adapter_.find_qp(waiting->qp);
     if (qp == nullptr) continue;
     application_core(flow_of(*qp))
-        .application.push_back({Job::Kind::socket, waiting->qp, waiting->asleep, 0});
+        .application.push_back(
+            {.kind = Job::Kind::socket, .qp = waiting->qp, .asleep = waiting->asleep});
   }
 }
 

@@ -128,7 +128,7 @@ class HostStack {
   struct Job {
     enum class Kind : std::uint8_t { receive, transmit, socket };
     Kind kind{};
-    QpNumber qp;
+    QpNumber qp = {};
     bool asleep = false;  // socket
     std::uint64_t called_bytes = 0;
   };

@@ -198,6 +198,16 @@ TEST(HostStack, ModerationAndIdleStatesDelayWithoutWork) {
   EXPECT_EQ(pair.b.stack.counters().busy_application, Time{7 * us});
 }
 
+TEST(HostStack, WithoutModerationAFrameInterruptsWhenItArrives) {
+  Pair pair(costs());
+  pair.send(8);
+  HostStack& stack = pair.a.stack;
+  while (!stack.has_frame()) stack.run(pair.now = stack.next_deadline());
+  pair.carry(pair.a, pair.b);
+  EXPECT_EQ(pair.b.stack.counters().interrupts, 1u);
+  EXPECT_EQ(pair.b.stack.next_deadline(), pair.now + Time{(3 + 4 + 5) * us});
+}
+
 TEST(HostStack, EnoughFramesDoNotWaitForTheInterruptsTime) {
   HostStackSettings settings;
   settings.cores = 2;
@@ -284,6 +294,27 @@ TEST(HostStack, AFullTransmitQueueHoldsSendersBackAndLetsThemGoOn) {
   pair.send(2'000'000);
   EXPECT_FALSE(pair.run().is_never());
   EXPECT_EQ(pair.a.adapter.counters().transport.ack_timeouts, 0u);
+}
+
+// What holds a sender back ends when half of the queue has left, whether or not the peer answers.
+TEST(HostStack, ASenderThatWasHeldBackGoesOnWhenHalfOfTheQueueHasLeft) {
+  HostStackSettings settings = costs();
+  settings.transmit_queue_bytes = 20'000;
+  Pair pair(settings);
+  pair.send(2'000'000);
+  HostStack& stack = pair.a.stack;
+  const auto work = [&] {
+    for (; !stack.next_deadline().is_never(); stack.run(pair.now)) {
+      pair.now = std::max(pair.now, stack.next_deadline());
+    }
+  };
+  int frames = 0;
+  for (work(); stack.has_frame(); work()) {
+    stack.pull(pair.now);
+    ++frames;
+  }
+  EXPECT_EQ(frames, 10) << "not the initial window of segments";
+  EXPECT_FALSE(pair.a.adapter.next_deadline().is_never()) << "nobody would notice the losses";
 }
 
 TEST(HostStack, AStreamThatIsGoneIsNobodysJob) {

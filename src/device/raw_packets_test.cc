@@ -293,7 +293,7 @@ TEST_F(RawPacketsTest, frames_spread_over_work_queues_by_their_hash) {
   for (std::size_t i = 0; i < hash.key.size(); ++i) hash.key[i] = static_cast<std::uint8_t>(7 * i);
   hash.fields = HashField::source_port_udp;
   raw().spread(*qps[0], *table, hash);
-  raw().add_flow(*qps[0], rule_for(1));
+  Flow* flow = raw().add_flow(*qps[0], rule_for(1));
   std::array<int, 4> taken{};
   for (int port = 0; port < 32; ++port) {
     const Frame frame = frame_to(1, port);
@@ -304,6 +304,10 @@ TEST_F(RawPacketsTest, frames_spread_over_work_queues_by_their_hash) {
   for (const int count : taken) EXPECT_GT(count, 0);
   EXPECT_EQ(adapter.destroy(queues[0]), VerbsStatus::busy);
   EXPECT_EQ(raw().destroy(table), VerbsStatus::busy);
+  raw().remove(flow);
+  EXPECT_EQ(adapter.destroy(qps[0]), VerbsStatus::ok);
+  EXPECT_EQ(raw().destroy(table), VerbsStatus::ok) << "nobody spreads by it any more";
+  EXPECT_EQ(adapter.destroy(queues[0]), VerbsStatus::ok);
 }
 
 }  // namespace

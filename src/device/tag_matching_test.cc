@@ -101,6 +101,13 @@ TEST_F(TagOperations, WhatIsRefused) {
     EXPECT_EQ(objects.create_tag_srq(*pd, *cq, 8, 1, tags, nullptr, status), nullptr);
     EXPECT_EQ(status, VerbsStatus::invalid_argument);
   }
+  transport::QueuePairInit init;
+  init.type = verbs::QpType::uc;
+  init.pd = pd;
+  init.send_cq = init.receive_cq = cq;
+  init.srq = srq;
+  EXPECT_EQ(adapter.create_qp(init, status), nullptr) << "UC matches no tags";
+  EXPECT_EQ(status, VerbsStatus::invalid_argument);
   auto* ordinary = objects.create_srq(*pd, 8, 1, nullptr, status);
   ASSERT_NE(ordinary, nullptr);
   TagOperation add = operation(TagOperation::Kind::add, 1);

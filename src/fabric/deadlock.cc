@@ -47,7 +47,7 @@ class ChannelGraph {
     return wiring_.peer(from_[channel], port_of(channel));
   }
   std::uint8_t vl_of(std::uint32_t channel) const {
-    return static_cast<std::uint8_t>((channel - first_channel_[from_[channel]]) % vls_);
+    return static_cast<std::uint8_t>(channel % vls_);  // each node's first channel has lane 0
   }
   Channel describe(std::uint32_t channel) const {
     const Wiring::Peer& peer = end(channel);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "fabric/built_test.h"
@@ -99,6 +100,26 @@ TEST(Deadlock, ByWayOfAThirdGroupADragonflyNeedsThreeLanes) {
   }
 }
 
+// Lanes may depend on where a packet comes from.
+TEST(Deadlock, AHopSaysWhetherItBeginsAtAHost) {
+  const Topology t = built(dragonfly({}));
+  const Routes routes = routes_of(t, RoutingKind::dragonfly_minimal);
+  const GroupRoutes by_groups(t, routes);
+  const Wiring wiring(t);
+  std::size_t from_hosts = 0, others = 0;
+  DeadlockSettings settings;
+  settings.non_minimal = &by_groups;
+  settings.vl = [&](const Hop& hop) {
+    const bool is_host = t.is_host(wiring.peer(hop.switch_node, hop.in_port).node);
+    EXPECT_EQ(hop.from_host, is_host);
+    ++(is_host ? from_hosts : others);
+    return std::uint8_t{0};
+  };
+  checked(t, routes, settings);
+  EXPECT_GT(from_hosts, 0u);
+  EXPECT_GT(others, 0u);
+}
+
 TEST(Deadlock, TreesAreFree) {
   for (const Topology& t :
        {built(single_switch({.hosts = 9})), built(fat_tree({.k = 4})), built(fat_tree({.k = 8})),
@@ -139,6 +160,30 @@ TEST(Deadlock, FailedLinksMakeShortestRoutesLockUp) {
   });
   EXPECT_EQ(checked(t, RoutingKind::shortest).cycle.size(), 8u);
   EXPECT_TRUE(checked(t, RoutingKind::up_down).deadlock_free());
+}
+
+// A switch that chooses among candidates sends to the host's first address. With tables, each of
+// the host's addresses has a path.
+TEST(Deadlock, ServiceLevelsAreThoseOfThePathsThatThereAre) {
+  const Topology t = built(leaf_spine({}));
+  const Routes routes = routes_of(t, RoutingKind::shortest);
+  for (const unsigned lmc : {0u, 2u}) {
+    for (const bool forwarding_tables : {false, true}) {
+      std::set<std::uint32_t> paths;
+      DeadlockSettings settings;
+      settings.forwarding_tables = forwarding_tables;
+      settings.lmc = lmc;
+      settings.sl = [&paths](std::uint32_t, std::uint32_t, std::uint32_t path) {
+        paths.insert(path);
+        return std::uint8_t{0};
+      };
+      EXPECT_TRUE(checked(t, routes, settings).deadlock_free());
+      ASSERT_FALSE(paths.empty());
+      EXPECT_EQ(*paths.begin(), 0u);
+      EXPECT_EQ(paths.size(), forwarding_tables ? std::size_t{1} << lmc : 1u);
+      EXPECT_EQ(*paths.rbegin(), paths.size() - 1);
+    }
+  }
 }
 
 TEST(Deadlock, LanesAreNamed) {

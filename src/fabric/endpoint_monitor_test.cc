@@ -79,6 +79,17 @@ TEST(EndpointMonitor, NobodyIsToldWhereNothingWaits) {
   EXPECT_EQ(incast.monitor.contributors(), 2u);
 }
 
+TEST(EndpointMonitor, AQueueIsFullBeyondItsThreshold) {
+  for (const Time now : {Time::zero(), settings.window}) {  // within a window and at its end
+    for (const std::uint64_t beyond : {0u, 1u}) {
+      EndpointMonitor monitor(settings, link, frame_bytes);
+      const auto advice = monitor.arrived(now, 3, frame_bytes, settings.queue_bytes + beyond);
+      EXPECT_EQ(advice.bits_per_second != 0, beyond > 0);
+      EXPECT_EQ(monitor.is_congested(), beyond > 0);
+    }
+  }
+}
+
 TEST(EndpointMonitor, AllThatWantMoreHaveTheSame) {
   Incast incast;
   for (std::uint32_t i = 0; i < 20; ++i) incast.sources[i * 16] = {.next = Time{i}};

@@ -68,6 +68,27 @@ TEST(GroupRoutes, CountHops) {
   EXPECT_EQ(*seen.rbegin(), 5u) << "local, global, local, global, local";
 }
 
+// While links are down, routes may leave switches out. No packet passes these.
+TEST(GroupRoutes, ASwitchWithoutRoutesHasNoHops) {
+  Topology t = built(dragonfly({}));
+  const std::uint32_t alone = t.hosts + 1;
+  std::erase_if(t.links, [&](const Link& link) {
+    return !t.is_host(link.a) && !t.is_host(link.b) && (link.a == alone || link.b == alone);
+  });
+  auto routes = compute_routes(t, {.kind = RoutingKind::dragonfly_minimal, .partial = true});
+  ASSERT_TRUE(routes) << routes.error().message;
+  const GroupRoutes groups(t, *routes);
+  for (std::uint32_t host = 0; host < t.hosts; ++host) {
+    EXPECT_EQ(groups.hops(alone, host), 0u);
+    const std::uint32_t leaf = routes->leaf_node(routes->leaf_of(host));
+    for (std::uint32_t node = t.hosts; node < t.nodes(); ++node) {
+      const bool is_reached = leaf != alone && node != alone && node != leaf;
+      EXPECT_EQ(groups.hops(node, host) > 0,
+                is_reached && !routes->towards(node, routes->leaf_of(host)).empty());
+    }
+  }
+}
+
 // The first switch of group 0 in a dragonfly, with hosts 0 and 1. The test is its driver.
 class Source {
  public:

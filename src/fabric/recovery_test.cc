@@ -103,11 +103,14 @@ TEST(Recovery, WhatIsOverBeforeItIsNoticedChangesNothing) {
 }
 
 TEST(Recovery, RoutesToAHostLeadToItsSwitchAllTheSame) {
-  RecoverySettings settings;
-  const Recovery recovery = planned(two_leaves(), settings, {{0, us(100), us(200'000)}});
-  EXPECT_EQ(recovery.outages.size(), 1u);
-  EXPECT_TRUE(recovery.avoidances.empty());
-  EXPECT_TRUE(recovery.route_changes.empty());
+  for (const bool subnet_manager : {false, true}) {
+    RecoverySettings settings;
+    settings.subnet_manager = subnet_manager;
+    const Recovery recovery = planned(two_leaves(), settings, {{0, us(100), us(200'000)}});
+    EXPECT_EQ(recovery.outages.size(), 1u);
+    EXPECT_TRUE(recovery.avoidances.empty());
+    EXPECT_TRUE(recovery.route_changes.empty());
+  }
 }
 
 TEST(Recovery, ASwitchThatIsCutOffHasNoRoutes) {
@@ -169,6 +172,7 @@ TEST(Recovery, WithoutTrapsTheNextSweepFindsAllThatIsDownByThen) {
   const Recovery recovery =
       planned(topology, settings, {{one, us(100)}, {other, us(300), us(400)}, {other, us(1'000)}});
   EXPECT_EQ(recovery.versions.size(), 1u) << "all at the first sweep";
+  ASSERT_EQ(recovery.route_changes.size(), 4u) << "each switch once";
   EXPECT_EQ(recovery.route_changes.front().at, us(1'000));
   EXPECT_EQ(ways(recovery, us(1'000), leaf_1, 0), 1u);
   EXPECT_EQ(recovery.outages[1], (Outage{other, us(300), Time::never()})) << "never active between";

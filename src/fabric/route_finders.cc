@@ -191,7 +191,6 @@ void DragonflyFinder::find(std::uint32_t destination, PortSets& ports) {
     for (const SwitchGraph::Edge& edge : graph_.edges(router)) {
       if (group_of(edge.to) == group_of(router)) hops = std::min(hops, direct_[edge.to] + 1);
     }
-    if (hops >= unreachable) continue;
     for (const SwitchGraph::Edge& edge : graph_.edges(router)) {
       const std::uint32_t next = group_of(edge.to);
       if ((next == group || next == group_of(router)) && direct_[edge.to] + 1 == hops) {

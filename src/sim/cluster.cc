@@ -106,7 +106,11 @@ void Cluster::transmit(NodeNumber from) {
   const auto route = std::find_if(routes_.begin(), routes_.end(), [this](const Route& each) {
     return each.gid == outgoing_.ip().destination;
   });
-  if (route == routes_.end() || node.cut_off || nodes_[route->node.value].cut_off) return;
+  if (route == routes_.end()) return;
+  if (node.cut_off || nodes_[route->node.value].cut_off) {
+    if (tap_) tap_({now_, departs, from, route->node, outgoing_, {}});
+    return;
+  }
   carry(from, route->node, departs);
 }
 
@@ -115,7 +119,7 @@ void Cluster::carry(NodeNumber number, NodeNumber to, Time departs) {
   fabric::Faults::Copies copies;
   copies.count = 1;  // one good copy, unless a fault is drawn
   if (now_ < settings_.faults_end) copies = from.faults.draw();
-  if (tap_) tap_({now_, number, to, outgoing_, copies});
+  if (tap_) tap_({now_, departs, number, to, outgoing_, copies});
   for (std::size_t i = 0; i < copies.count; ++i) {
     const fabric::Faults::Copy& copy = copies.copies[i];
     const std::uint32_t slot = take_slot();
@@ -187,6 +191,10 @@ void Cluster::deliver_segment(NodeNumber to, const InFlight& flying) {
 void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
   Node& node = nodes_[to.value];
   InFlight& flying = *slots_[slot];
+  const bool is_seen = arrival_tap_ && !flying.is_tcp && !node.cut_off;
+  // The ICRC does not cover some bits, so that not all damage is found.
+  const bool is_doubtful = flying.damaged && settings_.carriage == Carriage::datagrams;
+  if (is_seen && !is_doubtful) arrival_tap_({now_, to, flying.packet});
   if (flying.is_tcp) {
     if (!node.cut_off) deliver_segment(to, flying);
   } else if (!node.cut_off && settings_.carriage == Carriage::datagrams) {
@@ -195,6 +203,9 @@ void Cluster::deliver(NodeNumber to, std::uint32_t slot) {
     const auto verdict = node.adapter->handle_datagram(
         clock_of(node), ip, settings_.identification_known, flying.bytes);
     record(static_cast<std::uint64_t>(verdict));
+    if (is_seen && is_doubtful && verdict == port::Verdict::ok) {
+      arrival_tap_({now_, to, flying.packet});
+    }
   } else if (!node.cut_off) {
     transport::Payload payload{flying.bytes.data(),
                                static_cast<std::uint32_t>(flying.bytes.size())};

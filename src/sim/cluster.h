@@ -61,10 +61,18 @@ struct Happening {
 // A datagram that leaves a node, for observers of the traffic.
 struct Departure {
   Time at;
+  Time port_free_at;
   NodeNumber from;
   NodeNumber to;
   const device::Datagram& datagram;
-  const fabric::Faults::Copies& copies;
+  const fabric::Faults::Copies& copies;  // none if one of the nodes is cut off
+};
+
+// A packet that a node takes in.
+struct Arrival {
+  Time at;
+  NodeNumber to;
+  const wire::Packet& packet;
 };
 
 class Cluster {
@@ -89,6 +97,10 @@ class Cluster {
   // Sets a function that is called with each datagram that leaves for another node. It must not
   // touch the cluster.
   void set_tap(std::function<void(const Departure&)> tap) { tap_ = std::move(tap); }
+  // Sets a function that is called with each packet before its node handles it, or afterwards if
+  // the packet is damaged and the node takes it in all the same. TCP's segments are left out. The
+  // function must not touch the cluster.
+  void set_arrival_tap(std::function<void(const Arrival&)> tap) { arrival_tap_ = std::move(tap); }
 
   // Returns a digest of all events in order. Equal runs have equal digests.
   std::uint64_t digest() const { return digest_; }
@@ -148,6 +160,7 @@ class Cluster {
   std::vector<std::uint32_t> free_slots_;
   device::Datagram outgoing_;
   std::function<void(const Departure&)> tap_;
+  std::function<void(const Arrival&)> arrival_tap_;
   std::uint64_t digest_ = 0xCBF2'9CE4'8422'2325;
   std::uint64_t events_ = 0;
 };

@@ -50,6 +50,7 @@ class Drawer {
       plan_.cut_off_node = static_cast<std::uint32_t>(below(nodes));
       plan_.cut_off_at = Time::microseconds(static_cast<std::int64_t>(below(3'000)));
     }
+    if (plan_.weather == Weather::stormy) limit_rnr_retries();
     return std::move(plan_);
   }
 
@@ -85,6 +86,18 @@ class Drawer {
     plan_.window.initial_packets = 4 + static_cast<std::uint32_t>(below(64));
     plan_.window.max_packets =
         plan_.window.initial_packets + static_cast<std::uint32_t>(below(512));
+  }
+
+  // Where retries may run out, those of messages that find no receive may run out as well. They
+  // have numbers of their own, so that the rest of a plan is what it was without them.
+  void limit_rnr_retries() {
+    Random random(plan_.seed ^ 0x0012'2E72);
+    for (ChannelPlan& channel : plan_.channels) {
+      for (EndPlan& end : channel.ends) {
+        const auto few = static_cast<std::uint8_t>(1 + random.below(6));
+        if (end.rnr_retry == 7) end.rnr_retry = few;
+      }
+    }
   }
 
   void draw_rates(fabric::FaultSettings& faults, double drop, double duplicate, double reorder,

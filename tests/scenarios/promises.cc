@@ -133,6 +133,8 @@ bool Promises::may_fail(const End& end, std::size_t index, CompletionStatus stat
     const bool failed_as_responder = end.is_victim() && found_by_responder(mishap);
     return failed_as_responder || (end.is_culprit() && mishap == Mishap::moved_to_error);
   }
+  const bool may_not_be_ready = plan_.weather == Weather::stormy && end.mine->rnr_retry < 7;
+  if (status == CompletionStatus::rnr_retry_exceeded_error) return end.is_rc() && may_not_be_ready;
   if (status != CompletionStatus::retry_exceeded_error || !end.is_rc()) return false;
   if (plan_.weather == Weather::stormy || end.cut_off()) return true;
   // The peer failed for a reason of its own and does not answer any more.

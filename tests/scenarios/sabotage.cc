@@ -5,16 +5,28 @@
 #include <cstring>
 
 #include "tests/scenarios/world.h"
+#include "wire/opcode.h"
 
 namespace tulle::scenarios {
 
 using verbs::CompletionStatus;
 
 std::string_view name_of(Sabotage sabotage) {
-  constexpr std::array<std::string_view, 12> names = {
-      "none",           "completion_twice", "completion_lost",   "completions_swapped",
-      "status_changed", "length_changed",   "immediate_changed", "payload_damaged",
-      "guard_byte",     "old_write",        "atomic_twice",      "event_lost"};
+  constexpr std::array<std::string_view, 15> names = {"none",
+                                                      "completion_twice",
+                                                      "completion_lost",
+                                                      "completions_swapped",
+                                                      "status_changed",
+                                                      "length_changed",
+                                                      "immediate_changed",
+                                                      "payload_damaged",
+                                                      "guard_byte",
+                                                      "old_write",
+                                                      "atomic_twice",
+                                                      "event_lost",
+                                                      "request_sent_again",
+                                                      "credits_raised",
+                                                      "acknowledged_early"};
   return names[static_cast<std::size_t>(sabotage)];
 }
 
@@ -54,6 +66,31 @@ bool World::sabotage_completion(End& end, verbs::Completion& completion) {
   }
   outcome_.sabotaged = true;
   return true;
+}
+
+// Reports what an adapter that breaks the protocol would send.
+void World::sabotage_departure(Time now, std::size_t sender, wire::Packet& packet) {
+  if (outcome_.sabotaged) return;
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  const bool is_ack = info.aeth && packet.syndrome.kind == wire::AckKind::ack;
+  switch (sabotage_) {
+    case Sabotage::request_sent_again:
+      if (info.aeth) return;
+      outcome_.sabotaged = true;
+      wire_.request_left(now, sender, packet);
+      return;
+    case Sabotage::credits_raised:
+      if (!is_ack || packet.syndrome.value >= 30) return;
+      ++packet.syndrome.value;
+      break;
+    case Sabotage::acknowledged_early:
+      if (!is_ack) return;
+      packet.psn = packet.psn + 1'000;
+      break;
+    default:
+      return;
+  }
+  outcome_.sabotaged = true;
 }
 
 // Does what a late or repeated packet would do, after all work is done.

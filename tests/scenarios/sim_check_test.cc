@@ -72,7 +72,9 @@ INSTANTIATE_TEST_SUITE_P(Each, CheckerFinds,
                                          Sabotage::completions_swapped, Sabotage::status_changed,
                                          Sabotage::length_changed, Sabotage::immediate_changed,
                                          Sabotage::guard_byte_written, Sabotage::old_write_repeated,
-                                         Sabotage::atomic_twice, Sabotage::event_lost),
+                                         Sabotage::atomic_twice, Sabotage::event_lost,
+                                         Sabotage::request_sent_again, Sabotage::credits_raised,
+                                         Sabotage::acknowledged_early),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 // The network hands over packets, which no ICRC covers, and damages some of them on the way.

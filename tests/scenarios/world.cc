@@ -57,26 +57,6 @@ Outcome World::run() {
   return outcome_;
 }
 
-void World::trace() {
-  tracing_ = true;
-  cluster_.set_tap([](const sim::Departure& departure) {
-    const wire::Packet& packet = departure.datagram.packet;
-    const std::string_view name = wire::name(packet.opcode);
-    std::printf("%12.3f us  %u > %u  qp %06x psn %06x %-28.*s %5u bytes",
-                departure.at.to_seconds() * 1e6, departure.from.value, departure.to.value,
-                packet.destination_qp.value, packet.psn.value(), static_cast<int>(name.size()),
-                name.data(), departure.datagram.payload_bytes);
-    if (wire::info(packet.opcode).aeth) {
-      std::printf(" syndrome %02x msn %u", packet.syndrome.encoded(), packet.msn);
-    }
-    if (packet.dma_length > 0) std::printf(" dma %u", packet.dma_length);
-    if (departure.copies.count != 1) std::printf(" (%zu copies)", departure.copies.count);
-    if (departure.copies.copies[0].damaged) std::printf(" (damaged)");
-    if (departure.copies.copies[0].held_up > Time::zero()) std::printf(" (held up)");
-    std::putchar('\n');
-  });
-}
-
 bool World::finished(const End& end) const {
   if (end.outstanding() > 0) return false;
   if (end.gave_up) return true;
@@ -236,6 +216,7 @@ void World::reset_channel(std::uint32_t channel) {
   for (int side = 0; side < 2; ++side) {
     End& end = end_of(channel, side);
     promises_.was_forgotten(end);
+    wire_.forget(number_of(end));
     for (auto& buffer : end.receives->buffers) buffer.posted = false;
     end.receives->order.clear();
   }
@@ -386,6 +367,7 @@ void World::completed(std::uint32_t node, verbs::Completion completion) {
   if ((completion.wr_id & receive_bit) != 0) {
     receive_completed(end, completion);
   } else {
+    wire_.failed(cluster_.now(), number_of(end), completion.status);
     promises_.send_completed(cluster_.now(), end, completion);
   }
 }

@@ -13,6 +13,7 @@
 #include "tests/scenarios/end.h"
 #include "tests/scenarios/plan.h"
 #include "tests/scenarios/promises.h"
+#include "tests/scenarios/wire_watch.h"
 
 namespace tulle::scenarios {
 
@@ -30,6 +31,9 @@ enum class Sabotage : std::uint8_t {
   old_write_repeated,
   atomic_twice,
   event_lost,
+  request_sent_again,  // though nothing asked for it
+  credits_raised,
+  acknowledged_early,
 };
 std::string_view name_of(Sabotage sabotage);
 
@@ -50,7 +54,7 @@ class World {
   // Returns true if the sabotage found an occasion.
   bool sabotaged() const { return outcome_.sabotaged; }
   // Makes run() print every packet that leaves and every completion.
-  void trace();
+  void trace() { tracing_ = true; }
 
  private:
   enum class Alarm : std::uint8_t {
@@ -118,6 +122,16 @@ class World {
   void check_perfect();
   std::string unfinished() const;
 
+  // world_watch.cc
+  void watch();
+  void watch_connection(const End& end);
+  void packet_left(const sim::Departure& departure);
+  void packet_arrived(const sim::Arrival& arrival);
+  static std::size_t number_of(const End& end) {
+    return std::size_t{2} * end.channel_number + static_cast<std::size_t>(end.side);
+  }
+  void print(const sim::Departure& departure) const;
+
   // world_post.cc
   void pump(End& end);
   bool may_post(const End& end, const Op& op);
@@ -130,6 +144,7 @@ class World {
   bool can_post_receive(const ReceivePool& pool) const;
 
   // sabotage.cc
+  void sabotage_departure(Time now, std::size_t sender, wire::Packet& packet);
   bool sabotage_completion(End& end, verbs::Completion& completion);
   void sabotage_memory();
 
@@ -146,6 +161,7 @@ class World {
   std::vector<std::unique_ptr<ReceivePool>> pools_;
   std::vector<End*> owner_of_pool_;  // null if the pool is shared
   Promises promises_;
+  WireWatch wire_;
   Outcome outcome_;
   bool tracing_ = false;
   bool tearing_down_ = false;

@@ -40,7 +40,12 @@ World::World(const Plan& plan, Sabotage sabotage)
       sabotage_(sabotage),
       random_(plan.seed ^ 0xA991'1CA7),
       cluster_(plan_.network),
-      promises_(plan_, nodes_) {
+      promises_(plan_, nodes_),
+      wire_([this](std::size_t number) {
+        const QpState state = ends_[number]->qp->state();
+        return state == QpState::rts || state == QpState::sqd;
+      }) {
+  watch();
   build_nodes();
   build_channels();
 }
@@ -314,6 +319,7 @@ void World::connect(End& first, End& second) {
     end->psn =
         Psn(end->psn.value() + distance + static_cast<std::uint32_t>(random_.below(distance)));
     if (end->connections++ == 0) end->psn = Psn(static_cast<std::uint32_t>(random_.next()));
+    watch_connection(*end);
   }
   to_rtr(first);
   to_rtr(second);

@@ -499,6 +499,17 @@ TEST_F(ManagerTest, RequestsThatMakeNoSense) {
             }),
             9);
   EXPECT_EQ(b.connection_count(), 0u);
+  // The shortest path MTU is 256 bytes.
+  take(a);
+  a.connect(now, request());
+  Outgoing out = only(a);
+  wire::cm::Mad<wire::cm::Request> mad;
+  std::memcpy(&mad, out.bytes.data(), sizeof(mad));
+  Message::PathMtu::set(mad.message.mtu, 1);
+  std::memcpy(out.bytes.data(), &mad, sizeof(mad));
+  deliver(b, out);
+  EXPECT_TRUE(take(b).empty()) << "it waits for the program";
+  EXPECT_EQ(b.connection_count(), 1u);
 }
 
 TEST_F(ManagerTest, MalformedMessagesAreCountedAndDropped) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "management/mad_test.h"
 #include "wire/pma.h"
 
@@ -82,6 +84,11 @@ TEST(PerformanceAgent, says_what_it_can_do) {
 }
 
 TEST(PerformanceAgent, refuses_what_it_has_not) {
+  const Counters counters{4'000, 4'000, 7, 9, 3, 5};
+  const Mad refused = ask(wire::attribute_port_counters, 2);
+  const Mad answered = answer_to(refused, counters);
+  EXPECT_TRUE(std::equal(answered.begin() + data, answered.end(), refused.begin() + data))
+      << "an answer with an error tells nothing";
   EXPECT_EQ(status_of(answer_to(ask(wire::attribute_port_counters, 2))), 7 << 2);
   EXPECT_EQ(status_of(answer_to(ask(wire::attribute_port_counters, 0))), 7 << 2);
   EXPECT_EQ(status_of(answer_to(ask(wire::attribute_port_counters, 1, method_set))), 3 << 2);

@@ -69,6 +69,7 @@ TEST(SubnetAgent, port_info) {
 TEST(SubnetAgent, node_description_fits) {
   Mad out = answer_to(ask(wire::attribute_node_description));
   EXPECT_STREQ(reinterpret_cast<const char*>(out.data() + data), "tulle0");
+  for (std::size_t i = 6; i < 64; ++i) EXPECT_EQ(out[data + i], std::byte{0});
   Identity talkative = identity;
   talkative.description = "0123456789012345678901234567890123456789012345678901234567890123456789";
   EXPECT_TRUE(answer(ask(wire::attribute_node_description), talkative, out));

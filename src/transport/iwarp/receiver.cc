@@ -341,11 +341,7 @@ void Protocol::connection_lost(QueuePair& qp) {
   terminated_.emplace();
   terminated_->code = error::connection_lost;
   // The oldest request that is not done completes with the time-out's error, as with RC.
-  for (std::uint32_t i = 0; i < cursor_; ++i) {
-    if (qp.send_queue[i].executed) continue;
-    retire_through(qp, i, CompletionStatus::retry_exceeded_error);
-    break;
-  }
+  if (cursor_ > 0) retire_through(qp, 0, CompletionStatus::retry_exceeded_error);
   qp.raise(EventType::qp_fatal);
   qp.enter_error();
 }

@@ -63,7 +63,6 @@ void Engine::sent(QueuePair& qp, std::uint32_t count) {
     qp.send_queue.pop();
     qp.complete(wqe, CompletionStatus::success, wqe.length);
   }
-  if (qp.state() == QpState::sqd) qp.sent_all();
 }
 
 void Engine::receive(QueuePair& qp, Payload frame) {

@@ -51,7 +51,7 @@ bool Requester::move_cursor(const QueuePair& qp, Psn psn) {
 // there is none.
 std::uint32_t Requester::piece_of(Psn psn) const {
   std::uint32_t piece = 0;
-  while (piece < reads_known_ && !reads_[(reads_first_ + piece) % reads_max].after(psn)) ++piece;
+  while (piece != reads_known_ && !reads_[(reads_first_ + piece) % reads_max].after(psn)) ++piece;
   return piece;
 }
 

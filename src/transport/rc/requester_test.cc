@@ -340,6 +340,19 @@ TEST(RcRequester, AReadIsAskedForAgainUpToWhereItEndedBefore) {
   EXPECT_EQ(again[0].packet.dma_length, (end - 5) * mtu);
 }
 
+TEST(RcRequester, ALongReadIsAskedForInPiecesIfSeveralMayBeInFlight) {
+  for (const std::uint8_t depth : std::initializer_list<std::uint8_t>{1, 2}) {
+    Options options;
+    options.depth = depth;
+    Host host(options);
+    host.connect();
+    host.post(SendOpcode::read, 40 * mtu);
+    std::vector<std::uint32_t> pieces;
+    for (const Pulled& each : host.pull()) pieces.push_back(each.packet.dma_length / mtu);
+    EXPECT_EQ(pieces, depth == 1 ? std::vector{40u} : (std::vector{32u, 8u}));
+  }
+}
+
 TEST(RcRequester, AnAckThatJumpsOverAReadImpliesItsLoss) {
   Host host;
   host.connect();

@@ -208,7 +208,7 @@ void Responder::handle_atomic_write(QueuePair& qp, const wire::Packet& packet, P
     if (!is_there) return refuse(qp, RequestVerdict::access_denied, packet.psn);
   }
   executed(qp, packet, 1);
-  remember_atomic(packet, 0);
+  remember_atomic(packet);
 }
 
 // Keeps the result, so that a repeated request is not executed again, and queues the answer.

@@ -74,7 +74,7 @@ class Responder {
   void handle_read(QueuePair& qp, const wire::Packet& packet);
   void handle_atomic(QueuePair& qp, const wire::Packet& packet);
   void handle_atomic_write(QueuePair& qp, const wire::Packet& packet, Payload payload);
-  void remember_atomic(const wire::Packet& packet, std::uint64_t original);
+  void remember_atomic(const wire::Packet& packet, std::uint64_t original = 0);
   void handle_duplicate(QueuePair& qp, const wire::Packet& packet);
   void duplicate_read(QueuePair& qp, const wire::Packet& packet);
   void duplicate_atomic(QueuePair& qp, const wire::Packet& packet);

@@ -603,6 +603,16 @@ TEST(RcResponder, AtomicWritesPastExpectedFuture) {
   EXPECT_TRUE(std::equal(value.begin(), value.end(), host.memory.begin() + 16));
 }
 
+// In a simulation a payload may be a length without bytes.
+TEST(RcResponder, AnAtomicWriteWithoutBytesIsAnsweredAndLeavesTheMemoryAsItIs) {
+  Host host;
+  host.connect();
+  host.deliver(remote(host, Operation::atomic_write, 0, 16, 8),
+               {static_cast<const std::byte*>(nullptr), 8});
+  EXPECT_EQ(host.pull().size(), 1u);
+  for (std::size_t i = 16; i < 24; ++i) EXPECT_EQ(host.memory[i], Host::pattern(i));
+}
+
 TEST(RcResponder, MalformedAtomicWrites) {
   struct Case {
     std::uint64_t offset;

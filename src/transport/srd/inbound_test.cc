@@ -119,6 +119,35 @@ TEST(SrdInbound, numbers_wrap_and_the_bitmap_with_them) {
   }
 }
 
+// An answer has the bits of the 64 numbers up to the one that it answers, wherever these lie.
+TEST(SrdInbound, an_answer_tells_of_the_64_numbers_before_it) {
+  constexpr std::uint32_t missing = 7;
+  for (const std::uint32_t last : {50u, 63u, 64u, 70u, 71u, 90u, 127u, 128u, 140u}) {
+    Host host;
+    std::uint64_t expected = 0;
+    for (std::uint32_t psn = 0; psn <= last; ++psn) {
+      const bool comes = psn == last || (psn != missing && psn % 3 != 0);
+      if (psn + 64 > last) expected = expected >> 1 | (comes ? std::uint64_t{1} << 63 : 0);
+      if (comes && psn != last) host.answer(write_of(host, psn, 0, 0));
+    }
+    // Numbers before the first count as having come.
+    if (last < 63) expected |= (std::uint64_t{1} << (63 - last)) - 1;
+    const auto answer = host.answer(write_of(host, last, 0, 0));
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->srd_received, expected) << last;
+  }
+}
+
+TEST(SrdInbound, packets_of_other_transports_are_dropped) {
+  Host host;
+  host.post_receive(100);
+  host.deliver(transport::testing::packet(wire::TransportClass::rc, Operation::send_only, Psn(0)),
+               bytes_of(10));
+  EXPECT_TRUE(host.pull().empty());
+  EXPECT_TRUE(host.completions().empty());
+  EXPECT_EQ(host.counters().dropped_packets, 1u);
+}
+
 TEST(SrdInbound, what_is_beyond_the_window_is_dropped) {
   Host host;
   EXPECT_FALSE(host.answer(write_of(host, window_packets, 0, 0)));

@@ -127,6 +127,30 @@ TEST(SrdOutbound, what_is_missing_goes_again_by_another_path_when_its_time_is_up
   EXPECT_EQ(host.completions().size(), 3u);
 }
 
+// A packet that was sent twice may have come the first time. It shows that packets sent in between
+// are late only if its answer names the second time.
+TEST(SrdOutbound, what_was_sent_twice_outlives_others_if_its_second_time_is_answered) {
+  const auto patience = [](bool is_named) {
+    Host host;
+    for (int i = 0; i < 3; ++i) host.post(SendOpcode::send, 10);
+    host.pull(1);
+    host.now += Time::nanoseconds(10);
+    const auto second = host.pull(1);
+    host.now += round_trip;
+    host.acknowledge(second[0].packet, 0);
+    EXPECT_EQ(host.pull(1).at(0).packet.psn, Psn(2));
+    const Time sent_at = host.now;
+    host.pass(host.outbound().next_deadline() - host.now);
+    const auto again = host.pull(1);
+    EXPECT_EQ(again.at(0).packet.psn, Psn(0));
+    host.now += round_trip;
+    host.acknowledge(is_named ? again[0].packet : second[0].packet, 2);
+    EXPECT_EQ(host.completions().size(), 2u);
+    return host.outbound().next_deadline() - sent_at;
+  };
+  EXPECT_LT(patience(true), patience(false));
+}
+
 TEST(SrdOutbound, where_nothing_comes_back_one_packet_asks_again_ever_later) {
   Settings settings;
   settings.timeout_first = Time::microseconds(100);

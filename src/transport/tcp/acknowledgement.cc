@@ -149,7 +149,6 @@ void Connection::enter_recovery() {
   recovery_end_ = sent_end_;
   recovery_flight_ = sent_end_ - acknowledged_;
   recovery_delivered_ = recovery_sent_ = 0;
-  recovery_window_ = 0;
   send_one_lost_ = true;
   if (acknowledged_ >= cut_end_) {
     congestion_.lost();

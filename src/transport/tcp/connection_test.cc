@@ -97,6 +97,30 @@ TEST(TcpConnection, ARepetitionThatIsLostIsSentAgain) {
   EXPECT_EQ(pair.a.counters.ack_timeouts, 0u);
 }
 
+// RFC 8985 §6.2 step 4: once segments were seen to overtake each other, one counts as lost when it
+// is a quarter of the least round trip later than one that was sent after it.
+TEST(TcpConnection, AfterReorderingALossIsFoundAQuarterOfARoundTripLater) {
+  Pair pair(settings());
+  pair.per_segment = Time::zero();
+  std::vector<Time> sent;
+  pair.path = [&](bool from_a, const Segment& segment, std::uint64_t) {
+    Pair::Fate fate;
+    if (!from_a || segment.bytes == 0) return fate;
+    if (segment.offset == 1 * mss) fate.late = Time::microseconds(5);
+    if (segment.offset == 3 * mss && sent.empty()) fate.copies = 0;
+    if (segment.offset == 3 * mss) sent.push_back(pair.now);
+    return fate;
+  };
+  pair.a.connection.append(3 * mss);
+  pair.run(soon);
+  EXPECT_EQ(pair.a.counters.retransmitted_packets, 0u);
+  pair.a.connection.append(5 * mss);
+  pair.run(soon);
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[1] - sent[0], Time::microseconds(40 + 10));
+  EXPECT_EQ(pair.b.connection.in_order(), 8u * mss);
+}
+
 // Lost segments behind the last one that arrived are found when retransmissions sent later arrive,
 // since RACK goes by time.
 TEST(TcpConnection, ManyLossesInOneWindowWithItsTail) {

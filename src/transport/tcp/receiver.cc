@@ -16,12 +16,11 @@ Receiver::Taken Receiver::take(Time now, std::int64_t offset, std::uint32_t byte
     if (header.cwr) marked_ = false;  // RFC 3168 §6.1.3
     if (congestion_experienced) marked_ = true;
   }
-  const auto end = static_cast<std::uint64_t>(offset + bytes);
+  const auto end = static_cast<std::uint64_t>(std::max<std::int64_t>(offset + bytes, 0));
   const auto first =
       std::max(static_cast<std::uint64_t>(std::max<std::int64_t>(offset, 0)), in_order_);
   const std::uint64_t last = std::min(end, room_end());
-  if (offset + static_cast<std::int64_t>(bytes) <= static_cast<std::int64_t>(in_order_) ||
-      last <= first) {
+  if (last <= first) {
     due_ = 1;  // RFC 9293 §3.10.7.4: nothing of it is new, or there is no room
     return taken;
   }
