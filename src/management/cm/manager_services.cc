@@ -79,6 +79,7 @@ void Manager::refuse_overdue(Time now) {
 }
 
 void Manager::rebase(Time by) {
+  unasked_.rebase(by);
   timers_.clear();
   for (auto& [id, connection] : connections_) {
     tulle::rebase(by, connection.deadline);

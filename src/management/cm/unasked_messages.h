@@ -27,6 +27,7 @@ class UnaskedMessages {
   void prove(const Gid& address);
   // Counts a message to this address. Returns false if it must not be sent.
   bool may_send(Time now, const Gid& address);
+  void rebase(Time by) { tulle::rebase(by, counted_until_); }
 
  private:
   std::set<Gid> proven_;

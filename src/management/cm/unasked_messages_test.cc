@@ -24,6 +24,14 @@ TEST(UnaskedMessages, StrangersGetAFewAndThenOneASecond) {
   EXPECT_EQ(sent(messages, now, 10), 0u);
 }
 
+TEST(UnaskedMessages, AClockThatMovesItsZeroChangesNothing) {
+  UnaskedMessages messages;
+  EXPECT_EQ(sent(messages, Time::seconds(1'000), 1'000), UnaskedMessages::at_once_max);
+  messages.rebase(Time::seconds(900));
+  EXPECT_EQ(sent(messages, Time::milliseconds(100'999), 10), 0u);
+  EXPECT_EQ(sent(messages, Time::seconds(107), 100), 7u);
+}
+
 TEST(UnaskedMessages, AnAddressThatHasProvenItselfGetsAll) {
   UnaskedMessages messages;
   const Time now = Time::seconds(1);

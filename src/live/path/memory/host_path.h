@@ -7,9 +7,9 @@
 //
 // A WRITE is a visit (live/path/memory/visits.h), and its system call is made only if the peer has
 // withdrawn nothing since the initiator looked. A queue pair is exposed only if this process can
-// see the notes of its peer, who may visit from then on. A READ needs no visit: it counts only if the peer
-// has withdrawn nothing by its end. Either counts only if the peer has lived on with the same
-// memory, which a robust mutex tells.
+// see the notes of its peer, who may visit from then on. A READ needs no visit: it counts only if
+// the peer has withdrawn nothing by its end. Either counts only if the peer has lived on with the
+// same memory, which a robust mutex tells.
 //
 // The driver's turns bound how long a transfer holds the device's lock. In each turn all transfers
 // together move turn_bytes at most. A transfer that is longer goes on in the driver's next turns,
