@@ -127,7 +127,8 @@ class Forger {
     setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &keep_whole, sizeof(keep_whole));
     sockaddr_in own = at(0);
     socklen_t size = sizeof(own);
-    bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), size);
+    context.expect(bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), size) == 0,
+                   "no port is free");
     getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&own), &size);
     headers_.source = headers_.destination = Gid::from_ipv4(INADDR_LOOPBACK);
     headers_.source_port = ntohs(own.sin_port);

@@ -61,6 +61,7 @@ void check_answer(Context& context) {
 void attach_to_hellos(Context& context, int count) {
   const auto fds = of_all_types();
   std::vector<int> numbers;
+  numbers.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     numbers.push_back(fds[static_cast<std::size_t>(i) % fds.size()].get());
   }

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -28,7 +29,8 @@ using Bytes = std::vector<std::byte>;
 // What the attacker knows, and what comes of an attack.
 class Context {
  public:
-  Context(std::uint64_t seed, std::vector<std::string> secrets) : random(seed), secrets_(secrets) {}
+  Context(std::uint64_t seed, std::vector<std::string> secrets)
+      : random(seed), secrets_(std::move(secrets)) {}
 
   tulle::Random random;
   // All of these are no secrets: any user of the host can find them out.

@@ -304,7 +304,7 @@ void bind_and_connect(Context& context, int) {
     context.expect(connect(fd, reinterpret_cast<sockaddr*>(&in), sizeof(in)) != 0, "it connects");
     sockaddr un{};
     un.sa_family = AF_UNSPEC;
-    connect(fd, &un, sizeof(un));
+    static_cast<void>(connect(fd, &un, sizeof(un)));
     listen(fd, 8);
     const UniqueFd accepted(accept(fd, nullptr, nullptr));
     context.expect(!accepted, "the attacker accepts the agent's connections");
@@ -434,6 +434,7 @@ void stop_with_a_slot(Context& context, int) {
 
 std::vector<Attack> descriptor_attacks() {
   std::vector<Attack> attacks;
+  attacks.reserve(std::size(options));
   for (int row = 0; row < static_cast<int>(std::size(options)); ++row) {
     attacks.push_back({std::string("option.") + options[row].name, set_option, row});
   }

@@ -333,7 +333,7 @@ void name_interfaces(Context& context, int) {
                                "../../etc",
                                std::string(100'000, ','),
                                std::string(100'000, 'x'),
-                               "lo\0lo",
+                               std::string("lo\0lo", 5),
                                ",,",
                                "*",
                                "%s%n"};
