@@ -199,8 +199,8 @@ Result<ReceivedMessage> await_message(int socket, int timeout_milliseconds) {
   for (;;) {
     auto message = receive_message(socket);
     if (message || message.error().error_number != EAGAIN) return message;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    // Not less than the time-out: callers tell by the time whether there was an answer.
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return Error{"no answer in time", ETIMEDOUT};
     pollfd readable{socket, POLLIN, 0};
     poll(&readable, 1, static_cast<int>(left));
