@@ -234,11 +234,15 @@ def link_down(arena, random, seconds):
 def address_removed(arena, random, seconds):
     host = random.randrange(2)
     net = arena.nets[host]
-    net.run("ip", "address", "del", f"10.0.0.{host + 1}/24", "dev", "veth0")
+    address = f"10.0.0.{host + 1}/24"
+    if address not in net.run("ip", "-o", "address", "show", "dev", "veth0"):
+        yield  # another interruption has removed it at the same time
+        return
+    net.run("ip", "address", "del", address, "dev", "veth0")
     try:
         yield
     finally:
-        net.run("ip", "address", "add", f"10.0.0.{host + 1}/24", "dev", "veth0")
+        net.run("ip", "address", "add", address, "dev", "veth0")
 
 
 @kind(weight=1, hosts=2)
