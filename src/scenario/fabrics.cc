@@ -31,30 +31,6 @@ void name_profiles(toml::table& keys, const fs::path& folder) {
   }
 }
 
-Result<Fabric> read_fabric(const fs::path& path) {
-  auto text = read_file(path.string());
-  if (!text) return text.error();
-  Fabric fabric;
-  fabric.name = path.stem().string();
-  auto root = parse_toml(*text, path.string());
-  if (!root) return root.error();
-  Findings findings(path.string());
-  TableReader reader({&*root}, "", 0, findings);
-  fabric.title = reader.text("title", "");
-  fabric.sources = reader.text("sources", "");
-  fabric.by_default = reader.boolean("default", false);
-  for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
-    reader.table(table);
-  }
-  if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
-  reader.finish();
-  if (findings.any()) return Error{findings.first()};
-  for (const std::string_view key : {"title", "sources", "default"}) root->erase(key);
-  name_profiles(*root, path.parent_path().parent_path() / "profiles");
-  fabric.keys = std::make_shared<const FabricKeys>(FabricKeys{std::move(*root)});
-  return fabric;
-}
-
 template <typename Things>
 std::string names_of(const Things& things) {
   std::string names;
@@ -176,6 +152,29 @@ Result<Scenario> from_file(const WorkloadOptions& options) {
 
 }  // namespace
 
+Result<Fabric> parse_fabric(std::string_view text, const std::string& file) {
+  const fs::path path(file);
+  Fabric fabric;
+  fabric.name = path.stem().string();
+  auto root = parse_toml(text, file);
+  if (!root) return root.error();
+  Findings findings(file);
+  TableReader reader({&*root}, "", 0, findings);
+  fabric.title = reader.text("title", "");
+  fabric.sources = reader.text("sources", "");
+  fabric.by_default = reader.boolean("default", false);
+  for (const char* table : {"fabric", "host", "congestion", "routing", "recovery"}) {
+    reader.table(table);
+  }
+  if (fabric.title.empty()) findings.add(0, "title", "is needed, for people");
+  reader.finish();
+  if (findings.any()) return Error{findings.first()};
+  for (const std::string_view key : {"title", "sources", "default"}) root->erase(key);
+  name_profiles(*root, path.parent_path().parent_path() / "profiles");
+  fabric.keys = std::make_shared<const FabricKeys>(FabricKeys{std::move(*root)});
+  return fabric;
+}
+
 Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -186,7 +185,9 @@ Result<std::vector<Fabric>> read_fabrics(const std::string& folder) {
   std::ranges::sort(paths, {}, [](const fs::path& path) { return path.stem(); });
   std::vector<Fabric> fabrics;
   for (const fs::path& path : paths) {
-    auto fabric = read_fabric(path);
+    auto text = read_file(path.string());
+    if (!text) return text.error();
+    auto fabric = parse_fabric(*text, path.string());
     if (!fabric) return fabric.error();
     fabrics.push_back(std::move(*fabric));
   }

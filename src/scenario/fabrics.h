@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -12,8 +13,12 @@
 
 namespace tulle::scenario {
 
-// Reads all fabrics of a folder, in the order of their names. FOLDER/NAME.toml has its own `title`,
-// `sources` and `default`, and tables of a scenario's keys.
+// Reads the text of a fabric: its own `title`, `sources` and `default`, and tables of a scenario's
+// keys. `file` is FOLDER/NAME.toml, which need not exist. The fabric has its name, the errors have
+// its path, and profiles that the fabric names lie in FOLDER/../profiles.
+Result<Fabric> parse_fabric(std::string_view text, const std::string& file);
+
+// Reads all fabrics of a folder, in the order of their names.
 Result<std::vector<Fabric>> read_fabrics(const std::string& folder);
 
 // Returns the fabrics that `names` lists as "a,b,c", in that order; all of them for "all"; or for

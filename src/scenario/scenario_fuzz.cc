@@ -2,7 +2,8 @@
 // names the file, or it builds: a set-up whose flows run between its hosts.
 //
 // Each text is read as it is, and built once more with small numbers, since a large network takes
-// long. Lines behind a line "%%" are set as on the command line.
+// long. Lines behind a line "%%" are set as on the command line. A text that begins with "?" is the
+// choices of `tulle compare`, and one that begins with "!" is a fabric.
 // libFuzzer: -max_len=12000
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace tulle::scenario {
 namespace {
 
 constexpr int largest_number = 17;
+const std::string tables = TULLE_SCENARIOS "/tables/";
 
 // Replaces numbers by smaller ones, except those that nothing accepts.
 std::string with_small_numbers(std::string_view text) {
@@ -49,6 +51,18 @@ void check_error(const Error& error) {
 
 void check_setup(const Setup& setup) { TULLE_CHECK(setup.topology.hosts >= 1); }
 
+// Builds the first variants.
+void build(const Scenario& scenario) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(scenario.variants().size(), 4); ++i) {
+    auto setup = scenario.build(i);
+    if (!setup) {
+      check_error(setup.error());
+    } else {
+      check_setup(*setup);
+    }
+  }
+}
+
 void check(std::string_view text, bool builds) {
   std::vector<std::string> set;
   const std::size_t mark = text.find("\n%%\n");
@@ -64,42 +78,54 @@ void check(std::string_view text, bool builds) {
   auto scenario = Scenario::parse(text, "fuzz.toml", TULLE_SCENARIOS, set);
   if (!scenario) return check_error(scenario.error());
   TULLE_CHECK(!scenario->variants().empty());
-  if (!builds) return;
-  for (std::size_t i = 0; i < std::min<std::size_t>(scenario->variants().size(), 4); ++i) {
-    auto setup = scenario->build(i);
-    if (!setup) {
-      check_error(setup.error());
-    } else {
-      check_setup(*setup);
-    }
-  }
+  if (builds) build(*scenario);
 }
 
 // Reads the text as the choices of `tulle compare`.
 void check_workload(std::string_view text) {
   WorkloadOptions options;
   std::vector<std::string> words;
-  while (!text.empty() && words.size() < 6) {
+  while (!text.empty() && words.size() < 8) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     words.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  words.resize(6);
+  words.resize(8);
   const auto& known = workloads();
   const std::size_t choice = words[0].empty() ? 0 : static_cast<unsigned char>(words[0][0]);
   options.workload =
       words[0].size() == 1 ? std::string(known[choice % known.size()].name) : words[0];
-  // A workload may be a file, which this fuzzer must not look for.
-  if (options.workload.find('.') != std::string::npos) return;
+  // A workload may be a file. This fuzzer reads only those that come with Tulle.
+  if (options.workload.find('.') != std::string::npos) {
+    if (options.workload.find('/') != std::string::npos) return;
+    options.workload.insert(0, options.workload.ends_with(".csv") ? tables : TULLE_SCENARIOS "/");
+  }
   options.bytes = words[1];
   options.link_rate = words[2];
   if (!words[3].empty()) options.hosts = static_cast<std::uint32_t>(words[3].size());
   if (!words[4].empty()) options.set = {words[4]};
+  if (!words[6].empty()) options.seed = words[6].size();
+  if (words[7].find('/') != std::string::npos) return;
+  if (!words[7].empty()) options.topology = tables + words[7];
+  static auto fabrics = read_fabrics(TULLE_SCENARIOS "/fabrics");
+  TULLE_CHECK(fabrics);
+  auto chosen = choose_fabrics(*fabrics, words[5]);
   auto scenario = workload_scenario(options, TULLE_SCENARIOS);
   if (!scenario) return check_error(scenario.error());
-  auto setup = scenario->build(0);
-  if (!setup) return check_error(setup.error());
-  check_setup(*setup);
+  if (!chosen) return check_error(chosen.error());
+  build(scenario->on_fabrics(*chosen));
+}
+
+// Reads the text as a fabric, and builds a small network of it.
+void check_fabric(std::string_view text) {
+  auto fabric = parse_fabric(text, TULLE_SCENARIOS "/fabrics/fuzz.toml");
+  if (!fabric) return check_error(fabric.error());
+  WorkloadOptions options;
+  options.workload = "incast";
+  options.hosts = 9;
+  auto scenario = workload_scenario(options, TULLE_SCENARIOS);
+  TULLE_CHECK(scenario);
+  build(scenario->on_fabrics({*fabric}));
 }
 
 }  // namespace
@@ -109,6 +135,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (text.starts_with("?")) {
     tulle::scenario::check_workload(tulle::scenario::with_small_numbers(text.substr(1)));
+    return 0;
+  }
+  if (text.starts_with("!")) {
+    tulle::scenario::check_fabric(tulle::scenario::with_small_numbers(text.substr(1)));
     return 0;
   }
   tulle::scenario::check(text, false);

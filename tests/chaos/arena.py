@@ -266,6 +266,23 @@ class Arena:
                             + "; ".join(program.describe() for program in self.programs))
             time.sleep(0.005)
 
+    def photograph(self, path):
+        """Writes down what all processes do, and who has which socket, for a person who looks for a fault's cause."""
+        def say(*command, net=None):
+            enter = ["nsenter", f"--net=/proc/{net.holder.pid}/ns/net"] if net else []
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired), open(path, "ab") as out:
+                out.write(f"\n--- {' '.join(command)}\n".encode())
+                out.flush()
+                subprocess.run([*enter, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=20)
+
+        say("ps", "-eLo", "pid,tid,ppid,stat,wchan:24,etimes,args")
+        for net in self.nets:
+            say("ss", "--all", "--numeric", "--processes", "--udp", "--unix", net=net)
+            say("ip", "address", net=net)
+            for pid in set(net.pids()) - self.holders:
+                say("ls", "-l", f"/proc/{pid}/fd")
+                say("gdb", "--batch", "--nx", "-p", str(pid), "-ex", "thread apply all backtrace 24")
+
     def check_helpers(self):
         deadline = time.monotonic() + RECOVERY_SECONDS
         for helper in self.helpers:

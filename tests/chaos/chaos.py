@@ -96,6 +96,9 @@ class Run:
                         self.say()
                     number, arena.during = number + 1, ["the end"]
                     arena.finish(politely)
+                except Fault:
+                    arena.photograph(folder / "state.log")
+                    raise
                 finally:
                     self.add_counts(arena)
         except Fault as fault:

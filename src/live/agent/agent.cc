@@ -250,9 +250,6 @@ void AgentCore::start_connections() {
 }
 
 void AgentCore::progress_connections() {
-  if (seal_) {
-    seal_->look_at_file(seal_clock_.now([this](Time by) { seal_->rebase(by); }));
-  }
   for (const auto channel : std::exchange(blocked_channels_, {})) connections_->flush(channel);
   connections_->progress();
   for (const auto& [socket, channel] : connections_->take_blocked()) {

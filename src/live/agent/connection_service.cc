@@ -25,7 +25,8 @@ management::cm::Manager::Settings manager_settings(std::uint64_t guid) {
 
 ConnectionService::ConnectionService(int socket, std::uint16_t port, UniqueFd slot_lock,
                                      std::uint64_t node_guid, KnownDevices& devices, Seal* seal)
-    : port_(socket, port, seal),
+    : seal_(seal),
+      port_(socket, port, seal),
       slot_lock_(std::move(slot_lock)),
       random_(system_random),
       manager_(manager_settings(node_guid)),
@@ -65,7 +66,11 @@ void ConnectionService::close_channel(ChannelNumber number) {
 
 void ConnectionService::progress() {
   // The agent calls this once an hour or more often, so that now() never reaches its end.
-  const Time at = clock_.now([this](Time by) { manager_.rebase(by); });
+  const Time at = clock_.now([this](Time by) {
+    manager_.rebase(by);
+    if (seal_ != nullptr) seal_->rebase(by);
+  });
+  if (seal_ != nullptr) seal_->look_at_file(at);
   has_more_ = !port_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> payload) {
     // The bits in which the network marks congestion are removed.
     const auto traffic_class = static_cast<std::uint8_t>(ip.traffic_class & ~wire::ecn_mask);

@@ -219,6 +219,7 @@ class ConnectionService {
   bool has_room(Endpoint& listener);
   void forget_connection(Endpoint& endpoint);
 
+  Seal* seal_;  // null: datagrams are plain
   ManagementPort port_;
   UniqueFd slot_lock_;
   RandomSource random_;

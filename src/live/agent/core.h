@@ -141,7 +141,6 @@ class AgentCore {
   bool has_unforwarded_ = false;        // datagrams may wait in a slot with a relay
   Clock::time_point publish_asked_at_;  // when the processes were last asked to publish counters
   std::unique_ptr<Seal> seal_;          // null: datagrams are plain
-  DriverClock seal_clock_;
   std::unique_ptr<ConnectionService> connections_;
   const Session* connections_captured_by_ = nullptr;
   std::vector<ConnectionService::ChannelNumber> blocked_channels_;

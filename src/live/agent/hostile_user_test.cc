@@ -15,9 +15,11 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
+#include "live/agent/lingering_test.h"
 #include "live/message/connection.h"
 #include "live/path/packets/socket_group.h"
 #include "live/process/agent_client.h"
@@ -270,28 +272,6 @@ TEST_F(HostileUserTest, CapturesOfUsersAreSeparate) {
   for (const int fd : {begun[0], begun[1], ended[0], ended[1]}) close(fd);
 }
 
-// A TCP connection whose peer takes nothing, and whose close therefore waits for a minute.
-UniqueFd that_lingers(UniqueFd& peer) {
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(at);
-  auto* name = reinterpret_cast<sockaddr*>(&at);
-  UniqueFd own(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (bind(listener.get(), name, size) != 0 || listen(listener.get(), 1) != 0 ||
-      getsockname(listener.get(), name, &size) != 0 || connect(own.get(), name, size) != 0) {
-    return {};
-  }
-  peer.reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const std::vector<std::byte> much(1 << 16);
-  while (send(own.get(), much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
-  }
-  const linger wait{1, 60};
-  setsockopt(own.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
-  return own;
-}
-
 // Whoever closes such a descriptor last waits. The agent must not: it would serve nobody meanwhile.
 TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
   EXPECT_EQ(
@@ -317,15 +297,16 @@ TEST_F(HostileUserTest, TheAgentDoesNotWaitForDescriptorsThatLinger) {
         std::vector<UniqueFd> peers(5 * std::size(ways));
         for (std::size_t n = 0; n < peers.size(); ++n) {
           const std::size_t i = n % std::size(ways);
-          UniqueFd lingering = that_lingers(peers[n]);
-          if (!lingering) return report("no TCP");
-          const int both[] = {lingering.get(), lingering.get()};
+          Lingering lingering = linger_for(60);
+          if (!lingering.own) return report("no TCP");
+          peers[n] = std::move(lingering.peer);
+          const int both[] = {lingering.own.get(), lingering.own.get()};
           auto first = connect_to_agent(read_settings());
           if (!first) return report("the agent is gone");
           const int to = ways[i].socket < 0 ? first->get() : ways[i].socket;
           static_cast<void>(send_message(to, ways[i].bytes, {both, 1 + n / std::size(ways) % 2}));
           // The attacker waits too if it is the last to close.
-          std::thread([fd = lingering.release()] { close(fd); }).detach();
+          std::thread([fd = lingering.own.release()] { close(fd); }).detach();
         }
         process.connection.reset();
         channel.connection.reset();

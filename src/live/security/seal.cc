@@ -175,6 +175,8 @@ void Seal::look_at_file(Time now) {
   looked_at_ = now;
   const std::int64_t changed = change_time(file_);
   if (changed == file_changed_) return;
+  const LibcryptoUse use;
+  if (!use.is_allowed()) return;
   file_changed_ = changed;
   if (auto secrets = read_key_file(file_)) set_keys(*secrets);
 }

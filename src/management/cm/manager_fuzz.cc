@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/script_fuzz.h"
 #include "management/cm/manager.h"
 
 namespace {
@@ -19,20 +20,7 @@ namespace {
 using namespace tulle;
 using namespace tulle::management::cm;
 
-class Script {
- public:
-  Script(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
-  bool is_over() const { return rest_.empty(); }
-  std::uint8_t byte() {
-    if (rest_.empty()) return 0;
-    const std::uint8_t value = rest_.front();
-    rest_ = rest_.subspan(1);
-    return value;
-  }
-
- private:
-  std::span<const std::uint8_t> rest_;
-};
+using base::Script;
 
 constexpr std::uint64_t service = 0x1'0106'0001;
 // The peer that programs connect to, another address of it, and a stranger.

@@ -2,7 +2,7 @@
 // accepts.
 //
 // The first byte of the input says whether both CRCs are repaired first, since chance would never
-// find them. The rest is the packet.
+// find them. The rest is the packet. Inputs that begin with route_choice check a route.
 
 #include <algorithm>
 #include <array>
@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "port/framing/framing_fuzz.h"
 #include "port/framing/infiniband.h"
 #include "wire/icrc.h"
 
 namespace tulle::port {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 void repair_crcs(Bytes& bytes) {
   constexpr std::size_t crc_bytes = wire::icrc_bytes + wire::vcrc_bytes;
@@ -64,6 +63,10 @@ void check_packet(const Bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
+  if (data[0] == tulle::port::route_choice) {
+    tulle::port::check_route(tulle::port::infiniband, {data + 1, size - 1});
+    return 0;
+  }
   const auto rest = std::as_bytes(std::span(data, size)).subspan(1);
   tulle::port::Bytes bytes(rest.begin(), rest.end());
   if ((data[0] & 1) != 0) tulle::port::repair_crcs(bytes);

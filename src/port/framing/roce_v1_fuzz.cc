@@ -2,7 +2,7 @@
 // accepts.
 //
 // The first byte of the input says whether the ICRC is repaired first, since chance would never
-// find it. The rest is the frame.
+// find it. The rest is the frame. Inputs that begin with route_choice check a route.
 
 #include <algorithm>
 #include <array>
@@ -12,23 +12,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "port/framing/framing_fuzz.h"
 #include "port/framing/roce_v1.h"
 #include "wire/icrc.h"
 
 namespace tulle::port {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-Bytes written(const wire::Path& path, const wire::Packet& packet,
-              std::span<const std::byte> payload) {
-  FrameBytes frame;
-  roce_v1.encode(path, packet, std::array{payload}, frame);
-  Bytes bytes(frame.head.begin(), frame.head.begin() + frame.head_bytes);
-  bytes.insert(bytes.end(), payload.begin(), payload.end());
-  bytes.insert(bytes.end(), frame.tail.begin(), frame.tail.begin() + frame.tail_bytes);
-  return bytes;
-}
 
 // Makes the four bytes that the GRH counts last the ICRC of those before them.
 void repair_icrc(Bytes& bytes) {
@@ -57,7 +46,7 @@ void check_frame(const Bytes& bytes) {
   wire::Packet packet;
   std::span<const std::byte> payload;
   if (roce_v1.decode(bytes, arrival, packet, payload) != Verdict::ok) return;
-  const Bytes again = written(arrival.path, packet, payload);
+  const Bytes again = written(roce_v1, arrival.path, packet, payload);
   TULLE_CHECK(again.size() <= bytes.size() + sizeof(wire::VlanTag));
   Arrival arrival_again;
   wire::Packet packet_again;
@@ -74,6 +63,10 @@ void check_frame(const Bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
+  if (data[0] == tulle::port::route_choice) {
+    tulle::port::check_route(tulle::port::roce_v1, {data + 1, size - 1});
+    return 0;
+  }
   const auto rest = std::as_bytes(std::span(data, size)).subspan(1);
   tulle::port::Bytes bytes(rest.begin(), rest.end());
   if ((data[0] & 1) != 0) tulle::port::repair_icrc(bytes);

@@ -3,6 +3,7 @@
 //
 // The first byte of the input chooses the address family, whether the identification is known, and
 // whether the ICRC is repaired first, since chance would never find one. The rest is the datagram.
+// Inputs that begin with route_choice check a route.
 
 #include <algorithm>
 #include <array>
@@ -12,13 +13,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "port/framing/framing_fuzz.h"
 #include "port/framing/roce_v2.h"
 #include "wire/icrc.h"
 
 namespace tulle::port {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 wire::IpUdp headers(bool ipv4) {
   wire::IpUdp ip;
@@ -91,6 +91,10 @@ void check_datagram(const wire::IpUdp& ip, bool identification_known, const Byte
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::uint8_t choice = data[0];
+  if (choice == tulle::port::route_choice) {
+    tulle::port::check_route(tulle::port::roce_v2, {data + 1, size - 1});
+    return 0;
+  }
   const auto ip = tulle::port::headers((choice & 1) != 0);
   const auto bytes = std::as_bytes(std::span(data, size)).subspan(1);
   tulle::port::Bytes datagram(bytes.begin(), bytes.end());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/script_fuzz.h"
 #include "rsockets/protocol/datagram.h"
 #include "rsockets/protocol/peer_table.h"
 #include "rsockets/protocol/stream.h"
@@ -22,17 +23,10 @@ namespace {
 using namespace tulle;
 using namespace tulle::rsockets;
 
-class Script {
+class Script final : public base::Script {
  public:
-  Script(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
-  bool is_over() const { return rest_.empty(); }
-  std::uint8_t byte() {
-    if (rest_.empty()) return 0;
-    const std::uint8_t value = rest_.front();
-    rest_ = rest_.subspan(1);
-    return value;
-  }
-  std::uint32_t number() {
+  using base::Script::Script;
+  std::uint32_t big_endian() {
     std::uint32_t value = 0;
     for (int i = 0; i < 4; ++i) value = value << 8 | byte();
     return value;
@@ -40,9 +34,6 @@ class Script {
   void fill(std::span<std::byte> bytes) {
     for (std::byte& each : bytes) each = static_cast<std::byte>(byte());
   }
-
- private:
-  std::span<const std::uint8_t> rest_;
 };
 
 class Stream {
@@ -76,11 +67,11 @@ class Stream {
   void step() {
     switch (script_.byte() % 10) {
       case 0:
-        return handle(script_.number(), script_.byte());
+        return handle(script_.big_endian(), script_.byte());
       case 1:
         return handle_data(script_.byte());
       case 2:
-        return handle(to_message(MessageType::credits, script_.number()),
+        return handle(to_message(MessageType::credits, script_.big_endian()),
                       script_.byte() % 2 * sizeof(TargetEntry));
       case 3: {
         const std::span<std::byte> lists = targets_;
@@ -90,7 +81,7 @@ class Stream {
       case 4:
         return read(script_.byte());
       case 5:
-        return write(script_.number() % 5000);
+        return write(script_.big_endian() % 5000);
       case 6:
         if (const auto write = protocol_.next_credits()) post(*write);
         return;
@@ -176,7 +167,7 @@ void check_headers(Script& script) {
   const HeaderBytes own = datagram_header(name);
   const auto read = read_datagram(own.span());
   TULLE_CHECK(read && read->sender.ss_family == sender.ss_family && read->data.empty());
-  const HeaderBytes udp = udp_header(name, script.number(), script.byte() % 2 == 0);
+  const HeaderBytes udp = udp_header(name, script.big_endian(), script.byte() % 2 == 0);
   TULLE_CHECK(read_udp(udp.span(), sender.ss_family));
   const sa_family_t other = sender.ss_family == AF_INET ? AF_INET6 : AF_INET;
   TULLE_CHECK(!read_udp(udp.span(), other));

@@ -36,7 +36,7 @@ class RateControl {
   virtual void rebase(Time /*by*/) {}
 };
 
-// What the queue pairs of one adapter share. Both members must outlive the queue pairs.
+// The queue pairs of one adapter share these. Both members must outlive the queue pairs.
 struct Shared {
   EndpointLimits* endpoint_limits = nullptr;
   // One flow for each of the 16 service levels. Null means that each queue pair is a flow by

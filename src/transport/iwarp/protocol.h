@@ -110,7 +110,7 @@ class Protocol {
     return std::exchange(inbound_.has_receive, false);
   }
 
-  // For observers: the error that ended the stream, whichever end reported it.
+  // Returns, for observers, the error that ended the stream, whichever end reported it.
   const std::optional<wire::rdmap::Terminate>& terminated() const { return terminated_; }
 
  private:

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "../integrity/pattern.h"
+#include "../integrity/verbs.h"
 #include "page.h"
 
 struct options {
@@ -52,17 +53,6 @@ void call_end(const struct call_timer* timer, enum call call);
 #define SLOTS 33u /* the last one is long */
 #define HALF_BYTES ((SLOTS - 1) * (size_t)SLOT_BYTES + LONG_BYTES)
 #define LINKS 3 /* queue pairs; the last one has a shared receive queue */
-
-enum verb {
-  SEND,
-  SEND_IMMEDIATE,
-  WRITE,
-  WRITE_IMMEDIATE,
-  READ,
-  COMPARE_AND_SWAP,
-  FETCH_AND_ADD,
-  VERBS
-};
 
 struct operation {
   enum verb verb;

@@ -7,35 +7,11 @@
 #include <string.h>
 
 #include "integrity.h"
+#include "verbs.h"
 
 #define LINKS 4       /* the last one has a shared receive queue */
 #define OPERATIONS 64 /* of one side in a round: one for each slot */
 _Static_assert(OPERATIONS <= SLOTS, "a slot each");
-
-enum verb {
-  SEND,
-  SEND_IMMEDIATE,
-  WRITE,
-  WRITE_IMMEDIATE,
-  READ,
-  COMPARE_AND_SWAP,
-  FETCH_AND_ADD,
-  VERBS
-};
-
-static const enum ibv_wr_opcode opcodes[VERBS] = {
-    IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM,
-    IBV_WR_RDMA_READ,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-};
-static const enum ibv_wc_opcode completions[VERBS] = {
-    IBV_WC_SEND,      IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE,
-    IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
-};
 
 struct operation {
   enum verb verb;

@@ -178,8 +178,8 @@ std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
   return token_for(static_cast<std::size_t>(connection - connections_.data()));
 }
 
-// Returns the process of the queue pair's peer, or null if there is none that packets could be
-// spared for.
+// Returns the process of the queue pair's peer, or null if it is no process of this host whose
+// visits this process could see. Packets serve then.
 HostPath::Connection* HostPath::peer_of(const transport::QueuePair& qp) {
   if (!can_make_restartable_calls()) return nullptr;
   if (!is_local_(qp.attributes().address.destination.gid)) return nullptr;
