@@ -18,8 +18,10 @@ MALLOC = harness.BUILD / "lib" / "libchaos_malloc.so"
 RECOVERY_SECONDS = 5.0
 IDLE_SECONDS = 1  # after which a host agent without programs ends
 AGENT_ENVIRONMENT = {"TULLE_IDLE_EXIT": str(IDLE_SECONDS)}  # of all who may start a host agent
-# Tulle's libraries call std::terminate when an allocation fails; a program that is being loaded cannot go on.
+# Tulle's libraries call std::terminate when an allocation fails; a program that is being loaded cannot go on, and the
+# kernel kills it if there is no room for its stack.
 WANT_OF_MEMORY = (-signal.SIGABRT, 1, 2, 3, 127)
+WANT_OF_MEMORY_AT_LOADING = (*WANT_OF_MEMORY, -signal.SIGSEGV, -signal.SIGKILL)
 LAST_PID = pathlib.Path("/proc/sys/kernel/ns_last_pid")
 
 
@@ -75,8 +77,8 @@ class Program:
         arguments = [CHAOS, role or self.role, self.arena.socket, self.page.path, "0", self.arena.seed]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TULLE_")}
         environment |= {"CHAOS_PAGE": str(self.page.path), "LD_PRELOAD": str(MALLOC), "LC_ALL": "C.UTF-8",
-                        **AGENT_ENVIRONMENT}
-        self.page["command"] = self.page["allocations_to_fail"] = 0
+                        "CHAOS_STALLS": str(self.arena.stalls), **AGENT_ENVIRONMENT}
+        self.page["command"] = self.page["allocations_to_fail"] = self.page["pid"] = 0
         with open(self.log, "ab") as log:
             if pid is not None:
                 with contextlib.suppress(OSError):  # this kernel lets nobody choose numbers
@@ -161,10 +163,11 @@ class Arena:
 
     KINDS = {"one host": (1, []), "one host by packets": (1, ["--no-direct"]), "two hosts": (2, [])}
 
-    def __init__(self, kind, seed, folder):
+    def __init__(self, kind, seed, folder, stalls):
         hosts, self.options = self.KINDS[kind]
         self.kind, self.seed, self.folder = kind, seed, pathlib.Path(folder)
         self.socket = self.folder / "side-channel"
+        self.stalls = stalls  # the file in which stalls of the machine are noted
         self.known = {}
         self.helpers = []  # programs beside the two, which must end by themselves
         self.during = []  # the names of the present interruptions
@@ -225,7 +228,8 @@ class Arena:
             if program.running:
                 continue
             status = program.popen.returncode
-            if program.popen is program.lacked_memory and status in WANT_OF_MEMORY:
+            want = WANT_OF_MEMORY if program.page["pid"] == program.pid else WANT_OF_MEMORY_AT_LOADING
+            if program.popen is program.lacked_memory and status in want:
                 self.want_of_memory += 1
             elif status not in expected:
                 raise Fault(f"the {program.role} ended with {status}")

@@ -27,7 +27,8 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
   const bool is_stale = generation_ != 0 && context.generation != generation_ &&
                         !context.is_later_than(generation_) &&
                         now < heard_at_ + peers_.settings().give_up;
-  if (is_stale || context.generation == 0) {
+  const bool is_over = is_over_ && context.generation == generation_;
+  if (is_stale || is_over || context.generation == 0) {
     ++peers_.counters().dropped_packets;
     return;
   }
@@ -43,6 +44,9 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
     ++peers_.counters().duplicate_requests;
   } else {
     verdict = accept(qp, packet, payload);
+    if (verdict == Verdict::not_ready && peers_.end_silent(now)) {
+      verdict = accept(qp, packet, payload);
+    }
     if (verdict == Verdict::accepted) mark(sequence);
   }
   if (verdict == Verdict::ignored) {
@@ -61,6 +65,7 @@ void Inbound::handle_packet(Time now, QueuePair* qp, const wire::Packet& packet,
 void Inbound::begin(Time, std::uint32_t generation, const wire::Path& path) {
   drop_partials();
   generation_ = generation;
+  is_over_ = false;
   next_ = 0;
   came_ = {};
   to_ = {};
@@ -297,6 +302,16 @@ void Inbound::remove(std::uint32_t* at) {
 
 void Inbound::drop_partials() {
   while (first_partial_ != no_partial) drop(peers_.partials[first_partial_].number);
+}
+
+// A sender fails its messages when it has heard nothing for the time of `give_up`. Twice that time
+// passes here before it does without them.
+bool Inbound::end_if_silent(Time now) {
+  const Time give_up = peers_.settings().give_up;
+  if (first_partial_ == no_partial || now < heard_at_ + give_up + give_up) return false;
+  drop_partials();
+  is_over_ = true;
+  return true;
 }
 
 // Receive requests that the messages held go back to the queue pair, which flushes them.

@@ -64,6 +64,10 @@ class Inbound {
   void fill(Time now, const Answer& answer, OutgoingPacket& out);
   // Drops the partial messages of a queue pair that is being destroyed or has failed.
   void forget(const QueuePair& qp);
+  // Ends this generation of numbers if its sender has been silent for so long that it has given up
+  // or is gone, and messages of it have arrived in part. Returns true if it ended: the receive
+  // requests that those messages held are back in their queues.
+  bool end_if_silent(Time now);
   void rebase(Time by) { tulle::rebase(by, heard_at_); }
 
  private:
@@ -100,6 +104,7 @@ class Inbound {
   std::uint32_t index_;
   std::uint32_t generation_ = 0;  // generation of the sender's numbers; 0: no packet has come
   Sequence next_ = 0;             // the first missing number
+  bool is_over_ = false;          // the generation has ended, and packets of it are dropped
   Time heard_at_ = Time::zero();
   std::uint32_t first_partial_ = no_partial;
   std::uint32_t partials_ = 0;

@@ -283,6 +283,50 @@ TEST(SrdInbound, a_message_that_ends_half_there_leaves_its_receive_request_to_th
   ASSERT_EQ(host.completions().size(), 1u);
 }
 
+// The sender is gone, and its message holds the only receive request.
+TEST(SrdInbound, a_sender_that_fell_silent_leaves_its_receive_request_to_others) {
+  Host host;
+  host.post_receive(600);
+  const Time give_up = host.peers().settings().give_up;
+  static_cast<void>(host.answer(segment_of(0, 0, 400), bytes_of(mtu)));
+  wire::Packet other = packet(Operation::send_only, 0);
+  other.srd_context =
+      Context{peer_context.generation, 1}.word();  // a peer of another service level
+  host.deliver(other, bytes_of(10));
+  EXPECT_EQ(host.counters().rnr_naks_sent, 1u);
+  host.now += give_up + give_up;
+  host.deliver(other, bytes_of(10));
+  EXPECT_EQ(host.counters().rnr_naks_sent, 1u);
+  ASSERT_EQ(host.completions().size(), 1u);
+
+  // What the sender says later of that message is not heard, and what it begins anew is.
+  EXPECT_FALSE(host.answer(segment_of(1, mtu, 400), bytes_of(400 - mtu)));
+  host.post_receive(600);
+  wire::Packet anew = packet(Operation::send_only, 0);
+  anew.srd_context = Context{peer_context.generation + 1, 0}.word();
+  EXPECT_TRUE(host.answer(anew, bytes_of(10)));
+  EXPECT_EQ(host.completions().size(), 1u);
+}
+
+TEST(SrdInbound, a_sender_that_is_heard_keeps_its_receive_request) {
+  Host host;
+  host.post_receive(600);
+  const Time give_up = host.peers().settings().give_up;
+  static_cast<void>(host.answer(segment_of(0, 0, 400), bytes_of(mtu)));
+  wire::Packet other = packet(Operation::send_only, 0);
+  other.srd_context = Context{peer_context.generation, 1}.word();
+  for (int i = 0; i < 5; ++i) {
+    host.now += give_up;
+    static_cast<void>(host.answer(segment_of(0, 0, 400), bytes_of(mtu)));
+    host.now += Time{give_up.ps / 2};
+    host.deliver(other, bytes_of(10));
+  }
+  EXPECT_EQ(host.counters().rnr_naks_sent, 5u);
+  EXPECT_TRUE(host.completions().empty());
+  static_cast<void>(host.answer(segment_of(1, mtu, 400), bytes_of(400 - mtu)));
+  EXPECT_EQ(host.completions().size(), 1u);
+}
+
 TEST(SrdInbound, a_queue_pair_in_error_flushes_what_half_messages_held) {
   Host host;
   host.post_receive(600);

@@ -66,6 +66,7 @@ void Peers::rebase(Time by) {
   }
   for (const auto& outbound : outbounds_) outbound->rebase(by);
   for (const auto& inbound : inbounds_) inbound->rebase(by);
+  tulle::rebase(by, looked_for_silent_at_);
 }
 
 Carrier& Peers::carrier(std::uint32_t level) {
@@ -84,6 +85,14 @@ void Peers::attend(Outbound& outbound) {
 void Peers::answer(std::uint8_t service_level, const Answer& answer) {
   carrier(service_level).answer(answer);
   attention_ |= 1u << service_level % levels;
+}
+
+bool Peers::end_silent(Time now) {
+  if (now < looked_for_silent_at_ + Time{settings_.give_up.ps / 4}) return false;
+  looked_for_silent_at_ = now;
+  bool any = false;
+  for (const auto& inbound : inbounds_) any |= inbound->end_if_silent(now);
+  return any;
 }
 
 // --- peers ---

@@ -70,6 +70,9 @@ class Peers {
 
   Inbound& inbound(std::uint32_t index) { return *inbounds_[index]; }
   void answer(std::uint8_t service_level, const Answer& answer);
+  // A message found no receive request: ends what silent senders have sent in part, as that may
+  // hold some. Looks seldom, however often it is called. Returns true if any was ended.
+  bool end_silent(Time now);
   void finish(QueuePair& qp, SendWqe& wqe, verbs::CompletionStatus status);
   // Names a peer's context: returns a new generation, by which answers to its packets find it.
   std::uint32_t name(Time now, Outbound& outbound);
@@ -93,6 +96,7 @@ class Peers {
   Settings settings_;
   std::uint32_t attention_ = 0;
   std::uint32_t last_generation_ = 0;
+  Time looked_for_silent_at_ = Time::zero();
   std::array<std::unique_ptr<Carrier>, levels> carriers_;
   std::vector<std::unique_ptr<Outbound>> outbounds_;
   std::vector<std::unique_ptr<Inbound>> inbounds_;

@@ -1,6 +1,7 @@
 /* A call's time is what passed, less the time in which the threads of this process, its peer and
-   its host agent could have run and the machine ran others: a busy machine is no fault. Calls
-   during which the driver interrupted this process itself do not count. */
+   its host agent could have run and the machine ran others, and less the time in which a processor
+   stood still: a busy machine is no fault. Calls during which the driver interrupted this process
+   itself do not count. */
 
 #include <dirent.h>
 #include <stdio.h>
@@ -62,9 +63,10 @@ static struct waits waits_now(void) {
   return waits;
 }
 
-static uint64_t waited_since_baseline(void) {
+static uint64_t waited_since_baseline(uint64_t stalled) {
   const struct waits waits = waits_now();
-  uint64_t sum = waits.stolen - baseline.stolen;
+  const uint64_t stolen = waits.stolen - baseline.stolen;
+  uint64_t sum = stolen > stalled ? stolen : stalled; /* the same time, seen by two */
   for (int i = 0; i < waits.count; ++i) {
     uint64_t before = 0;
     for (int k = 0; k < baseline.count; ++k) {
@@ -94,14 +96,15 @@ void call_end(const struct call_timer* timer, enum call call) {
   uint64_t ns = now_ns() - timer->begin;
   if (ns <= page->longest_ns) return;
   if (ns > SHORT_NS) {
-    const uint64_t waited = waited_since_baseline();
+    const uint64_t stalled = stalled_ns(timer->begin, timer->begin + ns);
+    const uint64_t waited = waited_since_baseline(stalled);
     const uint64_t all = ns;
     ns = ns > waited ? ns - waited : 0;
     note(
         "call %d took %llu us, of which %llu us were not for want of a processor; it used one for "
-        "%llu us",
+        "%llu us, and a processor stood still for %llu us",
         (int)call, (long long)(all / 1000), (long long)(ns / 1000),
-        (long long)((processor_ns() - timer->processor) / 1000));
+        (long long)((processor_ns() - timer->processor) / 1000), (long long)(stalled / 1000));
   }
   if (timer->interrupted % 2 != 0 || page->interrupted != timer->interrupted) return;
   if (ns <= page->longest_ns) return;

@@ -45,6 +45,15 @@ void call_end(const struct call_timer* timer, enum call call);
     result;                                       \
   })
 
+/* --- stalls.c: how long this machine's processors stood still --- */
+
+/* Runs until its parent ends, and notes in the file at `path` when a processor stood still. Returns
+   an exit status if that cannot be done. */
+int stalls_watch(const char* path);
+/* Returns for how much of this time a processor stood still, by the file that CHAOS_STALLS names;
+   0 if there is none. */
+uint64_t stalled_ns(uint64_t begin, uint64_t end);
+
 /* --- plan.c: the work of a round --- */
 
 #define GUARD 256u              /* bytes before and after each place that is checked */

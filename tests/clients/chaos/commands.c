@@ -21,6 +21,13 @@ static void child_runs(enum command command) {
   for (;;) pause();
 }
 
+/* The driver sees by the page that the process is being loaded. */
+static void run_instead(const char* path, char* const argv[]) {
+  page->pid = 0;
+  execv(path, argv);
+  page->pid = (uint64_t)getpid();
+}
+
 static void run_again(void) {
   char arguments[4096];
   FILE* file = fopen("/proc/self/cmdline", "re");
@@ -32,7 +39,7 @@ static void run_again(void) {
   int count = 0;
   for (size_t i = 0; i < bytes && count < 7; i += strlen(arguments + i) + 1)
     argv[count++] = arguments + i;
-  execv("/proc/self/exe", argv);
+  run_instead("/proc/self/exe", argv);
 }
 
 void obey(void) {
@@ -54,7 +61,7 @@ void obey(void) {
       run_again();
       break;
     case COMMAND_exec_another:
-      execl("/bin/sleep", "sleep", "0.1", (char*)NULL);
+      run_instead("/bin/sleep", (char*[]){"sleep", "0.1", NULL});
       break;
     case COMMAND_unmap:
     case COMMAND_protect_all:

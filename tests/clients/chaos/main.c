@@ -17,7 +17,9 @@ volatile struct page* page;
 static const char usage[] =
     "chaos server|client|watch-server|watch-client|probe SOCKET PAGE GID-INDEX SEED\n"
     "  watch-ROLE keeps that role's memory without a device, and checks that nobody writes to it;\n"
-    "  probe opens the device and ends\n";
+    "  probe opens the device and ends\n"
+    "chaos stalls FILE\n"
+    "  notes in the file when a processor stands still\n";
 
 uint64_t now_ns(void) {
   struct timespec now;
@@ -75,6 +77,7 @@ static int probe(void) {
 }
 
 int main(int argc, char** argv) {
+  if (argc == 3 && strcmp(argv[1], "stalls") == 0) return stalls_watch(argv[2]);
   if (argc != 6) {
     fputs(usage, stderr);
     return 2;
