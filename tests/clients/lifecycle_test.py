@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import tempfile
 import time
@@ -73,6 +74,20 @@ class PeerDeath(ClientTest):
         time.sleep(1)
         server.signal(signal.SIGKILL)
         self.assertNotEqual(0, client.wait(60), client.describe())
+
+
+class Names(ClientTest):
+    def test_that_the_kernel_cuts_inside_a_character(self):
+        """The kernel keeps 15 bytes of a program's name, and what it cuts off may be half a character."""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        program = folder / ("ü" * 12)
+        shutil.copy(INTEGRITY, program)
+        process = self.start_server([program, "-M", "idle", "-p", str(PORT)], PORT)
+        kept = pathlib.Path(f"/proc/{process.pid}/comm").read_bytes().strip()
+        with self.assertRaises(UnicodeDecodeError, msg="the kernel kept a whole number of characters"):
+            kept.decode()
+        wait_until(lambda: self.status()["processes"], "the host agent to know the process")
+        self.assertEqual("ü" * 7 + "\N{REPLACEMENT CHARACTER}", self.status()["processes"][0]["name"])
 
 
 class AgentDeath(ClientTest):
