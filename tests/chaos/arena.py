@@ -283,6 +283,9 @@ class Arena:
         for net in self.nets:
             say("ss", "--all", "--numeric", "--processes", "--udp", "--unix", net=net)
             say("ip", "address", net=net)
+            say("ip", "neighbour", net=net)
+            say(str(harness.TULLE), "status", net=net)
+            say(str(harness.TULLE), "devices", net=net)
             for pid in set(net.pids()) - self.holders:
                 say("ls", "-l", f"/proc/{pid}/fd")
                 say("gdb", "--batch", "--nx", "-p", str(pid), "-ex", "thread apply all backtrace 24")

@@ -81,13 +81,13 @@ class Names(ClientTest):
         """The kernel keeps 15 bytes of a program's name, and what it cuts off may be half a character."""
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         program = folder / ("ü" * 12)
-        shutil.copy(INTEGRITY, program)
-        process = self.start_server([program, "-M", "idle", "-p", str(PORT)], PORT)
+        shutil.copy(shutil.which("ibv_rc_pingpong"), program)
+        process = self.start_server([program, "-g", "0", "-p", str(PORT)], PORT)
         kept = pathlib.Path(f"/proc/{process.pid}/comm").read_bytes().strip()
         with self.assertRaises(UnicodeDecodeError, msg="the kernel kept a whole number of characters"):
             kept.decode()
         wait_until(lambda: self.status()["processes"], "the host agent to know the process")
-        self.assertEqual("ü" * 7 + "\N{REPLACEMENT CHARACTER}", self.status()["processes"][0]["name"])
+        self.assertEqual("ü" * 7 + "\N{REPLACEMENT CHARACTER}", self.status()["processes"][0]["command"])
 
 
 class AgentDeath(ClientTest):

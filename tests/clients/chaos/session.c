@@ -56,6 +56,11 @@ static bool greet(struct session* s, struct random* random) {
   }
   if (!side_channel_swap(&s->here, &s->there, sizeof s->here)) return false;
   s->seed = options.is_server ? s->here.seed : s->there.seed;
+  char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN];
+  inet_ntop(AF_INET6, &s->here.gid, here, sizeof here);
+  inet_ntop(AF_INET6, &s->there.gid, there, sizeof there);
+  note("session from %s to %s, timeout %u, retry count %u", here, there, s->timeout,
+       s->retry_count);
   return true;
 }
 
