@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -81,7 +82,7 @@ class Run:
 
     def episode(self, seed):
         draw = random.Random(seed)
-        place = draw.choice(list(Arena.KINDS))
+        place = draw.choice(self.options.place or list(Arena.KINDS))
         interruptions = draw.randrange(10, 40)
         politely = draw.random() < 0.5
         number = 0
@@ -110,7 +111,7 @@ class Run:
 
     def interrupt(self, arena, draw):
         """Interrupts once, in one to three ways, and waits for progress."""
-        kinds = [kind for kind in KINDS if kind.hosts <= len(arena.nets)]
+        kinds = [kind for kind in self.options.kind or KINDS if kind.hosts <= len(arena.nets)]
         chosen = draw.choices(kinds, [kind.weight for kind in kinds], k=draw.choice([1, 1, 1, 2, 3]))
         seconds = min([duration(draw, self.options.longest_stop)] + [kind.longest for kind in chosen])
         before = draw.uniform(0, 0.05)
@@ -151,7 +152,10 @@ class Run:
 
     def report(self, fault, arena, number):
         seed = arena.seed
-        again = f"./dev chaos --again {seed} --longest-stop {self.options.longest_stop:g}"
+        chosen = [word for place in self.options.place or () for word in ("--place", place)]
+        chosen += [word for kind in self.options.kind for word in ("--kind", kind.name)]
+        again = shlex.join(["./dev", "chaos", "--again", str(seed), "--longest-stop", f"{self.options.longest_stop:g}",
+                            *chosen])
         kept = ROOT / "build" / "chaos" / f"{seed}-{number}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
@@ -234,12 +238,24 @@ def parse():
     parser.add_argument("--again", type=int, metavar="SEED", help="run only the episode with this seed")
     parser.add_argument("--longest-stop", type=float, default=60, metavar="SECONDS",
                         help="the longest interruption (%(default)s)")
+    parser.add_argument("--place", action="append", choices=Arena.KINDS, metavar="PLACE",
+                        help=f"only such episodes, of {', '.join(Arena.KINDS)}; may be repeated")
+    parser.add_argument("--kind", action="append", metavar="KIND",
+                        help="only this kind of interruption, by the name that the result has; may be repeated")
     parser.add_argument("--record", action="store_true",
-                        help=f"add the result to {RECORD.relative_to(ROOT)}; without --again and --interruptions, "
-                             "runs of five minutes or more do so anyway")
+                        help=f"add the result to {RECORD.relative_to(ROOT)}; without --again, --interruptions, --place and "
+                             "--kind, runs of five minutes or more do so anyway")
     options = parser.parse_args()
     options.seconds = options.minutes * 60 if options.again is None else 3600
-    options.record |= options.minutes >= 5 and options.again is None and options.interruptions is None
+    chosen = options.again is not None or options.interruptions or options.place or options.kind
+    options.record |= options.minutes >= 5 and not chosen
+    known = {kind.name: kind for kind in KINDS}
+    for name in options.kind or ():
+        if name not in known:
+            parser.error(f"there is no kind {name}; there are {', '.join(known)}")
+    options.kind = [known[name] for name in options.kind or ()]
+    if options.kind and all(kind.hosts > 1 for kind in options.kind):
+        options.place = ["two hosts"]
     if options.seed is None:
         options.seed = int(os.environ.setdefault("TULLE_CHAOS_SEED", str(random.getrandbits(32))))
     return options

@@ -228,6 +228,10 @@ def link_down(arena, random, seconds):
         yield
     finally:
         net.run("ip", "link", "set", "veth0", "up")
+        # The kernel tells the other end of a carrier up to a second later.
+        for each in arena.nets:
+            harness.wait_until(lambda each=each: "LOWER_UP" in each.run("ip", "-o", "link", "show", "veth0"),
+                               "the cable's carrier", limit=10)
 
 
 @kind(weight=3, hosts=2)

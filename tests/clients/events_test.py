@@ -1,9 +1,10 @@
 """Tests asynchronous events: those of queues, and those of the port as interfaces and addresses change."""
 
 import os
+import re
 import signal
 
-from harness import BUILD, TULLE, ClientTest, wait_until
+from harness import BUILD, INTEGRITY, TULLE, ClientTest, wait_until
 
 EVENTS = BUILD / "bin" / "events"
 # The tests take it that a program has seen everything once it saw nothing more for this long.
@@ -223,6 +224,42 @@ class Port(ClientTest):
 
     def status_of_a_new_agent(self):
         self.run_program(*self.over_tulle(["ibv_devices"]))
+
+
+class Loopback(ClientTest):
+    """Loopback stands in while there is no other interface, and gives way to the first one."""
+
+    def gids(self):
+        return re.findall(r"(?m)^  GID (\d+)  \S*?([\d.]+)\s+(\w+)$", self.run_program(TULLE, "devices").stdout)
+
+    def make(self):
+        make_interface(self.net, "d0")
+        self.net.run("ip", "link", "set", "d0", "up")
+        self.net.run("ip", "address", "add", "10.0.0.1/24", "dev", "d0")
+
+    def test_its_place_is_the_next_address_s(self):
+        process = self.start(*self.over_tulle([EVENTS, "watch"]))
+        wait_until(lambda: "files" in process.stdout, "the program")
+        self.assertIn(("0", "127.0.0.1", "lo"), self.gids())
+        self.make()
+        wait_until(lambda: self.gids() == [("0", "10.0.0.1", "d0")], "the new address")
+
+    def test_connections_over_it_go_on(self):
+        argv = [INTEGRITY, "-M", "until-error", "-p", "18620"]
+        server = self.start_server(argv, 18620, options=["--no-direct"])
+        client = self.start(*self.over_tulle([*argv, "127.0.0.1"], ["--no-direct"]))
+        wait_until(lambda: "1000 operations" in client.stdout, "operations")
+
+        def packets():
+            return {p["pid"]: p["counters"]["packets_sent"] for p in self.status()["processes"]}[client.pid]
+
+        self.make()
+        # Their queue pairs hold its place, so that the new address gets another one.
+        wait_until(lambda: [gid[1:] for gid in self.gids()] == [("10.0.0.1", "d0")], "the new address")
+        self.assertNotEqual("0", self.gids()[0][0])
+        before = packets()
+        wait_until(lambda: packets() > before + 1000, "more operations", limit=10)
+        self.assertTrue(server.running and client.running, f"{server.describe()}\n{client.describe()}")
 
 
 class Connections(ClientTest):

@@ -219,6 +219,7 @@ Result<void> AgentCore::turn() {
   }
   forward();
   if (devices_.watch_fd() >= 0) devices_.refresh();
+  devices_.settle();
   if (connections_) progress_connections();
   const auto now = Clock::now();
   if (is_recovering() && now >= retry_port_at_) {
@@ -280,6 +281,7 @@ int AgentCore::milliseconds_to_wait() const {
     wake = std::min(wake, Clock::now() + std::chrono::nanoseconds(left.to_nanoseconds()));
   }
   if (is_recovering()) wake = retry_port_at_;
+  wake = std::min(wake, devices_.next_settling());
   if (has_untold_) wake = std::min(wake, Clock::now() + tell_retry_time);
   if (sessions_.empty()) {
     wake = std::min(wake, idle_since_ + std::chrono::seconds(settings_.idle_exit_seconds));

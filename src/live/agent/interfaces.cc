@@ -154,17 +154,20 @@ Result<std::vector<Interface>> choose(const std::vector<Interface>& all, const s
   return chosen;
 }
 
-// Returns the interfaces that a device in use keeps or gains.
+// Returns the interfaces that a device in use keeps or gains. Loopback, which stands in while there
+// is no other interface, gives way to the first one.
 std::vector<Interface> keep(const std::vector<Interface>& all, const DeviceInfo& device,
                             const std::string& names) {
   const std::vector<std::string> given = split(names);
+  const bool has_others = !usable(all, false).empty();
   std::vector<Interface> kept;
   std::copy_if(all.begin(), all.end(), std::back_inserter(kept), [&](const Interface& i) {
     if (!names.empty()) return std::find(given.begin(), given.end(), i.name) != given.end();
     const bool has = std::any_of(device.gids.begin(), device.gids.end(), [&](const GidEntry& e) {
       return e.in_use() && e.interface_index == i.index;
     });
-    return has || (i.up && !i.gids.empty() && !i.loopback);
+    if (i.loopback) return has && !has_others;
+    return has || (i.up && !i.gids.empty());
   });
   return kept;
 }

@@ -1,8 +1,24 @@
 #include "live/agent/known_devices.h"
 
+#include <algorithm>
+
 #include "live/agent/interfaces.h"
 
 namespace tulle::live {
+namespace {
+
+constexpr auto settle_time = std::chrono::seconds(1);
+
+// Returns true if there are addresses, and none of those that the table had is among them.
+bool is_replaced(const std::vector<GidEntry>& table, const std::vector<GidEntry>& present) {
+  const auto remains = [&](const GidEntry& entry) {
+    return entry.in_use() && std::ranges::find(present, entry) != present.end();
+  };
+  return !present.empty() && std::ranges::any_of(table, &GidEntry::in_use) &&
+         std::ranges::none_of(table, remains);
+}
+
+}  // namespace
 
 Result<const KnownDevices::Known*> KnownDevices::find(const Key& key) {
   refresh();
@@ -38,11 +54,41 @@ void KnownDevices::refresh() {
 
 void KnownDevices::update(const Key& key, Entry& entry) {
   const DeviceInfo now = redescribe_device(entry.info, key.interfaces, free_bytes_);
-  const bool has_changed =
-      entry.gids.update(now.gids, [&](std::size_t index) { return is_held_(key, index); });
+  const bool has_changed = update_gids(key, entry, now.gids);
   if (has_changed || now.port_active != entry.info.port_active) ++entry.version;
   entry.info = now;
   entry.info.gids = entry.gids.entries();
+}
+
+// Returns true if the table has changed. A device that has lost all its addresses first withdraws
+// them. Programs that name an address by a fixed index, which is mostly 0, then find the new one
+// there.
+bool KnownDevices::update_gids(const Key& key, Entry& entry,
+                               const std::vector<GidEntry>& present) const {
+  const auto is_held = [&](std::size_t index) { return is_held_(key, index); };
+  if (is_replaced(entry.gids.entries(), present)) {
+    entry.settles_at = Clock::now() + settle_time;
+    return entry.gids.update({}, is_held);
+  }
+  if (entry.settles_at) {
+    bool is_any_held = false;
+    for (std::size_t i = 0; i < entry.gids.entries().size(); ++i) is_any_held |= is_held(i);
+    if (is_any_held && Clock::now() < *entry.settles_at) return false;
+    entry.settles_at.reset();
+  }
+  return entry.gids.update(present, is_held);
+}
+
+void KnownDevices::settle() {
+  for (auto& [key, entry] : entries_) {
+    if (entry.settles_at) update(key, entry);
+  }
+}
+
+KnownDevices::Clock::time_point KnownDevices::next_settling() const {
+  auto next = Clock::time_point::max();
+  for (const auto& [key, entry] : entries_) next = std::min(next, entry.settles_at.value_or(next));
+  return next;
 }
 
 void KnownDevices::forget(const std::function<bool(const Key& key)>& is_used) {

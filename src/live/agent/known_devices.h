@@ -3,10 +3,13 @@
 // The devices that processes of this host have open. The agent gives all processes that ask for the
 // same interfaces by the same name one GID table, and keeps it as long as one of them lives.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "live/agent/address_watch.h"
@@ -17,6 +20,8 @@ namespace tulle::live {
 
 class KnownDevices {
  public:
+  using Clock = std::chrono::steady_clock;
+
   struct Key {
     std::string name;
     std::string interfaces;  // in the form of Settings::interfaces
@@ -43,6 +48,11 @@ class KnownDevices {
   void adopt(const Key& key, const DeviceInfo& info);
   // Updates all devices if anything has changed.
   void refresh();
+  // Gives new addresses their places in devices that have lost all that they had. The places are
+  // those of the former addresses, as soon as nothing refers to these, and others after a second.
+  void settle();
+  // Returns when settle() is next needed at the latest, or max().
+  Clock::time_point next_settling() const;
   // Forgets those for which `is_used` is false.
   void forget(const std::function<bool(const Key& key)>& is_used);
   // Returns the interface index of an address, or 0 if no device has the address.
@@ -55,10 +65,12 @@ class KnownDevices {
  private:
   struct Entry : Known {
     GidTable gids;
+    std::optional<Clock::time_point> settles_at;  // set while new addresses wait for places
   };
 
   Entry& add(const Key& key, const DeviceInfo& info);
   void update(const Key& key, Entry& entry);
+  bool update_gids(const Key& key, Entry& entry, const std::vector<GidEntry>& present) const;
 
   IsHeld is_held_;
   std::uint32_t free_bytes_;
