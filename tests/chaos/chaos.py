@@ -34,6 +34,7 @@ from interruptions import KINDS  # noqa: E402
 RECORD = ROOT / "docs" / "reliability" / "chaos.json"
 SCRATCH = "/mnt"  # a folder of every Debian, over which the driver's mount namespace has memory
 STALLS = pathlib.Path(SCRATCH, "stalls")
+IN_MEMORY = pathlib.Path(SCRATCH, "build")
 INSIDE = "TULLE_CHAOS_INSIDE"
 LONGEST_CALL_SECONDS = 0.1
 WATCHDOG_SECONDS = 240  # without an interruption, after which the driver itself is stuck
@@ -178,15 +179,28 @@ class Run:
                 "longest_call": self.longest, "slowest_recovery": self.slowest_recovery, "faults": self.faults}
 
 
+def run_from_memory():
+    """Starts this program again with copies of the programs in memory. Otherwise a program that the machine has dropped
+    from its cache waits for the disk, which looks as if somebody held it up."""
+    for folder in (SCRATCH, "/dev/shm"):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+    (IN_MEMORY / "bin").mkdir(parents=True)
+    for name in ("tulle", "chaos"):
+        shutil.copy2(harness.BUILD / "bin" / name, IN_MEMORY / "bin")
+    shutil.copytree(harness.BUILD / "lib", IN_MEMORY / "lib", symlinks=True)
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "TULLE_BUILD": str(IN_MEMORY)})
+
+
 def inside(options):
     """Runs as the first process of a process namespace, with a mount namespace of its own."""
+    if harness.BUILD != IN_MEMORY:
+        run_from_memory()
+
     def leave(number, _):
         os._exit(128 + number)  # and the kernel ends all other processes of the namespace
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
-    for folder in (SCRATCH, "/dev/shm"):
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
     # It ends with this process. Without it, a processor that stands still makes calls look long.
     subprocess.Popen([harness.BUILD / "bin" / "chaos", "stalls", STALLS], stdin=subprocess.DEVNULL)
     run = Run(options)
