@@ -90,6 +90,24 @@ class Names(ClientTest):
         self.assertEqual("ü" * 7 + "\N{REPLACEMENT CHARACTER}", self.status()["processes"][0]["command"])
 
 
+class AgentStart(ClientTest):
+    def test_from_a_batch_job(self):
+        """The agent serves all programs, whatever the schedule of the one that started it."""
+        everywhere = os.sched_getaffinity(0)
+        starter = ["chrt", "--batch", "0", "nice", "-n", "7", "taskset", "-c", str(min(everywhere))]
+        process = self.start_server(["ibv_rc_pingpong", "-g", "0", "-p", str(PORT)], PORT, prefix=starter)
+        agent = self.status()["agent"]["pid"]
+        self.assertEqual({min(everywhere)}, os.sched_getaffinity(process.pid))
+        self.assertEqual(7, os.getpriority(os.PRIO_PROCESS, process.pid))
+        self.assertEqual(everywhere, os.sched_getaffinity(agent))
+        self.assertEqual(os.SCHED_OTHER, os.sched_getscheduler(agent))
+        # A user without privileges may not raise a priority again.
+        self.assertEqual(0 if self.may_raise_priorities() else 7, os.getpriority(os.PRIO_PROCESS, agent))
+
+    def may_raise_priorities(self):
+        return self.run_program("nice", "-n", "1", "nice", "-n", "-1", "true", expect=None).stderr == ""
+
+
 class AgentDeath(ClientTest):
     def test_killed(self):
         """Running processes keep their data path, the next program starts a new host agent, and all work together."""

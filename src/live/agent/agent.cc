@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -82,6 +83,18 @@ void detach() {
   umask(022);
 }
 
+// Takes the usual priority and all processors, as far as this user may. The agent serves all
+// programs of the host, and the one that starts it may be a batch job at the lowest priority, on a
+// processor of its own.
+void schedule_as_usual() {
+  const sched_param parameters{};
+  static_cast<void>(sched_setscheduler(0, SCHED_OTHER, &parameters));
+  static_cast<void>(setpriority(PRIO_PROCESS, 0, 0));
+  cpu_set_t all;
+  std::memset(&all, 0xFF, sizeof all);
+  static_cast<void>(sched_setaffinity(0, sizeof all, &all));
+}
+
 // Raises the limit of open files: each slot is an open file, and so is each client.
 void raise_file_limit() {
   rlimit limit{};
@@ -113,7 +126,10 @@ void add(std::array<std::uint64_t, counter_count>& to,
 }  // namespace
 
 int run_agent(const AgentOptions& options) {
-  if (options.on_demand) detach();
+  if (options.on_demand) {
+    detach();
+    schedule_as_usual();
+  }
   raise_file_limit();
   detached_settings() = options.settings;
 

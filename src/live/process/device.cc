@@ -179,7 +179,7 @@ void Device::hand_over() { impl_->hand_over(); }
 void Device::publish() { impl_->publish(now()); }
 int Device::join(const Gid& group) { return impl_->join(group); }
 void Device::leave(const Gid& group) { impl_->leave(group); }
-int Device::may_use_packets() const { return impl_->may_use_packets(); }
+int Device::may_use_packets() { return impl_->may_use_packets(); }
 int Device::open_packets() { return impl_->open_packets(); }
 int Device::watch(const device::FlowRule& rule) { return impl_->watch(rule); }
 void Device::unwatch(const device::FlowRule& rule) { impl_->unwatch(rule); }

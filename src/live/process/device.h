@@ -74,7 +74,7 @@ class Device {
 
   // Returns 0 if this process may use raw packets, which go over the interface of the first GID.
   // Otherwise returns EPERM, or EOPNOTSUPP if that interface has no Ethernet frames.
-  [[nodiscard]] int may_use_packets() const;
+  [[nodiscard]] int may_use_packets();
   // Must be called before the first raw packet queue pair is created. Returns 0 or an errno.
   [[nodiscard]] int open_packets();
   // watch() must be called before a flow is created, and unwatch() when the flow has been

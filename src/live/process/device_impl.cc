@@ -260,9 +260,15 @@ int Device::Impl::change_membership(const Gid& group, bool leaves) const {
   return changed.error;
 }
 
-int Device::Impl::may_use_packets() const {
+// The kernel takes milliseconds to close a packet socket, so that the answer is kept.
+int Device::Impl::may_use_packets() {
   if (seal_ != nullptr) return EOPNOTSUPP;  // frames are not sealed
-  return info_.gids.empty() ? EOPNOTSUPP : PacketPort::probe(info_.gids[0].interface);
+  if (info_.gids.empty()) return EOPNOTSUPP;
+  const std::string& interface = info_.gids[0].interface;
+  if (!probed_ || probed_->interface != interface) {
+    probed_ = Probed{interface, PacketPort::probe(interface)};
+  }
+  return probed_->error;
 }
 
 int Device::Impl::open_packets() {

@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -85,7 +86,7 @@ class Device::Impl {
   }
   int join(const Gid& group);
   void leave(const Gid& group);
-  int may_use_packets() const;
+  int may_use_packets();
   int open_packets();
   int watch(const device::FlowRule& rule);
   void unwatch(const device::FlowRule& rule);
@@ -160,6 +161,11 @@ class Device::Impl {
   std::unique_ptr<device::Adapter> adapter_;
   Receiver receiver_;
   Transmitter transmitter_;
+  struct Probed {
+    std::string interface;
+    int error = 0;  // 0: this process may use packet sockets there
+  };
+  std::optional<Probed> probed_;
   std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
   bool has_faults_;
   DriverClock clock_;
