@@ -127,11 +127,24 @@ Result<void> check_file_options(const WorkloadOptions& options) {
   return Error{fmt::format("{}: goes with a named workload; change a file's with --set", given)};
 }
 
+// TOML is UTF-8, and so must be what stands in it.
+Result<void> check_utf8(const char* option, const std::string& text) {
+  try {
+    static_cast<void>(toml_text(text));
+  } catch (const nlohmann::json::type_error&) {
+    return Error{fmt::format("{}: the name {} is not UTF-8; rename the file, or link to it", option,
+                             tulle::quoted(text))};
+  }
+  return {};
+}
+
 Result<Scenario> from_flows(const WorkloadOptions& options) {
   if (options.topology.empty()) {
     return Error{fmt::format("--workload {}: a table of flows needs --topology, a table of links",
                              options.workload)};
   }
+  if (auto right = check_utf8("--workload", options.workload); !right) return right.error();
+  if (auto right = check_utf8("--topology", options.topology); !right) return right.error();
   std::string text = fmt::format(
       "title = \"Flows from a table\"\nseed = {}\n[topology]\nkind = \"file\"\nfile = {}\n"
       "[traffic]\npattern = \"file\"\nfile = {}\n",

@@ -164,6 +164,11 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
                        "nowhere.toml: No such"));
   EXPECT_EQ(said([](auto& o) { o.workload = "f.csv", o.hosts = {}; }),
             "--workload f.csv: a table of flows needs --topology, a table of links");
+  EXPECT_EQ(said([](auto& o) {
+              o.workload = "f.csv";
+              o.topology = "l\xE6.csv", o.hosts = {};
+            }).find("--topology: the name \"l\xE6.csv\" is not UTF-8"),
+            0u);
   EXPECT_EQ(
       said([](auto& o) { o.set = {"traffic.size = 3"}; }).find("--set: traffic.size: is no key"),
       0u);

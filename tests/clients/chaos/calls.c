@@ -1,11 +1,13 @@
 /* A call's time is what passed, less the time in which the threads of this process, its peer and
    its host agent could have run and the machine ran others, and less the time in which a processor
    stood still: a busy machine is no fault. Calls during which the driver interrupted this process
-   itself do not count. */
+   itself do not count, nor do calls during which the process waited for a page to be read from a
+   disk: some machines drop pages of programs that run. */
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "chaos.h"
@@ -83,13 +85,18 @@ static uint64_t processor_ns(void) {
   return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
+static long page_reads(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_majflt : 0;
+}
+
 struct call_timer call_begin(void) {
   uint64_t now = now_ns();
   if (now - baseline_at > BASELINE_AGE_NS) {
     baseline = waits_now();
     baseline_at = now = now_ns();
   }
-  return (struct call_timer){now, processor_ns(), page->interrupted};
+  return (struct call_timer){now, processor_ns(), page_reads(), page->interrupted};
 }
 
 void call_end(const struct call_timer* timer, enum call call) {
@@ -98,13 +105,16 @@ void call_end(const struct call_timer* timer, enum call call) {
   if (ns > SHORT_NS) {
     const uint64_t stalled = stalled_ns(timer->begin, timer->begin + ns);
     const uint64_t waited = waited_since_baseline(stalled);
+    const long reads = page_reads() - timer->page_reads;
     const uint64_t all = ns;
     ns = ns > waited ? ns - waited : 0;
     note(
         "call %d took %llu us, of which %llu us were not for want of a processor; it used one for "
-        "%llu us, and a processor stood still for %llu us",
+        "%llu us, a processor stood still for %llu us, and %ld pages were read from a disk",
         (int)call, (long long)(all / 1000), (long long)(ns / 1000),
-        (long long)((processor_ns() - timer->processor) / 1000), (long long)(stalled / 1000));
+        (long long)((processor_ns() - timer->processor) / 1000), (long long)(stalled / 1000),
+        reads);
+    if (reads != 0) return;
   }
   if (timer->interrupted % 2 != 0 || page->interrupted != timer->interrupted) return;
   if (ns <= page->longest_ns) return;

@@ -32,6 +32,7 @@ void note(const char* format, ...) __attribute__((format(printf, 1, 2)));
 struct call_timer {
   uint64_t begin;
   uint64_t processor; /* time that the thread has used */
+  long page_reads;    /* pages that this process has waited for */
   uint64_t interrupted;
 };
 struct call_timer call_begin(void);
