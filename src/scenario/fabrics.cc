@@ -141,7 +141,7 @@ Result<void> check_utf8(const char* option, const std::string& text) {
 Result<Scenario> from_flows(const WorkloadOptions& options) {
   if (options.topology.empty()) {
     return Error{fmt::format("--workload {}: a table of flows needs --topology, a table of links",
-                             options.workload)};
+                             one_line(options.workload))};
   }
   if (auto right = check_utf8("--workload", options.workload); !right) return right.error();
   if (auto right = check_utf8("--topology", options.topology); !right) return right.error();

@@ -111,13 +111,13 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
 Result<std::string> read_file(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    return Error{fmt::format("{}: is a folder, not a file", path)};
+    return Error{fmt::format("{}: is a folder, not a file", one_line(path))};
   }
   std::ifstream in(path, std::ios::binary);
-  if (!in) return Error{fmt::format("{}: {}", path, std::strerror(errno)), errno};
+  if (!in) return Error{fmt::format("{}: {}", one_line(path), std::strerror(errno)), errno};
   std::stringstream text;
   text << in.rdbuf();
-  if (in.bad()) return Error{fmt::format("{}: cannot be read", path)};
+  if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
   return std::move(text).str();
 }
 
