@@ -5,16 +5,19 @@
    disk: some machines drop pages of programs that run. */
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "chaos.h"
 
 #define THREADS_MAX 32
 #define BASELINE_AGE_NS 5000000u /* the baseline's age makes a call look shorter, never longer */
 #define SHORT_NS 20000000u       /* shorter calls need no second look */
+#define LONG_NS 60000000u        /* during longer ones the threads are looked at */
 
 struct waits {
   int count;
@@ -90,17 +93,63 @@ static long page_reads(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_majflt : 0;
 }
 
+/* A thread that looks at calls from outside: what do this process's threads do while one is long? */
+
+static _Atomic uint64_t call_since; /* 0: no call is under way */
+static pid_t watched_process;
+
+static void note_file_of_thread(const char* thread, const char* name) {
+  char path[300], text[600];
+  snprintf(path, sizeof path, "/proc/self/task/%s/%s", thread, name);
+  FILE* file = fopen(path, "re");
+  if (file == NULL) return;
+  const size_t bytes = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  for (size_t i = 0; i < bytes; ++i) {
+    if (text[i] == '\n') text[i] = ' ';
+  }
+  text[bytes] = '\0';
+  note("thread %s, %s: %s", thread, name, text);
+}
+
+static void* watch_calls(void* argument) {
+  for (uint64_t told = 0;; pause_ms(10)) {
+    const uint64_t since = call_since;
+    if (since == 0 || since == told || now_ns() < since + LONG_NS) continue;
+    told = since;
+    DIR* tasks = opendir("/proc/self/task");
+    for (struct dirent* entry; tasks != NULL && (entry = readdir(tasks)) != NULL;) {
+      if (entry->d_name[0] == '.') continue;
+      note_file_of_thread(entry->d_name, "stat");
+      note_file_of_thread(entry->d_name, "stack");
+    }
+    if (tasks != NULL) closedir(tasks);
+  }
+  return argument;
+}
+
+/* A forked child has no such thread, and makes no calls. */
+static void watch(void) {
+  if (watched_process == getpid()) return;
+  watched_process = getpid();
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, watch_calls, NULL) == 0) pthread_detach(thread);
+}
+
 struct call_timer call_begin(void) {
+  watch();
   uint64_t now = now_ns();
   if (now - baseline_at > BASELINE_AGE_NS) {
     baseline = waits_now();
     baseline_at = now = now_ns();
   }
+  call_since = now;
   return (struct call_timer){now, processor_ns(), page_reads(), page->interrupted};
 }
 
 void call_end(const struct call_timer* timer, enum call call) {
   uint64_t ns = now_ns() - timer->begin;
+  call_since = 0;
   if (ns <= page->longest_ns) return;
   if (ns > SHORT_NS) {
     const uint64_t stalled = stalled_ns(timer->begin, timer->begin + ns);

@@ -305,17 +305,19 @@ static bool run_round(struct session* s, uint64_t round) {
   struct outcome ours = {.succeeded = s->succeeded,
                          .lost_targets = memory_lost_targets(),
                          .lost_sources = memory_lost_sources()};
-  /* A peer that is gone does not say what succeeded. The driver knows if it lost memory. */
-  const uint8_t may_lose = page->peer_may_lose != 0;
-  const struct outcome unknown = {.lost_targets = may_lose, .lost_sources = may_lose};
-  struct outcome theirs = unknown;
+  struct outcome theirs = {0};
   page->step = STEP_waits_for_the_peer;
   const bool told = polled && (s->patient || s->succeeded == all) &&
                     side_channel_swap(&ours, &theirs, sizeof ours) && check_receives(s, &theirs);
   memory_give_back(true);
   ours.lost_targets |= memory_lost_targets();
   ours.lost_sources |= memory_lost_sources();
-  if (!told) theirs = unknown;
+  if (!told) {
+    /* A peer that is gone does not say what succeeded. The driver knows if it lost memory, which
+       may have been while this process waited for what it would say. */
+    const uint8_t may_lose = page->peer_may_lose != 0;
+    theirs = (struct outcome){.lost_targets = may_lose, .lost_sources = may_lose};
+  }
   verify(s, &ours, &theirs);
   if (!told || s->succeeded != all || theirs.succeeded != all || memory_lost_targets() ||
       memory_lost_sources() || theirs.lost_targets || theirs.lost_sources)
