@@ -93,7 +93,7 @@ static long page_reads(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_majflt : 0;
 }
 
-/* A thread that looks at calls from outside: what do this process's threads do while one is long? */
+/* A separate thread looks at calls, and notes what all threads do while one of them is long. */
 
 static _Atomic uint64_t call_since; /* 0: no call is under way */
 static pid_t watched_process;
