@@ -406,6 +406,9 @@ def main():
     if arguments.lives < 10 or arguments.connections < 100:
         parser.error("at least 10 lives and 100 connections, please: tenths are compared")
     clients.become_root_of_a_namespace()
+    # Ended by a signal, this program still ends the programs that it started.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda ended_by, _: sys.exit(128 + ended_by))
     if not PROGRAM.exists():
         sys.exit(f"soak: {PROGRAM} was not built; ./dev soak builds it")
     if not can_move_clocks():
