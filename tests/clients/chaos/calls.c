@@ -138,13 +138,15 @@ static void watch(void) {
 
 struct call_timer call_begin(void) {
   watch();
+  /* This is read before the clock: a stop in between counts neither here nor there. */
+  const uint64_t interrupted = page->interrupted;
   uint64_t now = now_ns();
   if (now - baseline_at > BASELINE_AGE_NS) {
     baseline = waits_now();
     baseline_at = now = now_ns();
   }
   call_since = now;
-  return (struct call_timer){now, processor_ns(), page_reads(), page->interrupted};
+  return (struct call_timer){now, processor_ns(), page_reads(), interrupted};
 }
 
 void call_end(const struct call_timer* timer, enum call call) {
