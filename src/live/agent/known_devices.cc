@@ -70,18 +70,18 @@ bool KnownDevices::update_gids(const Key& key, Entry& entry,
     entry.settles_at = Clock::now() + settle_time;
     return entry.gids.update({}, is_held);
   }
-  if (entry.settles_at) {
-    bool is_any_held = false;
-    for (std::size_t i = 0; i < entry.gids.entries().size(); ++i) is_any_held |= is_held(i);
-    if (is_any_held && Clock::now() < *entry.settles_at) return false;
-    entry.settles_at.reset();
-  }
+  if (entry.settles_at) return false;
   return entry.gids.update(present, is_held);
 }
 
 void KnownDevices::settle() {
   for (auto& [key, entry] : entries_) {
-    if (entry.settles_at) update(key, entry);
+    if (!entry.settles_at) continue;
+    bool is_any_held = false;
+    for (std::size_t i = 0; i < entry.gids.entries().size(); ++i) is_any_held |= is_held_(key, i);
+    if (is_any_held && Clock::now() < *entry.settles_at) continue;
+    entry.settles_at.reset();
+    update(key, entry);
   }
 }
 

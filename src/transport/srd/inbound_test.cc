@@ -283,6 +283,13 @@ TEST(SrdInbound, a_message_that_ends_half_there_leaves_its_receive_request_to_th
   ASSERT_EQ(host.completions().size(), 1u);
 }
 
+// Returns a packet of another peer, which is one of another service level.
+wire::Packet packet_of_another_peer() {
+  wire::Packet out = packet(Operation::send_only, 0);
+  out.srd_context = Context{peer_context.generation, 1}.word();
+  return out;
+}
+
 // The sender is gone, and its message holds the only receive request.
 TEST(SrdInbound, a_sender_that_fell_silent_leaves_its_receive_request_to_others) {
   Host host;
@@ -299,7 +306,7 @@ TEST(SrdInbound, a_sender_that_fell_silent_leaves_its_receive_request_to_others)
   EXPECT_EQ(host.counters().rnr_naks_sent, 1u);
   ASSERT_EQ(host.completions().size(), 1u);
 
-  // What the sender says later of that message is not heard, and what it begins anew is.
+  // The receiver does not hear more of that message, and hears what the sender begins anew.
   EXPECT_FALSE(host.answer(segment_of(1, mtu, 400), bytes_of(400 - mtu)));
   host.post_receive(600);
   wire::Packet anew = packet(Operation::send_only, 0);
@@ -313,8 +320,7 @@ TEST(SrdInbound, a_sender_that_is_heard_keeps_its_receive_request) {
   host.post_receive(600);
   const Time give_up = host.peers().settings().give_up;
   static_cast<void>(host.answer(segment_of(0, 0, 400), bytes_of(mtu)));
-  wire::Packet other = packet(Operation::send_only, 0);
-  other.srd_context = Context{peer_context.generation, 1}.word();
+  const wire::Packet other = packet_of_another_peer();
   for (int i = 0; i < 5; ++i) {
     host.now += give_up;
     static_cast<void>(host.answer(segment_of(0, 0, 400), bytes_of(mtu)));
