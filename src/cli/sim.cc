@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/simulate.h"
@@ -14,6 +15,7 @@
 #include "report/results.h"
 #include "scenario/build.h"
 #include "scenario/scenario.h"
+#include "scenario/tables.h"
 
 namespace tulle::cli {
 namespace {
@@ -31,10 +33,6 @@ int list_scenarios() {
   return 0;
 }
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump();  // TOML's basic strings are JSON's
-}
-
 // HPCC's simulator calls this set "dcqcn" (its rates are for 25 Gb/s, and scaled by the link's).
 // That simulator counts its one round of fast recovery from 0. Here it is two rounds, because Tulle
 // counts as the paper does: the second increase is the additive one.
@@ -50,10 +48,10 @@ Result<Scenario> from_tables(const SimOptions& options) {
         "no scenario is named: choose one from `tulle sim --list`, or give both --topology and "
         "--flows"};
   }
-  std::string text = fmt::format(
-      "title = \"Flows from a table\"\n[topology]\nkind = \"file\"\nfile = {}\n"
-      "[traffic]\npattern = \"file\"\nfile = {}\n",
-      quoted(options.topology), quoted(options.flows));
+  auto tables =
+      scenario::scenario_of_tables({"--topology", options.topology}, {"--flows", options.flows});
+  if (!tables) return tables.error();
+  std::string text = std::move(*tables);
   const bool dcqcn = options.congestion_control == "dcqcn-hpcc";
   if (options.fabric == "infiniband") {
     if (dcqcn) {

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/quoted.h"
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/document.h"
 #include "scenario/reader.h"
+#include "scenario/tables.h"
 #include "workload/csv.h"
 
 namespace tulle::scenario {
@@ -37,8 +37,6 @@ std::string names_of(const Things& things) {
   for (const auto& thing : things) names += (names.empty() ? "" : ", ") + std::string(thing.name);
   return names;
 }
-
-std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
 
 // --- workloads ----------------------------------------------------------------------------------
 
@@ -127,28 +125,15 @@ Result<void> check_file_options(const WorkloadOptions& options) {
   return Error{fmt::format("{}: goes with a named workload; change a file's with --set", given)};
 }
 
-// TOML is UTF-8, and so must be what stands in it.
-Result<void> check_utf8(const char* option, const std::string& text) {
-  try {
-    static_cast<void>(toml_text(text));
-  } catch (const nlohmann::json::type_error&) {
-    return Error{fmt::format("{}: the name {} is not UTF-8; rename the file, or link to it", option,
-                             tulle::quoted(text))};
-  }
-  return {};
-}
-
 Result<Scenario> from_flows(const WorkloadOptions& options) {
   if (options.topology.empty()) {
     return Error{fmt::format("--workload {}: a table of flows needs --topology, a table of links",
                              one_line(options.workload))};
   }
-  if (auto right = check_utf8("--workload", options.workload); !right) return right.error();
-  if (auto right = check_utf8("--topology", options.topology); !right) return right.error();
-  std::string text = fmt::format(
-      "title = \"Flows from a table\"\nseed = {}\n[topology]\nkind = \"file\"\nfile = {}\n"
-      "[traffic]\npattern = \"file\"\nfile = {}\n",
-      options.seed.value_or(1), toml_text(options.topology), toml_text(options.workload));
+  auto tables =
+      scenario_of_tables({"--topology", options.topology}, {"--workload", options.workload});
+  if (!tables) return tables.error();
+  const std::string text = fmt::format("seed = {}\n{}", options.seed.value_or(1), *tables);
   return Scenario::parse(text, "tulle compare", "", options.set);
 }
 

@@ -1,0 +1,29 @@
+#include "scenario/tables.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/quoted.h"
+
+namespace tulle::scenario {
+
+// TOML's basic strings are JSON's.
+std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
+
+Result<std::string> scenario_of_tables(const TableFile& topology, const TableFile& flows) {
+  for (const TableFile* file : {&flows, &topology}) {
+    try {
+      static_cast<void>(toml_text(file->path));
+    } catch (const nlohmann::json::type_error&) {
+      return Error{fmt::format("{}: the name {} is not UTF-8; rename the file, or link to it",
+                               file->option, tulle::quoted(file->path))};
+    }
+  }
+  return fmt::format(
+      "title = \"Flows from a table\"\n[topology]\nkind = \"file\"\nfile = {}\n"
+      "[traffic]\npattern = \"file\"\nfile = {}\n",
+      toml_text(topology.path), toml_text(flows.path));
+}
+
+}  // namespace tulle::scenario
