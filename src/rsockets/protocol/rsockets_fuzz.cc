@@ -189,7 +189,7 @@ void receive_datagrams(Script& script) {
     const PeerKey key = PeerKey::of(sender);
     if (peers.find(key) == nullptr) peers.add(key, std::make_shared<int>());
     TULLE_CHECK(peers.size() <= 8);
-    // What is read is what such a sender writes, but for its flow.
+    // Such a sender writes what was read here, but for its flow.
     const HeaderBytes header = datagram_header(sender);
     const auto again = read_datagram(header.span());
     TULLE_CHECK(again && std::memcmp(&again->sender, &datagram->sender, sizeof sender) == 0);
