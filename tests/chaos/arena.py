@@ -70,7 +70,7 @@ class Program:
         self.popen = None
         self.doomed = None  # the process that must end
         self.lacked_memory = None  # the process that was without memory for a while
-        self.children = []
+        self.led = set()  # the sessions that processes of this program led, in which their children stay
 
     def start(self, role=None, pid=None):
         """Starts the program, under a number of its own or, if that is free, under the number that is wanted."""
@@ -88,6 +88,9 @@ class Program:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
                 preexec_fn=lambda: harness._check(harness._libc.setns(self.net.fd, harness.CLONE_NEWNET)))
         self.arena.known[self.popen.pid] = self.popen
+        for program in self.arena.programs:  # one that has ended may have had this number
+            program.led.discard(self.pid)
+        self.led.add(self.pid)
         self.arena.reused += self.popen.pid == pid
         self.arena.introduce()
 
@@ -137,21 +140,14 @@ class Program:
                 if self.running:
                     resource.prlimit(self.pid, what, (hard, hard))
 
-    def note_child(self):
-        child = self.page["child"]
-        if child:
-            self.children.append((child, self.pid))
-            self.page["child"] = 0
-
     def end_children(self):
-        self.note_child()
-        for child, parent in self.children:
-            # Another process may have the number of a child that has ended. Programs and agents lead sessions of their
-            # own, and a child stays in its parent's.
-            with contextlib.suppress(ProcessLookupError):
-                if os.getsid(child) == parent:
-                    kill(child)
-        self.children = []
+        """Ends what processes of this program forked, also those that were killed before fork(2) returned to them."""
+        for pid in self.net.pids():
+            with contextlib.suppress(OSError):
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+                # An agent soon leads a session of its own.
+                if os.getsid(pid) in self.led - {pid} and not command.endswith(b"tulle"):
+                    kill(pid)
 
     def describe(self):
         state = "running" if self.running else f"ended with {self.popen.returncode}"
@@ -233,7 +229,6 @@ class Arena:
                 self.want_of_memory += 1
             elif status not in expected:
                 raise Fault(f"the {program.role} ended with {status}")
-            program.note_child()
             program.start()
 
     def check_counts(self):
@@ -260,7 +255,6 @@ class Arena:
                     goals[program] = program.page["rounds"] + 1
             if len(goals) == 2 and all(program.page["rounds"] >= goal for program, goal in goals.items()):
                 for program in self.programs:
-                    program.note_child()
                     program.page["peer_may_lose"] = 0
                 return time.monotonic() - start
             waited = max(waited_seconds(program.pid) - before[program] for program in self.programs)

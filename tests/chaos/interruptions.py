@@ -117,7 +117,6 @@ def commanded(name, weight=2, endings=(), longest=0.5):
             if endings:
                 program.doomed = program.popen
             yield
-            program.note_child()
     apply.__name__ = {"fork_and_live": "fork and the child lives on", "fork_and_exit": "fork and the child exits",
                       "fork_and_close": "fork and the child closes the device",
                       "fork_and_exec": "fork and the child calls exec", "exec_itself": "exec of the program itself",

@@ -63,12 +63,9 @@ void obey(void) {
     case COMMAND_fork_and_live:
     case COMMAND_fork_and_exit:
     case COMMAND_fork_and_close:
-    case COMMAND_fork_and_exec: {
-      const pid_t child = fork_undisturbed();
-      if (child == 0) child_runs(command);
-      if (child > 0) page->child = (uint64_t)child;
+    case COMMAND_fork_and_exec:
+      if (fork_undisturbed() == 0) child_runs(command);
       break;
-    }
     case COMMAND_exec_itself:
       run_again();
       break;

@@ -29,7 +29,6 @@
   FIELD(argument)            /* driver: the memory that a command means, 0 to 2 */                 \
   FIELD(microseconds)        /* driver: how long a command's effect lasts */                       \
   FIELD(peer_may_lose)       /* driver: 1 while the peer may be without memory that it had */      \
-  FIELD(child)               /* the last child */                                                  \
   FIELD(allocations_left)    /* driver: allocations that succeed before some fail; 0: all do */    \
   FIELD(allocations_to_fail) /* driver: how many then fail */                                      \
   FIELD(allocations_failed)
