@@ -40,6 +40,8 @@ DEBIANS = ("The programs of this test are not built with the sanitizer, whose ru
 LEFT_OUT = {
     "layers.archives": "The sanitizer's runtime brings symbols of its own, and this test compares symbols.",
     "fuzz.briefly": "The fuzzers always run with AddressSanitizer; ./dev fuzz builds them in a folder of their own.",
+    "clients.soak.Soak: the growth of memory":
+        "A sanitizer's runtime keeps memory that has been freed. Leaks are looked for.",
     "libtulle-paths.so": "This library stands in front of the C library in any program, where no runtime may be needed.",
 }
 
@@ -106,11 +108,11 @@ def tests_with_label(build, label):
 # --- clients -------------------------------------------------------------------------------------------------------
 
 
-def run_client(name, build, env):
+def run_client(name, kind, build, env):
     """Runs one entry of CLIENTS. Returns (passed, failures, skipped) as read_results() does."""
     done = subprocess.run([sys.executable, ROOT / "tests" / "clients" / "run.py", name], text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={**env, "TULLE_BUILD": str(build), "TULLE_TEST_LIMIT": "300"})
+                          env={**env, "TULLE_BUILD": str(build), "TULLE_TEST_LIMIT": "300", "TULLE_SANITIZER": kind})
     passed, failures, skipped = read_unittest(done.stdout)
     if failures or done.returncode not in (0, 77) or not (passed or skipped):
         print(done.stdout)
@@ -181,7 +183,7 @@ def main():
     if not arguments.regex:
         print("programs over the live device:", flush=True)
         for name in CLIENTS:
-            more, failed, not_run = run_client(name, build, env)
+            more, failed, not_run = run_client(name, arguments.kind, build, env)
             passed["clients"] += more
             failures += failed
             skipped += not_run

@@ -424,7 +424,7 @@ TEST(Adapter, TimersOfManyQueuePairs) {
   EXPECT_EQ(again, 2);
 }
 
-TEST(Adapter, ADestroyedQueuePairGetsNoPacketsAndTakesNoMemory) {
+TEST(Adapter, ADestroyedQueuePairGetsNoPackets) {
   Node a(0), b(1);
   auto *from = a.create(), *to = b.create();
   a.connect(*from, to->number, b.gid);
@@ -440,13 +440,18 @@ TEST(Adapter, ADestroyedQueuePairGetsNoPacketsAndTakesNoMemory) {
   ASSERT_TRUE(a.adapter.pull_datagram({}, datagram));
   b.adapter.handle_packet({}, datagram.packet, {payload, 10}, datagram.ip());
   EXPECT_EQ(b.adapter.counters().unknown_queue_pair, 1u);
+}
 
-  // The memory is used again.
+TEST(Adapter, TheMemoryOfDestroyedQueuePairsIsUsedAgain) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer uses no memory again for a while.";
+#endif
+  Node node(0);
   std::set<const transport::QueuePair*> places;
   for (int i = 0; i < 100; ++i) {
-    transport::QueuePair* qp = b.create();
+    transport::QueuePair* qp = node.create();
     places.insert(qp);
-    must(b.adapter.destroy(qp));
+    must(node.adapter.destroy(qp));
   }
   EXPECT_LT(places.size(), 10u);
 }

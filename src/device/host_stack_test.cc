@@ -38,6 +38,7 @@ struct Host : HostStack::Driver {
     init.send_sges = init.receive_sges = 1;
     init.signal_all = true;
     qp = adapter.create_qp(init, status);
+    flow = HostStack::flow_of(qp->number);
   }
   // Connects to the peer, with one receive request of so many bytes that is posted beforehand.
   void connect(const Host& peer, std::uint32_t early_bytes) {
@@ -78,6 +79,7 @@ struct Host : HostStack::Driver {
   verbs::CompletionQueue* cq = nullptr;
   verbs::MemoryRegion* memory = nullptr;
   transport::QueuePair* qp = nullptr;
+  std::uint32_t flow = 0;
   std::vector<Frame>* frames = nullptr;
   Time now;
   std::uint64_t delivered = 0;
@@ -137,8 +139,7 @@ struct Pair {
       const auto frame = from.stack.pull(now);
       ++from.frames_sent;
       to.now = now;
-      if (loses_at_arrival && !to.stack.arrive(now, frame, HostStack::flow_of(to.qp->number),
-                                               frames[frame].payload_bytes)) {
+      if (loses_at_arrival && !to.stack.arrive(now, frame, to.flow, frames[frame].payload_bytes)) {
         ++lost;
       }
     }

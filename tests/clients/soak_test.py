@@ -1,5 +1,6 @@
 """Runs ./dev soak for seconds: many short lives, many connections, and clocks that stand at ten years."""
 
+import os
 import pathlib
 import sys
 
@@ -25,7 +26,8 @@ class Soak(ClientTest):
         self.assertLessEqual(result["server"]["answered"], whole + killed)
         for name, grown in result["growth_overall"].items():
             self.assertLessEqual(grown["descriptors"], 0, name)
-            self.assertLess(grown["pss_kib"], 1024, name)
+            if "TULLE_SANITIZER" not in os.environ:  # a sanitizer keeps memory that has been freed
+                self.assertLess(grown["pss_kib"], 1024, name)
 
     def test_clocks_that_stand_at_ten_years(self):
         if not soak.can_move_clocks():

@@ -60,7 +60,12 @@ class Peer final : public DirectPath {
   }
 };
 
-struct NearHost : Host {
+struct HasPeer {
+  Peer peer;
+};
+
+// The peer outlives the queue pair, which withdraws itself from it.
+struct NearHost : HasPeer, Host {
   explicit NearHost(const Options& options = {}) : Host(options) { environment.direct = &peer; }
   // Lets the transfer that is under way move once more, when the host wants to be asked again.
   std::vector<testing::Pulled> step_on() {
@@ -70,7 +75,6 @@ struct NearHost : Host {
     peer.steps_left = 1;
     return pull();
   }
-  Peer peer;
 };
 
 TEST(RcRequesterDirect, AWriteAndAReadMoveWithoutPackets) {
