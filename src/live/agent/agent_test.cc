@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -303,14 +304,19 @@ TEST_F(AgentTest, LeavesWhenIdle) {
 }
 
 // A child that never calls exec inherits all descriptors. It must not keep the port from the next
-// agent once the program and its agent are gone.
-TEST_F(AgentTest, AForkedChildDoesNotHoldThePort) {
+// agent once the program and its agent are gone, even if it may open no descriptor.
+class ForkedChildTest : public AgentTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(ForkedChildTest, DoesNotHoldThePort) {
+  const bool has_descriptors = GetParam();
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   TestAgent agent;
   const pid_t program = fork();
   if (program == 0) {
     const auto device = open_device("tulle0");
+    const rlimit none{0, 0};
+    if (!has_descriptors) setrlimit(RLIMIT_NOFILE, &none);
     const pid_t child = fork();
     if (child == 0) {
       for (;;) pause();
@@ -328,6 +334,8 @@ TEST_F(AgentTest, AForkedChildDoesNotHoldThePort) {
   close(ends[0]);
   close(ends[1]);
 }
+
+INSTANTIATE_TEST_SUITE_P(AgentTest, ForkedChildTest, testing::Bool());
 
 // The handler runs while its own thread holds the device's lock.
 TEST_F(AgentTest, AProgramMayExitInASignalHandlerWhileItPolls) {

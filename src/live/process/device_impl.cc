@@ -12,7 +12,6 @@
 #include <cstring>
 #include <new>
 
-#include "live/path/packets/kernel_socket.h"
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
@@ -449,8 +448,8 @@ void Device::Impl::forget_in_child() {
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
   // their numbers, which the program might otherwise be given for files of its own.
   transmitter_.forget_vault();
-  const UniqueFd nowhere = kernel_socket(AF_UNIX, SOCK_DGRAM);
-  if (nowhere) dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
+  const bool is_replaced = dup3(wakeup_.get(), socket_.get(), O_CLOEXEC) >= 0;
+  if (!is_replaced) socket_.reset();  // the process's limit lies below the number
 }
 
 }  // namespace tulle::live

@@ -16,7 +16,6 @@
 
 #include "base/on_throw.h"
 #include "live/message/protocol.h"
-#include "live/path/packets/kernel_socket.h"
 #include "live/process/device_impl.h"
 #include "live/process/program_memory.h"
 
@@ -269,8 +268,7 @@ void Device::Impl::handle_loss_of_agent() {
   // The lost host agent belonged to another user and took the socket group with it. In what is left
   // of the group, this process's socket no longer has the place that its queue pair numbers name.
   // Keeping the socket would only keep the port from the next host agent.
-  const UniqueFd nowhere = kernel_socket(AF_INET, SOCK_DGRAM);
-  dup3(nowhere.get(), socket_.get(), O_CLOEXEC);
+  dup3(wakeup_.get(), socket_.get(), O_CLOEXEC);
   device::Event event;
   event.kind = device::Event::Kind::asynchronous;
   event.type = verbs::EventType::device_fatal;
