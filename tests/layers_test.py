@@ -52,7 +52,7 @@ ROOMS_WITHIN = {
     "live": {
         "message": set(),
         "security": set(),
-        "path/packets": {"message", "security"},
+        "path/packets": {"message", "path/memory", "security"},
         "path/memory": set(),
         "agent": {"message", "path/packets", "security"},
         "process": {"message", "path/memory", "path/packets", "security"},

@@ -136,7 +136,9 @@ port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
                                     std::span<const std::byte> bytes, std::uint8_t port) {
   wire::Packet packet;
   std::span<const std::byte> payload;
-  const port::Verdict verdict = configuration_.framing->decode(bytes, arrival, packet, payload);
+  const port::Verdict verdict =
+      arrival.head.empty() ? configuration_.framing->decode(bytes, arrival, packet, payload)
+                           : port::decode_transport(arrival.head, bytes, packet, payload);
   ++counters_.packets_received;
   counters_.bytes_received += bytes.size();
   ++counters_.received_by_verdict[static_cast<std::size_t>(verdict)];

@@ -21,8 +21,8 @@ Error cannot_make(const char* name, int error) {
   return {fmt::format("cannot make shared memory ({}): {}", name, std::strerror(error)), error};
 }
 
-Result<void*> map(int fd, std::size_t bytes, int protection) {
-  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+Result<void*> map(int fd, std::size_t bytes, int protection, std::size_t at = 0) {
+  void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(at));
   if (memory == MAP_FAILED) {
     return Error{fmt::format("cannot map shared memory: {}", std::strerror(errno)), errno};
   }
@@ -67,13 +67,25 @@ Result<std::size_t> size_of_shared_memory(int fd) {
   return static_cast<std::size_t>(status.st_size);
 }
 
-Result<void*> map_shared_memory(int fd, std::size_t bytes, MapFor purpose) {
+namespace {
+
+Result<void> check_size(int fd, std::size_t bytes) {
   auto size = size_of_shared_memory(fd);
   if (!size) return size.error();
-  if (*size != bytes) {
-    return Error{fmt::format("shared memory has {} bytes and not {}", *size, bytes), EINVAL};
-  }
+  if (*size == bytes) return {};
+  return Error{fmt::format("shared memory has {} bytes and not {}", *size, bytes), EINVAL};
+}
+
+}  // namespace
+
+Result<void*> map_shared_memory(int fd, std::size_t bytes, MapFor purpose) {
+  if (auto is_right = check_size(fd, bytes); !is_right) return is_right.error();
   return map(fd, bytes, purpose == MapFor::reading ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+Result<void*> map_part_of_shared_memory(int fd, std::size_t bytes, Part part) {
+  if (auto is_right = check_size(fd, bytes); !is_right) return is_right.error();
+  return map(fd, part.bytes, PROT_READ, part.at);
 }
 
 }  // namespace tulle::live

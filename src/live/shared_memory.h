@@ -26,6 +26,12 @@ Result<ShownMemory> make_shown_memory(const char* name, std::size_t bytes);
 enum class MapFor : std::uint8_t { reading, reading_and_writing };
 Result<void*> map_shared_memory(int fd, std::size_t bytes,
                                 MapFor purpose = MapFor::reading_and_writing);
+// Maps a part of it for reading, which begins on a page.
+struct Part {
+  std::size_t at = 0;
+  std::size_t bytes = 0;
+};
+Result<void*> map_part_of_shared_memory(int fd, std::size_t bytes, Part part);
 // Returns the size of shared memory, or an error (EINVAL) if the size may change.
 Result<std::size_t> size_of_shared_memory(int fd);
 

@@ -417,6 +417,7 @@ void AgentCore::close_finished() {
     }
     discard(*session, std::move(session->connection));
     discard(*session, std::move(session->table));
+    discard(*session, std::move(session->doorbell));
   }
   departed_[queue_pairs_counter] = 0;
   std::erase_if(sessions_, is_finished);

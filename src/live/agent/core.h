@@ -52,6 +52,7 @@ struct Session {
   ConnectionService::ChannelNumber channel = 0;
   // State `process`: what it exposes to peers on this host (live/path/memory).
   UniqueFd table;
+  UniqueFd doorbell;
   // State `process`: the version of its device that the process was told of, the version that it
   // has taken note of, and the withdrawn addresses that it still used then.
   std::uint32_t version_told = 0;

@@ -70,8 +70,9 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
   if (session.state == State::process && decode(message.bytes, held)) {
     return note_held(session, held);
   }
-  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 1) {
+  if (session.state == State::process && decode(message.bytes, expose) && message.fds.size() == 2) {
     std::swap(session.table, message.fds[0]);
+    std::swap(session.doorbell, message.fds[1]);
     return;
   }
   if (session.state == State::channel) return execute(session, message.bytes);
@@ -302,10 +303,11 @@ void AgentCore::tell_changes() {
 // Answers only for processes of the same user, since the table gives access to the owner's memory.
 void AgentCore::find_peer(Session& session) {
   const Session* owner = owner_of(session.hello.slot);
-  if (owner == nullptr || !owner->table || owner->peer.uid != session.peer.uid) {
+  if (owner == nullptr || !owner->table || !owner->doorbell ||
+      owner->peer.uid != session.peer.uid) {
     return refuse(session, "there is no such process of yours on this host");
   }
-  const std::array<int, 1> fds = {owner->table.get()};
+  const std::array<int, 2> fds = {owner->table.get(), owner->doorbell.get()};
   static_cast<void>(
       send_message(session.connection.get(), encode(PeerProcess{owner->peer.pid}), fds));
   session.state = State::closing;

@@ -24,6 +24,11 @@ struct DriverCounters {
   std::uint64_t unsealed_drops = 0;    // datagrams that no key of this host had sealed, or repeated
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
+  std::uint64_t memory_packets_sent = 0;  // packets that went by memory to processes of the host
+  std::uint64_t memory_packets_received = 0;
+  std::uint64_t memory_packets_dropped = 0;  // those that were lost on the way, or made no sense
+  std::uint64_t memory_delays = 0;           // times a ring was full and a packet waited
+  std::uint64_t doorbells = 0;               // times a sleeping process was told of packets
   std::uint64_t faults_dropped = 0;
   std::uint64_t faults_duplicated = 0;
   std::uint64_t faults_corrupted = 0;
@@ -62,6 +67,11 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "unsealed_drops",
     "direct_transfers",
     "direct_bytes",
+    "memory_packets_sent",
+    "memory_packets_received",
+    "memory_packets_dropped",
+    "memory_delays",
+    "doorbells",
     "faults_dropped",
     "faults_duplicated",
     "faults_corrupted",

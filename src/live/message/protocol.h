@@ -8,13 +8,13 @@
 //               A process of another user than the agent's gets {relay, counters} (relay.h).
 //   membership  Membership → MembershipChanged                        of a process with a relay
 //   rejoin      Rejoin with {vault, counters} → Accepted              after an agent died
-//   find_peer   Hello → PeerProcess with {table}                      for the direct path
+//   find_peer   Hello → PeerProcess with {table, doorbell}            for the direct path
 //   status      Hello → AgentStatus, ProcessStatus …, End
 //   capture     Hello → Accepted, CaptureSource with {ring} … until the connection ends
 //   attribute   Hello → Attribute
 //   connect     Hello → ChannelOpened with {events}, then commands (live/message/connection.h)
 //
-//   A process with a slot sends Expose with {table}, and GidsHeld after a DeviceChanged.
+//   A process with a slot sends Expose with {table, doorbell}, and GidsHeld after a DeviceChanged.
 //   A process may get StartCapture with {ring}, StopCapture, Publish and DeviceChanged at any time.
 //   Refused replaces any answer; Wait precedes one that takes long.
 
@@ -31,7 +31,7 @@
 
 namespace tulle::live {
 
-inline constexpr std::uint16_t protocol_version = 8;
+inline constexpr std::uint16_t protocol_version = 9;
 
 enum class MessageKind : std::uint16_t {
   refused = 1,  // this number never changes

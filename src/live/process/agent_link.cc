@@ -13,14 +13,15 @@ namespace tulle::live {
 AgentLink::AgentLink(const Settings& settings, UniqueFd connection, Rights rights)
     : settings_(settings), connection_(std::move(connection)), rights_(std::move(rights)) {}
 
-void AgentLink::expose(int table_fd) {
+void AgentLink::expose(int table_fd, int doorbell_fd) {
+  rights_.doorbell.reset(fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0));
   rights_.table.reset(fcntl(table_fd, F_DUPFD_CLOEXEC, 0));
   tell_exposed();
 }
 
 void AgentLink::tell_exposed() {
-  if (!rights_.table) return;
-  const std::array<int, 1> fds = {rights_.table.get()};
+  if (!rights_.table || !rights_.doorbell) return;
+  const std::array<int, 2> fds = {rights_.table.get(), rights_.doorbell.get()};
   static_cast<void>(send_message(connection_.get(), encode(Expose{}), fds));
 }
 

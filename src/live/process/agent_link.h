@@ -21,7 +21,10 @@ class AgentLink {
     UniqueFd lock;   // tells any agent that the slot is in use
     UniqueFd vault;  // keeps the host's sockets open; empty if the agent is another user's
     UniqueFd counters;
-    UniqueFd table;  // what peers of this host map; empty if the device exposes nothing
+    // What peers of this host map, and by which they wake this process; empty if the device exposes
+    // nothing.
+    UniqueFd table;
+    UniqueFd doorbell;
   };
   AgentLink() = default;
   AgentLink(const Settings& settings, UniqueFd connection, Rights rights);
@@ -32,8 +35,8 @@ class AgentLink {
   int vault() const { return rights_.vault.get(); }
   // Returns the connection's descriptor, or -1 while there is no agent.
   int socket() const { return connection_.get(); }
-  // Hands the agent what peers map. The caller keeps its descriptor.
-  void expose(int table_fd);
+  // Hands the agent what peers get. The caller keeps its descriptors.
+  void expose(int table_fd, int doorbell_fd);
   // Returns the next message. The error_number is EAGAIN if there is none, and EMFILE if this
   // process had no room for its descriptors. If the agent is gone it is ECONNRESET, and the
   // connection is closed.

@@ -102,11 +102,16 @@ Result<void> Device::Impl::start() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   wakeup_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !timer_ || !wakeup_) {
+  std::array<int, 2> doorbell{-1, -1};
+  static_cast<void>(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, doorbell.data()));
+  doorbell_.reset(doorbell[0]);
+  doorbell_button_.reset(doorbell[1]);
+  if (!epoll_ || !timer_ || !wakeup_ || !doorbell_) {
     return Error{std::string("cannot open the device: ") + std::strerror(errno), errno};
   }
   make_room_for_descriptors(epoll_.get());
-  for (const int fd : {socket_.get(), timer_.get(), wakeup_.get(), agent_.socket()}) {
+  for (const int fd :
+       {socket_.get(), timer_.get(), wakeup_.get(), doorbell_.get(), agent_.socket()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
@@ -139,16 +144,18 @@ Result<void> Device::Impl::create_direct_path() {
     if (!answer) return answer.error();
     PeerProcess peer;
     std::vector<UniqueFd>& fds = answer->message.fds;
-    if (!decode(answer->message.bytes, peer) || fds.size() != 1) {
+    if (!decode(answer->message.bytes, peer) || fds.size() != 2) {
       return Error{"the agent knows no such process", ESRCH};
     }
-    return HostPath::Peer{peer.pid, std::move(fds[0])};
+    return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
   };
   auto path = HostPath::create(slot_, find_peer, is_local);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());
-  agent_.expose(direct_path_->table_fd());
+  agent_.expose(direct_path_->peers().table_fd(), doorbell_button_.get());
+  host_packets_ = std::make_unique<HostPackets>(direct_path_->peers(), is_local);
+  transmitter_.use(host_packets_.get());
   return {};
 }
 
@@ -183,6 +190,7 @@ Time Device::Impl::now() {
     adapter_->rebase(by);
     transmitter_.rebase(by);
     if (packets_ != nullptr) packets_->rebase(by);
+    if (host_packets_ != nullptr) host_packets_->rebase(by);
     if (seal_ != nullptr) seal_->rebase(by);
     rebase(by, leased_at_, last_poll_, timer_at_, published_, gids_looked_at_, ask_again_at_);
   });
@@ -213,7 +221,7 @@ void Device::Impl::progress() {
     }
   });
   if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
-    leased_ = true;
+    set_leased(true);
     leased_at_ = at;
     watch_socket(false);
     wake_at(at + lease_time);
@@ -224,11 +232,14 @@ void Device::Impl::progress() {
 void Device::Impl::hand_over() {
   polls_in_row_ = 0;
   if (!leased_ || forked_) return;
-  leased_ = false;
+  set_leased(false);
   watch_socket(true);
   const Time at = now();
   const MemoryTurn turn(at);
-  if (deferred_) survive([&] { send(at); });
+  survive([&] {
+    receive_from_memory(at);
+    if (deferred_) send(at);
+  });
   settle(at);
 }
 
@@ -325,13 +336,44 @@ int Device::Impl::move_data(Time at) {
 void Device::Impl::send(Time at) {
   deferred_ = false;
   if (direct_path_) direct_path_->begin_turn();
+  if (host_packets_ != nullptr) host_packets_->meet_peers();
   transmitter_.transmit(*adapter_, at);
+  if (host_packets_ != nullptr) host_packets_->ring_doorbells();
   if (packets_ != nullptr) [[unlikely]]
     send_packets(at);
   deliver_events();
 }
 
+// Says who looks at the rings of local peers: a caller, all the time; or the thread, when it is
+// told.
+void Device::Impl::set_leased(bool leased) {
+  leased_ = leased;
+  polls_between_looks_ = polls_to_next_look_ = 0;
+  if (host_packets_ != nullptr) host_packets_->set_polled(leased);
+}
+
+int Device::Impl::receive_from_memory(Time at) {
+  if (host_packets_ == nullptr || !host_packets_->has_peers()) return 0;
+  return host_packets_->receive(
+      [&](const wire::IpUdp& ip, std::span<const std::byte> head, auto bytes) {
+        port::Arrival arrival{ip, true, head};
+        survive([&] { adapter_->handle_frame(at, arrival, bytes); });
+      });
+}
+
 int Device::Impl::receive(Time at) {
+  if (receive_from_memory(at) > 0) {
+    ++counters_.receive_calls;
+    polls_between_looks_ =
+        leased_ ? std::min(polls_between_looks_ * 2 + 1, polls_between_looks_max) : 0;
+    if (host_packets_->is_unfinished()) return Receiver::messages_max;
+    if (leased_) return 1;
+  }
+  if (polls_to_next_look_ > 0) {
+    --polls_to_next_look_;
+    return 0;
+  }
+  polls_to_next_look_ = polls_between_looks_;
   if (seal_ != nullptr) [[unlikely]]
     seal_->look_at_file(at);
   const int count = receiver_.receive([&](const wire::IpUdp& ip, std::span<const std::byte> bytes) {
@@ -348,6 +390,7 @@ int Device::Impl::receive(Time at) {
     survive([&] { adapter_->handle_datagram(at, ip, false, bytes); });
   });
   if (count > 0) ++counters_.receive_calls;
+  if (count > 0 || !leased_) polls_between_looks_ = polls_to_next_look_ = 0;
   if (packets_ != nullptr) [[unlikely]]
     return std::max(count, receive_packets(at));
   return count;
@@ -379,7 +422,8 @@ void Device::Impl::settle(Time at) {
   const bool must_go_on = direct_path_ && direct_path_->has_unfinished();
   if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
-  if (transmitter_.has_more()) [[unlikely]]
+  const bool has_unread = host_packets_ != nullptr && host_packets_->is_unfinished();
+  if (transmitter_.has_more() || has_unread) [[unlikely]]
     wake();
 }
 
@@ -431,6 +475,14 @@ void Device::Impl::publish(Time at) {
     counters_.direct_transfers = direct_path_->moved().transfers;
     counters_.direct_bytes = direct_path_->moved().bytes;
   }
+  if (host_packets_) {
+    const HostPackets::Counters& memory = host_packets_->counters();
+    counters_.memory_packets_sent = memory.sent;
+    counters_.memory_packets_received = memory.received;
+    counters_.memory_packets_dropped = memory.dropped + memory.refused;
+    counters_.memory_delays = memory.delayed;
+    counters_.doorbells = memory.doorbells;
+  }
   page_.publish(*adapter_, counters_);
   published_ = at;
 }
@@ -444,6 +496,8 @@ void Device::Impl::forget_in_child() {
   forked_ = true;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
+  transmitter_.use(nullptr);
+  host_packets_.reset();
   if (direct_path_) direct_path_->forget_in_child();
   // The port must be free once its users are gone, even if this child lives on. Descriptors keep
   // their numbers, which the program might otherwise be given for files of its own.

@@ -36,6 +36,7 @@
 #include "device/adapter.h"
 #include "live/clock.h"
 #include "live/message/counters_page.h"
+#include "live/path/memory/host_packets.h"
 #include "live/path/memory/host_path.h"
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/packet_port.h"
@@ -102,12 +103,14 @@ class Device::Impl {
   static constexpr std::uint32_t polls_before_lease_min = 64;
   static constexpr std::uint32_t polls_before_lease_max = 4'096;
   static constexpr int receive_calls_max = 4;  // in a row, before pending datagrams are sent
+  static constexpr std::uint32_t polls_between_looks_max = 63;
 
   // device_thread.cc
   Result<void> start_thread();
   void run();
   void wait_and_handle();
   void handle_wake(int fd);
+  void handle_doorbell();
   void handle_timer();
   void handle_agent();
   void handle_loss_of_agent();
@@ -133,6 +136,8 @@ class Device::Impl {
   int move_data(Time at);
   void send(Time at);
   int receive(Time at);
+  int receive_from_memory(Time at);
+  void set_leased(bool leased);
   void deliver_events();
   void settle(Time at);
   int change_membership(const Gid& group, bool leaves) const;
@@ -158,6 +163,7 @@ class Device::Impl {
   std::unique_ptr<Seal> seal_;
   CaptureTap tap_;
   std::unique_ptr<HostPath> direct_path_;  // outlives the adapter, which withdraws objects from it
+  std::unique_ptr<HostPackets> host_packets_;  // null without a direct path
   std::unique_ptr<device::Adapter> adapter_;
   Receiver receiver_;
   Transmitter transmitter_;
@@ -174,6 +180,10 @@ class Device::Impl {
   std::atomic<int> waiters_{0};
   std::uint32_t polls_in_row_ = 0;
   std::uint32_t vain_polls_ = 0;  // polls in a row that found no datagram
+  // While packets come by memory, most polls leave the socket out, since a look costs a system
+  // call.
+  std::uint32_t polls_between_looks_ = 0;
+  std::uint32_t polls_to_next_look_ = 0;
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
   bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
@@ -193,6 +203,9 @@ class Device::Impl {
   Time ask_again_at_;  // when an agent that did not answer is asked for peers again
   UniqueFd epoll_;
   UniqueFd wakeup_;
+  // The ends of a connection by which local peers wake this process. They get the second.
+  UniqueFd doorbell_;
+  UniqueFd doorbell_button_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> running_{false};  // the thread has begun
   std::thread thread_;

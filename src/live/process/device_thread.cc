@@ -23,6 +23,7 @@ namespace tulle::live {
 namespace {
 
 constexpr int batches_in_row_max = 64;
+constexpr int rings_in_row_max = 16;
 constexpr int yields_max = 100;
 constexpr int naps_max = 50;
 constexpr int nap_microseconds = 50;
@@ -98,7 +99,7 @@ Device::Impl::~Impl() {
 void Device::Impl::run() {
   pthread_setname_np(pthread_self(), "tulle");
   ask_for_short_slice();
-  if (direct_path_) direct_path_->live_with_this_thread();
+  if (direct_path_) direct_path_->peers().live_with_this_thread();
   running_ = true;
   running_.notify_one();
   while (!stopping_) {
@@ -132,6 +133,7 @@ void Device::Impl::wait_and_handle() {
 void Device::Impl::handle_wake(int fd) {
   if (fd == agent_.socket()) return handle_agent();
   if (fd == timer_.get()) return handle_timer();
+  if (fd == doorbell_.get()) handle_doorbell();
   if (fd == wakeup_.get()) {
     std::uint64_t count;
     [[maybe_unused]] const ssize_t taken = read(wakeup_.get(), &count, sizeof(count));
@@ -151,6 +153,14 @@ void Device::Impl::handle_wake(int fd) {
       if (leased_ || calls < receive_calls_max) return;
     }
     let_others_in();
+  }
+}
+
+// Takes what was said. Peers may do anything with their end.
+void Device::Impl::handle_doorbell() {
+  char ring;
+  for (int i = 0; i < rings_in_row_max; ++i) {
+    if (recv(doorbell_.get(), &ring, sizeof ring, MSG_DONTWAIT) < 0) return;
   }
 }
 
@@ -179,7 +189,7 @@ void Device::Impl::handle_timer() {
 }
 
 void Device::Impl::end_lease(Time at) {
-  leased_ = false;
+  set_leased(false);
   polls_in_row_ = 0;
   watch_socket(true);
   const std::uint64_t received = counters_.receive_calls;

@@ -27,7 +27,12 @@ std::size_t bytes_of(Pieces pieces) {
 
 Verdict decode_transport(std::span<const std::byte> bytes, wire::Packet& packet,
                          std::span<const std::byte>& payload) {
-  const wire::Decoded headers = wire::decode(bytes, packet);
+  return decode_transport(bytes, bytes, packet, payload);
+}
+
+Verdict decode_transport(std::span<const std::byte> head, std::span<const std::byte> bytes,
+                         wire::Packet& packet, std::span<const std::byte>& payload) {
+  const wire::Decoded headers = wire::decode(head, packet);
   if (headers.status != wire::DecodeStatus::ok) return verdict_of(headers.status);
   const auto rest = bytes.subspan(headers.header_bytes);
   if (rest.size() < packet.pad_count) return Verdict::truncated;

@@ -54,6 +54,10 @@ struct Arrival {
   // IPv4: says whether identification and dont_fragment were read from the header itself. If they
   // are a guess, a difference that some identification explains is accepted.
   bool is_identification_known = true;
+  // Shared memory: a packet that another process of the host left there has no outer headers and no
+  // checks, and its bytes may change at any time. This is a copy of the first header_bytes_max of
+  // them. Empty: the bytes are a frame, and nobody else's.
+  std::span<const std::byte> head = {};
 };
 
 // The way of a packet as the verbs name it, from which a framing makes its headers.
@@ -89,6 +93,11 @@ struct Framing {
 std::size_t bytes_of(Pieces pieces);
 // Decodes BTH … pad, whose checks are correct.
 [[nodiscard]] Verdict decode_transport(std::span<const std::byte> bytes, wire::Packet& packet,
+                                       std::span<const std::byte>& payload);
+// The same for bytes that another process may change at any time: `head` is a copy of their first
+// header_bytes_max, or of all if there are fewer. No header is read from `bytes`.
+[[nodiscard]] Verdict decode_transport(std::span<const std::byte> head,
+                                       std::span<const std::byte> bytes, wire::Packet& packet,
                                        std::span<const std::byte>& payload);
 
 }  // namespace tulle::port

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <array>
 #include <thread>
 
 #include "attack.h"
@@ -94,8 +95,8 @@ void expose_all_types(Context& context, int) {
   if (!process) return context.expect(false, "the agent opens no device");
   const auto fds = of_all_types();
   for (const UniqueFd& fd : fds) {
-    const int table = fd.get();
-    send_raw(process->connection.get(), encode(Expose{}), {&table, 1});
+    const std::array<int, 2> exposed = {fd.get(), fd.get()};
+    send_raw(process->connection.get(), encode(Expose{}), exposed);
     Hello message = hello(Purpose::find_peer);
     message.slot = process->opened.slot;
     const UniqueFd connection = to_agent();
@@ -108,9 +109,9 @@ void expose_and_shorten(Context& context, int) {
   auto process = open_process(context);
   if (!process) return context.expect(false, "the agent opens no device");
   const UniqueFd table = memory_of(1 << 20);
-  const int exposed = table.get();
+  const std::array<int, 2> exposed = {table.get(), table.get()};
   for (int i = 0; i < 50; ++i) {
-    send_raw(process->connection.get(), encode(Expose{}), {&exposed, 1});
+    send_raw(process->connection.get(), encode(Expose{}), exposed);
     [[maybe_unused]] const int cut = ftruncate(table.get(), i % 2 == 0 ? 0 : 1 << 20);
     context.did();
   }
@@ -120,7 +121,7 @@ void expose_odd_counts(Context& context, int) {
   auto process = open_process(context);
   if (!process) return context.expect(false, "the agent opens no device");
   const UniqueFd memory = memory_of(4'096);
-  for (const std::size_t count : {0u, 2u, 3u, 253u}) {
+  for (const std::size_t count : {0u, 1u, 3u, 253u}) {
     const std::vector<int> fds(count, memory.get());
     send_raw(process->connection.get(), encode(Expose{}), fds);
     context.did();
@@ -132,8 +133,8 @@ void expose_many_times(Context& context, int) {
   if (!process) return context.expect(false, "the agent opens no device");
   for (int i = 0; i < 3'000; ++i) {
     const UniqueFd memory = memory_of(4'096);
-    const int table = memory.get();
-    if (!send_raw(process->connection.get(), encode(Expose{}), {&table, 1})) usleep(200);
+    const std::array<int, 2> exposed = {memory.get(), memory.get()};
+    if (!send_raw(process->connection.get(), encode(Expose{}), exposed)) usleep(200);
     context.did();
   }
   check_answer(context);
@@ -169,9 +170,8 @@ void attach_what_lingers(Context& context, int place) {
   for (int i = 0; i < 4; ++i) {
     UniqueFd lingering = that_lingers(peers);
     if (!lingering) return context.skip("no TCP on this loopback");
-    // One descriptor is due where a process exposes its table, and none elsewhere.
-    const int both[] = {lingering.get(), lingering.get()};
-    const std::span<const int> attached(both, place == 1 ? 1 : 2);
+    // Two descriptors are due where a process exposes its table, and none elsewhere.
+    const std::array<int, 2> attached = {lingering.get(), lingering.get()};
     UniqueFd connection;
     Bytes message = encode(hello(Purpose::list));
     if (place == 1) {

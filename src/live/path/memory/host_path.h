@@ -3,7 +3,7 @@
 // The direct path between processes of one host. The initiator checks the key in the peer's table
 // in shared memory and copies with process_vm_writev or process_vm_readv. If the system forbids
 // this (another user, another PID namespace, a stricter ptrace scope), connect() finds out and
-// packets serve as before.
+// packets serve.
 //
 // A WRITE is a visit (live/path/memory/visits.h), and its system call is made only if the peer has
 // withdrawn nothing since the initiator looked. A queue pair is exposed only if this process can
@@ -18,25 +18,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "base/result.h"
 #include "device/adapter.h"
-#include "live/path/memory/peer_table.h"
+#include "live/path/memory/local_peers.h"
 #include "live/path/memory/visits.h"
-#include "live/unique_fd.h"
 
 namespace tulle::live {
 
 class HostPath final : public transport::DirectPath {
  public:
-  struct Peer {
-    int pid = 0;
-    UniqueFd table;
-  };
-  // Finds the process that holds the slot of a queue pair number. An error means that there is none
-  // that may be asked for.
-  using FindPeer = std::function<Result<Peer>(QpNumber number)>;
+  using Peer = LocalPeers::Found;
+  using FindPeer = LocalPeers::Find;
   // Returns true if the address is one of this host's.
   using IsLocal = std::function<bool(const Gid& gid)>;
 
@@ -44,14 +37,8 @@ class HostPath final : public transport::DirectPath {
                                                   IsLocal is_local);
   ~HostPath() override;
 
-  // What peers map. The host agent hands it to processes that ask for this one.
-  int table_fd() const { return table_fd_.get(); }
-  // Peers come while the calling thread lives: its end tells them that this process's memory is no
-  // longer what the table describes. Called once. The destructor is called by the same thread, or
-  // when that thread has ended.
-  void live_with_this_thread();
-  // Called in a forked child, which shares the table with its parent: from now on this object uses
-  // memory of its own, and neither visits nor is visited.
+  LocalPeers& peers() { return *peers_; }
+  // Called in a forked child: from now on this object neither visits nor is visited.
   void forget_in_child();
   // While the path is closed, neither this process nor its peers use it: all traffic is visible on
   // the wire.
@@ -86,17 +73,6 @@ class HostPath final : public transport::DirectPath {
   const Moved& moved() const { return moved_; }
 
  private:
-  // A peer whose table is mapped. The peer is alive while the word of its table's mutex has this
-  // value.
-  struct Connection {
-    const PeerTable* table = nullptr;  // null: this place is free
-    int pid = 0;
-    std::uint32_t slot = 0;
-    std::uint32_t life = 0;
-    bool is_reachable = false;  // this process may write to the peer's memory
-    std::uint32_t uses = 0;     // how often this place has been taken
-    bool is_alive() const { return table->life_word().load() == life; }
-  };
   // What the peer's table allowed, and where.
   struct Permit {
     std::uint64_t address = 0;  // in the peer's memory
@@ -105,37 +81,25 @@ class HostPath final : public transport::DirectPath {
   enum class Outcome : std::uint8_t { moved, refused, changed };
 
   HostPath() = default;
-  Result<void> make_table();
-  bool can_observe(const Connection& connection) const;
-  static bool reachable(const Connection& connection);
-  Connection* peer_of(const transport::QueuePair& qp);
-  Connection* add(std::uint32_t slot, const Peer& peer);
-  std::uint32_t token_for(std::size_t place) const;
-  Connection* connection_of(std::uint32_t token);
-  static void close(Connection& connection);
-  void close_dead();
+  LocalPeer* peer_of(const transport::QueuePair& qp);
   bool wait_for_visitors();
   bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
              Ticket& ticket, bool is_first);
-  static std::optional<Permit> permit(const Connection& connection, const transport::QueuePair& qp,
+  static std::optional<Permit> permit(const LocalPeer& owner, const transport::QueuePair& qp,
                                       const Transfer& transfer);
-  Outcome move_next(const Connection& connection, const transport::QueuePair& qp,
+  Outcome move_next(const LocalPeer& owner, const transport::QueuePair& qp,
                     const Transfer& transfer, Ticket& ticket, bool is_first);
 
-  std::uint32_t own_slot_ = 0;
-  FindPeer find_peer_;
   IsLocal is_local_;
-  UniqueFd table_fd_;
-  PeerTable* table_ = nullptr;
-  bool has_waited_ = true;  // false: a visit to what has been withdrawn may still be under way
-  std::uint64_t proof_ = 0;
+  std::unique_ptr<LocalPeers> peers_;
+  PeerTable* table_ = nullptr;  // this process's
+  bool has_waited_ = true;      // false: a visit to what has been withdrawn may still be under way
   bool open_ = true;
   std::uint64_t generations_ = 0;
   std::uint32_t own_visits_ = 0;
   std::uint32_t allowance_ = turn_bytes;  // bytes that may still move in this turn
   bool has_unfinished_ = false;
   Moved moved_;
-  std::vector<Connection> connections_;
 };
 
 }  // namespace tulle::live

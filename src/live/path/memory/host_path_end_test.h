@@ -3,9 +3,11 @@
 // An end of a connection over the direct path, for tests.
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -48,7 +50,9 @@ class End {
     });
   }
   // What an agent would tell of this end, which lives in that process.
-  HostPath::Peer as_peer(pid_t pid) const { return {pid, UniqueFd(dup(path->table_fd()))}; }
+  HostPath::Peer as_peer(pid_t pid) const {
+    return {pid, UniqueFd(dup(path->peers().table_fd())), UniqueFd(dup(button_.get()))};
+  }
   void open(HostPath::FindPeer find) {
     find_peer = std::move(find);
     auto path = HostPath::create(
@@ -56,7 +60,11 @@ class End {
         [](const Gid& gid) { return gid == local_gid; });
     ASSERT_TRUE(path);
     this->path = std::move(*path);
-    this->path->live_with_this_thread();
+    this->path->peers().live_with_this_thread();
+    std::array<int, 2> ends{-1, -1};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    bell_.reset(ends[0]);
+    button_.reset(ends[1]);
     adapter_.objects().set_direct_path(this->path.get());
     VerbsStatus status{};
     pd_ = adapter_.objects().create_pd(status);
@@ -75,15 +83,18 @@ class End {
     ASSERT_NE(second_qp, nullptr);
   }
 
-  struct Depths {
+  struct Attributes {
     std::uint8_t asked = 1;     // max_rd_atomic
     std::uint8_t answered = 1;  // max_dest_rd_atomic
+    verbs::Mtu mtu = verbs::Mtu::b1024;
   };
-  void connect(End& peer, verbs::AccessFlags access, Depths depths = {1, 1}) {
-    connect(*qp, peer.qp->number, access, depths);
-    connect(*second_qp, peer.second_qp->number, access, depths);
+  void connect(End& peer, verbs::AccessFlags access,
+               Attributes attributes = {1, 1, verbs::Mtu::b1024}) {
+    connect(*qp, peer.qp->number, access, attributes);
+    connect(*second_qp, peer.second_qp->number, access, attributes);
   }
-  void connect(transport::QueuePair& qp, QpNumber peer, verbs::AccessFlags access, Depths depths) {
+  void connect(transport::QueuePair& qp, QpNumber peer, verbs::AccessFlags access,
+               Attributes attributes) {
     const auto modify = [&](const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
       EXPECT_EQ(adapter_.modify(qp, to, mask), VerbsStatus::ok);
     };
@@ -95,12 +106,13 @@ class End {
     to.state = verbs::QpState::rtr;
     to.destination_qp = peer;
     to.address.destination = local_gid;
-    to.max_dest_rd_atomic = depths.answered;
+    to.path_mtu = attributes.mtu;
+    to.max_dest_rd_atomic = attributes.answered;
     modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
                    QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
                    QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
     to.state = verbs::QpState::rts;
-    to.max_rd_atomic = depths.asked;
+    to.max_rd_atomic = attributes.asked;
     modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
                    QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
                    QpAttribute::max_rd_atomic);
@@ -167,6 +179,13 @@ class End {
     return found;
   }
   std::uint64_t address() { return reinterpret_cast<std::uint64_t>(buffer.data()); }
+  device::Adapter& adapter() { return adapter_; }
+  // Returns how often peers have rung since the last call.
+  int rings() {
+    int count = 0;
+    for (char ring; recv(bell_.get(), &ring, sizeof ring, MSG_DONTWAIT) == 1;) ++count;
+    return count;
+  }
 
  private:
   static device::Configuration configuration(std::uint32_t slot) {
@@ -192,6 +211,8 @@ class End {
   device::Adapter adapter_;
   verbs::ProtectionDomain* pd_ = nullptr;
   verbs::CompletionQueue* cq_ = nullptr;
+  UniqueFd bell_;
+  UniqueFd button_;  // what peers get of it
 };
 
 class HostPathTest : public testing::Test {

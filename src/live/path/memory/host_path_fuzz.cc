@@ -67,7 +67,7 @@ void keep_child() {
 
 template <typename Memory>
 Memory* map(int fd) {
-  auto memory = map_shared_memory(fd, sizeof(Memory));
+  auto memory = map_shared_memory(fd, PeerFile::bytes);
   TULLE_CHECK(memory);
   return static_cast<Memory*>(*memory);
 }
@@ -77,7 +77,7 @@ UniqueFd copy_of(const UniqueFd& fd) { return UniqueFd(fcntl(fd.get(), F_DUPFD_C
 class Run {
  public:
   explicit Run(Script& script) : script_(script), adapter_({}) {
-    theirs_fd_ = std::move(*make_shared_memory("tulle-fuzz-table", sizeof(PeerTable)));
+    theirs_fd_ = std::move(*make_shared_memory("tulle-fuzz-table", PeerFile::bytes));
     theirs_ = map<PeerTable>(theirs_fd_.get());
     constexpr std::uint32_t any_thread = 1'234;
     std::memcpy(&theirs_->life, &any_thread, sizeof any_thread);
@@ -91,12 +91,12 @@ class Run {
     theirs_->pid = child;
     theirs_->open = 1;
     const auto find_peer = [this](QpNumber) -> Result<HostPath::Peer> {
-      return HostPath::Peer{child, copy_of(theirs_fd_)};
+      return HostPath::Peer{child, copy_of(theirs_fd_), {}};
     };
     path_ = std::move(
         *HostPath::create(own_slot, find_peer, [](const Gid& gid) { return gid == local_gid; }));
-    path_->live_with_this_thread();
-    auto own = map_shared_memory(path_->table_fd(), sizeof(PeerTable), MapFor::reading);
+    path_->peers().live_with_this_thread();
+    auto own = map_shared_memory(path_->peers().table_fd(), PeerFile::bytes, MapFor::reading);
     TULLE_CHECK(own);
     own_ = static_cast<const PeerTable*>(*own);
     open();
@@ -104,8 +104,8 @@ class Run {
   ~Run() {
     std::fill_n(local(), read_end_, guard);
     path_.reset();
-    munmap(const_cast<PeerTable*>(own_), sizeof(PeerTable));
-    munmap(theirs_, sizeof(PeerTable));
+    munmap(const_cast<PeerTable*>(own_), PeerFile::bytes);
+    munmap(theirs_, PeerFile::bytes);
   }
 
   void go() {

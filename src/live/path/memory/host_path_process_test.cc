@@ -27,7 +27,7 @@ constexpr std::uint32_t turn_bytes = HostPath::turn_bytes;
 // What an agent would tell of a process that has its table under that descriptor.
 HostPath::Peer peer_in(pid_t pid, int table_fd) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(table_fd);
-  return {pid, UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC))};
+  return {pid, UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC)), {}};
 }
 
 // Tests the owner's wait for visitors, each of which is a thread that the test describes.
@@ -45,7 +45,7 @@ class VisitorTest : public HostPathTest {
   }
   void leave() { note().store(Visit::none); }
   std::atomic<std::uint64_t>& note() {
-    return writable_mapping<PeerTable>(a_.path->table_fd())->visit;
+    return writable_mapping<PeerTable>(a_.path->peers().table_fd())->visit;
   }
   // Starts a process and waits until the kernel says that it is in that state.
   template <typename Body>
@@ -190,7 +190,7 @@ class LongTransferToAnotherProcessTest : public testing::Test {
       End b(2, bytes, place);
       b.open([&a](QpNumber) -> Result<HostPath::Peer> { return a.as_peer(getppid()); });
       b.connect(*b.qp, a.qp->number, both, {1, 1});
-      const Told told{b.path->table_fd(), b.qp->number, b.region->rkey(), b.address()};
+      const Told told{b.path->peers().table_fd(), b.qp->number, b.region->rkey(), b.address()};
       static_cast<void>(::write(ends_[1], &told, sizeof told) == sizeof told);
       rest(b);
       for (;;) pause();
@@ -324,7 +324,7 @@ class WithdrawalTest : public testing::Test {
     End writer(2, bytes);
     writer.open([&](QpNumber) -> Result<HostPath::Peer> { return owner_.as_peer(owner); });
     std::fill(writer.buffer.begin(), writer.buffer.end(), std::byte{0xAA});
-    shared_->writer_table_fd = writer.path->table_fd();
+    shared_->writer_table_fd = writer.path->peers().table_fd();
     shared_->writer_qp = writer.qp->number.value;
     while (!shared_->owner_is_connected) sched_yield();
     writer.connect(*writer.qp, owner_.qp->number, both, {1, 1});
@@ -347,8 +347,8 @@ class WithdrawalTest : public testing::Test {
     End scribbler(3);
     scribbler.open([](QpNumber) -> Result<HostPath::Peer> { return Error{"nobody", 0}; });
     std::atomic<std::uint64_t>& note =
-        writable_mapping<PeerTable>(scribbler.path->table_fd())->visit;
-    shared_->scribbler_table_fd = scribbler.path->table_fd();
+        writable_mapping<PeerTable>(scribbler.path->peers().table_fd())->visit;
+    shared_->scribbler_table_fd = scribbler.path->peers().table_fd();
     shared_->scribbler_qp = scribbler.qp->number.value;
     std::minstd_rand random(7);
     std::uint64_t word = 0;

@@ -38,7 +38,7 @@ TEST_F(HostPathTest, LeavesToPacketsWhatIsNotAllowed) {
 // A program that forgets its depths must fail here as it does between two hosts.
 TEST_F(HostPathTest, AReadNeedsADepthAtBothEnds) {
   struct Case {
-    End::Depths initiator, target;
+    End::Attributes initiator, target;
     int packets;
   };
   constexpr verbs::AccessFlags access =
@@ -83,7 +83,7 @@ TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
   End b(4);
   a.open(b);
   b.open(a);
-  ++writable_mapping<PeerTable>(b.path->table_fd())->pid_namespace;
+  ++writable_mapping<PeerTable>(b.path->peers().table_fd())->pid_namespace;
   const auto access = verbs::AccessFlags(Access::remote_write) | Access::remote_read;
   a.connect(b, access);
   b.connect(a, access);
@@ -93,7 +93,7 @@ TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
 }
 
 TEST_F(HostPathTest, PeersCannotWriteToTheTable) {
-  const int fd = b_.path->table_fd();
+  const int fd = b_.path->peers().table_fd();
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
   const UniqueFd again(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR));
   EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);

@@ -1,9 +1,10 @@
 #pragma once
 
 // The table that one process shows to the other processes of its host, in shared memory: the keys
-// and connections by which they may write to its memory, and read it, without its help; and the
-// visit that it makes to another's memory (live/path/memory/visits.h). Only the owner can write to
-// the table.
+// and connections by which they may write to its memory, and read it, without its help; the visit
+// that it makes to another's memory (live/path/memory/visits.h); and how far it has read the rings
+// of packets that others have for it (live/path/memory/packet_ring.h). Its own rings follow the
+// table in the same file. Only the owner can write to the file.
 
 #include <pthread.h>
 
@@ -12,13 +13,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "live/path/memory/packet_ring.h"
 #include "live/path/memory/visits.h"
+#include "live/slots.h"
 
 namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 5;
+  static constexpr std::uint32_t layout_version = 6;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -41,6 +44,16 @@ struct PeerTable {
     // Differs each time the owner exposes an entry, so that a visitor that returns notices if
     // another region has got the same key.
     std::uint64_t generation = 0;
+  };
+
+  // The two ends of rings, for the process in one slot. Each process is named by its `proof`, since
+  // a slot has another process one day. A ring is used while both ends name the other.
+  struct Outbox {
+    alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> reader{0};
+  };
+  struct Inbox {
+    alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> writer{0};
+    RingProgress progress;
   };
 
   std::uint32_t magic = magic_value;
@@ -67,6 +80,12 @@ struct PeerTable {
   // changes it with each transfer and visitors read what is around it.
   alignas(64) std::atomic<std::uint64_t> visit{Visit::none};
 
+  // Odd while the owner looks at its rings only when it is told of a record, by its doorbell. The
+  // owner adds 2 each time it has looked at all of them, so that one telling is enough until then.
+  alignas(64) std::atomic<std::uint32_t> sleeps{1};
+
+  std::array<Outbox, slots> outboxes{};
+  std::array<Inbox, slots> inboxes{};
   alignas(64) std::array<QpEntry, qp_sets * ways> qps{};
   std::array<KeyEntry, key_sets * ways> keys{};
 
@@ -90,6 +109,17 @@ struct PeerTable {
     return nullptr;
   }
 };
+// The file: the table, and behind it the owner's ring to each slot, all on pages of their own.
+struct PeerFile {
+  static constexpr std::size_t page_bytes = 4'096;
+  static constexpr std::size_t table_bytes =
+      (sizeof(PeerTable) + page_bytes - 1) / page_bytes * page_bytes;
+  static constexpr std::size_t bytes = table_bytes + slots * PacketRing::ring_bytes;
+  static constexpr std::size_t ring_at(std::uint32_t slot) {
+    return table_bytes + slot * PacketRing::ring_bytes;
+  }
+};
+
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0);
 

@@ -13,7 +13,7 @@ namespace tulle::live {
 namespace {
 
 constexpr int messages_in_a_turn = 16;
-constexpr std::size_t message_bytes = 64 * 1024;
+constexpr std::size_t relayed_bytes_max = 64 * 1024;
 // Room for datagrams that wait for the process. The kernel may allow less.
 constexpr int waiting_bytes = 2 << 20;
 
@@ -59,11 +59,11 @@ Result<Relay> Relay::create(int socket) {
 }
 
 bool Relay::forward() {
-  thread_local const auto buffer = std::make_unique_for_overwrite<std::byte[]>(message_bytes);
+  thread_local const auto buffer = std::make_unique_for_overwrite<std::byte[]>(relayed_bytes_max);
   for (int i = 0; i < messages_in_a_turn; ++i) {
     sockaddr_storage name;
     alignas(cmsghdr) std::byte control[receive_control_bytes];
-    iovec piece{buffer.get(), message_bytes};
+    iovec piece{buffer.get(), relayed_bytes_max};
     msghdr in{};
     in.msg_name = &name;
     in.msg_namelen = sizeof(name);

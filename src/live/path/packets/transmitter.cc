@@ -65,24 +65,40 @@ void Transmitter::transmit(device::Adapter& adapter, Time now) {
     faults_->release(now, [this](const auto& ip, auto bytes) { send_held(ip, bytes); });
   }
   if (blocked_ && !resume(now)) return;
+  if (waits_for_reader_ && !resume_memory(now)) return;
   for (int round = 0; round < rounds_max; ++round) {
-    const std::size_t count = pull(adapter, now);
-    if (count == 0) return;
-    if (faults_) {
-      send_with_faults(count, now);
-    } else {
-      compose(count);
+    const Pulled pulled = pull(adapter, now);
+    if (pulled.by_udp > 0 && faults_) {
+      send_with_faults(pulled.by_udp, now);
+    } else if (pulled.by_udp > 0) {
+      compose(pulled.by_udp);
       send(now);
     }
-    if (blocked_ || count < batch_max) return;
+    if (blocked_ || waits_for_reader_ || pulled.in_all < batch_max) return;
   }
   has_more_ = true;
 }
 
-std::size_t Transmitter::pull(device::Adapter& adapter, Time now) {
-  std::size_t count = 0;
-  while (count < batch_max && adapter.pull_datagram(now, datagrams_[count])) ++count;
-  return count;
+Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
+  Pulled pulled;
+  while (pulled.in_all < batch_max && adapter.pull_datagram(now, datagrams_[pulled.by_udp])) {
+    ++pulled.in_all;
+    const auto offer = memory_ == nullptr ? HostPackets::Offer::declined
+                                          : memory_->offer(datagrams_[pulled.by_udp], now);
+    if (offer == HostPackets::Offer::declined) ++pulled.by_udp;
+    if (offer == HostPackets::Offer::kept) {
+      waits_for_reader_ = true;
+      held_back_until_ = now + look_again_after;
+      break;
+    }
+  }
+  return pulled;
+}
+
+bool Transmitter::resume_memory(Time now) {
+  waits_for_reader_ = !memory_->resume(now);
+  if (waits_for_reader_) held_back_until_ = now + look_again_after;
+  return !waits_for_reader_;
 }
 
 // --- messages from datagrams ---

@@ -21,6 +21,7 @@
 #include "fabric/faults.h"
 #include "live/message/counters_page.h"
 #include "live/message/device_info.h"
+#include "live/path/memory/host_packets.h"
 #include "live/path/packets/backlog.h"
 #include "live/path/packets/capture_tap.h"
 #include "live/path/packets/fault_line.h"
@@ -47,6 +48,8 @@ class Transmitter {
   // Pulls and sends datagrams until the adapter has no more, the kernel takes no more, or a fixed
   // number of batches is sent.
   void transmit(device::Adapter& adapter, Time now);
+  // From now on, packets to local peers go by memory. Null: none do.
+  void use(HostPackets* memory) { memory_ = memory; }
   // Closes the descriptors by which the host's other sockets live on, in a forked child.
   void forget_vault() { backlog_.forget(); }
   // Returns the socket that was full, or -1 if there is none. The caller calls transmit() again
@@ -59,7 +62,7 @@ class Transmitter {
   // a datagram that a fault holds up is due.
   Time next_deadline() const {
     if (faults_) return faults_->next_deadline();
-    return is_held_back_ ? held_back_until_ : Time::never();
+    return is_held_back_ || waits_for_reader_ ? held_back_until_ : Time::never();
   }
   void rebase(Time by) {
     tulle::rebase(by, held_back_until_);
@@ -88,7 +91,12 @@ class Transmitter {
   };
 
   bool resume(Time now);
-  std::size_t pull(device::Adapter& adapter, Time now);
+  bool resume_memory(Time now);
+  struct Pulled {
+    std::size_t by_udp = 0;  // datagrams, which lie in datagrams_
+    std::size_t in_all = 0;
+  };
+  Pulled pull(device::Adapter& adapter, Time now);
   void compose(std::size_t count);
   bool joins(const Message& message, const device::Datagram& datagram, int socket,
              std::size_t bytes, std::size_t pieces) const;
@@ -117,6 +125,7 @@ class Transmitter {
   bool offload_;
   bool is_ipv6_;
   std::array<Sender, slots> senders_;
+  HostPackets* memory_ = nullptr;
   Backlog backlog_;
   std::unique_ptr<FaultLine> faults_;
 
@@ -132,7 +141,8 @@ class Transmitter {
   std::size_t piece_count_ = 0;
   std::size_t scratch_used_ = 0;
   bool blocked_ = false;
-  bool is_held_back_ = false;  // blocked by the receiver rather than by a socket of ours
+  bool is_held_back_ = false;      // blocked by the receiver rather than by a socket of ours
+  bool waits_for_reader_ = false;  // a ring is full, and keeps a packet
   Time held_back_until_;
   bool has_more_ = false;
 };

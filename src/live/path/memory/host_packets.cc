@@ -1,0 +1,248 @@
+#include "live/path/memory/host_packets.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/guarded_access.h"
+
+namespace tulle::live {
+namespace {
+
+MemoryPieces payload_of(const device::Datagram& datagram) {
+  return {datagram.pieces.data(), datagram.piece_count};
+}
+
+std::size_t transport_bytes(const device::Datagram& datagram) {
+  return wire::header_bytes(datagram.packet.opcode) + datagram.payload_bytes +
+         datagram.packet.pad_count;
+}
+
+// Writes BTH to the pad. Returns false if the payload is gone.
+bool encode_transport(const device::Datagram& datagram, std::byte* room) {
+  return attempt(payload_of(datagram), [&] {
+    std::byte* at = room + wire::encode(datagram.packet, {room, wire::header_bytes_max});
+    for (const std::span<const std::byte> piece : payload_of(datagram)) {
+      std::memcpy(at, piece.data(), piece.size());
+      at += piece.size();
+    }
+    std::memset(at, 0, datagram.packet.pad_count);
+  });
+}
+
+}  // namespace
+
+HostPackets::HostPackets(LocalPeers& peers, IsLocal is_local)
+    : peers_(peers),
+      is_local_(std::move(is_local)),
+      memory_(std::make_unique<std::array<Lane, slots>>()),
+      lanes_(*memory_),
+      kept_(std::make_unique_for_overwrite<std::byte[]>(PacketRing::content_bytes_max)) {
+  open_.reserve(slots);
+  dirty_.reserve(slots);
+}
+
+// --- peers ---
+
+// Peers have come, and perhaps gone.
+void HostPackets::follow_changes() {
+  changes_seen_ = peers_.changes();
+  std::erase_if(open_, [&](std::uint8_t slot) {
+    Lane& lane = lanes_[slot];
+    lane.peer = peers_.mapped(lane.token);
+    if (lane.peer == nullptr) lane = {};
+    return lane.peer == nullptr;
+  });
+  std::erase_if(dirty_, [&](std::uint8_t slot) { return lanes_[slot].peer == nullptr; });
+  for (LocalPeer& peer : peers_.places()) {
+    Lane& lane = lanes_[peer.slot];
+    if (!peer.is_alive() || lane.token == peers_.token_of(peer)) continue;
+    if (lane.token == 0) open_.push_back(static_cast<std::uint8_t>(peer.slot));
+    open(lane, peer);
+  }
+}
+
+// Each end names the other's process. The rings are empty before they have names.
+void HostPackets::open(Lane& lane, LocalPeer& peer) {
+  PeerTable& table = peers_.table();
+  PeerTable::Outbox& outbox = table.outboxes[peer.slot];
+  PeerTable::Inbox& inbox = table.inboxes[peer.slot];
+  outbox.reader.store(0, std::memory_order_seq_cst);
+  inbox.writer.store(0, std::memory_order_seq_cst);
+  inbox.progress.taken.store(0, std::memory_order_seq_cst);
+  lane = {};
+  lane.token = peers_.token_of(peer);
+  lane.peer = &peer;
+  lane.is_mute = !peer.doorbell;
+  lane.out = RingWriter(peers_.ring_to(peer.slot), peer.table->inboxes[peers_.own_slot()].progress);
+  lane.in = RingReader(peer.ring, inbox.progress);
+  inbox.writer.store(peer.table->proof, std::memory_order_seq_cst);
+  outbox.reader.store(peer.table->proof, std::memory_order_seq_cst);
+}
+
+bool HostPackets::begin_reading(Lane& lane) {
+  const PeerTable::Outbox& outbox = lane.peer->table->outboxes[peers_.own_slot()];
+  lane.may_read = outbox.reader.load(std::memory_order_acquire) == peers_.table().proof;
+  return lane.may_read;
+}
+
+bool HostPackets::may_write(Lane& lane) {
+  if (lane.token == 0 || lane.is_mute || !lane.peer->is_alive()) return false;
+  if (peers_.table().open.load(std::memory_order_relaxed) == 0 ||
+      lane.peer->table->open.load(std::memory_order_relaxed) == 0) {
+    return false;
+  }
+  if (lane.may_write) return true;
+  const PeerTable::Inbox& inbox = lane.peer->table->inboxes[peers_.own_slot()];
+  lane.may_write = inbox.writer.load(std::memory_order_acquire) == peers_.table().proof;
+  return lane.may_write;
+}
+
+// --- sending ---
+
+// Returns the lane that takes the datagram, and the datagram's path; or null if UDP serves.
+HostPackets::Lane* HostPackets::lane_for(const device::Datagram& datagram, RingPath& path) {
+  Lane& lane = lanes_[slot_of(datagram.packet.destination_qp)];
+  if (datagram.headers != device::Datagram::Headers::bth || !may_write(lane)) return nullptr;
+  const auto* ip = std::get_if<wire::IpUdp>(&datagram.path);
+  if (ip == nullptr) return nullptr;
+  path = {ip->source,        ip->destination, ip->flow_label, datagram.flow_entropy,
+          ip->traffic_class, ip->hop_limit};
+  const bool is_known = lane.has_sent_path && path.destination == lane.sent_path.destination;
+  return is_known || is_local_(path.destination) ? &lane : nullptr;
+}
+
+HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
+  meet_peers();
+  RingPath path;
+  Lane* const lane = lane_for(datagram, path);
+  if (lane == nullptr) return Offer::declined;
+  const bool tells_path = !lane->has_sent_path || path != lane->sent_path;
+  const std::size_t path_bytes = tells_path ? sizeof path : 0;
+  const std::size_t content_bytes = path_bytes + transport_bytes(datagram);
+  if (content_bytes > PacketRing::content_bytes_max) return Offer::declined;
+  std::byte* const room = lane->out.reserve(content_bytes);
+  if (room == nullptr) {
+    if (!lane->is_stalled) {
+      keep(*lane, datagram, path, now);
+      return has_kept() ? Offer::kept : Offer::taken;
+    }
+    ++counters_.dropped;
+    return Offer::taken;
+  }
+  lane->is_stalled = false;
+  if (tells_path) std::memcpy(room, &path, sizeof path);
+  if (!encode_transport(datagram, room + path_bytes)) {
+    ++counters_.dropped;
+    return Offer::taken;
+  }
+  lane->out.publish(content_bytes, tells_path ? PacketRing::has_path : 0);
+  lane->has_sent_path = true;
+  lane->sent_path = path;
+  ++counters_.sent;
+  if (!std::exchange(lane->is_dirty, true)) {
+    dirty_.push_back(static_cast<std::uint8_t>(lane->peer->slot));
+  }
+  return Offer::taken;
+}
+
+void HostPackets::keep(Lane& lane, device::Datagram& datagram, const RingPath& path, Time now) {
+  std::memcpy(kept_.get(), &path, sizeof path);
+  if (!encode_transport(datagram, kept_.get() + sizeof path)) {
+    ++counters_.dropped;
+    return;
+  }
+  ++counters_.delayed;
+  kept_bytes_ = sizeof path + transport_bytes(datagram);
+  kept_for_ = lane.peer->slot;
+  lane.full_since = now;
+}
+
+bool HostPackets::resume(Time now) {
+  if (kept_bytes_ == 0) return true;
+  meet_peers();
+  Lane& lane = lanes_[kept_for_];
+  std::byte* const room = may_write(lane) ? lane.out.reserve(kept_bytes_) : nullptr;
+  if (room != nullptr) {
+    std::memcpy(room, kept_.get(), kept_bytes_);
+    lane.out.publish(kept_bytes_, PacketRing::has_path);
+    std::memcpy(&lane.sent_path, kept_.get(), sizeof lane.sent_path);
+    lane.has_sent_path = true;
+    ++counters_.sent;
+    if (!std::exchange(lane.is_dirty, true)) {
+      dirty_.push_back(static_cast<std::uint8_t>(kept_for_));
+    }
+  } else {
+    if (may_write(lane) && now < lane.full_since + patience) return false;
+    lane.is_stalled = lane.token != 0;
+    ++counters_.dropped;
+  }
+  kept_bytes_ = 0;
+  return true;
+}
+
+void HostPackets::ring_doorbells() {
+  if (dirty_.empty()) return;
+  meet_peers();
+  // A peer that has not seen the records by now shows that it sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const std::uint8_t slot : dirty_) {
+    Lane& lane = lanes_[slot];
+    lane.is_dirty = false;
+    const std::uint32_t sleeps = lane.peer->table->sleeps.load(std::memory_order_seq_cst);
+    if (sleeps % 2 == 0 || sleeps == lane.rung) continue;
+    lane.rung = sleeps;
+    ++counters_.doorbells;
+    constexpr char ring = 1;
+    const ssize_t sent =
+        send(lane.peer->doorbell.get(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
+    // A bell that is full has been rung. One that cannot be rung serves nobody.
+    if (sent < 0 && errno != EAGAIN) lane.is_mute = true;
+  }
+  dirty_.clear();
+}
+
+// --- receiving ---
+
+// Reads the path at the front of a record. Returns false if it is none of this host's.
+bool HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
+  RingPath path;
+  lane.has_received_path = bytes.size() >= sizeof path;
+  if (lane.has_received_path) {
+    std::memcpy(&path, bytes.data(), sizeof path);
+    bytes = bytes.subspan(sizeof path);
+    lane.has_received_path = is_local_(path.source) && is_local_(path.destination);
+  }
+  if (!lane.has_received_path) {
+    ++counters_.refused;
+    return false;
+  }
+  wire::IpUdp& ip = lane.received_path;
+  ip = {};
+  ip.source = path.source;
+  ip.destination = path.destination;
+  ip.flow_label = path.flow_label;
+  ip.source_port = path.source_port;
+  ip.traffic_class = path.traffic_class;
+  ip.hop_limit = path.hop_limit;
+  return true;
+}
+
+void HostPackets::bump_sleeps(std::uint32_t by) {
+  peers_.table().sleeps.fetch_add(by, std::memory_order_seq_cst);
+}
+
+void HostPackets::set_polled(bool is_polled) {
+  if (is_polled_ == is_polled) return;
+  is_polled_ = is_polled;
+  bump_sleeps(1);
+}
+
+void HostPackets::rebase(Time by) {
+  for (const std::uint8_t slot : open_) tulle::rebase(by, lanes_[slot].full_since);
+}
+
+}  // namespace tulle::live
