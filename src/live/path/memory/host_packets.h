@@ -5,8 +5,8 @@
 // without a check sequence, and queue pairs do not know which way their packets go. So order,
 // errors, limits and counters are the same.
 //
-// A process that polls looks at its peers' rings. One that sleeps is told by its doorbell, a socket,
-// once for all that comes until it has looked (PeerTable::sleeps).
+// A process that polls looks at its peers' rings. One that sleeps is told by its doorbell, a
+// socket, once for all that comes until it has looked (PeerTable::sleeps).
 //
 // The rings are used while the direct path is open at both ends: a capture, say, closes it. What
 // was written before is still read.

@@ -1,7 +1,6 @@
-// Owns one end of a ring of packets, and may write any bytes there at any time: the ring's memory if
-// it is the writer, the count of what has been read if it is the reader. The other end must touch
-// no memory outside of the ring, take no more than a ring holds before it looks for more, and give
-// room only inside of the ring.
+// Owns one end of a ring of packets, and may write any bytes there at any time: the ring's memory
+// if it is the writer, the count of what has been read if it is the reader. The other end must
+// touch no memory outside of the ring, and give room only inside of it.
 
 #include <cstring>
 #include <memory>
