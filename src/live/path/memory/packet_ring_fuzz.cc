@@ -2,6 +2,7 @@
 // if it is the writer, the count of what has been read if it is the reader. The other end must
 // touch no memory outside of the ring, and give room only inside of it.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -78,7 +79,7 @@ class Run {
     const std::size_t lines = PacketRing::ring_bytes / PacketRing::line_bytes;
     std::size_t at = script_.one_in(2) ? script_.below(16) : script_.half() % lines;
     at *= PacketRing::line_bytes;
-    std::memcpy(memory_ + at, values.data(), values.size());
+    std::copy(values.begin(), values.end(), memory_ + at);
   }
 
   Script& script_;
