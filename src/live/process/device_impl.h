@@ -203,7 +203,7 @@ class Device::Impl {
   Time ask_again_at_;  // when an agent that did not answer is asked for peers again
   UniqueFd epoll_;
   UniqueFd wakeup_;
-  // The ends of a connection by which local peers wake this process. They get the second.
+  // Local peers wake this process by this connection. They get its second end.
   UniqueFd doorbell_;
   UniqueFd doorbell_button_;
   std::atomic<bool> stopping_{false};

@@ -97,7 +97,7 @@ class HostPackets {
 
  private:
   static constexpr int packets_max = 256;
-  // How the records that follow travel. Written when it changes.
+  // A path says how the records that follow travel. It is written when it changes.
   struct RingPath {
     Gid source;
     Gid destination;
@@ -108,7 +108,7 @@ class HostPackets {
     bool operator==(const RingPath&) const = default;
   };
   static_assert(sizeof(RingPath) == 40);
-  // Both rings of a local peer.
+  // A lane has both rings of a local peer.
   struct Lane {
     std::uint32_t token = 0;  // 0: there is none
     LocalPeer* peer = nullptr;

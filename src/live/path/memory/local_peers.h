@@ -49,7 +49,7 @@ class LocalPeers {
   // Called by the thread that called live_with_this_thread(), or when that thread has ended.
   ~LocalPeers();
 
-  // What peers map. The host agent hands it to processes that ask for this one.
+  // Peers map this file. The host agent hands it to processes that ask for this one.
   int table_fd() const { return table_fd_.get(); }
   PeerTable& table() const { return *table_; }
   // Returns this process's ring to the process of a slot.

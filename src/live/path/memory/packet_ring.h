@@ -17,7 +17,7 @@
 
 namespace tulle::live {
 
-// What a reader tells the writer, in the reader's memory.
+// A reader tells the writer this, in memory of the reader's.
 struct RingProgress {
   std::atomic<std::uint64_t> taken{0};  // bytes of the ring that the reader has read, in total
 };
@@ -30,7 +30,7 @@ struct PacketRing {
   // The longest content of a record. Any two records have room side by side.
   static constexpr std::size_t content_bytes_max = std::size_t{16} << 10;
 
-  // The word of a record: the bytes of its content, and one of these marks.
+  // The word of a record has the bytes of its content, and one of these marks.
   static constexpr std::uint32_t is_record = 1u << 24;
   static constexpr std::uint32_t is_skip = 1u << 25;  // the next record is at the ring's beginning
   static constexpr std::uint32_t has_path = 1u << 26;

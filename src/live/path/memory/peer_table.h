@@ -46,7 +46,7 @@ struct PeerTable {
     std::uint64_t generation = 0;
   };
 
-  // The two ends of rings, for the process in one slot. Each process is named by its `proof`, since
+  // These are the two ends of rings, for the process in one slot. Each process is named by its `proof`, since
   // a slot has another process one day. A ring is used while both ends name the other.
   struct Outbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> reader{0};
@@ -109,7 +109,7 @@ struct PeerTable {
     return nullptr;
   }
 };
-// The file: the table, and behind it the owner's ring to each slot, all on pages of their own.
+// The file holds the table, and behind it the owner's ring to each slot. Each begins on a page.
 struct PeerFile {
   static constexpr std::size_t page_bytes = 4'096;
   static constexpr std::size_t table_bytes =
