@@ -46,8 +46,9 @@ struct PeerTable {
     std::uint64_t generation = 0;
   };
 
-  // These are the two ends of rings, for the process in one slot. Each process is named by its `proof`, since
-  // a slot has another process one day. A ring is used while both ends name the other.
+  // These are the two ends of rings, for the process in one slot. Each process is named by its
+  // `proof`, since a slot has another process one day. A ring is used while both ends name the
+  // other.
   struct Outbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> reader{0};
   };
