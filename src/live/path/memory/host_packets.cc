@@ -7,18 +7,11 @@
 #include <cstring>
 #include <utility>
 
-#include "base/guarded_access.h"
-
 namespace tulle::live {
 namespace {
 
-MemoryPieces payload_of(const device::Datagram& datagram) {
-  return {datagram.pieces.data(), datagram.piece_count};
-}
-
 std::size_t transport_bytes(const device::Datagram& datagram) {
-  return wire::header_bytes(datagram.packet.opcode) + datagram.payload_bytes +
-         datagram.packet.pad_count;
+  return std::size_t{datagram.bth_and_payload_bytes()} + datagram.packet.pad_count;
 }
 
 // Writes BTH to the pad. Returns false if the payload is gone.
@@ -126,10 +119,7 @@ HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
   if (content_bytes > PacketRing::content_bytes_max) return Offer::declined;
   std::byte* const room = lane->out.reserve(content_bytes);
   if (room == nullptr) {
-    if (!lane->is_stalled) {
-      keep(*lane, datagram, path, now);
-      return has_kept() ? Offer::kept : Offer::taken;
-    }
+    if (!lane->is_stalled && keep(*lane, datagram, path, now)) return Offer::kept;
     ++counters_.dropped;
     return Offer::taken;
   }
@@ -139,26 +129,31 @@ HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
     ++counters_.dropped;
     return Offer::taken;
   }
-  lane->out.publish(content_bytes, tells_path ? PacketRing::has_path : 0);
-  lane->has_sent_path = true;
-  lane->sent_path = path;
-  ++counters_.sent;
-  if (!std::exchange(lane->is_dirty, true)) {
-    dirty_.push_back(static_cast<std::uint8_t>(lane->peer->slot));
-  }
+  publish(*lane, path, content_bytes, tells_path ? PacketRing::has_path : 0);
   return Offer::taken;
 }
 
-void HostPackets::keep(Lane& lane, device::Datagram& datagram, const RingPath& path, Time now) {
-  std::memcpy(kept_.get(), &path, sizeof path);
-  if (!encode_transport(datagram, kept_.get() + sizeof path)) {
-    ++counters_.dropped;
-    return;
+void HostPackets::publish(Lane& lane, const RingPath& path, std::size_t content_bytes,
+                          std::uint32_t marks) {
+  lane.out.publish(content_bytes, marks);
+  lane.has_sent_path = true;
+  lane.sent_path = path;
+  ++counters_.sent;
+  if (!std::exchange(lane.is_dirty, true)) {
+    dirty_.push_back(static_cast<std::uint8_t>(lane.peer->slot));
   }
+}
+
+// Returns false if the payload is gone.
+bool HostPackets::keep(Lane& lane, const device::Datagram& datagram, const RingPath& path,
+                       Time now) {
+  std::memcpy(kept_.get(), &path, sizeof path);
+  if (!encode_transport(datagram, kept_.get() + sizeof path)) return false;
   ++counters_.delayed;
   kept_bytes_ = sizeof path + transport_bytes(datagram);
   kept_for_ = lane.peer->slot;
   lane.full_since = now;
+  return true;
 }
 
 bool HostPackets::resume(Time now) {
@@ -167,14 +162,10 @@ bool HostPackets::resume(Time now) {
   Lane& lane = lanes_[kept_for_];
   std::byte* const room = may_write(lane) ? lane.out.reserve(kept_bytes_) : nullptr;
   if (room != nullptr) {
+    RingPath path;
     std::memcpy(room, kept_.get(), kept_bytes_);
-    lane.out.publish(kept_bytes_, PacketRing::has_path);
-    std::memcpy(&lane.sent_path, kept_.get(), sizeof lane.sent_path);
-    lane.has_sent_path = true;
-    ++counters_.sent;
-    if (!std::exchange(lane.is_dirty, true)) {
-      dirty_.push_back(static_cast<std::uint8_t>(kept_for_));
-    }
+    std::memcpy(&path, kept_.get(), sizeof path);
+    publish(lane, path, kept_bytes_, PacketRing::has_path);
   } else {
     if (may_write(lane) && now < lane.full_since + patience) return false;
     lane.is_stalled = lane.token != 0;
@@ -207,19 +198,17 @@ void HostPackets::ring_doorbells() {
 
 // --- receiving ---
 
-// Reads the path at the front of a record. Returns false if it is none of this host's.
-bool HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
+// Reads the path at the front of a record.
+void HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
   RingPath path;
+  lane.is_from_here = false;
   lane.has_received_path = bytes.size() >= sizeof path;
-  if (lane.has_received_path) {
-    std::memcpy(&path, bytes.data(), sizeof path);
-    bytes = bytes.subspan(sizeof path);
-    lane.has_received_path = is_local_(path.source) && is_local_(path.destination);
-  }
   if (!lane.has_received_path) {
     ++counters_.refused;
-    return false;
+    return;
   }
+  std::memcpy(&path, bytes.data(), sizeof path);
+  bytes = bytes.subspan(sizeof path);
   wire::IpUdp& ip = lane.received_path;
   ip = {};
   ip.source = path.source;
@@ -228,7 +217,17 @@ bool HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {
   ip.source_port = path.source_port;
   ip.traffic_class = path.traffic_class;
   ip.hop_limit = path.hop_limit;
-  return true;
+  if (!is_from_here(lane)) ++counters_.refused;
+}
+
+// A path is told once. The peer may have learned of an address before this process did, so a path
+// that was refused is looked at again.
+bool HostPackets::is_from_here(Lane& lane) const {
+  if (!lane.is_from_here && lane.has_received_path) {
+    lane.is_from_here =
+        is_local_(lane.received_path.source) && is_local_(lane.received_path.destination);
+  }
+  return lane.is_from_here;
 }
 
 void HostPackets::bump_sleeps(std::uint32_t by) {

@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/guarded_access.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "device/adapter.h"
@@ -29,6 +30,10 @@
 #include "wire/ip_udp.h"
 
 namespace tulle::live {
+
+inline MemoryPieces payload_of(const device::Datagram& datagram) {
+  return {datagram.pieces.data(), datagram.piece_count};
+}
 
 class HostPackets {
  public:
@@ -70,9 +75,10 @@ class HostPackets {
 
   // --- receiving ---
 
-  // Calls handle(const wire::IpUdp&, head, bytes) with each packet: `bytes` has BTH to the pad and
-  // may change at any time, and `head` is a copy of its first bytes, at most header_bytes_max.
-  // Returns the number of packets that were taken, which is bounded.
+  // Calls handle(const wire::IpUdp&, head, bytes) with each packet. `bytes` has BTH to the pad and
+  // may change at any time, and `head` is a copy of its first bytes, at most header_bytes_max. A
+  // handler must make no peer known, since that moves peers. Returns the number of packets that
+  // were taken, which is bounded.
   template <typename Handle>
   int receive(Handle handle) {
     int taken = 0;
@@ -123,6 +129,7 @@ class HostPackets {
     Time full_since = Time::never();
     bool has_sent_path = false;
     bool has_received_path = false;
+    bool is_from_here = false;  // both addresses of the received path are this host's
     RingPath sent_path;
     wire::IpUdp received_path;
   };
@@ -140,17 +147,14 @@ class HostPackets {
         has_taken = true;
         ++taken;
         std::span<const std::byte> bytes = record->content;
-        if (record->has_path && !take_path(lane, bytes)) continue;
-        if (!lane.has_received_path) continue;
+        if (record->has_path) take_path(lane, bytes);
+        if (!is_from_here(lane)) continue;
         std::array<std::byte, wire::header_bytes_max> head;
         const std::size_t head_bytes = std::min(bytes.size(), head.size());
         std::memcpy(head.data(), bytes.data(), head_bytes);
         ++counters_.received;
         handle(static_cast<const wire::IpUdp&>(lane.received_path),
                std::span<const std::byte>(head.data(), head_bytes), bytes);
-        // A handler may have made a peer known, which moves the lanes' peers.
-        if (peers_.changes() != changes_seen_) [[unlikely]]
-          break;
       }
       if (has_taken) lane.in.tell();
     }
@@ -159,9 +163,11 @@ class HostPackets {
   void open(Lane& lane, LocalPeer& peer);
   bool begin_reading(Lane& lane);
   bool may_write(Lane& lane);
-  bool take_path(Lane& lane, std::span<const std::byte>& bytes);
+  void take_path(Lane& lane, std::span<const std::byte>& bytes);
+  bool is_from_here(Lane& lane) const;
   Lane* lane_for(const device::Datagram& datagram, RingPath& path);
-  void keep(Lane& lane, device::Datagram& datagram, const RingPath& path, Time now);
+  void publish(Lane& lane, const RingPath& path, std::size_t content_bytes, std::uint32_t marks);
+  bool keep(Lane& lane, const device::Datagram& datagram, const RingPath& path, Time now);
   void bump_sleeps(std::uint32_t by);
 
   LocalPeers& peers_;

@@ -16,8 +16,9 @@ struct Side {
   explicit Side(std::uint32_t slot) : end(slot, 64 << 10) {}
 
   void start() {
-    packets = std::make_unique<HostPackets>(end.path->peers(),
-                                            [](const Gid& gid) { return gid == local_gid; });
+    packets = std::make_unique<HostPackets>(end.path->peers(), [this](const Gid& gid) {
+      return gid == local_gid || gid == second_gid;
+    });
   }
   void post_receive() { post_receive(*end.qp); }
   void post_receive(transport::QueuePair& qp) {
@@ -69,6 +70,7 @@ struct Side {
   End end;
   std::unique_ptr<HostPackets> packets;
   Time now;
+  Gid second_gid = local_gid;
   int by_udp = 0;
 };
 
@@ -253,6 +255,14 @@ TEST_F(HostPacketsTest, APathThatIsNotOfThisHostIsRefused) {
   EXPECT_EQ(receive(), 4);
   EXPECT_EQ(handled, 0);
   EXPECT_EQ(b_.packets->counters().refused, 2u);
+  // The host gets the address, and this process learns of it later than the peer.
+  write(72, PacketRing::has_path);
+  EXPECT_EQ(receive(), 1);
+  EXPECT_EQ(handled, 0);
+  b_.second_gid = forged.source;
+  write(32, 0);
+  EXPECT_EQ(receive(), 1);
+  EXPECT_EQ(std::exchange(handled, 0), 1);
   forged.source = local_gid;
   write(72, PacketRing::has_path);  // reserved bytes, which are no packet
   write(40, PacketRing::has_path);  // a path alone

@@ -22,10 +22,6 @@ constexpr std::size_t datagram_bytes_max = port::udp_payload_bytes_max + seal_by
 constexpr std::size_t scratch_per_datagram =
     wire::header_bytes_max + 8 + copy_bytes_max * (verbs::sges_max + 2);
 
-MemoryPieces payload_of(const device::Datagram& datagram) {
-  return {datagram.pieces.data(), datagram.piece_count};
-}
-
 bool same_path(const wire::IpUdp& a, const wire::IpUdp& b) {
   return a.destination == b.destination && a.source == b.source &&
          a.traffic_class == b.traffic_class && a.hop_limit == b.hop_limit;
