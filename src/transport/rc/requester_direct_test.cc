@@ -110,7 +110,7 @@ TEST(RcRequesterDirect, OtherRequestsAndOtherPeersHavePackets) {
   EXPECT_TRUE(host.peer.submitted.empty() && far.peer.submitted.empty());
 }
 
-// What was posted first is done first: a transfer takes no time, so it must not overtake packets.
+// Requests are done in their order: a transfer takes no time, so it must not overtake packets.
 TEST(RcRequesterDirect, BehindPacketsAWriteIsAPacketToo) {
   NearHost host;
   host.connect();

@@ -197,7 +197,7 @@ void attach_what_lingers(Context& context, int place) {
       connection = std::move(channel->connection);
       events = std::move(channel->events);
     }
-    // What lies unread when a conversation ends is thrown away with its descriptors.
+    // The agent throws away what lies unread when a conversation ends, with its descriptors.
     for (int n = 0; n < (place == 6 ? 20 : 1); ++n) {
       send_raw(place == 5 ? events.get() : connection.get(), message, attached);
     }

@@ -26,7 +26,7 @@ using tulle::live::ReceivedMessage;
 using tulle::live::UniqueFd;
 using Bytes = std::vector<std::byte>;
 
-// What the attacker knows, and what comes of an attack.
+// An attack's context is what the attacker knows, and what comes of the attack.
 class Context {
  public:
   Context(std::uint64_t seed, std::vector<std::string> secrets)

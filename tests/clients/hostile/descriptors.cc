@@ -1,5 +1,6 @@
-// What an attacker does to the descriptors that the agent hands him: the relay of his datagrams,
-// the page of his counters, the events of a channel, the ring of a capture, and the connection.
+// An attacker does these things to the descriptors that the agent hands him: the relay of his
+// datagrams, the page of his counters, the events of a channel, the ring of a capture, and the
+// connection.
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What the two roles of the victim share.
+// The two roles of the victim share this.
 
 #pragma once
 
@@ -45,7 +45,7 @@ extern uint8_t secret[secret_bytes];
 void fill(uint8_t* bytes, int count, uint64_t number);
 bool is_filled(const uint8_t* bytes, int count, uint64_t number);
 
-// What the server tells in its private data: where the client may write and read.
+// The server tells this in its private data: where the client may write and read.
 struct welcome {
   uint64_t address;
   uint32_t rkey;
