@@ -346,6 +346,7 @@ class Adapter {
   verbs::VerbsStatus check(const transport::QueuePair& qp,
                            const transport::QueuePairAttributes& attributes,
                            verbs::QpAttributeMask mask) const;
+  bool is_path(const verbs::AddressVector& to) const;
   bool has_port(std::uint8_t number) const { return number >= 1 && number <= configuration_.ports; }
   QpNumber unused_qp_number(std::uint32_t hint);
   void attend_srd();

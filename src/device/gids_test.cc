@@ -16,6 +16,7 @@ constexpr Gid first = Gid::from_ipv4(0x0A00'0001);
 constexpr Gid second = Gid::from_ipv4(0x0A00'0002);
 constexpr Gid third = Gid::from_ipv4(0x0A00'0003);
 constexpr Gid peer = Gid::from_ipv4(0x0A00'00FF);
+constexpr Gid link_local = {{0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 
 class Gids : public testing::Test {
  protected:
@@ -118,6 +119,17 @@ TEST_F(Gids, AnAddressThatReturnsOrIsReplacedIsForAll) {
   adapter.set_gids(std::array{first, third});
   EXPECT_TRUE(adapter.has_gid(1));
   EXPECT_EQ(adapter.gids()[1], third);
+}
+
+TEST_F(Gids, AnIndexThatPassedToAnotherFamilyIsNoWayToThePeer) {
+  remove_second();
+  adapter.set_gids(std::array{first, link_local});
+  auto* qp = create_qp();
+  ASSERT_EQ(initialise(*qp), VerbsStatus::ok);
+  EXPECT_EQ(connect(*qp, 1), VerbsStatus::invalid_argument);
+  EXPECT_EQ(qp->state(), QpState::init);
+  EXPECT_EQ(create_handle(1), VerbsStatus::invalid_argument);
+  EXPECT_EQ(connect(*qp, 0), VerbsStatus::ok) << "the address of the peer's family is a way";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using verbs::VerbsStatus;
 
 verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
                                          const verbs::AddressVector& to, VerbsStatus& status) {
-  if (!has_port(to.port) || !has_gid(to.source_gid_index, to.port)) {
+  if (!has_port(to.port) || !is_path(to)) {
     status = VerbsStatus::invalid_argument;
     return nullptr;
   }
@@ -32,6 +32,15 @@ verbs::AddressHandle* Adapter::create_ah(verbs::ProtectionDomain& pd,
   verbs::AddressHandle* handle = handles_.add(std::make_unique<verbs::AddressHandle>(pd, to));
   ++pd.users;
   return handle;
+}
+
+// Says whether packets can take this way: its port has the source GID, and its framing can carry
+// that GID and the destination's together. An application may have read a GID whose index has since
+// passed to an address of another family. It learns here that it has no way, as from a kernel, and
+// not by its retries.
+bool Adapter::is_path(const verbs::AddressVector& to) const {
+  if (!has_gid(to.source_gid_index, to.port)) return false;
+  return configuration_.framing->is_pair(gids(to.port)[to.source_gid_index], to.destination.gid);
 }
 
 VerbsStatus Adapter::destroy(verbs::AddressHandle* handle) {
@@ -121,8 +130,7 @@ VerbsStatus Adapter::check(const QueuePair& qp, const transport::QueuePairAttrib
   // A path begins at the queue pair's port.
   const std::uint8_t port = mask.has(QpAttribute::port) ? attributes.port : qp.attributes().port;
   const verbs::AddressVector& to = attributes.address;
-  if (mask.has(QpAttribute::address_vector) &&
-      (to.port != port || !has_gid(to.source_gid_index, to.port))) {
+  if (mask.has(QpAttribute::address_vector) && (to.port != port || !is_path(to))) {
     return VerbsStatus::invalid_argument;
   }
   if (mask.has(QpAttribute::path_mtu) &&

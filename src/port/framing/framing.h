@@ -79,6 +79,11 @@ struct Framing {
   LinkLayer link_layer{};
   Overhead overhead;
 
+  // Says whether packets can go from a port with one GID to a port or a group with the other. RoCE v2
+  // refuses two unicast addresses of different families, because no IP header can carry both.
+  bool (*is_pair)(const Gid& source, const Gid& destination) = [](const Gid&, const Gid&) {
+    return true;
+  };
   void (*set_path)(const Route& route, wire::Path& path) = nullptr;
   // Frames a packet. packet.pad_count gives the pad.
   void (*encode)(const wire::Path& path, const wire::Packet& packet, Pieces pieces,

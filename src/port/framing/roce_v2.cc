@@ -44,6 +44,12 @@ bool is_explained(std::uint32_t difference, const wire::IpUdp& ip, std::size_t c
   return explanation.has_value() && explanation->dont_fragment;
 }
 
+// Groups are exempt, because programs also name an IPv4 group by the GID ff0e::ffff:a.b.c.d that
+// RoCE v1 has for it.
+bool is_of_one_family(const Gid& source, const Gid& destination) {
+  return destination.is_multicast() || source.is_ipv4_mapped() == destination.is_ipv4_mapped();
+}
+
 void set_ip_path(const Route& route, wire::Path& path) {
   auto& ip = path.emplace<wire::IpUdp>();
   ip.source = route.source_gid;
@@ -109,6 +115,7 @@ const Framing roce_v2 = {
     .name = "RoCE v2",
     .link_layer = LinkLayer::ethernet,
     .overhead = roce_v2_overhead,
+    .is_pair = is_of_one_family,
     .set_path = set_ip_path,
     .encode = [](const wire::Path& path, const wire::Packet& packet, Pieces pieces,
                  FrameBytes& frame) { encode(std::get<wire::IpUdp>(path), packet, pieces, frame); },

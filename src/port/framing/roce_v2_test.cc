@@ -175,5 +175,18 @@ TEST(RoceV2Test, source_ports_are_the_kernels) {
   EXPECT_EQ(source_port(0xF'FFFF, QpNumber(1), QpNumber(2)), 0xC000 | (0x3FFF ^ 0x3F));
 }
 
+TEST(RoceV2, TwoUnicastAddressesOfDifferentFamiliesAreNoPair) {
+  const wire::IpUdp four = ipv4();
+  const wire::IpUdp six = ipv6();
+  EXPECT_TRUE(roce_v2.is_pair(four.source, four.destination));
+  EXPECT_TRUE(roce_v2.is_pair(six.source, six.destination));
+  EXPECT_FALSE(roce_v2.is_pair(four.source, six.destination));
+  EXPECT_FALSE(roce_v2.is_pair(six.source, four.destination));
+  Gid group;
+  group.bytes = {0xFF, 0x0E, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 1, 2, 3};
+  EXPECT_TRUE(roce_v2.is_pair(four.source, group)) << "an IPv4 group by its GID of RoCE v1";
+  EXPECT_TRUE(roce_v2.is_pair(six.source, group));
+}
+
 }  // namespace
 }  // namespace tulle::port
