@@ -603,9 +603,11 @@ TEST(Adapter, DomainsAddressHandlesAndSharedQueuesAreLimited) {
   ASSERT_NE(pd, nullptr);
   EXPECT_EQ(adapter.objects().create_pd(status), nullptr);
   EXPECT_EQ(status, VerbsStatus::out_of_memory);
-  verbs::AddressHandle* handle = adapter.create_ah(*pd, {}, status);
+  verbs::AddressVector to;
+  to.destination = gid;
+  verbs::AddressHandle* handle = adapter.create_ah(*pd, to, status);
   ASSERT_NE(handle, nullptr);
-  EXPECT_EQ(adapter.create_ah(*pd, {}, status), nullptr);
+  EXPECT_EQ(adapter.create_ah(*pd, to, status), nullptr);
   EXPECT_EQ(status, VerbsStatus::out_of_memory);
   verbs::SharedReceiveQueue* srq = adapter.objects().create_srq(*pd, 8, 1, nullptr, status);
   ASSERT_NE(srq, nullptr);
