@@ -5,6 +5,7 @@ namespace, so that tests meet neither each other nor an agent that serves other 
 processes that they started and processes that live in their namespaces (a host agent).
 """
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -101,22 +102,19 @@ class Process:
 
     def signal(self, number):
         """Sends the signal to the child and to what it started."""
-        try:
+        if self._is_anothers():
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, number)
-        except ProcessLookupError:
-            pass
 
     def end(self):
-        if self.popen.returncode is None or self._group_lives():
-            self.signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.popen.wait()
 
-    def _group_lives(self):
-        try:
-            os.killpg(self.popen.pid, 0)
-            return True
-        except (ProcessLookupError, PermissionError):
-            return False
+    def _is_anothers(self):
+        """Returns whether the child's number has passed to another process. The kernel gives no number away that a
+        process group still has, so the group of that number is the other process's too."""
+        return self.popen.returncode is not None and os.path.exists(f"/proc/{self.popen.pid}")
 
     def close(self):
         self.end()
