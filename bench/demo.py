@@ -24,7 +24,7 @@ def main():
     here = Place()
     steps = [
         ("ib_write_bw: RDMA WRITE of 1 MiB", lambda: here.bandwidth("ib_write_bw", 1 << 20, 3000)),
-        ("iperf3: one TCP stream", lambda: here.iperf3(seconds=3)),
+        ("iperf3: one TCP stream", lambda: here.iperf3("-t", "3")),
         ("ib_write_lat: RDMA WRITE of 8 bytes", lambda: here.latency("ib_write_lat", 8, 20000)),
         ("TCP, both sides polling", lambda: program("socket_pingpong", "--tcp", "--poll")["median_us"]),
         ("TCP, both sides blocking", lambda: program("socket_pingpong", "--tcp", "--block")["median_us"]),

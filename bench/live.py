@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """./dev bench live: measures the live device beside plain sockets, on this machine and at the same time.
 
-Each figure is the median of several runs. A measurement and its peer take turns, so that both see the same machine.
-With --json, the script prints one object a line: {"name", "value", "unit", "peer", "peer_value", "ratio"}; ratio is
-value / peer_value.
+Each figure is the median of several runs. A measurement and its peers take turns, so that all see the same machine. Each
+row is appended to bench/history.jsonl with the commit and the machine.
+With --json, the script prints one object a line: {"name", "value", "unit", "rounds", "peers": {name: {"value",
+"ratio"}}}. A ratio is Tulle's value divided by the peer's.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -16,10 +18,12 @@ import sys
 import tempfile
 import time
 
+import history
 from measure import Failed, Place, harness, program
 
 MIB = 1 << 20
 PORT = 18600
+CABLE_MTU = 9000
 
 
 def idle_cpu_percent():
@@ -42,47 +46,107 @@ def idle_cpu_percent():
                 process.close()
 
 
-def measurements(here, cable, sealed, folder):
-    """Yields (name, unit, measure, peer's name or None, peer's measure)."""
-    def udp(way):
-        return lambda: program("socket_pingpong", "--udp", way)["median_us"]
+class Row:
+    """A measurement, and what else is measured in the same turns to set it beside."""
 
-    yield "write_1mib", "GB/s", lambda: here.bandwidth("ib_write_bw", MIB, 3000), "tcp_iperf3", here.iperf3
-    yield "read_1mib", "GB/s", lambda: here.bandwidth("ib_read_bw", MIB, 3000), "tcp_iperf3", here.iperf3
-    yield "send_64kib", "GB/s", lambda: here.bandwidth("ib_send_bw", 65536, 30000), "tcp_iperf3", here.iperf3
-    yield "write_rate_8b", "1/s", lambda: here.message_rate("ib_write_bw", 8, 500000), None, None
-    yield "send_rate_8b", "1/s", lambda: here.message_rate("ib_send_bw", 8, 300000), None, None
-    yield "write_latency_8b", "us", lambda: here.latency("ib_write_lat", 8, 20000), "udp_polling", udp("--poll")
-    yield "send_latency_8b", "us", lambda: here.latency("ib_send_lat", 8, 20000), "udp_polling", udp("--poll")
-    yield "send_latency_8b_events", "us", lambda: here.latency("ib_send_lat", 8, 5000, "-e"), "udp_blocking", udp("--block")
+    def __init__(self, name, unit, measure, **peers):
+        self.name, self.unit, self.measure, self.peers = name, unit, measure, peers
+
+    def medians(self, rounds):
+        """Returns the median, and those of the peers by name."""
+        measures = {"": self.measure, **self.peers}
+        values = {name: [] for name in measures}
+        for _ in range(rounds):
+            for name, measure in measures.items():
+                values[name].append(measure())
+        medians = {name: statistics.median(found) for name, found in values.items()}
+        return medians.pop(""), medians
+
+
+def field(name, *command, **options):
+    """Returns a measurement: what one of our own programs prints under that name."""
+    return lambda: program(*map(str, command), **options)[name]
+
+
+def transfers(here):
+    """Yields rows of what moves many bytes between two processes of one host."""
+    for size, iterations, text in (65536, 30000, "64kib"), (MIB, 3000, "1mib"):
+        for verb in "write", "read", "send":
+            yield Row(f"{verb}_{text}", "GB/s", functools.partial(here.bandwidth, f"ib_{verb}_bw", size, iterations),
+                      memcpy=field("gb_per_second", "memory_limits", "copy", size), tcp_iperf3=here.iperf3)
+
+
+def small_messages(here):
+    limits = {"process_vm": field("us", "memory_limits", "--count", 20000, "visit", 8),
+              "cache_line": field("us", "memory_limits", "--count", 100000, "line"),
+              "udp_polling": field("median_us", "socket_pingpong", "--udp", "--poll")}
+    yield Row("write_rate_8b", "1/s", lambda: here.message_rate("ib_write_bw", 8, 500000))
+    yield Row("send_rate_8b", "1/s", lambda: here.message_rate("ib_send_bw", 8, 300000))
+    yield Row("write_latency_8b", "us", lambda: here.latency("ib_write_lat", 8, 20000), **limits)
+    yield Row("send_latency_8b", "us", lambda: here.latency("ib_send_lat", 8, 20000), **limits)
+    yield Row("send_latency_8b_events", "us", lambda: here.latency("ib_send_lat", 8, 5000, "-e"),
+              udp_blocking=field("median_us", "socket_pingpong", "--udp", "--block"))
+
+
+def exchanges():
+    """Yields rows of programs that sleep until something comes."""
+    shapes = {"64b": (2000, ()), "4kib": (2000, ("--request", 4096, "--answer", 4096)),
+              "256kib": (500, ("--request", 262144, "--answer", 262144)), "storage_128kib": (1000, ("--data", 131072))}
+    for text, (count, options) in shapes.items():
+        alone = ("exchanges", "--count", count, *options)
+        many = ("exchanges", "--count", 8 * count, "--depth", 16, *options)
+        yield Row(f"exchange_{text}", "us", field("median_us", *alone, over_tulle=True),
+                  tcp=field("median_us", *alone, "--tcp"))
+        yield Row(f"exchanges_{text}_16", "1/s", field("per_second", *many, over_tulle=True),
+                  tcp=field("per_second", *many, "--tcp"))
+
+
+def over_cable(cable):
+    yield Row("write_1mib_cable", "GB/s", lambda: cable.bandwidth("ib_write_bw", MIB, 1000), tcp_iperf3=cable.iperf3,
+              segmented_udp=lambda: cable.segmented_udp(CABLE_MTU - 100))
+    for verb in "write", "send":
+        yield Row(f"{verb}_latency_8b_cable", "us", functools.partial(cable.latency, f"ib_{verb}_lat", 8, 10000),
+                  udp_polling=cable.udp_pingpong)
+    yield Row("processor_per_gib_cable", "s",
+              lambda: cable.processor_seconds(lambda: cable.bandwidth("ib_send_bw", MIB, 4096, "-e")) / 4,
+              tcp_iperf3=lambda: cable.processor_seconds(lambda: cable.iperf3("-n", "4G")) / 4)
+
+
+def over_sealed_cable(sealed, cable, folder):
+    def plain(size):
+        return lambda: cable.bandwidth("ib_send_bw", size, 10000)
+
+    yield Row("sealed_send_64kib", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000), plain=plain(65536))
+    yield Row("sealed_beside_tls", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000),
+              tls_over_tcp=lambda: sealed.tls(folder))
+    yield Row("sealed_latency_8b", "us", lambda: sealed.latency("ib_send_lat", 8, 10000),
+              plain=lambda: cable.latency("ib_send_lat", 8, 10000))
+
+
+def slowest_call(kind):
+    return max(program("verbs_calls", kind, over_tulle=True).values())
+
+
+def control(here):
+    tcp_connect = field("mean_us", "socket_pingpong", "--connect", "--iterations", "2000")
+    yield Row("cm_connections", "1/s", lambda: here.connection_rate(2000))
+    yield Row("cm_connect", "us", lambda: here.cmtime(1)["connect"], tcp_connect=tcp_connect)
+    yield Row("queue_pair_setup", "us", field("setup_us", "queue_pairs", 1000, over_tulle=True), tcp_connect=tcp_connect)
+    for kind in "queries", "objects", "registration":
+        yield Row(f"slowest_call_{kind}", "us", functools.partial(slowest_call, kind))
+    yield Row("idle_cpu", "%", idle_cpu_percent)
+    yield Row("idle_queue_pair", "bytes", field("bytes", "queue_pairs", 1000, over_tulle=True))
+
+
+def rows(here, cable, sealed, folder):
+    yield from transfers(here)
+    yield from small_messages(here)
+    yield from exchanges()
     if cable is not None:
-        yield "write_1mib_cable", "GB/s", lambda: cable.bandwidth("ib_write_bw", MIB, 1000), "tcp_iperf3", cable.iperf3
-        yield "write_latency_8b_cable", "us", lambda: cable.latency("ib_write_lat", 8, 10000), None, None
+        yield from over_cable(cable)
     if sealed is not None:
-        def plain(size):
-            return lambda: cable.bandwidth("ib_send_bw", size, 10000)
-
-        yield "sealed_send_64kib", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000), "plain", plain(65536)
-        yield ("sealed_beside_tls", "GB/s", lambda: sealed.bandwidth("ib_send_bw", 65536, 10000),
-               "tls_over_tcp", lambda: sealed.tls(folder))
-        yield ("sealed_latency_8b", "us", lambda: sealed.latency("ib_send_lat", 8, 10000),
-               "plain", lambda: cable.latency("ib_send_lat", 8, 10000))
-    yield "cm_connections", "1/s", lambda: here.connection_rate(2000), None, None
-    yield ("cm_connect", "us", lambda: here.cmtime(1)["connect"],
-           "tcp_connect", lambda: program("socket_pingpong", "--connect", "--iterations", "2000")["mean_us"])
-    yield "idle_cpu", "%", idle_cpu_percent, None, None
-    yield "idle_queue_pair", "bytes", lambda: program("queue_pairs", "1000", over_tulle=True)["bytes"], None, None
-    yield ("queue_pair_setup", "us", lambda: program("queue_pairs", "1000", over_tulle=True)["setup_us"],
-           "tcp_connect", lambda: program("socket_pingpong", "--connect", "--iterations", "2000")["mean_us"])
-
-
-def measured(measure, peer_measure, rounds):
-    values, peer_values = [], []
-    for _ in range(rounds):
-        values.append(measure())
-        if peer_measure is not None:
-            peer_values.append(peer_measure())
-    return statistics.median(values), statistics.median(peer_values) if peer_values else None
+        yield from over_sealed_cable(sealed, cable, folder)
+    yield from control(here)
 
 
 def human(value, unit):
@@ -93,20 +157,23 @@ def report(row, as_json):
     if as_json:
         print(json.dumps(row), flush=True)
         return
-    peer = ""
-    if row["peer"] is not None:
-        peer = f"{row['peer']:>14}{human(row['peer_value'], row['unit']):>16}{row['ratio']:>8.2f}"
-    print(f"{row['name']:26}{human(row['value'], row['unit']):>16}{peer}", flush=True)
+    first = f"{row['name']:26}{human(row['value'], row['unit']):>16}"
+    for name, peer in row["peers"].items():
+        print(f"{first:42}{name:>16}{human(peer['value'], row['unit']):>16}{peer['ratio']:>8.2f}")
+        first = ""
+    if first:
+        print(first)
+    sys.stdout.flush()
 
 
 def two_namespaces(key_file=None):
-    """Returns two hosts with a cable of MTU 9000 between them, where this machine allows them to be made. With a file
+    """Returns two hosts with a cable between them, where this machine allows them to be made. With a file
     of keys they seal what they send."""
     try:
         first, second = harness.Namespace(), harness.Namespace()
     except (harness.Unavailable, OSError):
         return None, []
-    harness.join(first, second, mtu=9000)
+    harness.join(first, second, mtu=CABLE_MTU)
     return Place(first, second, host="10.0.0.1", interface="veth0", key_file=key_file), [first, second]
 
 
@@ -115,9 +182,11 @@ def main():
     parser.add_argument("--json", action="store_true", help="one object a line")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each measurement (3)")
     parser.add_argument("--only", default="", help="measurements whose name contains this")
+    parser.add_argument("--history", type=pathlib.Path, default=history.FILE, help="the file to append to")
+    parser.add_argument("--no-history", action="store_true", help="append nothing")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'':26}{'Tulle':>16}{'peer':>14}{'':>16}{'ratio':>8}")
+        print(f"{'':26}{'Tulle':>16}{'peer':>16}{'':>16}{'ratio':>8}")
     folder = tempfile.TemporaryDirectory(prefix="tulle-bench-")
     key_file = pathlib.Path(folder.name) / "keys"
     key_file.touch(0o600)
@@ -126,18 +195,20 @@ def main():
     sealed, more_namespaces = two_namespaces(key_file)
     failed = 0
     try:
-        for name, unit, measure, peer, peer_measure in measurements(Place(), cable, sealed, folder.name):
-            if options.only not in name:
+        for each in rows(Place(), cable, sealed, folder.name):
+            if options.only not in each.name:
                 continue
             try:
-                value, peer_value = measured(measure, peer_measure, options.rounds)
+                value, peers = each.medians(options.rounds)
             except (Failed, AssertionError) as error:
-                print(f"{name}: {error}", file=sys.stderr)
+                print(f"{each.name}: {error}", file=sys.stderr)
                 failed += 1
                 continue
-            ratio = value / peer_value if peer_value else None
-            report({"name": name, "value": value, "unit": unit, "peer": peer, "peer_value": peer_value, "ratio": ratio},
-                   options.json)
+            row = {"name": each.name, "value": value, "unit": each.unit, "rounds": options.rounds,
+                   "peers": {name: {"value": peer, "ratio": value / peer} for name, peer in peers.items()}}
+            report(row, options.json)
+            if not options.no_history:
+                history.append({"live": row.pop("name"), **row}, options.history)
     finally:
         for namespace in namespaces + more_namespaces:
             namespace.close()

@@ -4,6 +4,7 @@ messages/s."""
 import json
 import pathlib
 import re
+import resource
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -39,9 +40,10 @@ class Place:
         command = [harness.TULLE, "run", *self.options, "--", *argv, "-p", str(port)]
         return self._pair(command, [*command, self.host], port)
 
-    def iperf3(self, seconds=2, port=18700):
+    def iperf3(self, *amount, port=18700):
+        """Returns GB/s of one stream over TCP, in two seconds or for that amount (options of iperf3)."""
         output = self._pair(["iperf3", "-s", "-1", "-p", str(port)],
-                            ["iperf3", "-c", self.host, "-p", str(port), "-t", str(seconds), "-J"], port)
+                            ["iperf3", "-c", self.host, "-p", str(port), "-J", *(amount or ("-t", "2"))], port)
         return json.loads(output)["end"]["sum_received"]["bits_per_second"] / 8e9
 
     def tls(self, folder, port=18800):
@@ -51,14 +53,31 @@ class Place:
             _finish(harness.Process(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                                      "-nodes", "-subj", "/CN=tulle", "-keyout", keys, "-out", keys.with_suffix(".crt")]))
             keys.write_text(keys.read_text() + keys.with_suffix(".crt").read_text())
-        command = [sys.executable, pathlib.Path(__file__).parent / "tls_stream.py", keys, "-p", str(port)]
+        command = [sys.executable, pathlib.Path(__file__).parent / "live" / "tls_stream.py", keys, "-p", str(port)]
         return json.loads(self._pair(command, [*command, self.host], port))["gb_per_second"]
 
-    def _pair(self, server_command, client_command, port):
+    def udp_pingpong(self, port=18900):
+        """Returns half a round trip of 8 bytes over UDP, both sides polling, the median, in microseconds."""
+        command = [harness.BUILD / "bin" / "socket_pingpong", "--udp", "--poll", "-p", str(port)]
+        return json.loads(self._pair(command, [*command, self.host], port, "udp"))["median_us"]
+
+    def segmented_udp(self, segment_bytes, port=18900):
+        """Returns GB/s of plain UDP that hands the kernel many datagrams a call."""
+        command = [harness.BUILD / "bin" / "segmented_udp", "-p", str(port), "--segment", str(segment_bytes)]
+        return json.loads(self._pair(command, [*command, self.host], port, "udp"))["gb_per_second"]
+
+    def processor_seconds(self, measure):
+        """Returns the processor time that both sides of a measurement take, with that of the kernel on their behalf."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        measure()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def _pair(self, server_command, client_command, port, protocol="tcp"):
         server = harness.Process(server_command, net=self.server_net)
         client = None
         try:
-            harness.wait_until(lambda: harness.listens(server, port) or not server.running, f"port {port}", 20)
+            harness.wait_until(lambda: harness.listens(server, port, protocol) or not server.running, f"port {port}", 20)
             if not server.running:
                 raise Failed(server.describe())
             client = harness.Process(client_command, net=self.client_net)

@@ -221,10 +221,12 @@ def wait_until(condition, what, limit=None, pause=0.01):
         time.sleep(pause)
 
 
-def listens(process, port):
-    """Returns whether a program listens on that TCP port in the process's network namespace."""
-    pattern = re.compile(rf"^\s*\d+: [0-9A-F]+:{port:04X} [0-9A-F]+:0000 0A ", re.MULTILINE)
-    for table in ("tcp", "tcp6"):
+def listens(process, port, protocol="tcp"):
+    """Returns whether a program listens on that port in the process's network namespace. With UDP, whether one receives
+    there from anybody."""
+    state = {"tcp": "0A", "udp": "07"}[protocol]
+    pattern = re.compile(rf"^\s*\d+: [0-9A-F]+:{port:04X} [0-9A-F]+:0000 {state} ", re.MULTILINE)
+    for table in (protocol, protocol + "6"):
         try:
             if pattern.search(pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text()):
                 return True

@@ -14,12 +14,23 @@ constexpr int connect_again_milliseconds = 10;
 // An agent that waits for survivors of an earlier agent says so, and takes longer to answer.
 constexpr int recovery_milliseconds = 5'000;
 
-Error damaged(const Settings& settings, int socket, const char* why) {
-  const auto peer = peer_of(socket);
-  const int pid = peer ? static_cast<int>(const_cast<Result<Peer>&>(peer)->pid) : 0;
-  return {fmt::format("damaged agent socket {}: process {} there {}; end it, or set TULLE_AGENT to "
-                      "another name",
-                      settings.agent, pid, why),
+int process_at(int socket) {
+  auto peer = peer_of(socket);
+  return peer ? static_cast<int>(peer->pid) : 0;
+}
+
+// An agent that is stopped, or on a machine that has much else to do, is not damaged.
+Error silent(const Settings& settings, int socket, int milliseconds) {
+  return {fmt::format("process {} at the agent socket {} did not answer within {} ms; it may be "
+                      "stopped, or the machine busy: try again, or end it",
+                      process_at(socket), settings.agent, milliseconds),
+          ETIMEDOUT};
+}
+
+Error no_agent(const Settings& settings, int socket) {
+  return {fmt::format("process {} at the agent socket {} does not speak as a Tulle agent does; end "
+                      "it, or set TULLE_AGENT to another name",
+                      process_at(socket), settings.agent),
           EPROTO};
 }
 
@@ -29,10 +40,10 @@ Result<ReceivedMessage> await_answer(const Settings& settings, int socket, int t
     auto message = await_message(socket, timeout);
     if (!message) {
       if (message.error().error_number != ETIMEDOUT) return message;
-      return damaged(settings, socket, "does not answer");
+      return silent(settings, socket, timeout);
     }
     const auto header = peek_header(message->bytes);
-    if (!header) return damaged(settings, socket, "does not speak as an agent does");
+    if (!header) return no_agent(settings, socket);
     Refused refused;
     if (decode(message->bytes, refused)) return Error{refused.reason, EPERM};
     if (header->version != protocol_version) {
@@ -61,10 +72,10 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
     const int number = connection.error().error_number;
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
     if (number == EAGAIN) {
-      return Error{fmt::format("damaged agent socket {}: whoever listens there accepts nobody; end "
-                               "it, or set TULLE_AGENT to another name",
-                               settings.agent),
-                   EPROTO};
+      return Error{fmt::format("whoever listens at the agent socket {} accepted nobody within {} ms; "
+                               "it may be stopped, or the machine busy: try again, or end it",
+                               settings.agent, patience.connect_milliseconds),
+                   ETIMEDOUT};
     }
     return connection;
   }

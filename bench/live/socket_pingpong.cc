@@ -1,6 +1,7 @@
 // Measures what plain sockets do on this machine, to set beside RDMA's figures: the half round trip
 // of a small message between two processes, over UDP or TCP, polling or blocking; and how long a
-// TCP connection takes to set up.
+// TCP connection takes to set up. Over UDP the two may be started apart, in different namespaces:
+// first the one without an address, which answers, then the one that is told the other's address.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -11,14 +12,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <vector>
 
 namespace {
@@ -28,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   bool tcp = false;
   bool poll = false;
+  std::string peer;  // empty: both processes are of this program, unless there is a port
+  std::uint16_t port = 0;
   std::size_t size = 8;
   int iterations = 20'000;
 };
@@ -108,6 +113,22 @@ double percentile(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<std::size_t>(static_cast<double>(sorted.size() - 1) * part)];
 }
 
+void measure(int fd, const Options& options) {
+  std::vector<char> buffer(options.size);
+  std::vector<double> microseconds;
+  const int warm_up = options.iterations / 10;
+  for (int i = -warm_up; i < options.iterations; ++i) {
+    const auto start = Clock::now();
+    send(fd, buffer.data(), buffer.size(), 0);
+    if (!receive(fd, buffer)) die("recv");
+    const std::chrono::duration<double, std::micro> round_trip = Clock::now() - start;
+    if (i >= 0) microseconds.push_back(round_trip.count() / 2);
+  }
+  std::sort(microseconds.begin(), microseconds.end());
+  std::printf("{\"median_us\": %.3f, \"p99_us\": %.3f}\n", percentile(microseconds, 0.5),
+              percentile(microseconds, 0.99));
+}
+
 int pingpong(const Options& options) {
   const auto ends = connected_pair(options);
   const pid_t child = fork();
@@ -117,21 +138,45 @@ int pingpong(const Options& options) {
     _exit(0);
   }
   close(ends[1]);
-  std::vector<char> buffer(options.size);
-  std::vector<double> microseconds;
-  const int warm_up = options.iterations / 10;
-  for (int i = -warm_up; i < options.iterations; ++i) {
-    const auto start = Clock::now();
-    send(ends[0], buffer.data(), buffer.size(), 0);
-    if (!receive(ends[0], buffer)) die("recv");
-    const std::chrono::duration<double, std::micro> round_trip = Clock::now() - start;
-    if (i >= 0) microseconds.push_back(round_trip.count() / 2);
-  }
+  measure(ends[0], options);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  std::sort(microseconds.begin(), microseconds.end());
-  std::printf("{\"median_us\": %.3f, \"p99_us\": %.3f}\n", percentile(microseconds, 0.5),
-              percentile(microseconds, 0.99));
+  return 0;
+}
+
+// Answers the first peer that sends, until an empty datagram comes from it.
+int answer(const Options& options) {
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_port = htons(options.port);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0) die("bind");
+  sockaddr_in peer{};
+  socklen_t length = sizeof peer;
+  std::vector<char> first(options.size);
+  const ssize_t n =
+      recvfrom(fd, first.data(), first.size(), 0, reinterpret_cast<sockaddr*>(&peer), &length);
+  if (n < 0) die("recvfrom");
+  connect_to(fd, peer);
+  prepare(fd, options);
+  send(fd, first.data(), first.size(), MSG_NOSIGNAL);
+  echo_for_ever(fd, options.size);
+  return 0;
+}
+
+int ask(const Options& options) {
+  sockaddr_in peer{};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(options.port);
+  if (inet_pton(AF_INET, options.peer.c_str(), &peer.sin_addr) != 1) {
+    std::fprintf(stderr, "socket_pingpong: %s is no IPv4 address\n", options.peer.c_str());
+    return 2;
+  }
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  connect_to(fd, peer);
+  prepare(fd, options);
+  measure(fd, options);
+  send(fd, nullptr, 0, 0);
   return 0;
 }
 
@@ -156,35 +201,26 @@ int connection_setup(int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  CLI::App app("Measures plain sockets between two processes of this machine. Prints JSON.");
   Options options;
   bool connect_only = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument(argv[i]);
-    if (argument == "--udp") {
-      options.tcp = false;
-    } else if (argument == "--tcp") {
-      options.tcp = true;
-    } else if (argument == "--poll") {
-      options.poll = true;
-    } else if (argument == "--block") {
-      options.poll = false;
-    } else if (argument == "--connect") {
-      connect_only = true;
-    } else if (argument == "--size" && i + 1 < argc) {
-      options.size = std::strtoul(argv[++i], nullptr, 10);
-    } else if (argument == "--iterations" && i + 1 < argc) {
-      options.iterations = std::atoi(argv[++i]);
-    } else {
-      std::fprintf(
-          stderr,
-          "usage: socket_pingpong --udp|--tcp --poll|--block [--size BYTES] [--iterations N]\n"
-          "       socket_pingpong --connect [--iterations N]\n");
-      return 2;
-    }
-  }
-  if (options.size == 0 || options.iterations < 10) {
-    std::fprintf(stderr, "socket_pingpong: at least 1 byte and 10 iterations\n");
-    return 2;
-  }
-  return connect_only ? connection_setup(options.iterations) : pingpong(options);
+  bool udp = false;
+  bool block = false;
+  auto* const kind = app.add_option_group("kind");
+  kind->add_flag("--udp", udp, "half a round trip over UDP");
+  auto* const tcp = kind->add_flag("--tcp", options.tcp, "half a round trip over TCP");
+  kind->add_flag("--connect", connect_only, "the set-up of TCP connections");
+  kind->require_option(1);
+  auto* const poll = app.add_flag("--poll", options.poll, "both sides poll");
+  app.add_flag("--block", block, "both sides sleep")->excludes(poll);
+  app.add_option("--size", options.size, "bytes of a message (8)")->check(CLI::Range(1, 65'000));
+  app.add_option("--iterations", options.iterations, "round trips, or connections (20000)")
+      ->check(CLI::Range(10, 100'000'000));
+  auto* const port = app.add_option("-p", options.port, "UDP port: the two are started apart");
+  app.add_option("peer", options.peer, "IPv4 address of the one that answers")->needs(port);
+  port->excludes(tcp);
+  CLI11_PARSE(app, argc, argv);
+  if (connect_only) return connection_setup(options.iterations);
+  if (options.port == 0) return pingpong(options);
+  return options.peer.empty() ? answer(options) : ask(options);
 }
