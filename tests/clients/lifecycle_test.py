@@ -65,6 +65,21 @@ class PeerDeath(ClientTest):
             process.wait(5)
         self.pair(["ibv_rc_pingpong", "-g", "0", "-n", "100"])
 
+    def test_the_status_tells_which_way_queue_pairs_take(self):
+        def counted(processes):
+            return {p["pid"]: p["counters"]["queue_pairs_by_memory"] for p in processes}
+
+        for options, count in ([], 1), (["--no-direct"], 0):
+            with self.subTest(options=options):
+                argv = [INTEGRITY, "-M", "idle", "-p", str(PORT)]
+                server = self.start_server(argv, PORT, options=options)
+                client = self.start(*self.over_tulle([*argv, "127.0.0.1"], options))
+                wait_until(lambda: "idle" in client.stdout, "the connection")
+                wait_until(lambda: counted(self.status()["processes"]) == {server.pid: count, client.pid: count},
+                           "what the status tells")
+                for process in client, server:
+                    process.close()
+
     def test_perftest_notices(self):
         argv = ["ib_write_bw", "-F", "-D", "30", "-p", "18515"]
         server = self.start_server(argv, 18515)

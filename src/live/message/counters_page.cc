@@ -73,6 +73,7 @@ void CountersPage::publish(device::Adapter& adapter, const DriverCounters& drive
       driver.send_errors,
       driver.receive_calls,
       driver.unsealed_drops,
+      driver.queue_pairs_by_memory,
       driver.direct_transfers,
       driver.direct_bytes,
       driver.memory_packets_sent,

@@ -18,10 +18,11 @@ namespace tulle::live {
 // Counters of the driver itself, besides those of the adapter.
 struct DriverCounters {
   std::uint64_t send_calls = 0;
-  std::uint64_t send_delays = 0;       // times a socket was full and datagrams waited
-  std::uint64_t send_errors = 0;       // datagrams that the kernel refused
-  std::uint64_t receive_calls = 0;     // receive calls that brought datagrams
-  std::uint64_t unsealed_drops = 0;    // datagrams that no key of this host had sealed, or repeated
+  std::uint64_t send_delays = 0;     // times a socket was full and datagrams waited
+  std::uint64_t send_errors = 0;     // datagrams that the kernel refused
+  std::uint64_t receive_calls = 0;   // receive calls that brought datagrams
+  std::uint64_t unsealed_drops = 0;  // datagrams that no key of this host had sealed, or repeated
+  std::uint64_t queue_pairs_by_memory = 0;  // those whose peer is a process of this host
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
   std::uint64_t memory_packets_sent = 0;  // packets that went by memory to processes of the host
@@ -65,6 +66,7 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "send_errors",
     "receive_calls",
     "unsealed_drops",
+    "queue_pairs_by_memory",
     "direct_transfers",
     "direct_bytes",
     "memory_packets_sent",

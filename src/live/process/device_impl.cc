@@ -472,6 +472,7 @@ void Device::Impl::wake() {
 void Device::Impl::publish(Time at) {
   if (forked_) return;  // the page belongs to the parent
   if (direct_path_) {
+    counters_.queue_pairs_by_memory = direct_path_->queue_pairs();
     counters_.direct_transfers = direct_path_->moved().transfers;
     counters_.direct_bytes = direct_path_->moved().bytes;
   }

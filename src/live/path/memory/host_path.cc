@@ -103,6 +103,7 @@ void HostPath::expose(const transport::QueuePair& qp) {
   entry->access = access.bits();
   entry->pd = identity(qp.init.pd);
   entry->number.store(qp.number.value, std::memory_order_seq_cst);
+  ++exposed_queue_pairs_;
 }
 
 void HostPath::withdraw(const transport::QueuePair& qp) {
@@ -110,6 +111,7 @@ void HostPath::withdraw(const transport::QueuePair& qp) {
                       qp.number.value);
   if (entry == nullptr || entry->number.load(std::memory_order_relaxed) == 0) return;
   entry->number.store(0, std::memory_order_seq_cst);
+  --exposed_queue_pairs_;
   static_cast<void>(wait_for_visitors());
 }
 

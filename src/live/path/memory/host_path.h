@@ -71,6 +71,8 @@ class HostPath final : public transport::DirectPath {
     std::uint64_t bytes = 0;
   };
   const Moved& moved() const { return moved_; }
+  // Returns how many queue pairs reach their peers, processes of this host, through memory.
+  std::uint32_t queue_pairs() const { return open_ ? exposed_queue_pairs_ : 0; }
 
  private:
   // What the peer's table allowed, and where.
@@ -99,6 +101,7 @@ class HostPath final : public transport::DirectPath {
   std::uint32_t own_visits_ = 0;
   std::uint32_t allowance_ = turn_bytes;  // bytes that may still move in this turn
   bool has_unfinished_ = false;
+  std::uint32_t exposed_queue_pairs_ = 0;
   Moved moved_;
 };
 

@@ -78,6 +78,17 @@ TEST_F(HostPathTest, IsNotUsedWhileEitherSideHasClosedIt) {
   b_.path->set_open(false);
 }
 
+TEST_F(HostPathTest, TellsHowManyQueuePairsUseIt) {
+  const std::uint32_t connected = a_.path->queue_pairs();
+  EXPECT_GT(connected, 0u);
+  a_.move_qp(verbs::QpState::error);
+  EXPECT_EQ(a_.path->queue_pairs(), connected - 1);
+  b_.path->set_open(false);
+  EXPECT_EQ(b_.path->queue_pairs(), 0u);
+  b_.path->set_open(true);
+  EXPECT_EQ(b_.path->queue_pairs(), connected);
+}
+
 TEST_F(HostPathTest, IsNotUsedFromAnotherPidNamespace) {
   End a(3);
   End b(4);
