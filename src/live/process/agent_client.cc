@@ -72,10 +72,11 @@ Result<UniqueFd> connect_to_agent(const Settings& settings, const Patience& pati
     const int number = connection.error().error_number;
     if (number == ENOENT) return Error{connection.error().message, ECONNREFUSED};
     if (number == EAGAIN) {
-      return Error{fmt::format("whoever listens at the agent socket {} accepted nobody within {} ms; "
-                               "it may be stopped, or the machine busy: try again, or end it",
-                               settings.agent, patience.connect_milliseconds),
-                   ETIMEDOUT};
+      return Error{
+          fmt::format("whoever listens at the agent socket {} accepted nobody within {} ms; "
+                      "it may be stopped, or the machine busy: try again, or end it",
+                      settings.agent, patience.connect_milliseconds),
+          ETIMEDOUT};
     }
     return connection;
   }
