@@ -27,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -426,7 +427,7 @@ Result run_client(const Exchange& exchange, End& end) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app(
       "Measures exchanges of a request and an answer between two processes that sleep until "
       "something comes. Prints JSON.");
@@ -463,4 +464,7 @@ int main(int argc, char** argv) {
   std::printf("{\"median_us\": %.3f, \"p99_us\": %.3f, \"per_second\": %.1f}\n", at(0.5), at(0.99),
               exchange.count / result.seconds);
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "exchanges: %s\n", error.what());
+  return 1;
 }

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <string>
 #include <vector>
@@ -157,7 +158,7 @@ void line(Shared& shared, int count) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app("Measures what memory allows between two processes. Prints JSON.");
   std::size_t bytes = 0;
   int count = 2000;
@@ -175,4 +176,7 @@ int main(int argc, char** argv) {
   if (*visits) visit(shared, bytes, count);
   if (*lines) line(shared, count);
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "memory_limits: %s\n", error.what());
+  return 1;
 }

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -100,7 +101,7 @@ int send_to(const std::string& peer, std::uint16_t port, int segment_bytes, doub
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app("Measures UDP with segments between two processes. Prints JSON.");
   std::uint16_t port = 0;
   std::string peer;
@@ -113,4 +114,7 @@ int main(int argc, char** argv) {
   app.add_option("peer", peer, "IPv4 address of the one that receives");
   CLI11_PARSE(app, argc, argv);
   return peer.empty() ? receive(port) : send_to(peer, port, segment_bytes, seconds);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "segmented_udp: %s\n", error.what());
+  return 1;
 }

@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -200,7 +201,7 @@ int connection_setup(int count) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app("Measures plain sockets between two processes of this machine. Prints JSON.");
   Options options;
   bool connect_only = false;
@@ -223,4 +224,7 @@ int main(int argc, char** argv) {
   if (connect_only) return connection_setup(options.iterations);
   if (options.port == 0) return pingpong(options);
   return options.peer.empty() ? answer(options) : ask(options);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "socket_pingpong: %s\n", error.what());
+  return 1;
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -168,7 +169,7 @@ void measure_registration(const Device& device, int rounds) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app(
       "Measures verbs calls that move no data. Prints the median of each in microseconds, as "
       "JSON.");
@@ -189,4 +190,7 @@ int main(int argc, char** argv) {
   ibv_dealloc_pd(device.pd);
   ibv_close_device(device.context);
   return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "verbs_calls: %s\n", error.what());
+  return 1;
 }
