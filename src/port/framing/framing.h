@@ -79,8 +79,8 @@ struct Framing {
   LinkLayer link_layer{};
   Overhead overhead;
 
-  // Says whether packets can go from a port with one GID to a port or a group with the other. RoCE v2
-  // refuses two unicast addresses of different families, because no IP header can carry both.
+  // Says whether packets can go from a port with one GID to a port or a group with the other. RoCE
+  // v2 refuses two unicast addresses of different families, because no IP header can carry both.
   bool (*is_pair)(const Gid& source, const Gid& destination) = [](const Gid&, const Gid&) {
     return true;
   };
