@@ -25,11 +25,11 @@ struct SendWqe {
   std::uint32_t immediate = 0;
   std::uint32_t length = 0;   // bytes of the message
   Psn first_psn;              // valid once started
-  std::uint32_t packets = 0;  // PSNs of the request, valid once started; 0 for local operations
+  std::uint32_t packets = 0;  // PSNs of the request, valid once started; 0 if it has no packets
   verbs::SendOpcode opcode{};
   verbs::SendFlags flags;
   bool started = false;
-  bool executed = false;  // a local operation that is done
+  bool executed = false;  // done without packets: a local operation, or by the direct path
   // A local error that was found while sending.
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
   std::uint8_t sge_count = 0;

@@ -72,14 +72,14 @@ bool Requester::has_more(const QueuePair& qp) const {
 }
 
 bool Requester::drained(const QueuePair& qp) const {
-  return qp.send_queue.empty() || (!qp.send_queue[0].started && !direct_under_way_);
+  return qp.send_queue.empty() || (!qp.send_queue[0].started && !direct_at_);
 }
 
 bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
-  if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
-  if (!rnr_until_.is_never()) return false;
+  const auto may_send = [&] { return qp.state() == QpState::rts || qp.state() == QpState::sqd; };
+  if (!may_send() || !rnr_until_.is_never()) return false;
   if (scoreboard_ != nullptr && send_again(now, qp, out)) return true;
-  while (cursor_ < qp.send_queue.size()) {
+  while (may_send() && cursor_ < qp.send_queue.size()) {
     SendWqe& wqe = qp.send_queue[cursor_];
     // This request failed locally. It waits for the requests before it, which may have to be sent
     // again. Nothing behind it is sent.
@@ -96,7 +96,6 @@ bool Requester::pull_packet(Time now, QueuePair& qp, OutgoingPacket& out) {
     if (wqe.executed) {
       ++cursor_;
       retire_ready(qp);
-      if (qp.state() != QpState::rts && qp.state() != QpState::sqd) return false;
       continue;
     }
     if (wqe.is_read_or_atomic() &&
@@ -146,6 +145,7 @@ Requester::Begin Requester::begin(QueuePair& qp, SendWqe& wqe) {
   next_psn_ = next_psn_ + wqe.packets;
   cursor_packet_ = 0;
   if (wqe.consumes_receive()) ++receives_started_;
+  if (holds_back_direct(wqe)) ++holding_back_direct_;
   return Begin::go;
 }
 
@@ -161,24 +161,36 @@ Requester::Begin Requester::execute_local(QueuePair& qp, SendWqe& wqe) {
   return Begin::executed;
 }
 
-// Executes a WRITE or READ at the head of the queue without packets, if the peer's memory can be
-// reached. All earlier requests are done then, and no later one starts before it is complete, so
-// the order is kept. The request takes no PSN, since the peer does not learn of it. A refused
-// request must be sent in packets; these also reveal any error of the request.
+// Executes a WRITE or READ without packets, if the peer's memory can be reached. No later request
+// starts before it is complete. Of the earlier ones only SENDs may not be done, whose receive
+// buffers no WRITE or READ concerns; the request completes after them. It takes no PSN, since the
+// peer does not learn of it. A refused request must be sent in packets; these also reveal any error
+// of the request.
 Requester::Direct Requester::execute_direct(Time now, QueuePair& qp) {
-  const SendWqe& wqe = qp.send_queue[cursor_];
-  if (!direct_under_way_ && !may_go_direct(qp, wqe)) return Direct::refused;
+  SendWqe& wqe = qp.send_queue[cursor_];
+  // After the cursor has gone back, SENDs come before the transfer once more.
+  if (direct_at_ ? *direct_at_ != cursor_ : !may_go_direct(qp, wqe)) return Direct::refused;
   const Direct direct = advance_direct(now, qp, wqe);
-  direct_under_way_ = direct == Direct::under_way;
-  if (direct == Direct::complete) complete_direct(qp);
+  if (direct == Direct::under_way) {
+    direct_at_ = cursor_;
+    return direct;
+  }
+  direct_at_.reset();
+  if (direct == Direct::complete) complete_direct(qp, wqe);
   // A transfer that was refused on its way has not started as far as the peer knows.
-  if (direct == Direct::refused && qp.state() == QpState::sqd) qp.sent_all();
+  if (qp.state() == QpState::sqd && drained(qp)) qp.sent_all();
   return direct;
+}
+
+// Returns true if no transfer may overtake the request: what it writes, reads or invalidates may be
+// what the transfer is about.
+bool Requester::holds_back_direct(const SendWqe& wqe) {
+  return wqe.opcode != SendOpcode::send && wqe.opcode != SendOpcode::send_with_immediate;
 }
 
 bool Requester::may_go_direct(const QueuePair& qp, const SendWqe& wqe) const {
   const bool fits = wqe.opcode == SendOpcode::write || wqe.opcode == SendOpcode::read;
-  if (cursor_ != 0 || wqe.started || !fits || wqe.length == 0) return false;
+  if (holding_back_direct_ > 0 || wqe.started || !fits || wqe.length == 0) return false;
   // A queue pair that may have no READ outstanding must not send one (IBTA 10.8.3.3).
   if (wqe.opcode == SendOpcode::read && qp.attributes().max_rd_atomic == 0) return false;
   return qp.state() == QpState::rts;
@@ -205,9 +217,9 @@ Requester::Direct Requester::advance_direct(Time now, QueuePair& qp, const SendW
   const DirectPath::Transfer transfer{
       read, wqe.remote_address, wqe.rkey, wqe.length, {pieces.data(), count}};
   DirectPath& path = *qp.environment.direct;
-  const std::uint32_t moved = direct_under_way_ ? direct_ticket_.moved : 0;
-  const bool is_allowed = direct_under_way_ ? path.step(qp, direct_, transfer, direct_ticket_)
-                                            : path.submit(qp, direct_, transfer, direct_ticket_);
+  const std::uint32_t moved = direct_at_ ? direct_ticket_.moved : 0;
+  const bool is_allowed = direct_at_ ? path.step(qp, direct_, transfer, direct_ticket_)
+                                     : path.submit(qp, direct_, transfer, direct_ticket_);
   direct_due_ = Time::never();
   if (!is_allowed) return Direct::refused;
   if (direct_ticket_.moved == wqe.length) return Direct::complete;
@@ -215,20 +227,21 @@ Requester::Direct Requester::advance_direct(Time now, QueuePair& qp, const SendW
   // moment and has not moved comes before one that has.
   if (direct_ticket_.moved != moved) {
     direct_waits_since_ = now + Time::picoseconds(1);
-  } else if (!direct_under_way_) {
+  } else if (!direct_at_) {
     direct_waits_since_ = now;
   }
   direct_due_ = direct_waits_since_;
   return Direct::under_way;
 }
 
-void Requester::complete_direct(QueuePair& qp) {
-  const std::uint32_t bytes = qp.send_queue.front().length;
+void Requester::complete_direct(QueuePair& qp, SendWqe& wqe) {
   ++qp.environment.counters.direct_transfers;
-  qp.environment.counters.direct_bytes += bytes;
-  retire(qp, CompletionStatus::success, bytes);
+  qp.environment.counters.direct_bytes += wqe.length;
+  wqe.started = wqe.executed = true;
+  wqe.packets = 0;
+  wqe.first_psn = next_psn_;
+  ++cursor_;
   retire_ready(qp);
-  if (qp.state() == QpState::sqd) qp.sent_all();
 }
 
 bool Requester::emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out) {

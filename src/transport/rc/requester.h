@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -67,9 +68,10 @@ class Requester {
   Begin execute_local(QueuePair& qp, SendWqe& wqe);
   enum class Direct : std::uint8_t { refused, under_way, complete };
   Direct execute_direct(Time now, QueuePair& qp);
+  static bool holds_back_direct(const SendWqe& wqe);
   bool may_go_direct(const QueuePair& qp, const SendWqe& wqe) const;
   Direct advance_direct(Time now, QueuePair& qp, const SendWqe& wqe);
-  void complete_direct(QueuePair& qp);
+  void complete_direct(QueuePair& qp, SendWqe& wqe);
   bool must_wait(const QueuePair& qp, const SendWqe& wqe) const;
   bool emit(Time now, QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
   std::uint32_t fill(QueuePair& qp, SendWqe& wqe, OutgoingPacket& out);
@@ -141,9 +143,11 @@ class Requester {
   std::uint8_t rnr_retries_left_ = 0;
   std::uint8_t timeouts_in_a_row_ = 0;
   bool rewound_ = false;  // the cursor went back after unacknowledged_ last moved
-  // The direct path. Its transfer, if one is under way, is the request at the head of the queue.
+  // The direct path.
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
-  bool direct_under_way_ = false;
+  std::optional<std::uint32_t>
+      direct_at_;                          // the request whose transfer is under way, from the head
+  std::uint32_t holding_back_direct_ = 0;  // started requests that no transfer may overtake
   DirectPath::Ticket direct_ticket_;
   Time direct_waits_since_;          // since the last step that moved bytes
   Time direct_due_ = Time::never();  // when the next step is due

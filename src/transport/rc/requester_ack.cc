@@ -181,6 +181,8 @@ void Requester::progressed(Time now, QueuePair& qp, std::uint32_t packets) {
 void Requester::retire(QueuePair& qp, CompletionStatus status, std::uint32_t bytes) {
   const SendWqe wqe = qp.send_queue.front();
   if (wqe.consumes_receive()) ++receives_acknowledged_;
+  if (wqe.started && !wqe.executed && holds_back_direct(wqe)) --holding_back_direct_;
+  if (direct_at_ && *direct_at_ > 0) --*direct_at_;
   qp.send_queue.pop();
   if (cursor_ > 0) {
     --cursor_;
@@ -194,7 +196,8 @@ void Requester::retire(QueuePair& qp, CompletionStatus status, std::uint32_t byt
   }
 }
 
-// Completes local operations, and a request that failed locally, once they are at the head.
+// Completes what was executed without packets, and a request that failed locally, once they are at
+// the head.
 void Requester::retire_ready(QueuePair& qp) {
   while (!qp.send_queue.empty()) {
     const SendWqe& wqe = qp.send_queue.front();
@@ -203,7 +206,7 @@ void Requester::retire_ready(QueuePair& qp) {
       return;
     }
     if (!wqe.executed) return;
-    retire(qp, CompletionStatus::success, 0);
+    retire(qp, CompletionStatus::success, wqe.length);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "transport/host_test.h"
@@ -110,20 +111,113 @@ TEST(RcRequesterDirect, OtherRequestsAndOtherPeersHavePackets) {
   EXPECT_TRUE(host.peer.submitted.empty() && far.peer.submitted.empty());
 }
 
-// Requests are done in their order: a transfer takes no time, so it must not overtake packets.
-TEST(RcRequesterDirect, BehindPacketsAWriteIsAPacketToo) {
+// A WRITE that goes in packets may be to the same memory, a READ from it, and a SEND may invalidate
+// its key.
+TEST(RcRequesterDirect, BehindPacketsThatConcernMemoryAWriteIsAPacketToo) {
+  for (const auto& [opcode, operation] :
+       {std::pair{SendOpcode::write_with_immediate, Operation::write_only_with_immediate},
+        std::pair{SendOpcode::fetch_add, Operation::fetch_add},
+        std::pair{SendOpcode::send_with_invalidate, Operation::send_only_with_invalidate}}) {
+    NearHost host;
+    host.connect();
+    const bool is_atomic = opcode == SendOpcode::fetch_add;
+    host.post(opcode, is_atomic ? 8 : 100);
+    host.post(SendOpcode::write, 100);
+    EXPECT_EQ(shape(host.pull()), (Shape{{operation, 0}, {Operation::write_only, 1}}));
+    EXPECT_TRUE(host.peer.submitted.empty());
+    if (is_atomic) continue;
+    host.deliver(ack(1));
+    EXPECT_EQ(done(host).size(), 2u);
+    host.post(SendOpcode::write, 100);
+    EXPECT_TRUE(host.pull().empty());
+    EXPECT_EQ(host.peer.submitted.size(), 1u);
+    EXPECT_EQ(done(host), (Done{{2, CompletionStatus::success}}));
+  }
+}
+
+TEST(RcRequesterDirect, BehindSendsATransferMovesAndCompletesAfterThem) {
+  for (const SendOpcode opcode : {SendOpcode::write, SendOpcode::read}) {
+    NearHost host;
+    host.connect();
+    host.post(SendOpcode::send, 100);
+    host.post(SendOpcode::send_with_immediate, 100);
+    host.post(opcode, 1'000);
+    host.post(SendOpcode::send, 100);
+    EXPECT_EQ(shape(host.pull()), (Shape{{Operation::send_only, 0},
+                                         {Operation::send_only_with_immediate, 1},
+                                         {Operation::send_only, 2}}));
+    EXPECT_EQ(host.peer.moved, 1'000u);
+    EXPECT_TRUE(done(host).empty());
+    host.deliver(ack(0));
+    EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success}}));
+    host.deliver(ack(1));
+    EXPECT_EQ(done(host), (Done{{1, CompletionStatus::success}, {2, CompletionStatus::success}}));
+    host.deliver(ack(2));
+    EXPECT_EQ(done(host), (Done{{3, CompletionStatus::success}}));
+    EXPECT_EQ(host.counters().direct_bytes, 1'000u);
+  }
+}
+
+// Requests that are sent again do not move the transfer's bytes again.
+TEST(RcRequesterDirect, WhenSendsAreSentAgainATransferBetweenThemIsNot) {
   NearHost host;
   host.connect();
   host.post(SendOpcode::send, 100);
-  host.post(SendOpcode::write, 100);
-  EXPECT_EQ(shape(host.pull()), (Shape{{Operation::send_only, 0}, {Operation::write_only, 1}}));
-  EXPECT_TRUE(host.peer.submitted.empty());
+  host.post(SendOpcode::write, 1'000);
+  host.post(SendOpcode::send, 100);
+  EXPECT_EQ(host.pull().size(), 2u);
+  host.deliver(nak(0, wire::NakCode::psn_sequence_error));
+  EXPECT_EQ(shape(host.pull()), (Shape{{Operation::send_only, 0}, {Operation::send_only, 1}}));
+  EXPECT_EQ(host.peer.moved, 1'000u);
   host.deliver(ack(1));
-  EXPECT_EQ(done(host).size(), 2u);
-  host.post(SendOpcode::write, 100);
-  EXPECT_TRUE(host.pull().empty());
+  EXPECT_EQ(done(host).size(), 3u);
   EXPECT_EQ(host.peer.submitted.size(), 1u);
+}
+
+// The cursor goes back while the transfer is between two steps.
+TEST(RcRequesterDirect, ATransferUnderWayWaitsForSendsThatAreSentAgain) {
+  NearHost host;
+  host.peer.bytes_per_step = 400;
+  host.peer.steps_left = 1;
+  host.connect();
+  host.post(SendOpcode::send, 100);
+  host.post(SendOpcode::send, 100);
+  host.post(SendOpcode::write, 1'000);
+  EXPECT_EQ(host.pull().size(), 2u);
+  EXPECT_EQ(host.peer.moved, 400u);
+  host.deliver(nak(1, wire::NakCode::psn_sequence_error));
+  EXPECT_EQ(done(host), (Done{{0, CompletionStatus::success}}));
+  EXPECT_EQ(shape(host.step_on()), (Shape{{Operation::send_only, 1}}));
+  EXPECT_EQ(host.peer.moved, 800u);
+  host.deliver(ack(1));
+  EXPECT_EQ(done(host), (Done{{1, CompletionStatus::success}}));
+  host.step_on();
+  EXPECT_EQ(host.peer.moved, 1'000u);
   EXPECT_EQ(done(host), (Done{{2, CompletionStatus::success}}));
+  EXPECT_EQ(host.peer.submitted.size(), 1u);
+}
+
+// The receiver is not ready: nothing moves until the wait is over.
+TEST(RcRequesterDirect, ATransferDoesNotOvertakeASendThatWaits) {
+  NearHost host;
+  host.connect();
+  host.post(SendOpcode::send, 100);
+  EXPECT_EQ(host.pull().size(), 1u);
+  host.deliver(rnr_nak(0, 12));
+  host.post(SendOpcode::write, 1'000);
+  EXPECT_TRUE(host.pull().empty());
+  EXPECT_EQ(host.peer.moved, 0u);
+}
+
+TEST(RcRequesterDirect, AnErrorOfASendFlushesTheTransferBehindIt) {
+  NearHost host;
+  host.connect();
+  host.post(SendOpcode::send, 100);
+  host.post(SendOpcode::write, 1'000);
+  EXPECT_EQ(host.pull().size(), 1u);
+  host.deliver(nak(0, wire::NakCode::remote_operational_error));
+  EXPECT_EQ(done(host),
+            (Done{{0, CompletionStatus::remote_operation_error}, {1, CompletionStatus::flushed}}));
 }
 
 TEST(RcRequesterDirect, ALongTransferMovesOnInTurnsAndHoldsBackWhatIsBehindIt) {

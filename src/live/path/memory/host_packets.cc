@@ -130,7 +130,9 @@ HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
   if (content_bytes > PacketRing::content_bytes_max) return Offer::declined;
   std::byte* const room = lane->out.reserve(content_bytes);
   if (room == nullptr) {
-    if (!lane->is_stalled && keep(*lane, datagram, path, now)) return Offer::kept;
+    // The reader may have made room before it could see that this process waits.
+    const bool is_kept = !lane->is_stalled && keep(*lane, datagram, path, now);
+    if (is_kept) return resume(now) ? Offer::taken : Offer::kept;
     ++counters_.dropped;
     return Offer::taken;
   }
@@ -153,6 +155,8 @@ void HostPackets::publish(Lane& lane, const RingPath& path, std::size_t content_
   if (!std::exchange(lane.is_dirty, true)) {
     dirty_.push_back(static_cast<std::uint8_t>(lane.peer->slot));
   }
+  lane.unrung_bytes += content_bytes;
+  if (lane.unrung_bytes >= early_ring_bytes) ring_if_asleep(lane);
 }
 
 // Returns false if the payload is gone.
@@ -164,7 +168,14 @@ bool HostPackets::keep(Lane& lane, const device::Datagram& datagram, const RingP
   kept_bytes_ = sizeof path + transport_bytes(datagram);
   kept_for_ = lane.peer->slot;
   lane.full_since = now;
+  set_waits(kept_for_, true);
   return true;
+}
+
+void HostPackets::set_waits(std::uint32_t slot, bool waits) {
+  std::atomic<std::uint32_t>& count = peers_.table().outboxes[slot].waits;
+  const std::uint32_t before = count.load(std::memory_order_relaxed);
+  if ((before % 2 != 0) != waits) count.store(before + 1, std::memory_order_seq_cst);
 }
 
 bool HostPackets::resume(Time now) {
@@ -182,6 +193,7 @@ bool HostPackets::resume(Time now) {
     lane.is_stalled = lane.token != 0;
     ++counters_.dropped;
   }
+  set_waits(kept_for_, false);
   kept_bytes_ = 0;
   return true;
 }
@@ -189,25 +201,45 @@ bool HostPackets::resume(Time now) {
 void HostPackets::ring_doorbells() {
   if (dirty_.empty()) return;
   meet_peers();
-  // A peer that has not seen the records by now shows that it sleeps.
-  full_fence();
   for (const std::uint8_t slot : dirty_) {
-    Lane& lane = lanes_[slot];
-    lane.is_dirty = false;
-    const std::uint32_t sleeps = lane.peer->table->sleeps.load(std::memory_order_seq_cst);
-    if (sleeps % 2 == 0 || sleeps == lane.rung) continue;
-    lane.rung = sleeps;
-    ++counters_.doorbells;
-    constexpr char ring = 1;
-    const ssize_t sent =
-        send(lane.peer->doorbell.get(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
-    // A bell that is full has been rung. One that cannot be rung serves nobody.
-    if (sent < 0 && errno != EAGAIN) lane.is_mute = true;
+    lanes_[slot].is_dirty = false;
+    ring_if_asleep(lanes_[slot]);
   }
   dirty_.clear();
 }
 
+void HostPackets::ring_if_asleep(Lane& lane) {
+  lane.unrung_bytes = 0;
+  // A peer that has not seen the records by now shows that it sleeps.
+  full_fence();
+  const std::uint32_t sleeps = lane.peer->table->sleeps.load(std::memory_order_seq_cst);
+  if (sleeps % 2 == 0 || sleeps == lane.rung) return;
+  lane.rung = sleeps;
+  ring(lane);
+}
+
+void HostPackets::ring(Lane& lane) {
+  ++counters_.doorbells;
+  constexpr char ring = 1;
+  const ssize_t sent =
+      send(lane.peer->doorbell.get(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
+  // A bell that is full has been rung. One that cannot be rung serves nobody.
+  if (sent < 0 && errno != EAGAIN) lane.is_mute = true;
+}
+
 // --- receiving ---
+
+// A peer that sleeps, and whose ring to this process was full, must be told of the room that there
+// is now.
+void HostPackets::tell_of_room(Lane& lane) {
+  lane.read_bytes = 0;
+  full_fence();
+  const std::uint32_t waits = lane.peer->table->outboxes[peers_.own_slot()].waits.load();
+  const bool is_asleep = lane.peer->table->sleeps.load(std::memory_order_relaxed) % 2 != 0;
+  if (waits % 2 == 0 || waits == lane.told_room || !is_asleep || lane.is_mute) return;
+  lane.told_room = waits;
+  ring(lane);
+}
 
 // Reads the path at the front of a record.
 void HostPackets::take_path(Lane& lane, std::span<const std::byte>& bytes) {

@@ -6,7 +6,8 @@
 // errors, limits and counters are the same.
 //
 // A process that polls looks at its peers' rings. One that sleeps is told by its doorbell, a
-// socket, once for all that comes until it has looked (PeerTable::sleeps).
+// socket, once for all that comes until it has looked (PeerTable::sleeps). A sleeper whose ring was
+// full is told in the same way that it has room again (PeerTable::Outbox::waits).
 //
 // The rings are used while the direct path is open at both ends: a capture, say, closes it. What
 // was written before is still read.
@@ -18,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/guarded_access.h"
@@ -70,11 +72,17 @@ class HostPackets {
   static constexpr Time patience = Time::milliseconds(100);
   [[nodiscard]] bool resume(Time now);
   bool has_kept() const { return kept_bytes_ > 0; }
+  // A peer that sleeps is woken when so much waits for it, although more is about to be sent: both
+  // ends then copy at the same time.
+  static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
   // Tells the peers that sleep of what was sent to them. Called after some packets.
   void ring_doorbells();
 
   // --- receiving ---
 
+  // Must be called when a peer has rung the doorbell, before receive(). The packets that the peer
+  // told of may have been read already, and the next ones must make it ring again.
+  void note_ring() { was_rung_ = true; }
   // Calls handle(const wire::IpUdp&, head, bytes) with each packet. `bytes` has BTH to the pad and
   // may change at any time, and `head` is a copy of its first bytes, at most header_bytes_max. A
   // handler must make no peer known, since that moves peers. Returns the number of packets that
@@ -82,12 +90,15 @@ class HostPackets {
   template <typename Handle>
   int receive(Handle handle) {
     int taken = 0;
+    bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
     for (;;) {
       const int before = taken;
       take_all(taken, handle);
-      if (is_polled_ || taken == before || taken >= packets_max) break;
+      must_tell |= taken != before;
+      if (is_polled_ || !must_tell || taken >= packets_max) break;
       // Whoever sends from now on rings again. What was sent before is read now.
       bump_sleeps(2);
+      must_tell = false;
     }
     is_unfinished_ = taken >= packets_max;
     return taken;
@@ -103,6 +114,10 @@ class HostPackets {
 
  private:
   static constexpr int packets_max = 256;
+  // A reader looks whether the writer waits for room when it has read so much. 256 records, the
+  // most that it takes in a turn, are at least that much.
+  static constexpr std::size_t room_bytes = std::size_t{16} << 10;
+  static_assert(packets_max * PacketRing::line_bytes >= room_bytes);
   // A path says how the records that follow travel. It is written when it changes.
   struct RingPath {
     Gid source;
@@ -120,12 +135,15 @@ class HostPackets {
     LocalPeer* peer = nullptr;
     RingWriter out;
     RingReader in;
-    bool may_write = false;   // the peer reads this process's ring
-    bool may_read = false;    // the peer's ring is for this process
-    bool is_dirty = false;    // has packets for which no doorbell was rung
-    bool is_stalled = false;  // the reader has read nothing for long
-    bool is_mute = false;     // the peer cannot be woken
-    std::uint32_t rung = 0;   // the value of `sleeps` for which the doorbell was rung last
+    bool may_write = false;        // the peer reads this process's ring
+    bool may_read = false;         // the peer's ring is for this process
+    bool is_dirty = false;         // has packets for which no doorbell was rung
+    bool is_stalled = false;       // the reader has read nothing for long
+    bool is_mute = false;          // the peer cannot be woken
+    std::uint32_t rung = 0;        // the value of `sleeps` for which the doorbell was rung last
+    std::size_t unrung_bytes = 0;  // that were written since a doorbell was considered
+    std::uint32_t told_room = 0;   // the value of `waits` for which the doorbell was rung last
+    std::size_t read_bytes = 0;    // since this looked whether the writer waits
     Time full_since = Time::never();
     bool has_sent_path = false;
     bool has_received_path = false;
@@ -147,6 +165,7 @@ class HostPackets {
         has_taken = true;
         ++taken;
         std::span<const std::byte> bytes = record->content;
+        lane.read_bytes += PacketRing::record_bytes(bytes.size());
         if (record->has_path) take_path(lane, bytes);
         if (!is_from_here(lane)) continue;
         std::array<std::byte, wire::header_bytes_max> head;
@@ -156,7 +175,9 @@ class HostPackets {
         handle(static_cast<const wire::IpUdp&>(lane.received_path),
                std::span<const std::byte>(head.data(), head_bytes), bytes);
       }
-      if (has_taken) lane.in.tell();
+      if (!has_taken) continue;
+      lane.in.tell();
+      if (lane.read_bytes >= room_bytes) tell_of_room(lane);
     }
   }
   void follow_changes();
@@ -169,6 +190,10 @@ class HostPackets {
   void publish(Lane& lane, const RingPath& path, std::size_t content_bytes, std::uint32_t marks);
   bool keep(Lane& lane, const device::Datagram& datagram, const RingPath& path, Time now);
   void bump_sleeps(std::uint32_t by);
+  void ring_if_asleep(Lane& lane);
+  void ring(Lane& lane);
+  void tell_of_room(Lane& lane);
+  void set_waits(std::uint32_t slot, bool waits);
 
   LocalPeers& peers_;
   IsLocal is_local_;
@@ -179,6 +204,7 @@ class HostPackets {
   std::uint32_t changes_seen_ = 0;
   bool is_polled_ = false;
   bool is_unfinished_ = false;
+  bool was_rung_ = false;
   std::unique_ptr<std::byte[]> kept_;  // a packet that waits for room, with its path
   std::size_t kept_bytes_ = 0;
   std::uint32_t kept_for_ = 0;  // slot

@@ -1,5 +1,6 @@
 #include "live/path/memory/host_packets.h"
 
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -174,6 +175,94 @@ TEST_F(HostPacketsTest, OneRingIsEnoughUntilThePeerHasLooked) {
   a_.post(8);
   EXPECT_TRUE(a_.send());
   EXPECT_EQ(b_.end.rings(), 1);
+}
+
+// A reader stops after 256 packets. What it finds then may be nothing, and the next packet must
+// wake it all the same.
+TEST_F(HostPacketsTest, AReaderThatStoppedForAWhileIsRungForTheNextPacket) {
+  RingWriter ring(a_.end.path->peers().ring_to(2),
+                  b_.end.path->peers().table().inboxes[1].progress);
+  const std::uint32_t sleeps = b_.end.path->peers().table().sleeps.load();
+  for (int i = 0; i < 256; ++i) {
+    ASSERT_NE(ring.reserve(0), nullptr);
+    ring.publish(0);
+  }
+  EXPECT_EQ(b_.receive(), 256);
+  ASSERT_TRUE(b_.packets->is_unfinished());
+  EXPECT_EQ(b_.receive(), 0);
+  EXPECT_FALSE(b_.packets->is_unfinished());
+  const std::uint32_t sleeps_now = b_.end.path->peers().table().sleeps.load();
+  EXPECT_EQ(sleeps_now % 2, 1u);
+  EXPECT_NE(sleeps_now, sleeps);
+}
+
+// A reader that looks for another reason may take a packet before the writer rings for it.
+TEST_F(HostPacketsTest, ARingForWhatWasReadAlreadyDoesNotSilenceTheNext) {
+  a_.post(8);
+  device::Datagram datagram;
+  ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
+  ASSERT_EQ(a_.packets->offer(datagram, a_.now), Offer::taken);
+  EXPECT_EQ(b_.receive(), 1);
+  a_.packets->ring_doorbells();
+  EXPECT_EQ(b_.end.rings(), 1);
+  b_.packets->note_ring();
+  EXPECT_EQ(b_.receive(), 0);
+  a_.post(8);
+  EXPECT_TRUE(a_.send());
+  EXPECT_EQ(b_.end.rings(), 1);
+}
+
+TEST_F(HostPacketsTest, ASleeperIsRungBeforeAllOfALongMessageIsWritten) {
+  a_.post(60'000);
+  device::Datagram datagram;
+  std::uint32_t bytes = 0;
+  while (bytes < HostPackets::early_ring_bytes) {
+    EXPECT_EQ(b_.end.rings(), 0) << bytes;
+    ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
+    ASSERT_EQ(a_.packets->offer(datagram, a_.now), Offer::taken);
+    bytes += datagram.bth_and_payload_bytes();
+  }
+  EXPECT_EQ(b_.end.rings(), 1);
+  EXPECT_TRUE(a_.send());
+  EXPECT_EQ(b_.end.rings(), 0) << "it has not looked yet";
+}
+
+TEST_F(HostPacketsTest, AWriterThatSleepsIsRungOnceForTheRoomThatItWaitsFor) {
+  b_.receive_much();
+  a_.post_much();
+  EXPECT_FALSE(a_.send());
+  EXPECT_EQ(a_.end.rings(), 0);
+  b_.receive();
+  EXPECT_EQ(a_.end.rings(), 1);
+  b_.receive();
+  EXPECT_EQ(a_.end.rings(), 0);
+  EXPECT_TRUE(a_.packets->resume(a_.now));
+  a_.send();
+  b_.receive();
+  EXPECT_EQ(a_.end.rings(), 0) << "it does not wait";
+}
+
+TEST_F(HostPacketsTest, AWriterThatPollsIsNotRungForRoom) {
+  b_.receive_much();
+  a_.packets->set_polled(true);
+  a_.post_much();
+  EXPECT_FALSE(a_.send());
+  b_.receive();
+  EXPECT_EQ(a_.end.rings(), 0);
+}
+
+// A peer may say at any time that it waits.
+TEST_F(HostPacketsTest, WhoClaimsToWaitIsRungOnceForSomeKibibytes) {
+  RingWriter ring(a_.end.path->peers().ring_to(2),
+                  b_.end.path->peers().table().inboxes[1].progress);
+  std::atomic<std::uint32_t>& waits = a_.end.path->peers().table().outboxes[2].waits;
+  for (int i = 0; i < 256; ++i) {
+    waits.store(2 * i + 1);
+    ASSERT_NE(ring.reserve(0), nullptr);
+    ring.publish(0);
+    b_.receive();
+  }
+  EXPECT_EQ(a_.end.rings(), 1);
 }
 
 TEST_F(HostPacketsTest, AFullRingHoldsBackAndLosesNothing) {

@@ -21,7 +21,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 6;
+  static constexpr std::uint32_t layout_version = 7;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -51,6 +51,9 @@ struct PeerTable {
   // other.
   struct Outbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> reader{0};
+    // Odd while the owner waits for room in this ring. The reader that makes room then rings the
+    // owner's doorbell once for each such number.
+    std::atomic<std::uint32_t> waits{0};
   };
   struct Inbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> writer{0};

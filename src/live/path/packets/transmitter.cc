@@ -16,6 +16,8 @@ constexpr int rounds_max = 8;  // batches in one call, before datagrams are rece
 constexpr std::size_t copy_bytes_max = 256;
 // Time after which a receiver that had no room is checked again.
 constexpr Time look_again_after = Time::microseconds(20);
+// The reader of a full ring wakes this process. A reader that cannot is looked at.
+constexpr Time look_at_ring_after = Time::microseconds(200);
 constexpr std::size_t message_bytes_max = 65'487;  // UDP over IPv6, without jumbograms
 constexpr std::size_t message_pieces_max = 1'024;  // UIO_MAXIOV
 constexpr std::size_t datagram_bytes_max = port::udp_payload_bytes_max + seal_bytes;
@@ -84,7 +86,7 @@ Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
     if (offer == HostPackets::Offer::declined) ++pulled.by_udp;
     if (offer == HostPackets::Offer::kept) {
       waits_for_reader_ = true;
-      held_back_until_ = now + look_again_after;
+      held_back_until_ = now + look_at_ring_after;
       break;
     }
   }
@@ -93,7 +95,7 @@ Transmitter::Pulled Transmitter::pull(device::Adapter& adapter, Time now) {
 
 bool Transmitter::resume_memory(Time now) {
   waits_for_reader_ = !memory_->resume(now);
-  if (waits_for_reader_) held_back_until_ = now + look_again_after;
+  if (waits_for_reader_) held_back_until_ = now + look_at_ring_after;
   return !waits_for_reader_;
 }
 
