@@ -107,6 +107,7 @@ class VerbsEnd final : public End {
 
   Exchange exchange_;
   bool is_client_;
+  int meet_;
   std::vector<std::byte> memory_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
@@ -119,7 +120,10 @@ class VerbsEnd final : public End {
 };
 
 VerbsEnd::VerbsEnd(const Exchange& exchange, bool is_client, int meet)
-    : exchange_(exchange), is_client_(is_client), memory_(row_bytes() * exchange.depth) {
+    : exchange_(exchange),
+      is_client_(is_client),
+      meet_(meet),
+      memory_(row_bytes() * exchange.depth) {
   open();
   for (std::uint32_t row = 0; row < exchange.depth; ++row) receive(row);
   connect(meet);
@@ -260,8 +264,9 @@ const std::vector<std::uint32_t>& VerbsEnd::await() {
     }
     must("ibv_poll_cq", found == 0);
     if (!come_.empty()) return come_;
-    pollfd waiting{channel_->fd, POLLIN, 0};
-    must("poll", poll(&waiting, 1, -1) == 1);
+    std::array<pollfd, 2> waiting{{{channel_->fd, POLLIN, 0}, {meet_, POLLIN, 0}}};
+    must("poll", poll(waiting.data(), waiting.size(), -1) > 0);
+    if (waiting[1].revents != 0) return come_;  // the peer has ended
     ibv_cq* cq = nullptr;
     void* context = nullptr;
     must("ibv_get_cq_event", ibv_get_cq_event(channel_, &cq, &context) == 0);

@@ -61,8 +61,14 @@ TEST_F(HostPathTest, AReadNeedsADepthAtBothEnds) {
 }
 
 TEST_F(HostPathTest, KeepsOrderBehindARequestInFlight) {
+  const RemoteKey key = b_.region->rkey();
+  EXPECT_EQ(a_.post(verbs::SendOpcode::write_with_immediate, b_.address(), key, 8), 1);
+  EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), key, 8), 1);
+}
+
+TEST_F(HostPathTest, IsUsedBehindASendInFlight) {
   EXPECT_EQ(a_.post(verbs::SendOpcode::send, 0, {}, 8), 1);
-  EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 1);
+  EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 0);
 }
 
 TEST_F(HostPathTest, IsGoneWithTheRegion) {
