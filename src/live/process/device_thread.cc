@@ -144,7 +144,9 @@ void Device::Impl::handle_wake(int fd) {
   for (int i = 0; i < batches_in_row_max; ++i) {
     {
       const auto held = lock();
-      if (i == 0 && fd == doorbell_.get()) take_rings();
+      // A caller may have come to sleep at the doorbell after this thread woke. The caller would
+      // sleep on if this thread took the ring.
+      if (i == 0 && fd == doorbell_.get() && !is_doorbell_taken_) take_rings();
       const Time at = now();
       const MemoryTurn turn(at);
       const std::uint64_t received = counters_.receive_calls;
