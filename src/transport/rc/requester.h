@@ -145,8 +145,8 @@ class Requester {
   bool rewound_ = false;  // the cursor went back after unacknowledged_ last moved
   // The direct path.
   std::uint32_t direct_ = 0;  // the direct path's token, or 0
-  std::optional<std::uint32_t>
-      direct_at_;                          // the request whose transfer is under way, from the head
+  // The request whose transfer is under way, counted from the head of the queue.
+  std::optional<std::uint32_t> direct_at_;
   std::uint32_t holding_back_direct_ = 0;  // started requests that no transfer may overtake
   DirectPath::Ticket direct_ticket_;
   Time direct_waits_since_;          // since the last step that moved bytes
