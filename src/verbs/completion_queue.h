@@ -72,6 +72,10 @@ class CompletionQueue {
   // Drops the completions of a queue pair that is destroyed.
   void forget(QpNumber qp);
 
+  // Raises an event at once if the queue is armed, whether or not a completion has come.
+  void raise_if_armed() {
+    if (armed_ != Armed::no) raise();
+  }
   // Holds back an event until `count` completions have come since the queue was armed, or until
   // `period` has passed since the first of them. With a count of 0 or 1 or no period, events are
   // not held back.

@@ -151,6 +151,15 @@ void Device::progress() {
 }
 bool Device::let_others_run(std::unique_lock<std::mutex>&) { return false; }
 void Device::hand_over() { progress(); }
+void Device::expect_sleeper(EventChannel&) {}
+int Device::take_event(EventChannel& channel, EventChannel::Item& item, bool) {
+  {
+    const auto held = lock();
+    hand_over();
+  }
+  return channel.pop(item);
+}
+void Device::forget(EventChannel&) {}
 void Device::publish() {}
 // The device hears everything that it sends.
 int Device::join(const Gid&) { return 0; }

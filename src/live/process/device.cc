@@ -176,6 +176,11 @@ bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
   return true;
 }
 void Device::hand_over() { impl_->hand_over(); }
+void Device::expect_sleeper(EventChannel& channel) { impl_->expect_sleeper(channel); }
+int Device::take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep) {
+  return impl_->take_event(channel, item, may_sleep);
+}
+void Device::forget(EventChannel& channel) { impl_->forget(channel); }
 void Device::publish() { impl_->publish(now()); }
 int Device::join(const Gid& group) { return impl_->join(group); }
 void Device::leave(const Gid& group) { impl_->leave(group); }

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "device/adapter.h"
 #include "live/message/device_info.h"
+#include "live/process/event_channel.h"
 
 namespace tulle::device {
 struct FlowRule;
@@ -63,6 +64,18 @@ class Device {
   // Called when a caller is about to sleep or has armed a completion queue. The device's thread
   // takes over at once.
   void hand_over();
+  // Called when a caller has armed a completion queue whose events go to the channel, and may now
+  // sleep on the channel's descriptor. From the second or third time on, the caller itself wakes
+  // when something comes, and not the device's thread.
+  void expect_sleeper(EventChannel& channel);
+  // Takes the channel's next event, and sleeps while there is none, unless the channel's descriptor
+  // is O_NONBLOCK. Returns 0; EAGAIN; EINTR if a signal came first; or ENOMSG if the channel's
+  // descriptor was readable for packets that brought no event. After ENOMSG the caller must raise
+  // an event, or call again with `may_sleep`: an application that polled the descriptor expects
+  // that this call returns at once. The caller does not hold the lock.
+  [[nodiscard]] int take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep);
+  // Must be called before a channel is destroyed that was named in a call above.
+  void forget(EventChannel& channel);
   // Brings the published counters up to date now, because the process may end without another call.
   void publish();
   // join() makes the device's socket receive datagrams that are sent to a multicast group on the

@@ -192,6 +192,7 @@ Time Device::Impl::now() {
     if (packets_ != nullptr) packets_->rebase(by);
     if (host_packets_ != nullptr) host_packets_->rebase(by);
     if (seal_ != nullptr) seal_->rebase(by);
+    sleeper_.rebase(by);
     rebase(by, leased_at_, last_poll_, timer_at_, published_, gids_looked_at_, ask_again_at_);
   });
 }
@@ -221,6 +222,7 @@ void Device::Impl::progress() {
     }
   });
   if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
+    if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
     set_leased(true);
     leased_at_ = at;
     watch_socket(false);
@@ -242,6 +244,131 @@ void Device::Impl::hand_over() {
     deliver_events();
   });
   settle(at);
+}
+
+// --- a caller that sleeps on an event channel ---
+
+void Device::Impl::expect_sleeper(EventChannel& channel) {
+  if (forked_ || leased_ || is_doorbell_taken_) return;
+  sleeper_.note_arm(channel, arrivals());
+  if (sleeper_.holder() != nullptr) return;
+  const Time at = now();
+  if (!sleeper_.count_arm(at)) return;
+  if (!channel.attach(waking_fds())) return sleeper_.defer();
+  sleeper_.begin(channel, at, arrivals());
+  polls_between_looks_ = polls_to_next_look_ = 0;
+  watch_socket(false);
+  watch_doorbell(false);
+  wake_at(at + SleeperLease::check_interval);
+}
+
+void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
+  sleeper_.holder()->detach(waking_fds());
+  sleeper_.end(how);
+  polls_between_looks_ = polls_to_next_look_ = 0;
+  watch_doorbell(true);
+  watch_socket(true);
+}
+
+void Device::Impl::forget(EventChannel& channel) {
+  if (sleeper_.is_held_by(channel)) end_sleepers_lease(SleeperLease::End::in_order);
+  sleeper_.forget(channel);
+}
+
+// Does for a sleeper what the thread does when it wakes.
+void Device::Impl::answer_bell() {
+  const Time at = now();
+  const MemoryTurn turn(at);
+  sleeper_.note_coming(at);
+  take_rings();
+  polls_to_next_look_ = 0;  // the socket may be what woke the caller
+  const std::uint64_t completions = adapter_->completions();
+  survive([&] {
+    for (int i = 0; i < receive_calls_max && receive(at) >= Receiver::messages_max; ++i) continue;
+    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (adapter_->completions() != completions) {
+      deferred_ = true;
+      deliver_events();
+      wake_at(at + lease_time);  // the thread sends what the caller leaves behind
+    } else {
+      send(at);
+    }
+  });
+  settle(at);
+}
+
+// Gives the doorbell back to the thread when a caller no longer sleeps at it, also if the caller's
+// thread is cancelled there.
+class Device::Impl::DoorbellTurn {
+ public:
+  explicit DoorbellTurn(Impl& device) : device_(device) {}
+  DoorbellTurn(const DoorbellTurn&) = delete;
+  DoorbellTurn& operator=(const DoorbellTurn&) = delete;
+  ~DoorbellTurn() {
+    if (!is_taken_) return;
+    const auto held = device_.lock();
+    end();
+  }
+  // The caller holds the lock for these two.
+  bool begin() { return is_taken_ = device_.take_doorbell(); }
+  void end() {
+    if (std::exchange(is_taken_, false)) device_.leave_doorbell();
+  }
+  bool is_taken() const { return is_taken_; }
+
+ private:
+  Impl& device_;
+  bool is_taken_ = false;
+};
+
+// While a caller sleeps inside the call, the doorbell is the caller's alone: two who watch it would
+// take rings from each other. The thread still watches the UDP socket.
+int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep) {
+  DoorbellTurn turn(*this);
+  int error = 0;
+  for (;;) {
+    {
+      const auto held = lock();
+      send_deferred();
+      hand_over();
+      const bool has_lease = sleeper_.is_held_by(channel);
+      const EventChannel::Expecting expecting(channel);
+      if (has_lease || turn.is_taken()) answer_bell();
+      // Another thread may have taken what made the descriptor readable, or ended the lease.
+      const bool has_come = sleeper_.take_rousing(channel, arrivals());
+      turn.end();
+      if (channel.try_pop(item)) {
+        if (has_lease) sleeper_.note_event();
+        return 0;
+      }
+      send_deferred();
+      if (error != 0) return error;
+      if (has_lease && has_come && sleeper_.count_vain_wake()) {
+        end_sleepers_lease(SleeperLease::End::failed);
+      }
+      if (has_come && !may_sleep) return ENOMSG;
+      if (channel.is_nonblocking()) return EAGAIN;
+      if (!turn.begin()) break;
+    }
+    error = channel.await_bell(doorbell_.get(), doorbell_button_.get());
+    may_sleep = true;
+  }
+  return channel.pop(item);
+}
+
+// Returns false if the doorbell is of no use, or another caller has it.
+bool Device::Impl::take_doorbell() {
+  if (forked_ || host_packets_ == nullptr || is_doorbell_taken_) return false;
+  if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
+  sleeper_.forget_arms();  // a program that sleeps here needs no lease
+  is_doorbell_taken_ = true;
+  watch_doorbell(false);
+  return true;
+}
+
+void Device::Impl::leave_doorbell() {
+  is_doorbell_taken_ = false;
+  if (sleeper_.holder() == nullptr) watch_doorbell(true);
 }
 
 // A forked child owns neither the socket nor the device.
@@ -363,11 +490,13 @@ int Device::Impl::receive_from_memory(Time at) {
 }
 
 int Device::Impl::receive(Time at) {
+  // Otherwise whoever calls was woken, perhaps by the socket, and nobody else looks at it.
+  const bool is_looked_after = leased_ || sleeper_.holder() != nullptr;
   const int from_memory = receive_from_memory(at) > 0 ? 1 : 0;
   if (from_memory > 0) {
     ++counters_.receive_calls;
     polls_between_looks_ =
-        leased_ ? std::min(polls_between_looks_ * 2 + 1, polls_between_looks_max) : 0;
+        is_looked_after ? std::min(polls_between_looks_ * 2 + 1, polls_between_looks_max) : 0;
     if (host_packets_->is_unfinished()) return Receiver::messages_max;
   }
   if (polls_to_next_look_ > 0) {
@@ -391,7 +520,7 @@ int Device::Impl::receive(Time at) {
     survive([&] { adapter_->handle_datagram(at, ip, false, bytes); });
   });
   if (count > 0) ++counters_.receive_calls;
-  if (count > 0 || !leased_) polls_between_looks_ = polls_to_next_look_ = 0;
+  if (count > 0 || !is_looked_after) polls_between_looks_ = polls_to_next_look_ = 0;
   const int received = std::max(from_memory, count);
   if (packets_ != nullptr) [[unlikely]]
     return std::max(received, receive_packets(at));
@@ -435,6 +564,13 @@ void Device::Impl::watch_socket(bool readable) {
   event.data.fd = socket_.get();
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event);
   if (packets_ != nullptr && packets_->receiving_socket() >= 0) watch_packets(false);
+}
+
+void Device::Impl::watch_doorbell(bool readable) {
+  epoll_event event{};
+  event.events = readable ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.fd = doorbell_.get();
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, doorbell_.get(), &event);
 }
 
 // Watches a sender's full socket once, until it is writable. (The slot's own socket sends only if
@@ -497,6 +633,8 @@ void Device::Impl::update_direct_path() {
 
 void Device::Impl::forget_in_child() {
   forked_ = true;
+  sleeper_.forget_all();  // the channel's epoll is the parent's too
+  is_doorbell_taken_ = false;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};
   transmitter_.use(nullptr);

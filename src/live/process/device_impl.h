@@ -15,6 +15,11 @@
 // arriving datagrams find a caller polling, and a lease that ends with datagrams waiting makes the
 // next lease harder to get.
 //
+// A caller that sleeps on the descriptor of an event channel has a lease too: what peers wake is
+// attached to that descriptor, and the thread does not watch it. Otherwise each message would wake
+// the thread first, and the thread the caller. The thread checks once a millisecond, and
+// SleeperLease says when the lease ends.
+//
 // An answer to a datagram that brought a completion waits for the caller's next call, which comes
 // at once and has more to send with it. The acknowledgement is thus not in the way of the program's
 // reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
@@ -44,6 +49,7 @@
 #include "live/path/packets/transmitter.h"
 #include "live/process/agent_link.h"
 #include "live/process/device.h"
+#include "live/process/sleeper_lease.h"
 #include "live/security/seal.h"
 #include "live/settings.h"
 #include "live/unique_fd.h"
@@ -76,11 +82,16 @@ class Device::Impl {
   std::unique_lock<std::mutex> lock_within(std::chrono::milliseconds patience);
   device::Adapter& adapter() { return *adapter_; }
 
+  // Takes the lock itself.
+  int take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep);
+
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
   void transmit();
   void progress();
   void hand_over();
+  void expect_sleeper(EventChannel& channel);
+  void forget(EventChannel& channel);
   void publish(Time at);  // publishes the counters
   void send_deferred() {
     if (deferred_ && !forked_) transmit();
@@ -110,7 +121,6 @@ class Device::Impl {
   void run();
   void wait_and_handle();
   void handle_wake(int fd);
-  void handle_doorbell();
   void handle_timer();
   void handle_agent();
   void handle_loss_of_agent();
@@ -119,6 +129,8 @@ class Device::Impl {
   void look_after_gids();
   void let_others_in();
   void end_lease(Time at);
+  void look_after_sleeper(Time at);
+  void take_rings();
 
   // Does a part of a turn. A packet that there is no memory for is lost, as on a network. An
   // exception would end the program.
@@ -139,6 +151,15 @@ class Device::Impl {
   int receive_from_memory(Time at);
   void set_leased(bool leased);
   void deliver_events();
+  std::array<int, 2> waking_fds() const { return {doorbell_.get(), socket_.get()}; }
+  void answer_bell();
+  // Grows whenever something came that may have woken a sleeper.
+  std::uint64_t arrivals() const { return counters_.receive_calls + rings_taken_; }
+  void end_sleepers_lease(SleeperLease::End how);
+  class DoorbellTurn;
+  [[nodiscard]] bool take_doorbell();
+  void leave_doorbell();
+  void watch_doorbell(bool readable);
   void settle(Time at);
   int change_membership(const Gid& group, bool leaves) const;
   void watch_socket(bool readable);
@@ -186,7 +207,10 @@ class Device::Impl {
   std::uint32_t polls_to_next_look_ = 0;
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
-  bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
+  SleeperLease sleeper_;
+  std::uint64_t rings_taken_ = 0;
+  bool is_doorbell_taken_ = false;  // a caller sleeps at it, inside of take_event()
+  bool deferred_ = false;           // datagrams may be pending that wait for the caller's next call
   Time leased_at_;
   bool forked_ = false;  // this process is a child of the one that opened the device
   Time last_poll_;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,8 +47,8 @@ struct End {
   transport::QueuePair* qp = nullptr;
   std::vector<std::byte> buffer = std::vector<std::byte>(4 << 20);
 
-  explicit End(const std::string& name) {
-    auto opened = Device::open(name, count_event);
+  explicit End(const std::string& name, Device::EventSink sink = count_event) {
+    auto opened = Device::open(name, sink);
     if (!opened) {
       ADD_FAILURE() << opened.error().message;
       return;
@@ -506,6 +507,185 @@ TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
     }
   }
   EXPECT_EQ(times, 8);
+}
+
+// A program that sleeps on an event channel's descriptor, and a peer that sends to it.
+class SleeperTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    auto made = EventChannel::create();
+    ASSERT_TRUE(made);
+    channel_ = std::move(*made);
+    one_.emplace("tulle0");
+    two_.emplace("tulle1", [](const device::Event& event) {
+      if (event.kind != device::Event::Kind::asynchronous) channel_->push({event.cq, 0});
+    });
+    ASSERT_TRUE(one_->device && two_->device);
+    one_->connect(*two_, 0);
+    two_->connect(*one_, 0);
+  }
+  void TearDown() override {
+    if (two_ && two_->device) {
+      const auto lock = two_->device->lock();
+      two_->device->forget(*channel_);
+    }
+    one_.reset();
+    two_.reset();
+    channel_.reset();
+    DeviceTest::TearDown();
+  }
+
+  void arm() {
+    const auto lock = two_->device->lock();
+    two_->device->adapter().objects().request_notification(*two_->cq, false);
+    two_->device->hand_over();
+    two_->device->expect_sleeper(*channel_);
+  }
+  void post_receive() {
+    const auto lock = two_->device->lock();
+    const verbs::Sge sge{reinterpret_cast<std::uint64_t>(two_->buffer.data()), 64,
+                         two_->region->lkey()};
+    verbs::ReceiveRequest request;
+    request.sges = {&sge, 1};
+    ASSERT_EQ(two_->device->adapter().post_receive(*two_->qp, request), verbs::VerbsStatus::ok);
+  }
+  void send() {
+    post_receive();
+    one_->transfer(*two_, verbs::SendOpcode::send, 8);
+  }
+  static bool is_readable(int milliseconds) {
+    pollfd entry{channel_->fd(), POLLIN, 0};
+    return poll(&entry, 1, milliseconds) == 1;
+  }
+  int take(bool may_sleep = false) {
+    EventChannel::Item item;
+    return two_->device->take_event(*channel_, item, may_sleep);
+  }
+  // Takes the completion of a message that has come.
+  void poll_queue() {
+    const auto lock = two_->device->lock();
+    verbs::Completion completion;
+    ASSERT_EQ(two_->cq->poll({&completion, 1}), 1u);
+    EXPECT_EQ(completion.status, verbs::CompletionStatus::success);
+  }
+  // Sends a message, and takes it as an event-driven program does. Returns whether the descriptor
+  // became readable before there was an event.
+  bool exchange() {
+    arm();
+    send();
+    EXPECT_TRUE(is_readable(5'000));
+    EventChannel::Item item;
+    bool is_early = !channel_->try_pop(item);
+    if (is_early) {
+      int error = take();
+      while (error == ENOMSG) error = take(true);
+      EXPECT_EQ(error, 0);
+    }
+    poll_queue();
+    EXPECT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+    return is_early;
+  }
+  // On a busy machine a lease may end before anything comes, so this tries again.
+  void get_lease() {
+    for (int i = 0; i < 200; ++i) {
+      for (int arms = 0; arms < 4; ++arms) arm();
+      if (exchange()) return;
+    }
+    FAIL() << "the sleeper got no lease";
+  }
+
+  inline static std::unique_ptr<EventChannel> channel_;
+  std::optional<End> one_;
+  std::optional<End> two_;
+};
+
+TEST_F(SleeperTest, ASleeperWakesByItself) {
+  get_lease();
+  for (int i = 0; i < 100; ++i) exchange();
+}
+
+TEST_F(SleeperTest, WhatBringsNoEventIsTold) {
+  get_lease();
+  arm();
+  one_->transfer(*two_, verbs::SendOpcode::write, 8);
+  // On a busy machine the thread may have ended the lease, and has taken the packet.
+  const bool is_woken = is_readable(100);
+  ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+  fcntl(channel_->fd(), F_SETFL, O_NONBLOCK);
+  EXPECT_EQ(take(), is_woken ? ENOMSG : EAGAIN);
+  EXPECT_EQ(take(true), EAGAIN);
+}
+
+TEST_F(SleeperTest, TheThreadServesAProgramThatDoesNotCome) {
+  for (int i = 0; i < 3; ++i) {
+    get_lease();
+    arm();
+    send();
+    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success) << "somebody answered";
+    EXPECT_EQ(take(), 0);
+    poll_queue();
+  }
+}
+
+TEST_F(SleeperTest, ASleeperInTheCallWakesToo) {
+  get_lease();
+  for (int i = 0; i < 20; ++i) {
+    arm();
+    std::thread sender([&] {
+      std::this_thread::sleep_for(1ms);
+      send();
+    });
+    int error = take();
+    while (error == ENOMSG) error = take(true);
+    EXPECT_EQ(error, 0);
+    sender.join();
+    poll_queue();
+    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+  }
+}
+
+// Packets of other queues wake a sleeper again and again.
+TEST_F(SleeperTest, WhoIsWokenInVainLosesTheLease) {
+  fcntl(channel_->fd(), F_SETFL, O_NONBLOCK);
+  get_lease();
+  arm();
+  int woken = 0;
+  for (int i = 0; i < 40; ++i) {
+    one_->transfer(*two_, verbs::SendOpcode::write, 8);
+    if (is_readable(20)) {
+      EXPECT_EQ(take(), ENOMSG);
+      ++woken;
+    }
+    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+  }
+  EXPECT_LE(woken, 16);
+}
+
+TEST_F(SleeperTest, AnIdleSleeperLosesTheLeaseAndNobodyWakes) {
+  get_lease();
+  arm();
+  std::this_thread::sleep_for(100ms);
+  const std::uint64_t before = switches_of_device_threads();
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LE(switches_of_device_threads() - before, 2u);
+  EXPECT_FALSE(is_readable(0));
+  exchange();
+}
+
+TEST_F(SleeperTest, AChannelMayGoWithItsLease) {
+  get_lease();
+  arm();
+  {
+    const auto lock = two_->device->lock();
+    two_->device->forget(*channel_);
+  }
+  auto made = EventChannel::create();
+  ASSERT_TRUE(made);
+  channel_ = std::move(*made);
+  send();
+  ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+  EXPECT_EQ(take(), 0);
 }
 
 TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {

@@ -1,6 +1,7 @@
 // The device's thread. It makes progress while no caller does, and answers the host agent.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -23,7 +25,7 @@ namespace tulle::live {
 namespace {
 
 constexpr int batches_in_row_max = 64;
-constexpr int rings_in_row_max = 16;
+constexpr std::size_t rings_in_row_max = 16;
 constexpr int yields_max = 100;
 constexpr int naps_max = 50;
 constexpr int nap_microseconds = 50;
@@ -133,7 +135,6 @@ void Device::Impl::wait_and_handle() {
 void Device::Impl::handle_wake(int fd) {
   if (fd == agent_.socket()) return handle_agent();
   if (fd == timer_.get()) return handle_timer();
-  if (fd == doorbell_.get()) handle_doorbell();
   if (fd == wakeup_.get()) {
     std::uint64_t count;
     [[maybe_unused]] const ssize_t taken = read(wakeup_.get(), &count, sizeof(count));
@@ -143,6 +144,9 @@ void Device::Impl::handle_wake(int fd) {
   for (int i = 0; i < batches_in_row_max; ++i) {
     {
       const auto held = lock();
+      // A caller may have come to sleep at the doorbell after this thread woke. The caller would
+      // sleep on if this thread took the ring.
+      if (i == 0 && fd == doorbell_.get() && !is_doorbell_taken_) take_rings();
       const Time at = now();
       const MemoryTurn turn(at);
       const std::uint64_t received = counters_.receive_calls;
@@ -156,15 +160,13 @@ void Device::Impl::handle_wake(int fd) {
   }
 }
 
-// Takes what was said. Peers may do anything with their end.
-void Device::Impl::handle_doorbell() {
-  char ring;
-  int rings = 0;
-  while (rings < rings_in_row_max && recv(doorbell_.get(), &ring, sizeof ring, MSG_DONTWAIT) >= 0) {
-    ++rings;
-  }
-  const auto held = lock();
-  if (rings > 0 && host_packets_ != nullptr) host_packets_->note_ring();
+// Takes what was said, in one call. Peers may do anything with their end.
+void Device::Impl::take_rings() {
+  std::array<mmsghdr, rings_in_row_max> rings{};
+  const int taken = recvmmsg(doorbell_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
+  if (taken <= 0) return;
+  rings_taken_ += static_cast<std::uint64_t>(taken);
+  if (host_packets_ != nullptr) host_packets_->note_ring();
 }
 
 void Device::Impl::handle_timer() {
@@ -185,6 +187,8 @@ void Device::Impl::handle_timer() {
       return settle(at);
     }
     survive([&] { end_lease(at); });
+  } else if (sleeper_.holder() != nullptr) {
+    look_after_sleeper(at);
   } else {
     survive([&] { move_data(at); });
   }
@@ -202,6 +206,25 @@ void Device::Impl::end_lease(Time at) {
   } else if (at > leased_at_ + long_lease) {
     polls_before_lease_ = polls_before_lease_min;
   }
+}
+
+// A sleeper may be a program that has armed a completion queue and does something else.
+void Device::Impl::look_after_sleeper(Time at) {
+  std::array<pollfd, 2> entries{};
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = {waking_fds()[i], POLLIN, 0};
+  const bool waits = poll(entries.data(), entries.size(), 0) > 0;
+  const SleeperLease::Check found = sleeper_.check(at, waits);
+  if (found == SleeperLease::Check::does_not_come) {
+    end_sleepers_lease(SleeperLease::End::failed);
+    survive([&] { move_data(at); });
+    return;
+  }
+  survive([&] {
+    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    send(at);
+  });
+  if (found == SleeperLease::Check::goes_on) return wake_at(at + SleeperLease::check_interval);
+  end_sleepers_lease(SleeperLease::End::in_order);
 }
 
 // Yields to callers that wait for the lock. A mutex that is released and taken again at once is not

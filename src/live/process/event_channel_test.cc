@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -124,6 +126,132 @@ TEST(EventChannel, ManyThreadsLoseNothing) {
   }
   EXPECT_EQ(sum, 3ull * each * (each + 1) / 2);
   for (std::thread& pusher : pushers) pusher.join();
+}
+
+// A pair of sockets: what is sent by the button waits at the bell.
+struct Bell {
+  Bell() {
+    std::array<int, 2> ends{-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    bell.reset(ends[0]);
+    button.reset(ends[1]);
+  }
+  void ring() const {
+    const char one = 1;
+    EXPECT_EQ(send(button.get(), &one, sizeof one, MSG_DONTWAIT), 1);
+  }
+  bool has_rung() const {
+    char one = 0;
+    return recv(bell.get(), &one, sizeof one, MSG_DONTWAIT) == 1;
+  }
+  UniqueFd bell;
+  UniqueFd button;
+};
+
+TEST(EventChannel, IsReadableWhileSomethingAttachedIs) {
+  const auto channel = make();
+  const Bell bell;
+  const std::array attached{bell.bell.get()};
+  ASSERT_TRUE(channel->attach(attached));
+  EXPECT_FALSE(is_readable(*channel));
+  bell.ring();
+  EXPECT_TRUE(is_readable(*channel));
+  EventChannel::Item item;
+  EXPECT_FALSE(channel->try_pop(item)) << "it is no event";
+  channel->detach(attached);
+  EXPECT_FALSE(is_readable(*channel));
+  channel->push({channel.get(), 1});
+  EXPECT_TRUE(channel->try_pop(item));
+}
+
+TEST(EventChannel, WhoExpectsAnEventWakesNobody) {
+  const auto channel = make();
+  EventChannel::Item item;
+  {
+    const EventChannel::Expecting expecting(*channel);
+    channel->push({channel.get(), 1});
+    EXPECT_FALSE(is_readable(*channel));
+    channel->push({channel.get(), 2});
+    EXPECT_TRUE(is_readable(*channel)) << "one is for the caller, and others are for others";
+    ASSERT_TRUE(channel->try_pop(item));
+    EXPECT_EQ(item.type, 1u);
+  }
+  EXPECT_TRUE(is_readable(*channel));
+  ASSERT_TRUE(channel->try_pop(item));
+  EXPECT_EQ(item.type, 2u);
+  EXPECT_FALSE(channel->try_pop(item));
+}
+
+TEST(EventChannel, AnEventThatWasExpectedAndNotTakenWakesOthers) {
+  const auto channel = make();
+  {
+    const EventChannel::Expecting expecting(*channel);
+    channel->push({channel.get(), 1});
+  }
+  EXPECT_TRUE(is_readable(*channel));
+  EventChannel::Item item;
+  EXPECT_TRUE(channel->try_pop(item));
+  EXPECT_FALSE(is_readable(*channel));
+}
+
+TEST(EventChannel, AnExpectedEventMayBeForgotten) {
+  int object = 0;
+  int other = 0;
+  for (const bool has_other : {false, true}) {
+    const auto channel = make();
+    if (has_other) channel->push({&other, 7});
+    {
+      const EventChannel::Expecting expecting(*channel);
+      channel->push({&object, 1});
+      EXPECT_EQ(channel->forget(&object), 1);
+    }
+    EXPECT_EQ(is_readable(*channel), has_other);
+    EventChannel::Item item;
+    EXPECT_EQ(channel->try_pop(item), has_other);
+    EXPECT_FALSE(channel->try_pop(item));
+  }
+}
+
+TEST(EventChannel, AttachesAllOrNothing) {
+  const auto channel = make();
+  const Bell bell;
+  EXPECT_FALSE(channel->attach(std::array{bell.bell.get(), -1}));
+  bell.ring();
+  EXPECT_FALSE(is_readable(*channel));
+}
+
+TEST(EventChannel, ABellAndAnEventBothEndTheWait) {
+  const auto channel = make();
+  const Bell bell;
+  bell.ring();
+  EXPECT_EQ(channel->await_bell(bell.bell.get(), bell.button.get()), 0);
+  EXPECT_TRUE(bell.has_rung()) << "it takes nothing";
+  channel->push({channel.get(), 1});
+  EXPECT_EQ(channel->await_bell(bell.bell.get(), bell.button.get()), 0);
+  EXPECT_FALSE(bell.has_rung()) << "nobody waited when the event was pushed";
+  EventChannel::Item item;
+  EXPECT_TRUE(channel->try_pop(item));
+  for (int i = 0; i < 100; ++i) {
+    std::thread pusher([&] { channel->push({channel.get(), 2}); });
+    while (!channel->try_pop(item)) {
+      ASSERT_EQ(channel->await_bell(bell.bell.get(), bell.button.get()), 0);
+      static_cast<void>(bell.has_rung());
+    }
+    pusher.join();
+  }
+}
+
+TEST(EventChannel, ASignalEndsTheWaitForABell) {
+  const auto channel = make();
+  const Bell bell;
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  struct sigaction before {};
+  sigaction(SIGALRM, &action, &before);
+  ualarm(20'000, 20'000);
+  EXPECT_EQ(channel->await_bell(bell.bell.get(), bell.button.get()), EINTR);
+  ualarm(0, 0);
+  sigaction(SIGALRM, &before, nullptr);
 }
 
 }  // namespace

@@ -81,6 +81,7 @@ int request_notification(ibv_cq* ibv, int solicited_only) {
   const auto guard = context.lock();
   context.adapter().objects().request_notification(*Cq::of(ibv).queue, solicited_only != 0);
   context.live->hand_over();
+  if (ibv->channel != nullptr) context.live->expect_sleeper(*Channel::of(ibv->channel).events);
   return 0;
 }
 

@@ -111,6 +111,17 @@ void acknowledge(pthread_mutex_t& mutex, pthread_cond_t& condition, std::uint32_
   pthread_mutex_unlock(&mutex);
 }
 
+// The channel's descriptor was readable, and no event came. The program may have polled it and must
+// not be held up, so that it gets an event of an armed queue although no completion has come. A
+// program expects such events: a completion may have been polled before its event was taken.
+void raise_for(Context& context, const ibv_comp_channel& channel) {
+  const auto guard = context.lock();
+  for (Cq* cq : context.cqs) {
+    if (cq->channel == &channel) cq->queue->raise_if_armed();
+  }
+  context.live->transmit();
+}
+
 // The caller is about to sleep, so that another thread must make progress.
 void hand_over(ibv_context* ibv) {
   Context& context = Context::of(ibv);
@@ -172,6 +183,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
   {
     const auto guard = Context::of(ibv->context).lock();
     if (ibv->refcnt > 0) return report(EBUSY);
+    Context::of(ibv->context).live->forget(*Channel::of(ibv).events);
   }
   delete &Channel::of(ibv);
   return 0;
@@ -181,11 +193,15 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** out, void** cq_context)
   if (channel == nullptr || out == nullptr || cq_context == nullptr) {
     return fail_with_minus_one(EINVAL);
   }
-  hand_over(channel->context);
+  Context& context = Context::of(channel->context);
+  live::EventChannel& events = *Channel::of(channel).events;
   live::EventChannel::Item item;
-  if (const int error = Channel::of(channel).events->pop(item); error != 0) {
-    return fail_with_minus_one(error);
+  int error = context.live->take_event(events, item, false);
+  if (error == ENOMSG) {
+    raise_for(context, *channel);
+    error = context.live->take_event(events, item, true);
   }
+  if (error != 0) return fail_with_minus_one(error);
   *out = static_cast<Cq*>(item.object)->as_cq();
   *cq_context = (*out)->cq_context;
   return 0;

@@ -1,0 +1,115 @@
+#pragma once
+
+// Decides when packets wake a program that sleeps on the descriptor of an event channel, and when
+// the device's thread serves that program again. The class makes no system call and reads no clock.
+//
+// A channel gets the lease when its queues were armed several times in a row. The thread checks the
+// holder once in `check_interval`. A lease that was of no use doubles the number of arms that the
+// next one takes.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/time.h"
+
+namespace tulle::live {
+
+class EventChannel;
+
+class SleeperLease {
+ public:
+  static constexpr Time check_interval = Time::milliseconds(1);
+  // Arms that follow each other within this time are in a row. A holder to whom nothing comes for
+  // this time loses the lease.
+  static constexpr Time patience = Time::milliseconds(20);
+  static constexpr std::uint32_t arms_min = 3;  // arms in a row before a lease
+  static constexpr std::uint32_t arms_max = 4'096;
+  // A holder that is woken so often in a row without an event is the wrong one to wake.
+  static constexpr std::uint32_t vain_wakes_max = 16;
+
+  // Returns null if no channel has the lease.
+  EventChannel* holder() const { return holder_; }
+  bool is_held_by(const EventChannel& channel) const { return holder_ == &channel; }
+
+  // Counts that a queue was armed while no channel had the lease. Returns true if the channel of
+  // that queue should get it.
+  [[nodiscard]] bool count_arm(Time at) {
+    arms_ = at < last_arm_ + patience ? arms_ + 1 : 1;
+    last_arm_ = at;
+    return arms_ >= arms_needed_;
+  }
+  void forget_arms() { arms_ = 0; }
+
+  // `arrivals` counts all that may have woken the holder. It never falls.
+  void begin(EventChannel& channel, Time at, std::uint64_t arrivals) {
+    holder_ = roused_ = &channel;
+    arrivals_seen_ = arrivals;
+    came_ = begun_ = at;
+    has_waited_ = false;
+    vain_wakes_ = arms_ = 0;
+  }
+  enum class End : std::uint8_t { in_order, failed };
+  void end(End how) {
+    holder_ = nullptr;
+    const bool was_of_use = how == End::in_order || came_ > begun_ + patience;
+    if (!was_of_use) return defer();
+    arms_needed_ = arms_min;
+  }
+  // The next lease takes twice as many arms.
+  void defer() {
+    arms_needed_ = std::min(arms_needed_ * 2, arms_max);
+    arms_ = 0;
+  }
+  // Must be called before a channel is destroyed.
+  void forget(const EventChannel& channel) {
+    if (roused_ == &channel) roused_ = nullptr;
+    if (holder_ == &channel) holder_ = nullptr;
+  }
+  void forget_all() { holder_ = roused_ = nullptr; }
+
+  // The holder asks for events.
+  void note_coming(Time at) {
+    came_ = at;
+    has_waited_ = false;
+  }
+  // A queue of the channel was armed: what came before can no longer have woken the program.
+  void note_arm(const EventChannel& channel, std::uint64_t arrivals) {
+    if (roused_ == &channel) arrivals_seen_ = arrivals;
+  }
+  // Returns true if something came that may have made the channel's descriptor readable since this
+  // was called last. This may be true once more after the lease has ended, since the program may
+  // have polled the descriptor before.
+  [[nodiscard]] bool take_rousing(const EventChannel& channel, std::uint64_t arrivals) {
+    if (roused_ != &channel) return false;
+    if (holder_ != &channel) roused_ = nullptr;
+    return std::exchange(arrivals_seen_, arrivals) != arrivals;
+  }
+  void note_event() { vain_wakes_ = 0; }
+  // Returns true if the holder was woken for nothing too often.
+  [[nodiscard]] bool count_vain_wake() { return ++vain_wakes_ >= vain_wakes_max; }
+
+  enum class Check : std::uint8_t { goes_on, does_not_come, is_idle };
+  // What the thread finds. `waits` is true if something has come that the holder has not taken.
+  [[nodiscard]] Check check(Time at, bool waits) {
+    const bool has_waited = std::exchange(has_waited_, waits);
+    if (waits && has_waited && at >= came_ + check_interval) return Check::does_not_come;
+    return waits || at < came_ + patience ? Check::goes_on : Check::is_idle;
+  }
+
+  void rebase(Time by) { tulle::rebase(by, came_, begun_, last_arm_); }
+
+ private:
+  EventChannel* holder_ = nullptr;
+  EventChannel* roused_ = nullptr;   // the channel that has the lease, or had it last
+  std::uint64_t arrivals_seen_ = 0;  // when that channel was asked for events last
+  Time came_;                        // when the holder asked for events last
+  Time begun_;                       // when the lease began
+  Time last_arm_;
+  bool has_waited_ = false;       // at the last check
+  std::uint32_t vain_wakes_ = 0;  // in a row
+  std::uint32_t arms_ = 0;        // in a row
+  std::uint32_t arms_needed_ = arms_min;
+};
+
+}  // namespace tulle::live
