@@ -92,6 +92,8 @@ struct slot {
   struct ibv_mr* region;
   uint32_t life;
   bool is_confirmed;     // by its peer
+  bool is_sending;       // the completion of the last answer has not come
+  bool owes_answer;      // a message has come and was not answered
   unsigned long number;  // of the accepted connection
   unsigned char bytes[2][message_bytes];
 };
@@ -162,7 +164,7 @@ static void accept_request(struct rdma_cm_id* id) {
     return refuse(id);
   }
   slot->id = id;
-  slot->is_confirmed = false;
+  slot->is_confirmed = slot->is_sending = slot->owes_answer = false;
   slot->number = server.accepted;
   id->context = slot;
   struct ibv_qp_init_attr attributes = {
@@ -218,28 +220,42 @@ static void handle_event(struct rdma_event_channel* channel) {
   }
 }
 
+// The peer sends the next message once it has the answer to the last. That answer may be acknowledged
+// after the next message, and the send queue has room for one.
+static void answer(struct slot* slot) {
+  if (!slot->owes_answer || slot->is_sending) return;
+  slot->owes_answer = false;
+  slot->is_sending = true;
+  fill(slot->bytes[sends], slot->bytes[receives][0] + 1u);
+  // The answer ends the client's turn, so the next message finds this receive.
+  if (rdma_post_recv(slot->id, (void*)name_of(slot, receives), slot->bytes[receives], message_bytes,
+                     slot->region) != 0) {
+    return;
+  }
+  if (rdma_post_send(slot->id, (void*)name_of(slot, sends), slot->bytes[sends], message_bytes,
+                     slot->region, 0) == 0) {
+    ++server.answered;
+  }
+}
+
 // Answers a message with the same bytes, each one higher.
 static void handle_completion(const struct ibv_wc* completion) {
   struct slot* const slot = &server.slots[(uint32_t)completion->wr_id >> 1];
   const bool is_of_this_life = slot->id != NULL && slot->life == completion->wr_id >> 32;
   const bool is_received = (completion->wr_id & 1) == receives;
-  if (!is_of_this_life || completion->status != IBV_WC_SUCCESS || !is_received) return;
+  if (!is_of_this_life || completion->status != IBV_WC_SUCCESS) return;
+  if (!is_received) {
+    slot->is_sending = false;
+    return answer(slot);
+  }
   unsigned char expected[message_bytes];
   fill(expected, slot->bytes[receives][0]);
   if (completion->byte_len != message_bytes ||
       memcmp(expected, slot->bytes[receives], message_bytes) != 0) {
     ++server.failed;
   }
-  // The answer ends the client's turn, so the next message finds this receive.
-  if (rdma_post_recv(slot->id, (void*)name_of(slot, receives), slot->bytes[receives], message_bytes,
-                     slot->region) != 0) {
-    return;
-  }
-  fill(slot->bytes[sends], expected[0] + 1u);
-  if (rdma_post_send(slot->id, (void*)name_of(slot, sends), slot->bytes[sends], message_bytes,
-                     slot->region, 0) == 0) {
-    ++server.answered;
-  }
+  slot->owes_answer = true;
+  answer(slot);
 }
 
 static void handle_completions(void) {
