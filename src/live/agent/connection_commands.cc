@@ -494,57 +494,57 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::SetOption& com
   }
 }
 
-int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttributes& command,
-                           QpAttributes& a) {
+int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttributes&,
+                           QpAttributesOfStates& states) {
   namespace bit = qp_attribute;
-  const QpTarget target = command.target;
-  const bool is_target = target == QpTarget::init || target == QpTarget::ready_to_receive ||
-                         target == QpTarget::ready_to_send;
-  if (!endpoint.has_device || !is_target) return EINVAL;
-  const bool is_reliable = endpoint.qp_type != ConnectionQpType::uc;
-  a.state = static_cast<std::uint8_t>(target);
-  a.mask = bit::state;
-  a.port_number = 1;
+  if (!endpoint.has_device) return EINVAL;
+  auto& [init, receiving, sending] = states;
+  const auto begin = [](QpAttributes& a, QpTarget target, std::uint32_t mask) {
+    a.state = static_cast<std::uint8_t>(target);
+    a.mask = bit::state | mask;
+    a.port_number = 1;
+  };
+  begin(init, QpTarget::init, bit::pkey_index | bit::port);
   if (is_datagram(endpoint.space)) {
-    if (target == QpTarget::init) a.mask |= bit::pkey_index | bit::port | bit::qkey;
-    if (target == QpTarget::ready_to_send) a.mask |= bit::sq_psn;
-    a.qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
-    a.sq_psn = endpoint.psn.value();
+    init.mask |= bit::qkey;
+    begin(receiving, QpTarget::ready_to_receive, 0);
+    begin(sending, QpTarget::ready_to_send, bit::sq_psn);
+    for (QpAttributes* each : {&init, &receiving, &sending}) {
+      each->qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
+      each->sq_psn = endpoint.psn.value();
+    }
     return 0;
   }
-  if (target == QpTarget::init) {
-    // These are ibv_access_flags: remote write 2, read 4, atomic 8.
-    a.mask |= bit::access_flags | bit::pkey_index | bit::port;
-    const bool is_asked = endpoint.connection != cm::ConnectionId{};
-    a.access_flags = static_cast<std::uint8_t>(!is_asked                           ? 0
-                                               : endpoint.responder_resources != 0 ? 2 | 4 | 8
-                                                                                   : 2);
-    return 0;
-  }
-  const bool is_known = endpoint.state == State::requested || endpoint.state == State::answered ||
-                        endpoint.state == State::connected;
-  if (!is_known) return EINVAL;
-  if (target == QpTarget::ready_to_receive) {
-    a.mask |= bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn;
-    if (is_reliable) a.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
-    a.path = path_of(endpoint);
-    a.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
-    a.destination_qp = endpoint.remote_qp.value;
-    a.rq_psn = endpoint.psn.value();
-    a.max_dest_rd_atomic = endpoint.responder_resources;
-    return 0;
-  }
-  a.mask |= bit::sq_psn;
+  // These are ibv_access_flags: remote write 2, read 4, atomic 8.
+  init.mask |= bit::access_flags;
+  const bool is_asked = endpoint.connection != cm::ConnectionId{};
+  init.access_flags = static_cast<std::uint8_t>(!is_asked                           ? 0
+                                                : endpoint.responder_resources != 0 ? 2 | 4 | 8
+                                                                                    : 2);
+  const bool is_peer_known = endpoint.state == State::requested ||
+                             endpoint.state == State::answered ||
+                             endpoint.state == State::connected;
+  if (!is_peer_known) return 0;
+  const bool is_reliable = endpoint.qp_type != ConnectionQpType::uc;
+  begin(receiving, QpTarget::ready_to_receive,
+        bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn);
+  if (is_reliable) receiving.mask |= bit::max_dest_rd_atomic | bit::min_rnr_timer;
+  receiving.path = path_of(endpoint);
+  receiving.path_mtu_bytes = verbs::mtu_bytes(endpoint.path_mtu);
+  receiving.destination_qp = endpoint.remote_qp.value;
+  receiving.rq_psn = endpoint.psn.value();
+  receiving.max_dest_rd_atomic = endpoint.responder_resources;
+  begin(sending, QpTarget::ready_to_send, bit::sq_psn);
   if (is_reliable) {
-    a.mask |= bit::timeout | bit::retry_count | bit::rnr_retry | bit::max_rd_atomic;
+    sending.mask |= bit::timeout | bit::retry_count | bit::rnr_retry | bit::max_rd_atomic;
   }
-  a.sq_psn = endpoint.remote_psn.value();
-  a.timeout = endpoint.ack_timeout != 0
-                  ? endpoint.ack_timeout
-                  : ack_timeout(endpoint.packet_lifetime, endpoint.target_ack_delay);
-  a.retry_count = endpoint.retry_count;
-  a.rnr_retry = endpoint.rnr_retry;
-  a.max_rd_atomic = endpoint.initiator_depth;
+  sending.sq_psn = endpoint.remote_psn.value();
+  sending.timeout = endpoint.ack_timeout != 0
+                        ? endpoint.ack_timeout
+                        : ack_timeout(endpoint.packet_lifetime, endpoint.target_ack_delay);
+  sending.retry_count = endpoint.retry_count;
+  sending.rnr_retry = endpoint.rnr_retry;
+  sending.max_rd_atomic = endpoint.initiator_depth;
   return 0;
 }
 

@@ -194,7 +194,7 @@ class ConnectionService {
   int run(Channel& channel, Endpoint& endpoint, command::Destroy& command, reply::Destroyed& reply);
   int run(Channel& channel, Endpoint& endpoint, command::SetOption& command);
   int run(Channel& channel, Endpoint& endpoint, command::GetQpAttributes& command,
-          QpAttributes& reply);
+          QpAttributesOfStates& reply);
   int run(Channel& channel, Endpoint& endpoint, command::JoinMulticast& command);
   int run(Channel& channel, Endpoint& endpoint, command::LeaveMulticast& command);
   int run(Channel& channel, Endpoint& endpoint, command::Hold& command);

@@ -330,7 +330,7 @@ class Run {
         return command::SetOption{id, script_.below(3), script_.below(5),
                                   script_.bytes(script_.below(6))};
       case 14:
-        return command::GetQpAttributes{id, static_cast<QpTarget>(script_.below(5))};
+        return command::GetQpAttributes{id};
       case 15:
         return command::JoinMulticast{id, any_address()};
       case 16:

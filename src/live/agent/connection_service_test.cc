@@ -266,7 +266,7 @@ std::vector<ConnectionCommand> commands_for(EndpointId id) {
           command::Disconnect{{id}},
           command::Destroy{id, 0},
           command::SetOption{id, 0, 0, {std::byte{1}}},
-          command::GetQpAttributes{id, QpTarget::init},
+          command::GetQpAttributes{id},
           command::JoinMulticast{id, loopback(0)},
           command::LeaveMulticast{id, loopback(0)},
           command::Hold{{id}},
@@ -294,7 +294,7 @@ TEST_F(ConnectionServiceTest, CommandsOutOfOrderAreInvalid) {
            command::ResolveRoute{{idle}}, command::Connect{idle, rc, {}},
            command::Accept{idle, rc, {}}, command::Establish{{idle}}, command::Reject{idle, 0, {}},
            command::NotifyEstablished{{idle}}, command::Disconnect{{idle}},
-           command::GetQpAttributes{idle, QpTarget::init},
+           command::GetQpAttributes{idle},
            command::JoinMulticast{idle, loopback(0)}, command::LeaveMulticast{idle, loopback(0)},
            command::Report{idle, ConnectionEventType::established, 0, 0}}) {
     EXPECT_EQ(client_->run(command), EINVAL) << command.index();
@@ -318,8 +318,6 @@ TEST_F(ConnectionServiceTest, CommandsOutOfOrderAreInvalid) {
 TEST_F(ConnectionServiceTest, NumbersWithoutMeaningAreRefused) {
   EXPECT_EQ(client_->run(command::Create{static_cast<PortSpace>(7), rc}), EPROTONOSUPPORT);
   const EndpointId id = client_->resolve(loopback(1));
-  EXPECT_EQ(client_->run(command::GetQpAttributes{id, static_cast<QpTarget>(9)}), EINVAL);
-  EXPECT_EQ(client_->run(command::GetQpAttributes{id, QpTarget::init}), 0);
   const std::vector<std::byte> long_data(300);
   EXPECT_EQ(client_->run(command::Connect{id, rc, {.private_data = long_data}}), EINVAL);
   SocketAddress odd = loopback(1);

@@ -35,6 +35,10 @@ void fields(Archive& archive, QpAttributes& a) {
           a.max_dest_rd_atomic, a.min_rnr_timer, a.timeout, a.retry_count, a.rnr_retry);
 }
 template <typename Archive>
+void fields(Archive& archive, QpAttributesOfStates& a) {
+  archive(a.init, a.ready_to_receive, a.ready_to_send);
+}
+template <typename Archive>
 void fields(Archive& archive, ChannelOpened& message) {
   archive(message.channel);
 }
@@ -167,7 +171,7 @@ void fields(Archive& archive, SetOption& c) {
 }
 template <typename Archive>
 void fields(Archive& archive, GetQpAttributes& c) {
-  archive(c.endpoint, c.target);
+  archive(c.endpoint);
 }
 template <typename Archive>
 void fields(Archive& archive, JoinMulticast& c) {

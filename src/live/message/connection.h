@@ -166,7 +166,7 @@ struct Destroyed {
 
 // A command is answered with its Reply, or with Failed.
 using ConnectionReply = std::variant<reply::Failed, reply::Done, reply::Created, reply::Bound,
-                                     reply::Destroyed, EndpointStatus, QpAttributes>;
+                                     reply::Destroyed, EndpointStatus, QpAttributesOfStates>;
 
 namespace command {
 
@@ -235,9 +235,8 @@ struct SetOption {
   std::vector<std::byte> value;
 };
 struct GetQpAttributes {
-  using Reply = QpAttributes;
+  using Reply = QpAttributesOfStates;
   EndpointId endpoint;
-  QpTarget target{};
 };
 struct JoinMulticast {
   using Reply = reply::Done;

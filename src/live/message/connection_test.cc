@@ -46,15 +46,17 @@ EndpointStatus status() {
   return status;
 }
 
-QpAttributes attributes() {
-  QpAttributes a;
+QpAttributesOfStates attributes() {
+  QpAttributesOfStates states;
+  states.ready_to_send.sq_psn = 0x123456;
+  QpAttributes& a = states.ready_to_receive;
   a.mask = qp_attribute::state | qp_attribute::path_mtu;
   a.state = 2;
   a.path = path();
   a.path_mtu_bytes = 1024;
   a.rq_psn = 0xABCDEF;
   a.rnr_retry = 7;
-  return a;
+  return states;
 }
 
 const EndpointId one{0x1111};
@@ -99,7 +101,7 @@ std::vector<ConnectionCommand> commands() {
           command::Disconnect{{one}},
           command::Destroy{one, 12},
           command::SetOption{one, 1, 2, some_bytes},
-          command::GetQpAttributes{one, QpTarget::ready_to_send},
+          command::GetQpAttributes{one},
           command::JoinMulticast{one, address(8)},
           command::LeaveMulticast{one, address(9)},
           command::Hold{{one}},
@@ -187,7 +189,10 @@ TEST(ConnectionMessages, TheFieldsArrive) {
 
   ReplyMessage answer;
   ASSERT_TRUE(decode(encode(ReplyMessage{attributes()}), answer));
-  EXPECT_EQ(std::get<QpAttributes>(answer.reply).rq_psn, 0xABCDEFu);
+  const auto& states = std::get<QpAttributesOfStates>(answer.reply);
+  EXPECT_EQ(states.init.mask, 0u);
+  EXPECT_EQ(states.ready_to_receive.rq_psn, 0xABCDEFu);
+  EXPECT_EQ(states.ready_to_send.sq_psn, 0x123456u);
   ASSERT_TRUE(decode(encode(ReplyMessage{reply::Failed{EADDRINUSE}}), answer));
   EXPECT_EQ(std::get<reply::Failed>(answer.reply).error, EADDRINUSE);
 }

@@ -115,9 +115,9 @@ inline constexpr std::uint32_t destination_qp = 1u << 20;
 // The numbers of libibverbs' ibv_qp_state.
 enum class QpTarget : std::uint8_t { init = 1, ready_to_receive = 2, ready_to_send = 3 };
 
-// The attributes with which the endpoint's queue pair must be modified.
+// The attributes with which the endpoint's queue pair must be modified to reach one state.
 struct QpAttributes {
-  std::uint32_t mask = 0;         // the fields that are valid
+  std::uint32_t mask = 0;         // the fields that are valid; 0: the state cannot be reached yet
   std::uint8_t state = 0;         // QpTarget
   std::uint8_t access_flags = 0;  // ibv_access_flags: remote write 2, remote read 4, atomic 8
   std::uint16_t pkey_index = 0;
@@ -134,6 +134,13 @@ struct QpAttributes {
   std::uint8_t timeout = 0;  // 4.096 us * 2^timeout
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry = 0;
+};
+
+// Those of all states, so that connecting a queue pair takes one question to the agent.
+struct QpAttributesOfStates {
+  QpAttributes init;
+  QpAttributes ready_to_receive;
+  QpAttributes ready_to_send;
 };
 
 }  // namespace tulle::live

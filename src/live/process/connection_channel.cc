@@ -209,9 +209,8 @@ int ConnectionChannel::set_option(EndpointId endpoint, std::uint32_t level, std:
   return ask(command::SetOption{endpoint, level, option, {bytes.begin(), bytes.end()}});
 }
 
-int ConnectionChannel::qp_attributes(EndpointId endpoint, QpTarget state,
-                                     QpAttributes& attributes) {
-  return ask(command::GetQpAttributes{endpoint, state}, attributes);
+int ConnectionChannel::qp_attributes(EndpointId endpoint, QpAttributesOfStates& attributes) {
+  return ask(command::GetQpAttributes{endpoint}, attributes);
 }
 
 int ConnectionChannel::join_multicast(EndpointId endpoint, const SocketAddress& group) {

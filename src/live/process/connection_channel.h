@@ -86,7 +86,7 @@ class ConnectionChannel {
   // bytes as they are.
   int set_option(EndpointId endpoint, std::uint32_t level, std::uint32_t option,
                  std::span<const std::byte> bytes);
-  int qp_attributes(EndpointId endpoint, QpTarget state, QpAttributes& attributes);
+  int qp_attributes(EndpointId endpoint, QpAttributesOfStates& attributes);
   // Joins a multicast group. The answer is a MulticastJoined event.
   int join_multicast(EndpointId endpoint, const SocketAddress& group);
   int leave_multicast(EndpointId endpoint, const SocketAddress& group);

@@ -164,6 +164,10 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   EXPECT_NE(at.port, 0);
   const EndpointId id = client.create();
   client.resolve(id, at);
+  QpAttributesOfStates early;
+  EXPECT_EQ(client.channel->qp_attributes(id, early), 0);
+  EXPECT_NE(early.init.mask, 0u);
+  EXPECT_EQ(early.ready_to_receive.mask | early.ready_to_send.mask, 0u) << "no peer is known";
   ASSERT_EQ(client.channel->connect(id, rc, parameters("who is there?", 0x1234)), 0);
 
   const auto request = server.take<event::ConnectRequest>();
@@ -178,23 +182,21 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   EXPECT_EQ(request.parameters.retry_count, 7);
   EXPECT_EQ(request.parameters.rnr_retry_count, 6);
   const EndpointId child = request.endpoint;
-  QpAttributes passive;
-  EXPECT_EQ(server.channel->qp_attributes(child, QpTarget::ready_to_receive, passive), 0);
-  EXPECT_EQ(passive.destination_qp, 0x1234u);
+  QpAttributesOfStates passive;
+  EXPECT_EQ(server.channel->qp_attributes(child, passive), 0);
+  EXPECT_EQ(passive.ready_to_receive.destination_qp, 0x1234u);
   ASSERT_EQ(server.channel->accept(child, rc, parameters("it is me", 0x4321)), 0);
 
   const auto response = client.take<event::ConnectResponse>();
   EXPECT_EQ(response.endpoint, id);
   EXPECT_EQ(response.parameters.private_data.size(), 196u);
   EXPECT_EQ(front(response.parameters.private_data, 8), "it is me");
-  QpAttributes active;
-  EXPECT_EQ(client.channel->qp_attributes(id, QpTarget::ready_to_receive, active), 0);
-  EXPECT_EQ(active.destination_qp, 0x4321u);
-  EXPECT_EQ(active.path_mtu_bytes, 4096);
-  QpAttributes sending;
-  EXPECT_EQ(client.channel->qp_attributes(id, QpTarget::ready_to_send, sending), 0);
-  EXPECT_EQ(sending.sq_psn, passive.rq_psn);
-  EXPECT_EQ(sending.retry_count, 7);
+  QpAttributesOfStates active;
+  EXPECT_EQ(client.channel->qp_attributes(id, active), 0);
+  EXPECT_EQ(active.ready_to_receive.destination_qp, 0x4321u);
+  EXPECT_EQ(active.ready_to_receive.path_mtu_bytes, 4096);
+  EXPECT_EQ(active.ready_to_send.sq_psn, passive.ready_to_receive.rq_psn);
+  EXPECT_EQ(active.ready_to_send.retry_count, 7);
   EXPECT_FALSE(server.is_readable());
   ASSERT_EQ(client.channel->establish(id), 0);
   EXPECT_EQ(server.take<event::Established>().endpoint, child);
@@ -557,11 +559,10 @@ TEST_F(ConnectionChannelTest, AStartingPsnIsWhereTheOtherSideBeginsToSend) {
   for (const auto& [program, id, own, others] :
        {std::tuple{&client, pair.client, *asked, *answered},
         {&server, pair.server, *answered, *asked}}) {
-    QpAttributes receiving, sending;
-    EXPECT_EQ(program->channel->qp_attributes(id, QpTarget::ready_to_receive, receiving), 0);
-    EXPECT_EQ(program->channel->qp_attributes(id, QpTarget::ready_to_send, sending), 0);
-    EXPECT_EQ(receiving.rq_psn, own);
-    EXPECT_EQ(sending.sq_psn, others);
+    QpAttributesOfStates states;
+    EXPECT_EQ(program->channel->qp_attributes(id, states), 0);
+    EXPECT_EQ(states.ready_to_receive.rq_psn, own);
+    EXPECT_EQ(states.ready_to_send.sq_psn, others);
   }
 }
 

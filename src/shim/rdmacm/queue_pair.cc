@@ -32,6 +32,18 @@ void fill(const live::QpAttributes& from, ibv_qp_attr& to) {
   fill_address(to.ah_attr, from.path, from.port_number);
 }
 
+// `state` is INIT, RTR or RTS. Returns EINVAL if the endpoint cannot reach it yet.
+int fill(const live::QpAttributesOfStates& from, ibv_qp_state state, ibv_qp_attr& out, int& mask) {
+  const live::QpAttributes& of_state = state == IBV_QPS_INIT  ? from.init
+                                       : state == IBV_QPS_RTR ? from.ready_to_receive
+                                                              : from.ready_to_send;
+  if (of_state.mask == 0) return EINVAL;
+  out = {};
+  fill(of_state, out);
+  mask = static_cast<int>(of_state.mask);
+  return 0;
+}
+
 // Takes a queue pair that is not connected straight to the state in which it sends and receives.
 int make_ready_for_datagrams(Id& id, ibv_qp* qp) {
   ibv_qp_attr attributes = {};
@@ -185,18 +197,15 @@ int create_srq(Id& id, ibv_srq_init_attr_ex& attributes) {
 
 int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mask) {
   if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
-  live::QpAttributes attributes;
-  const int error =
-      id.agent().qp_attributes(id.endpoint, static_cast<live::QpTarget>(state), attributes);
-  if (error != 0) return error;
-  out = {};
-  fill(attributes, out);
-  mask = static_cast<int>(attributes.mask);
-  return 0;
+  live::QpAttributesOfStates attributes;
+  const int error = id.agent().qp_attributes(id.endpoint, attributes);
+  return error != 0 ? error : fill(attributes, state, out, mask);
 }
 
 int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth) {
   if (id.qp == nullptr) return 0;
+  live::QpAttributesOfStates known;
+  if (const int error = id.agent().qp_attributes(id.endpoint, known); error != 0) return error;
   ibv_qp_attr attributes = {};
   int mask = 0;
   // INIT is set again, because only now is known what the peer wants to do to this side's memory.
@@ -205,9 +214,7 @@ int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_de
     if (id.qp->state > IBV_QPS_INIT && id.qp->state >= state && id.qp->state <= IBV_QPS_RTS) {
       continue;
     }
-    if (const int error = initialize_attributes(id, state, attributes, mask); error != 0) {
-      return error;
-    }
+    if (const int error = fill(known, state, attributes, mask); error != 0) return error;
     if (state == IBV_QPS_RTR && responder_resources != RDMA_MAX_RESP_RES) {
       attributes.max_dest_rd_atomic = responder_resources;
     }

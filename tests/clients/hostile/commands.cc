@@ -102,7 +102,7 @@ const CommandRow rows[] = {
      }},
     {"get_qp_attributes",
      [](Context&, EndpointId id) -> ConnectionCommand {
-       return command::GetQpAttributes{id, QpTarget::ready_to_receive};
+       return command::GetQpAttributes{id};
      }},
     {"join_multicast",
      [](Context&, EndpointId id) -> ConnectionCommand {
