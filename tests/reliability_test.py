@@ -15,7 +15,7 @@ import sanitize  # noqa: E402
 
 
 def usage(kib=0, descriptors=0):
-    return {"pss_kib": kib, "rss_kib": kib, "descriptors": descriptors}
+    return {"memory_kib": kib, "descriptors": descriptors}
 
 
 def part(p99):
@@ -97,7 +97,7 @@ MISSED = (
     ("soak", "own_life", "runs", 0, "fault", "it hangs"),
     ("soak", "lives", "count", 99_999),
     ("soak", "connections", "count", 999_999),
-    ("soak", "lives", "growth", "agent", "pss_kib", 1024),
+    ("soak", "lives", "growth", "agent", "memory_kib", 1024),
     ("soak", "growth_overall", "agent", "descriptors", 1),
     ("soak", "connections", "parts", 1, "p99_us", 111),
 )

@@ -339,9 +339,9 @@ def growths(record):
     """Yields (phase, process, KiB, descriptors) of all that was measured."""
     for phase in ("lives", "connections"):
         for name, grown in record[phase]["growth"].items():
-            yield phase, name, grown["pss_kib"], grown["descriptors"]
+            yield phase, name, grown["memory_kib"], grown["descriptors"]
     for name, grown in record["growth_overall"].items():
-        yield "both", name, grown["pss_kib"], grown["descriptors"]
+        yield "both", name, grown["memory_kib"], grown["descriptors"]
 
 
 def soak_goals(record):

@@ -8,7 +8,7 @@
 Everything happens in a network namespace of its own, with one host agent and one server that both live from the first
 connection to the last. A *life* is a program that opens the device, connects, exchanges a message and ends; one in eight
 is killed (SIGKILL) on the way. The connections are made by one more program, one after the other. After each tenth the
-memory (the proportional set size) and the descriptors of the processes that live on are counted. Growth is from the
+memory (without pages of files) and the descriptors of the processes that live on are counted. Growth is from the
 first tenth to the last, since the first fills what is kept for later use; some lives before it use every slot of the
 host, once by packets and once by memory, and some connections use as much memory for connections as their rate needs.
 
@@ -129,14 +129,17 @@ class Place(contextlib.ExitStack):
 
 
 def usage(pid):
-    """Returns the memory of a process in KiB, and its descriptors."""
-    sizes = dict(re.findall(r"(?m)^(Pss|Rss): +(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()))
-    return {"pss_kib": int(sizes["Pss"]), "rss_kib": int(sizes["Rss"]), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+    """Returns the memory of a process in KiB, and its descriptors. Pages of files are left out: the kernel drops and
+    reads them as it likes, and other processes of the machine share them."""
+    sizes = dict(re.findall(r"(?m)^Rss(Anon|Shmem):\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text()))
+    return {"memory_kib": int(sizes["Anon"]) + int(sizes["Shmem"]), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
-def settled_usage(pids):
-    """Returns {name: usage}. The agent learns of a process's end a moment later, so this waits until the descriptors
-    stay the same."""
+def settled_usage(place, pids, folder):
+    """Returns {name: usage}. The server learns with the next connection that a program was killed, and the agent learns
+    a moment later that one has ended. So one more program comes and ends in order, and this then waits until the
+    descriptors stay the same."""
+    place.run(*over_tulle(PROGRAM, "client", PORT, 1, folder / "last"))
     before = None
     for _ in range(40):
         now = {name: usage(pid) for name, pid in pids.items()}
@@ -190,7 +193,7 @@ def run_lives(place, pids, count, seed, folder):
                          limit=60 + share / LIVES_A_SECOND_MIN)
         killed += int(re.search(r"killed (\d+)", text)[1])
         parts.append({"seconds": round(time.monotonic() - began, 1), **latency_of(read_latencies(path)),
-                      "usage": settled_usage(pids)})
+                      "usage": settled_usage(place, pids, folder)})
         say(f"{sum(shares(count)[:number + 1]):,} of {count:,} lives")
     return parts, killed
 
@@ -233,12 +236,11 @@ def soak(lives, connections, seed=1):
                                                 options=options), limit=300) for options in WARMING_OPTIONS)
         place.run(*over_tulle(PROGRAM, "client", PORT, min(connections, WARMING_CONNECTIONS), folder / "first"),
                   limit=60 + WARMING_CONNECTIONS / CONNECTIONS_A_SECOND_MIN)
-        settled_usage(pids)
         life_parts, killed = run_lives(place, pids, lives, seed, folder)
         connection_parts = run_connections(place, pids, connections, folder)
         place.wait_for(lambda: len(place.status()["processes"]) <= 1, "the agent to know that its clients have ended")
         same_agent = place.status()["agent"]["pid"] == agent
-        after = settled_usage(pids)
+        after = settled_usage(place, pids, folder)
         counts = place.stop_server(server)
     first = life_parts[0]["usage"]
     return {
