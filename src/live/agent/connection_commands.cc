@@ -306,7 +306,7 @@ int ConnectionService::run(Channel& channel, Endpoint& endpoint, command::Resolv
   endpoint.source.port = port;
   endpoint.destination = target;
   endpoint.state = State::address_resolved;
-  tell(endpoint, event::AddressResolved{endpoint.id, status_of(endpoint)});
+  tell(endpoint, event::AddressResolved{endpoint.id, status_of(endpoint), attributes_of(endpoint)});
   return 0;
 }
 
@@ -495,9 +495,16 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::SetOption& com
 }
 
 int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttributes&,
-                           QpAttributesOfStates& states) {
-  namespace bit = qp_attribute;
+                           QpAttributesOfStates& attributes) {
   if (!endpoint.has_device) return EINVAL;
+  attributes = attributes_of(endpoint);
+  return 0;
+}
+
+// The endpoint has a device.
+QpAttributesOfStates ConnectionService::attributes_of(const Endpoint& endpoint) const {
+  namespace bit = qp_attribute;
+  QpAttributesOfStates states;
   auto& [init, receiving, sending] = states;
   const auto begin = [](QpAttributes& a, QpTarget target, std::uint32_t mask) {
     a.state = static_cast<std::uint8_t>(target);
@@ -513,7 +520,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttribute
       each->qkey = endpoint.qkey != 0 ? endpoint.qkey : default_qkey;
       each->sq_psn = endpoint.psn.value();
     }
-    return 0;
+    return states;
   }
   // These are ibv_access_flags: remote write 2, read 4, atomic 8.
   init.mask |= bit::access_flags;
@@ -524,7 +531,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttribute
   const bool is_peer_known = endpoint.state == State::requested ||
                              endpoint.state == State::answered ||
                              endpoint.state == State::connected;
-  if (!is_peer_known) return 0;
+  if (!is_peer_known) return states;
   const bool is_reliable = endpoint.qp_type != ConnectionQpType::uc;
   begin(receiving, QpTarget::ready_to_receive,
         bit::address_vector | bit::path_mtu | bit::destination_qp | bit::rq_psn);
@@ -545,7 +552,7 @@ int ConnectionService::run(Channel&, Endpoint& endpoint, command::GetQpAttribute
   sending.retry_count = endpoint.retry_count;
   sending.rnr_retry = endpoint.rnr_retry;
   sending.max_rd_atomic = endpoint.initiator_depth;
-  return 0;
+  return states;
 }
 
 // RoCE v2's groups are IP's: the group's GID is its address (IBTA A17.9.3, Linux's cma.c). No

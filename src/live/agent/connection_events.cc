@@ -209,8 +209,9 @@ void ConnectionService::handle_request(const cm::Event& event) {
   endpoint.retry_count = request.retry_count;
   endpoint.rnr_retry = request.rnr_retry_count;
 
-  tell(endpoint, event::ConnectRequest{endpoint.id, listener_id, is_question,
-                                       parameters_of(request), status_of(endpoint)});
+  tell(endpoint,
+       event::ConnectRequest{endpoint.id, listener_id, is_question, parameters_of(request),
+                             status_of(endpoint), attributes_of(endpoint)});
 }
 
 void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event) {
@@ -222,7 +223,8 @@ void ConnectionService::handle_reply(Endpoint& endpoint, const cm::Event& event)
   endpoint.responder_resources = reply.initiator_depth;
   endpoint.initiator_depth = reply.responder_resources;
   endpoint.rnr_retry = reply.rnr_retry_count;
-  tell(endpoint, event::ConnectResponse{endpoint.id, parameters_of(reply)});
+  tell(endpoint,
+       event::ConnectResponse{endpoint.id, parameters_of(reply), attributes_of(endpoint)});
 }
 
 void ConnectionService::handle_service_answer(Endpoint& endpoint, const cm::Event& event) {

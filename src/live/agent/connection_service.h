@@ -207,6 +207,7 @@ class ConnectionService {
   int ask_service(Endpoint& endpoint, const ConnectionParameters& parameters);
   int answer_service(Endpoint& endpoint, const ConnectionParameters& parameters);
   EndpointStatus status_of(const Endpoint& endpoint) const;
+  QpAttributesOfStates attributes_of(const Endpoint& endpoint) const;
   void use_device(Endpoint& endpoint, const DeviceInfo& device, const LocalAddress& local);
 
   // events.cc: the events of management::cm

@@ -352,7 +352,8 @@ class Run {
     for (unsigned i = script_.below(8); i > 0; --i) {
       switch (script_.below(4)) {
         case 0:
-          events.push_back(event::ConnectRequest{any_endpoint(), any_endpoint(), false, {}, {}});
+          events.push_back(
+              event::ConnectRequest{any_endpoint(), any_endpoint(), false, {}, {}, {}});
           break;
         case 1:
           events.push_back(event::Established{any_endpoint()});

@@ -294,8 +294,8 @@ TEST_F(ConnectionServiceTest, CommandsOutOfOrderAreInvalid) {
            command::ResolveRoute{{idle}}, command::Connect{idle, rc, {}},
            command::Accept{idle, rc, {}}, command::Establish{{idle}}, command::Reject{idle, 0, {}},
            command::NotifyEstablished{{idle}}, command::Disconnect{{idle}},
-           command::GetQpAttributes{idle},
-           command::JoinMulticast{idle, loopback(0)}, command::LeaveMulticast{idle, loopback(0)},
+           command::GetQpAttributes{idle}, command::JoinMulticast{idle, loopback(0)},
+           command::LeaveMulticast{idle, loopback(0)},
            command::Report{idle, ConnectionEventType::established, 0, 0}}) {
     EXPECT_EQ(client_->run(command), EINVAL) << command.index();
   }
@@ -346,8 +346,9 @@ TEST_F(ConnectionServiceTest, WhatAProgramGivesBackIsItsOwn) {
   const EndpointId others = server_->listen(loopback(7000));
   const EndpointId own = client_->create();
   // No request names a listener that is gone: the other program's endpoint must not go with it.
-  ASSERT_EQ(client_->run(command::GiveBack{false, {event::ConnectRequest{others, {}, {}, {}, {}}}}),
-            0);
+  ASSERT_EQ(
+      client_->run(command::GiveBack{false, {event::ConnectRequest{others, {}, {}, {}, {}, {}}}}),
+      0);
   EXPECT_EQ(server_->run(command::Query{{others}}), 0);
   EXPECT_EQ(service_->listener_count(), 1u);
   // Events that the agent never sent are not delivered.
@@ -370,7 +371,7 @@ TEST_F(ConnectionServiceTest, ARequestThatAProgramInventsHarmsNobody) {
   for (int i = 0; i < 2'000; ++i) {
     ASSERT_EQ(client_->run(command::Report{own, ConnectionEventType::user, 0, 0}), 0);
   }
-  const event::ConnectRequest invented{others, own, {}, {}, {}};
+  const event::ConnectRequest invented{others, own, {}, {}, {}, {}};
   ASSERT_EQ(client_->run(command::GiveBack{false, {invented}}), 0);
   ASSERT_EQ(client_->run(command::Destroy{own, 0}), 0);
   EXPECT_EQ(server_->run(command::Query{{others}}), 0);

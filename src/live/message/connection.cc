@@ -47,7 +47,7 @@ namespace event {
 
 template <typename Archive>
 void fields(Archive& archive, AddressResolved& e) {
-  archive(e.endpoint, e.known);
+  archive(e.endpoint, e.known, e.attributes);
 }
 template <typename Archive>
 void fields(Archive& archive, AddressError& e) {
@@ -59,11 +59,11 @@ void fields(Archive& archive, RouteResolved& e) {
 }
 template <typename Archive>
 void fields(Archive& archive, ConnectRequest& e) {
-  archive(e.endpoint, e.listener, e.is_datagram, e.parameters, e.known);
+  archive(e.endpoint, e.listener, e.is_datagram, e.parameters, e.known, e.attributes);
 }
 template <typename Archive>
 void fields(Archive& archive, ConnectResponse& e) {
-  archive(e.endpoint, e.parameters);
+  archive(e.endpoint, e.parameters, e.attributes);
 }
 template <typename Archive>
 void fields(Archive& archive, Unreachable& e) {

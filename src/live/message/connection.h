@@ -48,11 +48,13 @@ namespace event {
 
 using Type = ConnectionEventType;
 
-// An event with the endpoint's status saves the program a query.
+// An event with the endpoint's status, or with the attributes of its queue pair, saves the program a
+// query. The attributes hold until an option of the endpoint is set.
 struct AddressResolved {
   static constexpr auto type = Type::address_resolved;
   EndpointId endpoint;
   EndpointStatus known;
+  QpAttributesOfStates attributes;
 };
 struct AddressError {
   static constexpr auto type = Type::address_error;
@@ -71,11 +73,13 @@ struct ConnectRequest {
   bool is_datagram = false;  // true for UD
   ConnectionParameters parameters;
   EndpointStatus known;
+  QpAttributesOfStates attributes;
 };
 struct ConnectResponse {
   static constexpr auto type = Type::connect_response;
   EndpointId endpoint;
   ConnectionParameters parameters;
+  QpAttributesOfStates attributes;
 };
 struct Unreachable {
   static constexpr auto type = Type::unreachable;

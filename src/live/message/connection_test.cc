@@ -65,11 +65,11 @@ const std::vector<std::byte> some_bytes{std::byte{9}, std::byte{8}};
 
 // One of each alternative, in the variant's order.
 std::vector<ConnectionEvent> events() {
-  return {event::AddressResolved{one, status()},
+  return {event::AddressResolved{one, status(), attributes()},
           event::AddressError{one, -ENETUNREACH},
           event::RouteResolved{one, status()},
-          event::ConnectRequest{two, one, true, parameters(), status()},
-          event::ConnectResponse{one, parameters()},
+          event::ConnectRequest{two, one, true, parameters(), status(), attributes()},
+          event::ConnectResponse{one, parameters(), attributes()},
           event::Unreachable{one, -ETIMEDOUT, some_bytes},
           event::Rejected{one, 28, some_bytes},
           event::Established{one},

@@ -185,6 +185,8 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   QpAttributesOfStates passive;
   EXPECT_EQ(server.channel->qp_attributes(child, passive), 0);
   EXPECT_EQ(passive.ready_to_receive.destination_qp, 0x1234u);
+  EXPECT_EQ(request.attributes.ready_to_receive.destination_qp, 0x1234u)
+      << "the event has them too";
   ASSERT_EQ(server.channel->accept(child, rc, parameters("it is me", 0x4321)), 0);
 
   const auto response = client.take<event::ConnectResponse>();
@@ -194,6 +196,7 @@ TEST_F(ConnectionChannelTest, ConnectsWithPrivateDataAndDisconnects) {
   QpAttributesOfStates active;
   EXPECT_EQ(client.channel->qp_attributes(id, active), 0);
   EXPECT_EQ(active.ready_to_receive.destination_qp, 0x4321u);
+  EXPECT_EQ(response.attributes.ready_to_receive.destination_qp, 0x4321u);
   EXPECT_EQ(active.ready_to_receive.path_mtu_bytes, 4096);
   EXPECT_EQ(active.ready_to_send.sq_psn, passive.ready_to_receive.rq_psn);
   EXPECT_EQ(active.ready_to_send.retry_count, 7);

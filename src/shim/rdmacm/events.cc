@@ -95,6 +95,7 @@ class Processing {
   Processing(Id& id, Event& event) : id_(id), event_(event) {}
 
   bool operator()(const event::AddressResolved& from) {
+    id_.attributes = from.attributes;
     if (const int error = try_again_on_enomem(fill(id_, from.known)); error != 0) {
       fail(event_, RDMA_CM_EVENT_ADDR_ERROR, error);
     }
@@ -123,6 +124,7 @@ class Processing {
     return true;
   }
   bool operator()(const event::ConnectResponse& from) {
+    id_.attributes = from.attributes;
     fill_connected(from.parameters, event_);
     finish_connecting(id_, event_);
     return true;

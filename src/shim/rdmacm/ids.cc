@@ -145,6 +145,7 @@ int adopt_id(Id& listener, const live::event::ConnectRequest& request, Id*& out)
     return error;
   }
   id->endpoint = request.endpoint;
+  id->attributes = request.attributes;
   id->awaits_acceptance = true;
   add(*id, std::move(entry));
   out = id.release();

@@ -79,6 +79,8 @@ struct Id : rdma_cm_id {
   std::vector<std::byte> connect_data;
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_resources = 0;
+  // As the host agent told with an event; none since the program has set an option.
+  std::optional<live::QpAttributesOfStates> attributes;
   // True if the id is bound, and the call had no memory to learn to what. It may be made again.
   bool is_bound_unseen = false;
   bool connect_failed = false;  // on this side, after the peer had accepted

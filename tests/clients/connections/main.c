@@ -4,7 +4,8 @@
 //   connections CYCLES [ADDRESS]
 //
 // The output is one line: "cycles N descriptors BEFORE AFTER heap BEFORE AFTER", in counts and
-// bytes. "Before" is after a tenth of the cycles. Each cycle sends a byte each way.
+// bytes. "Before" is after a tenth of the cycles. Each cycle sends a byte each way. Each side chooses
+// its ACK timeout as late as it may.
 
 #define _GNU_SOURCE
 
@@ -90,7 +91,22 @@ static void end(struct side* side) {
   check(rdma_destroy_id(side->id), "rdma_destroy_id");
 }
 
+static void choose_ack_timeout(struct rdma_cm_id* id, uint8_t timeout) {
+  check(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout),
+        "rdma_set_option");
+}
+
+static void expect_ack_timeout(struct rdma_cm_id* id, uint8_t timeout) {
+  struct ibv_qp_attr attributes;
+  struct ibv_qp_init_attr initial;
+  if (ibv_query_qp(id->qp, &attributes, IBV_QP_TIMEOUT, &initial) != 0) fail("ibv_query_qp");
+  if (attributes.timeout == timeout) return;
+  printf("ACK timeout %d instead of %d\n", attributes.timeout, timeout);
+  exit(1);
+}
+
 static void cycle(int number) {
+  enum { active_timeout = 17, passive_timeout = 15 };
   struct side active = {0};
   struct side passive = {0};
   struct rdma_conn_param parameters = {
@@ -103,14 +119,18 @@ static void cycle(int number) {
   expect(active_channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
   create_qp(active.id);
   prepare(&active);
+  choose_ack_timeout(active.id, active_timeout);
   check(rdma_connect(active.id, &parameters), "rdma_connect");
 
   passive.id = expect(passive_channel, RDMA_CM_EVENT_CONNECT_REQUEST);
   create_qp(passive.id);
   prepare(&passive);
+  choose_ack_timeout(passive.id, passive_timeout);
   check(rdma_accept(passive.id, &parameters), "rdma_accept");
   expect(active_channel, RDMA_CM_EVENT_ESTABLISHED);
   expect(passive_channel, RDMA_CM_EVENT_ESTABLISHED);
+  expect_ack_timeout(active.id, active_timeout);
+  expect_ack_timeout(passive.id, passive_timeout);
 
   send_byte(&active, &passive, (unsigned char)number);
   send_byte(&passive, &active, (unsigned char)(number + 1));

@@ -37,12 +37,12 @@ std::vector<ConnectionEvent> events_of(EndpointId id, EndpointId other) {
   request.listener = id;
   event::ConnectRequest inverse = request;
   std::swap(inverse.endpoint, inverse.listener);
-  return {event::AddressResolved{id, {}},
+  return {event::AddressResolved{id, {}, {}},
           event::AddressError{id, -1},
           event::RouteResolved{id, {}},
           request,
           inverse,
-          event::ConnectResponse{id, {}},
+          event::ConnectResponse{id, {}, {}},
           event::Unreachable{id, -1, {}},
           event::Rejected{id, 28, {}},
           event::Established{id},
@@ -101,9 +101,7 @@ const CommandRow rows[] = {
        return command::SetOption{id, 0, 0, Bytes(1)};
      }},
     {"get_qp_attributes",
-     [](Context&, EndpointId id) -> ConnectionCommand {
-       return command::GetQpAttributes{id};
-     }},
+     [](Context&, EndpointId id) -> ConnectionCommand { return command::GetQpAttributes{id}; }},
     {"join_multicast",
      [](Context&, EndpointId id) -> ConnectionCommand {
        return command::JoinMulticast{id, group_address()};
