@@ -112,6 +112,19 @@ def over_cable(cable):
               tcp_iperf3=lambda: cable.processor_seconds(lambda: cable.iperf3("-n", "4G")) / 4)
 
 
+def over_lossy_cable(cable, selective):
+    """Yields rows of a network that loses packets, with selective repeat."""
+    def write(place):
+        return place.bandwidth("ib_write_bw", MIB, 500)
+
+    for share, text in (0.001, "0.1"), (0.01, "1"):
+        yield Row(f"write_1mib_loss_{text}_percent", "GB/s", lambda share=share: selective.losing(share, lambda: write(selective)),
+                  lossless=lambda: selective.losing(0, lambda: write(selective)),
+                  go_back_n=lambda share=share: cable.losing(share, lambda: write(cable)),
+                  tcp_iperf3=lambda share=share: cable.losing(share, cable.iperf3),
+                  tcp_lossless=lambda: cable.losing(0, cable.iperf3))
+
+
 def over_sealed_cable(sealed, cable, folder):
     def plain(size):
         return lambda: cable.bandwidth("ib_send_bw", size, 10000)
@@ -138,12 +151,13 @@ def control(here):
     yield Row("idle_queue_pair", "bytes", field("bytes", "queue_pairs", 1000, over_tulle=True))
 
 
-def rows(here, cable, sealed, folder):
+def rows(here, cable, selective, sealed, folder):
     yield from transfers(here)
     yield from small_messages(here)
     yield from exchanges()
     if cable is not None:
         yield from over_cable(cable)
+        yield from over_lossy_cable(cable, selective)
     if sealed is not None:
         yield from over_sealed_cable(sealed, cable, folder)
     yield from control(here)
@@ -166,15 +180,19 @@ def report(row, as_json):
     sys.stdout.flush()
 
 
-def two_namespaces(key_file=None):
-    """Returns two hosts with a cable between them, where this machine allows them to be made. With a file
-    of keys they seal what they send."""
+def two_namespaces():
+    """Returns two namespaces with a cable between them, or none where this machine does not allow them to be made."""
     try:
         first, second = harness.Namespace(), harness.Namespace()
     except (harness.Unavailable, OSError):
-        return None, []
+        return []
     harness.join(first, second, mtu=CABLE_MTU)
-    return Place(first, second, host="10.0.0.1", interface="veth0", key_file=key_file), [first, second]
+    return [first, second]
+
+
+def place_in(namespaces, *options):
+    """Returns the two hosts at the ends of the cable, which run programs with those options of `tulle run`."""
+    return Place(*namespaces, host="10.0.0.1", interface="veth0", options=options) if namespaces else None
 
 
 def main():
@@ -191,11 +209,13 @@ def main():
     key_file = pathlib.Path(folder.name) / "keys"
     key_file.touch(0o600)
     key_file.write_text(secrets.token_hex(32) + "\n")
-    cable, namespaces = two_namespaces()
-    sealed, more_namespaces = two_namespaces(key_file)
+    namespaces, sealed_namespaces = two_namespaces(), two_namespaces()
+    cable = place_in(namespaces)
+    selective = place_in(namespaces, "--recovery", "selective-repeat")
+    sealed = place_in(sealed_namespaces, "--secure", key_file)
     failed = 0
     try:
-        for each in rows(Place(), cable, sealed, folder.name):
+        for each in rows(Place(), cable, selective, sealed, folder.name):
             if options.only not in each.name:
                 continue
             try:
@@ -210,7 +230,7 @@ def main():
             if not options.no_history:
                 history.append({"live": row.pop("name"), **row}, options.history)
     finally:
-        for namespace in namespaces + more_namespaces:
+        for namespace in namespaces + sealed_namespaces:
             namespace.close()
         folder.cleanup()
     return 1 if failed else 0

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "tests" / "clients"))
 import harness  # noqa: E402
 
 LIMIT = 60
+ROCE_PORT, IPERF3_PORT = 4791, 18700
 
 
 class Failed(Exception):
@@ -31,16 +32,33 @@ def _finish(process, limit=LIMIT):
 class Place:
     """The place where both sides run: this host (over loopback), or two namespaces with a cable between."""
 
-    def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo", key_file=None):
+    def __init__(self, server_net=None, client_net=None, host="127.0.0.1", interface="lo", options=()):
         self.server_net, self.client_net, self.host = server_net, client_net, host
-        self.options = ["--interface", interface, *(["--secure", str(key_file)] if key_file else [])]
+        self.options = ["--interface", interface, *map(str, options)]
 
     def over_tulle(self, argv, port):
         """Runs a server and its client over Tulle and returns the client's standard output."""
         command = [harness.TULLE, "run", *self.options, "--", *argv, "-p", str(port)]
         return self._pair(command, [*command, self.host], port)
 
-    def iperf3(self, *amount, port=18700):
+    def losing(self, share, measure):
+        """Returns what `measure` returns while that share of the packets of RoCE and of iperf3 is lost, each way. The
+        kernel cuts what it sends into packets first: otherwise it would lose 64 KiB at once."""
+        nets = self.server_net, self.client_net
+        match = f"numgen random mod 1000 < {round(1000 * share)}"
+        ports = f"udp dport {ROCE_PORT}", f"tcp dport {IPERF3_PORT}", f"tcp sport {IPERF3_PORT}"
+        rules = "".join(f"add rule inet loss in {each} {match} drop;" for each in ports) if share > 0 else ""
+        for net in nets:
+            net.run("ip", "link", "set", "dev", "veth0", "gso_max_segs", "1")
+            net.run("nft", f"add table inet loss; add chain inet loss in {{ type filter hook input priority 0; }}; {rules}")
+        try:
+            return measure()
+        finally:
+            for net in nets:
+                net.run("nft", "delete table inet loss")
+                net.run("ip", "link", "set", "dev", "veth0", "gso_max_segs", "65535")
+
+    def iperf3(self, *amount, port=IPERF3_PORT):
         """Returns GB/s of one stream over TCP, in two seconds or for that amount (options of iperf3)."""
         output = self._pair(["iperf3", "-s", "-1", "-p", str(port)],
                             ["iperf3", "-c", self.host, "-p", str(port), "-J", *(amount or ("-t", "2"))], port)

@@ -17,7 +17,7 @@ namespace tulle::cli {
 inline constexpr int usage_status = 2;
 
 struct RunOptions {
-  // If device, interfaces, faults, secure or agent is empty, the environment says what to use.
+  // If one of these or `recovery` is empty, the environment says what to use.
   std::string device;
   std::string interfaces;
   std::string faults;
@@ -25,6 +25,7 @@ struct RunOptions {
   std::string agent;
   bool no_offload = false;
   bool no_direct = false;
+  std::string recovery;
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);

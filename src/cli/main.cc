@@ -43,12 +43,15 @@ constexpr char run_examples[] =
     "                                                a client on a bad network\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
-    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE and\n"
-    "TULLE_AGENT for the program. --no-offload and --no-direct set TULLE_OFFLOAD and TULLE_DIRECT "
-    "to \"off\".\n";
+    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT\n"
+    "and TULLE_RECOVERY for the program. --no-offload and --no-direct set TULLE_OFFLOAD and\n"
+    "TULLE_DIRECT to \"off\".\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
     "nothing that is not sealed with one of its keys (a line a key: `openssl rand -hex 32`)";
+constexpr char recovery_help[] =
+    "How reliable connections recover from loss: go-back-n, which all adapters understand, or "
+    "selective-repeat, which sends again only what is missing, where both ends are set so";
 constexpr char faults_help[] =
     "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
@@ -106,6 +109,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
                     "Send datagrams one by one, without the kernel's segmentation");
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
+  command->add_option("--recovery", options.recovery, recovery_help)
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
   command->prefix_command();
   command->footer(run_examples);
   command->callback([command, &status, &after_dashes] {

@@ -115,6 +115,7 @@ int run(const RunOptions& options) {
   set("TULLE_AGENT", options.agent);
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
+  set("TULLE_RECOVERY", options.recovery);
   warn_of_newer_libraries(folder);
   show_devices();
 

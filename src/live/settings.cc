@@ -47,6 +47,9 @@ Settings read_settings() {
   read("TULLE_IDLE_EXIT", settings.idle_exit_seconds);
   settings.offload = !is_off("TULLE_OFFLOAD");
   settings.direct = !is_off("TULLE_DIRECT");
+  std::string recovery;
+  read("TULLE_RECOVERY", recovery);
+  if (recovery == "selective-repeat") settings.recovery = transport::Recovery::selective_repeat;
   return settings;
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "transport/recovery.h"
+
 namespace tulle::live {
 
 struct Settings {
@@ -15,9 +17,11 @@ struct Settings {
   std::string executable;  // TULLE_EXECUTABLE: the `tulle` that starts a host agent
   std::string secure;     // TULLE_SECURE: file of keys to seal datagrams with; empty: plain packets
   std::string agent_log;  // TULLE_AGENT_LOG: log file of a detached agent; empty: none
-  std::uint16_t port = 4791;   // TULLE_PORT: another UDP port, for tests
-  bool offload = true;         // TULLE_OFFLOAD=off switches segmentation offload off
-  bool direct = true;          // TULLE_DIRECT=off: packets even between processes of one host
+  std::uint16_t port = 4791;  // TULLE_PORT: another UDP port, for tests
+  bool offload = true;        // TULLE_OFFLOAD=off switches segmentation offload off
+  bool direct = true;         // TULLE_DIRECT=off: packets even between processes of one host
+  // TULLE_RECOVERY=selective-repeat. Both ends of a connection must be set alike.
+  transport::Recovery recovery = transport::Recovery::go_back_n;
   int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };
 

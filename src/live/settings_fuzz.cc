@@ -11,9 +11,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tulle;
-  constexpr std::array names = {
-      "TULLE_AGENT",     "TULLE_DEVICE", "TULLE_INTERFACE", "TULLE_FAULTS",  "TULLE_EXECUTABLE",
-      "TULLE_AGENT_LOG", "TULLE_PORT",   "TULLE_IDLE_EXIT", "TULLE_OFFLOAD", "TULLE_DIRECT"};
+  constexpr std::array names = {"TULLE_AGENT",  "TULLE_DEVICE",     "TULLE_INTERFACE",
+                                "TULLE_FAULTS", "TULLE_EXECUTABLE", "TULLE_AGENT_LOG",
+                                "TULLE_PORT",   "TULLE_IDLE_EXIT",  "TULLE_OFFLOAD",
+                                "TULLE_DIRECT", "TULLE_RECOVERY"};
   base::Script script(data, size);
   std::vector<std::string> values;
   for (const char* name : names) {
@@ -35,5 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   TULLE_CHECK(settings.idle_exit_seconds >= 0);
   TULLE_CHECK(settings.offload == (values[8] != "off"));
   TULLE_CHECK(settings.direct == (values[9] != "off"));
+  TULLE_CHECK((settings.recovery == transport::Recovery::selective_repeat) ==
+              (values[10] == "selective-repeat"));
   return 0;
 }

@@ -24,5 +24,16 @@ TEST(Settings, ATextWithoutMeaningLeavesTheDefault) {
   unsetenv("TULLE_PORT");
 }
 
+TEST(Settings, RecoveryIsGoBackNUnlessAnotherIsNamed) {
+  for (const char* text : {"", "go-back-n", "selective", "selective-repeat "}) {
+    setenv("TULLE_RECOVERY", text, 1);
+    EXPECT_EQ(read_settings().recovery, transport::Recovery::go_back_n) << text;
+  }
+  setenv("TULLE_RECOVERY", "selective-repeat", 1);
+  EXPECT_EQ(read_settings().recovery, transport::Recovery::selective_repeat);
+  unsetenv("TULLE_RECOVERY");
+  EXPECT_EQ(read_settings().recovery, transport::Recovery::go_back_n);
+}
+
 }  // namespace
 }  // namespace tulle::live

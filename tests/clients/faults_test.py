@@ -3,6 +3,7 @@
 from harness import INTEGRITY, ClientTest, table_rows, wait_until
 
 PORT = 18600
+SELECTIVE = ["--recovery", "selective-repeat"]
 ALL_FAULTS = "drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.01"
 
 
@@ -20,6 +21,19 @@ class Injected(ClientTest):
     def test_integrity_smallest_mtu(self):
         for mode in ("mix", "streams"):
             self.pair([INTEGRITY, "-l", "-m", "256", "-M", mode], port=PORT, options=self.faulty(3), limit=240)
+
+    def test_selective_repeat(self):
+        for mode in ("mix", "streams"):
+            self.pair([INTEGRITY, "-l", "-M", mode], port=PORT, options=[*SELECTIVE, *self.faulty(9)], limit=240)
+        self.pair([INTEGRITY, "-M", "mix", "-n", "4"], port=PORT,
+                  options=[*SELECTIVE, *self.faulty(10, "drop=0.1,reorder=0.1")], limit=240)
+
+    def test_ends_that_recover_in_different_ways(self):
+        """A connection whose ends are not set alike is slow, and right."""
+        for own, others in ([], SELECTIVE), (SELECTIVE, []):
+            with self.subTest(client=own):
+                self.pair([INTEGRITY, "-M", "mix", "-n", "4"], port=PORT, options=[*own, *self.faulty(11)],
+                          server_options=[*others, *self.faulty(11)], limit=240)
 
     def test_heavy_loss(self):
         """One in ten packets is lost: the programs are slow, and right."""
@@ -79,6 +93,22 @@ class Nftables(ClientTest):
         dropped = self.first.run("nft", "list", "table", "inet", "loss")
         self.assertNotIn("packets 0 ", dropped, "nothing was dropped")
         super().tearDown()
+
+    def test_selective_repeat_sends_less_again(self):
+        again = {}
+        for kind in "go-back-n", "selective-repeat":
+            options = ["--recovery", kind]
+            server = self.start_server([INTEGRITY, "-M", "until-error", "-p", str(PORT)], PORT, net=self.first,
+                                       options=options)
+            client = self.start(*self.over_tulle([INTEGRITY, "-M", "until-error", "-p", str(PORT), "10.0.0.1"], options),
+                                net=self.second)
+            wait_until(lambda: "1000 operations" in client.stdout, "a thousand operations", 240)
+            counters = next(p["counters"] for p in self.status(net=self.second)["processes"] if p["pid"] == client.pid)
+            again[kind] = counters["retransmitted_packets"] / counters["packets_sent"]
+            for process in (server, client):
+                process.close()
+        self.assertGreater(again["selective-repeat"], 0)
+        self.assertLess(again["selective-repeat"], again["go-back-n"])
 
     def test_integrity(self):
         self.pair([INTEGRITY, "-l"], port=PORT, net=self.second, server_net=self.first, host="10.0.0.1", limit=240)

@@ -34,6 +34,11 @@ class Loopback(Integrity):
         """All data goes through sockets, without the direct path between processes of one host."""
         self.integrity(options=["--no-direct"])
 
+    def test_selective_repeat(self):
+        """The other kind of recovery, beside the direct path and without it."""
+        for options in ([], ["--no-direct"]):
+            self.integrity(options=["--recovery", "selective-repeat", *options])
+
     def test_packets_without_offload(self):
         """The kernel gets each datagram on its own, as kernels without UDP segmentation do."""
         self.integrity(options=["--no-direct", "--no-offload"])

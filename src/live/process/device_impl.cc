@@ -28,14 +28,27 @@ constexpr Patience find_peer_patience = {50, 50};
 // no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
 constexpr std::uint8_t backed_off_timeout_code = 17;
 
-device::Configuration configuration_of(const Device::Impl::Grant& grant) {
+// Selective repeat is made for adapters (transport/recovery.h). Processes answer late when they wait
+// for a processor, and a network of hosts reorders some packets.
+constexpr std::uint32_t selective_window_packets = 2048;
+constexpr std::uint32_t reordering_packets = 3;  // as TCP counts duplicates (RFC 5681)
+constexpr Time loss_timeout = Time::milliseconds(1);
+
+device::Configuration configuration_of(const Device::Impl::Grant& grant,
+                                       transport::Recovery recovery) {
   device::Configuration configuration;
   configuration.seed = system_random();
   configuration.draw = system_random;
   configuration.first_qp = grant.first_qp;
   configuration.qp_count = grant.qp_count;
   configuration.mtu_bytes = grant.info.mtu_bytes;
+  configuration.recovery.kind = recovery;
   configuration.recovery.backed_off_timeout_max = transport::ack_timeout(backed_off_timeout_code);
+  if (recovery == transport::Recovery::selective_repeat) {
+    configuration.recovery.window_packets = selective_window_packets;
+    configuration.recovery.reordering_packets = reordering_packets;
+    configuration.recovery.timeout_low = configuration.recovery.timeout_high = loss_timeout;
+  }
   return configuration;
 }
 
@@ -79,7 +92,7 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
       sender_(sender_for_relay(grant.is_relayed)),
       page_(std::move(grant.counters)),
       seal_(std::move(grant.seal)),
-      adapter_(std::make_unique<device::Adapter>(configuration_of(grant))),
+      adapter_(std::make_unique<device::Adapter>(configuration_of(grant, settings.recovery))),
       receiver_(grant.socket.get(), grant.port,
                 grant.is_relayed ? Receiver::From::relay : Receiver::From::udp_socket),
       transmitter_(transmitter_options(grant, sender_.get(), settings.offload, faults, seal_.get()),
