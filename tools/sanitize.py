@@ -30,7 +30,7 @@ NAMES = {"address": "AddressSanitizer, LeakSanitizer and UndefinedBehaviorSaniti
 OPTIONS = {
     "address": {"ASAN_OPTIONS": "detect_stack_use_after_return=1:verify_asan_link_order=0:log_path=%s",
                 "UBSAN_OPTIONS": "print_stacktrace=1:log_path=%s"},
-    "thread": {"TSAN_OPTIONS": "second_deadlock_stack=1:log_path=%s"},
+    "thread": {"TSAN_OPTIONS": "second_deadlock_stack=1:atexit_sleep_ms=100:log_path=%s"},
 }
 NOT_BY_CTEST = "^(live|archives)$"
 # The programs of these tests are built here, with the sanitizer. (tests/clients/run.py) AddressSanitizer also bears the
