@@ -88,6 +88,16 @@ def small_messages(here):
               udp_blocking=field("median_us", "socket_pingpong", "--udp", "--block"))
 
 
+def side_by_side(here):
+    """Yields rows of many queue pairs at once, and of a small exchange beside a large transfer."""
+    yield Row("write_64kib_1000_queue_pairs", "GB/s", lambda: here.bandwidth("ib_write_bw", 65536, 100, "-q", 1000),
+              one_queue_pair=lambda: here.bandwidth("ib_write_bw", 65536, 30000))
+    for text, options in ("polling", ()), ("events", ("-e",)):
+        def alone(options=options):
+            return here.slow_latency("ib_send_lat", 8, 5000, *options)
+        yield Row(f"send_latency_8b_p99_beside_bulk_{text}", "us", lambda alone=alone: here.beside_bulk(alone), alone=alone)
+
+
 def exchanges():
     """Yields rows of programs that sleep until something comes."""
     shapes = {"64b": (2000, ()), "4kib": (2000, ("--request", 4096, "--answer", 4096)),
@@ -118,7 +128,8 @@ def over_lossy_cable(cable, selective):
         return place.bandwidth("ib_write_bw", MIB, 500)
 
     for share, text in (0.001, "0.1"), (0.01, "1"):
-        yield Row(f"write_1mib_loss_{text}_percent", "GB/s", lambda share=share: selective.losing(share, lambda: write(selective)),
+        yield Row(f"write_1mib_loss_{text}_percent", "GB/s",
+                  lambda share=share: selective.losing(share, lambda: write(selective)),
                   lossless=lambda: selective.losing(0, lambda: write(selective)),
                   go_back_n=lambda share=share: cable.losing(share, lambda: write(cable)),
                   tcp_iperf3=lambda share=share: cable.losing(share, cable.iperf3),
@@ -154,6 +165,7 @@ def control(here):
 def rows(here, cable, selective, sealed, folder):
     yield from transfers(here)
     yield from small_messages(here)
+    yield from side_by_side(here)
     yield from exchanges()
     if cable is not None:
         yield from over_cable(cable)

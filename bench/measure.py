@@ -43,8 +43,8 @@ class Place:
 
     def losing(self, share, measure):
         """Returns what `measure` returns while that share of the packets of RoCE and of iperf3 is lost, each way. The
-        kernel cuts what it sends into packets first: otherwise it would lose 64 KiB at once. A share of 0 costs as much
-        to look for as any other."""
+        kernel cuts what it sends into packets first: otherwise it would lose 64 KiB at once. With a
+        share of 0, packets pass the same rules and none is lost."""
         nets = self.server_net, self.client_net
         match = f"numgen random mod 1000 < {round(1000 * share) or 1}"
         verdict = "drop" if share > 0 else "accept"
@@ -158,6 +158,29 @@ class Place:
     def latency(self, program, size, iterations, *options):
         """Returns half a round trip, the median, in microseconds."""
         return self.perftest(program, "-s", size, "-n", iterations, *options)[4]
+
+    def slow_latency(self, program, size, iterations, *options):
+        """Returns the 99th percentile of half a round trip, in microseconds."""
+        return self.perftest(program, "-s", size, "-n", iterations, *options)[7]
+
+    def beside_bulk(self, measure, port=18516):
+        """Returns what `measure` returns while one process writes to another without end, 1 MiB at a time."""
+        command = [harness.TULLE, "run", *self.options, "--", "ib_write_bw", "-F", "-s", str(1 << 20), "-D", "60", "-p",
+                   str(port)]
+        processes = [harness.Process(command, net=self.server_net)]
+        try:
+            harness.wait_until(lambda: harness.listens(processes[0], port) or not processes[0].running, f"port {port}", 20)
+            processes.append(harness.Process([*command, self.host], net=self.client_net))
+            before = harness.cpu_ticks(processes[1].pid)
+            harness.wait_until(lambda: harness.cpu_ticks(processes[1].pid) > before + 20 or not processes[1].running,
+                               "the transfer", 20)
+            result = measure()
+            if not all(process.running for process in processes):
+                raise Failed("".join(process.describe() for process in processes))
+            return result
+        finally:
+            for process in reversed(processes):
+                process.close()
 
 
 def program(*argv, over_tulle=False):

@@ -17,15 +17,15 @@ namespace tulle::cli {
 inline constexpr int usage_status = 2;
 
 struct RunOptions {
-  // If one of these or `recovery` is empty, the environment says what to use.
+  // If one of these is empty, the environment says what to use.
   std::string device;
   std::string interfaces;
   std::string faults;
   std::string secure;
   std::string agent;
+  std::string recovery;
   bool no_offload = false;
   bool no_direct = false;
-  std::string recovery;
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);

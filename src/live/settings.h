@@ -20,7 +20,8 @@ struct Settings {
   std::uint16_t port = 4791;  // TULLE_PORT: another UDP port, for tests
   bool offload = true;        // TULLE_OFFLOAD=off switches segmentation offload off
   bool direct = true;         // TULLE_DIRECT=off: packets even between processes of one host
-  // TULLE_RECOVERY=selective-repeat. Both ends of a connection must be set alike.
+  // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
+  // alike (decision 006).
   transport::Recovery recovery = transport::Recovery::go_back_n;
   int idle_exit_seconds = 10;  // TULLE_IDLE_EXIT: a host agent without clients leaves after this
 };

@@ -72,10 +72,9 @@ class CompletionQueue {
   // Drops the completions of a queue pair that is destroyed.
   void forget(QpNumber qp);
 
-  // Raises an event at once if the queue is armed, whether or not a completion has come.
-  void raise_if_armed() {
-    if (armed_ != Armed::no) raise();
-  }
+  bool is_armed() const { return armed_ != Armed::no; }
+  // Raises an event at once, whether or not a completion has come or the queue is armed.
+  void raise();
   // Holds back an event until `count` completions have come since the queue was armed, or until
   // `period` has passed since the first of them. With a count of 0 or 1 or no period, events are
   // not held back.
@@ -107,8 +106,6 @@ class CompletionQueue {
     std::uint32_t waiting = 0;  // completions that wait; 0: no event is held
     Time due = Time::never();   // never: raise_due has not seen it yet
   };
-
-  void raise();
 
   Ring<Completion> ring_;
   std::unique_ptr<Times> times_;

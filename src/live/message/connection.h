@@ -48,8 +48,9 @@ namespace event {
 
 using Type = ConnectionEventType;
 
-// An event with the endpoint's status, or with the attributes of its queue pair, saves the program a
-// query. The attributes hold until an option of the endpoint is set.
+// An event with the endpoint's status, or with the attributes of its queue pair, saves the program
+// a query. The attributes are of no use once an option of the endpoint has been set: the event may
+// be older than that.
 struct AddressResolved {
   static constexpr auto type = Type::address_resolved;
   EndpointId endpoint;

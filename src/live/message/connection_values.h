@@ -136,7 +136,8 @@ struct QpAttributes {
   std::uint8_t rnr_retry = 0;
 };
 
-// Those of all states, so that connecting a queue pair takes one question to the agent.
+// One answer has the attributes of all states, so that connecting a queue pair takes one question
+// to the agent.
 struct QpAttributesOfStates {
   QpAttributes init;
   QpAttributes ready_to_receive;

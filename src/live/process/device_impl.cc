@@ -28,11 +28,12 @@ constexpr Patience find_peer_patience = {50, 50};
 // no shorter timer than that, whatever a program asks for (RAMCloud's wiki).
 constexpr std::uint8_t backed_off_timeout_code = 17;
 
-// Selective repeat is made for adapters (transport/recovery.h). Processes answer late when they wait
-// for a processor, and a network of hosts reorders some packets.
+// Selective repeat is made for adapters (transport/recovery.h). Processes answer late when they
+// wait for a processor, and a network of hosts reorders some packets.
 constexpr std::uint32_t selective_window_packets = 2048;
 constexpr std::uint32_t reordering_packets = 3;  // as TCP counts duplicates (RFC 5681)
-constexpr Time loss_timeout = Time::milliseconds(1);
+// A receiver holds an acknowledgement back for a millisecond at most, until its program calls.
+constexpr Time loss_timeout = Time::milliseconds(2);
 
 device::Configuration configuration_of(const Device::Impl::Grant& grant,
                                        transport::Recovery recovery) {
@@ -262,13 +263,13 @@ void Device::Impl::hand_over() {
 // --- a caller that sleeps on an event channel ---
 
 void Device::Impl::expect_sleeper(EventChannel& channel) {
-  if (forked_ || leased_ || is_doorbell_taken_) return;
-  sleeper_.note_arm(channel, arrivals());
+  if (forked_ || leased_ || is_doorbell_taken_ || has_lost_port_) return;
   if (sleeper_.holder() != nullptr) return;
   const Time at = now();
-  if (!sleeper_.count_arm(at)) return;
+  if (!sleeper_.count_arm(channel, at)) return;
   if (!channel.attach(waking_fds())) return sleeper_.defer();
-  sleeper_.begin(channel, at, arrivals());
+  sleeper_.begin(channel, at);
+  channel.rousing.begin(arrivals());
   polls_between_looks_ = polls_to_next_look_ = 0;
   watch_socket(false);
   watch_doorbell(false);
@@ -281,6 +282,12 @@ void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   polls_between_looks_ = polls_to_next_look_ = 0;
   watch_doorbell(true);
   watch_socket(true);
+}
+
+// A caller sleeps inside the call, where it wakes without a lease.
+void Device::Impl::stop_expecting(const EventChannel& channel) {
+  if (sleeper_.is_held_by(channel)) end_sleepers_lease(SleeperLease::End::in_order);
+  sleeper_.forget_arms();
 }
 
 void Device::Impl::forget(EventChannel& channel) {
@@ -338,29 +345,33 @@ class Device::Impl::DoorbellTurn {
 // take rings from each other. The thread still watches the UDP socket.
 int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep) {
   DoorbellTurn turn(*this);
+  const bool is_first = !may_sleep;  // no event was made up for this call
   int error = 0;
   for (;;) {
     {
       const auto held = lock();
+      if (!turn.is_taken()) take_back_doorbell();
       send_deferred();
       hand_over();
       const bool has_lease = sleeper_.is_held_by(channel);
       const EventChannel::Expecting expecting(channel);
       if (has_lease || turn.is_taken()) answer_bell();
       // Another thread may have taken what made the descriptor readable, or ended the lease.
-      const bool has_come = sleeper_.take_rousing(channel, arrivals());
+      const bool has_come = channel.rousing.take(has_lease, arrivals());
       turn.end();
       if (channel.try_pop(item)) {
-        if (has_lease) sleeper_.note_event();
+        if (has_lease && is_first) sleeper_.note_event();
         return 0;
       }
       send_deferred();
-      if (error != 0) return error;
+      if (error != 0 && error != ECONNRESET) return error;
       if (has_lease && has_come && sleeper_.count_vain_wake()) {
         end_sleepers_lease(SleeperLease::End::failed);
       }
       if (has_come && !may_sleep) return ENOMSG;
       if (channel.is_nonblocking()) return EAGAIN;
+      if (error == ECONNRESET) is_doorbell_broken_ = true;
+      stop_expecting(channel);
       if (!turn.begin()) break;
     }
     error = channel.await_bell(doorbell_.get(), doorbell_button_.get());
@@ -371,12 +382,18 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 
 // Returns false if the doorbell is of no use, or another caller has it.
 bool Device::Impl::take_doorbell() {
-  if (forked_ || host_packets_ == nullptr || is_doorbell_taken_) return false;
+  if (forked_ || host_packets_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
+    return false;
   if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
-  sleeper_.forget_arms();  // a program that sleeps here needs no lease
   is_doorbell_taken_ = true;
+  doorbell_taker_ = pthread_self();
   watch_doorbell(false);
   return true;
+}
+
+// A thread may have left the call with siglongjmp(3).
+void Device::Impl::take_back_doorbell() {
+  if (is_doorbell_taken_ && pthread_equal(doorbell_taker_, pthread_self()) != 0) leave_doorbell();
 }
 
 void Device::Impl::leave_doorbell() {

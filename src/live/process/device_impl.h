@@ -25,6 +25,7 @@
 // reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
 // a queue pair that has been destroyed can no longer send it.
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -159,6 +160,8 @@ class Device::Impl {
   class DoorbellTurn;
   [[nodiscard]] bool take_doorbell();
   void leave_doorbell();
+  void take_back_doorbell();
+  void stop_expecting(const EventChannel& channel);
   void watch_doorbell(bool readable);
   void settle(Time at);
   int change_membership(const Gid& group, bool leaves) const;
@@ -210,7 +213,10 @@ class Device::Impl {
   SleeperLease sleeper_;
   std::uint64_t rings_taken_ = 0;
   bool is_doorbell_taken_ = false;  // a caller sleeps at it, inside of take_event()
-  bool deferred_ = false;           // datagrams may be pending that wait for the caller's next call
+  pthread_t doorbell_taker_{};
+  bool is_doorbell_broken_ = false;  // somebody shut it down: no caller sleeps at it any more
+  bool has_lost_port_ = false;       // the host agent is gone, and the slot's socket with it
+  bool deferred_ = false;  // datagrams may be pending that wait for the caller's next call
   Time leased_at_;
   bool forked_ = false;  // this process is a child of the one that opened the device
   Time last_poll_;

@@ -220,7 +220,8 @@ void Device::Impl::look_after_sleeper(Time at) {
     return;
   }
   survive([&] {
-    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    // What waits may be the acknowledgement for which a timer runs.
+    if (!waits && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
     send(at);
   });
   if (found == SleeperLease::Check::goes_on) return wake_at(at + SleeperLease::check_interval);
@@ -300,7 +301,11 @@ void Device::Impl::handle_loss_of_agent() {
   const auto held = lock();
   tap_.close();  // the capturing program knew of this process from the lost host agent
   update_direct_path();
+  // The socket may be readable now for no packet, so whoever polled it must not wait for one.
+  ++rings_taken_;
+  if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;
+  has_lost_port_ = true;
   // The lost host agent belonged to another user and took the socket group with it. In what is left
   // of the group, this process's socket no longer has the place that its queue pair numbers name.
   // Keeping the socket would only keep the port from the next host agent.

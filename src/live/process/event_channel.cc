@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -58,15 +59,18 @@ bool EventChannel::push(Item item) {
   return true;
 }
 
-// Wakes somebody who sleeps. The caller holds the lock.
+// Wakes somebody who sleeps. The caller holds the lock. A thread that is cancelled must not end
+// here, so these are no calls of the C library.
 void EventChannel::count_one() {
   const std::uint64_t one = 1;
   // The write fails only at 2^64 - 2 waiting events.
-  [[maybe_unused]] const ssize_t written = write(count_.get(), &one, sizeof(one));
-  if (listeners_.load() > 0) {
-    const char ring = 1;
-    send(button_.load(), &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
+  syscall(SYS_write, count_.get(), &one, sizeof(one));
+  if (listeners_.load() == 0) return;
+  const char ring = 1;
+  const long sent = syscall(SYS_sendto, button_.load(), &ring, sizeof ring,
+                            MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  // The button can be shut down by whoever has it. The listener must wake all the same.
+  if (sent < 0 && errno != EAGAIN) shutdown(bell_.load(), SHUT_RDWR);
 }
 
 EventChannel::Expecting::Expecting(EventChannel& channel) : channel_(channel) {
@@ -77,7 +81,9 @@ EventChannel::Expecting::Expecting(EventChannel& channel) : channel_(channel) {
 EventChannel::Expecting::~Expecting() {
   const std::lock_guard lock(channel_.mutex_);
   channel_.is_expecting_ = false;
-  if (std::exchange(channel_.has_uncounted_, false)) channel_.count_one();
+  if (std::exchange(channel_.has_uncounted_, false) && !channel_.items_.empty()) {
+    channel_.count_one();
+  }
 }
 
 // Takes one off the count if it is not zero, and never blocks. (RWF_NOWAIT is a flag of the call.
@@ -105,7 +111,8 @@ bool EventChannel::take(Item& item) {
 bool EventChannel::try_pop(Item& item) {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(has_uncounted_, false)) {
+    // A reader that had taken the count of a forgotten event may have taken this one instead.
+    if (std::exchange(has_uncounted_, false) && !items_.empty()) {
       item = items_.front();
       items_.pop();
       return true;
@@ -160,14 +167,23 @@ void EventChannel::detach(std::span<const int> fds) {
 // Like pop(), this blocks in a call that a signal restarts if the application asked for that. No
 // such call waits for two things, so whoever pushes an event rings too.
 int EventChannel::await_bell(int bell, int button) {
+  bell_.store(bell);
   button_.store(button);
-  listeners_.fetch_add(1);
-  int error = 0;
+  // A thread that is cancelled listens no longer either.
+  struct Listening {
+    explicit Listening(std::atomic<int>& count) : count(count) { count.fetch_add(1); }
+    Listening(const Listening&) = delete;
+    Listening& operator=(const Listening&) = delete;
+    ~Listening() { count.fetch_sub(1); }
+    std::atomic<int>& count;
+  };
+  const Listening listening(listeners_);
   pollfd counted{count_.get(), POLLIN, 0};
   char ring;
-  if (poll(&counted, 1, 0) == 0 && recv(bell, &ring, sizeof ring, MSG_PEEK) < 0) error = errno;
-  listeners_.fetch_sub(1);
-  return error;
+  if (poll(&counted, 1, 0) != 0) return 0;
+  const ssize_t rung = recv(bell, &ring, sizeof ring, MSG_PEEK);
+  if (rung == 0) return ECONNRESET;
+  return rung < 0 ? errno : 0;
 }
 
 }  // namespace tulle::live

@@ -59,8 +59,32 @@ class EventChannel {
   bool attach(std::span<const int> fds);
   void detach(std::span<const int> fds);
   // Blocks until a datagram waits at the socket or an event was pushed. `button` is a socket that
-  // sends to the first one. Returns 0, or EINTR if a signal came first. Takes nothing.
+  // sends to the first one. Takes nothing. Returns 0, EINTR if a signal came first, or ECONNRESET
+  // if the socket is of no use any more, perhaps because somebody else who has the button shut it
+  // down.
   int await_bell(int bell, int button);
+
+  // Tells whether something that was attached may have made the channel's descriptor readable. The
+  // lock of the device that attaches it guards this.
+  class Rousing {
+   public:
+    // `arrivals` counts all that may have come. It never falls.
+    void begin(std::uint64_t arrivals) {
+      if (!std::exchange(is_attached_, true)) seen_ = arrivals;
+    }
+    // Returns true if something came since this was called last. This may be true once more after
+    // the descriptors were detached, since the program may have polled the channel's before.
+    [[nodiscard]] bool take(bool is_attached, std::uint64_t arrivals) {
+      if (!std::exchange(is_attached_, is_attached)) return false;
+      return std::exchange(seen_, arrivals) != arrivals;
+    }
+
+   private:
+    bool is_attached_ = false;  // when this was asked last
+    std::uint64_t seen_ = 0;
+  };
+  Rousing rousing;
+
   // Forgets the waiting events of an object that goes away. Returns the number of forgotten events.
   int forget(void* object);
 
@@ -74,6 +98,7 @@ class EventChannel {
   UniqueFd count_;  // an eventfd
   // Those that wait at a bell, and the way to wake them.
   std::atomic<int> listeners_{0};
+  std::atomic<int> bell_{-1};
   std::atomic<int> button_{-1};
   std::mutex mutex_;
   GrowingRing<Item> items_;

@@ -254,5 +254,47 @@ TEST(EventChannel, ASignalEndsTheWaitForABell) {
   sigaction(SIGALRM, &before, nullptr);
 }
 
+TEST(Rousing, TellsOfEachArrivalOnce) {
+  EventChannel::Rousing rousing;
+  EXPECT_FALSE(rousing.take(true, 5)) << "nothing was attached";
+  rousing = {};
+  rousing.begin(5);
+  EXPECT_FALSE(rousing.take(true, 5));
+  EXPECT_TRUE(rousing.take(true, 7));
+  EXPECT_FALSE(rousing.take(true, 7));
+}
+
+TEST(Rousing, TellsOnceMoreAfterItHasEnded) {
+  EventChannel::Rousing rousing;
+  rousing.begin(5);
+  EXPECT_TRUE(rousing.take(false, 6));
+  EXPECT_FALSE(rousing.take(false, 7));
+}
+
+TEST(Rousing, ASecondBeginningKeepsWhatWasNotTold) {
+  EventChannel::Rousing rousing;
+  rousing.begin(5);
+  rousing.begin(9);
+  EXPECT_TRUE(rousing.take(true, 9));
+}
+
+// Whoever else has the button may shut it down.
+TEST(EventChannel, AnEventWakesAListenerWhoseButtonIsBroken) {
+  auto channel = std::move(*EventChannel::create());
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd bell(ends[0]);
+  const UniqueFd button(ends[1]);
+  std::atomic<int> result{-1};
+  std::thread listener([&] { result = channel->await_bell(bell.get(), button.get()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  shutdown(button.get(), SHUT_WR);
+  ASSERT_TRUE(channel->push({nullptr, 1}));
+  listener.join();
+  EXPECT_TRUE(result == ECONNRESET || result == 0) << result;
+  EventChannel::Item item;
+  EXPECT_TRUE(channel->try_pop(item));
+}
+
 }  // namespace
 }  // namespace tulle::live

@@ -32,21 +32,20 @@ class SleeperLease {
   EventChannel* holder() const { return holder_; }
   bool is_held_by(const EventChannel& channel) const { return holder_ == &channel; }
 
-  // Counts that a queue was armed while no channel had the lease. Returns true if the channel of
-  // that queue should get it.
-  [[nodiscard]] bool count_arm(Time at) {
-    arms_ = at < last_arm_ + patience ? arms_ + 1 : 1;
+  // Counts that a queue of the channel was armed while no channel had the lease. Returns true if
+  // the channel should get it.
+  [[nodiscard]] bool count_arm(const EventChannel& channel, Time at) {
+    const bool is_in_row = std::exchange(last_armed_, &channel) == &channel;
+    arms_ = is_in_row && at < last_arm_ + patience ? arms_ + 1 : 1;
     last_arm_ = at;
     return arms_ >= arms_needed_;
   }
   void forget_arms() { arms_ = 0; }
 
-  // `arrivals` counts all that may have woken the holder. It never falls.
-  void begin(EventChannel& channel, Time at, std::uint64_t arrivals) {
-    holder_ = roused_ = &channel;
-    arrivals_seen_ = arrivals;
+  void begin(EventChannel& channel, Time at) {
+    holder_ = &channel;
     came_ = begun_ = at;
-    has_waited_ = false;
+    waits_since_ = Time::never();
     vain_wakes_ = arms_ = 0;
   }
   enum class End : std::uint8_t { in_order, failed };
@@ -63,27 +62,18 @@ class SleeperLease {
   }
   // Must be called before a channel is destroyed.
   void forget(const EventChannel& channel) {
-    if (roused_ == &channel) roused_ = nullptr;
+    if (last_armed_ == &channel) last_armed_ = nullptr;
     if (holder_ == &channel) holder_ = nullptr;
   }
-  void forget_all() { holder_ = roused_ = nullptr; }
+  void forget_all() {
+    holder_ = nullptr;
+    last_armed_ = nullptr;
+  }
 
   // The holder asks for events.
   void note_coming(Time at) {
     came_ = at;
-    has_waited_ = false;
-  }
-  // A queue of the channel was armed: what came before can no longer have woken the program.
-  void note_arm(const EventChannel& channel, std::uint64_t arrivals) {
-    if (roused_ == &channel) arrivals_seen_ = arrivals;
-  }
-  // Returns true if something came that may have made the channel's descriptor readable since this
-  // was called last. This may be true once more after the lease has ended, since the program may
-  // have polled the descriptor before.
-  [[nodiscard]] bool take_rousing(const EventChannel& channel, std::uint64_t arrivals) {
-    if (roused_ != &channel) return false;
-    if (holder_ != &channel) roused_ = nullptr;
-    return std::exchange(arrivals_seen_, arrivals) != arrivals;
+    waits_since_ = Time::never();
   }
   void note_event() { vain_wakes_ = 0; }
   // Returns true if the holder was woken for nothing too often.
@@ -92,23 +82,25 @@ class SleeperLease {
   enum class Check : std::uint8_t { goes_on, does_not_come, is_idle };
   // What the thread finds. `waits` is true if something has come that the holder has not taken.
   [[nodiscard]] Check check(Time at, bool waits) {
-    const bool has_waited = std::exchange(has_waited_, waits);
-    if (waits && has_waited && at >= came_ + check_interval) return Check::does_not_come;
-    return waits || at < came_ + patience ? Check::goes_on : Check::is_idle;
+    if (!waits) {
+      waits_since_ = Time::never();
+      return at < came_ + patience ? Check::goes_on : Check::is_idle;
+    }
+    if (waits_since_.is_never()) waits_since_ = at;
+    return at >= waits_since_ + check_interval ? Check::does_not_come : Check::goes_on;
   }
 
-  void rebase(Time by) { tulle::rebase(by, came_, begun_, last_arm_); }
+  void rebase(Time by) { tulle::rebase(by, came_, begun_, last_arm_, waits_since_); }
 
  private:
   EventChannel* holder_ = nullptr;
-  EventChannel* roused_ = nullptr;   // the channel that has the lease, or had it last
-  std::uint64_t arrivals_seen_ = 0;  // when that channel was asked for events last
-  Time came_;                        // when the holder asked for events last
-  Time begun_;                       // when the lease began
+  const EventChannel* last_armed_ = nullptr;
+  Time came_;   // when the holder asked for events last
+  Time begun_;  // when the lease began
   Time last_arm_;
-  bool has_waited_ = false;       // at the last check
-  std::uint32_t vain_wakes_ = 0;  // in a row
-  std::uint32_t arms_ = 0;        // in a row
+  Time waits_since_ = Time::never();  // when a check first found what still waits
+  std::uint32_t vain_wakes_ = 0;      // in a row
+  std::uint32_t arms_ = 0;            // in a row
   std::uint32_t arms_needed_ = arms_min;
 };
 

@@ -14,13 +14,13 @@ constexpr Time ms(std::int64_t n) { return Time::milliseconds(n); }
 
 struct Sleeper : testing::Test {
   void get_lease(Time at) {
-    while (!lease.count_arm(at)) continue;
-    lease.begin(channel, at, 0);
+    while (!lease.count_arm(channel, at)) continue;
+    lease.begin(channel, at);
   }
   // Returns the number of arms in a row after which a channel would get the lease.
   std::uint32_t arms_needed(Time at) {
     std::uint32_t arms = 1;
-    while (!lease.count_arm(at)) ++arms;
+    while (!lease.count_arm(channel, at)) ++arms;
     lease.forget_arms();
     return arms;
   }
@@ -33,13 +33,13 @@ struct Sleeper : testing::Test {
 };
 
 TEST_F(Sleeper, TheThirdArmInARowBringsTheLease) {
-  EXPECT_FALSE(lease.count_arm(ms(100)));
-  EXPECT_FALSE(lease.count_arm(ms(119)));
-  EXPECT_TRUE(lease.count_arm(ms(138)));
+  EXPECT_FALSE(lease.count_arm(channel, ms(100)));
+  EXPECT_FALSE(lease.count_arm(channel, ms(119)));
+  EXPECT_TRUE(lease.count_arm(channel, ms(138)));
 }
 
 TEST_F(Sleeper, ArmsFarApartAreNotInARow) {
-  for (int i = 1; i < 100; ++i) EXPECT_FALSE(lease.count_arm(ms(20 * i)));
+  for (int i = 1; i < 100; ++i) EXPECT_FALSE(lease.count_arm(channel, ms(20 * i)));
 }
 
 TEST_F(Sleeper, AHolderThatDoesNotComeIsGivenTwoChecks) {
@@ -93,21 +93,20 @@ TEST_F(Sleeper, ALongLeaseDidNotFail) {
   EXPECT_EQ(arms_needed(ms(130)), 3u);
 }
 
-TEST_F(Sleeper, ArrivalsAfterTheArmRouseTheHolder) {
-  get_lease(ms(100));
-  EXPECT_FALSE(lease.take_rousing(channel, 0));
-  EXPECT_TRUE(lease.take_rousing(channel, 5));
-  EXPECT_FALSE(lease.take_rousing(channel, 5)) << "these have been told";
-  lease.note_arm(channel, 7);
-  EXPECT_FALSE(lease.take_rousing(channel, 7)) << "these came before the arm";
-  EXPECT_FALSE(lease.take_rousing(other, 9));
+TEST_F(Sleeper, ArmsOfTwoChannelsAreNotInARow) {
+  for (int i = 1; i < 100; ++i) {
+    EXPECT_FALSE(lease.count_arm(channel, ms(i)));
+    EXPECT_FALSE(lease.count_arm(other, ms(i)));
+  }
 }
 
-TEST_F(Sleeper, ALeaseThatEndedRousesOnceMore) {
+// Timers of the adapter make the thread check more often than once in an interval.
+TEST_F(Sleeper, WhatWaitsIsGivenAWholeInterval) {
   get_lease(ms(100));
-  lease.end(SleeperLease::End::in_order);
-  EXPECT_TRUE(lease.take_rousing(channel, 5));
-  EXPECT_FALSE(lease.take_rousing(channel, 6));
+  EXPECT_EQ(lease.check(ms(105), true), SleeperLease::Check::goes_on);
+  EXPECT_EQ(lease.check(ms(105) + Time::microseconds(20), true), SleeperLease::Check::goes_on);
+  EXPECT_EQ(lease.check(ms(105) + Time::microseconds(999), true), SleeperLease::Check::goes_on);
+  EXPECT_EQ(lease.check(ms(106), true), SleeperLease::Check::does_not_come);
 }
 
 TEST_F(Sleeper, SixteenVainWakesInARowAreTooMany) {
@@ -124,7 +123,6 @@ TEST_F(Sleeper, AChannelThatIsForgottenHasNothing) {
   EXPECT_TRUE(lease.is_held_by(channel));
   lease.forget(channel);
   EXPECT_EQ(lease.holder(), nullptr);
-  EXPECT_FALSE(lease.take_rousing(channel, 5));
 }
 
 TEST_F(Sleeper, AClockMayMoveItsZero) {

@@ -160,7 +160,7 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) {
 int rdma_set_option(rdma_cm_id* id, int level, int option, void* value, std::size_t bytes) try {
   if (id == nullptr || value == nullptr) return answer(EINVAL);
   Id& known = Id::of(id);
-  known.attributes.reset();
+  known.has_set_option = true;
   return answer(known.agent().set_option(known.endpoint, static_cast<std::uint32_t>(level),
                                          static_cast<std::uint32_t>(option),
                                          {static_cast<const std::byte*>(value), bytes}));

@@ -86,11 +86,8 @@ int accept(Id& id, const rdma_conn_param* given) {
   }
   id.awaits_acceptance = false;  // what comes of it may be there before the call returns
   if (const int error = id.agent().accept(id.endpoint, type_of(id), parameters); error != 0) {
-    if (error == ENOMEM) {
-      id.awaits_acceptance = true;  // the program may try again
-    } else {
-      to_error(id);
-    }
+    id.awaits_acceptance = true;
+    if (error != ENOMEM) to_error(id);  // otherwise the program may try again
     return error;
   }
   return id.is_datagram() ? 0 : complete(id);

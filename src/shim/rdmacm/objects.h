@@ -79,8 +79,10 @@ struct Id : rdma_cm_id {
   std::vector<std::byte> connect_data;
   std::uint8_t initiator_depth = 0;
   std::uint8_t responder_resources = 0;
-  // As the host agent told with an event; none since the program has set an option.
+  // The host agent tells these with an event. They are of no use once the program has set an
+  // option, which the event may not have known of.
   std::optional<live::QpAttributesOfStates> attributes;
+  std::atomic<bool> has_set_option = false;
   // True if the id is bound, and the call had no memory to learn to what. It may be made again.
   bool is_bound_unseen = false;
   bool connect_failed = false;  // on this side, after the peer had accepted
@@ -96,6 +98,7 @@ struct Id : rdma_cm_id {
   rdma_addrinfo* resolved = nullptr;
 
   static Id& of(rdma_cm_id* id) { return static_cast<Id&>(*id); }
+  bool knows_attributes() const { return attributes && !has_set_option; }
   live::ConnectionChannel& agent() const { return *Channel::of(channel).agent; }
   bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 };

@@ -64,8 +64,9 @@ int initialize(Id& id, ibv_qp* qp) {
   if (id.is_datagram()) return make_ready_for_datagrams(id, qp);
   ibv_qp_attr attributes = {};
   int mask = 0;
-  const int error = id.attributes ? fill(*id.attributes, IBV_QPS_INIT, attributes, mask)
-                                  : initialize_attributes(id, IBV_QPS_INIT, attributes, mask);
+  const int error = id.knows_attributes()
+                        ? fill(*id.attributes, IBV_QPS_INIT, attributes, mask)
+                        : initialize_attributes(id, IBV_QPS_INIT, attributes, mask);
   return error != 0 ? error : modify(qp, attributes, mask);
 }
 
@@ -205,7 +206,8 @@ int initialize_attributes(Id& id, ibv_qp_state state, ibv_qp_attr& out, int& mas
 
 int to_ready(Id& id, std::uint8_t responder_resources, std::uint8_t initiator_depth) {
   if (id.qp == nullptr) return 0;
-  live::QpAttributesOfStates known = id.attributes.value_or(live::QpAttributesOfStates{});
+  live::QpAttributesOfStates known;
+  if (id.knows_attributes()) known = *id.attributes;
   if (known.ready_to_receive.mask == 0) {
     if (const int error = id.agent().qp_attributes(id.endpoint, known); error != 0) return error;
   }

@@ -58,16 +58,16 @@ class EarlyPackets {
 };
 
 inline void EarlyPackets::hold(const wire::Packet& packet, Payload payload) {
-  if (held_.empty()) {
-    held_.resize(std::bit_ceil(packets_));  // a power of two, so that slots follow PSNs that wrap
-    untold_ = Ring<Psn>(packets_);
+  // All memory comes first: a slot is not taken before it can hold the packet.
+  if (untold_.capacity() == 0) untold_ = Ring<Psn>(packets_);
+  const std::size_t slots = std::bit_ceil(packets_);  // so that slots follow PSNs that wrap
+  if (payload.data != nullptr && bytes_ == nullptr) {
+    bytes_ = std::make_unique_for_overwrite<std::byte[]>(slots * mtu_bytes_);
   }
+  if (held_.empty()) held_.resize(slots);
   Held& held = held_[slot(packet.psn)];
   held = {true, packet, payload};
   if (payload.data != nullptr) {
-    if (bytes_ == nullptr) {
-      bytes_ = std::make_unique_for_overwrite<std::byte[]>(held_.size() * mtu_bytes_);
-    }
     std::byte* to = bytes_.get() + slot(packet.psn) * mtu_bytes_;
     std::memcpy(to, payload.data, payload.bytes);
     held.payload.data = to;

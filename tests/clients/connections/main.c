@@ -4,8 +4,8 @@
 //   connections CYCLES [ADDRESS]
 //
 // The output is one line: "cycles N descriptors BEFORE AFTER heap BEFORE AFTER", in counts and
-// bytes. "Before" is after a tenth of the cycles. Each cycle sends a byte each way. Each side chooses
-// its ACK timeout as late as it may.
+// bytes. "Before" is after a tenth of the cycles. Each cycle sends a byte each way. Each side
+// chooses its ACK timeout as late as it may.
 
 #define _GNU_SOURCE
 

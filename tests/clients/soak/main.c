@@ -220,8 +220,8 @@ static void handle_event(struct rdma_event_channel* channel) {
   }
 }
 
-// The peer sends the next message once it has the answer to the last. That answer may be acknowledged
-// after the next message, and the send queue has room for one.
+// The peer sends the next message once it has the answer to the last. That answer may be
+// acknowledged after the next message, and the send queue has room for one.
 static void answer(struct slot* slot) {
   if (!slot->owes_answer || slot->is_sending) return;
   slot->owes_answer = false;
