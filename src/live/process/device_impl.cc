@@ -33,7 +33,7 @@ constexpr std::uint8_t backed_off_timeout_code = 17;
 constexpr std::uint32_t selective_window_packets = 2048;
 constexpr std::uint32_t reordering_packets = 3;  // as TCP counts duplicates (RFC 5681)
 // A receiver holds an acknowledgement back for a millisecond at most, until its program calls.
-constexpr Time loss_timeout = Time::milliseconds(2);
+constexpr Time loss_timeout = Time::microseconds(1'250);
 
 device::Configuration configuration_of(const Device::Impl::Grant& grant,
                                        transport::Recovery recovery) {
@@ -267,6 +267,9 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
   if (sleeper_.holder() != nullptr) return;
   const Time at = now();
   if (!sleeper_.count_arm(channel, at)) return;
+  // A program whose descriptor blocks may sleep in the call, and never poll the descriptor. It must
+  // not be woken without a completion.
+  if (!channel.is_nonblocking()) return sleeper_.forget_arms();
   if (!channel.attach(waking_fds())) return sleeper_.defer();
   sleeper_.begin(channel, at);
   channel.rousing.begin(arrivals());
