@@ -1,7 +1,8 @@
 #pragma once
 
-// The ways in which a reliable connection recovers from packet loss. Both ends of a connection must
-// be set alike, since nothing on the wire says which kind of recovery is in use.
+// The ways in which a reliable connection recovers from packet loss. Both ends of a connection
+// should be set alike, since nothing on the wire says which kind of recovery is in use (decision
+// 006).
 
 #include <cstdint>
 

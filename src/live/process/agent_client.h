@@ -13,7 +13,7 @@
 
 namespace tulle::live {
 
-// How long a program waits for an agent that may be stopped, or that many programs ask at once.
+// A program waits for an agent for so long. The agent may be stopped, or asked by many at once.
 struct Patience {
   int connect_milliseconds = 1'000;
   int answer_milliseconds = 2'000;

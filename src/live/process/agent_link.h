@@ -21,8 +21,8 @@ class AgentLink {
     UniqueFd lock;   // tells any agent that the slot is in use
     UniqueFd vault;  // keeps the host's sockets open; empty if the agent is another user's
     UniqueFd counters;
-    // What peers of this host map, and by which they wake this process; empty if the device exposes
-    // nothing.
+    // Peers of this host map the table, and wake this process by the doorbell. Both are empty if
+    // the device exposes nothing.
     UniqueFd table;
     UniqueFd doorbell;
   };

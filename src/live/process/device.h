@@ -65,8 +65,8 @@ class Device {
   // takes over at once.
   void hand_over();
   // Called when a caller has armed a completion queue whose events go to the channel, and may now
-  // sleep on the channel's descriptor. From the second or third time on, the caller itself wakes
-  // when something comes, and not the device's thread.
+  // sleep on the channel's descriptor. If the descriptor is O_NONBLOCK, the caller itself wakes
+  // from the third time in a row on when something comes, and not the device's thread.
   void expect_sleeper(EventChannel& channel);
   // Takes the channel's next event, and sleeps while there is none, unless the channel's descriptor
   // is O_NONBLOCK. Returns 0; EAGAIN; EINTR if a signal came first; or ENOMSG if the channel's

@@ -236,7 +236,7 @@ void Device::Impl::progress() {
     }
   });
   if (!leased_ && ++polls_in_row_ >= polls_before_lease_) {
-    if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
+    end_sleepers_lease(SleeperLease::End::in_order);
     set_leased(true);
     leased_at_ = at;
     watch_socket(false);
@@ -279,7 +279,9 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
   wake_at(at + SleeperLease::check_interval);
 }
 
+// Does nothing if no channel has the lease.
 void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
+  if (sleeper_.holder() == nullptr) return;
   sleeper_.holder()->detach(waking_fds());
   sleeper_.end(how);
   polls_between_looks_ = polls_to_next_look_ = 0;
@@ -387,7 +389,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
 bool Device::Impl::take_doorbell() {
   if (forked_ || host_packets_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
     return false;
-  if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
+  end_sleepers_lease(SleeperLease::End::in_order);
   is_doorbell_taken_ = true;
   doorbell_taker_ = pthread_self();
   watch_doorbell(false);

@@ -108,7 +108,7 @@ void Device::Impl::run() {
     try {
       wait_and_handle();
     } catch (const std::bad_alloc&) {
-      // What could not be handled is looked at again: the descriptors tell of it once more.
+      // The next turn handles the rest: the descriptors tell of it once more.
       usleep(no_memory_pause_microseconds);
       wake();
     }
@@ -220,7 +220,7 @@ void Device::Impl::look_after_sleeper(Time at) {
     return;
   }
   survive([&] {
-    // What waits may be the acknowledgement for which a timer runs.
+    // The acknowledgement for which a timer runs may be among what waits.
     if (!waits && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
     send(at);
   });
@@ -303,7 +303,7 @@ void Device::Impl::handle_loss_of_agent() {
   update_direct_path();
   // The socket may be readable now for no packet, so whoever polled it must not wait for one.
   ++rings_taken_;
-  if (sleeper_.holder() != nullptr) end_sleepers_lease(SleeperLease::End::in_order);
+  end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
   // The lost host agent belonged to another user and took the socket group with it. In what is left

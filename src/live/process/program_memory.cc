@@ -170,7 +170,7 @@ void watch_for(int signal) {
     level.is_set = true;
     struct sigaction action {};
     action.sa_sigaction = handlers[i];
-    // Without SA_NODEFER, an attempt that is left would leave the signal blocked.
+    // An attempt that is left would leave the signal blocked, were it not for SA_NODEFER.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(signal, &action, nullptr);
     return;

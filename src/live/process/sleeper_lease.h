@@ -80,7 +80,8 @@ class SleeperLease {
   [[nodiscard]] bool count_vain_wake() { return ++vain_wakes_ >= vain_wakes_max; }
 
   enum class Check : std::uint8_t { goes_on, does_not_come, is_idle };
-  // What the thread finds. `waits` is true if something has come that the holder has not taken.
+  // The thread calls this now and then. `waits` is true if something has come that the holder has
+  // not taken.
   [[nodiscard]] Check check(Time at, bool waits) {
     if (!waits) {
       waits_since_ = Time::never();

@@ -56,7 +56,7 @@ TEST_F(Sleeper, AHolderThatComesKeepsTheLease) {
   }
 }
 
-// What waits at two checks need not be the same, if the holder came within the last interval.
+// Two checks may find different things waiting, if the holder came within the last interval.
 TEST_F(Sleeper, AHolderThatCameJustNowIsServedByItself) {
   get_lease(ms(100));
   EXPECT_EQ(lease.check(ms(101), true), SleeperLease::Check::goes_on);

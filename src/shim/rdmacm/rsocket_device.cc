@@ -1,4 +1,4 @@
-// What rsockets need of a device and of the connection manager, over the calls that programs have.
+// Gives rsockets a device and the connection manager, over the calls that programs have.
 
 #include <arpa/inet.h>
 
