@@ -30,8 +30,9 @@ template <typename Touch>
 }
 
 // Copies like std::memcpy. Returns false if some bytes are not there; those before them may have
-// been copied.
+// been copied. Bytes that are where they should be stay untouched.
 [[nodiscard]] inline bool copy_guarded(void* to, const void* from, std::size_t bytes) {
+  if (to == from) return true;
   const std::span<const std::byte> pieces[] = {{static_cast<const std::byte*>(to), bytes},
                                                {static_cast<const std::byte*>(from), bytes}};
   return attempt(pieces, [&] { std::memcpy(to, from, bytes); });

@@ -148,6 +148,21 @@ port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
   return verdict;
 }
 
+bool Adapter::find_placement(const wire::Packet& packet, const wire::Path& path,
+                             std::uint32_t bytes, transport::Placement& out) {
+  const QueuePair* qp = find_qp(packet.destination_qp);
+  return qp != nullptr && wire::pkeys_match(packet.pkey, qp->pkey()) &&
+         qp->find_placement(packet, path, bytes, out);
+}
+
+void Adapter::handle_transport(Time now, const wire::Packet& packet, transport::Payload payload,
+                               const wire::Path& path, std::size_t bytes) {
+  ++counters_.packets_received;
+  counters_.bytes_received += bytes;
+  ++counters_.received_by_verdict[static_cast<std::size_t>(port::Verdict::ok)];
+  handle_packet(now, packet, payload, path, 1);
+}
+
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,
                             const wire::Path& path, std::uint8_t port) {
   if (wire::transport_of(packet.opcode) == wire::TransportClass::cnp) [[unlikely]] {

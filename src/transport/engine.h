@@ -75,6 +75,13 @@ class Engine {
   // A packet with IBTA's headers came. The engine drops a packet of another transport.
   virtual Agenda handle_packet(Time now, QueuePair&, const wire::Packet&, Payload,
                                const wire::Path&);
+  // Finds where handle_packet() would write the payload of this packet, and the bytes that follow
+  // it in its message, if the packet came now: as many of them as have a place, `bytes` at most.
+  // Returns false if the packet is not the next of a message, or if the engine does not tell.
+  virtual bool find_placement(const QueuePair&, const wire::Packet&, const wire::Path&,
+                              std::uint32_t /*bytes*/, Placement&) const {
+    return false;
+  }
   // A TCP segment came, for transports over TCP.
   virtual Agenda handle_segment(Time now, QueuePair&, const wire::Tcp&, Payload, const wire::Path&);
   // Fills in the next packet to send, if there is one: Agenda::packet tells.

@@ -1,5 +1,6 @@
 #include "transport/inbound_message.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/guarded_access.h"
@@ -110,6 +111,30 @@ RequestVerdict InboundMessage::check_key(const QueuePair& qp, const wire::Opcode
       starts ? packet.dma_length : write_remaining_, Access::remote_write);
   return access.verdict == verbs::KeyTable::Verdict::ok ? RequestVerdict::ok
                                                         : RequestVerdict::access_denied;
+}
+
+bool InboundMessage::find_placement(const QueuePair& qp, const wire::Packet& packet,
+                                    std::uint32_t bytes, Placement& out) const {
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  const bool starts = info.starts_message();
+  if (check_sequence(info) != RequestVerdict::ok || check_allowed(qp, info) != RequestVerdict::ok) {
+    return false;
+  }
+  if (info.kind == Kind::send) {
+    if (qp.tag_matching != nullptr) return false;
+    const verbs::ReceiveQueue& queue =
+        qp.init.srq != nullptr ? qp.init.srq->queue : qp.receive_queue;
+    const std::span<const verbs::Sge> sges =
+        has_receive_ ? std::span(receive_.sges).first(receive_.sge_count) : queue.front_sges();
+    return transport::find_placement(qp, sges, starts ? 0 : received_, bytes, out);
+  }
+  const std::uint32_t left = starts ? packet.dma_length : write_remaining_;
+  const auto access = qp.environment.keys.remote(
+      starts ? packet.rkey : write_key_, *qp.init.pd, qp.number,
+      starts ? packet.virtual_address : write_address_, left, Access::remote_write);
+  if (access.verdict != verbs::KeyTable::Verdict::ok || access.memory == nullptr) return false;
+  out.add(access.memory, std::min(left, bytes));
+  return true;
 }
 
 RequestVerdict InboundMessage::accept(QueuePair& qp, const wire::Packet& packet, Payload payload) {

@@ -50,6 +50,12 @@ class InboundMessage {
   // Places the payload and, with the last packet, completes the message.
   [[nodiscard]] RequestVerdict accept(QueuePair& qp, const wire::Packet& packet, Payload payload);
 
+  // Finds where accept() would write this packet's payload and the bytes that follow it in the
+  // message, `bytes` at most. Returns false if the packet does not fit here, or if the place of its
+  // payload depends on the payload.
+  [[nodiscard]] bool find_placement(const QueuePair& qp, const wire::Packet& packet,
+                                    std::uint32_t bytes, Placement& out) const;
+
   // Drops the message but keeps its receive request: for the next message with UC
   // (IBTA 9.8.2.2.1), for the same message from its start with go-back-0.
   void abandon() { kind_ = wire::Kind::none; }

@@ -86,6 +86,26 @@ bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t o
                   payload);
 }
 
+bool find_placement(const QueuePair& qp, std::span<const verbs::Sge> receive, std::uint64_t offset,
+                    std::uint32_t bytes, Placement& out) {
+  for (const verbs::Sge& sge : receive) {
+    if (bytes == 0) break;
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, bytes));
+    const auto access = qp.environment.keys.local(sge.lkey, domain_of_receives(qp),
+                                                  sge.address + offset, part, true);
+    if (access.verdict != verbs::KeyTable::Verdict::ok || access.memory == nullptr) return false;
+    out.add(access.memory, part);
+    bytes -= part;
+    offset = 0;
+  }
+  return true;
+}
+
 CompletionStatus execute_local(QueuePair& qp, const SendWqe& wqe) {
   verbs::KeyTable& keys = qp.environment.keys;
   if (wqe.opcode == verbs::SendOpcode::bind_window) {

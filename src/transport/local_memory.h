@@ -6,6 +6,7 @@
 // requests from a shared receive queue use that of the queue (IBTA 10.2.9).
 
 #include <cstdint>
+#include <span>
 
 #include "transport/packet_io.h"
 #include "transport/send_queue.h"
@@ -26,6 +27,10 @@ class QueuePair;
                            Payload payload);
 [[nodiscard]] bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t offset,
                            Payload payload);
+// Finds where scatter() would write `bytes` from `offset` of a receive request with these SGEs: as
+// many of them as have room. Returns false on a local protection error.
+[[nodiscard]] bool find_placement(const QueuePair& qp, std::span<const verbs::Sge> receive,
+                                  std::uint64_t offset, std::uint32_t bytes, Placement& out);
 // Returns the protection domain of a send request's local keys. The device's own requests read into
 // the memory of receive requests (transport/tag_matching.h).
 const verbs::ProtectionDomain& domain_of(const QueuePair& qp, const SendWqe& wqe);

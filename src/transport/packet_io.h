@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/ids.h"
 #include "verbs/receive_queue.h"
 #include "verbs/types.h"
 #include "wire/packet.h"
@@ -26,6 +27,14 @@ struct Payload {
   std::uint32_t ghost_bytes = 0;  // iWARP: bytes at the end of the payload that `data` lacks
 };
 
+// Pieces of this side's memory in order, where a payload will be written.
+struct Placement {
+  std::array<std::span<std::byte>, verbs::sges_max> pieces;
+  std::size_t count = 0;
+
+  void add(std::byte* memory, std::size_t bytes) { pieces[count++] = {memory, bytes}; }
+};
+
 // A packet to send. Its pieces point into registered memory or the send queue, and stay valid until
 // the next call to the queue pair. A ghost payload has a length and no pieces.
 struct OutgoingPacket {
@@ -37,6 +46,10 @@ struct OutgoingPacket {
   std::array<std::span<const std::byte>, verbs::sges_max + 2> pieces;
   std::uint8_t piece_count = 0;
   std::uint32_t payload_bytes = 0;
+  // The payload is a part of a request with this many bytes of data. The program leaves them as
+  // they are until the request completes. 0: the payload may change once the packet has been sent.
+  std::uint32_t lasting_bytes = 0;
+  QpNumber lasting_for;  // the queue pair whose request it is
   const verbs::AddressVector* to = nullptr;
   Headers headers = Headers::bth;
   bool ecn_capable = false;       // tcp
@@ -50,6 +63,7 @@ struct OutgoingPacket {
   void clear_payload() {
     piece_count = 0;
     payload_bytes = 0;
+    lasting_bytes = 0;
     ghost_bytes = 0;
   }
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/ring.h"
 #include "verbs/protection_domain.h"
@@ -47,6 +48,12 @@ class ReceiveQueue {
   [[nodiscard]] bool take(Receive& out);
   // Returns the bytes that the next work request has room for; 0 if the queue is empty.
   std::uint64_t front_length() const;
+  // Returns the SGEs of the next work request; none if the queue is empty.
+  std::span<const Sge> front_sges() const {
+    if (wqes_.empty()) return {};
+    const Wqe& wqe = wqes_[0];
+    return {sges_.get() + std::size_t{wqe.slot} * sges_per_request_, wqe.sge_count};
+  }
   // Returns the bytes that all work requests together have room for.
   std::uint64_t length() const;
   [[nodiscard]] bool resize(std::uint32_t work_requests);

@@ -517,11 +517,7 @@ void Device::Impl::set_leased(bool leased) {
 
 int Device::Impl::receive_from_memory(Time at) {
   if (host_packets_ == nullptr || !host_packets_->has_peers()) return 0;
-  return host_packets_->receive(
-      [&](const wire::IpUdp& ip, std::span<const std::byte> head, auto bytes) {
-        port::Arrival arrival{ip, true, head};
-        survive([&] { adapter_->handle_frame(at, arrival, bytes); });
-      });
+  return host_packets_->receive(*adapter_, at);
 }
 
 int Device::Impl::receive(Time at) {
@@ -653,7 +649,7 @@ void Device::Impl::publish(Time at) {
     const HostPackets::Counters& memory = host_packets_->counters();
     counters_.memory_packets_sent = memory.sent;
     counters_.memory_packets_received = memory.received;
-    counters_.memory_packets_dropped = memory.dropped + memory.refused;
+    counters_.memory_packets_dropped = memory.dropped + memory.refused + memory.recalled;
     counters_.memory_delays = memory.delayed;
     counters_.doorbells = memory.doorbells;
   }

@@ -70,6 +70,13 @@ Agenda Engine::handle_packet(Time now, QueuePair& qp, const wire::Packet& packet
   return agenda(qp);
 }
 
+// The queue of an extended connection's message is known only once the message is handled.
+bool Engine::find_placement(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
+                            std::uint32_t bytes, Placement& out) const {
+  return role_ == Role::connection && is_mine(qp, packet, path, false) &&
+         responder_.find_placement(qp, packet, bytes, out);
+}
+
 Agenda Engine::agenda(const QueuePair& qp) const {
   Agenda agenda;
   agenda.answers = responder_.has_answers();

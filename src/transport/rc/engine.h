@@ -33,6 +33,8 @@ class Engine final : public transport::Engine {
 
   Agenda handle_packet(Time now, QueuePair& qp, const wire::Packet& packet, Payload payload,
                        const wire::Path& path) override;
+  bool find_placement(const QueuePair& qp, const wire::Packet& packet, const wire::Path& path,
+                      std::uint32_t bytes, Placement& out) const override;
   Agenda pull(Time now, QueuePair& qp, OutgoingPacket& out) override;
   void handle_deadline(Time now, QueuePair& qp) override { requester_.handle_deadline(now, qp); }
   Agenda agenda(const QueuePair& qp) const override;

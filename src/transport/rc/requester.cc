@@ -299,7 +299,12 @@ bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out
     packet.solicited_event = wqe.flags.has(SendFlag::solicited);
   }
   packet.ack_request = wants_ack(qp, wqe);
-  return gather(qp, wqe, offset, bytes, out);
+  if (!gather(qp, wqe, offset, bytes, out)) return false;
+  if (!wqe.flags.has(SendFlag::inline_data)) {
+    out.lasting_bytes = wqe.length;
+    out.lasting_for = qp.number;
+  }
+  return true;
 }
 
 bool Requester::wants_ack(const QueuePair& qp, const SendWqe& wqe) const {

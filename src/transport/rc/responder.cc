@@ -67,6 +67,14 @@ void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payloa
   if (early_ != nullptr) execute_held(qp, packet.psn);
 }
 
+bool Responder::find_placement(const QueuePair& qp, const wire::Packet& packet, std::uint32_t bytes,
+                               Placement& out) const {
+  const bool is_message = wire::info(packet.opcode).kind == Kind::send ||
+                          wire::info(packet.opcode).kind == Kind::write;
+  return is_message && qp.receives() && packet.psn == expected_ &&
+         inbound_.find_placement(qp, packet, bytes, out);
+}
+
 void Responder::handle_ahead(QueuePair& qp, const wire::Packet& packet, Payload payload) {
   if (early_ != nullptr) return hold(qp, packet, payload);
   if (nak_sent_) return;

@@ -32,6 +32,9 @@ class Responder {
   void reset() { *this = {}; }
 
   void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
+  // As Engine::find_placement(), for a packet of the peer's.
+  bool find_placement(const QueuePair& qp, const wire::Packet& packet, std::uint32_t bytes,
+                      Placement& out) const;
   // Returns false if no answer is due.
   bool pull_packet(QueuePair& qp, OutgoingPacket& out);
   bool has_jobs() const { return !jobs_.empty(); }

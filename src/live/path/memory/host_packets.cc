@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace tulle::live {
@@ -24,6 +25,10 @@ bool encode_transport(const device::Datagram& datagram, std::byte* room) {
     }
     std::memset(at, 0, datagram.packet.pad_count);
   });
+}
+
+std::size_t header_bytes(const device::Datagram& datagram) {
+  return wire::header_bytes(datagram.packet.opcode);
 }
 
 // What was written before is seen by others before this process reads what follows. ThreadSanitizer
@@ -77,6 +82,7 @@ void HostPackets::open(Lane& lane, LocalPeer& peer) {
   outbox.reader.store(0, std::memory_order_seq_cst);
   inbox.writer.store(0, std::memory_order_seq_cst);
   inbox.progress.taken.store(0, std::memory_order_seq_cst);
+  inbox.reads_memory.store(peer.is_reachable ? 1 : 0, std::memory_order_relaxed);
   lane = {};
   lane.token = peers_.token_of(peer);
   lane.peer = &peer;
@@ -125,10 +131,9 @@ HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
   Lane* const lane = lane_for(datagram, path);
   if (lane == nullptr) return Offer::declined;
   const bool tells_path = !lane->has_sent_path || path != lane->sent_path;
-  const std::size_t path_bytes = tells_path ? sizeof path : 0;
-  const std::size_t content_bytes = path_bytes + transport_bytes(datagram);
-  if (content_bytes > PacketRing::content_bytes_max) return Offer::declined;
-  std::byte* const room = lane->out.reserve(content_bytes);
+  const Form form = form_of(*lane, datagram, tells_path);
+  if (form.content_bytes > PacketRing::content_bytes_max) return Offer::declined;
+  std::byte* const room = lane->out.reserve(form.content_bytes);
   if (room == nullptr) {
     // The reader may have made room before it could see that this process waits.
     const bool is_kept = !lane->is_stalled && keep(*lane, datagram, path, now);
@@ -137,35 +142,67 @@ HostPackets::Offer HostPackets::offer(device::Datagram& datagram, Time now) {
     return Offer::taken;
   }
   lane->is_stalled = false;
-  if (tells_path) std::memcpy(room, &path, sizeof path);
-  if (!encode_transport(datagram, room + path_bytes)) {
+  if (!encode(form, datagram, path, room)) {
     ++counters_.dropped;
     return Offer::taken;
   }
-  publish(*lane, path, content_bytes, tells_path ? PacketRing::has_path : 0);
+  publish(*lane, path, form);
   return Offer::taken;
 }
 
-void HostPackets::publish(Lane& lane, const RingPath& path, std::size_t content_bytes,
-                          std::uint32_t marks) {
-  lane.out.publish(content_bytes, marks);
+HostPackets::Form HostPackets::form_of(const Lane& lane, const device::Datagram& datagram,
+                                       bool tells_path) const {
+  const PeerTable::Inbox& inbox = lane.peer->table->inboxes[peers_.own_slot()];
+  Form form;
+  form.has_path = tells_path;
+  form.packet_bytes = transport_bytes(datagram);
+  form.has_reference = datagram.lasting_bytes >= reference_bytes_min &&
+                       datagram.piece_count <= PayloadReference::pieces_max &&
+                       inbox.reads_memory.load(std::memory_order_relaxed) == 1;
+  form.content_bytes = tells_path ? sizeof(RingPath) : 0;
+  form.content_bytes += form.has_reference
+                            ? PayloadReference::encoded_bytes(datagram.piece_count) +
+                                  header_bytes(datagram)
+                            : form.packet_bytes;
+  return form;
+}
+
+// Writes the content of a record. Returns false if the payload is gone.
+bool HostPackets::encode(const Form& form, const device::Datagram& datagram, const RingPath& path,
+                         std::byte* room) const {
+  if (form.has_path) {
+    std::memcpy(room, &path, sizeof path);
+    room += sizeof path;
+  }
+  if (!form.has_reference) return encode_transport(datagram, room);
+  const PayloadReference reference(payload_of(datagram), datagram.lasting_for, peers_.table());
+  reference.encode(room);
+  room += PayloadReference::encoded_bytes(datagram.piece_count);
+  wire::encode(datagram.packet, {room, wire::header_bytes_max});
+  return true;
+}
+
+void HostPackets::publish(Lane& lane, const RingPath& path, const Form& form) {
+  lane.out.publish(form.content_bytes, (form.has_path ? PacketRing::has_path : 0) |
+                                           (form.has_reference ? PacketRing::has_reference : 0));
   lane.has_sent_path = true;
   lane.sent_path = path;
   ++counters_.sent;
+  if (form.has_reference) ++counters_.referred;
   if (!std::exchange(lane.is_dirty, true)) {
     dirty_.push_back(static_cast<std::uint8_t>(lane.peer->slot));
   }
-  lane.unrung_bytes += content_bytes;
+  lane.unrung_bytes += form.packet_bytes;
   if (lane.unrung_bytes >= early_ring_bytes) ring_if_asleep(lane);
 }
 
 // Returns false if the payload is gone.
 bool HostPackets::keep(Lane& lane, const device::Datagram& datagram, const RingPath& path,
                        Time now) {
-  std::memcpy(kept_.get(), &path, sizeof path);
-  if (!encode_transport(datagram, kept_.get() + sizeof path)) return false;
+  const Form form = form_of(lane, datagram, true);
+  if (!encode(form, datagram, path, kept_.get())) return false;
   ++counters_.delayed;
-  kept_bytes_ = sizeof path + transport_bytes(datagram);
+  kept_form_ = form;
   kept_for_ = lane.peer->slot;
   lane.full_since = now;
   set_waits(kept_for_, true);
@@ -179,22 +216,22 @@ void HostPackets::set_waits(std::uint32_t slot, bool waits) {
 }
 
 bool HostPackets::resume(Time now) {
-  if (kept_bytes_ == 0) return true;
+  if (!has_kept()) return true;
   meet_peers();
   Lane& lane = lanes_[kept_for_];
-  std::byte* const room = may_write(lane) ? lane.out.reserve(kept_bytes_) : nullptr;
+  std::byte* const room = may_write(lane) ? lane.out.reserve(kept_form_.content_bytes) : nullptr;
   if (room != nullptr) {
     RingPath path;
-    std::memcpy(room, kept_.get(), kept_bytes_);
+    std::memcpy(room, kept_.get(), kept_form_.content_bytes);
     std::memcpy(&path, kept_.get(), sizeof path);
-    publish(lane, path, kept_bytes_, PacketRing::has_path);
+    publish(lane, path, kept_form_);
   } else {
     if (may_write(lane) && now < lane.full_since + patience) return false;
     lane.is_stalled = lane.token != 0;
     ++counters_.dropped;
   }
   set_waits(kept_for_, false);
-  kept_bytes_ = 0;
+  kept_form_ = {};
   return true;
 }
 
@@ -228,6 +265,97 @@ void HostPackets::ring(Lane& lane) {
 }
 
 // --- receiving ---
+
+int HostPackets::receive(device::Adapter& adapter, Time now) {
+  int taken = 0;
+  bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
+  for (;;) {
+    const int before = taken;
+    taken += take_all(adapter, now, packets_max - taken);
+    must_tell |= taken != before;
+    if (is_polled_ || !must_tell || taken >= packets_max) break;
+    // Whoever sends from now on rings again. What was sent before is read now.
+    bump_sleeps(2);
+    must_tell = false;
+  }
+  is_unfinished_ = taken >= packets_max;
+  return taken;
+}
+
+// Takes that many packets at most. Returns how many it took.
+int HostPackets::take_all(device::Adapter& adapter, Time now, int packets) {
+  meet_peers();
+  int taken = 0;
+  for (const std::uint8_t slot : open_) {
+    Lane& lane = lanes_[slot];
+    if (!lane.may_read && !begin_reading(lane)) continue;
+    const int before = taken;
+    while (taken < packets) {
+      const auto record = lane.in.take();
+      if (!record) break;
+      ++taken;
+      lane.read_bytes += PacketRing::record_bytes(record->content.size());
+      handle(lane, *record, adapter, now);
+    }
+    if (taken == before) continue;
+    if (!run_.is_empty()) finish_run(lane, adapter, now);
+    lane.in.tell();
+    if (lane.read_bytes >= room_bytes) tell_of_room(lane);
+  }
+  return taken;
+}
+
+void HostPackets::handle(Lane& lane, const RingReader::Record& record, device::Adapter& adapter,
+                         Time now) {
+  std::span<const std::byte> bytes = record.content;
+  if (!run_.is_empty() && (record.has_path || !record.has_reference)) {
+    finish_run(lane, adapter, now);
+  }
+  if (record.has_path) take_path(lane, bytes);
+  if (!is_from_here(lane)) return;
+  if (record.has_reference) return handle_reference(lane, bytes, adapter, now);
+  std::array<std::byte, wire::header_bytes_max> head;
+  const std::size_t head_bytes = std::min(bytes.size(), head.size());
+  std::memcpy(head.data(), bytes.data(), head_bytes);
+  ++counters_.received;
+  port::Arrival arrival{lane.received_path, true, {head.data(), head_bytes}};
+  try {
+    adapter.handle_frame(now, arrival, bytes);
+  } catch (const std::bad_alloc&) {
+    // There is no memory to handle the packet: it is lost, as on a network.
+  }
+}
+
+void HostPackets::handle_reference(Lane& lane, std::span<const std::byte> bytes,
+                                   device::Adapter& adapter, Time now) {
+  PayloadReference reference;
+  wire::Packet packet;
+  bool is_known = reference.take(bytes);
+  std::size_t headers = 0;
+  if (is_known) {
+    std::array<std::byte, wire::header_bytes_max> head;
+    headers = std::min(bytes.size(), head.size());
+    std::memcpy(head.data(), bytes.data(), headers);
+    const wire::Decoded decoded = wire::decode({head.data(), headers}, packet);
+    is_known = decoded.status == wire::DecodeStatus::ok && decoded.header_bytes == headers;
+  }
+  if (!is_known) {
+    ++counters_.refused;
+    return;
+  }
+  if (!run_.takes(packet, reference)) finish_run(lane, adapter, now);
+  run_.add(packet, headers, reference);
+}
+
+void HostPackets::finish_run(Lane& lane, device::Adapter& adapter, Time now) {
+  const PayloadRun::Result result = run_.finish(*lane.peer, lane.received_path, adapter, now);
+  counters_.received += result.handled;
+  counters_.recalled += result.dropped;
+  // The writer sends them again, with their payloads.
+  if (result.is_forbidden) {
+    peers_.table().inboxes[lane.peer->slot].reads_memory.store(0, std::memory_order_relaxed);
+  }
+}
 
 // A peer that sleeps, and whose ring to this process was full, must be told of the room that there
 // is now.

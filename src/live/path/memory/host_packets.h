@@ -9,6 +9,9 @@
 // socket, once for all that comes until it has looked (PeerTable::sleeps). A sleeper whose ring was
 // full is told in the same way that it has room again (PeerTable::Outbox::waits).
 //
+// The packets of long messages do not carry their payloads through the ring. A record refers to
+// its payload, and the reader copies it (live/path/memory/payload_reference.h).
+//
 // The rings are used while the direct path is open at both ends: a capture, say, closes it. What
 // was written before is still read.
 
@@ -28,6 +31,7 @@
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/packet_ring.h"
+#include "live/path/memory/payload_run.h"
 #include "live/slots.h"
 #include "wire/ip_udp.h"
 
@@ -48,6 +52,8 @@ class HostPackets {
     std::uint64_t delayed = 0;  // times a ring was full and a packet waited
     std::uint64_t dropped = 0;  // packets whose payload was gone, or whose reader read nothing
     std::uint64_t refused = 0;  // records that came and that no process of ours writes
+    std::uint64_t referred = 0;  // packets sent whose payload stayed where it was
+    std::uint64_t recalled = 0;  // packets that came, and whose payload was gone or taken back
     std::uint64_t doorbells = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -71,10 +77,13 @@ class HostPackets {
   // nothing for `patience` loses what does not fit, as it would at a full socket.
   static constexpr Time patience = Time::milliseconds(100);
   [[nodiscard]] bool resume(Time now);
-  bool has_kept() const { return kept_bytes_ > 0; }
+  bool has_kept() const { return kept_form_.content_bytes > 0; }
   // A peer that sleeps is woken when so much waits for it, although more is about to be sent: both
   // ends then copy at the same time.
   static constexpr std::size_t early_ring_bytes = std::size_t{16} << 10;
+  // The packets of requests with so much data refer to their payloads. For a shorter request, two
+  // copies cost less than the system call.
+  static constexpr std::uint32_t reference_bytes_min = 32 << 10;
   // Tells the peers that sleep of what was sent to them. Called after some packets.
   void ring_doorbells();
 
@@ -83,26 +92,9 @@ class HostPackets {
   // Must be called when a peer has rung the doorbell, before receive(). The packets that the peer
   // told of may have been read already, and the next ones must make it ring again.
   void note_ring() { was_rung_ = true; }
-  // Calls handle(const wire::IpUdp&, head, bytes) with each packet. `bytes` has BTH to the pad and
-  // may change at any time, and `head` is a copy of its first bytes, at most header_bytes_max. A
-  // handler must make no peer known, since that moves peers. Returns the number of packets that
-  // were taken, which is bounded.
-  template <typename Handle>
-  int receive(Handle handle) {
-    int taken = 0;
-    bool must_tell = is_unfinished_ || std::exchange(was_rung_, false);
-    for (;;) {
-      const int before = taken;
-      take_all(taken, handle);
-      must_tell |= taken != before;
-      if (is_polled_ || !must_tell || taken >= packets_max) break;
-      // Whoever sends from now on rings again. What was sent before is read now.
-      bump_sleeps(2);
-      must_tell = false;
-    }
-    is_unfinished_ = taken >= packets_max;
-    return taken;
-  }
+  // Hands the packets that have come to the adapter, but a bounded number in one call. Returns how
+  // many records it took.
+  int receive(device::Adapter& adapter, Time now);
   // Returns true if the last call of receive() left packets, perhaps.
   bool is_unfinished() const { return is_unfinished_; }
   // Returns true if a peer may send by a ring.
@@ -129,6 +121,13 @@ class HostPackets {
     bool operator==(const RingPath&) const = default;
   };
   static_assert(sizeof(RingPath) == 40);
+  // How a packet is written as a record.
+  struct Form {
+    std::size_t content_bytes = 0;  // of the record
+    std::size_t packet_bytes = 0;   // BTH to the pad
+    bool has_path = false;
+    bool has_reference = false;  // the payload stays where it is
+  };
   // A lane has both rings of a local peer.
   struct Lane {
     std::uint32_t token = 0;  // 0: there is none
@@ -152,34 +151,11 @@ class HostPackets {
     wire::IpUdp received_path;
   };
 
-  template <typename Handle>
-  void take_all(int& taken, Handle& handle) {
-    meet_peers();
-    for (const std::uint8_t slot : open_) {
-      Lane& lane = lanes_[slot];
-      if (!lane.may_read && !begin_reading(lane)) continue;
-      bool has_taken = false;
-      while (taken < packets_max) {
-        const auto record = lane.in.take();
-        if (!record) break;
-        has_taken = true;
-        ++taken;
-        std::span<const std::byte> bytes = record->content;
-        lane.read_bytes += PacketRing::record_bytes(bytes.size());
-        if (record->has_path) take_path(lane, bytes);
-        if (!is_from_here(lane)) continue;
-        std::array<std::byte, wire::header_bytes_max> head;
-        const std::size_t head_bytes = std::min(bytes.size(), head.size());
-        std::memcpy(head.data(), bytes.data(), head_bytes);
-        ++counters_.received;
-        handle(static_cast<const wire::IpUdp&>(lane.received_path),
-               std::span<const std::byte>(head.data(), head_bytes), bytes);
-      }
-      if (!has_taken) continue;
-      lane.in.tell();
-      if (lane.read_bytes >= room_bytes) tell_of_room(lane);
-    }
-  }
+  int take_all(device::Adapter& adapter, Time now, int packets);
+  void handle(Lane& lane, const RingReader::Record& record, device::Adapter& adapter, Time now);
+  void handle_reference(Lane& lane, std::span<const std::byte> bytes, device::Adapter& adapter,
+                        Time now);
+  void finish_run(Lane& lane, device::Adapter& adapter, Time now);
   void follow_changes();
   void open(Lane& lane, LocalPeer& peer);
   bool begin_reading(Lane& lane);
@@ -187,7 +163,10 @@ class HostPackets {
   void take_path(Lane& lane, std::span<const std::byte>& bytes);
   bool is_from_here(Lane& lane) const;
   Lane* lane_for(const device::Datagram& datagram, RingPath& path);
-  void publish(Lane& lane, const RingPath& path, std::size_t content_bytes, std::uint32_t marks);
+  void publish(Lane& lane, const RingPath& path, const Form& form);
+  Form form_of(const Lane& lane, const device::Datagram& datagram, bool tells_path) const;
+  bool encode(const Form& form, const device::Datagram& datagram, const RingPath& path,
+              std::byte* room) const;
   bool keep(Lane& lane, const device::Datagram& datagram, const RingPath& path, Time now);
   void bump_sleeps(std::uint32_t by);
   void ring_if_asleep(Lane& lane);
@@ -200,13 +179,14 @@ class HostPackets {
   std::unique_ptr<std::array<Lane, slots>> memory_;
   std::array<Lane, slots>& lanes_;
   std::vector<std::uint8_t> open_;   // the slots that have a lane
+  PayloadRun run_;                   // packets that refer to their payloads; empty between calls
   std::vector<std::uint8_t> dirty_;  // those with packets for which no doorbell was rung
   std::uint32_t changes_seen_ = 0;
   bool is_polled_ = false;
   bool is_unfinished_ = false;
   bool was_rung_ = false;
-  std::unique_ptr<std::byte[]> kept_;  // a packet that waits for room, with its path
-  std::size_t kept_bytes_ = 0;
+  std::unique_ptr<std::byte[]> kept_;  // the record of a packet that waits for room
+  Form kept_form_;
   std::uint32_t kept_for_ = 0;  // slot
   Counters counters_;
 };

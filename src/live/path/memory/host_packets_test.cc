@@ -1,7 +1,9 @@
 #include "live/path/memory/host_packets.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "live/path/memory/host_path_end_test.h"
@@ -61,11 +63,13 @@ struct Side {
     packets->ring_doorbells();
     return true;
   }
-  int receive() {
-    return packets->receive([&](const wire::IpUdp& ip, auto head, auto bytes) {
-      port::Arrival arrival{ip, true, head};
-      EXPECT_EQ(end.adapter().handle_frame(now, arrival, bytes), port::Verdict::ok);
-    });
+  int receive() { return packets->receive(end.adapter(), now); }
+  // Returns how many packets have reached the adapter.
+  std::uint64_t handled() { return end.adapter().counters().packets_received; }
+  void fill_buffer() {
+    for (std::size_t i = 0; i < end.buffer.size(); ++i) {
+      end.buffer[i] = static_cast<std::byte>(i * 13 + i / 251);
+    }
   }
 
   End end;
@@ -82,10 +86,15 @@ class HostPacketsTest : public testing::Test {
     b_.end.open(a_.end);
     a_.start();
     b_.start();
-    a_.end.connect(b_.end, {}, {1, 1, verbs::Mtu::b4096});
-    b_.end.connect(a_.end, {}, {1, 1, verbs::Mtu::b4096});
+    a_.end.connect(b_.end, {}, {1, 1, verbs::Mtu::b4096, true});
+    b_.end.connect(a_.end, {}, {1, 1, verbs::Mtu::b4096, true});
     a_.packets->meet_peers();
     b_.packets->meet_peers();
+    let_b_read_memory(false);
+  }
+  // Says whether payloads of long messages to b_ stay where they are.
+  void let_b_read_memory(bool may_read) {
+    b_.end.path->peers().table().inboxes[1].reads_memory = may_read ? 1 : 0;
   }
   void exchange() {
     for (int i = 0; i < 4; ++i) {
@@ -329,34 +338,26 @@ TEST_F(HostPacketsTest, APathThatIsNotOfThisHostIsRefused) {
     std::memcpy(ring.reserve(bytes), &forged, bytes);
     ring.publish(bytes, marks);
   };
-  int handled = 0;
-  const auto receive = [&] {
-    return b_.packets->receive([&](const wire::IpUdp& ip, auto head, auto bytes) {
-      ++handled;
-      port::Arrival arrival{ip, true, head};
-      b_.end.adapter().handle_frame({}, arrival, bytes);
-    });
-  };
   write(72, 0);  // without a path
   write(72, PacketRing::has_path);
   write(72, 0);
   write(39, PacketRing::has_path);  // shorter than a path
-  EXPECT_EQ(receive(), 4);
-  EXPECT_EQ(handled, 0);
+  EXPECT_EQ(b_.receive(), 4);
+  EXPECT_EQ(b_.handled(), 0u);
   EXPECT_EQ(b_.packets->counters().refused, 2u);
   // The host gets the address, and this process learns of it later than the peer.
   write(72, PacketRing::has_path);
-  EXPECT_EQ(receive(), 1);
-  EXPECT_EQ(handled, 0);
+  EXPECT_EQ(b_.receive(), 1);
+  EXPECT_EQ(b_.handled(), 0u);
   b_.second_gid = forged.source;
   write(32, 0);
-  EXPECT_EQ(receive(), 1);
-  EXPECT_EQ(std::exchange(handled, 0), 1);
+  EXPECT_EQ(b_.receive(), 1);
+  EXPECT_EQ(b_.handled(), 1u);
   forged.source = local_gid;
   write(72, PacketRing::has_path);  // reserved bytes, which are no packet
   write(40, PacketRing::has_path);  // a path alone
-  EXPECT_EQ(receive(), 2);
-  EXPECT_EQ(handled, 2);
+  EXPECT_EQ(b_.receive(), 2);
+  EXPECT_EQ(b_.handled(), 3u);
   EXPECT_EQ(b_.end.completions(), 0);
 }
 
@@ -367,11 +368,291 @@ TEST_F(HostPacketsTest, APeerThatFillsItsRingForEverDoesNotKeepTheReader) {
     while (ring.reserve(0) != nullptr) ring.publish(0);
   };
   fill();
-  int calls = 0;
-  const int taken = b_.packets->receive([&](auto&&...) { ++calls; });
-  EXPECT_EQ(calls, 0);
+  const int taken = b_.receive();
+  EXPECT_EQ(b_.handled(), 0u);
   EXPECT_LT(taken, 1'000);
   EXPECT_TRUE(b_.packets->is_unfinished());
+}
+
+// --- payloads that stay in their writer's memory ---
+
+constexpr std::uint32_t long_bytes = 60'000;  // 15 packets
+constexpr int long_packets = 15;
+
+class PayloadReferenceTest : public HostPacketsTest {
+ protected:
+  void SetUp() override {
+    HostPacketsTest::SetUp();
+    let_b_read_memory(true);
+    a_.fill_buffer();
+  }
+  bool has_arrived(std::size_t bytes) {
+    return std::memcmp(b_.end.buffer.data(), a_.end.buffer.data(), bytes) == 0;
+  }
+  // Posts a receive request with SGEs of that many bytes, one after the other.
+  void post_receive_of(std::initializer_list<std::uint32_t> lengths) {
+    std::vector<verbs::Sge> sges;
+    std::uint64_t address = b_.end.address();
+    for (const std::uint32_t length : lengths) {
+      sges.push_back({address, length, b_.end.region->lkey()});
+      address += length;
+    }
+    verbs::ReceiveRequest request;
+    request.sges = sges;
+    ASSERT_EQ(b_.end.adapter().post_receive(*b_.end.qp, request), VerbsStatus::ok);
+  }
+  // Sends a message, lets something happen that gives its bytes back to the program, and changes
+  // them before the reader comes.
+  template <typename Event>
+  void expect_no_arrival_after(Event event) {
+    b_.post_receive();
+    a_.post(long_bytes);
+    EXPECT_TRUE(a_.send());
+    event();
+    std::ranges::fill(a_.end.buffer, std::byte{0xEE});
+    EXPECT_EQ(b_.receive(), long_packets);
+    EXPECT_EQ(b_.end.completions(), 0);
+    EXPECT_EQ(b_.packets->counters().recalled, 15u);
+  }
+  verbs::CompletionStatus next_status(Side& side) {
+    verbs::Completion completion;
+    EXPECT_TRUE(side.end.poll(completion));
+    return completion.status;
+  }
+};
+
+TEST_F(PayloadReferenceTest, ALongMessageStaysWhereItIsUntilItsReaderCopiesIt) {
+  b_.post_receive();
+  a_.post(long_bytes);
+  EXPECT_TRUE(a_.send());
+  EXPECT_EQ(a_.packets->counters().referred, 15u);
+  a_.end.buffer[7] = std::byte{0xEE};
+  EXPECT_EQ(b_.receive(), long_packets);
+  EXPECT_TRUE(has_arrived(long_bytes));
+  exchange();
+  EXPECT_EQ(a_.end.completions(), 1);
+  EXPECT_EQ(b_.end.completions(), 1);
+}
+
+TEST_F(PayloadReferenceTest, AShortMessageGoesThroughTheRing) {
+  b_.post_receive();
+  a_.post(HostPackets::reference_bytes_min - 1);
+  EXPECT_TRUE(a_.send());
+  EXPECT_EQ(a_.packets->counters().referred, 0u);
+  a_.end.buffer[7] = std::byte{0xEE};
+  b_.receive();
+  EXPECT_NE(b_.end.buffer[7], std::byte{0xEE});
+  EXPECT_EQ(b_.end.completions(), 1);
+}
+
+// The reader says whether it can read the writer's memory.
+TEST_F(PayloadReferenceTest, WhereTheReaderMayNotReadPayloadsGoThroughTheRing) {
+  let_b_read_memory(false);
+  b_.post_receive();
+  a_.post(long_bytes);
+  exchange();
+  EXPECT_EQ(a_.packets->counters().referred, 0u);
+  EXPECT_TRUE(has_arrived(long_bytes));
+  EXPECT_EQ(b_.end.completions(), 1);
+}
+
+TEST_F(PayloadReferenceTest, AWriteWithImmediateIsCopiedToItsRegion) {
+  Side c{3}, d{4};
+  c.end.open(d.end);
+  d.end.open(c.end);
+  c.start();
+  d.start();
+  const auto access = verbs::AccessFlags(Access::remote_write);
+  c.end.connect(d.end, access, {1, 1, verbs::Mtu::b4096, true});
+  d.end.connect(c.end, access, {1, 1, verbs::Mtu::b4096, true});
+  c.packets->meet_peers();
+  d.packets->meet_peers();
+  c.fill_buffer();
+  d.post_receive();
+  c.end.post(*c.end.qp, SendOpcode::write_with_immediate, d.end.address() + 100,
+             d.end.region->rkey(), long_bytes);
+  EXPECT_TRUE(c.send());
+  EXPECT_EQ(c.packets->counters().referred, 15u);
+  EXPECT_EQ(d.receive(), long_packets);
+  EXPECT_EQ(d.end.completions(), 1);
+  EXPECT_EQ(std::memcmp(d.end.buffer.data() + 100, c.end.buffer.data(), long_bytes), 0);
+  EXPECT_EQ(d.end.buffer[99], std::byte{});
+  EXPECT_EQ(d.end.buffer[long_bytes + 100], std::byte{});
+}
+
+TEST_F(PayloadReferenceTest, AReceiveRequestInPiecesIsFilledInOrder) {
+  post_receive_of({100, 0, 8'192, 4'096, 9'999, 40'000});
+  a_.post(long_bytes);
+  exchange();
+  EXPECT_EQ(b_.end.completions(), 1);
+  EXPECT_TRUE(has_arrived(long_bytes));
+}
+
+TEST_F(PayloadReferenceTest, MessagesOfTwoQueuePairsAndManyRequestsKeepTheirOrder) {
+  b_.receive_much();
+  a_.post_much();
+  for (int i = 0; i < 20; ++i) {
+    if (a_.packets->resume(a_.now)) a_.send();
+    b_.receive();
+    b_.send();
+    a_.receive();
+  }
+  EXPECT_EQ(a_.end.completions(), 8);
+  EXPECT_EQ(b_.end.completions(), 8);
+  EXPECT_TRUE(has_arrived(60'000));
+  EXPECT_EQ(a_.packets->counters().referred, 8u * 15);
+}
+
+TEST_F(PayloadReferenceTest, AReferenceThatWaitsForRoomStaysAReference) {
+  b_.post_receive();
+  a_.post(long_bytes);
+  device::Datagram datagram;
+  ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
+  int offered = 1;
+  while (a_.packets->offer(datagram, a_.now) != Offer::kept) ASSERT_LT(++offered, 10'000);
+  EXPECT_FALSE(a_.packets->resume(a_.now));
+  EXPECT_EQ(b_.receive(), 256);
+  EXPECT_TRUE(a_.packets->resume(a_.now));
+  EXPECT_EQ(a_.packets->counters().referred, static_cast<std::uint64_t>(offered));
+  while (b_.receive() > 0) continue;
+  EXPECT_EQ(b_.handled(), static_cast<std::uint64_t>(offered));
+  EXPECT_EQ(b_.packets->counters().recalled, 0u);
+}
+
+// A message that is longer than its receive request touches nothing behind it.
+TEST_F(PayloadReferenceTest, ATooShortReceiveRequestFailsAndIsNotOverrun) {
+  post_receive_of({20'000});
+  a_.post(long_bytes);
+  exchange();
+  EXPECT_EQ(next_status(b_), verbs::CompletionStatus::local_length_error);
+  EXPECT_EQ(next_status(a_), verbs::CompletionStatus::remote_invalid_request_error);
+  for (std::size_t i = 20'000; i < b_.end.buffer.size(); ++i) {
+    ASSERT_EQ(b_.end.buffer[i], std::byte{}) << i;
+  }
+}
+
+TEST_F(PayloadReferenceTest, WithoutAReceiveRequestTheMessageComesAgain) {
+  a_.post(long_bytes);
+  exchange();
+  EXPECT_EQ(b_.end.completions(), 0);
+  b_.post_receive();
+  for (int i = 0; i < 100 && a_.end.completions() == 0; ++i) {
+    a_.now = a_.now + Time::milliseconds(10);
+    if (a_.end.adapter().next_deadline() <= a_.now) a_.end.adapter().handle_deadline(a_.now);
+    exchange();
+  }
+  EXPECT_EQ(b_.end.completions(), 1);
+  EXPECT_TRUE(has_arrived(long_bytes));
+}
+
+// The bytes belong to the program again when its request has been flushed, and it may have written
+// others there before the reader comes.
+TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairFailsDoesNotArrive) {
+  expect_no_arrival_after([&] { a_.end.move_qp(verbs::QpState::error); });
+}
+
+TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairIsResetDoesNotArrive) {
+  expect_no_arrival_after([&] { a_.end.move_qp(verbs::QpState::reset); });
+}
+
+TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairIsDestroyedDoesNotArrive) {
+  expect_no_arrival_after([&] { a_.end.destroy_qp(); });
+}
+
+TEST_F(PayloadReferenceTest, AMessageOfADeadWriterDoesNotArrive) {
+  expect_no_arrival_after([&] {
+    a_.packets.reset();
+    a_.end.adapter().objects().set_direct_path(nullptr);
+    a_.end.path.reset();
+  });
+}
+
+// When the acknowledgement is lost, the message comes again. Its receive request is the program's by
+// then, and so may the writer's bytes be.
+TEST_F(PayloadReferenceTest, ADuplicateWritesNothing) {
+  b_.post_receive();
+  a_.post(long_bytes);
+  EXPECT_TRUE(a_.send());
+  EXPECT_EQ(b_.receive(), long_packets);
+  EXPECT_EQ(b_.end.completions(), 1);
+  std::ranges::fill(b_.end.buffer, std::byte{0x11});
+  b_.post_receive();
+  const std::uint64_t referred = a_.packets->counters().referred;
+  for (int i = 0; i < 1'000 && a_.packets->counters().referred == referred; ++i) {
+    a_.now = a_.now + Time::milliseconds(100);
+    if (a_.end.adapter().next_deadline() <= a_.now) a_.end.adapter().handle_deadline(a_.now);
+    a_.send();
+  }
+  EXPECT_GT(b_.receive(), 0);
+  EXPECT_EQ(b_.end.adapter().counters().transport.duplicate_requests, 15u);
+  for (const std::byte byte : b_.end.buffer) ASSERT_EQ(byte, std::byte{0x11});
+}
+
+// A peer may write any reference into its own ring.
+TEST_F(PayloadReferenceTest, ReferencesThatNoWriterOfOursMakesAreRefused) {
+  a_.post(8);  // so that the reader knows the path
+  EXPECT_TRUE(a_.send());
+  b_.receive();
+  const std::uint64_t before = b_.handled();
+  RingProgress nobody;
+  RingWriter ring(a_.end.path->peers().ring_to(2), nobody);
+  const std::uint64_t start = b_.end.path->peers().table().inboxes[1].progress.taken;
+  struct Forged {
+    std::uint32_t recalls = 0;
+    std::uint16_t recall = 0;
+    std::uint8_t pieces = 1;
+    std::uint8_t unused = 0;
+    std::uint64_t address = 4'096;  // where no memory is
+    std::uint32_t bytes = 4'096;
+    std::uint32_t unused_too = 0;
+    std::array<std::byte, 64> packet{};
+  };
+  std::uint64_t written = 0;
+  const auto write = [&](const Forged& forged, std::size_t bytes) {
+    for (; written < start; written += PacketRing::line_bytes) {
+      ASSERT_NE(ring.reserve(0), nullptr);
+      ring.publish(0);
+    }
+    std::memcpy(ring.reserve(bytes), &forged, bytes);
+    ring.publish(bytes, PacketRing::has_reference);
+  };
+  Forged forged;
+  write(forged, 4);  // shorter than a reference
+  forged.pieces = 0;
+  write(forged, sizeof forged);
+  forged.pieces = 255;
+  write(forged, sizeof forged);
+  forged.pieces = 1;
+  forged.recall = PeerTable::recalls_max;
+  write(forged, sizeof forged);
+  forged.recall = 0;
+  forged.bytes = 4'097;
+  write(forged, sizeof forged);
+  forged.bytes = 0;
+  write(forged, sizeof forged);
+  forged.bytes = 4'096;
+  write(forged, 24);             // without headers
+  write(forged, sizeof forged);  // reserved bytes, which are no packet
+  EXPECT_EQ(b_.receive(), 8);
+  EXPECT_EQ(b_.packets->counters().refused, 8u);
+  EXPECT_EQ(b_.handled(), before);
+}
+
+TEST_F(PayloadReferenceTest, APayloadThatIsNotThereIsLostAndTheReaderGoesOn) {
+  b_.post_receive();
+  a_.post(long_bytes);
+  device::Datagram datagram;
+  ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
+  const auto* const nowhere = reinterpret_cast<const std::byte*>(std::uintptr_t{4'096});
+  datagram.pieces[0] = {nowhere, datagram.pieces[0].size()};
+  EXPECT_EQ(a_.packets->offer(datagram, a_.now), Offer::taken);
+  EXPECT_EQ(b_.receive(), 1);
+  EXPECT_EQ(b_.packets->counters().recalled, 1u);
+  EXPECT_EQ(b_.end.path->peers().table().inboxes[1].reads_memory, 1);
+  exchange();  // the rest, whose gap asks for the first packet
+  exchange();
+  EXPECT_EQ(b_.end.completions(), 1);
+  EXPECT_TRUE(has_arrived(long_bytes));
 }
 
 }  // namespace

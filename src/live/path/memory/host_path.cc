@@ -91,7 +91,7 @@ bool HostPath::withdraw(const verbs::MemoryRegion& region) {
 }
 
 void HostPath::expose(const transport::QueuePair& qp) {
-  withdraw(qp);  // the earlier entry may differ
+  hide(qp);  // the earlier entry may differ
   auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
                       qp.number.value);
   const bool has_peer = peer_of(qp) != nullptr;
@@ -106,7 +106,14 @@ void HostPath::expose(const transport::QueuePair& qp) {
   ++exposed_queue_pairs_;
 }
 
+// The queue pair's requests, if it has any, are about to be flushed. Then the program may use their
+// memory again.
 void HostPath::withdraw(const transport::QueuePair& qp) {
+  table_->recalls[PeerTable::recall_of(qp.number)].fetch_add(1, std::memory_order_seq_cst);
+  hide(qp);
+}
+
+void HostPath::hide(const transport::QueuePair& qp) {
   auto* entry = claim(&table_->qps[PeerTable::qp_set(qp.number.value)], &PeerTable::QpEntry::number,
                       qp.number.value);
   if (entry == nullptr || entry->number.load(std::memory_order_relaxed) == 0) return;

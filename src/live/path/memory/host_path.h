@@ -84,6 +84,7 @@ class HostPath final : public transport::DirectPath {
 
   HostPath() = default;
   LocalPeer* peer_of(const transport::QueuePair& qp);
+  void hide(const transport::QueuePair& qp);
   bool wait_for_visitors();
   bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
              Ticket& ticket, bool is_first);

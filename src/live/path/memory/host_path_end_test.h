@@ -77,7 +77,8 @@ class End {
     init.pd = pd_;
     init.send_cq = init.receive_cq = cq_;
     init.send_work_requests = init.receive_work_requests = 8;
-    init.send_sges = init.receive_sges = 2;
+    init.send_sges = 2;
+    init.receive_sges = 8;
     qp = adapter_.create_qp(init, status);
     second_qp = adapter_.create_qp(init, status);
     ASSERT_NE(second_qp, nullptr);
@@ -87,9 +88,11 @@ class End {
     std::uint8_t asked = 1;     // max_rd_atomic
     std::uint8_t answered = 1;  // max_dest_rd_atomic
     verbs::Mtu mtu = verbs::Mtu::b1024;
+    // Requests are sent again, up to 7 times and after 67 ms; otherwise never.
+    bool retries = false;
   };
   void connect(End& peer, verbs::AccessFlags access,
-               Attributes attributes = {1, 1, verbs::Mtu::b1024}) {
+               Attributes attributes = {1, 1, verbs::Mtu::b1024, false}) {
     connect(*qp, peer.qp->number, access, attributes);
     connect(*second_qp, peer.second_qp->number, access, attributes);
   }
@@ -113,6 +116,10 @@ class End {
                    QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
     to.state = verbs::QpState::rts;
     to.max_rd_atomic = attributes.asked;
+    if (attributes.retries) {
+      to.timeout = 14;
+      to.retry_count = to.rnr_retry = 7;
+    }
     modify(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
                    QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
                    QpAttribute::max_rd_atomic);

@@ -59,7 +59,8 @@ std::optional<RingReader::Record> RingReader::take() {
   const std::size_t at = position();
   const std::size_t length = word & PacketRing::length_mask;
   const std::uint32_t marks = word & ~PacketRing::length_mask;
-  const bool is_known = (marks & ~PacketRing::has_path) == PacketRing::is_record;
+  constexpr std::uint32_t optional_marks = PacketRing::has_path | PacketRing::has_reference;
+  const bool is_known = (marks & ~optional_marks) == PacketRing::is_record;
   if (!is_known || length > PacketRing::content_bytes_max ||
       PacketRing::record_bytes(length) > PacketRing::ring_bytes - at) {
     is_broken_ = true;
@@ -67,7 +68,7 @@ std::optional<RingReader::Record> RingReader::take() {
   }
   taken_ += PacketRing::record_bytes(length);
   return Record{{memory_ + at + PacketRing::word_bytes, length},
-                (marks & PacketRing::has_path) != 0};
+                (marks & PacketRing::has_path) != 0, (marks & PacketRing::has_reference) != 0};
 }
 
 }  // namespace tulle::live

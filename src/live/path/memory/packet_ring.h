@@ -34,6 +34,7 @@ struct PacketRing {
   static constexpr std::uint32_t is_record = 1u << 24;
   static constexpr std::uint32_t is_skip = 1u << 25;  // the next record is at the ring's beginning
   static constexpr std::uint32_t has_path = 1u << 26;
+  static constexpr std::uint32_t has_reference = 1u << 27;
   static constexpr std::uint32_t length_mask = is_record - 1;
 
   static constexpr std::size_t record_bytes(std::size_t content_bytes) {
@@ -70,6 +71,7 @@ class RingReader {
   struct Record {
     std::span<const std::byte> content;  // may change while it is read
     bool has_path = false;
+    bool has_reference = false;
   };
   RingReader() = default;
   RingReader(const std::byte* memory, RingProgress& progress);

@@ -61,7 +61,9 @@ class Run {
     if (room == nullptr) return;
     TULLE_CHECK(room >= memory_ && room + bytes <= memory_ + PacketRing::ring_bytes);
     std::memset(room, script_.byte(), bytes);
-    if (!script_.one_in(8)) writer_.publish(bytes, script_.one_in(2) ? PacketRing::has_path : 0);
+    if (script_.one_in(8)) return;
+    writer_.publish(bytes, (script_.one_in(2) ? PacketRing::has_path : 0) |
+                               (script_.one_in(2) ? PacketRing::has_reference : 0));
   }
 
   void read(std::uint32_t records) {

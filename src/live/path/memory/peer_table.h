@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/ids.h"
 #include "live/path/memory/packet_ring.h"
 #include "live/path/memory/visits.h"
 #include "live/slots.h"
@@ -21,7 +22,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 7;
+  static constexpr std::uint32_t layout_version = 8;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -46,6 +47,9 @@ struct PeerTable {
     std::uint64_t generation = 0;
   };
 
+  // How many counts of recalls there are. Queue pairs share them.
+  static constexpr std::size_t recalls_max = 1'024;
+
   // These are the two ends of rings, for the process in one slot. Each process is named by its
   // `proof`, since a slot has another process one day. A ring is used while both ends name the
   // other.
@@ -58,6 +62,9 @@ struct PeerTable {
   struct Inbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> writer{0};
     RingProgress progress;
+    // 1 while the owner can read the writer's memory, so that payloads may stay there
+    // (live/path/memory/payload_reference.h).
+    std::atomic<std::uint8_t> reads_memory{0};
   };
 
   std::uint32_t magic = magic_value;
@@ -88,6 +95,9 @@ struct PeerTable {
   // owner adds 2 each time it has looked at all of them, so that one telling is enough until then.
   alignas(64) std::atomic<std::uint32_t> sleeps{1};
 
+  // Counts how often the owner's program may have been given back memory in which payloads that
+  // rings refer to lie. Each queue pair has one of the counts.
+  std::array<std::atomic<std::uint32_t>, recalls_max> recalls{};
   std::array<Outbox, slots> outboxes{};
   std::array<Inbox, slots> inboxes{};
   alignas(64) std::array<QpEntry, qp_sets * ways> qps{};
@@ -97,6 +107,7 @@ struct PeerTable {
     return *reinterpret_cast<const std::atomic<std::uint32_t>*>(&life);
   }
 
+  static std::size_t recall_of(QpNumber qp) { return qp.value % recalls_max; }
   static std::size_t qp_set(std::uint32_t number) { return number % qp_sets * ways; }
   static std::size_t key_set(std::uint32_t key) { return (key >> 8) % key_sets * ways; }
 
