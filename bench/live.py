@@ -88,6 +88,18 @@ def small_messages(here):
               udp_blocking=field("median_us", "socket_pingpong", "--udp", "--block"))
 
 
+def under_ucx(here):
+    """Yields rows of UCX's tests over Tulle's verbs, beside UCX's own way between processes of one host."""
+    tests = {"tag_latency": "tag_lat", "am_latency": "ucp_am_lat", "tag_bandwidth": "tag_bw", "put_bandwidth": "ucp_put_bw"}
+    sizes = {8: ("8b", 100000), 4096: ("4kib", 50000), 65536: ("64kib", 10000), MIB: ("1mib", 2000)}
+    for name, test in tests.items():
+        for size, (text, iterations) in sizes.items():
+            def measure(over_tulle, run=(test, size, iterations), is_rate="bandwidth" in name):
+                return here.ucx(*run, over_tulle)[1 if is_rate else 0]
+            yield Row(f"ucx_{name}_{text}", "GB/s" if "bandwidth" in name else "us", functools.partial(measure, True),
+                      ucx_shared_memory=functools.partial(measure, False))
+
+
 def side_by_side(here):
     """Yields rows of many queue pairs at once, and of a small exchange beside a large transfer."""
     yield Row("write_64kib_1000_queue_pairs", "GB/s", lambda: here.bandwidth("ib_write_bw", 65536, 100, "-q", 1000),
@@ -165,6 +177,7 @@ def control(here):
 def rows(here, cable, selective, sealed, folder):
     yield from transfers(here)
     yield from small_messages(here)
+    yield from under_ucx(here)
     yield from side_by_side(here)
     yield from exchanges()
     if cable is not None:
@@ -185,7 +198,7 @@ def report(row, as_json):
         return
     first = f"{row['name']:26}{human(row['value'], row['unit']):>16}"
     for name, peer in row["peers"].items():
-        print(f"{first:42}{name:>16}{human(peer['value'], row['unit']):>16}{peer['ratio']:>8.2f}")
+        print(f"{first:42}{name:>20}{human(peer['value'], row['unit']):>16}{peer['ratio']:>8.2f}")
         first = ""
     if first:
         print(first)
@@ -216,7 +229,7 @@ def main():
     parser.add_argument("--no-history", action="store_true", help="append nothing")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'':26}{'Tulle':>16}{'peer':>16}{'':>16}{'ratio':>8}")
+        print(f"{'':26}{'Tulle':>16}{'peer':>20}{'':>16}{'ratio':>8}")
     folder = tempfile.TemporaryDirectory(prefix="tulle-bench-")
     key_file = pathlib.Path(folder.name) / "keys"
     key_file.touch(0o600)

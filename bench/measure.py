@@ -1,6 +1,7 @@
 """Makes single measurements: perftest over Tulle, iperf3, sockets. Figures are in SI units: GB/s, microseconds,
 messages/s."""
 
+import functools
 import json
 import pathlib
 import re
@@ -27,6 +28,17 @@ def _finish(process, limit=LIMIT):
         return process.stdout
     except AssertionError as error:
         raise Failed(str(error)) from None
+
+
+@functools.cache
+def ucx_options():
+    """Returns what ucx_perftest needs so that its two sides do not meet by MPI. Only versions that know MPI know it."""
+    helped = harness.Process(["ucx_perftest", "-h"])
+    try:
+        helped.wait(LIMIT)
+        return ["-P", "0"] if re.search(r"(?m)^ *-P ", helped.stdout + helped.stderr) else []
+    finally:
+        helped.close()
 
 
 class Place:
@@ -93,14 +105,14 @@ class Place:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def _pair(self, server_command, client_command, port, protocol="tcp"):
-        server = harness.Process(server_command, net=self.server_net)
+    def _pair(self, server_command, client_command, port, protocol="tcp", env=None):
+        server = harness.Process(server_command, net=self.server_net, env=env)
         client = None
         try:
             harness.wait_until(lambda: harness.listens(server, port, protocol) or not server.running, f"port {port}", 20)
             if not server.running:
                 raise Failed(server.describe())
-            client = harness.Process(client_command, net=self.client_net)
+            client = harness.Process(client_command, net=self.client_net, env=env)
             output = _finish(client)
             _finish(server)
             return output
@@ -146,6 +158,19 @@ class Place:
         if len(rows) != 1:
             raise Failed(f"{program}: no result")
         return rows[0]
+
+    def ucx(self, test, size, iterations, over_tulle, port=13336):
+        """Returns what a test of ucx_perftest prints: (median of the microseconds of a message, GB/s). UCX uses Tulle's device, or its own
+        shared memory and process_vm calls."""
+        transports = "rc_v,self" if over_tulle else "posix,cma,self"
+        environment = {"UCX_TLS": transports, "UCX_WARN_UNUSED_ENV_VARS": "n"}
+        argv = ["ucx_perftest", *ucx_options(), "-t", test, "-s", str(size), "-n", str(iterations), "-w", "100", "-p", str(port)]
+        command = [harness.TULLE, "run", *self.options, "--", *argv] if over_tulle else argv
+        output = self._pair(command, [*command, self.host], port, env=environment)
+        found = re.search(r"(?m)^Final: +\d+ +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)", output)
+        if not found:
+            raise Failed(f"ucx_perftest -t {test} -s {size}: no result\n{output}")
+        return float(found.group(1)), float(found.group(2)) * (1 << 20) / 1e9
 
     def bandwidth(self, program, size, iterations, *options):
         """Returns GB/s."""

@@ -27,6 +27,9 @@ INTEGRITY = BUILD / "bin" / "integrity"
 # once.
 LIMIT = float(os.environ.get("TULLE_TEST_LIMIT", "60"))
 
+# Set where all programs must send packets, also between processes of one host.
+PACKETS_ONLY = "TULLE_TEST_PACKETS"
+
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,6 +59,8 @@ class Process:
                 _check(_libc.setns(net.fd, CLONE_NEWNET))
 
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
+        if PACKETS_ONLY in os.environ:
+            environment["TULLE_DIRECT"] = "off"
         environment.update({"LC_ALL": "C.UTF-8", **(env or {})})
         self.popen = subprocess.Popen(
             self.argv,

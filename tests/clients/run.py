@@ -5,6 +5,7 @@
     run.py GROUP ...            all of a group, for example devices
     run.py GROUP.CLASS[.TEST]   one class, one test
     run.py all
+    run.py --packets ...        the same, and processes of one host also meet by UDP alone
 
 Run by an ordinary user, it continues as root of a user namespace of its own, which may make network namespaces.
 """
@@ -42,6 +43,9 @@ def become_root_of_a_namespace():
 def main(names):
     sys.path[:0] = map(str, [*FOLDERS, COMPAT])
     loader = unittest.TestLoader()
+    if names[:1] == ["--packets"]:
+        os.environ[harness.PACKETS_ONLY] = "yes"
+        names = names[1:]
     if not names:
         for group in GROUPS:
             for test in harness.tests_in(loader.loadTestsFromName(f"{group}_test")):

@@ -30,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "clients")]
 
 import document  # noqa: E402
 import frame  # noqa: E402
+import harness  # noqa: E402
 import records  # noqa: E402
 from run import become_root_of_a_namespace  # noqa: E402
 
@@ -97,6 +98,7 @@ def main():
     parser.add_argument("--render", action="store_true", help="make the page from the records and end")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--list", action="store_true", help="name the suites and end")
+    parser.add_argument("--packets", action="store_true", help="processes of one host also meet by UDP alone; records nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the output of failing programs to standard error")
     arguments = parser.parse_args()
     if arguments.list:
@@ -107,6 +109,10 @@ def main():
         return 0
     if arguments.record and any("." in name for name in arguments.names):
         parser.error("--record takes whole suites")
+    if arguments.packets:
+        if arguments.record:
+            parser.error("--packets records nothing")
+        os.environ[harness.PACKETS_ONLY] = "yes"
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
     signal.signal(signal.SIGTERM, end_at_a_signal)
@@ -115,7 +121,7 @@ def main():
     except KeyboardInterrupt:
         print("compat: interrupted; the programs, agents and namespaces that it started have ended", file=sys.stderr)
         return INTERRUPTED
-    if arguments.record or not arguments.names:
+    if arguments.record or not (arguments.names or arguments.packets):
         records.update(told, available())
         PAGE.write_text(page())
     return 1 if any(result.outcome in frame.BAD for *_, results in told for result in results) else 0

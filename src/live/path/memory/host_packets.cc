@@ -8,8 +8,21 @@
 #include <new>
 #include <utility>
 
+#include "live/clock.h"
+
 namespace tulle::live {
 namespace {
+
+// The packets of long messages are no shorter, but the last.
+constexpr std::size_t measured_bytes_min = 1'024;
+// A message that takes longer has been interrupted, or never ends.
+constexpr std::int64_t coming_nanoseconds_max = 10'000'000;
+
+// Returns the queue pair that a packet is for. The bytes begin with its BTH (IBTA 9.2).
+QpNumber destination_of(std::span<const std::byte> head) {
+  const auto at = [&](std::size_t i) { return std::to_integer<std::uint32_t>(head[i]); };
+  return QpNumber{at(5) << 16 | at(6) << 8 | at(7)};
+}
 
 std::size_t transport_bytes(const device::Datagram& datagram) {
   return std::size_t{datagram.bth_and_payload_bytes()} + datagram.packet.pad_count;
@@ -82,11 +95,12 @@ void HostPackets::open(Lane& lane, LocalPeer& peer) {
   outbox.reader.store(0, std::memory_order_seq_cst);
   inbox.writer.store(0, std::memory_order_seq_cst);
   inbox.progress.taken.store(0, std::memory_order_seq_cst);
-  inbox.reads_memory.store(peer.is_reachable ? 1 : 0, std::memory_order_relaxed);
   lane = {};
   lane.token = peers_.token_of(peer);
   lane.peer = &peer;
   lane.is_mute = !peer.doorbell;
+  lane.can_read_memory = peer.is_reachable;
+  tell_way(lane);
   lane.out = RingWriter(peers_.ring_to(peer.slot), peer.table->inboxes[peers_.own_slot()].progress);
   lane.in = RingReader(peer.ring, inbox.progress);
   inbox.writer.store(peer.table->proof, std::memory_order_seq_cst);
@@ -319,10 +333,20 @@ void HostPackets::handle(Lane& lane, const RingReader::Record& record, device::A
   std::memcpy(head.data(), bytes.data(), head_bytes);
   ++counters_.received;
   port::Arrival arrival{lane.received_path, true, {head.data(), head_bytes}};
+  const bool is_long = bytes.size() >= measured_bytes_min;
+  const auto& info = wire::info(static_cast<wire::Opcode>(head[0]));
+  if (is_long && info.position == wire::Position::first) {
+    begin_message(lane, destination_of(head));
+  }
   try {
     adapter.handle_frame(now, arrival, bytes);
   } catch (const std::bad_alloc&) {
     // There is no memory to handle the packet: it is lost, as on a network.
+  }
+  if (!is_long) return;
+  lane.coming.bytes += bytes.size();
+  if (info.position == wire::Position::last) {
+    end_message(lane, PayloadWay::Way::ring, destination_of(head));
   }
 }
 
@@ -344,7 +368,14 @@ void HostPackets::handle_reference(Lane& lane, std::span<const std::byte> bytes,
     return;
   }
   if (!run_.takes(packet, reference)) finish_run(lane, adapter, now);
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  if (info.position == wire::Position::first) begin_message(lane, packet.destination_qp);
   run_.add(packet, headers, reference);
+  lane.coming.bytes += reference.payload_bytes();
+  if (info.position == wire::Position::last) {
+    finish_run(lane, adapter, now);
+    end_message(lane, PayloadWay::Way::memory, packet.destination_qp);
+  }
 }
 
 void HostPackets::finish_run(Lane& lane, device::Adapter& adapter, Time now) {
@@ -353,8 +384,36 @@ void HostPackets::finish_run(Lane& lane, device::Adapter& adapter, Time now) {
   counters_.recalled += result.dropped;
   // The writer sends them again, with their payloads.
   if (result.is_forbidden) {
-    peers_.table().inboxes[lane.peer->slot].reads_memory.store(0, std::memory_order_relaxed);
+    lane.can_read_memory = false;
+    tell_way(lane);
   }
+}
+
+// Measures how long a message of several packets takes from its first packet to its last. Of
+// several at once, one is measured.
+void HostPackets::begin_message(Lane& lane, QpNumber qp) {
+  const std::int64_t now = DriverClock::system();
+  const bool is_measuring = lane.coming.began != 0 && lane.coming.qp != qp &&
+                            now < lane.coming.began + coming_nanoseconds_max;
+  if (!is_measuring) lane.coming = {now, qp, 0};
+}
+
+void HostPackets::end_message(Lane& lane, PayloadWay::Way way, QpNumber qp) {
+  if (lane.coming.began == 0 || lane.coming.qp != qp) return;
+  const Lane::Coming message = std::exchange(lane.coming, {});
+  if (message.bytes < reference_bytes_min) return;
+  const PayloadWay::Way before = lane.way.wanted();
+  lane.way.note(way, message.bytes, Time::nanoseconds(DriverClock::system() - message.began));
+  if (lane.way.wanted() != before) tell_way(lane);
+}
+
+// Tells the peer how the payloads of long messages shall come. A process that sleeps wants them
+// in the ring: while it wakes and copies, the peer copies too.
+void HostPackets::tell_way(Lane& lane) {
+  const bool by_memory =
+      lane.can_read_memory && is_polled_ && lane.way.wanted() == PayloadWay::Way::memory;
+  peers_.table().inboxes[lane.peer->slot].reads_memory.store(by_memory ? 1 : 0,
+                                                             std::memory_order_relaxed);
 }
 
 // A peer that sleeps, and whose ring to this process was full, must be told of the room that there
@@ -409,6 +468,7 @@ void HostPackets::set_polled(bool is_polled) {
   if (is_polled_ == is_polled) return;
   is_polled_ = is_polled;
   bump_sleeps(1);
+  for (const std::uint8_t slot : open_) tell_way(lanes_[slot]);
 }
 
 void HostPackets::rebase(Time by) {

@@ -32,6 +32,7 @@
 #include "live/path/memory/local_peers.h"
 #include "live/path/memory/packet_ring.h"
 #include "live/path/memory/payload_run.h"
+#include "live/path/memory/payload_way.h"
 #include "live/slots.h"
 #include "wire/ip_udp.h"
 
@@ -144,6 +145,14 @@ class HostPackets {
     std::uint32_t told_room = 0;   // the value of `waits` for which the doorbell was rung last
     std::size_t read_bytes = 0;    // since this looked whether the writer waits
     Time full_since = Time::never();
+    PayloadWay way;  // how the payloads of long messages come from this peer
+    // A message of several packets that is coming.
+    struct Coming {
+      std::int64_t began = 0;  // nanoseconds; 0: there is none
+      QpNumber qp;
+      std::size_t bytes = 0;
+    } coming;
+    bool can_read_memory = false;
     bool has_sent_path = false;
     bool has_received_path = false;
     bool is_from_here = false;  // both addresses of the received path are this host's
@@ -156,6 +165,9 @@ class HostPackets {
   void handle_reference(Lane& lane, std::span<const std::byte> bytes, device::Adapter& adapter,
                         Time now);
   void finish_run(Lane& lane, device::Adapter& adapter, Time now);
+  static void begin_message(Lane& lane, QpNumber qp);
+  void end_message(Lane& lane, PayloadWay::Way way, QpNumber qp);
+  void tell_way(Lane& lane);
   void follow_changes();
   void open(Lane& lane, LocalPeer& peer);
   bool begin_reading(Lane& lane);
@@ -179,7 +191,7 @@ class HostPackets {
   std::unique_ptr<std::array<Lane, slots>> memory_;
   std::array<Lane, slots>& lanes_;
   std::vector<std::uint8_t> open_;   // the slots that have a lane
-  PayloadRun run_;                   // packets that refer to their payloads; empty between calls
+  PayloadRun run_;  // packets that refer to their payloads; empty between calls
   std::vector<std::uint8_t> dirty_;  // those with packets for which no doorbell was rung
   std::uint32_t changes_seen_ = 0;
   bool is_polled_ = false;

@@ -386,6 +386,9 @@ class PayloadReferenceTest : public HostPacketsTest {
     let_b_read_memory(true);
     a_.fill_buffer();
   }
+  bool is_asked_for_references() {
+    return b_.end.path->peers().table().inboxes[1].reads_memory == 1;
+  }
   bool has_arrived(std::size_t bytes) {
     return std::memcmp(b_.end.buffer.data(), a_.end.buffer.data(), bytes) == 0;
   }
@@ -456,6 +459,27 @@ TEST_F(PayloadReferenceTest, WhereTheReaderMayNotReadPayloadsGoThroughTheRing) {
   EXPECT_EQ(b_.end.completions(), 1);
 }
 
+TEST_F(PayloadReferenceTest, AReaderThatPollsTriesTheWritersMemory) {
+  let_b_read_memory(false);
+  const auto send_some = [&] {
+    for (std::uint64_t came = 0; came < PayloadWay::trial_bytes; came += long_bytes) {
+      b_.post_receive();
+      a_.post(long_bytes);
+      exchange();
+    }
+  };
+  send_some();
+  EXPECT_FALSE(is_asked_for_references()) << "it sleeps";
+  b_.packets->set_polled(true);
+  EXPECT_TRUE(is_asked_for_references());
+  b_.packets->set_polled(false);
+  EXPECT_FALSE(is_asked_for_references());
+  b_.packets->set_polled(true);
+  send_some();
+  EXPECT_GT(a_.packets->counters().referred, 0u);
+  EXPECT_TRUE(has_arrived(long_bytes));
+}
+
 TEST_F(PayloadReferenceTest, AWriteWithImmediateIsCopiedToItsRegion) {
   Side c{3}, d{4};
   c.end.open(d.end);
@@ -467,6 +491,7 @@ TEST_F(PayloadReferenceTest, AWriteWithImmediateIsCopiedToItsRegion) {
   d.end.connect(c.end, access, {1, 1, verbs::Mtu::b4096, true});
   c.packets->meet_peers();
   d.packets->meet_peers();
+  d.end.path->peers().table().inboxes[3].reads_memory = 1;
   c.fill_buffer();
   d.post_receive();
   c.end.post(*c.end.qp, SendOpcode::write_with_immediate, d.end.address() + 100,

@@ -62,7 +62,7 @@ struct PeerTable {
   struct Inbox {
     alignas(PacketRing::line_bytes) std::atomic<std::uint64_t> writer{0};
     RingProgress progress;
-    // 1 while the owner can read the writer's memory, so that payloads may stay there
+    // 1 while the owner would read the payloads of long messages from the writer's memory
     // (live/path/memory/payload_reference.h).
     std::atomic<std::uint8_t> reads_memory{0};
   };
