@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -180,14 +181,14 @@ class Run {
 
   void publish(std::byte* room, std::size_t bytes, std::uint32_t marks) {
     const auto noise = script_.one_in(8) ? script_.bytes(4) : std::vector<std::byte>();
-    std::memcpy(room + script_.below(128), noise.data(), noise.size());
+    std::ranges::copy(noise, room + script_.below(128));
     ring_.publish(script_.one_in(32) ? script_.half() % 8'192 : bytes, marks);
   }
 
   void post_receive() {
     const std::uint32_t first = script_.half() % (receive_bytes / 2);
     const std::uint32_t second = script_.half() % (receive_bytes / 2);
-    const verbs::LocalKey key = connection_.region->lkey();
+    const LocalKey key = connection_.region->lkey();
     const std::array<verbs::Sge, 2> sges = {{{0x1000 + receive_at, first, key},
                                              {0x1000 + receive_at + first, second, key}}};
     verbs::ReceiveRequest request;
@@ -230,7 +231,7 @@ class Run {
         at = PeerFile::ring_at(own_slot) + script_.half();
     }
     const auto values = script_.bytes(1 + script_.below(12));
-    std::memcpy(table + at, values.data(), values.size());
+    std::ranges::copy(values, table + at);
   }
 
   Script& script_;

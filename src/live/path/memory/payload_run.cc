@@ -12,14 +12,16 @@ namespace {
 
 constexpr std::size_t buffer_bytes = PayloadRun::packets_max * PayloadReference::payload_bytes_max;
 
-// A list of pieces of memory. A piece that follows the last one in memory extends that piece.
+// A list of pieces of memory. A piece that follows the last one in memory extends that piece. A peer
+// may name any address, so that the end of a piece is a number and no pointer.
 template <std::size_t pieces_max>
 class PieceList {
  public:
   void add(void* memory, std::size_t bytes) {
     if (count_ > 0) {
       iovec& last = pieces_[count_ - 1];
-      if (static_cast<std::byte*>(last.iov_base) + last.iov_len == memory) {
+      const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(last.iov_base) + last.iov_len;
+      if (end == reinterpret_cast<std::uintptr_t>(memory)) {
         last.iov_len += bytes;
         return;
       }
