@@ -134,33 +134,24 @@ port::Verdict Adapter::handle_datagram(Time now, const wire::IpUdp& ip, bool ide
 
 port::Verdict Adapter::handle_frame(Time now, port::Arrival& arrival,
                                     std::span<const std::byte> bytes, std::uint8_t port) {
-  wire::Packet packet;
-  std::span<const std::byte> payload;
-  const port::Verdict verdict =
-      arrival.head.empty() ? configuration_.framing->decode(bytes, arrival, packet, payload)
-                           : port::decode_transport(arrival.head, bytes, packet, payload);
+  wire::Packet decoded;
+  std::span<const std::byte> payload = bytes;
+  std::size_t packet_bytes = bytes.size();
+  port::Verdict verdict = port::Verdict::ok;
+  if (arrival.packet != nullptr) {
+    packet_bytes += wire::header_bytes(arrival.packet->opcode) + arrival.packet->pad_count;
+  } else {
+    verdict = arrival.head.empty()
+                  ? configuration_.framing->decode(bytes, arrival, decoded, payload)
+                  : port::decode_transport(arrival.head, bytes, decoded, payload);
+  }
   ++counters_.packets_received;
-  counters_.bytes_received += bytes.size();
+  counters_.bytes_received += packet_bytes;
   ++counters_.received_by_verdict[static_cast<std::size_t>(verdict)];
   if (verdict != port::Verdict::ok) return verdict;
-  handle_packet(now, packet, {payload.data(), static_cast<std::uint32_t>(payload.size())},
-                arrival.path, port);
+  handle_packet(now, arrival.packet != nullptr ? *arrival.packet : decoded,
+                {payload.data(), static_cast<std::uint32_t>(payload.size())}, arrival.path, port);
   return verdict;
-}
-
-bool Adapter::find_placement(const wire::Packet& packet, const wire::Path& path,
-                             std::uint32_t bytes, transport::Placement& out) {
-  const QueuePair* qp = find_qp(packet.destination_qp);
-  return qp != nullptr && wire::pkeys_match(packet.pkey, qp->pkey()) &&
-         qp->find_placement(packet, path, bytes, out);
-}
-
-void Adapter::handle_transport(Time now, const wire::Packet& packet, transport::Payload payload,
-                               const wire::Path& path, std::size_t bytes) {
-  ++counters_.packets_received;
-  counters_.bytes_received += bytes;
-  ++counters_.received_by_verdict[static_cast<std::size_t>(port::Verdict::ok)];
-  handle_packet(now, packet, payload, path, 1);
 }
 
 void Adapter::handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,

@@ -209,14 +209,6 @@ class Adapter {
   // RoCE v2: handles a received UDP payload. identification_known is as in port::Arrival.
   port::Verdict handle_datagram(Time now, const wire::IpUdp& ip, bool identification_known,
                                 std::span<const std::byte> udp_payload, std::uint8_t port = 1);
-  // The two calls below are for a packet whose payload lies where another process left it. The
-  // first finds where the payload, and what follows it in its message, will be written
-  // (transport/engine.h). The second handles the packet, whose payload may have been written there
-  // already: `payload.data` is then that place. `bytes` are those from BTH to the pad.
-  [[nodiscard]] bool find_placement(const wire::Packet& packet, const wire::Path& path,
-                                    std::uint32_t bytes, transport::Placement& out);
-  void handle_transport(Time now, const wire::Packet& packet, transport::Payload payload,
-                        const wire::Path& path, std::size_t bytes);
   // Handles a packet that is already decoded, with a payload that may be a ghost, for a simulated
   // network.
   void handle_packet(Time now, const wire::Packet& packet, transport::Payload payload,

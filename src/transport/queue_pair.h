@@ -116,10 +116,6 @@ class QueuePair {
                        const wire::Path& path) {
     return engine_->handle_packet(now, *this, packet, payload, path);
   }
-  [[nodiscard]] bool find_placement(const wire::Packet& packet, const wire::Path& path,
-                                    std::uint32_t bytes, Placement& out) const {
-    return engine_->find_placement(*this, packet, path, bytes, out);
-  }
   Agenda handle_segment(Time now, const wire::Tcp& header, Payload payload,
                         const wire::Path& path) {
     return engine_->handle_segment(now, *this, header, payload, path);

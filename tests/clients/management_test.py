@@ -123,6 +123,14 @@ class Files(ToolTest):
         for line in lines:
             self.assertRegex(line, r"/[a-zA-Z0-9_]+:\d+$")
 
+    def test_folders_list_attributes_alone(self):
+        """A file is made anew each time it is read. Others see it under its name alone."""
+        folder = f"{self.FOLDER}/hw_counters"
+        read = f"for i in $(seq 40); do cat {folder}/* > /dev/null; done"
+        names = self.read(f"{read} & {read} & for i in $(seq 400); do ls -A {folder}; done; wait")
+        self.assertGreater(len(names), 400 * 5)
+        self.assertEqual([], sorted({name for name in names if not name.replace("_", "").isalnum()}))
+
     def test_python(self):
         code = f"print(open('{self.FOLDER}/counters/port_xmit_data').read())"
         self.assertEqual(["0"], self.run_program(*self.over_tulle([PYTHON, "-c", code])).stdout.split())

@@ -58,6 +58,9 @@ struct Arrival {
   // checks, and its bytes may change at any time. This is a copy of the first header_bytes_max of
   // them. Empty: the bytes are a frame, and nobody else's.
   std::span<const std::byte> head = {};
+  // Shared memory: the headers of a packet whose payload lies elsewhere. The bytes are the payload,
+  // which may lie already where it will be written. Null: the bytes begin with the headers.
+  const wire::Packet* packet = nullptr;
 };
 
 // The way of a packet as the verbs name it, from which a framing makes its headers.

@@ -39,7 +39,7 @@ class Writer {
   // Writes an attribute as a kernel shows it: one line.
   void file(const fs::path& path, const std::string& value) {
     folder(path.parent_path());
-    const fs::path fresh = beside(path);
+    const fs::path fresh = fresh_name(path);
     const std::string line = value + "\n";
     const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
     const bool written =
@@ -52,7 +52,7 @@ class Writer {
 
   void link(const fs::path& path, const std::string& target) {
     folder(path.parent_path());
-    const fs::path fresh = beside(path);
+    const fs::path fresh = fresh_name(path);
     unlink(fresh.c_str());
     if (symlink(target.c_str(), fresh.c_str()) != 0)
       return fail("cannot make the link", fresh, errno);
@@ -71,9 +71,12 @@ class Writer {
   void remove(const fs::path& path) { unlink((root_ / path).c_str()); }
 
  private:
-  fs::path beside(const fs::path& path) const {
-    return root_ / path.parent_path() /
-           ("." + path.filename().string() + "." + std::to_string(getpid()));
+  // Returns the name under which a file is made. It lies in the tree's root, since programs list
+  // the folders below.
+  fs::path fresh_name(const fs::path& path) const {
+    std::string name = path.string();
+    std::ranges::replace(name, '/', '_');
+    return root_ / ("." + name + "." + std::to_string(getpid()));
   }
 
   void replace(const fs::path& fresh, const fs::path& path) {

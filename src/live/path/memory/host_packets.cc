@@ -174,10 +174,9 @@ HostPackets::Form HostPackets::form_of(const Lane& lane, const device::Datagram&
                        datagram.piece_count <= PayloadReference::pieces_max &&
                        inbox.reads_memory.load(std::memory_order_relaxed) == 1;
   form.content_bytes = tells_path ? sizeof(RingPath) : 0;
-  form.content_bytes += form.has_reference
-                            ? PayloadReference::encoded_bytes(datagram.piece_count) +
-                                  header_bytes(datagram)
-                            : form.packet_bytes;
+  form.content_bytes += form.has_reference ? PayloadReference::encoded_bytes(datagram.piece_count) +
+                                                 header_bytes(datagram)
+                                           : form.packet_bytes;
   return form;
 }
 
@@ -304,12 +303,20 @@ int HostPackets::take_all(device::Adapter& adapter, Time now, int packets) {
     Lane& lane = lanes_[slot];
     if (!lane.may_read && !begin_reading(lane)) continue;
     const int before = taken;
+    std::size_t untold_bytes = 0;
     while (taken < packets) {
       const auto record = lane.in.take();
       if (!record) break;
       ++taken;
-      lane.read_bytes += PacketRing::record_bytes(record->content.size());
+      const std::size_t bytes = PacketRing::record_bytes(record->content.size());
+      lane.read_bytes += bytes;
+      untold_bytes += bytes;
       handle(lane, *record, adapter, now);
+      // The writer fills what has been read while this process reads the rest.
+      if (untold_bytes >= told_bytes) {
+        lane.in.tell();
+        untold_bytes = 0;
+      }
     }
     if (taken == before) continue;
     if (!run_.is_empty()) finish_run(lane, adapter, now);
@@ -355,13 +362,12 @@ void HostPackets::handle_reference(Lane& lane, std::span<const std::byte> bytes,
   PayloadReference reference;
   wire::Packet packet;
   bool is_known = reference.take(bytes);
-  std::size_t headers = 0;
   if (is_known) {
     std::array<std::byte, wire::header_bytes_max> head;
-    headers = std::min(bytes.size(), head.size());
-    std::memcpy(head.data(), bytes.data(), headers);
-    const wire::Decoded decoded = wire::decode({head.data(), headers}, packet);
-    is_known = decoded.status == wire::DecodeStatus::ok && decoded.header_bytes == headers;
+    const std::size_t head_bytes = std::min(bytes.size(), head.size());
+    std::memcpy(head.data(), bytes.data(), head_bytes);
+    const wire::Decoded decoded = wire::decode({head.data(), head_bytes}, packet);
+    is_known = decoded.status == wire::DecodeStatus::ok && decoded.header_bytes == head_bytes;
   }
   if (!is_known) {
     ++counters_.refused;
@@ -370,7 +376,7 @@ void HostPackets::handle_reference(Lane& lane, std::span<const std::byte> bytes,
   if (!run_.takes(packet, reference)) finish_run(lane, adapter, now);
   const wire::OpcodeInfo& info = wire::info(packet.opcode);
   if (info.position == wire::Position::first) begin_message(lane, packet.destination_qp);
-  run_.add(packet, headers, reference);
+  run_.add(packet, reference);
   lane.coming.bytes += reference.payload_bytes();
   if (info.position == wire::Position::last) {
     finish_run(lane, adapter, now);

@@ -50,9 +50,9 @@ class HostPackets {
   struct Counters {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    std::uint64_t delayed = 0;  // times a ring was full and a packet waited
-    std::uint64_t dropped = 0;  // packets whose payload was gone, or whose reader read nothing
-    std::uint64_t refused = 0;  // records that came and that no process of ours writes
+    std::uint64_t delayed = 0;   // times a ring was full and a packet waited
+    std::uint64_t dropped = 0;   // packets whose payload was gone, or whose reader read nothing
+    std::uint64_t refused = 0;   // records that came and that no process of ours writes
     std::uint64_t referred = 0;  // packets sent whose payload stayed where it was
     std::uint64_t recalled = 0;  // packets that came, and whose payload was gone or taken back
     std::uint64_t doorbells = 0;
@@ -111,6 +111,8 @@ class HostPackets {
   // most that it takes in a turn, are at least that much.
   static constexpr std::size_t room_bytes = std::size_t{16} << 10;
   static_assert(packets_max * PacketRing::line_bytes >= room_bytes);
+  // A reader tells the writer how far it has read after so many bytes, and when it has read all.
+  static constexpr std::size_t told_bytes = std::size_t{32} << 10;
   // A path says how the records that follow travel. It is written when it changes.
   struct RingPath {
     Gid source;
@@ -191,7 +193,7 @@ class HostPackets {
   std::unique_ptr<std::array<Lane, slots>> memory_;
   std::array<Lane, slots>& lanes_;
   std::vector<std::uint8_t> open_;   // the slots that have a lane
-  PayloadRun run_;  // packets that refer to their payloads; empty between calls
+  PayloadRun run_;                   // packets that refer to their payloads; empty between calls
   std::vector<std::uint8_t> dirty_;  // those with packets for which no doorbell was rung
   std::uint32_t changes_seen_ = 0;
   bool is_polled_ = false;

@@ -48,8 +48,7 @@ class Run {
     if (script.one_in(2)) connection_.start_sending(adapter_);
     name_each_other();
     packets_.meet_peers();
-    ring_ = RingWriter(peer_.ring_to(own_slot),
-                       path_->peers().table().inboxes[peer_slot].progress);
+    ring_ = RingWriter(peer_.ring_to(own_slot), path_->peers().table().inboxes[peer_slot].progress);
   }
   ~Run() {
     adapter_.objects().set_direct_path(nullptr);
@@ -115,13 +114,13 @@ class Run {
   // A packet of a message, mostly the next one that the queue pair expects.
   std::size_t encode_packet(std::uint32_t payload_bytes, std::byte* room) {
     constexpr std::array<Operation, 9> operations = {
-        Operation::send_first,  Operation::send_middle, Operation::send_last,
-        Operation::send_only,   Operation::write_first, Operation::write_middle,
-        Operation::write_last,  Operation::write_only,  Operation::write_last_with_immediate};
+        Operation::send_first, Operation::send_middle, Operation::send_last,
+        Operation::send_only,  Operation::write_first, Operation::write_middle,
+        Operation::write_last, Operation::write_only,  Operation::write_last_with_immediate};
     wire::Packet packet;
     packet.opcode = wire::opcode(wire::TransportClass::rc, operations[script_.below(9)]);
-    packet.destination_qp = script_.one_in(32) ? QpNumber{script_.word() & 0xFF'FFFF}
-                                               : connection_.qp->number;
+    packet.destination_qp =
+        script_.one_in(32) ? QpNumber{script_.word() & 0xFF'FFFF} : connection_.qp->number;
     if (script_.one_in(8)) psn_ = script_.byte();
     packet.psn = Psn(psn_++);
     packet.pad_count = static_cast<std::uint8_t>(-payload_bytes & 3);
@@ -153,9 +152,8 @@ class Run {
     std::uint32_t bytes = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t length = script_.one_in(2) ? 4'096 / count : script_.half() % 4'097;
-      const auto* from = script_.one_in(16)
-                             ? reinterpret_cast<const std::byte*>(script_.number())
-                             : HostilePeer::memory.data() + script_.half() % 32'768;
+      const auto* from = script_.one_in(16) ? reinterpret_cast<const std::byte*>(script_.number())
+                                            : HostilePeer::memory.data() + script_.half() % 32'768;
       pieces[i] = {from, length};
       bytes += static_cast<std::uint32_t>(length);
     }
@@ -189,8 +187,8 @@ class Run {
     const std::uint32_t first = script_.half() % (receive_bytes / 2);
     const std::uint32_t second = script_.half() % (receive_bytes / 2);
     const LocalKey key = connection_.region->lkey();
-    const std::array<verbs::Sge, 2> sges = {{{0x1000 + receive_at, first, key},
-                                             {0x1000 + receive_at + first, second, key}}};
+    const std::array<verbs::Sge, 2> sges = {
+        {{0x1000 + receive_at, first, key}, {0x1000 + receive_at + first, second, key}}};
     verbs::ReceiveRequest request;
     request.sges = sges;
     static_cast<void>(adapter_.post_receive(*connection_.qp, request));

@@ -100,8 +100,8 @@ class Run {
     key.pd = 5;
     key.iova = script_.one_in(4) ? script_.number() : 0x9000;
     key.length = script_.one_in(4) ? script_.number() : HostilePeer::memory.size();
-    key.address =
-        script_.one_in(8) ? script_.number() : reinterpret_cast<std::uint64_t>(HostilePeer::memory.data());
+    key.address = script_.one_in(8) ? script_.number()
+                                    : reinterpret_cast<std::uint64_t>(HostilePeer::memory.data());
     key.generation = script_.below(3);
     key.key = key_;
   }

@@ -68,7 +68,8 @@ std::optional<RingReader::Record> RingReader::take() {
   }
   taken_ += PacketRing::record_bytes(length);
   return Record{{memory_ + at + PacketRing::word_bytes, length},
-                (marks & PacketRing::has_path) != 0, (marks & PacketRing::has_reference) != 0};
+                (marks & PacketRing::has_path) != 0,
+                (marks & PacketRing::has_reference) != 0};
 }
 
 }  // namespace tulle::live

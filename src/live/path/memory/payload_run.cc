@@ -7,6 +7,8 @@
 #include <new>
 #include <span>
 
+#include "wire/pkey.h"
+
 namespace tulle::live {
 namespace {
 
@@ -97,12 +99,10 @@ bool PayloadRun::takes(const wire::Packet& packet, const PayloadReference& refer
          reference.is_recalled_with(last.reference);
 }
 
-void PayloadRun::add(const wire::Packet& packet, std::size_t header_bytes,
-                     const PayloadReference& reference) {
+void PayloadRun::add(const wire::Packet& packet, const PayloadReference& reference) {
   Item& item = items_[count_++];
   item.packet = packet;
   item.reference = reference;
-  item.header_bytes = header_bytes;
   item.payload_bytes = reference.payload_bytes();
   bytes_ += item.payload_bytes;
 }
@@ -119,9 +119,9 @@ PayloadRun::Result PayloadRun::finish(const LocalPeer& writer, const wire::IpUdp
     }
     ++result.handled;
     try {
-      adapter.handle_transport(
-          now, item.packet, {item.payload, item.payload_bytes}, path,
-          item.header_bytes + item.payload_bytes + item.packet.pad_count);
+      port::Arrival arrival{path};
+      arrival.packet = &item.packet;
+      adapter.handle_frame(now, arrival, {item.payload, item.payload_bytes});
     } catch (const std::bad_alloc&) {
       // There is no memory to handle the packet: it is lost, as on a network.
     }
@@ -134,7 +134,12 @@ PayloadRun::Result PayloadRun::finish(const LocalPeer& writer, const wire::IpUdp
 // Decides where each payload goes.
 void PayloadRun::place(const wire::IpUdp& path, device::Adapter& adapter) {
   transport::Placement placement;
-  if (!adapter.find_placement(items_[0].packet, path, bytes_, placement)) placement.count = 0;
+  const wire::Packet& first = items_[0].packet;
+  const transport::QueuePair* qp = adapter.find_qp(first.destination_qp);
+  if (qp == nullptr || !wire::pkeys_match(first.pkey, qp->pkey()) ||
+      !qp->engine().find_placement(*qp, first, path, bytes_, placement)) {
+    placement.count = 0;
+  }
   PlacementCursor cursor(placement);
   std::size_t in_buffer = 0;
   for (Item& item : std::span(items_).first(count_)) {

@@ -26,8 +26,8 @@ class PayloadRun {
   bool is_empty() const { return count_ == 0; }
   // Returns true if the run is empty, or if the packet is the one behind it in its message.
   bool takes(const wire::Packet& packet, const PayloadReference& reference) const;
-  // Adds a packet that the run takes. `header_bytes` are those from BTH to the payload.
-  void add(const wire::Packet& packet, std::size_t header_bytes, const PayloadReference& reference);
+  // Adds a packet that the run takes.
+  void add(const wire::Packet& packet, const PayloadReference& reference);
 
   struct Result {
     std::uint32_t handled = 0;  // packets
@@ -44,7 +44,6 @@ class PayloadRun {
   struct Item {
     wire::Packet packet;
     PayloadReference reference;
-    std::size_t header_bytes = 0;
     std::uint32_t payload_bytes = 0;
     std::byte* payload = nullptr;  // where its payload goes; null: nowhere, and the packet is lost
   };
@@ -54,8 +53,8 @@ class PayloadRun {
 
   std::array<Item, packets_max> items_;
   std::size_t count_ = 0;
-  std::uint32_t bytes_ = 0;                // of all payloads
-  std::unique_ptr<std::byte[]> buffer_;    // has room for all payloads; null until it is needed
+  std::uint32_t bytes_ = 0;              // of all payloads
+  std::unique_ptr<std::byte[]> buffer_;  // has room for all payloads; null until it is needed
 };
 
 }  // namespace tulle::live

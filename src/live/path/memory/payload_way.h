@@ -17,28 +17,23 @@ namespace tulle::live {
 class PayloadWay {
  public:
   enum class Way : std::uint8_t { ring, memory };
-  // The other way is tried with so many bytes, each time so many have come by the better one.
-  static constexpr std::uint64_t trial_bytes = 512 << 10;
-  static constexpr std::uint64_t period_bytes = 32 << 20;
+  // A trial of a way has at least so many messages with so many bytes.
+  static constexpr std::uint32_t trial_messages = 16;
+  static constexpr std::uint64_t trial_bytes = 2 << 20;
+  // Between two trials, so many times as many come by the better way.
+  static constexpr std::uint32_t trial_share = 32;
 
   // Returns the way by which the next payloads shall come. The ring is the first.
   Way wanted() const { return wanted_; }
-  // Must be called when some payloads have come by a way, with the time that it took to handle
-  // them.
+  // Must be called when a message has come by a way, with the time that it took.
   void note(Way way, std::size_t bytes, Time took) {
-    Cost& cost = cost_of(way);
-    const double sample =
-        static_cast<double>(took.to_nanoseconds()) / static_cast<double>(std::max<std::size_t>(bytes, 1));
-    // A thread that lost its processor took long for another reason.
-    cost.per_byte = cost.is_known
-                        ? cost.per_byte + (std::min(sample, 2 * cost.per_byte) - cost.per_byte) / 8
-                        : sample;
-    cost.is_known = true;
-    if (way != wanted_) return;
+    if (way != wanted_) return;  // it was under way when the other way was chosen
     came_ += bytes;
-    const bool is_short = is_trying_ || is_first_;
-    if (came_ < (is_short ? trial_bytes : period_bytes)) return;
+    if (++messages_ > 1) sample(cost_of(way), bytes, took);
+    const std::uint32_t times = is_trying_ || is_first_ ? 1 : trial_share;
+    if (came_ < times * trial_bytes || messages_ < times * trial_messages) return;
     came_ = 0;
+    messages_ = 0;
     is_first_ = false;
     if (is_trying_) {
       choose();
@@ -57,6 +52,14 @@ class PayloadWay {
   // A way that is hardly better is not worth the change.
   static constexpr double worth_it = 0.95;
 
+  static void sample(Cost& cost, std::size_t bytes, Time took) {
+    const double found = static_cast<double>(took.to_nanoseconds()) / static_cast<double>(bytes);
+    // A thread that lost its processor took long for another reason.
+    cost.per_byte = cost.is_known
+                        ? cost.per_byte + (std::min(found, 2 * cost.per_byte) - cost.per_byte) / 8
+                        : found;
+    cost.is_known = true;
+  }
   static Way other(Way way) { return way == Way::ring ? Way::memory : Way::ring; }
   Cost& cost_of(Way way) { return costs_[static_cast<std::size_t>(way)]; }
   // Ends a trial.
@@ -67,8 +70,9 @@ class PayloadWay {
 
   Way wanted_ = Way::ring;
   bool is_trying_ = false;
-  bool is_first_ = true;     // the first trial comes early
-  std::uint64_t came_ = 0;   // bytes by the wanted way, since it was chosen
+  bool is_first_ = true;    // the first trial comes early
+  std::uint64_t came_ = 0;  // bytes by the wanted way, since it was chosen
+  std::uint32_t messages_ = 0;
   std::array<Cost, 2> costs_{};
 };
 
