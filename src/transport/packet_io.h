@@ -47,7 +47,8 @@ struct OutgoingPacket {
   std::uint8_t piece_count = 0;
   std::uint32_t payload_bytes = 0;
   // The payload is a part of a request with this many bytes of data. The program leaves them as
-  // they are until the request completes. 0: the payload may change once the packet has been sent.
+  // they are until the request completes, or until DirectPath::withdraw() was called for the queue
+  // pair. 0: the payload may change once the packet has been sent.
   std::uint32_t lasting_bytes = 0;
   QpNumber lasting_for;  // the queue pair whose request it is
   const verbs::AddressVector* to = nullptr;

@@ -10,10 +10,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "base/guarded_access.h"
 #include "base/ids.h"
 #include "base/ring.h"
 #include "transport/packet_io.h"
@@ -66,12 +66,14 @@ inline void EarlyPackets::hold(const wire::Packet& packet, Payload payload) {
   }
   if (held_.empty()) held_.resize(slots);
   Held& held = held_[slot(packet.psn)];
-  held = {true, packet, payload};
+  held = {false, packet, payload};
   if (payload.data != nullptr) {
+    // The payload may lie in the program's memory already (Engine::find_placement).
     std::byte* to = bytes_.get() + slot(packet.psn) * mtu_bytes_;
-    std::memcpy(to, payload.data, payload.bytes);
+    if (!copy_guarded(to, payload.data, payload.bytes)) return;
     held.payload.data = to;
   }
+  held.taken = true;
   if (!untold_.full()) untold_.push(packet.psn);
 }
 

@@ -300,7 +300,8 @@ bool Requester::emit_data(QueuePair& qp, const SendWqe& wqe, OutgoingPacket& out
   }
   packet.ack_request = wants_ack(qp, wqe);
   if (!gather(qp, wqe, offset, bytes, out)) return false;
-  if (!wqe.flags.has(SendFlag::inline_data)) {
+  // Only these queue pairs tell the driver before their requests are flushed.
+  if (!wqe.flags.has(SendFlag::inline_data) && qp.transport.has_direct_path) {
     out.lasting_bytes = wqe.length;
     out.lasting_for = qp.number;
   }

@@ -341,10 +341,9 @@ void HostPackets::handle(Lane& lane, const RingReader::Record& record, device::A
   ++counters_.received;
   port::Arrival arrival{lane.received_path, true, {head.data(), head_bytes}};
   const bool is_long = bytes.size() >= measured_bytes_min;
-  const auto& info = wire::info(static_cast<wire::Opcode>(head[0]));
-  if (is_long && info.position == wire::Position::first) {
-    begin_message(lane, destination_of(head));
-  }
+  const wire::Position position =
+      is_long ? wire::info(static_cast<wire::Opcode>(head[0])).position : wire::Position::only;
+  if (position == wire::Position::first) begin_message(lane, destination_of(head));
   try {
     adapter.handle_frame(now, arrival, bytes);
   } catch (const std::bad_alloc&) {
@@ -352,7 +351,7 @@ void HostPackets::handle(Lane& lane, const RingReader::Record& record, device::A
   }
   if (!is_long) return;
   lane.coming.bytes += bytes.size();
-  if (info.position == wire::Position::last) {
+  if (position == wire::Position::last) {
     end_message(lane, PayloadWay::Way::ring, destination_of(head));
   }
 }
@@ -388,16 +387,17 @@ void HostPackets::finish_run(Lane& lane, device::Adapter& adapter, Time now) {
   const PayloadRun::Result result = run_.finish(*lane.peer, lane.received_path, adapter, now);
   counters_.received += result.handled;
   counters_.recalled += result.dropped;
-  // The writer sends them again, with their payloads.
-  if (result.is_forbidden) {
-    lane.can_read_memory = false;
+  // The writer sends them again, and then with their payloads.
+  if (result.is_refused) {
+    lane.way.note_refusal();
     tell_way(lane);
   }
 }
 
 // Measures how long a message of several packets takes from its first packet to its last. Of
-// several at once, one is measured.
+// several at once, one is measured. A process that sleeps would measure how long it sleeps.
 void HostPackets::begin_message(Lane& lane, QpNumber qp) {
+  if (!is_polled_) return;
   const std::int64_t now = DriverClock::system();
   const bool is_measuring = lane.coming.began != 0 && lane.coming.qp != qp &&
                             now < lane.coming.began + coming_nanoseconds_max;
@@ -472,9 +472,13 @@ void HostPackets::bump_sleeps(std::uint32_t by) {
 
 void HostPackets::set_polled(bool is_polled) {
   if (is_polled_ == is_polled) return;
+  meet_peers();
   is_polled_ = is_polled;
   bump_sleeps(1);
-  for (const std::uint8_t slot : open_) tell_way(lanes_[slot]);
+  for (const std::uint8_t slot : open_) {
+    lanes_[slot].coming = {};
+    tell_way(lanes_[slot]);
+  }
 }
 
 void HostPackets::rebase(Time by) {

@@ -9,8 +9,8 @@
 // socket, once for all that comes until it has looked (PeerTable::sleeps). A sleeper whose ring was
 // full is told in the same way that it has room again (PeerTable::Outbox::waits).
 //
-// The packets of long messages do not carry their payloads through the ring. A record refers to
-// its payload, and the reader copies it (live/path/memory/payload_reference.h).
+// The packets of long messages carry no payloads if the reader asks for that. Their records refer to
+// the payloads, which the reader copies (live/path/memory/payload_reference.h).
 //
 // The rings are used while the direct path is open at both ends: a capture, say, closes it. What
 // was written before is still read.
@@ -54,7 +54,7 @@ class HostPackets {
     std::uint64_t dropped = 0;   // packets whose payload was gone, or whose reader read nothing
     std::uint64_t refused = 0;   // records that came and that no process of ours writes
     std::uint64_t referred = 0;  // packets sent whose payload stayed where it was
-    std::uint64_t recalled = 0;  // packets that came, and whose payload was gone or taken back
+    std::uint64_t recalled = 0;  // packets that came, and whose payload could not be read any more
     std::uint64_t doorbells = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -167,7 +167,7 @@ class HostPackets {
   void handle_reference(Lane& lane, std::span<const std::byte> bytes, device::Adapter& adapter,
                         Time now);
   void finish_run(Lane& lane, device::Adapter& adapter, Time now);
-  static void begin_message(Lane& lane, QpNumber qp);
+  void begin_message(Lane& lane, QpNumber qp);
   void end_message(Lane& lane, PayloadWay::Way way, QpNumber qp);
   void tell_way(Lane& lane);
   void follow_changes();

@@ -386,6 +386,16 @@ class PayloadReferenceTest : public HostPacketsTest {
     let_b_read_memory(true);
     a_.fill_buffer();
   }
+  // Sends as much as a trial of a way takes.
+  void send_some() {
+    for (std::uint64_t came = 0; came < PayloadWay::trial_bytes; came += long_bytes) {
+      b_.post_receive();
+      a_.post(long_bytes);
+      exchange();
+      a_.end.completions();
+      b_.end.completions();
+    }
+  }
   bool is_asked_for_references() {
     return b_.end.path->peers().table().inboxes[1].reads_memory == 1;
   }
@@ -416,6 +426,7 @@ class PayloadReferenceTest : public HostPacketsTest {
     EXPECT_EQ(b_.receive(), long_packets);
     EXPECT_EQ(b_.end.completions(), 0);
     EXPECT_EQ(b_.packets->counters().recalled, 15u);
+    for (const std::byte byte : b_.end.buffer) ASSERT_EQ(byte, std::byte{});
   }
   verbs::CompletionStatus next_status(Side& side) {
     verbs::Completion completion;
@@ -461,23 +472,42 @@ TEST_F(PayloadReferenceTest, WhereTheReaderMayNotReadPayloadsGoThroughTheRing) {
 
 TEST_F(PayloadReferenceTest, AReaderThatPollsTriesTheWritersMemory) {
   let_b_read_memory(false);
-  const auto send_some = [&] {
-    for (std::uint64_t came = 0; came < PayloadWay::trial_bytes; came += long_bytes) {
-      b_.post_receive();
-      a_.post(long_bytes);
-      exchange();
-    }
-  };
   send_some();
   EXPECT_FALSE(is_asked_for_references()) << "it sleeps";
   b_.packets->set_polled(true);
+  send_some();
   EXPECT_TRUE(is_asked_for_references());
   b_.packets->set_polled(false);
   EXPECT_FALSE(is_asked_for_references());
   b_.packets->set_polled(true);
+  EXPECT_TRUE(is_asked_for_references());
   send_some();
   EXPECT_GT(a_.packets->counters().referred, 0u);
   EXPECT_TRUE(has_arrived(long_bytes));
+}
+
+// The kernel may refuse to read what the writer's processor can read. What comes again comes through
+// the ring.
+TEST_F(PayloadReferenceTest, AfterAPayloadThatCannotBeReadTheRingServes) {
+  let_b_read_memory(false);
+  b_.packets->set_polled(true);
+  send_some();
+  ASSERT_TRUE(is_asked_for_references());
+  b_.post_receive();
+  a_.post(long_bytes);
+  device::Datagram datagram;
+  ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
+  const auto* const nowhere = reinterpret_cast<const std::byte*>(std::uintptr_t{4'096});
+  datagram.pieces[0] = {nowhere, datagram.pieces[0].size()};
+  EXPECT_EQ(a_.packets->offer(datagram, a_.now), Offer::taken);
+  const std::uint64_t referred = a_.packets->counters().referred;
+  EXPECT_EQ(b_.receive(), 1);
+  EXPECT_FALSE(is_asked_for_references());
+  exchange();
+  exchange();
+  EXPECT_EQ(b_.end.completions(), 1);
+  EXPECT_TRUE(has_arrived(long_bytes));
+  EXPECT_EQ(a_.packets->counters().referred, referred);
 }
 
 TEST_F(PayloadReferenceTest, AWriteWithImmediateIsCopiedToItsRegion) {
@@ -580,6 +610,38 @@ TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairIsResetDoesNotArrive) {
   expect_no_arrival_after([&] { a_.end.move_qp(verbs::QpState::reset); });
 }
 
+// The peer says nothing, and the last retry ends in an error.
+TEST_F(PayloadReferenceTest, AMessageThatIsGivenUpDoesNotArrive) {
+  b_.post_receive();
+  a_.post(long_bytes);
+  EXPECT_TRUE(a_.send());
+  const std::uint64_t offered = a_.packets->counters().sent;
+  verbs::Completion completion;
+  for (int i = 0; i < 1'000 && !a_.end.poll(completion); ++i) {
+    a_.now = a_.now + Time::seconds(1);
+    if (a_.end.adapter().next_deadline() <= a_.now) a_.end.adapter().handle_deadline(a_.now);
+    a_.send();
+  }
+  EXPECT_EQ(completion.status, verbs::CompletionStatus::retry_exceeded_error);
+  std::ranges::fill(a_.end.buffer, std::byte{0xEE});
+  EXPECT_GE(b_.receive(), static_cast<int>(offered));
+  EXPECT_EQ(b_.end.completions(), 0);
+  for (const std::byte byte : b_.end.buffer) ASSERT_EQ(byte, std::byte{});
+}
+
+// Another queue pair of the process loses nothing by that.
+TEST_F(PayloadReferenceTest, AQueuePairThatFailsTakesNothingFromAnother) {
+  b_.post_receive(*b_.end.second_qp);
+  a_.post(*a_.end.second_qp, long_bytes);
+  a_.post(long_bytes);
+  EXPECT_TRUE(a_.send());
+  a_.end.move_qp(verbs::QpState::error);
+  while (b_.receive() > 0) continue;
+  EXPECT_EQ(b_.end.completions(), 1);
+  EXPECT_TRUE(has_arrived(long_bytes));
+  EXPECT_EQ(b_.packets->counters().recalled, 15u);
+}
+
 TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairIsDestroyedDoesNotArrive) {
   expect_no_arrival_after([&] { a_.end.destroy_qp(); });
 }
@@ -624,12 +686,12 @@ TEST_F(PayloadReferenceTest, ReferencesThatNoWriterOfOursMakesAreRefused) {
   const std::uint64_t start = b_.end.path->peers().table().inboxes[1].progress.taken;
   struct Forged {
     std::uint32_t recalls = 0;
-    std::uint16_t recall = 0;
-    std::uint8_t pieces = 1;
-    std::uint8_t unused = 0;
+    std::uint32_t recall = 0;
+    std::uint32_t pieces = 1;
+    std::uint32_t unused = 0;
     std::uint64_t address = 4'096;  // where no memory is
     std::uint32_t bytes = 4'096;
-    std::uint32_t unused_too = 0;
+    std::uint32_t unused_as_well = 0;
     std::array<std::byte, 64> packet{};
   };
   std::uint64_t written = 0;
@@ -656,28 +718,11 @@ TEST_F(PayloadReferenceTest, ReferencesThatNoWriterOfOursMakesAreRefused) {
   forged.bytes = 0;
   write(forged, sizeof forged);
   forged.bytes = 4'096;
-  write(forged, 24);             // without headers
+  write(forged, 32);             // without headers
   write(forged, sizeof forged);  // reserved bytes, which are no packet
   EXPECT_EQ(b_.receive(), 8);
   EXPECT_EQ(b_.packets->counters().refused, 8u);
   EXPECT_EQ(b_.handled(), before);
-}
-
-TEST_F(PayloadReferenceTest, APayloadThatIsNotThereIsLostAndTheReaderGoesOn) {
-  b_.post_receive();
-  a_.post(long_bytes);
-  device::Datagram datagram;
-  ASSERT_TRUE(a_.end.adapter().pull_datagram(a_.now, datagram));
-  const auto* const nowhere = reinterpret_cast<const std::byte*>(std::uintptr_t{4'096});
-  datagram.pieces[0] = {nowhere, datagram.pieces[0].size()};
-  EXPECT_EQ(a_.packets->offer(datagram, a_.now), Offer::taken);
-  EXPECT_EQ(b_.receive(), 1);
-  EXPECT_EQ(b_.packets->counters().recalled, 1u);
-  EXPECT_EQ(b_.end.path->peers().table().inboxes[1].reads_memory, 1);
-  exchange();  // the rest, whose gap asks for the first packet
-  exchange();
-  EXPECT_EQ(b_.end.completions(), 1);
-  EXPECT_TRUE(has_arrived(long_bytes));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace tulle::live {
 PayloadReference::PayloadReference(MemoryPieces payload, QpNumber qp, const PeerTable& table) {
   TULLE_CHECK(payload.size() <= pieces_max);
   const std::size_t recall = PeerTable::recall_of(qp);
-  head_.recall = static_cast<std::uint16_t>(recall);
+  head_.recall = static_cast<std::uint32_t>(recall);
   head_.recalls = table.recalls[recall].load(std::memory_order_relaxed);
   for (const std::span<const std::byte> piece : payload) {
     pieces_[head_.piece_count++] = {reinterpret_cast<std::uint64_t>(piece.data()),

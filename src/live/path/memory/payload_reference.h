@@ -55,9 +55,9 @@ class PayloadReference {
  private:
   struct Head {
     std::uint32_t recalls = 0;  // the number in PeerTable::recalls when this was written
-    std::uint16_t recall = 0;   // its index
-    std::uint8_t piece_count = 0;
-    std::uint8_t unused = 0;
+    std::uint32_t recall = 0;   // its index
+    std::uint32_t piece_count = 0;
+    std::uint32_t unused = 0;
   };
   struct EncodedPiece {
     std::uint64_t address = 0;

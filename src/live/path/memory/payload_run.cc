@@ -3,7 +3,6 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
 #include <span>
 
@@ -45,12 +44,11 @@ void add_pieces(const PayloadReference& reference, PieceList<pieces_max>& list) 
   }
 }
 
-// Returns true if all bytes were copied. Otherwise errno says why none were, or is 0.
+// Returns true if all bytes were copied.
 template <std::size_t locals, std::size_t remotes>
 bool read_all(int pid, const PieceList<locals>& to, const PieceList<remotes>& from,
               std::size_t bytes) {
   const ssize_t moved = process_vm_readv(pid, to.data(), to.size(), from.data(), from.size(), 0);
-  if (moved >= 0) errno = 0;
   return moved == static_cast<ssize_t>(bytes);
 }
 
@@ -94,9 +92,11 @@ bool PayloadRun::takes(const wire::Packet& packet, const PayloadReference& refer
   if (is_empty()) return true;
   if (count_ == packets_max) return false;
   const Item& last = items_[count_ - 1];
+  const wire::OpcodeInfo& info = wire::info(packet.opcode);
+  const wire::OpcodeInfo& before = wire::info(last.packet.opcode);
   return packet.destination_qp == last.packet.destination_qp &&
-         packet.psn == last.packet.psn + 1u && !wire::info(packet.opcode).starts_message() &&
-         reference.is_recalled_with(last.reference);
+         packet.psn == last.packet.psn + 1u && info.kind == before.kind && !info.starts_message() &&
+         !before.ends_message() && reference.is_recalled_with(last.reference);
 }
 
 void PayloadRun::add(const wire::Packet& packet, const PayloadReference& reference) {
@@ -154,6 +154,21 @@ void PayloadRun::place(const wire::IpUdp& path, device::Adapter& adapter) {
 
 void PayloadRun::copy(const LocalPeer& writer, Result& result) {
   const std::span<Item> items = std::span(items_).first(count_);
+  // The writer may have taken the bytes back, died or called exec(2). What comes later than this
+  // look is found out behind the copy, and may have been written where a payload goes.
+  const auto is_gone = [&] {
+    return !writer.is_alive() || items[0].reference.is_recalled(*writer.table);
+  };
+  if (!is_gone()) {
+    copy_all(writer, result);
+    if (!is_gone()) return;
+    result.is_refused = false;
+  }
+  for (Item& item : items) item.payload = nullptr;
+}
+
+void PayloadRun::copy_all(const LocalPeer& writer, Result& result) {
+  const std::span<Item> items = std::span(items_).first(count_);
   PieceList<packets_max> to;
   PieceList<packets_max * PayloadReference::pieces_max> from;
   std::size_t bytes = 0;
@@ -163,29 +178,24 @@ void PayloadRun::copy(const LocalPeer& writer, Result& result) {
     add_pieces(item.reference, from);
     bytes += item.payload_bytes;
   }
-  if (bytes > 0 && !read_all(writer.pid, to, from, bytes)) {
-    // Some memory is not there, in this process or in the writer's. Each packet fares on its own,
-    // and the adapter finds out what is missing here.
-    if (buffer_ == nullptr) buffer_.reset(new (std::nothrow) std::byte[buffer_bytes]);
-    std::byte* room = buffer_.get();
-    for (Item& item : items) {
-      PieceList<1> one;
-      PieceList<PayloadReference::pieces_max> pieces;
-      item.payload = nullptr;
-      if (room == nullptr) continue;
-      one.add(room, item.payload_bytes);
-      add_pieces(item.reference, pieces);
-      if (!read_all(writer.pid, one, pieces, item.payload_bytes)) {
-        result.is_forbidden |= errno == EPERM || errno == ENOSYS;
-        continue;
-      }
-      item.payload = room;
-      room += item.payload_bytes;
+  if (bytes == 0 || read_all(writer.pid, to, from, bytes)) return;
+  // Some memory is not there, in this process or in the writer's, or the kernel refuses. Each packet
+  // fares on its own, and the adapter finds out what is missing here.
+  if (buffer_ == nullptr) buffer_.reset(new (std::nothrow) std::byte[buffer_bytes]);
+  std::byte* room = buffer_.get();
+  for (Item& item : items) {
+    PieceList<1> one;
+    PieceList<PayloadReference::pieces_max> pieces;
+    item.payload = nullptr;
+    if (room == nullptr) continue;
+    one.add(room, item.payload_bytes);
+    add_pieces(item.reference, pieces);
+    if (!read_all(writer.pid, one, pieces, item.payload_bytes)) {
+      result.is_refused = true;
+      continue;
     }
-  }
-  // The writer may have taken the bytes back, died or called exec(2) before they were copied.
-  if (!writer.is_alive() || items[0].reference.is_recalled(*writer.table)) {
-    for (Item& item : items) item.payload = nullptr;
+    item.payload = room;
+    room += item.payload_bytes;
   }
 }
 

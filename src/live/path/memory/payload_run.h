@@ -32,8 +32,8 @@ class PayloadRun {
   struct Result {
     std::uint32_t handled = 0;  // packets
     std::uint32_t dropped = 0;  // packets whose payload was gone or recalled
-    // This process may not read the writer's memory, although the writer lives.
-    bool is_forbidden = false;
+    // The writer lives and has not taken the payloads back, and some of them cannot be read.
+    bool is_refused = false;
   };
   // Copies the payloads, hands the packets to the adapter, and empties the run. The packets came
   // from `writer` by this path.
@@ -50,6 +50,7 @@ class PayloadRun {
 
   void place(const wire::IpUdp& path, device::Adapter& adapter);
   void copy(const LocalPeer& writer, Result& result);
+  void copy_all(const LocalPeer& writer, Result& result);
 
   std::array<Item, packets_max> items_;
   std::size_t count_ = 0;

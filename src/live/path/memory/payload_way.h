@@ -3,7 +3,8 @@
 // Decides how the payloads of long messages shall come from a peer: through the ring, which costs
 // each side a copy, or from the peer's memory, which costs the reader a copy and a system call.
 // Which of the two is faster depends on how the two processors share caches. So the reader measures
-// what a byte costs it, and tries the other way now and then.
+// how long messages take from their first packet to their last, and tries the other way now and
+// then.
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ class PayloadWay {
  public:
   enum class Way : std::uint8_t { ring, memory };
   // A trial of a way has at least so many messages with so many bytes.
-  static constexpr std::uint32_t trial_messages = 16;
+  static constexpr std::uint32_t trial_messages = 4;
   static constexpr std::uint64_t trial_bytes = 2 << 20;
   // Between two trials, so many times as many come by the better way.
   static constexpr std::uint32_t trial_share = 32;
@@ -42,6 +43,15 @@ class PayloadWay {
       cost_of(wanted_).is_known = false;
     }
     is_trying_ = !is_trying_;
+  }
+
+  // Must be called when a payload could not be read from the peer's memory. The next ones come
+  // through the ring, until the next trial.
+  void note_refusal() {
+    wanted_ = Way::ring;
+    is_trying_ = is_first_ = false;
+    came_ = 0;
+    messages_ = 0;
   }
 
  private:

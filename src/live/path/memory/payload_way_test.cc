@@ -85,6 +85,43 @@ TEST(PayloadWay, OneLongDelayChangesNothing) {
   EXPECT_EQ(reader.way.wanted(), Way::memory);
 }
 
+// The first message of a trial may have begun before the trial.
+TEST(PayloadWay, TheFirstMessageOfATrialDoesNotCount) {
+  Reader reader;
+  reader.memory_cost = 0.6;
+  reader.take(PayloadWay::trial_bytes);
+  ASSERT_EQ(reader.way.wanted(), Way::memory);
+  reader.way.note(Way::memory, message_bytes, Time::seconds(1));
+  reader.take(PayloadWay::trial_bytes);
+  EXPECT_EQ(reader.way.wanted(), Way::memory);
+}
+
+TEST(PayloadWay, ATrialOfVeryLongMessagesHasSome) {
+  constexpr std::size_t bytes = 8 << 20;
+  PayloadWay way;
+  std::uint32_t by_memory = 0;
+  const std::uint32_t messages = 4 * PayloadWay::trial_messages * PayloadWay::trial_share;
+  for (std::uint32_t i = 0; i < messages; ++i) {
+    by_memory += way.wanted() == Way::memory ? 1 : 0;
+    way.note(way.wanted(), bytes, Time::microseconds(way.wanted() == Way::memory ? 2'000 : 1'000));
+  }
+  EXPECT_GE(by_memory, PayloadWay::trial_messages);
+  EXPECT_LT(by_memory, messages / 20);
+}
+
+TEST(PayloadWay, AfterARefusalTheRingServesForAPeriod) {
+  Reader reader;
+  reader.memory_cost = 0.5;
+  reader.take(period_bytes);
+  ASSERT_EQ(reader.way.wanted(), Way::memory);
+  reader.way.note_refusal();
+  EXPECT_EQ(reader.way.wanted(), Way::ring);
+  reader.take(period_bytes - message_bytes);
+  EXPECT_EQ(reader.way.wanted(), Way::ring);
+  reader.take(message_bytes);
+  EXPECT_EQ(reader.way.wanted(), Way::memory);
+}
+
 // Messages that were under way when the other way was chosen are no part of its trial.
 TEST(PayloadWay, WhatComesByTheOtherWayDoesNotEndATrial) {
   PayloadWay way;

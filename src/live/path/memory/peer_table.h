@@ -47,8 +47,8 @@ struct PeerTable {
     std::uint64_t generation = 0;
   };
 
-  // How many counts of recalls there are. Queue pairs share them.
-  static constexpr std::size_t recalls_max = 1'024;
+  // Each queue pair of a process has a count of recalls.
+  static constexpr std::size_t recalls_max = qps_per_slot;
 
   // These are the two ends of rings, for the process in one slot. Each process is named by its
   // `proof`, since a slot has another process one day. A ring is used while both ends name the
@@ -95,8 +95,8 @@ struct PeerTable {
   // owner adds 2 each time it has looked at all of them, so that one telling is enough until then.
   alignas(64) std::atomic<std::uint32_t> sleeps{1};
 
-  // Counts how often the owner's program may have been given back memory in which payloads that
-  // rings refer to lie. Each queue pair has one of the counts.
+  // Counts for each queue pair how often the owner's program may have been given back memory in
+  // which payloads that rings refer to lie.
   std::array<std::atomic<std::uint32_t>, recalls_max> recalls{};
   std::array<Outbox, slots> outboxes{};
   std::array<Inbox, slots> inboxes{};
