@@ -160,8 +160,8 @@ class Place:
         return rows[0]
 
     def ucx(self, test, size, iterations, over_tulle, port=13336):
-        """Returns what a test of ucx_perftest prints: (median of the microseconds of a message, GB/s). UCX uses Tulle's device, or its own
-        shared memory and process_vm calls."""
+        """Returns what a test of ucx_perftest prints: (median of the microseconds of a message, GB/s). UCX uses Tulle's
+        device, or its own shared memory and process_vm calls."""
         transports = "rc_v,self" if over_tulle else "posix,cma,self"
         environment = {"UCX_TLS": transports, "UCX_WARN_UNUSED_ENV_VARS": "n"}
         argv = ["ucx_perftest", *ucx_options(), "-t", test, "-s", str(size), "-n", str(iterations), "-w", "100", "-p", str(port)]

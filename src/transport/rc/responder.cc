@@ -69,8 +69,8 @@ void Responder::handle_request(QueuePair& qp, const wire::Packet& packet, Payloa
 
 bool Responder::find_placement(const QueuePair& qp, const wire::Packet& packet, std::uint32_t bytes,
                                Placement& out) const {
-  const bool is_message = wire::info(packet.opcode).kind == Kind::send ||
-                          wire::info(packet.opcode).kind == Kind::write;
+  const bool is_message =
+      wire::info(packet.opcode).kind == Kind::send || wire::info(packet.opcode).kind == Kind::write;
   return is_message && qp.receives() && packet.psn == expected_ &&
          inbound_.find_placement(qp, packet, bytes, out);
 }

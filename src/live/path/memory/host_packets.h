@@ -9,8 +9,8 @@
 // socket, once for all that comes until it has looked (PeerTable::sleeps). A sleeper whose ring was
 // full is told in the same way that it has room again (PeerTable::Outbox::waits).
 //
-// The packets of long messages carry no payloads if the reader asks for that. Their records refer to
-// the payloads, which the reader copies (live/path/memory/payload_reference.h).
+// The packets of long messages carry no payloads if the reader asks for that. Their records refer
+// to the payloads, which the reader copies (live/path/memory/payload_reference.h).
 //
 // The rings are used while the direct path is open at both ends: a capture, say, closes it. What
 // was written before is still read.

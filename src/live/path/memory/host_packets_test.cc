@@ -486,8 +486,8 @@ TEST_F(PayloadReferenceTest, AReaderThatPollsTriesTheWritersMemory) {
   EXPECT_TRUE(has_arrived(long_bytes));
 }
 
-// The kernel may refuse to read what the writer's processor can read. What comes again comes through
-// the ring.
+// The kernel may refuse to read what the writer's processor can read. What comes again comes
+// through the ring.
 TEST_F(PayloadReferenceTest, AfterAPayloadThatCannotBeReadTheRingServes) {
   let_b_read_memory(false);
   b_.packets->set_polled(true);
@@ -654,8 +654,8 @@ TEST_F(PayloadReferenceTest, AMessageOfADeadWriterDoesNotArrive) {
   });
 }
 
-// When the acknowledgement is lost, the message comes again. Its receive request is the program's by
-// then, and so may the writer's bytes be.
+// When the acknowledgement is lost, the message comes again. Its receive request is the program's
+// by then, and so may the writer's bytes be.
 TEST_F(PayloadReferenceTest, ADuplicateWritesNothing) {
   b_.post_receive();
   a_.post(long_bytes);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t buffer_bytes = PayloadRun::packets_max * PayloadReference::payload_bytes_max;
 
-// A list of pieces of memory. A piece that follows the last one in memory extends that piece. A peer
-// may name any address, so that the end of a piece is a number and no pointer.
+// A list of pieces of memory. A piece that follows the last one in memory extends that piece. A
+// peer may name any address, so that the end of a piece is a number and no pointer.
 template <std::size_t pieces_max>
 class PieceList {
  public:
@@ -179,8 +179,8 @@ void PayloadRun::copy_all(const LocalPeer& writer, Result& result) {
     bytes += item.payload_bytes;
   }
   if (bytes == 0 || read_all(writer.pid, to, from, bytes)) return;
-  // Some memory is not there, in this process or in the writer's, or the kernel refuses. Each packet
-  // fares on its own, and the adapter finds out what is missing here.
+  // Some memory is not there, in this process or in the writer's, or the kernel refuses. Each
+  // packet fares on its own, and the adapter finds out what is missing here.
   if (buffer_ == nullptr) buffer_.reset(new (std::nothrow) std::byte[buffer_bytes]);
   std::byte* room = buffer_.get();
   for (Item& item : items) {
