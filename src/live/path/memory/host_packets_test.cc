@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <initializer_list>
+#include <thread>
 #include <vector>
 
 #include "live/path/memory/host_path_end_test.h"
@@ -644,6 +646,47 @@ TEST_F(PayloadReferenceTest, AQueuePairThatFailsTakesNothingFromAnother) {
 
 TEST_F(PayloadReferenceTest, AMessageWhoseQueuePairIsDestroyedDoesNotArrive) {
   expect_no_arrival_after([&] { a_.end.destroy_qp(); });
+}
+
+// The writer's program gets its bytes back at any moment while the reader copies them. A message
+// that completes has the bytes from before.
+TEST_F(PayloadReferenceTest, ARecallDuringTheCopyIsSeen) {
+  constexpr int rounds = 5'000;
+  const std::vector<std::byte> sent(a_.end.buffer.begin(), a_.end.buffer.end());
+  std::atomic<int> begun{0};
+  std::atomic<int> changed{0};
+  auto& recalls = a_.end.path->peers().table().recalls[PeerTable::recall_of(a_.end.qp->number)];
+  std::thread program([&] {
+    for (int round = 1; round <= rounds; ++round) {
+      while (begun < round) std::this_thread::yield();
+      const auto now = [] { return std::chrono::steady_clock::now(); };
+      const auto until = now() + std::chrono::nanoseconds(round % 100 * 200);
+      while (now() < until) continue;
+      recalls.fetch_add(1);
+      std::ranges::fill(a_.end.buffer, std::byte{0xEE});
+      changed = round;
+    }
+  });
+  for (int round = 1; round <= rounds; ++round) {
+    std::ranges::copy(sent, a_.end.buffer.begin());
+    b_.post_receive();
+    a_.post(long_bytes);
+    EXPECT_TRUE(a_.send());
+    begun = round;
+    b_.receive();
+    while (changed < round) std::this_thread::yield();
+    const bool is_complete = b_.end.completions() == 1;
+    const bool is_as_sent = std::memcmp(b_.end.buffer.data(), sent.data(), long_bytes) == 0;
+    EXPECT_TRUE(!is_complete || is_as_sent) << round;
+    b_.send();
+    a_.receive();
+    for (Side* side : {&a_, &b_}) {
+      Side& peer = side == &a_ ? b_ : a_;
+      side->end.move_qp(verbs::QpState::reset);
+      side->end.connect(*side->end.qp, peer.end.qp->number, {}, {1, 1, verbs::Mtu::b4096, true});
+    }
+  }
+  program.join();
 }
 
 TEST_F(PayloadReferenceTest, AMessageOfADeadWriterDoesNotArrive) {
