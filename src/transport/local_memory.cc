@@ -1,7 +1,9 @@
 #include "transport/local_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "base/guarded_access.h"
 #include "transport/queue_pair.h"
@@ -16,28 +18,38 @@ const verbs::ProtectionDomain& domain_of_receives(const QueuePair& qp) {
   return qp.init.srq != nullptr ? *qp.init.srq->pd : *qp.init.pd;
 }
 
-bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
-              std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload) {
-  std::uint32_t left = payload.bytes;
-  const std::byte* from = payload.data;
+// Goes through `bytes` of the data that SGEs describe, from `offset`, and calls visit(memory, part)
+// with each piece; `memory` is null where the simulation carries no bytes. Returns the bytes for
+// which the SGEs have no room, or nothing on a local protection error or if a visit returned false.
+template <typename Visit>
+std::optional<std::uint32_t> visit_pieces(const QueuePair& qp, const verbs::ProtectionDomain& pd,
+                                          std::span<const verbs::Sge> sges, std::uint64_t offset,
+                                          std::uint32_t bytes, bool write, Visit visit) {
   for (const verbs::Sge& sge : sges) {
-    if (left == 0) break;
+    if (bytes == 0) break;
     if (offset >= sge.length) {
       offset -= sge.length;
       continue;
     }
     const auto part =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, left));
-    const auto access = qp.environment.keys.local(sge.lkey, pd, sge.address + offset, part, true);
-    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
-    if (access.memory != nullptr && from != nullptr && !copy_guarded(access.memory, from, part)) {
-      return false;
-    }
-    if (from != nullptr) from += part;
-    left -= part;
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, bytes));
+    const auto access = qp.environment.keys.local(sge.lkey, pd, sge.address + offset, part, write);
+    if (access.verdict != verbs::KeyTable::Verdict::ok || !visit(access.memory, part)) return {};
+    bytes -= part;
     offset = 0;
   }
-  return left == 0;
+  return bytes;
+}
+
+bool write_to(const QueuePair& qp, const verbs::ProtectionDomain& pd,
+              std::span<const verbs::Sge> sges, std::uint64_t offset, Payload payload) {
+  const std::byte* from = payload.data;
+  return visit_pieces(qp, pd, sges, offset, payload.bytes, true,
+                      [&](std::byte* memory, std::uint32_t part) {
+                        if (from == nullptr) return true;
+                        const std::byte* const piece = std::exchange(from, from + part);
+                        return memory == nullptr || copy_guarded(memory, piece, part);
+                      }) == 0u;
 }
 
 }  // namespace
@@ -56,23 +68,11 @@ bool gather(const QueuePair& qp, const SendWqe& wqe, std::uint32_t offset, std::
     if (bytes > 0) out.pieces[out.piece_count++] = {qp.send_queue.inline_data(wqe) + offset, bytes};
     return true;
   }
-  const verbs::Sge* sges = qp.send_queue.sges(wqe);
-  std::uint64_t skip = offset;
-  for (std::uint32_t i = 0; i < wqe.sge_count && bytes > 0; ++i) {
-    const verbs::Sge& sge = sges[i];
-    if (skip >= sge.length) {
-      skip -= sge.length;
-      continue;
-    }
-    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - skip, bytes));
-    const auto access =
-        qp.environment.keys.local(sge.lkey, *qp.init.pd, sge.address + skip, part, false);
-    if (access.verdict != verbs::KeyTable::Verdict::ok) return false;
-    if (access.memory != nullptr) out.pieces[out.piece_count++] = {access.memory, part};
-    bytes -= part;
-    skip = 0;
-  }
-  return bytes == 0;
+  return visit_pieces(qp, *qp.init.pd, {qp.send_queue.sges(wqe), wqe.sge_count}, offset, bytes,
+                      false, [&](const std::byte* memory, std::uint32_t part) {
+                        if (memory != nullptr) out.pieces[out.piece_count++] = {memory, part};
+                        return true;
+                      }) == 0u;
 }
 
 bool scatter(const QueuePair& qp, const SendWqe& wqe, std::uint64_t offset, Payload payload) {
@@ -88,22 +88,12 @@ bool scatter(const QueuePair& qp, const verbs::Receive& receive, std::uint64_t o
 
 bool find_placement(const QueuePair& qp, std::span<const verbs::Sge> receive, std::uint64_t offset,
                     std::uint32_t bytes, Placement& out) {
-  for (const verbs::Sge& sge : receive) {
-    if (bytes == 0) break;
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    const auto part =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, bytes));
-    const auto access = qp.environment.keys.local(sge.lkey, domain_of_receives(qp),
-                                                  sge.address + offset, part, true);
-    if (access.verdict != verbs::KeyTable::Verdict::ok || access.memory == nullptr) return false;
-    out.add(access.memory, part);
-    bytes -= part;
-    offset = 0;
-  }
-  return true;
+  return visit_pieces(qp, domain_of_receives(qp), receive, offset, bytes, true,
+                      [&](std::byte* memory, std::uint32_t part) {
+                        if (memory != nullptr) out.add(memory, part);
+                        return memory != nullptr;
+                      })
+      .has_value();
 }
 
 CompletionStatus execute_local(QueuePair& qp, const SendWqe& wqe) {

@@ -32,7 +32,7 @@ class Responder {
   void reset() { *this = {}; }
 
   void handle_request(QueuePair& qp, const wire::Packet& packet, Payload payload);
-  // As Engine::find_placement(), for a packet of the peer's.
+  // Does what Engine::find_placement() does, for a packet of the peer's.
   bool find_placement(const QueuePair& qp, const wire::Packet& packet, std::uint32_t bytes,
                       Placement& out) const;
   // Returns false if no answer is due.

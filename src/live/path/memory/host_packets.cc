@@ -40,10 +40,6 @@ bool encode_transport(const device::Datagram& datagram, std::byte* room) {
   });
 }
 
-std::size_t header_bytes(const device::Datagram& datagram) {
-  return wire::header_bytes(datagram.packet.opcode);
-}
-
 // What was written before is seen by others before this process reads what follows. ThreadSanitizer
 // does not know fences, and warns. It watches one process, and this orders what two see.
 void full_fence() {
@@ -99,7 +95,6 @@ void HostPackets::open(Lane& lane, LocalPeer& peer) {
   lane.token = peers_.token_of(peer);
   lane.peer = &peer;
   lane.is_mute = !peer.doorbell;
-  lane.can_read_memory = peer.is_reachable;
   tell_way(lane);
   lane.out = RingWriter(peers_.ring_to(peer.slot), peer.table->inboxes[peers_.own_slot()].progress);
   lane.in = RingReader(peer.ring, inbox.progress);
@@ -175,7 +170,7 @@ HostPackets::Form HostPackets::form_of(const Lane& lane, const device::Datagram&
                        inbox.reads_memory.load(std::memory_order_relaxed) == 1;
   form.content_bytes = tells_path ? sizeof(RingPath) : 0;
   form.content_bytes += form.has_reference ? PayloadReference::encoded_bytes(datagram.piece_count) +
-                                                 header_bytes(datagram)
+                                                 wire::header_bytes(datagram.packet.opcode)
                                            : form.packet_bytes;
   return form;
 }
@@ -417,7 +412,7 @@ void HostPackets::end_message(Lane& lane, PayloadWay::Way way, QpNumber qp) {
 // in the ring: while it wakes and copies, the peer copies too.
 void HostPackets::tell_way(Lane& lane) {
   const bool by_memory =
-      lane.can_read_memory && is_polled_ && lane.way.wanted() == PayloadWay::Way::memory;
+      lane.peer->is_reachable && is_polled_ && lane.way.wanted() == PayloadWay::Way::memory;
   peers_.table().inboxes[lane.peer->slot].reads_memory.store(by_memory ? 1 : 0,
                                                              std::memory_order_relaxed);
 }

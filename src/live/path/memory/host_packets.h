@@ -154,7 +154,6 @@ class HostPackets {
       QpNumber qp;
       std::size_t bytes = 0;
     } coming;
-    bool can_read_memory = false;
     bool has_sent_path = false;
     bool has_received_path = false;
     bool is_from_here = false;  // both addresses of the received path are this host's

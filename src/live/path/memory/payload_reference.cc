@@ -13,7 +13,7 @@ PayloadReference::PayloadReference(MemoryPieces payload, QpNumber qp, const Peer
   head_.recalls = table.recalls[recall].load(std::memory_order_relaxed);
   for (const std::span<const std::byte> piece : payload) {
     pieces_[head_.piece_count++] = {reinterpret_cast<std::uint64_t>(piece.data()),
-                                    static_cast<std::uint32_t>(piece.size())};
+                                    static_cast<std::uint32_t>(piece.size()), 0};
   }
 }
 
@@ -25,12 +25,7 @@ std::uint32_t PayloadReference::payload_bytes() const {
 
 void PayloadReference::encode(std::byte* room) const {
   std::memcpy(room, &head_, sizeof head_);
-  room += sizeof head_;
-  for (const Piece& piece : pieces()) {
-    const EncodedPiece encoded{piece.address, piece.bytes, 0};
-    std::memcpy(room, &encoded, sizeof encoded);
-    room += sizeof encoded;
-  }
+  std::memcpy(room + sizeof head_, pieces_.data(), pieces().size_bytes());
 }
 
 bool PayloadReference::take(std::span<const std::byte>& bytes) {
@@ -42,14 +37,11 @@ bool PayloadReference::take(std::span<const std::byte>& bytes) {
     return false;
   }
   head_ = head;
-  const std::byte* at = bytes.data() + sizeof head;
+  std::memcpy(pieces_.data(), bytes.data() + sizeof head, pieces().size_bytes());
   std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < head.piece_count; ++i, at += sizeof(EncodedPiece)) {
-    EncodedPiece piece;
-    std::memcpy(&piece, at, sizeof piece);
+  for (const Piece& piece : pieces()) {
     if (piece.bytes == 0 || piece.bytes > payload_bytes_max - sum) return false;
     sum += piece.bytes;
-    pieces_[i] = {piece.address, piece.bytes};
   }
   bytes = bytes.subspan(encoded_bytes(head.piece_count));
   return true;

@@ -26,6 +26,7 @@ class PayloadReference {
   struct Piece {
     std::uint64_t address = 0;  // in the writer's memory
     std::uint32_t bytes = 0;
+    std::uint32_t unused = 0;  // a record's bytes are all defined
   };
 
   PayloadReference() = default;
@@ -45,7 +46,7 @@ class PayloadReference {
   }
 
   static constexpr std::size_t encoded_bytes(std::size_t pieces) {
-    return sizeof(Head) + pieces * sizeof(EncodedPiece);
+    return sizeof(Head) + pieces * sizeof(Piece);
   }
   void encode(std::byte* room) const;
   // Takes a reference from the front of a record, whose bytes may change at any time. Returns false
@@ -59,12 +60,6 @@ class PayloadReference {
     std::uint32_t piece_count = 0;
     std::uint32_t unused = 0;
   };
-  struct EncodedPiece {
-    std::uint64_t address = 0;
-    std::uint32_t bytes = 0;
-    std::uint32_t unused = 0;
-  };
-
   Head head_;
   std::array<Piece, pieces_max> pieces_{};
 };
