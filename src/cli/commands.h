@@ -26,6 +26,7 @@ struct RunOptions {
   std::string recovery;
   bool no_offload = false;
   bool no_direct = false;
+  bool share_memory = false;
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);

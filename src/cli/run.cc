@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr char verbs_library[] = "libibverbs.so.1";
 constexpr char paths_library[] = "libtulle-paths.so";
+constexpr char advice_library[] = "libtulle-advice.so";
 
 void set(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -106,6 +107,14 @@ int run(const RunOptions& options) {
   prepend("LD_LIBRARY_PATH", folder.string());
   const fs::path paths = folder / paths_library;
   if (fs::exists(paths, error)) prepend("LD_PRELOAD", paths.string());
+  const fs::path advice = folder / advice_library;
+  if (options.share_memory) {
+    if (!fs::exists(advice, error)) {
+      return fail(fmt::format("cannot find {}; is the installation complete?", advice.string()));
+    }
+    prepend("LD_PRELOAD", advice.string());
+    set("TULLE_SHARE_MEMORY", "on");
+  }
   set("TULLE_EXECUTABLE", executable().string());
   set("TULLE_DEVICE", options.device);
   set("TULLE_INTERFACE", options.interfaces);

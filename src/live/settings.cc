@@ -27,9 +27,9 @@ void read(const char* name, Number& value) {
   if (error == std::errc() && rest == end && number >= Number{}) value = number;
 }
 
-bool is_off(const char* name) {
+bool is(const char* name, std::string_view value) {
   const char* text = variable(name);
-  return text != nullptr && std::string_view(text) == "off";
+  return text != nullptr && text == value;
 }
 
 }  // namespace
@@ -45,8 +45,9 @@ Settings read_settings() {
   read("TULLE_AGENT_LOG", settings.agent_log);
   read("TULLE_PORT", settings.port);
   read("TULLE_IDLE_EXIT", settings.idle_exit_seconds);
-  settings.offload = !is_off("TULLE_OFFLOAD");
-  settings.direct = !is_off("TULLE_DIRECT");
+  settings.offload = !is("TULLE_OFFLOAD", "off");
+  settings.direct = !is("TULLE_DIRECT", "off");
+  settings.share_memory = is("TULLE_SHARE_MEMORY", "on");
   std::string recovery;
   read("TULLE_RECOVERY", recovery);
   if (recovery == "selective-repeat") settings.recovery = transport::Recovery::selective_repeat;

@@ -20,6 +20,7 @@ struct Settings {
   std::uint16_t port = 4791;  // TULLE_PORT: another UDP port, for tests
   bool offload = true;        // TULLE_OFFLOAD=off switches segmentation offload off
   bool direct = true;         // TULLE_DIRECT=off: packets even between processes of one host
+  bool share_memory = false;  // TULLE_SHARE_MEMORY=on: registered memory moves to shared files
   // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
   // alike (decision 006).
   transport::Recovery recovery = transport::Recovery::go_back_n;

@@ -30,9 +30,17 @@ Registry& registry() {
 // A forked child has its parent's devices in memory, but neither their thread nor a right to their
 // slot. Those devices do nothing in the child; opening a device in the child creates a device of
 // the child's own.
-void before_fork() { registry().mutex.lock(); }
-void after_fork_in_parent() { registry().mutex.unlock(); }
+void before_fork() {
+  registry().mutex.lock();
+  SharedRegions::of_process().before_fork();
+}
+void after_fork_in_parent() {
+  SharedRegions::of_process().after_fork_in_parent();
+  registry().mutex.unlock();
+}
 void after_fork_in_child() {
+  forget_own_thread_id();
+  SharedRegions::of_process().after_fork_in_child();
   for (auto& [name, reference] : registry().devices) {
     if (const auto device = reference.lock()) device->impl().forget_in_child();
   }
@@ -166,6 +174,10 @@ std::unique_lock<std::mutex> Device::lock() {
 std::unique_lock<std::mutex> Device::lock_for_work() { return impl_->lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter(); }
 Time Device::now() { return impl_->now(); }
+SharedRegions::Hold Device::share_memory(const void* memory, std::uint64_t bytes) {
+  return SharedRegions::of_process().share(memory, bytes);
+}
+void Device::tidy_memory() { SharedRegions::of_process().tidy(); }
 void Device::transmit() { impl_->transmit(); }
 void Device::progress() { impl_->progress(); }
 bool Device::let_others_run(std::unique_lock<std::mutex>& held) {

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "device/adapter.h"
 #include "live/message/device_info.h"
+#include "live/path/memory/shared_regions.h"
 #include "live/process/event_channel.h"
 
 namespace tulle::device {
@@ -48,6 +49,13 @@ class Device {
   device::Adapter& adapter();
   // Returns the time on the clock of live/clock.h. The caller holds the lock.
   Time now();
+
+  // Lets peers map memory that the caller is about to register, where the program has chosen that
+  // (live/path/memory/shared_regions.h). The caller keeps the hold until the region is registered.
+  // The caller does not hold the lock for these two calls, which may take long.
+  static SharedRegions::Hold share_memory(const void* memory, std::uint64_t bytes);
+  // Called when regions have been deregistered.
+  static void tidy_memory();
 
   // Sends the adapter's pending datagrams and hands out its events. The caller calls this after
   // posting work or modifying a queue pair.

@@ -163,7 +163,9 @@ Result<void> Device::Impl::create_direct_path() {
     }
     return HostPath::Peer{peer.pid, std::move(fds[0]), std::move(fds[1])};
   };
-  auto path = HostPath::create(slot_, find_peer, is_local);
+  SharedRegions& shared = SharedRegions::of_process();
+  const bool shares = settings_.share_memory && shared.enable();
+  auto path = HostPath::create(slot_, find_peer, is_local, shares ? &shared : nullptr);
   if (!path) return path.error();
   direct_path_ = std::move(*path);
   adapter_->objects().set_direct_path(direct_path_.get());

@@ -82,7 +82,10 @@ Result<void> Device::Impl::start_thread() {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   // Peers that connect from now on find that this process lives.
-  if (result) running_.wait(false);
+  if (result) {
+    running_.wait(false);
+    SharedRegions::of_process().note_own_thread(1);
+  }
   return result;
 }
 
@@ -95,6 +98,7 @@ Device::Impl::~Impl() {
   stopping_ = true;
   wake();
   thread_.join();
+  SharedRegions::of_process().note_own_thread(-1);
   publish(now());  // the host agent keeps the final counts
 }
 

@@ -57,6 +57,12 @@ int check_range(Range& range, verbs::AccessFlags access) {
   return on_demand || is_mapped(range.address, range.length) ? 0 : EFAULT;
 }
 
+// Memory that is paged on demand may change its mappings at any time.
+live::SharedRegions::Hold share(const Range& range, verbs::AccessFlags access) {
+  if (access.has(verbs::Access::on_demand)) return {};
+  return live::Device::share_memory(range.address, range.length);
+}
+
 ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::uint64_t iova,
                         unsigned flags) try {
   if (ibv_pd == nullptr) return fail(EINVAL);
@@ -67,6 +73,7 @@ ibv_mr* register_region(ibv_pd* ibv_pd, void* address, std::size_t length, std::
 
   Pd& pd = Pd::of(ibv_pd);
   Context& context = Context::of(pd.context);
+  const auto hold = share(range, access);
   const auto guard = context.lock();
   VerbsStatus status{};
   auto* region = context.adapter().objects().register_memory(*pd.pd, range.address, range.length,
@@ -281,6 +288,7 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
   }
   Context& context = Context::of(mr.context);
   device::Objects::Reregistration change;
+  live::SharedRegions::Hold hold;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     if (ibv_pd == nullptr || ibv_pd->context != mr.context) return refuse(EINVAL);
     change.pd = Pd::of(ibv_pd).pd;
@@ -292,21 +300,25 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     change.address = address;
     change.length = length;
     change.iova = reinterpret_cast<std::uintptr_t>(address);
+    hold = share(range, mr.region->access);
   }
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.change_access = true;
     if (!to_access(static_cast<unsigned>(access), change.access)) return refuse(EOPNOTSUPP);
   }
-  const auto guard = context.lock();
-  const VerbsStatus status = context.adapter().objects().reregister(*mr.region, change);
-  if (status != VerbsStatus::ok) return refuse(to_errno(status));
-  if (change.pd != nullptr) mr.pd = ibv_pd;
-  if (change.change_range) {
-    mr.addr = address;
-    mr.length = length;
+  {
+    const auto guard = context.lock();
+    const VerbsStatus status = context.adapter().objects().reregister(*mr.region, change);
+    if (status != VerbsStatus::ok) return refuse(to_errno(status));
+    if (change.pd != nullptr) mr.pd = ibv_pd;
+    if (change.change_range) {
+      mr.addr = address;
+      mr.length = length;
+    }
+    mr.lkey = mr.region->lkey().value;
+    mr.rkey = mr.region->rkey().value;
   }
-  mr.lkey = mr.region->lkey().value;
-  mr.rkey = mr.region->rkey().value;
+  if (change.change_range) live::Device::tidy_memory();
   return 0;
 } catch (const std::bad_alloc&) {
   return (errno = ENOMEM, static_cast<int>(IBV_REREG_MR_ERR_INPUT));
@@ -328,6 +340,7 @@ int ibv_dereg_mr(ibv_mr* ibv) {
     drop(context, mr);
   }
   delete &mr;
+  live::Device::tidy_memory();
   return 0;
 }
 

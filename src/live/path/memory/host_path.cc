@@ -1,13 +1,13 @@
 #include "live/path/memory/host_path.h"
 
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "base/guarded_access.h"
 #include "live/path/memory/restartable_call.h"
 
 namespace tulle::live {
@@ -22,6 +22,8 @@ std::uint64_t identity(const verbs::ProtectionDomain* pd) {
 // How often a transfer looks again if the peer has withdrawn something else meanwhile, or the
 // thread was interrupted. Packets serve after that.
 constexpr int looks_max = 8;
+// A copy without a system call is made in parts of this size. An interruption repeats one part.
+constexpr std::size_t part_bytes = 32'768;
 
 // Returns the entry with this number, else a free one, else null. An entry changes only while no
 // visitor can hold it: its number is cleared first and set last.
@@ -39,13 +41,14 @@ Entry* claim(Entry* set, Number Entry::*number, std::uint32_t value) {
 }  // namespace
 
 Result<std::unique_ptr<HostPath>> HostPath::create(std::uint32_t own_slot, FindPeer find_peer,
-                                                   IsLocal is_local) {
+                                                   IsLocal is_local, SharedRegions* shared) {
   auto peers = LocalPeers::create(own_slot, std::move(find_peer));
   if (!peers) return peers.error();
   std::unique_ptr<HostPath> path(new HostPath);
   path->is_local_ = std::move(is_local);
   path->table_ = &(*peers)->table();
   path->peers_ = std::move(*peers);
+  path->shared_ = shared;
   return path;
 }
 
@@ -53,10 +56,13 @@ HostPath::~HostPath() {
   if (peers_ == nullptr) return;
   table_->open.store(0);
   static_cast<void>(wait_for_visitors());
+  if (shared_ != nullptr) shared_->forget(this);
 }
 
 void HostPath::forget_in_child() {
   peers_->forget_in_child();
+  files_.forget_in_child();
+  shared_ = nullptr;
   open_ = false;
 }
 
@@ -77,17 +83,25 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   entry->length = region.length;
   entry->address = reinterpret_cast<std::uint64_t>(region.memory);
   entry->generation = ++generations_;
+  SharedRegions::Window window;
+  if (shared_ != nullptr) window = shared_->expose(this, region);
+  entry->file_address = window.address;
+  entry->file_bytes = window.bytes;
+  entry->file_at = window.file_at;
+  entry->file_inode = window.inode;
+  entry->file_number = window.number;
+  entry->file_fd = window.fd;
   entry->key.store(region.key, std::memory_order_seq_cst);
 }
 
 bool HostPath::withdraw(const verbs::MemoryRegion& region) {
   auto* entry =
       claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
-  if (entry == nullptr || entry->key.load(std::memory_order_relaxed) == 0) {
-    return has_waited_ || wait_for_visitors();
-  }
-  entry->key.store(0, std::memory_order_seq_cst);
-  return wait_for_visitors();
+  const bool is_exposed = entry != nullptr && entry->key.load(std::memory_order_relaxed) != 0;
+  if (is_exposed) entry->key.store(0, std::memory_order_seq_cst);
+  const bool is_over = (!is_exposed && has_waited_) || wait_for_visitors();
+  if (is_over && shared_ != nullptr) shared_->withdraw(region);
+  return is_over;
 }
 
 void HostPath::expose(const transport::QueuePair& qp) {
@@ -111,6 +125,18 @@ void HostPath::expose(const transport::QueuePair& qp) {
 void HostPath::withdraw(const transport::QueuePair& qp) {
   table_->recalls[PeerTable::recall_of(qp.number)].fetch_add(1, std::memory_order_seq_cst);
   hide(qp);
+  sweep_files();
+}
+
+// Unmaps the files of peers that are dead, or of regions that are withdrawn.
+void HostPath::sweep_files() {
+  if (files_.size() == 0) return;
+  files_.sweep([this](std::uint32_t token, std::uint32_t key, std::uint64_t number) {
+    const LocalPeer* const owner = peers_->with_token(token);
+    const PeerTable::KeyEntry* const entry =
+        owner == nullptr ? nullptr : owner->table->find_key(key);
+    return entry != nullptr && entry->file_number == number;
+  });
 }
 
 void HostPath::hide(const transport::QueuePair& qp) {
@@ -136,6 +162,7 @@ bool HostPath::wait_for_visitors() {
 
 std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
   const LocalPeer* peer = peer_of(qp);
+  sweep_files();
   if (peer == nullptr || !peer->is_reachable || !can_make_restartable_calls()) return 0;
   return peers_->token_of(*peer);
 }
@@ -169,7 +196,7 @@ bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const 
   Outcome outcome = Outcome::changed;
   for (int looks = 0; looks < looks_max && outcome == Outcome::changed; ++looks) {
     if (!transfer.read) {
-      note.store(Visit::word(static_cast<std::uint32_t>(gettid()), peer->slot, ++own_visits_),
+      note.store(Visit::word(own_thread_id(), peer->slot, ++own_visits_),
                  std::memory_order_seq_cst);
     }
     outcome = move_next(*peer, qp, transfer, ticket, is_first);
@@ -202,20 +229,33 @@ std::optional<HostPath::Permit> HostPath::permit(const LocalPeer& owner,
       verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
       peer->destination == qp.number.value;
   if (!is_covered || !has_access) return {};
-  return Permit{key->address + (transfer.remote_address - key->iova), key->generation};
+  Permit permitted{key->address + (transfer.remote_address - key->iova), key->generation, nullptr};
+  if (key->file_bytes > 0) {
+    permitted.mapped = find_mapped(owner, *key, permitted.address, transfer.length);
+  }
+  return permitted;
+}
+
+// Returns where these bytes of the peer are in this process, or null if they are not.
+std::byte* HostPath::find_mapped(const LocalPeer& owner, const PeerTable::KeyEntry& key,
+                                 std::uint64_t address, std::uint32_t bytes) {
+  const std::uint64_t begin = key.file_address;
+  if (!verbs::range_covers(begin, key.file_bytes, address, bytes)) return nullptr;
+  const PeerFiles::Named named{owner.pid, key.file_fd, key.file_inode, key.file_number,
+                               key.key.load(std::memory_order_relaxed)};
+  return files_.find(peers_->token_of(owner), named, key.file_at + (address - begin), bytes);
 }
 
 // Moves the next bytes. `changed` means that the peer has withdrawn something since this looked,
 // and that no bytes count.
 HostPath::Outcome HostPath::move_next(const LocalPeer& owner, const transport::QueuePair& qp,
                                       const Transfer& transfer, Ticket& ticket, bool is_first) {
-  const std::atomic<std::uint32_t>& withdrawals = owner.table->withdrawals;
-  const std::uint32_t withdrawals_before = withdrawals.load(std::memory_order_seq_cst);
+  const std::uint32_t withdrawals = owner.table->withdrawals.load(std::memory_order_seq_cst);
   const std::optional<Permit> permitted = permit(owner, qp, transfer);
   if (!permitted) return Outcome::refused;
   if (!is_first && permitted->generation != ticket.generation) return Outcome::refused;
   const std::uint32_t bytes = std::min(transfer.length - ticket.moved, allowance_);
-  std::array<iovec, verbs::sges_max> local;
+  Pieces local;
   std::size_t count = 0;
   std::size_t skipped = ticket.moved;
   std::size_t rest = bytes;
@@ -227,25 +267,77 @@ HostPath::Outcome HostPath::move_next(const LocalPeer& owner, const transport::Q
     rest -= piece.size();
     if (!piece.empty()) local[count++] = {piece.data(), piece.size()};
   }
-  const iovec remote{reinterpret_cast<void*>(permitted->address + ticket.moved), bytes};
-  if (bytes > 0 && transfer.read) {
-    const ssize_t moved = process_vm_readv(owner.pid, local.data(), count, &remote, 1, 0);
-    if (withdrawals.load(std::memory_order_seq_cst) != withdrawals_before) return Outcome::changed;
-    if (moved != static_cast<ssize_t>(bytes)) return Outcome::refused;
-  } else if (bytes > 0) {
-    const auto moved =
-        call_if_unchanged({&withdrawals, withdrawals_before},
-                          {&owner.table->life_word(), owner.life}, SYS_process_vm_writev,
-                          {owner.pid, reinterpret_cast<long>(local.data()),
-                           static_cast<long>(count), reinterpret_cast<long>(&remote), 1, 0});
-    if (!moved) return owner.is_alive() ? Outcome::changed : Outcome::refused;
-    if (*moved != static_cast<long>(bytes)) return Outcome::refused;
+  Outcome outcome = Outcome::moved;
+  if (bytes > 0) {
+    const Step step{owner, withdrawals, std::span(local).first(count), bytes};
+    const std::uint64_t address = permitted->address + ticket.moved;
+    if (permitted->mapped == nullptr) {
+      outcome = transfer.read ? read(step, address) : write(step, address);
+    } else {
+      std::byte* const mapped = permitted->mapped + ticket.moved;
+      outcome = transfer.read ? read_mapped(step, mapped) : write_mapped(step, mapped);
+      ++moved_.copies;
+    }
   }
-  // The peer may have died or called exec(2) before the kernel moved the bytes.
+  if (outcome != Outcome::moved) return outcome;
+  // The peer may have died or called exec(2) before the bytes moved.
   if (!owner.is_alive()) return Outcome::refused;
   if (bytes > 0) allowance_ -= std::min(std::max(bytes, transfer_bytes_min), allowance_);
   ticket.generation = permitted->generation;
   ticket.moved += bytes;
+  return Outcome::moved;
+}
+
+HostPath::Outcome HostPath::read(const Step& step, std::uint64_t address) {
+  const iovec remote{reinterpret_cast<void*>(address), step.bytes};
+  const ssize_t moved =
+      process_vm_readv(step.owner.pid, step.local.data(), step.local.size(), &remote, 1, 0);
+  if (step.owner.table->withdrawals.load(std::memory_order_seq_cst) != step.withdrawals) {
+    return Outcome::changed;
+  }
+  return moved == static_cast<ssize_t>(step.bytes) ? Outcome::moved : Outcome::refused;
+}
+
+HostPath::Outcome HostPath::write(const Step& step, std::uint64_t address) {
+  const iovec remote{reinterpret_cast<void*>(address), step.bytes};
+  const auto moved = call_if_unchanged(
+      {&step.owner.table->withdrawals, step.withdrawals},
+      {&step.owner.table->life_word(), step.owner.life}, SYS_process_vm_writev,
+      {step.owner.pid, reinterpret_cast<long>(step.local.data()),
+       static_cast<long>(step.local.size()), reinterpret_cast<long>(&remote), 1, 0});
+  if (!moved) return step.owner.is_alive() ? Outcome::changed : Outcome::refused;
+  return *moved == static_cast<long>(step.bytes) ? Outcome::moved : Outcome::refused;
+}
+
+// The bytes of either process may be gone, which then is as if the kernel refused the call.
+HostPath::Outcome HostPath::read_mapped(const Step& step, const std::byte* from) {
+  for (const iovec& piece : step.local) {
+    if (!copy_guarded(piece.iov_base, from, piece.iov_len)) return Outcome::refused;
+    from += piece.iov_len;
+  }
+  const auto now = step.owner.table->withdrawals.load(std::memory_order_seq_cst);
+  return now == step.withdrawals ? Outcome::moved : Outcome::changed;
+}
+
+HostPath::Outcome HostPath::write_mapped(const Step& step, std::byte* to) {
+  const ExpectedWord withdrawals{&step.owner.table->withdrawals, step.withdrawals};
+  const ExpectedWord life{&step.owner.table->life_word(), step.owner.life};
+  for (const iovec& piece : step.local) {
+    const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+    const std::span<const std::byte> where[] = {{to, piece.iov_len}, {from, piece.iov_len}};
+    std::size_t moved = 0;
+    const bool is_there = attempt(where, [&] {
+      for (int looks = 0; moved < piece.iov_len && looks < looks_max;) {
+        const std::size_t bytes = std::min(piece.iov_len - moved, part_bytes);
+        const bool is_copied = copy_if_unchanged(withdrawals, life, to + moved, from + moved, bytes);
+        if (is_copied) moved += bytes;
+        looks = is_copied ? 0 : looks + 1;
+      }
+    });
+    if (!is_there) return Outcome::refused;
+    if (moved < piece.iov_len) return step.owner.is_alive() ? Outcome::changed : Outcome::refused;
+    to += piece.iov_len;
+  }
   return Outcome::moved;
 }
 

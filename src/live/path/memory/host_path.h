@@ -11,17 +11,26 @@
 // the peer has withdrawn nothing by its end. Either counts only if the peer has lived on with the
 // same memory, which a robust mutex tells.
 //
+// Where the peer shares the region's memory (live/path/memory/shared_regions.h), the initiator maps
+// it and copies by itself, under the same checks and without a system call.
+//
 // The driver's turns bound how long a transfer holds the device's lock. In each turn all transfers
 // together move turn_bytes at most. A transfer that is longer goes on in the driver's next turns,
 // between which other callers get the lock.
 
+#include <sys/uio.h>
+
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/result.h"
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
+#include "live/path/memory/peer_files.h"
+#include "live/path/memory/shared_regions.h"
 #include "live/path/memory/visits.h"
 
 namespace tulle::live {
@@ -33,8 +42,11 @@ class HostPath final : public transport::DirectPath {
   // Returns true if the address is one of this host's.
   using IsLocal = std::function<bool(const Gid& gid)>;
 
+  // Regions whose memory lies in files of `shared` are shown to peers. Null means that this process
+  // shares none.
   static Result<std::unique_ptr<HostPath>> create(std::uint32_t own_slot, FindPeer find_peer,
-                                                  IsLocal is_local);
+                                                  IsLocal is_local,
+                                                  SharedRegions* shared = nullptr);
   ~HostPath() override;
 
   LocalPeers& peers() { return *peers_; }
@@ -69,6 +81,7 @@ class HostPath final : public transport::DirectPath {
   struct Moved {
     std::uint64_t transfers = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t copies = 0;  // transfers, or steps of them, without a system call
   };
   const Moved& moved() const { return moved_; }
   // Returns how many queue pairs reach their peers, processes of this host, through memory.
@@ -79,6 +92,14 @@ class HostPath final : public transport::DirectPath {
   struct Permit {
     std::uint64_t address = 0;  // in the peer's memory
     std::uint64_t generation = 0;
+    std::byte* mapped = nullptr;  // the same memory in this process; null: not mapped
+  };
+  using Pieces = std::array<iovec, verbs::sges_max>;
+  struct Step {
+    const LocalPeer& owner;
+    std::uint32_t withdrawals = 0;  // of the owner, before this process looked
+    std::span<const iovec> local;
+    std::uint32_t bytes = 0;
   };
   enum class Outcome : std::uint8_t { moved, refused, changed };
 
@@ -88,13 +109,22 @@ class HostPath final : public transport::DirectPath {
   bool wait_for_visitors();
   bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
              Ticket& ticket, bool is_first);
-  static std::optional<Permit> permit(const LocalPeer& owner, const transport::QueuePair& qp,
-                                      const Transfer& transfer);
+  std::optional<Permit> permit(const LocalPeer& owner, const transport::QueuePair& qp,
+                               const Transfer& transfer);
+  std::byte* find_mapped(const LocalPeer& owner, const PeerTable::KeyEntry& key,
+                         std::uint64_t address, std::uint32_t bytes);
+  void sweep_files();
+  static Outcome read(const Step& step, std::uint64_t address);
+  static Outcome write(const Step& step, std::uint64_t address);
+  static Outcome read_mapped(const Step& step, const std::byte* from);
+  static Outcome write_mapped(const Step& step, std::byte* to);
   Outcome move_next(const LocalPeer& owner, const transport::QueuePair& qp,
                     const Transfer& transfer, Ticket& ticket, bool is_first);
 
   IsLocal is_local_;
   std::unique_ptr<LocalPeers> peers_;
+  SharedRegions* shared_ = nullptr;
+  PeerFiles files_;
   PeerTable* table_ = nullptr;  // this process's
   bool has_waited_ = true;      // false: a visit to what has been withdrawn may still be under way
   bool open_ = true;

@@ -22,7 +22,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 8;
+  static constexpr std::uint32_t layout_version = 9;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -45,6 +45,14 @@ struct PeerTable {
     // Differs each time the owner exposes an entry, so that a visitor that returns notices if
     // another region has got the same key.
     std::uint64_t generation = 0;
+    // A part of the region, or no byte of it, lies in a memory file of the owner, which visitors
+    // may map (live/path/memory/shared_regions.h).
+    std::uint64_t file_address = 0;  // where the part begins in the owner's address space
+    std::uint64_t file_bytes = 0;    // of the part
+    std::uint64_t file_at = 0;       // where the part begins in the file
+    std::uint64_t file_inode = 0;
+    std::uint64_t file_number = 0;  // the owner gives each file another number
+    std::int32_t file_fd = -1;      // in the owner's process
   };
 
   // Each queue pair of a process has a count of recalls.

@@ -6,7 +6,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <numeric>
+#include <vector>
 
 namespace tulle::live {
 namespace {
@@ -66,6 +69,73 @@ TEST_F(RestartableCall, SurvivesSignalsAtAnyTime) {
   setitimer(ITIMER_REAL, &never, nullptr);
   sigaction(SIGALRM, &before, nullptr);
   EXPECT_GT(made, 0);
+}
+
+TEST_F(RestartableCall, CopiesEveryLengthAndNothingElse) {
+  std::vector<std::uint8_t> from(1'200);
+  std::iota(from.begin(), from.end(), std::uint8_t{1});
+  for (std::size_t bytes = 0; bytes <= 1'100; ++bytes) {
+    for (const std::size_t shift : {0u, 3u}) {
+      std::vector<std::uint8_t> to(1'200, 0xEE);
+      ASSERT_TRUE(copy_if_unchanged({&first_, 1}, {&second_, 2}, &to[shift], from.data(), bytes));
+      ASSERT_TRUE(std::equal(&from[0], &from[bytes], &to[shift])) << bytes;
+      ASSERT_EQ(to[shift + bytes], 0xEE) << bytes;
+      ASSERT_EQ(std::count(to.begin(), to.begin() + static_cast<long>(shift), 0xEE), shift);
+    }
+  }
+}
+
+TEST_F(RestartableCall, CopiesNothingIfAWordDiffers) {
+  const std::vector<std::uint8_t> from(600, 1);
+  std::vector<std::uint8_t> to(600, 0xEE);
+  EXPECT_FALSE(copy_if_unchanged({&first_, 3}, {&second_, 2}, to.data(), from.data(), 600));
+  EXPECT_FALSE(copy_if_unchanged({&first_, 1}, {&second_, 3}, to.data(), from.data(), 8));
+  EXPECT_EQ(std::count(to.begin(), to.end(), 0xEE), 600);
+}
+
+// The signal's handler changes a word while a copy is under way. The copy must not go on after it.
+TEST_F(RestartableCall, ACopyEndsWhereItIsInterrupted) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer delays signals until the program calls the C library";
+#endif
+  static std::atomic<std::uint32_t>* word = nullptr;
+  static std::uint8_t* copied = nullptr;
+  static std::size_t at_signal = 0;
+  static volatile sig_atomic_t signals = 0;
+  constexpr std::size_t bytes = std::size_t{8} << 20;
+  const std::vector<std::uint8_t> from(bytes, 7);
+  std::vector<std::uint8_t> to(bytes);
+  word = &first_;
+  copied = to.data();
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    // The copy goes upwards, so that a search by halves finds its end.
+    at_signal = static_cast<std::size_t>(std::lower_bound(copied, copied + bytes, 7, [](int a, int) {
+                                           return a == 7;
+                                         }) -
+                                         copied);
+    word->store(99);
+    signals = signals + 1;
+  };
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  int interrupted = 0;
+  for (int round = 0; round < 2'000 && interrupted < 20; ++round) {
+    std::fill(to.begin(), to.end(), std::uint8_t{0});
+    first_.store(1);
+    signals = 0;
+    const itimerval soon = {{0, 0}, {0, 30 + round % 300}};
+    ASSERT_EQ(setitimer(ITIMER_REAL, &soon, nullptr), 0);
+    const bool made = copy_if_unchanged({&first_, 1}, {&second_, 2}, to.data(), from.data(), bytes);
+    while (signals == 0) continue;
+    if (made || at_signal == 0) continue;
+    ++interrupted;
+    // One instruction may move more bytes than the handler saw, but none after it.
+    ASSERT_LT(at_signal, bytes);
+    ASSERT_EQ(std::count(to.begin() + static_cast<long>(at_signal), to.end(), 7), 0);
+  }
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_GT(interrupted, 0);
 }
 
 }  // namespace

@@ -60,7 +60,16 @@ Observation observe(std::uint32_t thread_id) {
   return seen;
 }
 
+[[gnu::tls_model("initial-exec")]] thread_local std::uint32_t thread_id_of_caller = 0;
+
 }  // namespace
+
+std::uint32_t own_thread_id() {
+  if (thread_id_of_caller == 0) thread_id_of_caller = static_cast<std::uint32_t>(gettid());
+  return thread_id_of_caller;
+}
+
+void forget_own_thread_id() { thread_id_of_caller = 0; }
 
 VisitWait::VisitWait(std::uint32_t own_slot)
     : own_slot_(own_slot),

@@ -1,0 +1,166 @@
+#pragma once
+
+// The registered memory of this process that other processes of its user may map
+// (`tulle run --share-memory`). When the program registers private memory, those pages that lie
+// whole within the region move to a memory file (live/path/memory/region_file.h). They move back
+// when no region needs them any more.
+//
+// Memory stays where it is, and peers use system calls to reach it, if it is anything but ordinary
+// private memory (live/path/memory/mappings.h); if the program has registered it before, since
+// peers may be writing to it; if other threads cannot be held back while it moves; and beyond a
+// number of files.
+//
+// There is one object for all devices of a process. It has a lock of its own and is used with and
+// without a device's.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "live/path/memory/mappings.h"
+#include "live/path/memory/region_file.h"
+#include "live/unique_fd.h"
+#include "verbs/memory.h"
+
+namespace tulle::live {
+
+// Counts for each address how many ranges cover it.
+class Coverage {
+ public:
+  void add(std::uint64_t begin, std::uint64_t end) { change(begin, end, 1); }
+  void remove(std::uint64_t begin, std::uint64_t end) { change(begin, end, -1); }
+  // Returns true if some address of [begin, end) is covered.
+  bool overlaps(std::uint64_t begin, std::uint64_t end) const;
+
+ private:
+  void change(std::uint64_t begin, std::uint64_t end, int by);
+  // Each entry holds from its address up to the next entry.
+  std::map<std::uint64_t, std::uint32_t> counts_;
+};
+
+class SharedRegions {
+ public:
+  // The part of a region that peers may map.
+  struct Window {
+    std::uint64_t address = 0;  // in this process
+    std::uint64_t bytes = 0;
+    std::uint64_t file_at = 0;  // where the window lies in the file
+    int fd = -1;                // of the file, in this process
+    std::uint64_t inode = 0;
+    std::uint64_t number = 0;  // differs for each file that this process makes
+  };
+  // Keeps pages in their file for as long as it lives.
+  class Hold {
+   public:
+    Hold() = default;
+    ~Hold() { reset(); }
+    Hold(Hold&& other) noexcept : of_(std::exchange(other.of_, nullptr)), begin_(other.begin_) {}
+    Hold& operator=(Hold&& other) noexcept {
+      std::swap(of_, other.of_);
+      std::swap(begin_, other.begin_);
+      return *this;
+    }
+    explicit operator bool() const { return of_ != nullptr; }
+
+   private:
+    friend class SharedRegions;
+    Hold(SharedRegions& of, std::uint64_t begin) : of_(&of), begin_(begin) {}
+    void reset();
+    SharedRegions* of_ = nullptr;
+    std::uint64_t begin_ = 0;  // of the file's pages
+  };
+
+  // Each file takes a descriptor and a mapping. Programs may have 1,024 descriptors and 65,530
+  // mappings unless the system is set otherwise.
+  static constexpr std::size_t files_max = 512;
+
+  SharedRegions() = default;
+  ~SharedRegions();
+  SharedRegions(const SharedRegions&) = delete;
+  SharedRegions& operator=(const SharedRegions&) = delete;
+  // Returns the object of this process, which is never destroyed.
+  static SharedRegions& of_process();
+
+  // Must be called before memory can be shared. Programs give pages up with madvise(2), which must
+  // come to advise() first. Returns false if it does not.
+  bool enable();
+  bool is_enabled() const { return is_enabled_.load(); }
+  // Threads of Tulle's own, which write to no memory before it is registered, are not held back.
+  void note_own_thread(int change) { own_threads_ += change; }
+
+  // Moves pages of a range that the program is about to register, if that can be done. The caller
+  // keeps the hold until the region is exposed. Holds no device's lock.
+  Hold share(const void* memory, std::uint64_t bytes);
+  // Called when a region becomes known to peers, and when it no longer is. forget() withdraws all
+  // regions of an owner.
+  Window expose(const void* owner, const verbs::MemoryRegion& region);
+  void withdraw(const verbs::MemoryRegion& region);
+  void forget(const void* owner);
+  // Moves pages back that no region needs any more. Holds no device's lock.
+  void tidy();
+
+  // Does what madvise(2) should, if the program gives up pages of which some are shared, and sets
+  // *result to what that returns. Otherwise returns false, and the caller must call the kernel.
+  // Takes no lock, since an allocator may call it with its own.
+  static bool advise(void* memory, std::size_t bytes, int advice, int* result);
+
+  // Called around fork(2). A forked child has private copies of the pages, and shares nothing.
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
+  // Totals.
+  struct Counters {
+    std::uint64_t files = 0;
+    std::uint64_t bytes = 0;     // in these files
+    std::uint64_t declined = 0;  // ranges of a page or more that stayed where they were
+  };
+  Counters counters() const;
+
+ private:
+  struct File {
+    RegionFile file;
+    std::uint64_t number = 0;
+    std::uint32_t holds = 0;
+    std::size_t place = 0;  // in shared_pages
+  };
+  struct Exposed {
+    const void* owner = nullptr;
+    std::uint64_t begin = 0;  // of the region
+    std::uint64_t end = 0;
+    std::optional<std::uint64_t> file;  // the first page of the file that has some of it
+  };
+  using Files = std::map<std::uint64_t, File>;
+
+  File* find(PageRange pages);
+  Hold hold_file_with(PageRange pages);
+  bool may_move(PageRange pages);
+  Hold move(PageRange pages);
+  class Moving;
+  void drop(std::uint64_t begin);
+  void drop(const Exposed& exposed);
+  void tell_parent() const;
+  void await_child();
+
+  // Moving takes long, and expose() must not wait for it with a device's lock. So whoever moves
+  // pages holds the first lock all the time, and takes the second only to look at the rest.
+  std::mutex moving_mutex_;
+  mutable std::mutex mutex_;
+  PageRange moving_;  // to a file, at this moment
+  std::atomic<bool> is_enabled_{false};
+  std::atomic<int> own_threads_{0};
+  Files files_;  // by their first page
+  std::unordered_map<const verbs::MemoryRegion*, Exposed> exposed_;
+  Coverage covered_;  // by exposed regions
+  std::uint64_t numbers_ = 0;
+  std::atomic<std::uint64_t> declined_{0};
+  UniqueFd child_is_ready_;  // while a fork is under way: the ends of a pipe
+  UniqueFd child_tells_;
+};
+
+}  // namespace tulle::live

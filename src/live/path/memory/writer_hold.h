@@ -1,0 +1,33 @@
+#pragma once
+
+// Holds the other threads of this process back from writing to some pages while those move
+// (userfaultfd(2)). A thread that writes there, also the kernel on its behalf, waits until the hold
+// ends and then writes to whatever is mapped.
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+
+class WriterHold {
+ public:
+  // Fails where this process may not hold back what the kernel writes for its threads: it needs the
+  // right to CAP_SYS_PTRACE or to /dev/userfaultfd, or the setting vm.unprivileged_userfaultfd.
+  static Result<WriterHold> create();
+
+  // `memory` begins on a page. Between begin() and end() the caller must not take a lock or
+  // allocate memory: a thread that waits here may hold what the caller would wait for. Only one
+  // hold is under way at a time.
+  [[nodiscard]] bool begin(std::byte* memory, std::size_t bytes);
+  void end();
+
+ private:
+  explicit WriterHold(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace tulle::live
