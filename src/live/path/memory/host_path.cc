@@ -61,7 +61,6 @@ HostPath::~HostPath() {
 
 void HostPath::forget_in_child() {
   peers_->forget_in_child();
-  files_.forget_in_child();
   shared_ = nullptr;
   open_ = false;
 }
@@ -77,28 +76,48 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   auto* entry =
       claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
   if (entry == nullptr) return;
+  if (entry->key.load(std::memory_order_relaxed) == region.key) hide_file(region);
   entry->access = region.access.bits();
   entry->pd = identity(region.pd);
   entry->iova = region.iova;
   entry->length = region.length;
   entry->address = reinterpret_cast<std::uint64_t>(region.memory);
   entry->generation = ++generations_;
-  SharedRegions::Window window;
-  if (shared_ != nullptr) window = shared_->expose(this, region);
-  entry->file_address = window.address;
-  entry->file_bytes = window.bytes;
-  entry->file_at = window.file_at;
-  entry->file_inode = window.inode;
-  entry->file_number = window.number;
-  entry->file_fd = window.fd;
+  show_file(region);
   entry->key.store(region.key, std::memory_order_seq_cst);
+}
+
+// Lists the file in which some of the region lies.
+void HostPath::show_file(const verbs::MemoryRegion& region) {
+  if (shared_ == nullptr) return;
+  const auto file = shared_->expose(this, region);
+  if (!file || file_uses_[file->place]++ > 0) return;
+  PeerTable::FileEntry& entry = table_->files[file->place];
+  entry.address = file->address;
+  entry.bytes = file->bytes;
+  entry.inode = file->inode;
+  entry.fd = file->fd;
+  entry.number.store(file->number, std::memory_order_seq_cst);
+  const auto places = static_cast<std::uint32_t>(file->place + 1);
+  table_->file_places.store(std::max(table_->file_places.load(), places));
+}
+
+void HostPath::hide_file(const verbs::MemoryRegion& region) {
+  if (shared_ == nullptr) return;
+  const auto place = shared_->place_of(region);
+  if (place && --file_uses_[*place] == 0) {
+    table_->files[*place].number.store(0, std::memory_order_seq_cst);
+  }
 }
 
 bool HostPath::withdraw(const verbs::MemoryRegion& region) {
   auto* entry =
       claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
   const bool is_exposed = entry != nullptr && entry->key.load(std::memory_order_relaxed) != 0;
-  if (is_exposed) entry->key.store(0, std::memory_order_seq_cst);
+  if (is_exposed) {
+    entry->key.store(0, std::memory_order_seq_cst);
+    hide_file(region);
+  }
   const bool is_over = (!is_exposed && has_waited_) || wait_for_visitors();
   if (is_over && shared_ != nullptr) shared_->withdraw(region);
   return is_over;
@@ -125,18 +144,7 @@ void HostPath::expose(const transport::QueuePair& qp) {
 void HostPath::withdraw(const transport::QueuePair& qp) {
   table_->recalls[PeerTable::recall_of(qp.number)].fetch_add(1, std::memory_order_seq_cst);
   hide(qp);
-  sweep_files();
-}
-
-// Unmaps the files of peers that are dead, or of regions that are withdrawn.
-void HostPath::sweep_files() {
-  if (files_.size() == 0) return;
-  files_.sweep([this](std::uint32_t token, std::uint32_t key, std::uint64_t number) {
-    const LocalPeer* const owner = peers_->with_token(token);
-    const PeerTable::KeyEntry* const entry =
-        owner == nullptr ? nullptr : owner->table->find_key(key);
-    return entry != nullptr && entry->file_number == number;
-  });
+  peers_->sweep_files();
 }
 
 void HostPath::hide(const transport::QueuePair& qp) {
@@ -162,7 +170,7 @@ bool HostPath::wait_for_visitors() {
 
 std::uint32_t HostPath::connect(const transport::QueuePair& qp) {
   const LocalPeer* peer = peer_of(qp);
-  sweep_files();
+  peers_->sweep_files();
   if (peer == nullptr || !peer->is_reachable || !can_make_restartable_calls()) return 0;
   return peers_->token_of(*peer);
 }
@@ -190,7 +198,7 @@ bool HostPath::step(const transport::QueuePair& qp, std::uint32_t token, const T
 bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
                      Ticket& ticket, bool is_first) {
   if (!open_) return false;
-  const LocalPeer* peer = peers_->with_token(token);
+  LocalPeer* const peer = peers_->with_token(token);
   if (peer == nullptr) return false;
   std::atomic<std::uint64_t>& note = table_->visit;
   Outcome outcome = Outcome::changed;
@@ -213,7 +221,7 @@ bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const 
 }
 
 // Returns nothing if the peer's table does not allow the transfer.
-std::optional<HostPath::Permit> HostPath::permit(const LocalPeer& owner,
+std::optional<HostPath::Permit> HostPath::permit(LocalPeer& owner,
                                                  const transport::QueuePair& qp,
                                                  const Transfer& transfer) {
   const PeerTable& table = *owner.table;
@@ -229,26 +237,14 @@ std::optional<HostPath::Permit> HostPath::permit(const LocalPeer& owner,
       verbs::AccessFlags::from_bits(peer->access).has_all(needed) &&
       peer->destination == qp.number.value;
   if (!is_covered || !has_access) return {};
-  Permit permitted{key->address + (transfer.remote_address - key->iova), key->generation, nullptr};
-  if (key->file_bytes > 0) {
-    permitted.mapped = find_mapped(owner, *key, permitted.address, transfer.length);
-  }
-  return permitted;
-}
-
-// Returns where these bytes of the peer are in this process, or null if they are not.
-std::byte* HostPath::find_mapped(const LocalPeer& owner, const PeerTable::KeyEntry& key,
-                                 std::uint64_t address, std::uint32_t bytes) {
-  const std::uint64_t begin = key.file_address;
-  if (!verbs::range_covers(begin, key.file_bytes, address, bytes)) return nullptr;
-  const PeerFiles::Named named{owner.pid, key.file_fd, key.file_inode, key.file_number,
-                               key.key.load(std::memory_order_relaxed)};
-  return files_.find(peers_->token_of(owner), named, key.file_at + (address - begin), bytes);
+  const std::uint64_t address = key->address + (transfer.remote_address - key->iova);
+  return Permit{address, key->generation,
+                owner.files.find(table, owner.pid, address, transfer.length)};
 }
 
 // Moves the next bytes. `changed` means that the peer has withdrawn something since this looked,
 // and that no bytes count.
-HostPath::Outcome HostPath::move_next(const LocalPeer& owner, const transport::QueuePair& qp,
+HostPath::Outcome HostPath::move_next(LocalPeer& owner, const transport::QueuePair& qp,
                                       const Transfer& transfer, Ticket& ticket, bool is_first) {
   const std::uint32_t withdrawals = owner.table->withdrawals.load(std::memory_order_seq_cst);
   const std::optional<Permit> permitted = permit(owner, qp, transfer);

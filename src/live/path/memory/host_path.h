@@ -29,7 +29,6 @@
 #include "base/result.h"
 #include "device/adapter.h"
 #include "live/path/memory/local_peers.h"
-#include "live/path/memory/peer_files.h"
 #include "live/path/memory/shared_regions.h"
 #include "live/path/memory/visits.h"
 
@@ -109,22 +108,22 @@ class HostPath final : public transport::DirectPath {
   bool wait_for_visitors();
   bool visit(const transport::QueuePair& qp, std::uint32_t token, const Transfer& transfer,
              Ticket& ticket, bool is_first);
-  std::optional<Permit> permit(const LocalPeer& owner, const transport::QueuePair& qp,
-                               const Transfer& transfer);
-  std::byte* find_mapped(const LocalPeer& owner, const PeerTable::KeyEntry& key,
-                         std::uint64_t address, std::uint32_t bytes);
-  void sweep_files();
+  static std::optional<Permit> permit(LocalPeer& owner, const transport::QueuePair& qp,
+                                      const Transfer& transfer);
+  void show_file(const verbs::MemoryRegion& region);
+  void hide_file(const verbs::MemoryRegion& region);
   static Outcome read(const Step& step, std::uint64_t address);
   static Outcome write(const Step& step, std::uint64_t address);
   static Outcome read_mapped(const Step& step, const std::byte* from);
   static Outcome write_mapped(const Step& step, std::byte* to);
-  Outcome move_next(const LocalPeer& owner, const transport::QueuePair& qp,
+  Outcome move_next(LocalPeer& owner, const transport::QueuePair& qp,
                     const Transfer& transfer, Ticket& ticket, bool is_first);
 
   IsLocal is_local_;
   std::unique_ptr<LocalPeers> peers_;
   SharedRegions* shared_ = nullptr;
-  PeerFiles files_;
+  // How many of this process's regions lie in each of the files that it shows.
+  std::array<std::uint32_t, PeerTable::files_max> file_uses_{};
   PeerTable* table_ = nullptr;  // this process's
   bool has_waited_ = true;      // false: a visit to what has been withdrawn may still be under way
   bool open_ = true;

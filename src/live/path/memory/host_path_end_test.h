@@ -3,12 +3,14 @@
 // An end of a connection over the direct path, for tests.
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <span>
@@ -27,6 +29,38 @@ using verbs::QpAttribute;
 using verbs::VerbsStatus;
 
 inline const Gid local_gid = Gid::from_ipv4(0x7F00'0001);
+
+// The memory of ends lies in files that their peers map, if the environment has TULLE_TEST_SHARED:
+// the same tests then hold for that way. Returns null otherwise.
+inline SharedRegions* shared_regions_of_tests() {
+  static SharedRegions* const regions = [] {
+    if (std::getenv("TULLE_TEST_SHARED") == nullptr) return static_cast<SharedRegions*>(nullptr);
+    auto* const made = new SharedRegions;
+    made->enable_without_advice();
+    return made;
+  }();
+  return regions;
+}
+
+// Private memory of whole pages.
+class PageBuffer {
+ public:
+  explicit PageBuffer(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+  ~PageBuffer() {
+    if (memory_ != nullptr) munmap(memory_, bytes_);
+  }
+  PageBuffer(const PageBuffer&) = delete;
+  PageBuffer& operator=(const PageBuffer&) = delete;
+  std::byte* data() const { return memory_; }
+
+ private:
+  std::size_t bytes_;
+  std::byte* memory_ = nullptr;
+};
 
 // One end of a connection: an adapter, a buffer and a queue pair. Both ends live in this process,
 // which process_vm_writev can reach too.
@@ -57,7 +91,7 @@ class End {
     find_peer = std::move(find);
     auto path = HostPath::create(
         slot_, [this](QpNumber number) { return find_peer(number); },
-        [](const Gid& gid) { return gid == local_gid; });
+        [](const Gid& gid) { return gid == local_gid; }, shared_regions_of_tests());
     ASSERT_TRUE(path);
     this->path = std::move(*path);
     this->path->peers().live_with_this_thread();
@@ -70,6 +104,10 @@ class End {
     pd_ = adapter_.objects().create_pd(status);
     const auto access =
         verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
+    SharedRegions::Hold hold;
+    if (SharedRegions* const shared = shared_regions_of_tests(); shared != nullptr) {
+      hold = shared->share(buffer.data(), buffer.size());
+    }
     region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
                                                 access, status);
     cq_ = adapter_.objects().create_cq(16, nullptr, status);
@@ -204,7 +242,7 @@ class End {
 
   std::uint32_t slot_;
   Time now_;
-  std::vector<std::byte> memory_;
+  PageBuffer memory_;
 
  public:
   std::span<std::byte> buffer;

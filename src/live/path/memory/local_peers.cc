@@ -86,6 +86,7 @@ LocalPeers::~LocalPeers() {
 void LocalPeers::live_with_this_thread() { pthread_mutex_lock(&table_->life); }
 
 void LocalPeers::forget_in_child() {
+  for (LocalPeer& peer : places_) peer.files.forget_in_child();
   static_cast<void>(mmap(file_, PeerFile::bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0));
 }
@@ -152,6 +153,18 @@ void LocalPeers::close(LocalPeer& peer) {
   peer.table = nullptr;
   peer.ring = nullptr;
   peer.doorbell.reset();
+  peer.files.clear();
+}
+
+void LocalPeers::sweep_files() {
+  for (LocalPeer& peer : places_) {
+    if (peer.files.size() == 0) continue;
+    if (peer.is_alive()) {
+      peer.files.sweep(*peer.table);
+    } else {
+      peer.files.clear();
+    }
+  }
 }
 
 // A program may live for years, and its peers come and go. The kernel may end the threads of a

@@ -15,6 +15,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "live/path/memory/peer_files.h"
 #include "live/path/memory/peer_table.h"
 #include "live/slots.h"
 #include "live/unique_fd.h"
@@ -30,6 +31,7 @@ struct LocalPeer {
   bool is_reachable = false;  // this process may read and write the peer's memory
   std::uint32_t uses = 0;     // how often this place has been taken
   UniqueFd doorbell;          // a Unix socket that wakes the peer
+  PeerFiles files;            // those of the peer's that this process has mapped
 
   bool is_alive() const { return table != nullptr && table->life_word().load() == life; }
 };
@@ -70,6 +72,8 @@ class LocalPeers {
   LocalPeer* with_token(std::uint32_t token);
   // Returns the peer even if it is dead, as long as its memory is mapped; null after that.
   LocalPeer* mapped(std::uint32_t token);
+  // Unmaps the files that peers no longer show, and those of dead peers.
+  void sweep_files();
   // Returns all places, of which some are free.
   std::span<LocalPeer> places() { return places_; }
   // Changes whenever a peer comes, or the memory of a dead one is unmapped. Places move then.

@@ -34,7 +34,9 @@ constexpr std::string_view flags_label = "VmFlags:";
 
 bool may_hold_pages(std::string_view name) {
   if (name.starts_with("/[aio]") || name.find("[io_uring]") != std::string_view::npos) return true;
-  return name.starts_with("/dev/") && !name.starts_with("/dev/shm/") && name != "/dev/zero";
+  // Memory that a process shares with its children has the second name.
+  const bool is_memory = name.starts_with("/dev/shm/") || name.starts_with("/dev/zero");
+  return name.starts_with("/dev/") && !is_memory;
 }
 
 bool is_private_memory(const Mapping& mapping) {

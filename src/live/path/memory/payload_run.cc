@@ -6,6 +6,7 @@
 #include <new>
 #include <span>
 
+#include "base/guarded_access.h"
 #include "wire/pkey.h"
 
 namespace tulle::live {
@@ -107,7 +108,7 @@ void PayloadRun::add(const wire::Packet& packet, const PayloadReference& referen
   bytes_ += item.payload_bytes;
 }
 
-PayloadRun::Result PayloadRun::finish(const LocalPeer& writer, const wire::IpUdp& path,
+PayloadRun::Result PayloadRun::finish(LocalPeer& writer, const wire::IpUdp& path,
                                       device::Adapter& adapter, Time now) {
   Result result;
   place(path, adapter);
@@ -152,7 +153,7 @@ void PayloadRun::place(const wire::IpUdp& path, device::Adapter& adapter) {
   }
 }
 
-void PayloadRun::copy(const LocalPeer& writer, Result& result) {
+void PayloadRun::copy(LocalPeer& writer, Result& result) {
   const std::span<Item> items = std::span(items_).first(count_);
   // The writer may have taken the bytes back, died or called exec(2). What comes later than this
   // look is found out behind the copy, and may have been written where a payload goes.
@@ -160,11 +161,30 @@ void PayloadRun::copy(const LocalPeer& writer, Result& result) {
     return !writer.is_alive() || items[0].reference.is_recalled(*writer.table);
   };
   if (!is_gone()) {
-    copy_all(writer, result);
+    if (!copy_mapped(writer)) copy_all(writer, result);
     if (!is_gone()) return;
     result.is_refused = false;
   }
   for (Item& item : items) item.payload = nullptr;
+}
+
+// Returns false if some payload lies in no file that the writer shows, from before the copy until
+// after it. The files of regions that are withdrawn lose their content.
+bool PayloadRun::copy_mapped(LocalPeer& writer) {
+  const auto find = [&](const PayloadReference::Piece& piece) {
+    return writer.files.find(*writer.table, writer.pid, piece.address, piece.bytes);
+  };
+  for (const Item& item : std::span(items_).first(count_)) {
+    std::byte* to = item.payload;
+    if (to == nullptr) continue;
+    for (const PayloadReference::Piece& piece : item.reference.pieces()) {
+      const std::byte* const from = find(piece);
+      if (from == nullptr || !copy_guarded(to, from, piece.bytes)) return false;
+      if (find(piece) != from) return false;
+      to += piece.bytes;
+    }
+  }
+  return true;
 }
 
 void PayloadRun::copy_all(const LocalPeer& writer, Result& result) {

@@ -1,9 +1,9 @@
 #pragma once
 
 // Packets of one message, in order, whose payloads are still in their writer's memory
-// (live/path/memory/payload_reference.h). One system call copies all payloads. Each goes to where
-// the adapter will want it, if that is known before the packet is handled; otherwise it goes to a
-// buffer, from which the adapter copies it.
+// (live/path/memory/payload_reference.h). One system call copies all payloads, or none if this
+// process has mapped the memory. Each goes to where the adapter will want it, if that is known
+// before the packet is handled; otherwise it goes to a buffer, from which the adapter copies it.
 
 #include <array>
 #include <cstddef>
@@ -37,7 +37,7 @@ class PayloadRun {
   };
   // Copies the payloads, hands the packets to the adapter, and empties the run. The packets came
   // from `writer` by this path.
-  Result finish(const LocalPeer& writer, const wire::IpUdp& path, device::Adapter& adapter,
+  Result finish(LocalPeer& writer, const wire::IpUdp& path, device::Adapter& adapter,
                 Time now);
 
  private:
@@ -49,7 +49,8 @@ class PayloadRun {
   };
 
   void place(const wire::IpUdp& path, device::Adapter& adapter);
-  void copy(const LocalPeer& writer, Result& result);
+  void copy(LocalPeer& writer, Result& result);
+  bool copy_mapped(LocalPeer& writer);
   void copy_all(const LocalPeer& writer, Result& result);
 
   std::array<Item, packets_max> items_;

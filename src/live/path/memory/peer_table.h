@@ -45,15 +45,17 @@ struct PeerTable {
     // Differs each time the owner exposes an entry, so that a visitor that returns notices if
     // another region has got the same key.
     std::uint64_t generation = 0;
-    // A part of the region, or no byte of it, lies in a memory file of the owner, which visitors
-    // may map (live/path/memory/shared_regions.h).
-    std::uint64_t file_address = 0;  // where the part begins in the owner's address space
-    std::uint64_t file_bytes = 0;    // of the part
-    std::uint64_t file_at = 0;       // where the part begins in the file
-    std::uint64_t file_inode = 0;
-    std::uint64_t file_number = 0;  // the owner gives each file another number
-    std::int32_t file_fd = -1;      // in the owner's process
   };
+
+  // A memory file of the owner, which visitors may map (live/path/memory/shared_regions.h).
+  struct FileEntry {
+    std::atomic<std::uint64_t> number{0};  // 0 means free; the owner gives no number twice
+    std::uint64_t address = 0;             // where the file begins in the owner's address space
+    std::uint64_t bytes = 0;               // that peers may reach; the file may have more
+    std::uint64_t inode = 0;
+    std::int32_t fd = -1;  // in the owner's process
+  };
+  static constexpr std::size_t files_max = 512;
 
   // Each queue pair of a process has a count of recalls.
   static constexpr std::size_t recalls_max = qps_per_slot;
@@ -103,6 +105,9 @@ struct PeerTable {
   // owner adds 2 each time it has looked at all of them, so that one telling is enough until then.
   alignas(64) std::atomic<std::uint32_t> sleeps{1};
 
+  // No entry of `files` from here on was ever used.
+  std::atomic<std::uint32_t> file_places{0};
+
   // Counts for each queue pair how often the owner's program may have been given back memory in
   // which payloads that rings refer to lie.
   std::array<std::atomic<std::uint32_t>, recalls_max> recalls{};
@@ -110,6 +115,7 @@ struct PeerTable {
   std::array<Inbox, slots> inboxes{};
   alignas(64) std::array<QpEntry, qp_sets * ways> qps{};
   std::array<KeyEntry, key_sets * ways> keys{};
+  std::array<FileEntry, files_max> files{};
 
   const std::atomic<std::uint32_t>& life_word() const {
     return *reinterpret_cast<const std::atomic<std::uint32_t>*>(&life);

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -122,10 +124,11 @@ int protection_of(std::string_view rights) {
   return (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0);
 }
 
-// Returns where the file is still mapped as it was when its pages moved.
-std::vector<OwnMapping> mappings_of(const RegionFile& file) {
+// Returns where the file is still mapped as it was when its pages moved, or nothing if the kernel
+// cannot be asked.
+std::optional<std::vector<OwnMapping>> mappings_of(const RegionFile& file) {
   std::vector<OwnMapping> found;
-  for_each_mapping(Detail::maps, [&](const Mapping& mapping) {
+  const bool is_known = for_each_mapping(Detail::maps, [&](const Mapping& mapping) {
     const PageRange pages{std::max(mapping.begin, file.pages.begin),
                           std::min(mapping.end, file.pages.end)};
     if (mapping.inode == file.inode && pages.begin < pages.end && mapping.rights.ends_with('s')) {
@@ -135,7 +138,13 @@ std::vector<OwnMapping> mappings_of(const RegionFile& file) {
     }
     return mapping.end < file.pages.end;
   });
+  if (!is_known) return {};
   return found;
+}
+
+// Returns true if each page of the range is mapped.
+bool is_mapped(PageRange pages) {
+  return msync(at_address(pages.begin), pages.bytes(), MS_ASYNC) == 0;
 }
 
 }  // namespace
@@ -163,9 +172,11 @@ Result<RegionFile> move_to_file(PageRange pages, WriterHold* hold) {
 // process has not copied yet are the file's, which other processes may still write to. So each page
 // is copied, and then the file gives its own pages back. From then on the memory is like any other:
 // if the program gives pages up (MADV_DONTNEED), it finds zeros there.
-void move_back(const RegionFile& file) {
+bool move_back(const RegionFile& file) {
+  const auto mappings = mappings_of(file);
+  if (!mappings) return false;
   std::uint64_t owned = 0;
-  for (const OwnMapping& own : mappings_of(file)) {
+  for (const OwnMapping& own : *mappings) {
     if (!own.has_all(PROT_READ | PROT_WRITE)) continue;  // these pages stay shared
     std::byte* const memory = at_address(own.pages.begin);
     void* const mapped =
@@ -177,13 +188,21 @@ void move_back(const RegionFile& file) {
     }
   }
   // The program may have moved pages elsewhere, where they still are the file's.
-  if (owned != file.pages.bytes()) return;
-  fallocate(file.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-            static_cast<off_t>(owned));
+  if (owned == file.pages.bytes()) {
+    fallocate(file.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(owned));
+  }
+  return true;
 }
 
 void copy_for_child(const RegionFile& file) {
-  for (const OwnMapping& own : mappings_of(file)) {
+  auto mappings = mappings_of(file);
+  if (!mappings) {
+    // For want of descriptors, all pages count as they were. A copy of others does no harm.
+    if (!is_mapped(file.pages)) return;
+    mappings = {{file.pages, 0, PROT_READ | PROT_WRITE}};
+  }
+  for (const OwnMapping& own : *mappings) {
     std::byte* const memory = at_address(own.pages.begin);
     void* const copy = mmap(nullptr, own.pages.bytes(), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -37,8 +37,10 @@ struct RegionFile {
 Result<RegionFile> move_to_file(PageRange pages, WriterHold* hold);
 
 // Makes the pages private again, as far as the file is still mapped there. Other threads may write
-// to them meanwhile. What other processes write to the file after that reaches nobody.
-void move_back(const RegionFile& file);
+// to them meanwhile. What other processes write to the file after that reaches nobody, but for
+// pages that had only zeros and that the program has not written to since. Returns false if nothing
+// has changed, because the kernel cannot be asked what is mapped; the caller may try again.
+[[nodiscard]] bool move_back(const RegionFile& file);
 
 // Gives a forked child copies of the pages that it shares with its parent. The child has one
 // thread. Where memory is short, pages that the child does not write to go on following the

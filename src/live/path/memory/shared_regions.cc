@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <new>
 #include <span>
 
 namespace tulle::live {
@@ -74,6 +76,7 @@ constexpr int child_patience_milliseconds = 10'000;
 }  // namespace
 
 bool Coverage::overlaps(std::uint64_t begin, std::uint64_t end) const {
+  if (is_all_) return true;
   auto entry = counts_.upper_bound(begin);
   if (entry != counts_.begin() && std::prev(entry)->second > 0) return true;
   for (; entry != counts_.end() && entry->first < end; ++entry) {
@@ -83,7 +86,7 @@ bool Coverage::overlaps(std::uint64_t begin, std::uint64_t end) const {
 }
 
 void Coverage::change(std::uint64_t begin, std::uint64_t end, int by) {
-  if (begin >= end) return;
+  if (begin >= end || is_all_) return;
   const auto split = [this](std::uint64_t at) {
     auto entry = counts_.lower_bound(at);
     if (entry != counts_.end() && entry->first == at) return entry;
@@ -214,8 +217,10 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
   return hold;
 }
 
-SharedRegions::Window SharedRegions::expose(const void* owner, const verbs::MemoryRegion& region) {
+std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
+                                                           const verbs::MemoryRegion& region) {
   if (!is_enabled()) return {};
+  withdraw(region);  // another call replaces the earlier one
   Exposed exposed;
   exposed.owner = owner;
   exposed.begin = reinterpret_cast<std::uintptr_t>(region.memory);
@@ -228,22 +233,30 @@ SharedRegions::Window SharedRegions::expose(const void* owner, const verbs::Memo
     moving_mutex_.unlock();
     lock.lock();
   }
-  Window window;
   File* const file = find({exposed.begin, exposed.end});
-  if (file != nullptr) {
-    const PageRange& pages = file->file.pages;
-    window.address = std::max(pages.begin, exposed.begin);
-    window.bytes = std::min(pages.end, exposed.end) - window.address;
-    window.file_at = window.address - pages.begin;
-    window.fd = file->file.fd.get();
-    window.inode = file->file.inode;
-    window.number = file->number;
-    exposed.file = pages.begin;
+  if (file != nullptr) exposed.file = file->file.pages.begin;
+  try {
+    exposed_.insert_or_assign(&region, exposed);
+    covered_.add(exposed.begin, exposed.end);
+  } catch (const std::bad_alloc&) {
+    // What peers may write to is no longer known, so that nothing moves from now on.
+    exposed_.erase(&region);
+    covered_.cover_all();
+    return {};
   }
-  exposed_.insert_or_assign(&region, exposed);
-  covered_.add(exposed.begin, exposed.end);
-  if (file != nullptr) ++file->holds;
-  return window;
+  if (file == nullptr) return {};
+  ++file->holds;
+  const RegionFile& its = file->file;
+  return Shown{file->place,       file->number, its.pages.begin,
+               its.pages.bytes(), its.inode,    its.fd.get()};
+}
+
+std::optional<std::size_t> SharedRegions::place_of(const verbs::MemoryRegion& region) const {
+  if (!is_enabled()) return {};
+  const std::lock_guard lock(mutex_);
+  const auto entry = exposed_.find(&region);
+  if (entry == exposed_.end() || !entry->second.file) return {};
+  return files_.at(*entry->second.file).place;
 }
 
 void SharedRegions::withdraw(const verbs::MemoryRegion& region) {
@@ -288,9 +301,16 @@ void SharedRegions::tidy() {
       at = next;
     }
   }
-  for (const auto& [begin, file] : idle) {
-    shared_pages[file.place].end.store(0);
-    move_back(file.file);
+  for (auto at = idle.begin(); at != idle.end();) {
+    const File& file = at->second;
+    const auto next = std::next(at);
+    if (move_back(file.file)) {
+      shared_pages[file.place].end.store(0);
+    } else {
+      const std::lock_guard lock(mutex_);
+      files_.insert(idle.extract(at));
+    }
+    at = next;
   }
 }
 

@@ -34,6 +34,8 @@ class Coverage {
  public:
   void add(std::uint64_t begin, std::uint64_t end) { change(begin, end, 1); }
   void remove(std::uint64_t begin, std::uint64_t end) { change(begin, end, -1); }
+  // From now on all addresses are covered.
+  void cover_all() { is_all_ = true; }
   // Returns true if some address of [begin, end) is covered.
   bool overlaps(std::uint64_t begin, std::uint64_t end) const;
 
@@ -41,18 +43,19 @@ class Coverage {
   void change(std::uint64_t begin, std::uint64_t end, int by);
   // Each entry holds from its address up to the next entry.
   std::map<std::uint64_t, std::uint32_t> counts_;
+  bool is_all_ = false;
 };
 
 class SharedRegions {
  public:
-  // The part of a region that peers may map.
-  struct Window {
-    std::uint64_t address = 0;  // in this process
+  // A file, as peers need to know it.
+  struct Shown {
+    std::size_t place = 0;      // below files_max; no other file has it at the same time
+    std::uint64_t number = 0;   // differs for each file that this process makes
+    std::uint64_t address = 0;  // where the file begins in this process's memory
     std::uint64_t bytes = 0;
-    std::uint64_t file_at = 0;  // where the window lies in the file
-    int fd = -1;                // of the file, in this process
     std::uint64_t inode = 0;
-    std::uint64_t number = 0;  // differs for each file that this process makes
+    int fd = -1;  // in this process
   };
   // Keeps pages in their file for as long as it lives.
   class Hold {
@@ -86,9 +89,11 @@ class SharedRegions {
   // Returns the object of this process, which is never destroyed.
   static SharedRegions& of_process();
 
-  // Must be called before memory can be shared. Programs give pages up with madvise(2), which must
-  // come to advise() first. Returns false if it does not.
+  // Lets memory be shared from now on, if the program's calls of madvise(2) come to advise() first
+  // (shim/advice). Returns false if they do not.
   bool enable();
+  // Lets memory be shared in a program that gives up no pages.
+  void enable_without_advice() { is_enabled_ = true; }
   bool is_enabled() const { return is_enabled_.load(); }
   // Threads of Tulle's own, which write to no memory before it is registered, are not held back.
   void note_own_thread(int change) { own_threads_ += change; }
@@ -96,10 +101,14 @@ class SharedRegions {
   // Moves pages of a range that the program is about to register, if that can be done. The caller
   // keeps the hold until the region is exposed. Holds no device's lock.
   Hold share(const void* memory, std::uint64_t bytes);
-  // Called when a region becomes known to peers, and when it no longer is. forget() withdraws all
-  // regions of an owner.
-  Window expose(const void* owner, const verbs::MemoryRegion& region);
+  // Called when a region becomes known to peers. Returns the file in which some of it lies, which
+  // stays until the region is withdrawn.
+  std::optional<Shown> expose(const void* owner, const verbs::MemoryRegion& region);
+  // Returns the place of the region's file.
+  std::optional<std::size_t> place_of(const verbs::MemoryRegion& region) const;
+  // Called when no peer can reach the region any more.
   void withdraw(const verbs::MemoryRegion& region);
+  // Withdraws all regions of an owner.
   void forget(const void* owner);
   // Moves pages back that no region needs any more. Holds no device's lock.
   void tidy();

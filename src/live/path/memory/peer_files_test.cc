@@ -1,0 +1,161 @@
+#include "live/path/memory/peer_files.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "live/shared_memory.h"
+#include "live/unique_fd.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::uint64_t base = 0x7000'0000'0000;
+constexpr std::size_t bytes = 16'384;
+
+// The table of a peer, which is this process itself.
+class PeerFilesTest : public testing::Test {
+ protected:
+  static UniqueFd make_file() {
+    auto file = make_shared_memory("peer_files_test", bytes);
+    EXPECT_TRUE(file);
+    EXPECT_EQ(pwrite(file->get(), "0123456789", 10, 4'096), 10);
+    return std::move(*file);
+  }
+  PeerTable::FileEntry& show(int fd, std::size_t place = 0, std::uint64_t number = 1) {
+    struct stat status {};
+    fstat(fd, &status);
+    PeerTable::FileEntry& entry = table_->files[place];
+    entry.address = base + place * bytes;
+    entry.bytes = bytes;
+    entry.inode = status.st_ino;
+    entry.fd = fd;
+    entry.number.store(number);
+    table_->file_places.store(static_cast<std::uint32_t>(place + 1));
+    return entry;
+  }
+  std::byte* find(std::uint64_t address, std::uint64_t length) {
+    return files_.find(*table_, getpid(), address, length);
+  }
+  std::unique_ptr<PeerTable> table_ = std::make_unique<PeerTable>();
+  PeerFiles files_;
+};
+
+TEST_F(PeerFilesTest, FindsThePeersBytes) {
+  const UniqueFd file = make_file();
+  show(file.get());
+  std::byte* const found = find(base + 4'099, 4);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(std::memcmp(found, "3456", 4), 0);
+  found[0] = std::byte{'x'};
+  char text[1];
+  EXPECT_EQ(pread(file.get(), text, 1, 4'099), 1);
+  EXPECT_EQ(text[0], 'x');
+  EXPECT_EQ(find(base + 4'099, 4), found);
+  EXPECT_EQ(files_.size(), 1u);
+}
+
+TEST_F(PeerFilesTest, ReachesNoFurtherThanTheFile) {
+  const UniqueFd file = make_file();
+  PeerTable::FileEntry& entry = show(file.get());
+  EXPECT_EQ(find(base - 1, 2), nullptr);
+  EXPECT_EQ(find(base + bytes - 1, 2), nullptr);
+  EXPECT_EQ(find(base + 5, ~std::uint64_t{0}), nullptr);
+  EXPECT_EQ(files_.size(), 0u) << "nothing was mapped for that";
+  EXPECT_NE(find(base + bytes - 1, 1), nullptr);
+  entry.number = 2;  // a file that is longer, as the peer says
+  entry.bytes = bytes + 1;
+  EXPECT_EQ(find(base, 1), nullptr);
+  entry.number = 3;
+  entry.bytes = ~std::uint64_t{0};
+  EXPECT_EQ(find(base, 1), nullptr);
+}
+
+TEST_F(PeerFilesTest, MapsNoFileThatMayShrink) {
+  const UniqueFd file(memfd_create("peer_files_test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), bytes), 0);
+  show(file.get());
+  EXPECT_EQ(find(base, 1), nullptr);
+}
+
+// Opening these for writing would wait, or do something.
+TEST_F(PeerFilesTest, OpensNothingButMemoryFiles) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const UniqueFd in(ends[0]), out(ends[1]), null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const UniqueFd folder(open("/", O_RDONLY | O_CLOEXEC));
+  std::uint64_t number = 0;
+  const auto began = std::chrono::steady_clock::now();
+  for (const int fd : {in.get(), out.get(), null.get(), folder.get(), -1, 9'999}) {
+    show(fd, 0, ++number);
+    EXPECT_EQ(find(base, 1), nullptr) << fd;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
+TEST_F(PeerFilesTest, MapsOnlyTheFileThatIsNamed) {
+  const UniqueFd file = make_file();
+  show(file.get()).inode += 1;
+  EXPECT_EQ(find(base, 1), nullptr);
+}
+
+TEST_F(PeerFilesTest, AFileThatIsNoLongerListedIsNotUsed) {
+  const UniqueFd file = make_file();
+  PeerTable::FileEntry& entry = show(file.get());
+  ASSERT_NE(find(base, 1), nullptr);
+  entry.number = 0;
+  EXPECT_EQ(find(base, 1), nullptr);
+  files_.sweep(*table_);
+  EXPECT_EQ(files_.size(), 0u);
+}
+
+TEST_F(PeerFilesTest, ANewFileAtTheSameAddressReplacesTheOldOne) {
+  const UniqueFd first = make_file(), second = make_file();
+  show(first.get());
+  ASSERT_NE(find(base + 4'096, 1), nullptr);
+  ASSERT_EQ(pwrite(second.get(), "n", 1, 4'096), 1);
+  show(second.get(), 0, 2);
+  std::byte* const found = find(base + 4'096, 1);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(*found, std::byte{'n'});
+  EXPECT_EQ(files_.size(), 1u) << "the old one was unmapped";
+}
+
+TEST_F(PeerFilesTest, ManyFilesShareTheRoom) {
+  const UniqueFd file = make_file();
+  for (std::size_t place = 0; place < 2 * PeerFiles::files_max; ++place) {
+    show(file.get(), place, place + 1);
+  }
+  for (std::size_t place = 0; place < 2 * PeerFiles::files_max; ++place) {
+    std::byte* const found = find(base + place * bytes + 4'096, 1);
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(*found, std::byte{'0'});
+    EXPECT_LE(files_.size(), PeerFiles::files_max);
+  }
+}
+
+TEST_F(PeerFilesTest, AForkedChildHasNoMemoryOfPeers) {
+  const UniqueFd file = make_file();
+  show(file.get());
+  const std::byte* const found = find(base, 1);
+  ASSERT_NE(found, nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    unsigned char present = 0;
+    const auto begin = reinterpret_cast<std::uintptr_t>(found) & ~std::uintptr_t{4'095};
+    _exit(mincore(reinterpret_cast<void*>(begin), 4'096, &present) != 0 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace tulle::live

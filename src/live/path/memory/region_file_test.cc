@@ -1,0 +1,245 @@
+#include "live/path/memory/region_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "live/shared_memory.h"
+
+namespace tulle::live {
+namespace {
+
+constexpr std::size_t page = region_page_bytes;
+
+// Private memory, and what another process would see of its file.
+class RegionFileTest : public testing::Test {
+ protected:
+  static constexpr std::size_t pages = 1'200;  // more than one step
+  static constexpr std::size_t bytes = pages * page;
+  RegionFileTest()
+      : memory_(static_cast<unsigned char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    for (std::size_t at = 0; at < bytes; at += 64) memory_[at] = value_at(at);
+    std::memset(memory_ + 7 * page, 0, 3 * page);  // three pages of zeros
+  }
+  ~RegionFileTest() override {
+    if (view_ != nullptr) munmap(view_, bytes);
+    munmap(memory_, bytes);
+  }
+  static unsigned char value_at(std::size_t at) { return static_cast<unsigned char>(at / 64 + 1); }
+  PageRange range() const {
+    const auto begin = reinterpret_cast<std::uint64_t>(memory_);
+    return {begin, begin + bytes};
+  }
+  void move(WriterHold* hold = nullptr) {
+    auto file = move_to_file(range(), hold);
+    ASSERT_TRUE(file);
+    ASSERT_EQ(file->pages.bytes(), bytes);
+    file_ = std::move(*file);
+    auto view = map_shared_memory(file_.fd.get(), bytes);
+    ASSERT_TRUE(view);
+    view_ = static_cast<unsigned char*>(*view);
+  }
+  // Returns how many bytes of memory the file takes.
+  std::size_t used() const {
+    struct stat status {};
+    fstat(file_.fd.get(), &status);
+    return static_cast<std::size_t>(status.st_blocks) * 512;
+  }
+  void expect_content() const {
+    for (std::size_t at = 0; at < bytes; at += 64) {
+      const bool is_zero = at >= 7 * page && at < 10 * page;
+      ASSERT_EQ(memory_[at], is_zero ? 0 : value_at(at)) << at;
+    }
+  }
+
+  unsigned char* memory_;
+  unsigned char* view_ = nullptr;
+  RegionFile file_;
+};
+
+TEST_F(RegionFileTest, PagesKeepTheirContentAndShareIt) {
+  move();
+  EXPECT_EQ(used(), bytes - 3 * page) << "pages of zeros take no memory";
+  expect_content();
+  memory_[5] = 55;
+  EXPECT_EQ(view_[5], 55);
+  view_[bytes - 1] = 66;
+  EXPECT_EQ(memory_[bytes - 1], 66);
+}
+
+TEST_F(RegionFileTest, PagesAreTheProgramsAloneAgain) {
+  move();
+  view_[5] = 55;
+  ASSERT_TRUE(move_back(file_));
+  EXPECT_EQ(memory_[5], 55);
+  EXPECT_EQ(used(), 0u);
+  memory_[8 * page] = 0;          // of the pages of zeros, the program owns this one now
+  std::memset(view_, 99, bytes);  // what a peer writes that does not know it yet
+  std::memset(memory_ + 7 * page, 0, page);
+  std::memset(memory_ + 9 * page, 0, page);
+  memory_[5] = value_at(0) + 4;
+  EXPECT_EQ(memory_[5], value_at(0) + 4);
+  expect_content();
+}
+
+// A program may give up pages that were shared once.
+TEST_F(RegionFileTest, PagesThatAreGivenUpAreZerosAgain) {
+  move();
+  ASSERT_TRUE(move_back(file_));
+  ASSERT_EQ(madvise(memory_, bytes, MADV_DONTNEED), 0);
+  for (std::size_t at = 0; at < bytes; at += 64) ASSERT_EQ(memory_[at], 0);
+}
+
+TEST_F(RegionFileTest, PagesMoveAgain) {
+  move();
+  ASSERT_TRUE(move_back(file_));
+  munmap(view_, bytes);
+  view_ = nullptr;
+  move();
+  expect_content();
+}
+
+// What is no longer the file's, or may not be written, is left as it is.
+TEST_F(RegionFileTest, OnlyItsOwnMappingsMoveBack) {
+  move();
+  void* const other = mmap(memory_ + 100 * page, page, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  ASSERT_EQ(other, memory_ + 100 * page);
+  memory_[100 * page] = 77;
+  ASSERT_EQ(mprotect(memory_ + 200 * page, page, PROT_READ), 0);
+  munmap(memory_ + 300 * page, page);
+  ASSERT_TRUE(move_back(file_));
+  EXPECT_EQ(memory_[100 * page], 77);
+  EXPECT_EQ(memory_[200 * page], value_at(200 * page));
+  EXPECT_EQ(memory_[50 * page], value_at(50 * page));
+  EXPECT_EQ(mmap(memory_ + 300 * page, page, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+            memory_ + 300 * page)
+      << "nothing was mapped there";
+}
+
+TEST_F(RegionFileTest, AFileThatMayNotBeThatLongIsNotMade) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit limit = before;
+  limit.rlim_cur = bytes - 1;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_FALSE(move_to_file(range(), nullptr));
+  setrlimit(RLIMIT_FSIZE, &before);
+  expect_content();
+}
+
+// A want of descriptors passes.
+TEST_F(RegionFileTest, PagesStaySharedWhileTheKernelCannotBeAsked) {
+  move();
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_FALSE(move_back(file_));
+  setrlimit(RLIMIT_NOFILE, &before);
+  expect_content();
+  EXPECT_TRUE(move_back(file_));
+  expect_content();
+}
+
+// Threads that count in the pages all the time lose no step, whichever way the pages move.
+TEST_F(RegionFileTest, NoWriteOfAnotherThreadIsLost) {
+  auto hold = WriterHold::create();
+  if (!hold) GTEST_SKIP() << hold.error().message;
+  std::atomic<bool> stops{false};
+  std::vector<std::uint64_t> counts(4);
+  std::vector<std::thread> threads;
+  std::memset(memory_, 0, bytes);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    threads.emplace_back([&, i] {
+      while (!stops) {
+        for (std::size_t at = i * 8; at < bytes; at += 13 * page) {
+          auto* const word = reinterpret_cast<volatile std::uint64_t*>(memory_ + at);
+          *word = *word + 1;
+          ++counts[i];
+        }
+      }
+    });
+  }
+  for (int round = 0; round < 20; ++round) {
+    auto file = move_to_file(range(), &*hold);
+    ASSERT_TRUE(file);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(move_back(*file));
+  }
+  stops = true;
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    std::uint64_t sum = 0;
+    for (std::size_t at = i * 8; at < bytes; at += 13 * page) {
+      sum += *reinterpret_cast<std::uint64_t*>(memory_ + at);
+    }
+    EXPECT_EQ(sum, counts[i]) << i;
+    EXPECT_GT(sum, 0u);
+  }
+}
+
+// A call of another thread that writes to the pages waits like the thread itself.
+TEST_F(RegionFileTest, WhatTheKernelWritesForAThreadIsNotLost) {
+  auto hold = WriterHold::create();
+  if (!hold) GTEST_SKIP() << hold.error().message;
+  std::atomic<bool> stops{false};
+  std::atomic<bool> has_failed{false};
+  std::thread reader([&] {
+    const UniqueFd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    while (!stops) {
+      if (read(zero.get(), memory_, bytes) != static_cast<ssize_t>(bytes)) has_failed = true;
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    auto file = move_to_file(range(), &*hold);
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(move_back(*file));
+  }
+  stops = true;
+  reader.join();
+  EXPECT_FALSE(has_failed);
+  EXPECT_EQ(std::accumulate(memory_, memory_ + bytes, 0ull), 0u);
+}
+
+TEST_F(RegionFileTest, AChildHasCopies) {
+  move();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    copy_for_child(file_);
+    const char go = 'g';
+    static_cast<void>(!write(ends[1], &go, 1));
+    usleep(50'000);  // the parent writes meanwhile
+    const bool is_own = memory_[0] == value_at(0) && memory_[600 * page] == value_at(600 * page);
+    memory_[64] = 111;
+    _exit(is_own && memory_[8 * page] == 0 ? 0 : 1);
+  }
+  char go;
+  ASSERT_EQ(read(ends[0], &go, 1), 1);
+  memory_[0] = memory_[600 * page] = memory_[8 * page] = 222;
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(memory_[64], value_at(64));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace tulle::live
