@@ -108,7 +108,7 @@ int run(const RunOptions& options) {
   const fs::path paths = folder / paths_library;
   if (fs::exists(paths, error)) prepend("LD_PRELOAD", paths.string());
   const fs::path advice = folder / advice_library;
-  if (options.share_memory) {
+  if (options.share_memory || live::read_settings().share_memory) {
     if (!fs::exists(advice, error)) {
       return fail(fmt::format("cannot find {}; is the installation complete?", advice.string()));
     }

@@ -144,6 +144,9 @@ std::unique_lock<std::mutex> Device::lock() { return std::unique_lock(impl_->mut
 std::unique_lock<std::mutex> Device::lock_for_work() { return lock(); }
 device::Adapter& Device::adapter() { return impl_->adapter; }
 Time Device::now() { return Impl::now(); }
+SharedRegions::Hold Device::share_memory(const void*, std::uint64_t) { return {}; }
+void Device::tidy_memory() {}
+void SharedRegions::Hold::reset() {}
 void Device::transmit() { impl_->deliver(); }
 void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());

@@ -29,6 +29,8 @@ LIMIT = float(os.environ.get("TULLE_TEST_LIMIT", "60"))
 
 # Set where all programs must send packets, also between processes of one host.
 PACKETS_ONLY = "TULLE_TEST_PACKETS"
+# Set where all programs share the memory that they register.
+SHARED_MEMORY = "TULLE_TEST_SHARED_MEMORY"
 
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -61,6 +63,8 @@ class Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TULLE_")}
         if PACKETS_ONLY in os.environ:
             environment["TULLE_DIRECT"] = "off"
+        if SHARED_MEMORY in os.environ:
+            environment["TULLE_SHARE_MEMORY"] = "on"
         environment.update({"LC_ALL": "C.UTF-8", **(env or {})})
         self.popen = subprocess.Popen(
             self.argv,

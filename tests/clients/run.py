@@ -6,6 +6,7 @@
     run.py GROUP.CLASS[.TEST]   one class, one test
     run.py all
     run.py --packets ...        the same, and processes of one host also meet by UDP alone
+    run.py --share-memory ...   the same, and programs share the memory that they register
 
 Run by an ordinary user, it continues as root of a user namespace of its own, which may make network namespaces.
 """
@@ -43,8 +44,9 @@ def become_root_of_a_namespace():
 def main(names):
     sys.path[:0] = map(str, [*FOLDERS, COMPAT])
     loader = unittest.TestLoader()
-    if names[:1] == ["--packets"]:
-        os.environ[harness.PACKETS_ONLY] = "yes"
+    ways = {"--packets": harness.PACKETS_ONLY, "--share-memory": harness.SHARED_MEMORY}
+    if names and names[0] in ways:
+        os.environ[ways[names[0]]] = "yes"
         names = names[1:]
     if not names:
         for group in GROUPS:

@@ -99,6 +99,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--list", action="store_true", help="name the suites and end")
     parser.add_argument("--packets", action="store_true", help="processes of one host also meet by UDP alone; records nothing")
+    parser.add_argument("--share-memory", action="store_true", help="programs share registered memory; records nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the output of failing programs to standard error")
     arguments = parser.parse_args()
     if arguments.list:
@@ -109,10 +110,12 @@ def main():
         return 0
     if arguments.record and any("." in name for name in arguments.names):
         parser.error("--record takes whole suites")
+    if arguments.record and (arguments.packets or arguments.share_memory):
+        parser.error("--packets and --share-memory record nothing")
     if arguments.packets:
-        if arguments.record:
-            parser.error("--packets records nothing")
         os.environ[harness.PACKETS_ONLY] = "yes"
+    if arguments.share_memory:
+        os.environ[harness.SHARED_MEMORY] = "yes"
     chosen = selection(arguments.names)
     become_root_of_a_namespace()
     signal.signal(signal.SIGTERM, end_at_a_signal)
@@ -121,7 +124,7 @@ def main():
     except KeyboardInterrupt:
         print("compat: interrupted; the programs, agents and namespaces that it started have ended", file=sys.stderr)
         return INTERRUPTED
-    if arguments.record or not (arguments.names or arguments.packets):
+    if arguments.record or not (arguments.names or arguments.packets or arguments.share_memory):
         records.update(told, available())
         PAGE.write_text(page())
     return 1 if any(result.outcome in frame.BAD for *_, results in told for result in results) else 0

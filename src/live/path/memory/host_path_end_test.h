@@ -104,10 +104,7 @@ class End {
     pd_ = adapter_.objects().create_pd(status);
     const auto access =
         verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
-    SharedRegions::Hold hold;
-    if (SharedRegions* const shared = shared_regions_of_tests(); shared != nullptr) {
-      hold = shared->share(buffer.data(), buffer.size());
-    }
+    const auto hold = share();
     region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
                                                 access, status);
     cq_ = adapter_.objects().create_cq(16, nullptr, status);
@@ -120,6 +117,16 @@ class End {
     qp = adapter_.create_qp(init, status);
     second_qp = adapter_.create_qp(init, status);
     ASSERT_NE(second_qp, nullptr);
+  }
+
+  // Shares the buffer, as whoever registers it does.
+  SharedRegions::Hold share() const {
+    SharedRegions* const shared = shared_regions_of_tests();
+    return shared == nullptr ? SharedRegions::Hold() : shared->share(buffer.data(), buffer.size());
+  }
+  void expose_again() {
+    const auto hold = share();
+    path->expose(*region);
   }
 
   struct Attributes {

@@ -397,7 +397,7 @@ TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
   std::minstd_rand random(3);
   for (long round = 0; round < rounds; ++round) {
     const long before = shared_->writes;
-    for (int i = 0; i < 50 && shared_->writes == before; ++i) sched_yield();
+    for (int i = 0; i < 2'000 && shared_->writes == before; ++i) sched_yield();
     const bool stops = random() % 2 == 0;
     if (stops) kill(child_, SIGSTOP);
     for (unsigned i = random() % 16; i > 0; --i) sched_yield();
@@ -406,7 +406,7 @@ TEST_F(WithdrawalTest, NothingIsWrittenAfterwards) {
     if (stops) kill(child_, SIGCONT);
     for (unsigned i = random() % 64; i > 0; --i) sched_yield();
     ASSERT_TRUE(is_clear()) << "round " << round;
-    owner_.path->expose(*owner_.region);
+    owner_.expose_again();
   }
   EXPECT_GT(shared_->writes, 0);
 }
@@ -436,7 +436,7 @@ TEST_F(WithdrawalTest, APeerMayScribbleOverAllThatIsShared) {
   for (long round = 0; round < rounds; ++round) {
     const long before = shared_->writes;
     const bool waits = round % 16 == 0;
-    for (int i = 0; i < 50 && waits && shared_->writes == before; ++i) sched_yield();
+    for (int i = 0; i < 2'000 && waits && shared_->writes == before; ++i) sched_yield();
     if (!owner_.path->withdraw(*owner_.region)) {
       ++refusals;  // as ibv_dereg_mr's EBUSY: a thread that runs claimed to be visiting
       continue;
@@ -444,7 +444,7 @@ TEST_F(WithdrawalTest, APeerMayScribbleOverAllThatIsShared) {
     clear();
     for (unsigned i = random() % 4; i > 0; --i) sched_yield();
     ASSERT_TRUE(is_clear()) << "round " << round;
-    owner_.path->expose(*owner_.region);
+    owner_.expose_again();
   }
   std::printf("%ld rounds, %ld writes, %ld refusals\n", rounds, shared_->writes.load(), refusals);
   EXPECT_LT(refusals, rounds / 2);
@@ -455,7 +455,7 @@ TEST_F(WithdrawalTest, APeerMayScribbleOverAllThatIsShared) {
 }
 
 #ifdef __x86_64__
-// The writer is stopped after each of the instructions that lead to its system call, and behind it.
+// The writer is stopped after each of the instructions that lead to its system call or its copy.
 // Wherever that is, the owner does not wait, and the writer writes no more when it goes on.
 TEST_F(WithdrawalTest, NothingIsWrittenByAWriterThatWasStoppedAnywhere) {
   constexpr int positions = 80;
@@ -470,7 +470,9 @@ TEST_F(WithdrawalTest, NothingIsWrittenByAWriterThatWasStoppedAnywhere) {
   };
   ASSERT_NO_FATAL_FAILURE(wait_for(SIGSTOP));
   // The child has this process's addresses.
-  void* const place = reinterpret_cast<void*>(&call_if_unchanged);
+  void* const place = shared_regions_of_tests() != nullptr
+                          ? reinterpret_cast<void*>(&copy_if_unchanged)
+                          : reinterpret_cast<void*>(&call_if_unchanged);
   const long code = ptrace(PTRACE_PEEKTEXT, child_, place, nullptr);
   constexpr long breakpoint = 0xCC;
   int made = 0;
@@ -497,7 +499,7 @@ TEST_F(WithdrawalTest, NothingIsWrittenByAWriterThatWasStoppedAnywhere) {
     ASSERT_NO_FATAL_FAILURE(wait_for(SIGSTOP));
     ASSERT_TRUE(is_clear()) << "stopped after " << steps << " instructions";
     ASSERT_LE(shared_->writes, writes + 1) << "one that it had made before";
-    owner_.path->expose(*owner_.region);
+    owner_.expose_again();
   }
   EXPECT_EQ(made, 0) << "a thread that is stopped at each instruction makes no call";
 }

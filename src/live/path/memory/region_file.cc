@@ -195,6 +195,15 @@ bool move_back(const RegionFile& file) {
   return true;
 }
 
+bool is_in_place(const RegionFile& file) {
+  const auto mappings = mappings_of(file);
+  std::uint64_t bytes = 0;
+  for (const OwnMapping& own : mappings.value_or(std::vector<OwnMapping>())) {
+    bytes += own.pages.bytes();
+  }
+  return bytes == file.pages.bytes();
+}
+
 void copy_for_child(const RegionFile& file) {
   auto mappings = mappings_of(file);
   if (!mappings) {

@@ -42,6 +42,10 @@ Result<RegionFile> move_to_file(PageRange pages, WriterHold* hold);
 // has changed, because the kernel cannot be asked what is mapped; the caller may try again.
 [[nodiscard]] bool move_back(const RegionFile& file);
 
+// Returns true if the file is mapped where its pages were. A program may have unmapped registered
+// memory, and may have mapped other memory there since.
+bool is_in_place(const RegionFile& file);
+
 // Gives a forked child copies of the pages that it shares with its parent. The child has one
 // thread. Where memory is short, pages that the child does not write to go on following the
 // parent's.

@@ -108,6 +108,8 @@ void Coverage::change(std::uint64_t begin, std::uint64_t end, int by) {
 void SharedRegions::Hold::reset() {
   if (of_ == nullptr) return;
   const std::lock_guard lock(of_->mutex_);
+  const auto file = of_->files_.find(begin_);
+  if (file != of_->files_.end()) --file->second.registrations;  // a forked child has no files
   of_->drop(begin_);
 }
 
@@ -147,11 +149,24 @@ SharedRegions::File* SharedRegions::find(PageRange pages) {
   return best;
 }
 
+// The caller holds mutex_.
+SharedRegions::Hold SharedRegions::hold(File& file) {
+  ++file.holds;
+  ++file.registrations;
+  return {*this, file.file.pages.begin};
+}
+
+// Holds the file that has some of the pages, if it is still mapped there. The caller holds
+// moving_mutex_, so that the file stays while the kernel is asked.
 SharedRegions::Hold SharedRegions::hold_file_with(PageRange pages) {
-  File* const file = find(pages);
-  if (file == nullptr) return {};
-  ++file->holds;
-  return {*this, file->file.pages.begin};
+  File* file = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    file = find(pages);
+  }
+  if (file == nullptr || !is_in_place(file->file)) return {};
+  const std::lock_guard lock(mutex_);
+  return hold(*file);
 }
 
 // While this lives, nobody exposes the pages.
@@ -174,7 +189,8 @@ class SharedRegions::Moving {
 bool SharedRegions::may_move(PageRange pages) {
   if (obstacle_to_moving(pages.begin, pages.end) != Obstacle::none) return false;
   const std::lock_guard lock(mutex_);
-  return has_room(files_.size()) && !covered_.overlaps(pages.begin, pages.end);
+  return has_room(files_.size()) && find(pages) == nullptr &&
+         !covered_.overlaps(pages.begin, pages.end);
 }
 
 // The caller holds moving_mutex_.
@@ -198,7 +214,7 @@ SharedRegions::Hold SharedRegions::move(PageRange pages) {
   moved.file = std::move(*file);
   moved.number = ++numbers_;
   files_.merge(made);
-  return hold_file_with(pages);
+  return hold(files_.at(pages.begin));
 }
 
 SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes) {
@@ -208,11 +224,9 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
   const PageRange pages{(begin + mask) & ~mask, (begin + bytes) & ~mask};
   if (pages.begin < begin || pages.begin >= pages.end) return {};
   const std::lock_guard moving(moving_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    if (Hold hold = hold_file_with(pages)) return hold;
-  }
-  Hold hold = move(pages);
+  move_idle_back();
+  Hold hold = hold_file_with(pages);
+  if (!hold) hold = move(pages);
   if (!hold) ++declined_;
   return hold;
 }
@@ -233,7 +247,8 @@ std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
     moving_mutex_.unlock();
     lock.lock();
   }
-  File* const file = find({exposed.begin, exposed.end});
+  File* file = find({exposed.begin, exposed.end});
+  if (file != nullptr && file->registrations == 0) file = nullptr;  // it may be out of its place
   if (file != nullptr) exposed.file = file->file.pages.begin;
   try {
     exposed_.insert_or_assign(&region, exposed);
@@ -292,6 +307,11 @@ void SharedRegions::drop(std::uint64_t begin) {
 void SharedRegions::tidy() {
   if (!is_enabled()) return;
   const std::lock_guard moving(moving_mutex_);
+  move_idle_back();
+}
+
+// The caller holds moving_mutex_.
+void SharedRegions::move_idle_back() {
   Files idle;
   {
     const std::lock_guard lock(mutex_);

@@ -10,6 +10,9 @@
 // peers may be writing to it; if other threads cannot be held back while it moves; and beyond a
 // number of files.
 //
+// A program may unmap registered memory and map other memory there. A file of which that is found
+// serves no further region.
+//
 // There is one object for all devices of a process. It has a lock of its own and is used with and
 // without a device's.
 
@@ -136,6 +139,7 @@ class SharedRegions {
     RegionFile file;
     std::uint64_t number = 0;
     std::uint32_t holds = 0;
+    std::uint32_t registrations = 0;  // under way, for which the file was found in its place
     std::size_t place = 0;  // in shared_pages
   };
   struct Exposed {
@@ -147,7 +151,9 @@ class SharedRegions {
   using Files = std::map<std::uint64_t, File>;
 
   File* find(PageRange pages);
+  Hold hold(File& file);
   Hold hold_file_with(PageRange pages);
+  void move_idle_back();
   bool may_move(PageRange pages);
   Hold move(PageRange pages);
   class Moving;
@@ -163,7 +169,7 @@ class SharedRegions {
   PageRange moving_;  // to a file, at this moment
   std::atomic<bool> is_enabled_{false};
   std::atomic<int> own_threads_{0};
-  Files files_;  // by their first page
+  Files files_;  // by their first page; whoever erases one holds both locks
   std::unordered_map<const verbs::MemoryRegion*, Exposed> exposed_;
   Coverage covered_;  // by exposed regions
   std::uint64_t numbers_ = 0;

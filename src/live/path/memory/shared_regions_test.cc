@@ -220,6 +220,23 @@ TEST_F(SharedRegionsTest, MemoryThatPeersMayWriteToStays) {
   EXPECT_TRUE(expose(region(memory_ + 3 * page, 2 * page)));
 }
 
+// Peers that write to the new region must not reach the old file.
+TEST_F(SharedRegionsTest, OtherMemoryAtTheSameAddressIsNotTheFiles) {
+  const auto a = region(memory_, 2 * page);
+  ASSERT_TRUE(expose(a));
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(mmap(memory_, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
+              memory_);
+    const auto b = region(memory_, page);
+    EXPECT_FALSE(expose(b));
+    EXPECT_FALSE(regions_.expose(this, b)) << "also without a question";
+    regions_.withdraw(b);
+  }
+  regions_.withdraw(a);
+  EXPECT_TRUE(expose(region(memory_, page)));
+}
+
 TEST_F(SharedRegionsTest, SpecialMemoryStays) {
   ASSERT_EQ(madvise(memory_, page, MADV_DONTFORK), 0);
   EXPECT_FALSE(expose(region(memory_, page)));

@@ -1,0 +1,36 @@
+"""Programs whose registered memory their peers map (tulle run --share-memory)."""
+
+import re
+
+from harness import BUILD, INTEGRITY, ClientTest
+
+PORT = 18650
+PROGRAM = BUILD / "bin" / "shared_memory"
+TYPICAL = re.compile(r"^\s*8\s+\d+\s+\S+\s+\S+\s+(\S+)", re.MULTILINE)
+
+
+class SharedMemory(ClientTest):
+    def test_a_program_notices_nothing(self):
+        """It gives up pages, forks, and writes from a thread while it registers."""
+        shared = self.run_program(*self.over_tulle([PROGRAM], ["--share-memory"]))
+        self.assertRegex(shared.stdout, r"^ok: shared, (shared|private) beside a thread$", shared.describe())
+        private = self.run_program(*self.over_tulle([PROGRAM]))
+        self.assertEqual(private.stdout, "ok: private, private beside a thread\n", private.describe())
+
+    def test_every_byte_arrives(self):
+        for options in ([], ["-e"], ["-M", "mix", "-n", 40, "-s", 21]):
+            with self.subTest(options=options):
+                argv = [INTEGRITY, *map(str, options)]
+                for process in self.pair(argv, port=PORT, limit=180, options=["--share-memory"]):
+                    self.assertRegex(process.stdout, r"(?m)^ok: \d+ operations", process.describe())
+
+    def test_small_writes_take_no_system_call(self):
+        """A system call alone takes longer than a whole WRITE does here."""
+        typical = {}
+        for options in (["--share-memory"], []):
+            argv = ["ib_write_lat", "-s", "8", "-n", "20000"]
+            _, client = self.pair(argv, port=PORT, limit=60, options=options)
+            found = TYPICAL.search(client.stdout)
+            self.assertIsNotNone(found, client.describe())
+            typical[bool(options)] = float(found.group(1))
+        self.assertLess(typical[True], 0.7 * typical[False], typical)
