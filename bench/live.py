@@ -174,10 +174,18 @@ def control(here):
     yield Row("idle_queue_pair", "bytes", field("bytes", "queue_pairs", 1000, over_tulle=True))
 
 
+def with_shared_memory(place):
+    """Yields the rows that differ where peers map each other's registered memory (--share-memory)."""
+    for row in *transfers(place), *small_messages(place), *under_ucx(place):
+        row.name += "_shared"
+        yield row
+
+
 def rows(here, cable, selective, sealed, folder):
     yield from transfers(here)
     yield from small_messages(here)
     yield from under_ucx(here)
+    yield from with_shared_memory(Place(options=["--share-memory"]))
     yield from side_by_side(here)
     yield from exchanges()
     if cable is not None:

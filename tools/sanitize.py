@@ -44,6 +44,7 @@ LEFT_OUT = {
     "fuzz.briefly": "The fuzzers always run with AddressSanitizer; ./dev fuzz builds them in a folder of their own.",
     "clients.soak.Soak: the growth of memory":
         "A sanitizer's runtime keeps memory that has been freed. Leaks are looked for.",
+    "libtulle-advice.so": "This library stands in front of the C library in any program, where no runtime may be needed.",
     "libtulle-paths.so": "This library stands in front of the C library in any program, where no runtime may be needed.",
 }
 

@@ -23,7 +23,21 @@ using verbs::Access;
 constexpr std::uint32_t own_slot = 3;
 constexpr std::uint32_t peer_number = hostile_qp.value;
 constexpr std::size_t guard_bytes = 4'096;
+constexpr std::size_t file_bytes = HostilePeer::memory.size();
 constexpr std::size_t local_bytes = HostPath::turn_bytes + (64 << 10);  // more than a turn moves
+
+// The descriptors of a sealed memory file, of one that is not sealed, and of a pipe's ends. The
+// peer's process, a child of this one, has copies of them.
+const std::array<int, 4>& descriptors() {
+  static const std::array<int, 4> made = [] {
+    static const UniqueFd sealed = std::move(*make_shared_memory("tulle-fuzz-region", file_bytes));
+    static const UniqueFd unsealed(memfd_create("tulle-fuzz-unsealed", MFD_CLOEXEC));
+    int ends[2] = {-1, -1};
+    TULLE_CHECK(ftruncate(unsealed.get(), file_bytes) == 0 && pipe2(ends, O_CLOEXEC) == 0);
+    return std::array<int, 4>{sealed.get(), unsealed.get(), ends[0], ends[1]};
+  }();
+  return made;
+}
 
 class Run {
  public:
@@ -55,7 +69,7 @@ class Run {
   std::byte* local() { return memory_.data() + guard_bytes; }
 
   void step() {
-    switch (script_.below(10)) {
+    switch (script_.below(12)) {
       case 0:
         token_ = path_->connect(*connection_.qp);
         return;
@@ -76,6 +90,9 @@ class Run {
         return path_->withdraw(*connection_.qp);
       case 7:
         return path_->set_open(!script_.one_in(4));
+      case 10:
+      case 11:
+        return list_file();
       default:
         return transfer();
     }
@@ -106,11 +123,30 @@ class Run {
     key.key = key_;
   }
 
+  // Lists a memory file, mostly as it is: a sealed one with the peer's memory, one whose size may
+  // change, or what is no memory file.
+  void list_file() {
+    const int fd = descriptors()[script_.one_in(8) ? 1 + script_.below(3) : 0];
+    struct stat status {};
+    TULLE_CHECK(fstat(fd, &status) == 0);
+    auto& entry = peer_.table().files[script_.below(2)];
+    entry.address = script_.one_in(8) ? script_.number()
+                                      : reinterpret_cast<std::uint64_t>(HostilePeer::memory.data());
+    entry.bytes = script_.one_in(8) ? script_.number() : file_bytes;
+    entry.inode = script_.one_in(8) ? script_.word() : status.st_ino;
+    entry.fd = script_.one_in(8) ? static_cast<std::int32_t>(script_.word()) : fd;
+    entry.number = script_.below(4);
+    peer_.table().file_places = script_.one_in(8) ? script_.word() : 2;
+  }
+
   // Changes bytes of a table: its head, the entries that are used, or anywhere.
   void scribble(PeerTable& table) {
     auto* bytes = reinterpret_cast<std::byte*>(&table);
     std::size_t at = 0;
-    switch (script_.below(4)) {
+    switch (script_.below(5)) {
+      case 4:
+        at = offsetof(PeerTable, files) + script_.byte() % (2 * sizeof(PeerTable::FileEntry));
+        break;
       case 0:
         at = script_.below(offsetof(PeerTable, qps) - 12);
         break;
@@ -181,6 +217,7 @@ class Run {
 }  // namespace tulle::live
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static_cast<void>(tulle::live::descriptors());
   tulle::live::HostilePeer::keep_alive();
   tulle::base::Script script(data, size);
   tulle::live::Run(script).go();
