@@ -221,8 +221,7 @@ bool HostPath::visit(const transport::QueuePair& qp, std::uint32_t token, const 
 }
 
 // Returns nothing if the peer's table does not allow the transfer.
-std::optional<HostPath::Permit> HostPath::permit(LocalPeer& owner,
-                                                 const transport::QueuePair& qp,
+std::optional<HostPath::Permit> HostPath::permit(LocalPeer& owner, const transport::QueuePair& qp,
                                                  const Transfer& transfer) {
   const PeerTable& table = *owner.table;
   const PeerTable::QpEntry* peer = table.find_qp(qp.attributes().destination_qp.value);
@@ -325,7 +324,8 @@ HostPath::Outcome HostPath::write_mapped(const Step& step, std::byte* to) {
     const bool is_there = attempt(where, [&] {
       for (int looks = 0; moved < piece.iov_len && looks < looks_max;) {
         const std::size_t bytes = std::min(piece.iov_len - moved, part_bytes);
-        const bool is_copied = copy_if_unchanged(withdrawals, life, to + moved, from + moved, bytes);
+        const bool is_copied =
+            copy_if_unchanged(withdrawals, life, to + moved, from + moved, bytes);
         if (is_copied) moved += bytes;
         looks = is_copied ? 0 : looks + 1;
       }

@@ -116,8 +116,8 @@ class HostPath final : public transport::DirectPath {
   static Outcome write(const Step& step, std::uint64_t address);
   static Outcome read_mapped(const Step& step, const std::byte* from);
   static Outcome write_mapped(const Step& step, std::byte* to);
-  Outcome move_next(LocalPeer& owner, const transport::QueuePair& qp,
-                    const Transfer& transfer, Ticket& ticket, bool is_first);
+  Outcome move_next(LocalPeer& owner, const transport::QueuePair& qp, const Transfer& transfer,
+                    Ticket& ticket, bool is_first);
 
   IsLocal is_local_;
   std::unique_ptr<LocalPeers> peers_;

@@ -53,9 +53,9 @@ TEST(Mappings, LinesAreParsed) {
 
 TEST(Mappings, OtherLinesAreNone) {
   for (const char* line :
-       {"", "\n", "Rss:   4 kB\n", "VmFlags: rd wr\n", "1000 rw-p 0 00:00 0", "2000-1000 rw-p 0 0 0",
-        "1000-2000 rw 0 00:00 0", "1000-2000 rw-p x 00:00 0", "1000-2000 rw-p 0 00:00 y",
-        "1000-2000", "-", "1000-20000000000000000 rw-p 0 00:00 0"}) {
+       {"", "\n", "Rss:   4 kB\n", "VmFlags: rd wr\n", "1000 rw-p 0 00:00 0",
+        "2000-1000 rw-p 0 0 0", "1000-2000 rw 0 00:00 0", "1000-2000 rw-p x 00:00 0",
+        "1000-2000 rw-p 0 00:00 y", "1000-2000", "-", "1000-20000000000000000 rw-p 0 00:00 0"}) {
     EXPECT_FALSE(parse_mapping(line)) << line;
   }
 }

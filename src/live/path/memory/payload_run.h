@@ -37,8 +37,7 @@ class PayloadRun {
   };
   // Copies the payloads, hands the packets to the adapter, and empties the run. The packets came
   // from `writer` by this path.
-  Result finish(LocalPeer& writer, const wire::IpUdp& path, device::Adapter& adapter,
-                Time now);
+  Result finish(LocalPeer& writer, const wire::IpUdp& path, device::Adapter& adapter, Time now);
 
  private:
   struct Item {

@@ -69,8 +69,9 @@ PeerFiles::File* PeerFiles::add(const PeerTable& table, int pid, std::uint64_t a
   for (std::size_t place = 0; place < count; ++place) {
     const PeerTable::FileEntry& entry = table.files[place];
     // The peer may change the entry at any time, and what is looked at must be what is used.
-    File file{place, entry.number.load(std::memory_order_seq_cst), entry.address, entry.bytes,
-              nullptr, 0};
+    File file{place,         entry.number.load(std::memory_order_seq_cst),
+              entry.address, entry.bytes,
+              nullptr,       0};
     if (file.number == 0 || !has_bytes(file, address, bytes)) continue;
     sweep(table);
     if (!has_room()) return nullptr;

@@ -56,8 +56,7 @@ bool write_pages(int fd, std::uint64_t file_at, const std::byte* memory, std::ui
     std::uint64_t end = at;
     while (end < bytes && !is_zero(memory + end)) end += region_page_bytes;
     while (at < end) {
-      const ssize_t written =
-          pwrite(fd, memory + at, end - at, static_cast<off_t>(file_at + at));
+      const ssize_t written = pwrite(fd, memory + at, end - at, static_cast<off_t>(file_at + at));
       if (written <= 0) return false;
       at += static_cast<std::uint64_t>(written);
     }
@@ -225,8 +224,8 @@ void copy_for_child(const RegionFile& file) {
       if (!is_zero(page)) std::memcpy(static_cast<std::byte*>(copy) + at, page, region_page_bytes);
     }
     static_cast<void>(mprotect(copy, own.pages.bytes(), own.protection));
-    static_cast<void>(mremap(copy, own.pages.bytes(), own.pages.bytes(),
-                             MREMAP_MAYMOVE | MREMAP_FIXED, memory));
+    static_cast<void>(
+        mremap(copy, own.pages.bytes(), own.pages.bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, memory));
   }
 }
 

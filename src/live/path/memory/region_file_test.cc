@@ -28,8 +28,8 @@ class RegionFileTest : public testing::Test {
   static constexpr std::size_t pages = 1'200;  // more than one step
   static constexpr std::size_t bytes = pages * page;
   RegionFileTest()
-      : memory_(static_cast<unsigned char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+      : memory_(static_cast<unsigned char*>(
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     for (std::size_t at = 0; at < bytes; at += 64) memory_[at] = value_at(at);
     std::memset(memory_ + 7 * page, 0, 3 * page);  // three pages of zeros
   }

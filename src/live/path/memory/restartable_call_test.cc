@@ -110,10 +110,8 @@ TEST_F(RestartableCall, ACopyEndsWhereItIsInterrupted) {
   struct sigaction action {};
   action.sa_handler = [](int) {
     // The copy goes upwards, so that a search by halves finds its end.
-    at_signal = static_cast<std::size_t>(std::lower_bound(copied, copied + bytes, 7, [](int a, int) {
-                                           return a == 7;
-                                         }) -
-                                         copied);
+    at_signal = static_cast<std::size_t>(
+        std::lower_bound(copied, copied + bytes, 7, [](int a, int) { return a == 7; }) - copied);
     word->store(99);
     signals = signals + 1;
   };

@@ -232,7 +232,7 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
 }
 
 std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
-                                                           const verbs::MemoryRegion& region) {
+                                                          const verbs::MemoryRegion& region) {
   if (!is_enabled()) return {};
   withdraw(region);  // another call replaces the earlier one
   Exposed exposed;
@@ -334,7 +334,7 @@ void SharedRegions::move_idle_back() {
   }
 }
 
-// A file's pages keep their content when a process gives them up, so the file must give them up too.
+// A file's pages keep their content when a process gives them up, so the file must give them up.
 // The kernel refuses MADV_FREE for them, which allows what MADV_DONTNEED does.
 bool SharedRegions::advise(void* memory, std::size_t bytes, int advice, int* result) {
   constexpr int dontneed_locked = 24;  // MADV_DONTNEED_LOCKED of Linux 5.18
@@ -396,8 +396,8 @@ void SharedRegions::tell_parent() const {
   if (child_tells_) static_cast<void>(write(child_tells_.get(), &progress, 1));
 }
 
-// The child keeps the end that its parent reads, since writing to a pipe that nobody reads would end
-// it, until it has written the last time.
+// The child keeps the end that its parent reads until it has written the last time: a pipe that
+// nobody reads would end it with a signal.
 void SharedRegions::after_fork_in_child() {
   while (!files_.empty()) {
     copy_for_child(files_.begin()->second.file);

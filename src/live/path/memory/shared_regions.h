@@ -140,7 +140,7 @@ class SharedRegions {
     std::uint64_t number = 0;
     std::uint32_t holds = 0;
     std::uint32_t registrations = 0;  // under way, for which the file was found in its place
-    std::size_t place = 0;  // in shared_pages
+    std::size_t place = 0;            // in shared_pages
   };
   struct Exposed {
     const void* owner = nullptr;

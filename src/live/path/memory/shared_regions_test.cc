@@ -70,9 +70,9 @@ TEST(Coverage, AgreesWithASlowCount) {
     }
     const std::uint64_t begin = below(63);
     const std::uint64_t end = begin + 1 + below(static_cast<std::uint32_t>(63 - begin));
-    const bool expected = std::any_of(slow.begin() + static_cast<long>(begin),
-                                      slow.begin() + static_cast<long>(end),
-                                      [](int count) { return count > 0; });
+    const bool expected =
+        std::any_of(slow.begin() + static_cast<long>(begin), slow.begin() + static_cast<long>(end),
+                    [](int count) { return count > 0; });
     ASSERT_EQ(coverage.overlaps(begin, end), expected) << step;
   }
 }
@@ -225,9 +225,9 @@ TEST_F(SharedRegionsTest, OtherMemoryAtTheSameAddressIsNotTheFiles) {
   const auto a = region(memory_, 2 * page);
   ASSERT_TRUE(expose(a));
   for (int round = 0; round < 2; ++round) {
-    ASSERT_EQ(mmap(memory_, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                   -1, 0),
-              memory_);
+    ASSERT_EQ(
+        mmap(memory_, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        memory_);
     const auto b = region(memory_, page);
     EXPECT_FALSE(expose(b));
     EXPECT_FALSE(regions_.expose(this, b)) << "also without a question";
@@ -245,8 +245,8 @@ TEST_F(SharedRegionsTest, SpecialMemoryStays) {
 
 TEST_F(SharedRegionsTest, FilesAreLimited) {
   constexpr std::size_t count = SharedRegions::files_max + 8;
-  auto* const memory = static_cast<unsigned char*>(mmap(
-      nullptr, count * 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const memory = static_cast<unsigned char*>(
+      mmap(nullptr, count * 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   std::deque<verbs::MemoryRegion> all;
   std::size_t shared = 0;
   for (std::size_t i = 0; i < count; ++i) {

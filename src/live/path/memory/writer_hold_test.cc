@@ -48,9 +48,9 @@ class WriterHoldTest : public testing::Test {
 TEST_F(WriterHoldTest, AWriterWaitsAndThenWritesToWhatIsMapped) {
   ASSERT_TRUE(hold_->begin(memory_, bytes));
   EXPECT_FALSE(writes_soon());
-  ASSERT_EQ(mmap(memory_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1,
-                 0),
-            memory_);
+  ASSERT_EQ(
+      mmap(memory_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      memory_);
   hold_->end();
   writer_.join();
   EXPECT_EQ(memory_[5'000], std::byte{9});
@@ -67,9 +67,7 @@ TEST_F(WriterHoldTest, AWriterGoesOnIfNothingHasMoved) {
   memory_[0] = std::byte{1};
 }
 
-TEST_F(WriterHoldTest, MemoryOfAFileIsRefused) {
-  EXPECT_FALSE(hold_->begin(nullptr, bytes));
-}
+TEST_F(WriterHoldTest, MemoryOfAFileIsRefused) { EXPECT_FALSE(hold_->begin(nullptr, bytes)); }
 
 // Without rights, what the kernel writes for other threads could not be held back.
 TEST(WriterHold, IsRefusedToAnOrdinaryUser) {
