@@ -39,7 +39,6 @@ void after_fork_in_parent() {
   registry().mutex.unlock();
 }
 void after_fork_in_child() {
-  forget_own_thread_id();
   SharedRegions::of_process().after_fork_in_child();
   for (auto& [name, reference] : registry().devices) {
     if (const auto device = reference.lock()) device->impl().forget_in_child();

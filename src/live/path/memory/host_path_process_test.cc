@@ -89,6 +89,16 @@ TEST_F(VisitorTest, ADeadVisitorIsNotWaitedFor) {
   }
 }
 
+// A visit under its parent's number would be waited for as the parent's.
+TEST_F(VisitorTest, AForkedChildVisitsUnderItsOwnNumber) {
+  EXPECT_EQ(own_thread_id(), static_cast<std::uint32_t>(gettid()));
+  const pid_t child = fork();
+  if (child == 0) _exit(own_thread_id() == static_cast<std::uint32_t>(gettid()) ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(VisitorTest, ANumberThatIsNoThreadsIsNotWaitedFor) {
   for (const pid_t thread : {-1, INT32_MIN, INT32_MAX, 0x3FFF'FFFF}) {
     come(thread);

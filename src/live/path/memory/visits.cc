@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -65,11 +66,15 @@ Observation observe(std::uint32_t thread_id) {
 }  // namespace
 
 std::uint32_t own_thread_id() {
-  if (thread_id_of_caller == 0) thread_id_of_caller = static_cast<std::uint32_t>(gettid());
+  if (thread_id_of_caller == 0) {
+    // Without the handler, the ID is asked for each time.
+    static const bool is_forgotten_in_children =
+        pthread_atfork(nullptr, nullptr, [] { thread_id_of_caller = 0; }) == 0;
+    if (!is_forgotten_in_children) return static_cast<std::uint32_t>(gettid());
+    thread_id_of_caller = static_cast<std::uint32_t>(gettid());
+  }
   return thread_id_of_caller;
 }
-
-void forget_own_thread_id() { thread_id_of_caller = 0; }
 
 VisitWait::VisitWait(std::uint32_t own_slot)
     : own_slot_(own_slot),

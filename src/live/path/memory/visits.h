@@ -36,10 +36,9 @@ struct Visit {
   static std::uint32_t owner_slot(std::uint64_t word) { return word >> 24 & 0xFF; }
 };
 
-// Returns the calling thread's ID. The kernel is asked once for each thread.
+// Returns the calling thread's ID. The kernel is asked once for each thread, and again in a forked
+// child.
 std::uint32_t own_thread_id();
-// Must be called in a forked child, whose thread has another ID than its parent's.
-void forget_own_thread_id();
 
 // One wait of an owner for visits to its slot, of all visitors together.
 class VisitWait {
