@@ -271,7 +271,6 @@ HostPath::Outcome HostPath::move_next(LocalPeer& owner, const transport::QueuePa
     } else {
       std::byte* const mapped = permitted->mapped + ticket.moved;
       outcome = transfer.read ? read_mapped(step, mapped) : write_mapped(step, mapped);
-      ++moved_.copies;
     }
   }
   if (outcome != Outcome::moved) return outcome;

@@ -80,7 +80,6 @@ class HostPath final : public transport::DirectPath {
   struct Moved {
     std::uint64_t transfers = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t copies = 0;  // transfers, or steps of them, without a system call
   };
   const Moved& moved() const { return moved_; }
   // Returns how many queue pairs reach their peers, processes of this host, through memory.

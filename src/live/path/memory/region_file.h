@@ -20,7 +20,6 @@ struct PageRange {
   std::uint64_t end = 0;  // behind the last byte
   std::uint64_t bytes() const { return end - begin; }
   bool overlaps(const PageRange& other) const { return begin < other.end && other.begin < end; }
-  bool contains(const PageRange& other) const { return begin <= other.begin && other.end <= end; }
 };
 
 struct RegionFile {

@@ -11,6 +11,41 @@ namespace tulle::live {
 
 #ifdef TULLE_HAS_RESTARTABLE_CALLS
 
+// A sequence begins at 1, where it looks at both words, and ends at 2. If the thread is stopped or
+// loses the processor in it, it goes on at 4, before which the kernel demands RSEQ_SIG behind an
+// undefined instruction. `rcx` and `r11`, which a system call overwrites anyway, hold what is
+// compared.
+#define BEGIN_SEQUENCE                    \
+  ".pushsection __rseq_cs, \"aw\"\n"      \
+  ".balign 32\n"                          \
+  "3:\n"                                  \
+  ".long 0, 0\n"                          \
+  ".quad 1f, 2f - 1f, 4f\n"               \
+  ".popsection\n"                         \
+  "leaq 3b(%%rip), %%rcx\n"               \
+  "movq %%rcx, %c[descriptor](%[area])\n" \
+  "1:\n"                                  \
+  "movq (%[first]), %%r11\n"              \
+  "movl 8(%[first]), %%ecx\n"             \
+  "cmpl %%ecx, (%%r11)\n"                 \
+  "jne 5f\n"                              \
+  "movq (%[second]), %%r11\n"             \
+  "movl 8(%[second]), %%ecx\n"            \
+  "cmpl %%ecx, (%%r11)\n"                 \
+  "jne 5f\n"
+#define END_SEQUENCE                      \
+  "2:\n"                                  \
+  "movq $1, %[made]\n"                    \
+  "jmp 5f\n"                              \
+  ".pushsection __rseq_failure, \"ax\"\n" \
+  ".byte 0x0F, 0xB9, 0x3D\n"              \
+  ".long %c[signature]\n"                 \
+  "4:\n"                                  \
+  "jmp 5f\n"                              \
+  ".popsection\n"                         \
+  "5:\n"                                  \
+  "movq $0, %c[descriptor](%[area])\n"
+
 bool can_make_restartable_calls() { return __rseq_size > 0; }
 
 std::optional<long> call_if_unchanged(const ExpectedWord& first, const ExpectedWord& second,
@@ -19,10 +54,8 @@ std::optional<long> call_if_unchanged(const ExpectedWord& first, const ExpectedW
                                                     __rseq_offset);
   long result = number;
   long made = 0;
-  // The sequence begins at 1 and ends behind the system call at 2. If the thread is stopped or
-  // loses the processor in it, it goes on at 4, before which the kernel demands RSEQ_SIG. `rcx` and
-  // `r11`, which the system call overwrites anyway, hold what is compared. The arguments are loaded
-  // here, and not by register variables, since a sanitizer's calls would overwrite those.
+  // The arguments are loaded here, and not by register variables, since a sanitizer's calls would
+  // overwrite those.
   const long* loaded = arguments;
   asm volatile(
       "movq 40(%[loaded]), %%r9\n"
@@ -30,36 +63,7 @@ std::optional<long> call_if_unchanged(const ExpectedWord& first, const ExpectedW
       "movq 24(%[loaded]), %%r10\n"
       "movq 16(%[loaded]), %%rdx\n"
       "movq 8(%[loaded]), %%rsi\n"
-      "movq (%[loaded]), %[loaded]\n"
-      ".pushsection __rseq_cs, \"aw\"\n"
-      ".balign 32\n"
-      "3:\n"
-      ".long 0, 0\n"
-      ".quad 1f, 2f - 1f, 4f\n"
-      ".popsection\n"
-      "leaq 3b(%%rip), %%rcx\n"
-      "movq %%rcx, %c[descriptor](%[area])\n"
-      "1:\n"
-      "movq (%[first]), %%r11\n"
-      "movl 8(%[first]), %%ecx\n"
-      "cmpl %%ecx, (%%r11)\n"
-      "jne 5f\n"
-      "movq (%[second]), %%r11\n"
-      "movl 8(%[second]), %%ecx\n"
-      "cmpl %%ecx, (%%r11)\n"
-      "jne 5f\n"
-      "syscall\n"
-      "2:\n"
-      "movq $1, %[made]\n"
-      "jmp 5f\n"
-      ".pushsection __rseq_failure, \"ax\"\n"
-      ".byte 0x0F, 0xB9, 0x3D\n"  // with the signature: an undefined instruction
-      ".long %c[signature]\n"
-      "4:\n"
-      "jmp 5f\n"
-      ".popsection\n"
-      "5:\n"
-      "movq $0, %c[descriptor](%[area])\n"
+      "movq (%[loaded]), %[loaded]\n" BEGIN_SEQUENCE "syscall\n" END_SEQUENCE
       : "+a"(result), [made] "+r"(made), [loaded] "+D"(loaded)
       : [area] "r"(area), [first] "r"(&first), [second] "r"(&second),
         [descriptor] "i"(offsetof(struct rseq, rseq_cs)), [signature] "i"(RSEQ_SIG)
@@ -73,67 +77,39 @@ bool copy_if_unchanged(const ExpectedWord& first, const ExpectedWord& second, vo
   auto* const area = reinterpret_cast<struct rseq*>(static_cast<char*>(__builtin_thread_pointer()) +
                                                     __rseq_offset);
   long made = 0;
-  // The sequence is built like the one above, with a copy in place of the system call. The
-  // processor's own instruction is the fastest for many bytes, but takes dozens of cycles to start.
-  // It may store its bytes in any order; the words behind it are stored after them.
-  asm volatile(
-      ".pushsection __rseq_cs, \"aw\"\n"
-      ".balign 32\n"
-      "3:\n"
-      ".long 0, 0\n"
-      ".quad 1f, 2f - 1f, 4f\n"
-      ".popsection\n"
-      "leaq 3b(%%rip), %%rax\n"
-      "movq %%rax, %c[descriptor](%[area])\n"
-      "1:\n"
-      "movq (%[first]), %%rdx\n"
-      "movl 8(%[first]), %%eax\n"
-      "cmpl %%eax, (%%rdx)\n"
-      "jne 5f\n"
-      "movq (%[second]), %%rdx\n"
-      "movl 8(%[second]), %%eax\n"
-      "cmpl %%eax, (%%rdx)\n"
-      "jne 5f\n"
-      "cmpq $512, %%rcx\n"
-      "jb 6f\n"
-      "subq $16, %%rcx\n"
-      "rep movsb\n"
-      "movl $16, %%ecx\n"
-      "6:\n"
-      "subq $8, %%rcx\n"
-      "jb 8f\n"
-      "7:\n"
-      "movq (%%rsi), %%rax\n"
-      "movq %%rax, (%%rdi)\n"
-      "addq $8, %%rsi\n"
-      "addq $8, %%rdi\n"
-      "subq $8, %%rcx\n"
-      "jae 7b\n"
-      "8:\n"
-      "addq $8, %%rcx\n"
-      "jz 2f\n"
-      "9:\n"
-      "movb (%%rsi), %%al\n"
-      "movb %%al, (%%rdi)\n"
-      "incq %%rsi\n"
-      "incq %%rdi\n"
-      "decq %%rcx\n"
-      "jnz 9b\n"
-      "2:\n"
-      "movq $1, %[made]\n"
-      "jmp 5f\n"
-      ".pushsection __rseq_failure, \"ax\"\n"
-      ".byte 0x0F, 0xB9, 0x3D\n"  // with the signature: an undefined instruction
-      ".long %c[signature]\n"
-      "4:\n"
-      "jmp 5f\n"
-      ".popsection\n"
-      "5:\n"
-      "movq $0, %c[descriptor](%[area])\n"
-      : [made] "+r"(made), "+D"(to), "+S"(from), "+c"(bytes)
-      : [area] "r"(area), [first] "r"(&first), [second] "r"(&second),
-        [descriptor] "i"(offsetof(struct rseq, rseq_cs)), [signature] "i"(RSEQ_SIG)
-      : "rax", "rdx", "memory", "cc");
+  // The processor's own instruction is the fastest for many bytes, but takes dozens of cycles to
+  // start. It may store its bytes in any order; the words behind it are stored after them.
+  asm volatile(BEGIN_SEQUENCE
+               "movq %[bytes], %%rcx\n"
+               "cmpq $512, %%rcx\n"
+               "jb 6f\n"
+               "subq $16, %%rcx\n"
+               "rep movsb\n"
+               "movl $16, %%ecx\n"
+               "6:\n"
+               "subq $8, %%rcx\n"
+               "jb 8f\n"
+               "7:\n"
+               "movq (%%rsi), %%rax\n"
+               "movq %%rax, (%%rdi)\n"
+               "addq $8, %%rsi\n"
+               "addq $8, %%rdi\n"
+               "subq $8, %%rcx\n"
+               "jae 7b\n"
+               "8:\n"
+               "addq $8, %%rcx\n"
+               "jz 2f\n"
+               "9:\n"
+               "movb (%%rsi), %%al\n"
+               "movb %%al, (%%rdi)\n"
+               "incq %%rsi\n"
+               "incq %%rdi\n"
+               "decq %%rcx\n"
+               "jnz 9b\n" END_SEQUENCE
+               : [made] "+r"(made), "+D"(to), "+S"(from)
+               : [area] "r"(area), [first] "r"(&first), [second] "r"(&second), [bytes] "r"(bytes),
+                 [descriptor] "i"(offsetof(struct rseq, rseq_cs)), [signature] "i"(RSEQ_SIG)
+               : "rax", "rcx", "r11", "memory", "cc");
   return made != 0;
 }
 

@@ -16,7 +16,6 @@
 // There is one object for all devices of a process. It has a lock of its own and is used with and
 // without a device's.
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
