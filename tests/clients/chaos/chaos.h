@@ -104,7 +104,10 @@ void memory_watch(void) __attribute__((noreturn));
 enum knowledge {
   SUCCEEDED, /* all bytes are there */
   UNKNOWN,   /* each byte is as before or as after */
-  LOST       /* the memory went meanwhile: a byte may be zero too */
+  /* The memory was unmapped meanwhile. A device may still reach the pages that were registered,
+     with what they held, or the zeros of new memory. So the operation may have left any bytes in
+     its own range. Outside of it, a byte may be zero too. */
+  LOST
 };
 void slot_clear(uint8_t* slot, unsigned index);
 void verify_target(unsigned index, const struct operation* theirs, enum knowledge knowledge);

@@ -334,6 +334,9 @@ void session_run(struct random* random) {
                        .events = random_below(random, 2) == 0,
                        .patient = random_below(random, 4) != 0};
   const uint64_t rounds_most = 20 + random_below(random, 2000);
+  /* A key goes on to mean the pages that were registered. So memory that was mapped anew is
+     registered anew. */
+  if (memory_lost_targets() || memory_lost_sources()) device_close(OBJECTS);
   memory_forget();
   page->step = STEP_opens_the_device;
   bool ready = device_open();
