@@ -2,7 +2,7 @@
 
 import re
 
-from harness import BUILD, INTEGRITY, ClientTest
+from harness import BUILD, INTEGRITY, ClientTest, wait_until
 
 PORT = 18650
 # These tests choose the way themselves, also where all others are forced to one.
@@ -18,6 +18,21 @@ class SharedMemory(ClientTest):
         self.assertRegex(shared.stdout, r"^ok: shared, (shared|private) beside a thread$", shared.describe())
         private = self.run_program(*self.over_tulle([PROGRAM]), env=OWN_WAY)
         self.assertEqual(private.stdout, "ok: private, private beside a thread\n", private.describe())
+
+    def test_the_status_tells_what_is_shared(self):
+        argv = [INTEGRITY, "-M", "idle", "-p", str(PORT)]
+        for options in ["--share-memory"], []:
+            with self.subTest(options=options):
+                server = self.start_server(argv, PORT, options=options, env=OWN_WAY)
+                client = self.start(*self.over_tulle([*argv, "127.0.0.1"], options), env=OWN_WAY)
+                wait_until(lambda: "idle" in client.stdout, "the connection")
+                counters = [process["counters"] for process in self.status()["processes"]]
+                self.assertEqual(2, len(counters), client.describe())
+                for each in counters:
+                    self.assertEqual(bool(options), each["shared_files"] > 0, each)
+                    self.assertEqual(bool(options), each["shared_bytes"] >= 4096, each)
+                for process in client, server:
+                    process.close()
 
     def test_every_byte_arrives(self):
         for options in ([], ["-e"], ["-M", "mix", "-n", 40, "-s", 21]):

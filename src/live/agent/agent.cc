@@ -419,7 +419,7 @@ void AgentCore::close_finished() {
     discard(*session, std::move(session->table));
     discard(*session, std::move(session->doorbell));
   }
-  departed_[queue_pairs_counter] = 0;
+  for (const std::size_t each : counters_of_now) departed_[each] = 0;
   std::erase_if(sessions_, is_finished);
   devices_.forget([this](const KnownDevices::Key& key) { return is_used(key); });
 }

@@ -25,6 +25,14 @@ struct DriverCounters {
   std::uint64_t queue_pairs_by_memory = 0;  // those whose peer is a process of this host
   std::uint64_t direct_transfers = 0;  // WRITEs and READs that took the direct path on one host
   std::uint64_t direct_bytes = 0;
+  // Of the whole process, whatever device a region belongs to (SharedRegions::Counters).
+  std::uint64_t shared_files = 0;
+  std::uint64_t shared_bytes = 0;
+  std::uint64_t unshared_kind_of_memory = 0;
+  std::uint64_t unshared_because_of_devices = 0;
+  std::uint64_t unshared_because_of_threads = 0;
+  std::uint64_t unshared_registered_before = 0;
+  std::uint64_t unshared_for_want_of_room = 0;
   std::uint64_t memory_packets_sent = 0;  // packets that went by memory to processes of the host
   std::uint64_t memory_packets_received = 0;
   std::uint64_t memory_packets_dropped = 0;  // those that were lost on the way, or made no sense
@@ -69,6 +77,13 @@ inline constexpr auto counter_names = std::to_array<std::string_view>({
     "queue_pairs_by_memory",
     "direct_transfers",
     "direct_bytes",
+    "shared_files",
+    "shared_bytes",
+    "unshared_kind_of_memory",
+    "unshared_because_of_devices",
+    "unshared_because_of_threads",
+    "unshared_registered_before",
+    "unshared_for_want_of_room",
     "memory_packets_sent",
     "memory_packets_received",
     "memory_packets_dropped",
@@ -89,7 +104,10 @@ consteval std::size_t counter_index(std::string_view name) {
   }
   throw "no counter is called that";
 }
-inline constexpr std::size_t queue_pairs_counter = counter_index("queue_pairs");
+// These say what a process has, and not what it has done. They end with the process.
+inline constexpr auto counters_of_now = std::to_array<std::size_t>(
+    {counter_index("queue_pairs"), counter_index("queue_pairs_by_memory"),
+     counter_index("shared_files"), counter_index("shared_bytes")});
 
 class CountersPage {
  public:

@@ -647,6 +647,15 @@ void Device::Impl::publish(Time at) {
     counters_.direct_transfers = direct_path_->moved().transfers;
     counters_.direct_bytes = direct_path_->moved().bytes;
   }
+  using Unshared = SharedRegions::Unshared;
+  const SharedRegions::Counters shared = SharedRegions::of_process().counters();
+  counters_.shared_files = shared.files;
+  counters_.shared_bytes = shared.bytes;
+  counters_.unshared_kind_of_memory = shared.unshared_for(Unshared::kind);
+  counters_.unshared_because_of_devices = shared.unshared_for(Unshared::devices);
+  counters_.unshared_because_of_threads = shared.unshared_for(Unshared::threads);
+  counters_.unshared_registered_before = shared.unshared_for(Unshared::registered);
+  counters_.unshared_for_want_of_room = shared.unshared_for(Unshared::room);
   if (host_packets_) {
     const HostPackets::Counters& memory = host_packets_->counters();
     counters_.memory_packets_sent = memory.sent;

@@ -186,12 +186,25 @@ class SharedRegions::Moving {
   SharedRegions& regions_;
 };
 
-// Returns false if something keeps the pages where they are.
-bool SharedRegions::may_move(PageRange pages) {
-  if (obstacle_to_moving(pages.begin, pages.end) != Obstacle::none) return false;
-  const std::lock_guard lock(mutex_);
-  return has_room(files_.size()) && find(pages) == nullptr &&
-         !covered_.overlaps(pages.begin, pages.end);
+// Returns what keeps the pages where they are, or nothing. The kernel is asked last, since that
+// takes longest.
+std::optional<SharedRegions::Unshared> SharedRegions::reason_to_stay(PageRange pages) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (find(pages) != nullptr || covered_.overlaps(pages.begin, pages.end)) {
+      return Unshared::registered;
+    }
+    if (!has_room(files_.size())) return Unshared::room;
+  }
+  const Obstacle obstacle = obstacle_to_moving(pages.begin, pages.end);
+  if (obstacle == Obstacle::devices_write) return Unshared::devices;
+  if (obstacle != Obstacle::none) return Unshared::kind;
+  return {};
+}
+
+SharedRegions::Hold SharedRegions::stays(Unshared reason) {
+  ++unshared_[static_cast<std::size_t>(reason)];
+  return {};
 }
 
 // The caller holds moving_mutex_.
@@ -199,22 +212,24 @@ SharedRegions::Hold SharedRegions::move(PageRange pages) {
   std::optional<WriterHold> writers;
   if (threads() != 1 + static_cast<std::uint64_t>(own_threads_.load())) {
     auto created = WriterHold::create();
-    if (!created) return {};
+    if (!created) return stays(Unshared::threads);
     writers.emplace(std::move(*created));
   }
   // Nothing may fail once the pages have moved.
   Files made;
   made.try_emplace(pages.begin);
   const Moving moving(*this, pages);
-  if (!may_move(pages)) return {};
+  if (const auto reason = reason_to_stay(pages)) return stays(*reason);
   auto file = move_to_file(pages, writers ? &*writers : nullptr);
-  if (!file) return {};
+  if (!file) return stays(Unshared::room);
   const std::lock_guard lock(mutex_);
   File& moved = made.begin()->second;
   moved.place = publish(*file);
   moved.file = std::move(*file);
   moved.number = ++numbers_;
   files_.merge(made);
+  ++file_count_;
+  file_bytes_ += pages.bytes();
   return hold(files_.at(pages.begin));
 }
 
@@ -227,9 +242,7 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
   const std::lock_guard moving(moving_mutex_);
   move_idle_back();
   Hold hold = hold_file_with(pages);
-  if (!hold) hold = move(pages);
-  if (!hold) ++declined_;
-  return hold;
+  return hold ? std::move(hold) : move(pages);
 }
 
 std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
@@ -327,6 +340,8 @@ void SharedRegions::move_idle_back() {
     const auto next = std::next(at);
     if (move_back(file.file)) {
       shared_pages[file.place].end.store(0);
+      --file_count_;
+      file_bytes_ -= file.file.pages.bytes();
     } else {
       const std::lock_guard lock(mutex_);
       files_.insert(idle.extract(at));
@@ -356,9 +371,8 @@ bool SharedRegions::advise(void* memory, std::size_t bytes, int advice, int* res
 }
 
 SharedRegions::Counters SharedRegions::counters() const {
-  const std::lock_guard lock(mutex_);
-  Counters counters{files_.size(), 0, declined_};
-  for (const auto& [begin, file] : files_) counters.bytes += file.file.pages.bytes();
+  Counters counters{file_count_, file_bytes_, {}};
+  std::copy(unshared_.begin(), unshared_.end(), counters.unshared.begin());
   return counters;
 }
 
@@ -411,6 +425,7 @@ void SharedRegions::after_fork_in_child() {
   exposed_.clear();
   covered_ = {};
   own_threads_ = 0;
+  file_count_ = file_bytes_ = 0;
   mutex_.unlock();
   moving_mutex_.unlock();
 }

@@ -16,6 +16,7 @@
 // There is one object for all devices of a process. It has a lock of its own and is used with and
 // without a device's.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -125,12 +126,24 @@ class SharedRegions {
   void after_fork_in_parent();
   void after_fork_in_child();
 
-  // Totals.
-  struct Counters {
-    std::uint64_t files = 0;
-    std::uint64_t bytes = 0;     // in these files
-    std::uint64_t declined = 0;  // ranges of a page or more that stayed where they were
+  // Says why a registered range of a page or more stayed where it was.
+  enum class Unshared : std::uint8_t {
+    kind,        // parts are not ordinary private memory, or the kernel cannot be asked
+    devices,     // a device or an asynchronous call may hold pages of this process
+    threads,     // other threads cannot be held back while pages move
+    registered,  // peers can reach some of it already, by another region
+    room,        // files, descriptors or memory are scarce
   };
+  static constexpr std::size_t unshared_kinds = 5;
+  struct Counters {
+    std::uint64_t files = 0;                               // now
+    std::uint64_t bytes = 0;                               // in these files
+    std::array<std::uint64_t, unshared_kinds> unshared{};  // registrations so far, by the reason
+    std::uint64_t unshared_for(Unshared reason) const {
+      return unshared[static_cast<std::size_t>(reason)];
+    }
+  };
+  // Takes no lock. The values may be of different moments.
   Counters counters() const;
 
  private:
@@ -153,7 +166,8 @@ class SharedRegions {
   Hold hold(File& file);
   Hold hold_file_with(PageRange pages);
   void move_idle_back();
-  bool may_move(PageRange pages);
+  std::optional<Unshared> reason_to_stay(PageRange pages);
+  Hold stays(Unshared reason);
   Hold move(PageRange pages);
   class Moving;
   void drop(std::uint64_t begin);
@@ -172,7 +186,9 @@ class SharedRegions {
   std::unordered_map<const verbs::MemoryRegion*, Exposed> exposed_;
   Coverage covered_;  // by exposed regions
   std::uint64_t numbers_ = 0;
-  std::atomic<std::uint64_t> declined_{0};
+  std::atomic<std::uint64_t> file_count_{0};
+  std::atomic<std::uint64_t> file_bytes_{0};
+  std::array<std::atomic<std::uint64_t>, unshared_kinds> unshared_{};
   UniqueFd child_is_ready_;  // while a fork is under way: the ends of a pipe
   UniqueFd child_tells_;
 };

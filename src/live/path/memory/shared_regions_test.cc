@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -79,6 +80,7 @@ TEST(Coverage, AgreesWithASlowCount) {
 
 class SharedRegionsTest : public testing::Test {
  protected:
+  using Unshared = SharedRegions::Unshared;
   static constexpr std::size_t pages = 16;
   SharedRegionsTest()
       : memory_(static_cast<unsigned char*>(mmap(nullptr, pages * page, PROT_READ | PROT_WRITE,
@@ -101,6 +103,11 @@ class SharedRegionsTest : public testing::Test {
   std::optional<SharedRegions::Shown> expose(const verbs::MemoryRegion& region) {
     const auto hold = regions_.share(region.memory, region.length);
     return regions_.expose(this, region);
+  }
+  std::uint64_t unshared(Unshared reason) const { return regions_.counters().unshared_for(reason); }
+  std::uint64_t unshared() const {
+    const auto counts = regions_.counters().unshared;
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   }
   // Returns true if the page is the program's own.
   bool is_private(std::size_t number) const {
@@ -152,7 +159,7 @@ TEST_F(SharedRegionsTest, ARegionWithoutAWholePageStays) {
   EXPECT_FALSE(expose(region(memory_ + 1, page)));
   EXPECT_FALSE(expose(region(memory_ + 2 * page + 1, 2 * page - 2)));
   EXPECT_EQ(regions_.counters().files, 0u);
-  EXPECT_EQ(regions_.counters().declined, 0u);
+  EXPECT_EQ(unshared(), 0u) << "nobody expects so little to be shared";
 }
 
 TEST_F(SharedRegionsTest, PagesMoveBackWithTheLastRegion) {
@@ -212,7 +219,8 @@ TEST_F(SharedRegionsTest, MemoryThatPeersMayWriteToStays) {
   EXPECT_FALSE(regions_.expose(this, a));
   EXPECT_FALSE(expose(region(memory_ + 3 * page, 2 * page)));
   EXPECT_TRUE(is_private(4));
-  EXPECT_EQ(regions_.counters().declined, 1u);
+  EXPECT_EQ(unshared(Unshared::registered), 1u);
+  EXPECT_EQ(unshared(), 1u);
   const auto edge = region(memory_ + 8 * page, page + 10);
   ASSERT_TRUE(expose(edge));
   EXPECT_FALSE(expose(region(memory_ + 9 * page, page))) << "the region before ends in this page";
@@ -240,7 +248,9 @@ TEST_F(SharedRegionsTest, OtherMemoryAtTheSameAddressIsNotTheFiles) {
 TEST_F(SharedRegionsTest, SpecialMemoryStays) {
   ASSERT_EQ(madvise(memory_, page, MADV_DONTFORK), 0);
   EXPECT_FALSE(expose(region(memory_, page)));
+  EXPECT_EQ(unshared(Unshared::kind), 1u);
   EXPECT_TRUE(expose(region(memory_ + page, page)));
+  EXPECT_EQ(unshared(), 1u);
 }
 
 TEST_F(SharedRegionsTest, FilesAreLimited) {
@@ -256,8 +266,13 @@ TEST_F(SharedRegionsTest, FilesAreLimited) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_EQ(shared, std::min<std::size_t>(SharedRegions::files_max, limit.rlim_cur / 4));
+  EXPECT_EQ(regions_.counters().files, shared);
+  EXPECT_EQ(regions_.counters().bytes, shared * page);
+  EXPECT_EQ(unshared(Unshared::room), count - shared);
   for (const auto& one : all) regions_.withdraw(one);
   regions_.tidy();
+  EXPECT_EQ(regions_.counters().files, 0u);
+  EXPECT_EQ(regions_.counters().bytes, 0u);
   EXPECT_TRUE(expose(all.front())) << "places are free again";
   regions_.withdraw(all.front());
   regions_.tidy();
@@ -317,7 +332,8 @@ TEST_F(SharedRegionsTest, ThreadsThatCannotBeHeldBackKeepPagesWhereTheyAre) {
     regions.enable_without_advice();
     const bool may_as_root = static_cast<bool>(regions.share(memory_, page));
     const bool changed = setgid(65'534) == 0 && setuid(65'534) == 0;
-    const bool may_as_user = static_cast<bool>(regions.share(memory_ + 4 * page, page));
+    const bool may_as_user = static_cast<bool>(regions.share(memory_ + 4 * page, page)) ||
+                             regions.counters().unshared_for(Unshared::threads) != 1;
     regions.note_own_thread(1);
     const bool may_beside_own = static_cast<bool>(regions.share(memory_ + 4 * page, page));
     stops = true;
