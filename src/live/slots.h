@@ -22,4 +22,9 @@ constexpr std::uint32_t slot_of(QpNumber qp) {
   return (qp.value & qp_number_max) >> (24 - slot_bits);
 }
 
+// Returns which of the parts of its slot's numbers the number belongs to.
+constexpr std::uint32_t turn_of(QpNumber qp) {
+  return (qp.value & (qps_per_slot - 1)) / qps_per_process;
+}
+
 }  // namespace tulle::live

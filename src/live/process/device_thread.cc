@@ -95,10 +95,11 @@ Device::Impl::~Impl() {
     thread_.detach();  // the parent's thread, absent in this child
     return;
   }
+  // Once the thread ends, a thread of the program's must not be taken for it.
+  SharedRegions::of_process().note_own_thread(-1);
   stopping_ = true;
   wake();
   thread_.join();
-  SharedRegions::of_process().note_own_thread(-1);
   publish(now());  // the host agent keeps the final counts
 }
 

@@ -6,16 +6,19 @@
    The library is written in C and uses nothing but the C library, because it lives in every
    program, also in those that bring another C++ runtime. */
 
+#define _GNU_SOURCE
+
+#include <dlfcn.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Does what madvise(2) should and sets `result`, or returns false and has done nothing. */
-typedef bool advise_function(void* memory, size_t bytes, int advice, int* result);
+typedef int madvise_function(void* memory, size_t bytes, int advice);
+/* Does what madvise(2) should, with the help of `next`. */
+typedef int advise_function(void* memory, size_t bytes, int advice, madvise_function* next);
 
 static _Atomic(advise_function*) advise;
 
@@ -23,10 +26,24 @@ static _Atomic(advise_function*) advise;
 EXPORTED void tulle_pass_advice_to(advise_function* function);
 void tulle_pass_advice_to(advise_function* function) { atomic_store(&advise, function); }
 
+static int ask_kernel(void* memory, size_t bytes, int advice) {
+  return (int)syscall(SYS_madvise, memory, bytes, advice);
+}
+
+/* Other libraries replace madvise too, and find out by a call whether they have done so. So calls
+   go on to the next library. An allocator may call before that has been looked up. */
+static _Atomic(madvise_function*) next;
+
+__attribute__((constructor)) static void find_next(void) {
+  madvise_function* function = NULL;
+  *(void**)&function = dlsym(RTLD_NEXT, "madvise");
+  atomic_store(&next, function);
+}
+
 EXPORTED int madvise(void* memory, size_t bytes, int advice);
 int madvise(void* memory, size_t bytes, int advice) {
+  madvise_function* const found = atomic_load(&next);
+  madvise_function* const others = found != NULL ? found : ask_kernel;
   advise_function* const function = atomic_load(&advise);
-  int result = 0;
-  if (function != NULL && function(memory, bytes, advice, &result)) return result;
-  return (int)syscall(SYS_madvise, memory, bytes, advice);
+  return function != NULL ? function(memory, bytes, advice, others) : others(memory, bytes, advice);
 }

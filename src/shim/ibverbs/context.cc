@@ -191,7 +191,11 @@ void destroy_all(Context& context) {
       if (is_due(*object)) drop(context, *object), delete object;
     }
   };
-  drop_each(context.mrs, [](const Mr&) { return true; });
+  for (auto at = context.mrs.begin(); at != context.mrs.end();) {
+    Mr* mr = *at++;
+    if (drop(context, *mr, OtherHolders::keep_it) != 0) leave(context, *mr);
+    delete mr;
+  }
   drop_each(context.pds, [](const Pd& pd) { return pd.base != nullptr; });
   drop_each(context.pds, [](const Pd&) { return true; });
 }

@@ -288,7 +288,6 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
   }
   Context& context = Context::of(mr.context);
   device::Objects::Reregistration change;
-  live::SharedRegions::Hold hold;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     if (ibv_pd == nullptr || ibv_pd->context != mr.context) return refuse(EINVAL);
     change.pd = Pd::of(ibv_pd).pd;
@@ -300,12 +299,16 @@ int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd, void* address, std::siz
     change.address = address;
     change.length = length;
     change.iova = reinterpret_cast<std::uintptr_t>(address);
-    hold = share(range, mr.region->access);
   }
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.change_access = true;
     if (!to_access(static_cast<unsigned>(access), change.access)) return refuse(EOPNOTSUPP);
   }
+  // The file of the memory that the region keeps must not be given up meanwhile.
+  const Range kept{mr.addr, mr.length, mr.region->iova};
+  const Range wanted{address, length, reinterpret_cast<std::uintptr_t>(address)};
+  const live::SharedRegions::Hold hold =
+      share(change.change_range ? wanted : kept, mr.region->access);
   {
     const auto guard = context.lock();
     const VerbsStatus status = context.adapter().objects().reregister(*mr.region, change);
@@ -333,11 +336,9 @@ int ibv_dereg_mr(ibv_mr* ibv) {
     if (mr.region == nullptr) return report(EINVAL);
     if (mr.region->bound_windows > 0) return report(EBUSY);
     // The keys become invalid now, although other objects may hold the region.
-    for (Mr* holder : mr.shared->holders) {
-      if (holder != &mr) holder->region = nullptr;
+    if (const int error = drop(context, mr, OtherHolders::lose_it); error != 0) {
+      return report(error);
     }
-    std::erase_if(mr.shared->holders, [&](const Mr* holder) { return holder != &mr; });
-    drop(context, mr);
   }
   delete &mr;
   live::Device::tidy_memory();

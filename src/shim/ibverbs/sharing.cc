@@ -118,13 +118,27 @@ Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle) {
   return mr.release();
 }
 
-void drop(Context& context, Mr& mr) {
+void leave(Context& context, Mr& mr) {
   context.mrs.erase(&mr);
   std::erase(mr.shared->holders, &mr);
-  if (!mr.shared->holders.empty() || mr.region == nullptr) return;
-  context.file->mrs.erase(mr.handle);
-  (void)to_errno(context.adapter().objects().destroy(mr.region));
-  if (mr.shared->device_memory != nullptr) --mr.shared->device_memory->regions;
+  if (mr.shared->holders.empty()) context.file->mrs.erase(mr.handle);
+}
+
+int drop(Context& context, Mr& mr, OtherHolders others) {
+  auto& holders = mr.shared->holders;
+  const bool is_last = holders.size() == 1 || others == OtherHolders::lose_it;
+  const bool ends_region = is_last && mr.region != nullptr;
+  if (ends_region) {
+    const int error = to_errno(context.adapter().objects().destroy(mr.region));
+    if (error != 0) return error;
+    for (Mr* holder : holders) {
+      if (holder != &mr) holder->region = nullptr;
+    }
+    holders = {&mr};
+    if (mr.shared->device_memory != nullptr) --mr.shared->device_memory->regions;
+  }
+  leave(context, mr);
+  return 0;
 }
 
 extern "C" {
@@ -193,7 +207,8 @@ void ibv_unimport_mr(ibv_mr* ibv) {
   Context& context = Context::of(mr.context);
   {
     const auto guard = context.lock();
-    drop(context, mr);
+    // A region that a peer may still write to stays until the device closes, as in ibv_dereg_mr.
+    if (drop(context, mr, OtherHolders::keep_it) != 0) return;
   }
   delete &mr;
 }

@@ -75,31 +75,49 @@ void HostPath::expose(const verbs::MemoryRegion& region) {
   if (region.memory == nullptr) return;
   auto* entry =
       claim(&table_->keys[PeerTable::key_set(region.key)], &PeerTable::KeyEntry::key, region.key);
-  if (entry == nullptr) return;
-  if (entry->key.load(std::memory_order_relaxed) == region.key) hide_file(region);
+  const bool is_listed =
+      entry != nullptr && entry->key.load(std::memory_order_relaxed) == region.key;
+  if (is_listed) hide_file(region);
+  const std::uint64_t file = show_file(region);
+  if (entry == nullptr) return hide_file(region);
   entry->access = region.access.bits();
   entry->pd = identity(region.pd);
   entry->iova = region.iova;
   entry->length = region.length;
   entry->address = reinterpret_cast<std::uint64_t>(region.memory);
+  entry->file = file;
   entry->generation = ++generations_;
-  show_file(region);
   entry->key.store(region.key, std::memory_order_seq_cst);
 }
 
-// Lists the file in which some of the region lies.
-void HostPath::show_file(const verbs::MemoryRegion& region) {
-  if (shared_ == nullptr) return;
+// Lists the file in which some of the region lies. Returns its number, or 0 if there is none.
+std::uint64_t HostPath::show_file(const verbs::MemoryRegion& region) {
+  if (shared_ == nullptr) return 0;
   const auto file = shared_->expose(this, region);
-  if (!file || file_uses_[file->place]++ > 0) return;
+  show_displaced_files();
+  if (!file) return 0;
+  if (file_uses_[file->place]++ > 0) return file->number;
   PeerTable::FileEntry& entry = table_->files[file->place];
   entry.address = file->address;
   entry.bytes = file->bytes;
   entry.inode = file->inode;
   entry.fd = file->fd;
+  entry.is_displaced.store(0);
   entry.number.store(file->number, std::memory_order_seq_cst);
   const auto places = static_cast<std::uint32_t>(file->place + 1);
   table_->file_places.store(std::max(table_->file_places.load(), places));
+  return file->number;
+}
+
+// Other memory is registered where a file was. What peers look for by its address alone must not be
+// found in the file any more.
+void HostPath::show_displaced_files() {
+  if (std::exchange(displacements_, shared_->displacements()) == shared_->displacements()) return;
+  for (std::size_t place = 0; place < file_uses_.size(); ++place) {
+    if (file_uses_[place] > 0 && shared_->is_displaced(place)) {
+      table_->files[place].is_displaced.store(1);
+    }
+  }
 }
 
 void HostPath::hide_file(const verbs::MemoryRegion& region) {
@@ -238,7 +256,7 @@ std::optional<HostPath::Permit> HostPath::permit(LocalPeer& owner, const transpo
   if (!is_covered || !has_access) return {};
   const std::uint64_t address = key->address + (transfer.remote_address - key->iova);
   return Permit{address, key->generation,
-                owner.files.find(table, owner.pid, address, transfer.length)};
+                owner.files.find(table, owner.pid, key->file, address, transfer.length)};
 }
 
 // Moves the next bytes. `changed` means that the peer has withdrawn something since this looked,

@@ -109,7 +109,8 @@ class HostPath final : public transport::DirectPath {
              Ticket& ticket, bool is_first);
   static std::optional<Permit> permit(LocalPeer& owner, const transport::QueuePair& qp,
                                       const Transfer& transfer);
-  void show_file(const verbs::MemoryRegion& region);
+  std::uint64_t show_file(const verbs::MemoryRegion& region);
+  void show_displaced_files();
   void hide_file(const verbs::MemoryRegion& region);
   static Outcome read(const Step& step, std::uint64_t address);
   static Outcome write(const Step& step, std::uint64_t address);
@@ -123,8 +124,9 @@ class HostPath final : public transport::DirectPath {
   SharedRegions* shared_ = nullptr;
   // How many of this process's regions lie in each of the files that it shows.
   std::array<std::uint32_t, PeerTable::files_max> file_uses_{};
-  PeerTable* table_ = nullptr;  // this process's
-  bool has_waited_ = true;      // false: a visit to what has been withdrawn may still be under way
+  std::uint64_t displacements_ = 0;  // that the files in the table take into account
+  PeerTable* table_ = nullptr;       // this process's
+  bool has_waited_ = true;  // false: a visit to what has been withdrawn may still be under way
   bool open_ = true;
   std::uint64_t generations_ = 0;
   std::uint32_t own_visits_ = 0;

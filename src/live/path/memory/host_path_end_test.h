@@ -102,11 +102,7 @@ class End {
     adapter_.objects().set_direct_path(this->path.get());
     VerbsStatus status{};
     pd_ = adapter_.objects().create_pd(status);
-    const auto access =
-        verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
-    const auto hold = share();
-    region = adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(),
-                                                access, status);
+    region = register_buffer();
     cq_ = adapter_.objects().create_cq(16, nullptr, status);
     transport::QueuePairInit init;
     init.pd = pd_;
@@ -119,6 +115,14 @@ class End {
     ASSERT_NE(second_qp, nullptr);
   }
 
+  verbs::MemoryRegion* register_buffer() {
+    const auto access =
+        verbs::AccessFlags(Access::local_write) | Access::remote_write | Access::remote_read;
+    VerbsStatus status{};
+    const auto hold = share();
+    return adapter_.objects().register_memory(*pd_, buffer.data(), buffer.size(), address(), access,
+                                              status);
+  }
   // Shares the buffer, as whoever registers it does.
   SharedRegions::Hold share() const {
     SharedRegions* const shared = shared_regions_of_tests();

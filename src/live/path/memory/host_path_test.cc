@@ -71,6 +71,34 @@ TEST_F(HostPathTest, IsUsedBehindASendInFlight) {
   EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), b_.region->rkey(), 8), 0);
 }
 
+// A program may unmap registered memory, map other memory there and register that. Each key leads
+// to the memory that was registered with it.
+TEST_F(HostPathTest, AKeyOfOtherMemoryAtTheSameAddressLeadsThere) {
+  const auto write = [&](RemoteKey key, std::uint8_t value) {
+    std::ranges::fill(a_.buffer, std::byte{value});
+    EXPECT_EQ(a_.post(verbs::SendOpcode::write, b_.address(), key, 8'192), 0);
+    EXPECT_EQ(a_.completions(), 1);
+  };
+  const RemoteKey old_key = b_.region->rkey();
+  write(old_key, 1);
+  ASSERT_NE(mmap(b_.buffer.data(), 4'096, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  const auto* const second = b_.register_buffer();
+  ASSERT_NE(second, nullptr);
+  write(second->rkey(), 2);
+  EXPECT_EQ(b_.buffer[0], std::byte{2});
+  EXPECT_EQ(b_.buffer[8'191], std::byte{2});
+  if (shared_regions_of_tests() != nullptr) {
+    write(old_key, 3);
+    EXPECT_EQ(b_.buffer[0], std::byte{2}) << "the old pages are gone";
+    EXPECT_EQ(b_.buffer[8'191], std::byte{3});
+  }
+  EXPECT_EQ(a_.post(verbs::SendOpcode::read, b_.address(), second->rkey(), 8), 0);
+  EXPECT_EQ(a_.completions(), 1);
+  EXPECT_EQ(a_.buffer[0], std::byte{2});
+}
+
 TEST_F(HostPathTest, IsGoneWithTheRegion) {
   const RemoteKey key = b_.region->rkey();
   EXPECT_EQ(b_.deregister(), VerbsStatus::ok);

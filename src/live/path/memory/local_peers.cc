@@ -92,19 +92,20 @@ void LocalPeers::forget_in_child() {
 }
 
 LocalPeer* LocalPeers::find(QpNumber number) {
-  const std::uint32_t slot = slot_of(number);
+  // A process may have left its slot to another one, and may live on.
   for (LocalPeer& known : places_) {
-    if (known.slot == slot && known.is_alive()) return &known;
+    const bool has_number = known.slot == slot_of(number) && known.turn == turn_of(number);
+    if (has_number && known.is_alive()) return &known;
   }
   try {
     auto found = find_(number);
-    return found ? add(slot, *found) : nullptr;
+    return found ? add(number, *found) : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;  // UDP serves
   }
 }
 
-LocalPeer* LocalPeers::add(std::uint32_t slot, Found& found) {
+LocalPeer* LocalPeers::add(QpNumber number, Found& found) {
   close_dead();
   ++changes_;
   places_.reserve(places_.size() + 1);  // now, while there is nothing to give back
@@ -116,7 +117,8 @@ LocalPeer* LocalPeers::add(std::uint32_t slot, Found& found) {
   if (place == places_.end()) place = places_.insert(place, LocalPeer{});
   place->table = static_cast<const PeerTable*>(*table);
   place->pid = found.pid;
-  place->slot = slot;
+  place->slot = slot_of(number);
+  place->turn = turn_of(number);
   place->life = place->table->life_word().load();
   ++place->uses;
   auto ring = map_part_of_shared_memory(fd, PeerFile::bytes,

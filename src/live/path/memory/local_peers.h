@@ -27,6 +27,7 @@ struct LocalPeer {
   const std::byte* ring = nullptr;   // the peer's ring to this process
   int pid = 0;
   std::uint32_t slot = 0;
+  std::uint32_t turn = 0;     // of the slot's numbers, the part that the peer has
   std::uint32_t life = 0;     // the peer lives while the word of its table's mutex has this value
   bool is_reachable = false;  // this process may read and write the peer's memory
   std::uint32_t uses = 0;     // how often this place has been taken
@@ -64,7 +65,7 @@ class LocalPeers {
   // memory of its own.
   void forget_in_child();
 
-  // Returns the process that holds the slot of this number, or null if it is no local peer.
+  // Returns the process whose numbers include this one, or null if it is no local peer.
   LocalPeer* find(QpNumber number);
   // A token names a peer for as long as that peer lives. It is not 0.
   std::uint32_t token_of(const LocalPeer& peer) const;
@@ -82,7 +83,7 @@ class LocalPeers {
  private:
   LocalPeers(std::uint32_t own_slot, Find find);
   Result<void> make_table();
-  LocalPeer* add(std::uint32_t slot, Found& found);
+  LocalPeer* add(QpNumber number, Found& found);
   bool can_observe(const LocalPeer& peer) const;
   static bool is_reachable(const LocalPeer& peer);
   static void close(LocalPeer& peer);

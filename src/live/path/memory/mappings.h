@@ -30,8 +30,14 @@ std::optional<Mapping> parse_mapping(std::string_view line);
 enum class Detail : std::uint8_t { maps, smaps };
 bool for_each_mapping(Detail detail, const std::function<bool(const Mapping& mapping)>& see);
 
-// Pages of private memory that belong to a memory file of this name behave like others.
+// Memory files of this name hold pages of this process's memory (live/path/memory/region_file.h).
 inline constexpr std::string_view region_file_name = "tulle-region";
+// Returns true if the mapping is of such a file, which may be another process's.
+bool is_of_region_file(const Mapping& mapping);
+
+// Returns true if a device or an asynchronous call may write to the process's memory because of the
+// mapping.
+bool may_hold_pages(const Mapping& mapping);
 
 // Returns nothing if [begin, end) can move to a memory file without the program noticing, else why
 // not.
@@ -41,7 +47,17 @@ enum class Obstacle : std::uint8_t {
   not_private,    // parts are not mapped, are not writable, or belong to a file
   special,        // locked, not inherited, watched by the program, or a stack
   devices_write,  // a device or an asynchronous call may hold pages of this process
+  too_many,       // the process has mappings_max of them
 };
+// A process may have 65,530 mappings unless the system is set otherwise, and each range that moves
+// may take two more.
+inline constexpr std::size_t mappings_max = 16'384;
 Obstacle obstacle_to_moving(std::uint64_t begin, std::uint64_t end);
+
+// Returns true if a descriptor of this process may hold pages of its memory at this moment: that of
+// an io_uring does, and that of a file which is read without the page cache (O_DIRECT) does while
+// another thread reads. Returns true also if the kernel cannot be asked. Neither allocates nor
+// locks.
+bool descriptors_hold_pages(bool has_other_threads);
 
 }  // namespace tulle::live

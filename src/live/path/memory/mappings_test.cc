@@ -3,9 +3,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "live/unique_fd.h"
@@ -112,6 +118,51 @@ TEST(Mappings, SpecialMemoryMayNot) {
   }
   const Pages growing(2, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
   EXPECT_EQ(growing.obstacle(), Obstacle::special);
+}
+
+// A thread that moves pages needs its stack meanwhile.
+TEST(Mappings, TheCallersStackMayNot) {
+  bool is_tried = false;
+  std::thread([&] {
+    const auto here = reinterpret_cast<std::uint64_t>(__builtin_frame_address(0)) / page * page;
+    EXPECT_EQ(obstacle_to_moving(here - page, here), Obstacle::special);
+    is_tried = true;
+  }).join();
+  EXPECT_TRUE(is_tried);
+}
+
+TEST(Mappings, DevicesAreKnownByTheKernelsNames) {
+  const auto holds = [](std::string_view name) {
+    Mapping mapping;
+    mapping.name = name;
+    return may_hold_pages(mapping);
+  };
+  for (const auto* const name :
+       {"anon_inode:[io_uring]", "anon_inode:kvm-vcpu:0", "/[aio] (deleted)", "socket:[123]",
+        "/dev/nvidia0", "/dev/infiniband/uverbs0"}) {
+    EXPECT_TRUE(holds(name)) << name;
+  }
+  // Any process may hand over a memory file with such a name.
+  for (const auto* const name : {"/memfd:[io_uring] (deleted)", "/memfd:anon_inode: (deleted)", "",
+                                 "/dev/shm/a", "/dev/zero (deleted)", "[heap]", "/usr/lib/a.so"}) {
+    EXPECT_FALSE(holds(name)) << name;
+  }
+}
+
+TEST(Mappings, DescriptorsForDirectReadsMatterBesideOtherThreads) {
+  ASSERT_FALSE(descriptors_hold_pages(true));
+  const UniqueFd direct(open("/proc/self/exe", O_RDONLY | O_DIRECT | O_CLOEXEC));
+  if (!direct) GTEST_SKIP() << "this file system reads nothing directly";
+  EXPECT_TRUE(descriptors_hold_pages(true));
+  EXPECT_FALSE(descriptors_hold_pages(false));
+}
+
+TEST(Mappings, ARingOfRequestsMattersWithoutAMapping) {
+  ASSERT_FALSE(descriptors_hold_pages(false));
+  std::array<std::byte, 256> parameters{};
+  const UniqueFd ring(static_cast<int>(syscall(SYS_io_uring_setup, 4, parameters.data())));
+  if (!ring) GTEST_SKIP() << "no io_uring: " << std::strerror(errno);
+  EXPECT_TRUE(descriptors_hold_pages(false));
 }
 
 }  // namespace

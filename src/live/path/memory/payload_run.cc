@@ -172,7 +172,7 @@ void PayloadRun::copy(LocalPeer& writer, Result& result) {
 // after it. The files of regions that are withdrawn lose their content.
 bool PayloadRun::copy_mapped(LocalPeer& writer) {
   const auto find = [&](const PayloadReference::Piece& piece) {
-    return writer.files.find(*writer.table, writer.pid, piece.address, piece.bytes);
+    return writer.files.find_now(*writer.table, writer.pid, piece.address, piece.bytes);
   };
   for (const Item& item : std::span(items_).first(count_)) {
     std::byte* to = item.payload;

@@ -2,14 +2,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "live/shared_memory.h"
 #include "live/unique_fd.h"
@@ -42,7 +46,7 @@ class PeerFilesTest : public testing::Test {
     return entry;
   }
   std::byte* find(std::uint64_t address, std::uint64_t length) {
-    return files_.find(*table_, getpid(), address, length);
+    return files_.find_now(*table_, getpid(), address, length);
   }
   std::unique_ptr<PeerTable> table_ = std::make_unique<PeerTable>();
   PeerFiles files_;
@@ -128,17 +132,88 @@ TEST_F(PeerFilesTest, ANewFileAtTheSameAddressReplacesTheOldOne) {
   EXPECT_EQ(files_.size(), 1u) << "the old one was unmapped";
 }
 
-TEST_F(PeerFilesTest, ManyFilesShareTheRoom) {
+// A key leads to its own file, also where the peer has other memory now.
+TEST_F(PeerFilesTest, AKeyLeadsToItsOwnFile) {
+  const UniqueFd first = make_file(), second = make_file();
+  ASSERT_EQ(pwrite(second.get(), "n", 1, 4'096), 1);
+  show(first.get(), 0, 1);
+  show(second.get(), 1, 2).address = base;
+  const auto find_in = [&](std::uint64_t number) {
+    return files_.find(*table_, getpid(), number, base + 4'096, 1);
+  };
+  ASSERT_NE(find_in(1), nullptr);
+  ASSERT_NE(find_in(2), nullptr);
+  EXPECT_EQ(*find_in(1), std::byte{'0'});
+  EXPECT_EQ(*find_in(2), std::byte{'n'});
+  EXPECT_EQ(find_in(0), nullptr) << "a key without a file";
+  EXPECT_EQ(find_in(3), nullptr);
+  table_->files[0].is_displaced = 1;
+  EXPECT_EQ(find(base + 4'096, 1), find_in(2));
+  EXPECT_EQ(*find_in(1), std::byte{'0'}) << "the old key goes on";
+  table_->files[1].is_displaced = 1;
+  EXPECT_EQ(find(base + 4'096, 1), nullptr);
+}
+
+TEST_F(PeerFilesTest, WhatOnePeerTakesIsLimited) {
   const UniqueFd file = make_file();
+  std::size_t found = 0;
   for (std::size_t place = 0; place < 2 * PeerFiles::files_max; ++place) {
     show(file.get(), place, place + 1);
+    found += find(base + place * bytes + 4'096, 1) != nullptr ? 1 : 0;
   }
-  for (std::size_t place = 0; place < 2 * PeerFiles::files_max; ++place) {
-    std::byte* const found = find(base + place * bytes + 4'096, 1);
-    ASSERT_NE(found, nullptr);
-    EXPECT_EQ(*found, std::byte{'0'});
-    EXPECT_LE(files_.size(), PeerFiles::files_max);
+  EXPECT_EQ(found, PeerFiles::files_max);
+  EXPECT_EQ(files_.size(), PeerFiles::files_max);
+  for (auto& entry : table_->files) entry.number = 0;
+  files_.sweep(*table_);
+  auto large = make_shared_memory("peer_files_test", std::size_t{1} << 40);
+  ASSERT_TRUE(large);
+  PeerTable::FileEntry& entry = show(large->get(), 0, 1'000);
+  entry.bytes = PeerFiles::bytes_max + 1;
+  EXPECT_EQ(find(base, 1), nullptr);
+  entry.bytes = 3 * bytes;
+  EXPECT_NE(find(base, 1), nullptr) << "only what the peer shows is mapped";
+}
+
+// The file of a user-space file system, and one with a lease, would make the caller wait.
+TEST_F(PeerFilesTest, ALeaseDelaysNobody) {
+  const UniqueFd file = make_file();
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  const UniqueFd reader(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  signal(SIGIO, SIG_IGN);
+  if (fcntl(reader.get(), F_SETLEASE, F_RDLCK) != 0) {
+    GTEST_SKIP() << "no lease: " << std::strerror(errno);
   }
+  show(file.get());
+  const auto began = std::chrono::steady_clock::now();
+  find(base, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
+TEST_F(PeerFilesTest, AProcessWithLittleAddressSpaceMapsNothing) {
+  const UniqueFd file = make_file();
+  show(file.get());
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{rlim_t{1} << 40, rlim_t{1} << 40};
+    _exit(setrlimit(RLIMIT_AS, &limit) == 0 && find(base, 1) == nullptr ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PeerFilesTest, AProcessThatLocksItsMemoryMapsNothing) {
+  const UniqueFd file = make_file();
+  show(file.get());
+  const pid_t child = fork();
+  if (child == 0) {
+    if (mlockall(MCL_FUTURE) != 0) _exit(2);
+    _exit(find(base, 1) == nullptr ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "memory may not be locked";
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(PeerFilesTest, AForkedChildHasNoMemoryOfPeers) {

@@ -22,7 +22,7 @@ namespace tulle::live {
 
 struct PeerTable {
   static constexpr std::uint32_t magic_value = 0x54'55'4C'45;
-  static constexpr std::uint32_t layout_version = 9;
+  static constexpr std::uint32_t layout_version = 10;
   // The tables are sets of eight entries. An entry lies in the set that its number hashes to. If
   // that set is full, the entry is not exposed and packets serve instead.
   static constexpr std::size_t ways = 8;
@@ -42,6 +42,7 @@ struct PeerTable {
     std::uint64_t iova = 0;
     std::uint64_t length = 0;   // bytes
     std::uint64_t address = 0;  // in the owner's address space
+    std::uint64_t file = 0;     // number of the FileEntry that has the memory; 0: none
     // Differs each time the owner exposes an entry, so that a visitor that returns notices if
     // another region has got the same key.
     std::uint64_t generation = 0;
@@ -54,6 +55,9 @@ struct PeerTable {
     std::uint64_t bytes = 0;               // that peers may reach; the file may have more
     std::uint64_t inode = 0;
     std::int32_t fd = -1;  // in the owner's process
+    // 1 if the owner itself finds other memory at the address by now. Only keys that name the file
+    // lead there then.
+    std::atomic<std::uint8_t> is_displaced{0};
   };
   static constexpr std::size_t files_max = 512;
 

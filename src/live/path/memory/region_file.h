@@ -2,13 +2,20 @@
 
 // Moves pages of a program's private memory to a memory file, so that other processes can map them,
 // and back. The pages keep their addresses, and the program notices nothing.
+//
+// Nothing here allocates memory or takes a lock while other threads are held back, since one of
+// those may hold the lock of the allocator.
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "base/result.h"
+#include "live/path/memory/kept_descriptor.h"
 #include "live/path/memory/writer_hold.h"
-#include "live/unique_fd.h"
 
 namespace tulle::live {
 
@@ -23,31 +30,63 @@ struct PageRange {
 };
 
 struct RegionFile {
-  UniqueFd fd;
-  std::uint64_t inode = 0;
-  PageRange pages;  // the file has as many bytes, and pages.begin lies at its start
+  KeptDescriptor fd;
+  // pages.begin lies at the file's start. The file is longer than the pages, so that a program may
+  // let its mapping grow (mremap(2)) and finds zeros there, as in private memory.
+  PageRange pages;
 };
 
-// Moves the pages, which nothing in mappings.h must keep from moving. The size of the file is
-// sealed. Pages of zeros take no memory in it. Nobody may write to the pages meanwhile: threads are
-// held back by `hold`, or, if it is null, the caller is the only thread. Signals of the calling
-// thread are blocked for as long. If the system refuses halfway, the file has the pages that moved;
-// an error means that none did.
-Result<RegionFile> move_to_file(PageRange pages, WriterHold* hold);
+// Where this process has mapped pages of a region's file, so that they are shared.
+struct FileMapping {
+  PageRange pages;
+  std::uint64_t file_at = 0;
+  std::uint64_t inode = 0;  // of the file
+  int protection = 0;
+};
+struct FileMappings {
+  std::vector<FileMapping> all;  // from lower addresses to higher ones
+  // A device or an asynchronous call may write to the process's memory.
+  bool devices_may_write = false;
 
-// Makes the pages private again, as far as the file is still mapped there. Other threads may write
-// to them meanwhile. What other processes write to the file after that reaches nobody, but for
-// pages that had only zeros and that the program has not written to since. Returns false if nothing
-// has changed, because the kernel cannot be asked what is mapped; the caller may try again.
-[[nodiscard]] bool move_back(const RegionFile& file);
+  std::vector<FileMapping> of(const RegionFile& file) const;
+  // Returns those that are where the pages were, or grew from there. Others are peers' views, if
+  // this process is its own peer, or memory that the program has moved with mremap(2).
+  std::vector<FileMapping> in_place(const RegionFile& file) const;
+  // Returns true if the file is mapped where its pages were. A program may have unmapped registered
+  // memory, and may have mapped other memory there since.
+  bool has_in_place(const RegionFile& file) const;
+};
+// Returns nothing if the kernel cannot be asked.
+std::optional<FileMappings> find_file_mappings();
 
-// Returns true if the file is mapped where its pages were. A program may have unmapped registered
-// memory, and may have mapped other memory there since.
-bool is_in_place(const RegionFile& file);
+// Makes an empty file for the pages. The size of the file is sealed.
+Result<RegionFile> make_region_file(PageRange pages);
+
+// Says who else may write to the pages while they move.
+struct OtherThreads {
+  bool exist = false;
+  WriterHold* hold = nullptr;  // null: they cannot be held back
+};
+
+// Moves the pages, which nothing in mappings.h must keep from moving, to their empty file. Pages of
+// zeros take no memory in it. Other threads must be held back. Signals of the calling thread are
+// blocked meanwhile. If the system refuses halfway, file.pages becomes those that moved. Returns
+// false if none did.
+[[nodiscard]] bool move_to_file(RegionFile& file, OtherThreads others);
+
+// Makes the pages private again that `mappings` tells of, and frees their memory in the file. If
+// threads exist that cannot be held back, the pages become private copies of the file's where it
+// has data; where it has none, what another process writes to the file later appears in pages that
+// the program has not written to. Returns false if some pages are still shared.
+[[nodiscard]] bool move_back(const RegionFile& file, std::span<const FileMapping> mappings,
+                             OtherThreads others);
+
+// Frees memory of pages that are nowhere mapped in this process any more.
+void free_unmapped(const RegionFile& file, std::span<const FileMapping> mappings);
 
 // Gives a forked child copies of the pages that it shares with its parent. The child has one
 // thread. Where memory is short, pages that the child does not write to go on following the
-// parent's.
-void copy_for_child(const RegionFile& file);
+// parent's. Calls `progress` every now and then.
+void copy_for_child(const RegionFile& file, const std::function<void()>& progress);
 
 }  // namespace tulle::live

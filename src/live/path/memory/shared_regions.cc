@@ -24,23 +24,61 @@ namespace {
 struct SharedPages {
   std::atomic<std::uint64_t> begin{0};
   std::atomic<std::uint64_t> end{0};
-  std::atomic<std::uint64_t> inode{0};  // of the file
   std::atomic<int> fd{-1};
+  std::atomic<dev_t> device{0};  // of the file
+  std::atomic<std::uint64_t> inode{0};
+  std::atomic<bool> moves{false};  // to the file or back, at this moment
+
+  bool overlaps(PageRange pages) const { return pages.overlaps({begin.load(), end.load()}); }
 };
 std::array<SharedPages, SharedRegions::files_max> shared_pages;
 std::atomic<std::size_t> shared_places{0};  // no place behind these was ever taken
+std::atomic<std::uint32_t> advisers{0};     // calls of advise() that are under way
+thread_local std::uint32_t own_advice = 0;  // of these, the calling thread's
 
-// Returns the place that it takes.
+void enter_advice() { ++own_advice, ++advisers; }
+void leave_advice() { --advisers, --own_advice; }
+
+std::span<SharedPages> places_of_files() {
+  return std::span(shared_pages).first(shared_places.load());
+}
+
+// Takes a free place for pages that are about to move, and returns it.
 std::size_t publish(const RegionFile& file) {
   std::size_t place = 0;
   while (shared_pages[place].end.load() != 0) ++place;
   SharedPages& free = shared_pages[place];
+  free.moves.store(true);
   free.begin.store(file.pages.begin);
-  free.inode.store(file.inode);
   free.fd.store(file.fd.get());
+  free.device.store(file.fd.device());
+  free.inode.store(file.fd.inode());
   free.end.store(file.pages.end);
   shared_places.store(std::max(shared_places.load(), place + 1));
   return place;
+}
+
+void pause_shortly() {
+  const timespec pause{0, 50'000};
+  nanosleep(&pause, nullptr);
+}
+
+// Returns when each other thread's call of advise() that was under way has ended. Those that come later see what
+// the caller has written to shared_pages before. A thread that is stopped may stay in its call:
+// returns false then.
+bool wait_for_advisers() {
+  constexpr int pauses_max = 20'000;  // about a second
+  for (int pauses = 0; advisers.load() != own_advice; ++pauses) {
+    if (pauses == pauses_max) return false;
+    pause_shortly();
+  }
+  return true;
+}
+
+bool is_file_of(const SharedPages& shared) {
+  struct stat status {};
+  return fstat(shared.fd.load(), &status) == 0 && status.st_dev == shared.device.load() &&
+         status.st_ino == shared.inode.load();
 }
 
 // Frees the memory of those of the shared pages that are `given`, which then are zeros. The program
@@ -48,15 +86,20 @@ std::size_t publish(const RegionFile& file) {
 void give_up(const SharedPages& shared, PageRange given) {
   const std::uint64_t begin = shared.begin.load();
   const PageRange pages{std::max(begin, given.begin), std::min(shared.end.load(), given.end)};
-  struct stat status {};
-  const int fd = shared.fd.load();
-  if (pages.begin >= pages.end || fstat(fd, &status) != 0) return;
-  if (status.st_ino != shared.inode.load()) return;
-  fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(pages.begin - begin),
-            static_cast<off_t>(pages.bytes()));
+  if (pages.begin >= pages.end || !is_file_of(shared)) return;
+  fallocate(shared.fd.load(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(pages.begin - begin), static_cast<off_t>(pages.bytes()));
 }
 
-// Returns true if this process has files enough, and descriptors are not scarce.
+// The kernel takes whole pages.
+PageRange pages_of_advice(std::uint64_t begin, std::uint64_t bytes) {
+  constexpr std::uint64_t mask = region_page_bytes - 1;
+  const std::uint64_t rounded = bytes + std::min(~bytes, mask);
+  const std::uint64_t end = begin + (rounded & ~mask);
+  return {begin, std::max(begin, end)};
+}
+
+// Returns true if this process may have one more file, and descriptors are not scarce.
 bool has_room(std::size_t files) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
@@ -115,6 +158,8 @@ void SharedRegions::Hold::reset() {
 }
 
 SharedRegions::~SharedRegions() {
+  exposed_.clear();
+  covered_ = {};
   for (auto& [begin, file] : files_) file.holds = 0;
   tidy();
 }
@@ -126,7 +171,7 @@ SharedRegions& SharedRegions::of_process() {
 
 // The preloaded library passes on what it is told here (shim/advice).
 bool SharedRegions::enable() {
-  using Advise = bool(void*, std::size_t, int, int*);
+  using Advise = int(void*, std::size_t, int, Madvise*);
   using Announce = void(Advise*);
   auto* const announce = reinterpret_cast<Announce*>(dlsym(RTLD_DEFAULT, "tulle_pass_advice_to"));
   if (announce == nullptr) return false;
@@ -135,7 +180,7 @@ bool SharedRegions::enable() {
   return true;
 }
 
-// Returns the file with the most of these pages, or null.
+// Returns the file with the most of these pages that is in its place, or null.
 SharedRegions::File* SharedRegions::find(PageRange pages) {
   File* best = nullptr;
   std::uint64_t most = 0;
@@ -143,31 +188,62 @@ SharedRegions::File* SharedRegions::find(PageRange pages) {
   if (at != files_.begin()) --at;
   for (; at != files_.end() && at->first < pages.end; ++at) {
     const PageRange& its = at->second.file.pages;
-    if (!its.overlaps(pages)) continue;
+    if (!its.overlaps(pages) || at->second.is_displaced) continue;
     const std::uint64_t common = std::min(its.end, pages.end) - std::max(its.begin, pages.begin);
     if (common > most) most = common, best = &at->second;
   }
   return best;
 }
 
+bool SharedRegions::overlaps_file(PageRange pages) const {
+  return std::ranges::any_of(
+      files_, [&](const auto& entry) { return entry.second.file.pages.overlaps(pages); });
+}
+
+// Returns true if no region has any of the file's pages. The caller holds mutex_.
+bool SharedRegions::is_idle(const File& file) const {
+  const PageRange& pages = file.file.pages;
+  return file.holds == 0 && !covered_.overlaps(pages.begin, pages.end);
+}
+
 // The caller holds mutex_.
 SharedRegions::Hold SharedRegions::hold(File& file) {
   ++file.holds;
   ++file.registrations;
+  file.is_stuck = false;
   return {*this, file.file.pages.begin};
 }
 
-// Holds the file that has some of the pages, if it is still mapped there. The caller holds
-// moving_mutex_, so that the file stays while the kernel is asked.
+// Holds the file that has some of the pages. The caller holds moving_mutex_ and has called
+// find_displaced().
 SharedRegions::Hold SharedRegions::hold_file_with(PageRange pages) {
-  File* file = nullptr;
+  const std::lock_guard lock(mutex_);
+  File* const file = find(pages);
+  return file != nullptr ? hold(*file) : Hold();
+}
+
+// Asks the kernel whether the files with some of these bytes are still mapped there. The caller
+// holds moving_mutex_, so that the files stay meanwhile.
+void SharedRegions::find_displaced(PageRange bytes) {
   {
     const std::lock_guard lock(mutex_);
-    file = find(pages);
+    if (!overlaps_file(bytes)) return;
   }
-  if (file == nullptr || !is_in_place(file->file)) return {};
+  const auto mappings = find_file_mappings();
   const std::lock_guard lock(mutex_);
-  return hold(*file);
+  for (auto& [begin, file] : files_) {
+    if (file.is_displaced || !file.file.pages.overlaps(bytes)) continue;
+    if (mappings && mappings->has_in_place(file.file)) continue;
+    file.is_displaced = true;
+    ++displacements_;
+  }
+}
+
+bool SharedRegions::is_displaced(std::size_t place) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(files_, [&](const auto& entry) {
+    return entry.second.place == place && entry.second.is_displaced;
+  });
 }
 
 // While this lives, nobody exposes the pages.
@@ -186,20 +262,42 @@ class SharedRegions::Moving {
   SharedRegions& regions_;
 };
 
+struct SharedRegions::Others {
+  bool exist = false;
+  std::optional<WriterHold> hold;  // absent: they cannot be held back
+
+  explicit Others(int own_threads)
+      : exist(threads() != 1 + static_cast<std::uint64_t>(own_threads)) {
+    if (!exist) return;
+    auto created = WriterHold::create();
+    if (created) hold.emplace(std::move(*created));
+  }
+  OtherThreads view() { return {exist, hold ? &*hold : nullptr}; }
+};
+
 // Returns what keeps the pages where they are, or nothing. The kernel is asked last, since that
 // takes longest.
-std::optional<SharedRegions::Unshared> SharedRegions::reason_to_stay(PageRange pages) {
+std::optional<SharedRegions::Unshared> SharedRegions::reason_to_stay(PageRange pages,
+                                                                     const Others& others) {
+  if (others.exist && !others.hold) return Unshared::threads;
   {
     const std::lock_guard lock(mutex_);
-    if (find(pages) != nullptr || covered_.overlaps(pages.begin, pages.end)) {
+    if (overlaps_file(pages) || covered_.overlaps(pages.begin, pages.end)) {
       return Unshared::registered;
     }
     if (!has_room(files_.size())) return Unshared::room;
   }
-  const Obstacle obstacle = obstacle_to_moving(pages.begin, pages.end);
-  if (obstacle == Obstacle::devices_write) return Unshared::devices;
-  if (obstacle != Obstacle::none) return Unshared::kind;
-  return {};
+  if (descriptors_hold_pages(others.exist)) return Unshared::devices;
+  switch (obstacle_to_moving(pages.begin, pages.end)) {
+    case Obstacle::none:
+      return {};
+    case Obstacle::devices_write:
+      return Unshared::devices;
+    case Obstacle::too_many:
+      return Unshared::room;
+    default:
+      return Unshared::kind;
+  }
 }
 
 SharedRegions::Hold SharedRegions::stays(Unshared reason) {
@@ -209,28 +307,27 @@ SharedRegions::Hold SharedRegions::stays(Unshared reason) {
 
 // The caller holds moving_mutex_.
 SharedRegions::Hold SharedRegions::move(PageRange pages) {
-  std::optional<WriterHold> writers;
-  if (threads() != 1 + static_cast<std::uint64_t>(own_threads_.load())) {
-    auto created = WriterHold::create();
-    if (!created) return stays(Unshared::threads);
-    writers.emplace(std::move(*created));
-  }
+  Others others(own_threads_.load());
+  const Moving moving(*this, pages);
+  if (const auto reason = reason_to_stay(pages, others)) return stays(*reason);
+  auto file = make_region_file(pages);
+  if (!file) return stays(Unshared::room);
   // Nothing may fail once the pages have moved.
   Files made;
-  made.try_emplace(pages.begin);
-  const Moving moving(*this, pages);
-  if (const auto reason = reason_to_stay(pages)) return stays(*reason);
-  auto file = move_to_file(pages, writers ? &*writers : nullptr);
-  if (!file) return stays(Unshared::room);
-  const std::lock_guard lock(mutex_);
-  File& moved = made.begin()->second;
+  File& moved = made.try_emplace(pages.begin).first->second;
   moved.place = publish(*file);
+  SharedPages& shared = shared_pages[moved.place];
+  const bool has_moved = wait_for_advisers() && move_to_file(*file, others.view());
+  shared.end.store(has_moved ? file->pages.end : 0);
+  shared.moves.store(false);
+  if (!has_moved) return stays(Unshared::room);
   moved.file = std::move(*file);
+  const std::lock_guard lock(mutex_);
   moved.number = ++numbers_;
-  files_.merge(made);
   ++file_count_;
-  file_bytes_ += pages.bytes();
-  return hold(files_.at(pages.begin));
+  file_bytes_ += moved.file.pages.bytes();
+  files_.merge(made);
+  return hold(moved);
 }
 
 SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes) {
@@ -238,8 +335,9 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   constexpr std::uint64_t mask = region_page_bytes - 1;
   const PageRange pages{(begin + mask) & ~mask, (begin + bytes) & ~mask};
-  if (pages.begin < begin || pages.begin >= pages.end) return {};
   const std::lock_guard moving(moving_mutex_);
+  find_displaced({begin, begin + bytes});
+  if (pages.begin < begin || pages.begin >= pages.end) return {};
   move_idle_back();
   Hold hold = hold_file_with(pages);
   return hold ? std::move(hold) : move(pages);
@@ -248,7 +346,6 @@ SharedRegions::Hold SharedRegions::share(const void* memory, std::uint64_t bytes
 std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
                                                           const verbs::MemoryRegion& region) {
   if (!is_enabled()) return {};
-  withdraw(region);  // another call replaces the earlier one
   Exposed exposed;
   exposed.owner = owner;
   exposed.begin = reinterpret_cast<std::uintptr_t>(region.memory);
@@ -262,8 +359,16 @@ std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
     lock.lock();
   }
   File* file = find({exposed.begin, exposed.end});
-  if (file != nullptr && file->registrations == 0) file = nullptr;  // it may be out of its place
-  if (file != nullptr) exposed.file = file->file.pages.begin;
+  // A file that no registration has looked at may be out of its place, unless the region had it.
+  const auto before = exposed_.find(&region);
+  const bool had_it =
+      file != nullptr && before != exposed_.end() && before->second.file == file->file.pages.begin;
+  if (file != nullptr && file->registrations == 0 && !had_it) file = nullptr;
+  if (file != nullptr) {
+    exposed.file = file->file.pages.begin;
+    ++file->holds;
+  }
+  if (before != exposed_.end()) drop(before->second);  // this call replaces the earlier one
   try {
     exposed_.insert_or_assign(&region, exposed);
     covered_.add(exposed.begin, exposed.end);
@@ -274,10 +379,9 @@ std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
     return {};
   }
   if (file == nullptr) return {};
-  ++file->holds;
   const RegionFile& its = file->file;
-  return Shown{file->place,       file->number, its.pages.begin,
-               its.pages.bytes(), its.inode,    its.fd.get()};
+  return Shown{file->place,       file->number,   its.pages.begin,
+               its.pages.bytes(), its.fd.inode(), its.fd.get()};
 }
 
 std::optional<std::size_t> SharedRegions::place_of(const verbs::MemoryRegion& region) const {
@@ -325,49 +429,79 @@ void SharedRegions::tidy() {
 }
 
 // The caller holds moving_mutex_.
-void SharedRegions::move_idle_back() {
-  Files idle;
+void SharedRegions::move_idle_back() try {
   {
     const std::lock_guard lock(mutex_);
-    for (auto at = files_.begin(); at != files_.end();) {
-      const auto next = std::next(at);
-      if (at->second.holds == 0) idle.insert(files_.extract(at));
-      at = next;
-    }
+    const bool has_idle =
+        std::ranges::any_of(files_, [&](const auto& entry) { return is_idle(entry.second); });
+    if (!has_idle) return;
   }
-  for (auto at = idle.begin(); at != idle.end();) {
-    const File& file = at->second;
-    const auto next = std::next(at);
-    if (move_back(file.file)) {
-      shared_pages[file.place].end.store(0);
-      --file_count_;
-      file_bytes_ -= file.file.pages.bytes();
-    } else {
-      const std::lock_guard lock(mutex_);
-      files_.insert(idle.extract(at));
-    }
-    at = next;
+  const auto mappings = find_file_mappings();
+  if (!mappings) return;
+  Others others(own_threads_.load());
+  for (auto at = files_.begin(); at != files_.end();) release(at++, *mappings, others);
+} catch (const std::bad_alloc&) {
+  // The next call tries again.
+}
+
+// Moves the pages of a file back and gives the file up, if no region has any of its pages.
+void SharedRegions::release(Files::iterator at, const FileMappings& mappings, Others& others) {
+  File& file = at->second;
+  SharedPages& shared = shared_pages[file.place];
+  const Moving moving(*this, file.file.pages);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_idle(file)) return;
   }
+  const auto own = mappings.in_place(file.file);
+  if (!own.empty() && file.is_stuck) return free_unmapped(file.file, mappings.of(file.file));
+  shared.moves.store(true);
+  const bool may_move = !mappings.devices_may_write && !descriptors_hold_pages(others.exist);
+  const bool is_free = wait_for_advisers();
+  file.is_stuck =
+      !own.empty() && !(may_move && is_free && move_back(file.file, own, others.view()));
+  const bool is_over = is_free && !file.is_stuck;
+  if (is_over) shared.end.store(0);
+  shared.moves.store(false);
+  if (!is_over) return;
+  --file_count_;
+  file_bytes_ -= file.file.pages.bytes();
+  const std::lock_guard lock(mutex_);
+  files_.erase(at);
 }
 
 // A file's pages keep their content when a process gives them up, so the file must give them up.
-// The kernel refuses MADV_FREE for them, which allows what MADV_DONTNEED does.
-bool SharedRegions::advise(void* memory, std::size_t bytes, int advice, int* result) {
+// The kernel refuses MADV_FREE for them, which allows what MADV_DONTNEED does. While pages move,
+// the caller waits, and no pages begin to move before its call has ended: what it gives up would
+// otherwise come back with the copy. Whoever moves pages allocates nothing meanwhile, so that it
+// does not wait for this.
+int SharedRegions::advise(void* memory, std::size_t bytes, int advice, Madvise* next) {
   constexpr int dontneed_locked = 24;  // MADV_DONTNEED_LOCKED of Linux 5.18
-  if (advice != MADV_DONTNEED && advice != MADV_FREE && advice != dontneed_locked) return false;
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  const PageRange given{begin, begin + bytes};
-  bool has_shared = false;
-  for (const SharedPages& shared : std::span(shared_pages).first(shared_places.load())) {
-    if (!given.overlaps({shared.begin.load(), shared.end.load()})) continue;
-    if (!std::exchange(has_shared, true)) {
-      const int kind = advice == MADV_FREE ? MADV_DONTNEED : advice;
-      *result = static_cast<int>(syscall(SYS_madvise, memory, bytes, kind));
-      if (*result != 0) return true;
-    }
-    give_up(shared, given);
+  if (advice != MADV_DONTNEED && advice != MADV_FREE && advice != dontneed_locked) {
+    return next(memory, bytes, advice);
   }
-  return has_shared;
+  const PageRange given = pages_of_advice(reinterpret_cast<std::uintptr_t>(memory), bytes);
+  const auto is_given = [&](const SharedPages& shared) { return shared.overlaps(given); };
+  const auto moves = [&](const SharedPages& shared) {
+    return is_given(shared) && shared.moves.load();
+  };
+  enter_advice();
+  while (std::ranges::any_of(places_of_files(), moves)) {
+    leave_advice();
+    pause_shortly();
+    enter_advice();
+  }
+  const bool has_shared = std::ranges::any_of(places_of_files(), is_given);
+  const int result =
+      next(memory, bytes, has_shared && advice == MADV_FREE ? MADV_DONTNEED : advice);
+  const int error = errno;
+  // Where parts are not mapped, the kernel has done the rest.
+  if (has_shared && (result == 0 || error == ENOMEM)) {
+    for (const SharedPages& shared : places_of_files()) give_up(shared, given);
+  }
+  leave_advice();
+  errno = error;
+  return result;
 }
 
 SharedRegions::Counters SharedRegions::counters() const {
@@ -415,13 +549,14 @@ void SharedRegions::tell_parent() const {
 // nobody reads would end it with a signal.
 void SharedRegions::after_fork_in_child() {
   while (!files_.empty()) {
-    copy_for_child(files_.begin()->second.file);
+    copy_for_child(files_.begin()->second.file, [this] { tell_parent(); });
     files_.erase(files_.begin());
     tell_parent();
   }
   child_tells_.reset();
   child_is_ready_.reset();
-  for (SharedPages& place : shared_pages) place.end.store(0);
+  for (SharedPages& place : shared_pages) place.end.store(0), place.moves.store(false);
+  advisers = own_advice;
   exposed_.clear();
   covered_ = {};
   own_threads_ = 0;

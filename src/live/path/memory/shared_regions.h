@@ -10,8 +10,12 @@
 // peers may be writing to it; if other threads cannot be held back while it moves; and beyond a
 // number of files.
 //
-// A program may unmap registered memory and map other memory there. A file of which that is found
-// serves no further region.
+// A program may unmap registered memory and map other memory there. The file then goes on to serve
+// the regions that were registered before, as an adapter goes on with the pages that it knows, and
+// serves no other.
+//
+// Memory that cannot move back, because a device or an asynchronous call may hold its pages by
+// then, keeps its file until the program unmaps it.
 //
 // There is one object for all devices of a process. It has a lock of its own and is used with and
 // without a device's.
@@ -107,6 +111,11 @@ class SharedRegions {
   // Called when a region becomes known to peers. Returns the file in which some of it lies, which
   // stays until the region is withdrawn.
   std::optional<Shown> expose(const void* owner, const verbs::MemoryRegion& region);
+  // Counts how often a file was found that is not where its pages were. The caller of expose() then
+  // must ask is_displaced() of the files that it shows.
+  std::uint64_t displacements() const { return displacements_.load(); }
+  // Returns true if the file of this place has other bytes than this process finds at its address.
+  bool is_displaced(std::size_t place) const;
   // Returns the place of the region's file.
   std::optional<std::size_t> place_of(const verbs::MemoryRegion& region) const;
   // Called when no peer can reach the region any more.
@@ -116,10 +125,10 @@ class SharedRegions {
   // Moves pages back that no region needs any more. Holds no device's lock.
   void tidy();
 
-  // Does what madvise(2) should, if the program gives up pages of which some are shared, and sets
-  // *result to what that returns. Otherwise returns false, and the caller must call the kernel.
-  // Takes no lock, since an allocator may call it with its own.
-  static bool advise(void* memory, std::size_t bytes, int advice, int* result);
+  // Does what madvise(2) should, also for pages that are shared. It calls `next`, which is the
+  // kernel's call or another library's. Takes no lock, since an allocator may call it with its own.
+  using Madvise = int(void* memory, std::size_t bytes, int advice);
+  static int advise(void* memory, std::size_t bytes, int advice, Madvise* next);
 
   // Called around fork(2). A forked child has private copies of the pages, and shares nothing.
   void before_fork();
@@ -153,6 +162,8 @@ class SharedRegions {
     std::uint32_t holds = 0;
     std::uint32_t registrations = 0;  // under way, for which the file was found in its place
     std::size_t place = 0;            // in shared_pages
+    bool is_displaced = false;        // other memory is mapped where some of its pages were
+    bool is_stuck = false;            // it could not move back, and is not tried again
   };
   struct Exposed {
     const void* owner = nullptr;
@@ -162,14 +173,19 @@ class SharedRegions {
   };
   using Files = std::map<std::uint64_t, File>;
 
+  struct Others;  // threads that may write while pages move
+  class Moving;
   File* find(PageRange pages);
+  bool overlaps_file(PageRange pages) const;
+  bool is_idle(const File& file) const;
   Hold hold(File& file);
   Hold hold_file_with(PageRange pages);
+  void find_displaced(PageRange bytes);
   void move_idle_back();
-  std::optional<Unshared> reason_to_stay(PageRange pages);
+  void release(Files::iterator at, const FileMappings& mappings, Others& others);
+  std::optional<Unshared> reason_to_stay(PageRange pages, const Others& others);
   Hold stays(Unshared reason);
   Hold move(PageRange pages);
-  class Moving;
   void drop(std::uint64_t begin);
   void drop(const Exposed& exposed);
   void tell_parent() const;
@@ -186,6 +202,7 @@ class SharedRegions {
   std::unordered_map<const verbs::MemoryRegion*, Exposed> exposed_;
   Coverage covered_;  // by exposed regions
   std::uint64_t numbers_ = 0;
+  std::atomic<std::uint64_t> displacements_{0};
   std::atomic<std::uint64_t> file_count_{0};
   std::atomic<std::uint64_t> file_bytes_{0};
   std::array<std::atomic<std::uint64_t>, unshared_kinds> unshared_{};

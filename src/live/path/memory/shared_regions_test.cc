@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "live/shared_memory.h"
+#include "live/unique_fd.h"
 
 namespace tulle::live {
 namespace {
@@ -142,16 +142,16 @@ class SharedRegionsTest : public testing::Test {
 TEST_F(SharedRegionsTest, WholePagesOfARegionAreShared) {
   const auto a = region(memory_ + 100, 3 * page);
   const auto shown = expose(a);
-  ASSERT_TRUE(shown);
+  ASSERT_TRUE(shown) << testing::PrintToString(regions_.counters().unshared);
   EXPECT_EQ(shown->address, reinterpret_cast<std::uint64_t>(memory_) + page);
   EXPECT_EQ(shown->bytes, 2 * page);
   EXPECT_TRUE(is_private(0) && is_private(3));
   EXPECT_FALSE(is_private(1) || is_private(2));
-  auto view = map_shared_memory(shown->fd, shown->bytes);
-  ASSERT_TRUE(view);
-  static_cast<unsigned char*>(*view)[7] = 77;
+  void* const view = mmap(nullptr, shown->bytes, PROT_WRITE, MAP_SHARED, shown->fd, 0);
+  ASSERT_NE(view, MAP_FAILED);
+  static_cast<unsigned char*>(view)[7] = 77;
   EXPECT_EQ(memory_[page + 7], 77);
-  munmap(*view, shown->bytes);
+  munmap(view, shown->bytes);
   EXPECT_EQ(regions_.counters().bytes, 2 * page);
 }
 
@@ -179,6 +179,79 @@ TEST_F(SharedRegionsTest, PagesMoveBackWithTheLastRegion) {
   EXPECT_TRUE(is_private(0) && is_private(3));
   EXPECT_EQ(memory_[page], 5);
   EXPECT_EQ(regions_.place_of(b), std::nullopt);
+}
+
+// A region may be exposed again with other rights, without a registration that looks at its file.
+TEST_F(SharedRegionsTest, ARegionKeepsItsFileWhenItsRightsChange) {
+  const auto a = region(memory_, 2 * page);
+  const auto first = expose(a);
+  const auto again = regions_.expose(this, a);
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(first->number, again->number);
+  regions_.withdraw(a);
+  EXPECT_FALSE(regions_.expose(this, a)) << "the file was not looked at since";
+  regions_.tidy();
+  EXPECT_FALSE(is_private(0)) << "peers may write to the pages by system calls";
+  regions_.withdraw(a);
+  regions_.tidy();
+  EXPECT_TRUE(is_private(0));
+}
+
+// Pages of a region keep their files, also those with which the region is not exposed.
+TEST_F(SharedRegionsTest, ARegionKeepsAllFilesBelowIt) {
+  const auto a = region(memory_, 4 * page);
+  const auto b = region(memory_ + 4 * page, page);
+  ASSERT_TRUE(expose(a));
+  ASSERT_TRUE(expose(b));
+  const auto both = region(memory_, 5 * page);
+  ASSERT_TRUE(expose(both));
+  regions_.withdraw(a);
+  regions_.withdraw(b);
+  regions_.tidy();
+  EXPECT_FALSE(is_private(0) || is_private(4));
+  regions_.withdraw(both);
+  regions_.tidy();
+  EXPECT_TRUE(is_private(0) && is_private(4));
+}
+
+TEST_F(SharedRegionsTest, ManyRegionsLeaveNoMappingsBehind) {
+  constexpr std::size_t count = 200;
+  auto* const memory = static_cast<unsigned char*>(
+      mmap(nullptr, count * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(memory, 5, count * page);
+  const auto mappings = [] {
+    std::size_t number = 0;
+    for_each_mapping(Detail::maps, [&](const Mapping&) { return ++number > 0; });
+    return number;
+  };
+  const std::size_t before = mappings();
+  for (std::size_t i = 0; i < count; i += 2) {
+    const auto a = region(memory + i * page, page);
+    ASSERT_TRUE(expose(a));
+    regions_.withdraw(a);
+    regions_.tidy();
+  }
+  EXPECT_LE(mappings(), before + 2);
+  munmap(memory, count * page);
+}
+
+// Pages that a device may hold stay in their file until the program unmaps them.
+TEST_F(SharedRegionsTest, PagesStayWhileADeviceMayHoldThem) {
+  const auto a = region(memory_, 4 * page);
+  ASSERT_TRUE(expose(a));
+  std::array<std::byte, 256> parameters{};
+  UniqueFd ring(static_cast<int>(syscall(SYS_io_uring_setup, 4, parameters.data())));
+  if (!ring) GTEST_SKIP() << "no io_uring: " << std::strerror(errno);
+  regions_.withdraw(a);
+  regions_.tidy();
+  EXPECT_FALSE(is_private(0));
+  EXPECT_TRUE(expose(a)) << "the file serves again";
+  regions_.withdraw(a);
+  regions_.tidy();
+  EXPECT_EQ(regions_.counters().files, 1u);
+  munmap(memory_, 4 * page);
+  regions_.tidy();
+  EXPECT_EQ(regions_.counters().files, 0u);
 }
 
 TEST_F(SharedRegionsTest, AHoldKeepsPagesUntilTheyAreExposed) {
@@ -241,8 +314,24 @@ TEST_F(SharedRegionsTest, OtherMemoryAtTheSameAddressIsNotTheFiles) {
     EXPECT_FALSE(regions_.expose(this, b)) << "also without a question";
     regions_.withdraw(b);
   }
+  const auto place = regions_.place_of(a);
+  ASSERT_TRUE(place);
+  EXPECT_TRUE(regions_.is_displaced(*place));
+  EXPECT_EQ(regions_.displacements(), 1u);
   regions_.withdraw(a);
   EXPECT_TRUE(expose(region(memory_, page)));
+}
+
+// The program need not register a whole page to ask for the memory that is there now.
+TEST_F(SharedRegionsTest, AShortRegionFindsThatAFileIsOutOfItsPlace) {
+  const auto a = region(memory_, 2 * page);
+  ASSERT_TRUE(expose(a));
+  munmap(memory_ + page, page);
+  ASSERT_NE(mmap(memory_ + page, page, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  EXPECT_FALSE(expose(region(memory_ + page + 8, 100)));
+  EXPECT_TRUE(regions_.is_displaced(*regions_.place_of(a)));
 }
 
 TEST_F(SharedRegionsTest, SpecialMemoryStays) {
@@ -283,22 +372,64 @@ TEST_F(SharedRegionsTest, PagesThatAreGivenUpBecomeZeros) {
   ASSERT_TRUE(expose(region(memory_ + page, 2 * page)));
   for (const int advice : {MADV_DONTNEED, MADV_FREE}) {
     std::memset(memory_, 5, pages * page);
-    int result = -1;
-    ASSERT_TRUE(SharedRegions::advise(memory_, 2 * page, advice, &result));
-    EXPECT_EQ(result, 0);
+    ASSERT_EQ(SharedRegions::advise(memory_, 2 * page, advice, &madvise), 0);
     EXPECT_EQ(memory_[0], 0) << "also the page that is not shared";
     EXPECT_EQ(memory_[page], 0);
     EXPECT_EQ(memory_[2 * page], 5);
   }
 }
 
+// The kernel takes whole pages, and goes on behind addresses that are not mapped.
+TEST_F(SharedRegionsTest, AdviceIsRoundedAsTheKernelDoes) {
+  ASSERT_TRUE(expose(region(memory_, 4 * page)));
+  ASSERT_EQ(SharedRegions::advise(memory_, page + 1, MADV_DONTNEED, &madvise), 0);
+  EXPECT_EQ(memory_[2 * page - 1], 0);
+  EXPECT_EQ(memory_[2 * page], 5);
+  munmap(memory_ + 2 * page, page);
+  ASSERT_EQ(SharedRegions::advise(memory_ + page, 3 * page, MADV_DONTNEED, &madvise), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(memory_[3 * page], 0);
+}
+
+// Pages that are given up while they move do not come back.
+TEST_F(SharedRegionsTest, AdviceWaitsForPagesThatMove) {
+  if (!WriterHold::create()) GTEST_SKIP() << "the system holds no thread back";
+  std::atomic<bool> stops{false};
+  std::uint64_t given_up = 0;
+  std::thread allocator([&] {
+    for (; !stops; ++given_up) {
+      std::memset(memory_, 7, page);
+      SharedRegions::advise(memory_, page, MADV_DONTNEED, &madvise);
+      if (memory_[0] != 0) {
+        ADD_FAILURE() << given_up;
+        break;
+      }
+    }
+  });
+  std::size_t shared = 0;
+  for (int round = 0; round < 300; ++round) {
+    const auto a = region(memory_, pages * page);
+    shared += expose(a).has_value() ? 1 : 0;
+    regions_.withdraw(a);
+    regions_.tidy();
+  }
+  stops = true;
+  allocator.join();
+  EXPECT_GT(shared, 200u);
+  EXPECT_GT(given_up, 100u);
+}
+
 TEST_F(SharedRegionsTest, OtherAdviceIsTheKernels) {
   ASSERT_TRUE(expose(region(memory_ + page, page)));
-  int result = -1;
-  EXPECT_FALSE(SharedRegions::advise(memory_, 3 * page, MADV_WILLNEED, &result));
-  EXPECT_FALSE(SharedRegions::advise(memory_ + 2 * page, page, MADV_DONTNEED, &result));
-  EXPECT_FALSE(SharedRegions::advise(memory_, page, MADV_DONTNEED, &result));
-  EXPECT_EQ(result, -1);
+  static int last = -1;
+  const auto next = [](void*, std::size_t, int advice) { return last = advice, -7; };
+  EXPECT_EQ(SharedRegions::advise(memory_, 3 * page, MADV_WILLNEED, next), -7);
+  EXPECT_EQ(last, MADV_WILLNEED);
+  EXPECT_EQ(SharedRegions::advise(memory_ + 2 * page, page, MADV_FREE, next), -7);
+  EXPECT_EQ(last, MADV_FREE) << "private memory may keep its content";
+  EXPECT_EQ(SharedRegions::advise(memory_ + page, page, MADV_FREE, next), -7);
+  EXPECT_EQ(last, MADV_DONTNEED);
+  EXPECT_EQ(memory_[page], 5) << "nothing is given up if the call fails";
 }
 
 // The program may have closed the descriptor, and may have opened a file under its number.
@@ -310,8 +441,7 @@ TEST_F(SharedRegionsTest, AFileOfTheProgramIsNotGivenUp) {
   ASSERT_EQ(pwrite(file.get(), "text", 4, 0), 4);
   const UniqueFd kept(dup(shown->fd));
   ASSERT_EQ(dup2(file.get(), shown->fd), shown->fd);
-  int result = -1;
-  EXPECT_TRUE(SharedRegions::advise(memory_, page, MADV_DONTNEED, &result));
+  EXPECT_EQ(SharedRegions::advise(memory_, page, MADV_DONTNEED, &madvise), 0);
   char text[4];
   EXPECT_EQ(pread(file.get(), text, 4, 0), 4);
   EXPECT_EQ(std::memcmp(text, "text", 4), 0);

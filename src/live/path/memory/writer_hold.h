@@ -5,6 +5,7 @@
 // ends and then writes to whatever is mapped.
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/result.h"
 #include "live/unique_fd.h"
@@ -13,14 +14,16 @@ namespace tulle::live {
 
 class WriterHold {
  public:
-  // Fails where this process may not hold back what the kernel writes for its threads: it needs the
-  // right to CAP_SYS_PTRACE or to /dev/userfaultfd, or the setting vm.unprivileged_userfaultfd.
+  // Fails where this process may not hold back what the kernel writes for its threads: it needs
+  // CAP_SYS_PTRACE, access to /dev/userfaultfd, or the setting vm.unprivileged_userfaultfd. Fails
+  // also before Linux 5.19, which holds nobody back from pages of files.
   static Result<WriterHold> create();
 
   // `memory` begins on a page. Between begin() and end() the caller must not take a lock or
   // allocate memory: a thread that waits here may hold what the caller would wait for. Only one
   // hold is under way at a time.
-  [[nodiscard]] bool begin(std::byte* memory, std::size_t bytes);
+  enum class Pages : std::uint8_t { of_no_file, of_a_file };
+  [[nodiscard]] bool begin(std::byte* memory, std::size_t bytes, Pages pages);
   void end();
 
  private:

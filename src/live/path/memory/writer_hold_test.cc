@@ -46,7 +46,7 @@ class WriterHoldTest : public testing::Test {
 };
 
 TEST_F(WriterHoldTest, AWriterWaitsAndThenWritesToWhatIsMapped) {
-  ASSERT_TRUE(hold_->begin(memory_, bytes));
+  ASSERT_TRUE(hold_->begin(memory_, bytes, WriterHold::Pages::of_no_file));
   EXPECT_FALSE(writes_soon());
   ASSERT_EQ(
       mmap(memory_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -57,17 +57,32 @@ TEST_F(WriterHoldTest, AWriterWaitsAndThenWritesToWhatIsMapped) {
 }
 
 TEST_F(WriterHoldTest, AWriterGoesOnIfNothingHasMoved) {
-  ASSERT_TRUE(hold_->begin(memory_, bytes));
+  ASSERT_TRUE(hold_->begin(memory_, bytes, WriterHold::Pages::of_no_file));
   EXPECT_FALSE(writes_soon());
   hold_->end();
   writer_.join();
   EXPECT_EQ(memory_[5'000], std::byte{9});
-  ASSERT_TRUE(hold_->begin(memory_, bytes)) << "it can be used again";
+  ASSERT_TRUE(hold_->begin(memory_, bytes, WriterHold::Pages::of_no_file))
+      << "it can be used again";
   hold_->end();
   memory_[0] = std::byte{1};
 }
 
-TEST_F(WriterHoldTest, MemoryOfAFileIsRefused) { EXPECT_FALSE(hold_->begin(nullptr, bytes)); }
+TEST_F(WriterHoldTest, MemoryThatIsNotThereIsRefused) {
+  EXPECT_FALSE(hold_->begin(nullptr, bytes, WriterHold::Pages::of_no_file));
+}
+
+// Also pages that nobody has touched yet.
+TEST_F(WriterHoldTest, AThreadWaitsBeforePagesOfAFile) {
+  munmap(memory_, bytes);
+  memory_ = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_TRUE(hold_->begin(memory_, bytes, WriterHold::Pages::of_a_file));
+  EXPECT_FALSE(writes_soon());
+  hold_->end();
+  writer_.join();
+  EXPECT_TRUE(has_written_);
+}
 
 // Without rights, what the kernel writes for other threads could not be held back.
 TEST(WriterHold, IsRefusedToAnOrdinaryUser) {

@@ -1,0 +1,44 @@
+#include "live/path/memory/kept_descriptor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace tulle::live {
+namespace {
+
+// select(2) takes numbers below FD_SETSIZE, which is 1,024. The kernel keeps tables up to the
+// highest number, so that this is not higher than it needs to be.
+int lowest_high_number() {
+  constexpr rlim_t enough = 1'024;
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0
+             ? static_cast<int>(std::min(limit.rlim_cur / 2, enough))
+             : 0;
+}
+
+}  // namespace
+
+KeptDescriptor::KeptDescriptor(UniqueFd fd) {
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) return;
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  const int high = fcntl(fd.get(), F_DUPFD_CLOEXEC, lowest_high_number());
+  fd_ = high >= 0 ? high : fd.release();
+}
+
+KeptDescriptor::~KeptDescriptor() {
+  if (is_intact()) close(fd_);
+}
+
+bool KeptDescriptor::is_intact() const {
+  struct stat status {};
+  return fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_dev == device_ &&
+         status.st_ino == inode_;
+}
+
+}  // namespace tulle::live
