@@ -362,9 +362,9 @@ Pd* add_pd(Context& context, std::unique_ptr<Pd> pd, std::uint32_t handle);
 Mr* add_mr(Context& context, std::unique_ptr<Mr> mr, std::uint32_t handle);
 // Removes one holder. The last one destroys the object that it held, busy or not.
 void drop(Context& context, Pd& pd);
-// Gives up one holder of a region, and the region with the last one or if the others are to lose it.
-// Returns EBUSY, and changes nothing, if a process of this host may still write to the region.
 enum class OtherHolders : std::uint8_t { keep_it, lose_it };
+// Gives up one holder of a region, and the region with the last one or if the others are to lose
+// it. Returns EBUSY, and changes nothing, if a process of this host may still write to the region.
 int drop(Context& context, Mr& mr, OtherHolders others);
 // Gives up one holder of a region. If it was the last, the region stays until the device closes.
 void leave(Context& context, Mr& mr);

@@ -119,6 +119,7 @@ class Run {
     key.length = script_.one_in(4) ? script_.number() : HostilePeer::memory.size();
     key.address = script_.one_in(8) ? script_.number()
                                     : reinterpret_cast<std::uint64_t>(HostilePeer::memory.data());
+    key.file = script_.below(4);
     key.generation = script_.below(3);
     key.key = key_;
   }
@@ -135,6 +136,7 @@ class Run {
     entry.bytes = script_.one_in(8) ? script_.number() : file_bytes;
     entry.inode = script_.one_in(8) ? script_.word() : status.st_ino;
     entry.fd = script_.one_in(8) ? static_cast<std::int32_t>(script_.word()) : fd;
+    entry.is_displaced = static_cast<std::uint8_t>(script_.one_in(4) ? script_.byte() : 0);
     entry.number = script_.below(4);
     peer_.table().file_places = script_.one_in(8) ? script_.word() : 2;
   }

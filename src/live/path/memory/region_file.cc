@@ -231,8 +231,8 @@ bool refill(const SharedPart& part) {
 }
 
 // Does what can be done while other threads write. The mapping becomes private in one system call,
-// so that no thread's write is lost. Pages that the process has not copied yet are the file's, which
-// other processes may still write to, so each page with data is copied.
+// so that no thread's write is lost. Pages that the process has not copied yet are the file's,
+// which other processes may still write to, so each page with data is copied.
 bool make_private(const SharedPart& part) {
   if (!part.file.fd.is_intact()) return false;
   const int fd = part.file.fd.get();

@@ -63,9 +63,9 @@ void pause_shortly() {
   nanosleep(&pause, nullptr);
 }
 
-// Returns when each other thread's call of advise() that was under way has ended. Those that come later see what
-// the caller has written to shared_pages before. A thread that is stopped may stay in its call:
-// returns false then.
+// Returns when each other thread's call of advise() that was under way has ended. Those that come
+// later see what the caller has written to shared_pages before. A thread that is stopped may stay
+// in its call: returns false then.
 bool wait_for_advisers() {
   constexpr int pauses_max = 20'000;  // about a second
   for (int pauses = 0; advisers.load() != own_advice; ++pauses) {
