@@ -92,6 +92,35 @@ MaybeValue busiest_core(const RunView& run) {
   return seconds > 0 ? busiest.to_seconds() / seconds : 0;
 }
 
+MaybeValue tasks(const RunView& run) {
+  return run.tasks != nullptr ? MaybeValue(std::uint64_t{run.setup.job->graph.size()})
+                              : std::nullopt;
+}
+
+bool has_finished_job(const RunView& run) {
+  return run.tasks != nullptr && run.tasks->finished() == run.setup.job->graph.size();
+}
+
+// Returns the time that the job took, if all of its tasks were done.
+MaybeValue job_time(const RunView& run) {
+  return has_finished_job(run) ? MaybeValue(run.tasks->end()) : std::nullopt;
+}
+
+// Returns a collective's bytes over its time, in GB/s, as nccl-tests does.
+MaybeValue algorithm_bandwidth(const RunView& run) {
+  if (!has_finished_job(run) || !run.setup.job->collective) return {};
+  const double seconds = run.tasks->end().to_seconds();
+  return static_cast<double>(run.setup.job->collective->bytes) / seconds * 1e-9;
+}
+
+MaybeValue bus_bandwidth(const RunView& run) {
+  const MaybeValue algorithm = algorithm_bandwidth(run);
+  if (!algorithm) return {};
+  const workload::CollectiveSettings& settings = *run.setup.job->collective;
+  return std::get<double>(*algorithm) *
+         workload::bus_factor(settings.collective, settings.servers.ranks());
+}
+
 MaybeValue bytes_verified(const RunView& run) {
   if (!run.setup.player.carries_bytes) return {};
   return run.player.bytes_verified();
@@ -116,6 +145,17 @@ using enum report::Form;
 // of which the first four and the reader are enough for most.
 constexpr auto table = std::to_array<Row>({
     {{"seed", "1", "seed"}, seed},
+    {{"tasks", "tasks", "tasks"}, tasks},
+    {{"job_us",
+      "us",
+      "time us",
+      number,
+      {1, Best::least},
+      {1, 10, 1, false, false, "time us"},
+      "time until the job is done, us"},
+     job_time},
+    {{"algbw_gbytes", "GB/s", "algbw GB/s", number, {1, Best::most}, {1, 10, 2}}, algorithm_bandwidth},
+    {{"busbw_gbytes", "GB/s", "busbw GB/s", number, {1, Best::most}, {1, 10, 2}}, bus_bandwidth},
     {{"flows", "flows", "flows"}, of<&FlowsView::flows>},
     {{"finished", "flows", "finished"}, of<&FlowsView::finished>},
     {{"failed", "flows", "failed"}, of<&FlowsView::failed>},

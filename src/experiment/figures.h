@@ -19,6 +19,7 @@
 #include "sim/network.h"
 #include "transport/counters.h"
 #include "workload/player.h"
+#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -45,6 +46,7 @@ struct RunView {
   const scenario::Setup& setup;
   const sim::Network& network;
   const workload::Player& player;
+  const workload::TaskPlayer* tasks;  // null: the run has no job
   std::uint64_t arrivals;        // flows whose receivers were told
   report::Quantiles latency_us;  // one-way times of those flows
 };

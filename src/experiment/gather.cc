@@ -66,7 +66,7 @@ RunView view_of(const Remains& remains, std::span<const Flow> flows) {
     if (flow.has_arrived()) latencies.push_back(microseconds(flow.latency()));
   }
   const std::uint64_t arrivals = latencies.size();
-  return {remains.setup, remains.network, remains.player, arrivals,
+  return {remains.setup, remains.network, remains.player, remains.tasks, arrivals,
           report::quantiles(std::move(latencies))};
 }
 

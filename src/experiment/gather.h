@@ -8,6 +8,7 @@
 #include "scenario/setup.h"
 #include "sim/network.h"
 #include "workload/player.h"
+#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -17,6 +18,7 @@ struct Remains {
   const fabric::Routes& routes;
   const sim::Network& network;
   const workload::Player& player;
+  const workload::TaskPlayer* tasks = nullptr;  // null: the setup has no job
 };
 
 // Returns the outcome without its samples.

@@ -34,7 +34,13 @@ Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery
       sampler_(setup_.report, setup_.topology, wiring_) {
   for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
   network_.follow(recovery_);
-  player_.begin();
+  if (setup_.job) {
+    tasks_.emplace(*setup_.job, player_, stage());
+    player_.follow(*tasks_);
+    tasks_->begin();
+  } else {
+    player_.begin();
+  }
 }
 
 workload::Stage Run::stage() {
@@ -86,10 +92,15 @@ void Run::run(const OnProgress& on_progress) {
   Time until = std::min(slice, setup_.stop_at);
   while (play_and_sample(until, on_progress) && on_progress(progress())) {
     const Time next = network_.next_event();
-    const bool done = player_.finished() + player_.failed() == setup_.flows.size();
-    if (done || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
+    if (is_done() || player_.corruption() || next.is_never() || next > setup_.stop_at) return;
     until = std::min(next + slice, setup_.stop_at);
   }
+}
+
+// A job whose message has failed cannot go on. Its other messages end by themselves.
+bool Run::is_done() const {
+  if (tasks_) return tasks_->finished() == setup_.job->graph.size();
+  return player_.finished() + player_.failed() == setup_.flows.size();
 }
 
 // Returns false if the run is to stop.
@@ -98,7 +109,11 @@ bool Run::play(Time until, const OnProgress& on_progress) {
     const sim::NetworkEvent event = network_.run(until);
     switch (event.kind) {
       case sim::NetworkEvent::Kind::alarm:
-        player_.handle_alarm(network_.now(), event.token);
+        if (tasks_ && workload::TaskPlayer::is_own(event.token)) {
+          tasks_->handle_alarm(network_.now(), event.token);
+        } else {
+          player_.handle_alarm(network_.now(), event.token);
+        }
         break;
       case sim::NetworkEvent::Kind::host:
         player_.handle_completions(network_.now(), event.host);
@@ -127,7 +142,7 @@ Progress Run::progress() const {
 }
 
 report::Outcome Run::outcome() const {
-  report::Outcome outcome = gather({setup_, wiring_, routes_, network_, player_});
+  report::Outcome outcome = gather({setup_, wiring_, routes_, network_, player_, tasks_ ? &*tasks_ : nullptr});
   outcome.samples = sampler_.samples();
   return outcome;
 }

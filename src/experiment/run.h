@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -18,6 +19,7 @@
 #include "scenario/setup.h"
 #include "sim/network.h"
 #include "workload/player.h"
+#include "workload/task_player.h"
 
 namespace tulle::experiment {
 
@@ -59,6 +61,7 @@ class Run {
   bool play(Time until, const OnProgress& on_progress);
   bool play_and_sample(Time until, const OnProgress& on_progress);
   Progress progress() const;
+  bool is_done() const;
 
   scenario::Setup setup_;
   fabric::Routes routes_;
@@ -66,6 +69,7 @@ class Run {
   fabric::Wiring wiring_;
   sim::Network network_;
   workload::Player player_;
+  std::optional<workload::TaskPlayer> tasks_;  // if the setup has a job
   Sampler sampler_;
   std::uint64_t bytes_ = 0;
 };

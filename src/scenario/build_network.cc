@@ -7,6 +7,7 @@
 #include "base/split.h"
 #include "report/quantity.h"
 #include "scenario/build.h"
+#include "scenario/profile.h"
 #include "scenario/document.h"
 #include "workload/csv.h"
 
@@ -181,28 +182,6 @@ void read_arbitration(TableReader table, Setup& setup) {
                                    lane, level));
   }
   table.finish();
-}
-
-// Reads profiles/KIND/NAME.toml, if the key `profile` names one.
-template <typename Read>
-void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
-                  const Read& read) {
-  const std::string name = table.text("profile", "");
-  if (name.empty()) return;
-  const std::string path =
-      (std::filesystem::path(folder) / "profiles" / kind / (name + ".toml")).string();
-  auto text = read_file(path);
-  if (!text) {
-    return table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
-  }
-  auto root = parse_toml(*text, path);
-  if (!root) return table.wrong("profile", root.error().message);
-  Findings findings(path);
-  TableReader profile({&*root}, "", 0, findings);
-  profile.text("title", "");
-  read(profile);
-  profile.finish();
-  if (findings.any()) table.findings().add(0, "", findings.first());
 }
 
 struct SwitchProfile {

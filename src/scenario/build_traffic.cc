@@ -16,9 +16,19 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 7> patterns = {
-    "permutation", "shift", "incast", "all-to-all", "poisson", "ring-all-reduce", "file"};
-enum class Pattern { permutation, shift, incast, all_to_all, poisson, ring_all_reduce, file };
+constexpr std::array<std::string_view, 8> patterns = {
+    "permutation", "shift", "incast", "all-to-all", "poisson", "ring-all-reduce", "file",
+    "collective"};
+enum class Pattern {
+  permutation,
+  shift,
+  incast,
+  all_to_all,
+  poisson,
+  ring_all_reduce,
+  file,
+  collective
+};
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
 enum class Sizes { fixed, web_search, hadoop, file };
@@ -131,6 +141,9 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
 Result<Flows> build_kind(TableReader& table, const std::string& folder,
                          const fabric::Topology& topology, std::uint64_t seed) {
   const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  if (pattern == Pattern::collective) {
+    return Error{"\"collective\" goes without other traffic, and has all hosts"};
+  }
   const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.hosts);
   const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
   const Time every = table.time("every", Time::zero(), last_moment);
@@ -209,6 +222,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   const auto own_seed = static_cast<std::uint64_t>(
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
+  if (table.choice("pattern", patterns, Pattern::permutation) == Pattern::collective) {
+    build_job(table, folder, setup);
+    return table.finish();
+  }
   workload::JitterSettings jitter;
   jitter.jitter = table.time("jitter", Time::zero(), last_moment);
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);

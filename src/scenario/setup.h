@@ -16,6 +16,7 @@
 #include "scenario/bounds.h"
 #include "sim/network.h"
 #include "workload/flows.h"
+#include "workload/job.h"
 #include "workload/player.h"
 
 namespace tulle::scenario {
@@ -45,6 +46,7 @@ struct Setup {
   // Index of each message's first flow, and at the end the number of all flows.
   std::vector<std::uint32_t> first_parts;
   std::vector<TrafficKind> kinds;  // empty if traffic has no names
+  std::optional<workload::Job> job;  // starts the flows, which are its messages between servers
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "workload/part.h"
 
 namespace tulle::workload {
 namespace {
@@ -48,13 +49,6 @@ bool is_derangement(const std::vector<std::uint32_t>& destinations) {
     if (destinations[host] == host) return false;
   }
   return true;
-}
-
-// Returns the size of part `index` of `parts`. Parts differ by a byte at most and add up to
-// `whole`.
-std::uint64_t part_of(std::uint64_t whole, std::uint64_t index, std::uint64_t parts) {
-  const std::uint64_t remainder = whole % parts;
-  return whole / parts + (index < remainder ? 1 : 0);
 }
 
 }  // namespace

@@ -25,6 +25,9 @@ struct Flow {
   // Index of an earlier flow that must have arrived at this flow's source before this one starts;
   // -1 means none.
   std::int32_t after = -1;
+  // Flows of one connection, a number from 0, go from one host to one other, in order and by one
+  // path; -1 means a connection of the flow's own.
+  std::int32_t connection = -1;
 
   bool operator==(const Flow&) const = default;
 };

@@ -18,6 +18,8 @@ using verbs::VerbsStatus;
 
 namespace {
 
+// A shared connection has at most so many flows under way.
+constexpr std::uint32_t shared_depth = 64;
 // One ghost region stands for all the memory of a host. It has a length and no bytes.
 constexpr std::uint64_t memory_bytes = 1ull << 40;
 // Sets the work request ids of receives apart.
@@ -60,6 +62,8 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
     const Flow& flow = flows[i];
     ++flows_at_[flow.source];
     ++flows_at_[flow.destination];
+    const auto connections = static_cast<std::size_t>(flow.connection + 1);
+    if (shared_.size() < connections) shared_.resize(connections);
     if (flow.after < 0) continue;
     const auto before = static_cast<std::size_t>(flow.after);
     next_waiting_[i] = std::exchange(first_waiting_[before], static_cast<std::int32_t>(i));
@@ -118,19 +122,32 @@ void Player::post(Time now, std::uint32_t flow) {
   results_[flow].start = Time{now.ps - settings_.post_delay.ps};
   if (transport_.is_datagram) {
     post_by_srd(flow);
-  } else {
+  } else if (!shares(flow)) {
     connect(flow);
-    if (settings_.carries_bytes) give_memory(flow);
-    post_requests(flow);
+    send(flow);
+  } else if (shared(flow).under_way == shared_depth) {
+    shared(flow).waiting.push(flow);
+  } else {
+    if (shared(flow).ends.sender == nullptr) connect(flow);
+    ++shared(flow).under_way;
+    send(flow);
   }
   stage_.attend(flows_[flow].source);
 }
 
+void Player::send(std::uint32_t flow) {
+  if (settings_.carries_bytes) give_memory(flow);
+  post_requests(flow);
+}
+
 void Player::connect(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const auto messages =
-      static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
-  Connection& connection = connections_[index];
+  // A flow of a shared connection is one message.
+  const auto messages = shares(index) ? shared_depth
+                                      : static_cast<std::uint32_t>(
+                                            (flow.bytes + message_bytes_max - 1) /
+                                            message_bytes_max);
+  Connection& connection = ends_of(index);
   // The queue pair numbers and the path follow from the flow, so that neither depends on the order
   // in which the hosts' flows begin.
   const std::uint32_t sender_hint = 2 * index + 1;
@@ -138,10 +155,12 @@ void Player::connect(std::uint32_t index) {
                                           ? stream_receiver_hint(index)
                                           : 2 * index + 2;
   constexpr std::uint64_t flow_labels = (1u << 20) - 1;  // 20 bits (IPv6); 0 means none
-  Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ index);
-  const std::uint32_t sends = messages + (tells_apart(index) ? 1 : 0);
+  const auto way = shares(index) ? static_cast<std::uint32_t>(flow.connection) : index;
+  Random path(settings_.seed ^ 0x9B00'0000'0000'0000 ^ way);
+  const std::uint32_t flows = shares(index) ? shared_depth : 1;
+  const std::uint32_t sends = messages + (tells_apart(index) ? flows : 0);
   connection.sender = create_end(flow.source, sender_hint, sends, 0);
-  const std::uint32_t reads = is_stream() ? messages : is_told(index) ? 1 : 0;
+  const std::uint32_t reads = is_stream() ? messages : is_told(index) ? flows : 0;
   connection.receiver = create_end(flow.destination, receiver_hint, 0, reads);
   verbs::AddressVector address;
   address.traffic_class = settings_.traffic_class;
@@ -214,7 +233,7 @@ void Player::connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumbe
 
 void Player::post_requests(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const Connection& connection = connections_[index];
+  const Connection& connection = ends_of(index);
   VerbsStatus status = VerbsStatus::ok;
   if (is_stream()) return post_stream(index);
   if (is_told(index)) {
@@ -270,7 +289,7 @@ void Player::send_requests(std::uint32_t index, transport::QueuePair& sender,
 // Posts the reads and writes of a socket, each for a part of the flow.
 void Player::post_stream(std::uint32_t index) {
   const Flow& flow = flows_[index];
-  const Connection& connection = connections_[index];
+  const Connection& connection = ends_of(index);
   const bool ghost = !settings_.carries_bytes;
   const auto [source, destination] = regions_of(index);
   for (std::uint64_t offset = 0; offset < flow.bytes; offset += message_bytes_max) {
@@ -354,6 +373,7 @@ void Player::arrived(Time now, std::uint32_t flow) {
   if (settings_.carries_bytes) check_memory(flow);
   connections_[flow].read = true;
   if (connections_[flow].closing) close_receiver(flow);
+  if (schedule_ != nullptr) schedule_->arrived(seen, flow);
   for (std::int32_t next = first_waiting_[flow]; next != nobody;) {
     const auto waiting = static_cast<std::uint32_t>(next);
     next = next_waiting_[waiting];
@@ -368,9 +388,10 @@ void Player::arrived(Time now, std::uint32_t flow) {
 
 void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus status) {
   FlowResult& result = results_[index];
-  const bool connected = !transport_.is_datagram;
+  const bool connected = !transport_.is_datagram && !shares(index);
   // A failed flow may have further completions.
   if (connected && connections_[index].sender == nullptr) return;
+  if (shares(index) && result.status != verbs::CompletionStatus::success) return;
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
     result.end = now + settings_.completion_delay;
@@ -381,6 +402,20 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
     if (settings_.carries_bytes && !is_told(index) && !is_stream()) check_memory(index);
   } else {
     ++failed_;
+  }
+  if (shares(index) && !transport_.is_datagram) {
+    SharedConnection& connection = shared(index);
+    --connection.under_way;
+    if (!connection.waiting.empty()) {
+      const std::uint32_t next = connection.waiting.front();
+      connection.waiting.pop();
+      ++connection.under_way;
+      send(next);
+      stage_.attend(flows_[next].source);
+    }
+  }
+  if (schedule_ != nullptr && status == verbs::CompletionStatus::success) {
+    schedule_->sent(result.end, index);
   }
   // An ordinary queue pair waits idle for more work, but these are not used again. Each host
   // destroys its own queue pair.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Plays flows on adapters, as an application would. Each flow has a connected pair of queue pairs
-// and one RDMA WRITE (over TCP, one SEND). The receiver is told of its arrival if another flow
+// Plays flows on adapters, as an application would. Each flow, or each connection that flows share,
+// has a connected pair of queue pairs, and each flow has one RDMA WRITE (over TCP, one SEND). The receiver is told of its arrival if another flow
 // waits for it or if arrivals are to be timed. With SRD, each host has one queue pair for all its
 // peers. The player knows only adapters, so that it runs under every driver.
 
@@ -90,12 +90,28 @@ struct FlowResult {
   verbs::CompletionStatus status = verbs::CompletionStatus::success;
 };
 
+// Hears what becomes of flows, and may start others then (Player::start).
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  // A flow's receiver was told of its arrival. Called at the destination.
+  virtual void arrived(Time now, std::uint32_t flow) = 0;
+  // A flow's sender was told that it is done, and may use its memory again. Called at the source.
+  virtual void sent(Time now, std::uint32_t flow) = 0;
+};
+
 class Player {
  public:
   Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& settings, Stage stage);
 
   // Sets alarms for the flows that do not wait for others.
   void begin();
+  // From now on, flows begin only when the schedule starts them. Called instead of begin().
+  void follow(Schedule& schedule) { schedule_ = &schedule; }
+  // Starts a flow at that time, which is not before now. Called at the flow's source.
+  void start(Time at, std::uint32_t flow) {
+    stage_.alarm(at + settings_.post_delay, flows_[flow].source, flow);
+  }
   void handle_alarm(Time now, std::uint32_t token);
   // Takes the new completions of a host.
   void handle_completions(Time now, std::uint32_t host);
@@ -135,6 +151,13 @@ class Player {
     bool closing = false;
   };
 
+  // A connection that several flows share, one behind the other.
+  struct SharedConnection {
+    Connection ends;
+    std::uint32_t under_way = 0;         // flows that were posted and are not done
+    GrowingRing<std::uint32_t> waiting;  // flows for which its queues have no room yet
+  };
+
   struct Buffer {
     std::vector<std::byte> bytes;
     verbs::MemoryRegion* region = nullptr;
@@ -146,7 +169,7 @@ class Player {
 
   Host& host(std::uint32_t number);
   bool is_told(std::uint32_t flow) const {
-    return settings_.notify || first_waiting_[flow] != nobody;
+    return settings_.notify || schedule_ != nullptr || first_waiting_[flow] != nobody;
   }
   // iWARP's WRITE carries no immediate data. A SEND without data follows it, as in programs for
   // iWARP.
@@ -157,7 +180,15 @@ class Player {
   }
   // Flows over sockets are writes and reads; the others are RDMA WRITEs.
   bool is_stream() const { return !transport_.sends.has(verbs::SendOpcode::write); }
+  bool shares(std::uint32_t flow) const { return flows_[flow].connection >= 0; }
+  SharedConnection& shared(std::uint32_t flow) {
+    return shared_[static_cast<std::size_t>(flows_[flow].connection)];
+  }
+  Connection& ends_of(std::uint32_t flow) {
+    return shares(flow) ? shared(flow).ends : connections_[flow];
+  }
   void connect(std::uint32_t flow);
+  void send(std::uint32_t flow);
   transport::QueuePair* create_end(std::uint32_t number, std::uint32_t hint, std::uint32_t sends,
                                    std::uint32_t receives);
   void connect_end(std::uint32_t number, transport::QueuePair& qp, QpNumber peer,
@@ -192,10 +223,12 @@ class Player {
   PlayerSettings settings_;
   const transport::Transport& transport_;  // the row of settings_.transport
   Stage stage_;
+  Schedule* schedule_ = nullptr;
   std::vector<Host> hosts_;
   std::vector<std::uint32_t> flows_at_;      // number of flows by host, for the size of its queues
   std::vector<Messages> messages_;           // by flow, with SRD
-  std::vector<Connection> connections_;      // by flow
+  std::vector<Connection> connections_;      // by flow, of those that share none
+  std::vector<SharedConnection> shared_;     // by number
   std::vector<std::int32_t> first_waiting_;  // by flow: head of the list of flows that wait for it
   std::vector<std::int32_t> next_waiting_;
   std::vector<FlowResult> results_;

@@ -1,0 +1,39 @@
+#pragma once
+
+// Profiles: files of keys, with sources, that a scenario names.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "scenario/document.h"
+#include "scenario/reader.h"
+#include "scenario/scenario.h"
+
+namespace tulle::scenario {
+
+// Reads profiles/KIND/NAME.toml, if the key `profile` names one.
+template <typename Read>
+void read_profile(TableReader& table, const std::string& folder, std::string_view kind,
+                  const Read& read) {
+  const std::string name = table.text("profile", "");
+  if (name.empty()) return;
+  const std::string path =
+      (std::filesystem::path(folder) / "profiles" / kind / (name + ".toml")).string();
+  auto text = read_file(path);
+  if (!text) {
+    return table.wrong("profile", fmt::format("no such profile: {}", text.error().message));
+  }
+  auto root = parse_toml(*text, path);
+  if (!root) return table.wrong("profile", root.error().message);
+  Findings findings(path);
+  TableReader profile({&*root}, "", 0, findings);
+  profile.text("title", "");
+  read(profile);
+  profile.finish();
+  if (findings.any()) table.findings().add(0, "", findings.first());
+}
+
+}  // namespace tulle::scenario

@@ -1,0 +1,462 @@
+#include "workload/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "workload/part.h"
+
+namespace tulle::workload {
+namespace {
+
+using Index = TaskGraph::Index;
+using Waits = std::vector<Index>;
+
+constexpr auto collective_names = std::to_array<std::pair<std::string_view, Collective>>({
+    {"all-reduce", Collective::all_reduce},
+    {"reduce-scatter", Collective::reduce_scatter},
+    {"all-gather", Collective::all_gather},
+    {"broadcast", Collective::broadcast},
+    {"all-to-all", Collective::all_to_all},
+});
+constexpr auto algorithm_names = std::to_array<std::pair<std::string_view, Algorithm>>({
+    {"ring", Algorithm::ring},
+    {"tree", Algorithm::tree},
+    {"hierarchical", Algorithm::hierarchical},
+    {"halving-doubling", Algorithm::halving_doubling},
+    {"direct", Algorithm::direct},
+});
+
+template <typename Names, typename Value>
+std::string_view name_in(const Names& names, Value value) {
+  return std::ranges::find(names, value, &Names::value_type::second)->first;
+}
+
+// Builds the graph of one collective.
+class Builder {
+ public:
+  explicit Builder(const CollectiveSettings& settings)
+      : settings_(settings),
+        servers_(settings.servers),
+        ranks_(settings.servers.ranks()),
+        graph_(ranks_) {}
+
+  TaskGraph ring();
+  TaskGraph tree();
+  TaskGraph hierarchical();
+  TaskGraph halving_doubling();
+  TaskGraph direct();
+  TaskGraph broadcast();
+
+ private:
+  static constexpr Index none = 0xFFFF'FFFF;
+  // Adds a message of any length, in pieces that a task can have. Returns the last piece, or `none`
+  // if there is no byte to send.
+  Index send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, std::uint32_t channel,
+             const Waits& after);
+  std::vector<std::uint32_t> ring_of(std::uint32_t channel) const;
+  void ring_steps(const std::vector<std::uint32_t>& ring, std::uint64_t bytes, std::uint32_t steps,
+                  std::uint32_t channel, const std::vector<Waits>& after,
+                  std::vector<Waits>* last);
+  std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after);
+  std::uint32_t ring_step_count(std::uint32_t ranks) const {
+    return settings_.collective == Collective::all_reduce ? 2 * (ranks - 1) : ranks - 1;
+  }
+  struct Tree {
+    std::vector<std::int32_t> parent;                   // by server; -1: the root
+    std::vector<std::vector<std::uint32_t>> children;  // by server
+  };
+  static Tree binary_tree(std::uint32_t servers, bool is_second);
+  void tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t bytes,
+                  std::uint32_t channel);
+
+  const CollectiveSettings& settings_;
+  const Servers& servers_;
+  std::uint32_t ranks_;
+  TaskGraph graph_;
+};
+
+Index Builder::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes,
+                    std::uint32_t channel, const Waits& after) {
+  Task task;
+  task.rank = from;
+  task.peer = to;
+  task.channel = channel;
+  Index last = none;
+  while (bytes > 0) {
+    task.bytes = std::min(bytes, Task::bytes_max);
+    last = graph_.add(task, after);
+    bytes -= task.bytes;
+  }
+  return last;
+}
+
+// Even servers are passed in one direction and odd ones in the other, so that a ring leaves a
+// server by the adapter of the same number as it enters the next one.
+std::vector<std::uint32_t> Builder::ring_of(std::uint32_t channel) const {
+  std::vector<std::uint32_t> ring;
+  ring.reserve(ranks_);
+  const std::uint32_t first = channel % servers_.adapters * servers_.gpus / servers_.adapters;
+  for (std::uint32_t server = 0; server < servers_.servers; ++server) {
+    for (std::uint32_t i = 0; i < servers_.gpus; ++i) {
+      const std::uint32_t step = server % 2 == 0 ? i : servers_.gpus - 1 - i;
+      ring.push_back(servers_.rank(server, (first + step) % servers_.gpus));
+    }
+  }
+  return ring;
+}
+
+// Adds the steps of a ring with `bytes` in all. In step 0 a rank sends its own segment, and in each
+// later one what it received in the step before. Ranks wait for `after` first. What each rank
+// received or sent last goes to `last`.
+void Builder::ring_steps(const std::vector<std::uint32_t>& ring, std::uint64_t bytes,
+                         std::uint32_t steps, std::uint32_t channel,
+                         const std::vector<Waits>& after, std::vector<Waits>* last) {
+  const auto count = static_cast<std::uint32_t>(ring.size());
+  std::vector<Index> received(count, none), now(count, none);
+  Waits waits;
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    for (std::uint32_t place = 0; place < count; ++place) {
+      const std::uint32_t segment = (place + 2 * count - step) % count;
+      const std::uint32_t next = (place + 1) % count;
+      waits.clear();
+      if (step == 0 && !after.empty()) waits = after[ring[place]];
+      if (received[place] != none) waits.push_back(received[place]);
+      now[next] = send(ring[place], ring[next], part_of(bytes, segment, count), channel, waits);
+    }
+    std::swap(received, now);
+  }
+  if (last == nullptr) return;
+  for (std::uint32_t place = 0; place < count; ++place) {
+    if (received[place] != none) (*last)[ring[place]].push_back(received[place]);
+  }
+}
+
+TaskGraph Builder::ring() {
+  const std::uint32_t channels = settings_.channels;
+  for (std::uint32_t channel = 0; channel < channels; ++channel) {
+    ring_steps(ring_of(channel), part_of(settings_.bytes, channel, channels),
+               ring_step_count(ranks_), channel, {}, nullptr);
+  }
+  return std::move(graph_);
+}
+
+// Each GPU of a server sends each other one its part of the bytes. Returns what each rank must have
+// received before it goes on.
+std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after) {
+  std::vector<Waits> received(ranks_);
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    for (std::uint32_t i = 1; i < servers_.gpus; ++i) {
+      const std::uint32_t peer = servers_.rank(servers_.server_of(rank),
+                                               (servers_.gpu_of(rank) + i) % servers_.gpus);
+      const Index sent = send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank]);
+      if (sent != none) received[peer].push_back(sent);
+    }
+  }
+  return received;
+}
+
+TaskGraph Builder::hierarchical() {
+  const bool reduces = settings_.collective != Collective::all_gather;
+  const bool gathers = settings_.collective != Collective::reduce_scatter;
+  const std::uint64_t part = part_of(settings_.bytes, 0, servers_.gpus);
+  std::vector<Waits> ready;
+  if (reduces) ready = share_in_servers(part, {});
+  std::vector<Waits> received(ranks_);
+  if (servers_.servers == 1) received = ready;
+  for (std::uint32_t gpu = 0; gpu < servers_.gpus && servers_.servers > 1; ++gpu) {
+    std::vector<std::uint32_t> ring(servers_.servers);
+    for (std::uint32_t s = 0; s < servers_.servers; ++s) ring[s] = servers_.rank(s, gpu);
+    ring_steps(ring, part, ring_step_count(servers_.servers), 0, ready, &received);
+  }
+  if (gathers) share_in_servers(part, received);
+  return std::move(graph_);
+}
+
+// In each halving a rank exchanges half of what it still has with a partner, the furthest first;
+// the doublings go the same way back.
+TaskGraph Builder::halving_doubling() {
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> exchanges;  // distance and bytes
+  std::uint64_t bytes = settings_.bytes;
+  for (std::uint32_t distance = ranks_ / 2; distance > 0; distance /= 2) {
+    bytes = (bytes + 1) / 2;
+    exchanges.emplace_back(distance, bytes);
+  }
+  const std::size_t halvings = exchanges.size();
+  if (settings_.collective == Collective::all_gather) std::ranges::reverse(exchanges);
+  if (settings_.collective == Collective::all_reduce) {
+    for (std::size_t i = halvings; i-- > 0;) exchanges.push_back(exchanges[i]);
+  }
+  std::vector<Waits> received(ranks_);
+  std::vector<Index> now(ranks_, none);
+  for (const auto& [distance, length] : exchanges) {
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      now[rank ^ distance] = send(rank, rank ^ distance, length, 0, received[rank]);
+    }
+    // What a rank sends holds parts of all that it has received.
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (now[rank] != none) received[rank].push_back(now[rank]);
+    }
+  }
+  return std::move(graph_);
+}
+
+// All messages may go at once. Each rank begins with the one behind it, so that not all send to the
+// same one.
+TaskGraph Builder::direct() {
+  const bool is_twice = settings_.collective == Collective::all_reduce;
+  std::vector<Waits> received(ranks_), ready;
+  for (int half = 0; half < (is_twice ? 2 : 1); ++half) {
+    for (std::uint32_t i = 1; i < ranks_; ++i) {
+      for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+        const std::uint32_t peer = (rank + i) % ranks_;
+        const std::uint32_t segment = half == 0 ? peer : rank;
+        const Index sent = send(rank, peer, part_of(settings_.bytes, segment, ranks_), 0,
+                                ready.empty() ? Waits() : ready[rank]);
+        if (sent != none) received[peer].push_back(sent);
+      }
+    }
+    ready = std::exchange(received, std::vector<Waits>(ranks_));
+  }
+  return std::move(graph_);
+}
+
+// A chain through all ranks from rank 0, in chunks.
+TaskGraph Builder::broadcast() {
+  for (std::uint32_t channel = 0; channel < settings_.channels; ++channel) {
+    std::vector<std::uint32_t> chain = ring_of(channel);
+    std::ranges::rotate(chain, std::ranges::find(chain, 0u));
+    std::uint64_t left = part_of(settings_.bytes, channel, settings_.channels);
+    while (left > 0) {
+      const std::uint64_t bytes = std::min(left, settings_.chunk_bytes);
+      left -= bytes;
+      Waits waits;
+      for (std::uint32_t place = 0; place + 1 < ranks_; ++place) {
+        waits = {send(chain[place], chain[place + 1], bytes, channel, waits)};
+      }
+    }
+  }
+  return std::move(graph_);
+}
+
+// The first tree is the binary tree in which a server with an odd number is a leaf: number i has
+// children i - b/2 and i + b/2, where b is its lowest bit. Server 0 is above all others. The second
+// tree is the same with the servers shifted by one, or mirrored if their number is even, so that
+// leaves of one are inside of the other.
+Builder::Tree Builder::binary_tree(std::uint32_t servers, bool is_second) {
+  Tree tree{std::vector<std::int32_t>(servers, -1),
+            std::vector<std::vector<std::uint32_t>>(servers)};
+  const auto number = [&](std::uint32_t place) {
+    if (!is_second) return place;
+    return servers % 2 == 0 ? servers - 1 - place : (place + 1) % servers;
+  };
+  for (std::uint32_t place = 1; place < servers; ++place) {
+    const std::uint32_t bit = place & (~place + 1);
+    // The parent clears the lowest bit and sets the next one, unless there is no such server.
+    std::uint32_t parent = (place ^ bit) | bit << 1;
+    if (parent >= servers) parent = place ^ bit;
+    tree.parent[number(place)] = static_cast<std::int32_t>(number(parent));
+    tree.children[number(parent)].push_back(number(place));
+  }
+  return tree;
+}
+
+// Adds one chunk that is summed up the tree and handed down again. In each server the GPUs are a
+// chain that ends at the leader, which talks to the other servers.
+void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t bytes,
+                         std::uint32_t channel) {
+  const auto gpu = [&](std::uint32_t server, std::uint32_t place) {
+    return servers_.rank(server, (leader + place) % servers_.gpus);
+  };
+  std::vector<Waits> sums(servers_.servers);  // what each leader must have before it sends up
+  for (std::uint32_t server = 0; server < servers_.servers; ++server) {
+    Waits waits;
+    for (std::uint32_t place = servers_.gpus - 1; place > 0; --place) {
+      waits = {send(gpu(server, place), gpu(server, place - 1), bytes, channel, waits)};
+    }
+    sums[server] = waits;
+  }
+  // Servers in the order in which their parents come later.
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t server = 0; server < servers_.servers; ++server) {
+    if (tree.parent[server] < 0) order.push_back(server);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto& children = tree.children[order[i]];
+    order.insert(order.end(), children.begin(), children.end());
+  }
+  for (std::size_t i = order.size(); i-- > 1;) {
+    const std::uint32_t server = order[i];
+    const auto parent = static_cast<std::uint32_t>(tree.parent[server]);
+    sums[parent].push_back(send(gpu(server, 0), gpu(parent, 0), bytes, channel, sums[server]));
+  }
+  std::vector<Waits> results(servers_.servers);  // what each leader must have before it sends down
+  results[order[0]] = sums[order[0]];
+  for (const std::uint32_t server : order) {
+    for (const std::uint32_t child : tree.children[server]) {
+      results[child] = {send(gpu(server, 0), gpu(child, 0), bytes, channel, results[server])};
+    }
+    Waits waits = results[server];
+    for (std::uint32_t place = 0; place + 1 < servers_.gpus; ++place) {
+      waits = {send(gpu(server, place), gpu(server, place + 1), bytes, channel, waits)};
+    }
+  }
+}
+
+TaskGraph Builder::tree() {
+  const Tree trees[] = {binary_tree(servers_.servers, false), binary_tree(servers_.servers, true)};
+  for (std::uint32_t channel = 0; channel < settings_.channels; ++channel) {
+    const std::uint32_t leader = channel % servers_.adapters * servers_.gpus / servers_.adapters;
+    const std::uint64_t of_channel = part_of(settings_.bytes, channel, settings_.channels);
+    for (std::uint32_t half = 0; half < 2; ++half) {
+      std::uint64_t left = part_of(of_channel, half, 2);
+      while (left > 0) {
+        const std::uint64_t bytes = std::min(left, settings_.chunk_bytes);
+        left -= bytes;
+        tree_chunk(trees[half], leader, bytes, 2 * channel + half);
+      }
+    }
+  }
+  return std::move(graph_);
+}
+
+bool can_do(Collective collective, Algorithm algorithm) {
+  const bool is_segmented = collective == Collective::all_reduce ||
+                            collective == Collective::reduce_scatter ||
+                            collective == Collective::all_gather;
+  switch (algorithm) {
+    case Algorithm::ring:
+      return is_segmented || collective == Collective::broadcast;
+    case Algorithm::tree:
+      return collective == Collective::all_reduce;
+    case Algorithm::hierarchical:
+    case Algorithm::halving_doubling:
+      return is_segmented;
+    case Algorithm::direct:
+      return is_segmented || collective == Collective::all_to_all;
+  }
+  return false;
+}
+
+Result<void> check(const CollectiveSettings& settings, Algorithm algorithm) {
+  const Servers& servers = settings.servers;
+  const std::uint32_t ranks = servers.ranks();
+  if (ranks < 2) return Error{"a collective needs at least 2 GPUs"};
+  if (servers.adapters == 0 || servers.gpus % servers.adapters != 0) {
+    return Error{fmt::format("{} adapters cannot be dealt to the {} GPUs of a server evenly",
+                             servers.adapters, servers.gpus)};
+  }
+  if (!can_do(settings.collective, algorithm)) {
+    return Error{fmt::format("{} is not done by {}", name_of(settings.collective),
+                             name_of(algorithm))};
+  }
+  if (algorithm == Algorithm::halving_doubling && !std::has_single_bit(ranks)) {
+    return Error{fmt::format("halving-doubling needs a power of two of GPUs, and not {}", ranks)};
+  }
+  if (settings.bytes < std::uint64_t{ranks} * settings.channels) {
+    return Error{fmt::format("{} bytes cannot be cut for {} GPUs in {} channels; take more",
+                             settings.bytes, ranks, settings.channels)};
+  }
+  if (settings.chunk_bytes == 0 || settings.chunk_bytes > Task::bytes_max) {
+    return Error{"a chunk has 1 byte to 1 GiB"};
+  }
+  return {};
+}
+
+// Returns about how many tasks a collective takes, before any is made.
+double tasks_of(const CollectiveSettings& settings, Algorithm algorithm) {
+  const double ranks = settings.servers.ranks();
+  const double channels = settings.channels;
+  const double chunks =
+      static_cast<double>(settings.bytes) / static_cast<double>(settings.chunk_bytes) + channels;
+  switch (algorithm) {
+    case Algorithm::ring:
+      if (settings.collective == Collective::broadcast) return ranks * chunks;
+      return 2 * ranks * ranks * channels;
+    case Algorithm::tree:
+      return 2 * ranks * (chunks + channels);
+    case Algorithm::hierarchical:
+      return 2 * ranks * (settings.servers.servers + settings.servers.gpus);
+    case Algorithm::halving_doubling:
+      return 2 * ranks * std::bit_width(settings.servers.ranks());
+    case Algorithm::direct:
+      return 2 * ranks * ranks;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Algorithm usual_algorithm(const CollectiveSettings& settings) {
+  switch (settings.collective) {
+    case Collective::all_reduce:
+      // A tree's latency grows with the logarithm of the servers, and it moves as much as a ring.
+      return settings.servers.servers > 1 && settings.bytes < 1u << 20 ? Algorithm::tree
+                                                                       : Algorithm::ring;
+    case Collective::all_to_all:
+      return Algorithm::direct;
+    default:
+      return Algorithm::ring;
+  }
+}
+
+Result<TaskGraph> make_collective(const CollectiveSettings& given) {
+  CollectiveSettings settings = given;
+  if (settings.channels == 0) settings.channels = settings.servers.adapters;
+  const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
+  if (auto right = check(settings, algorithm); !right) return right.error();
+  if (tasks_of(settings, algorithm) > static_cast<double>(TaskGraph::tasks_max)) {
+    return Error{fmt::format("{} by {} among {} GPUs takes more than {} messages; name another "
+                             "algorithm, or take fewer channels or longer chunks",
+                             name_of(settings.collective), name_of(algorithm),
+                             settings.servers.ranks(), TaskGraph::tasks_max)};
+  }
+  Builder builder(settings);
+  switch (algorithm) {
+    case Algorithm::ring:
+      return settings.collective == Collective::broadcast ? builder.broadcast() : builder.ring();
+    case Algorithm::tree:
+      return builder.tree();
+    case Algorithm::hierarchical:
+      return builder.hierarchical();
+    case Algorithm::halving_doubling:
+      return builder.halving_doubling();
+    case Algorithm::direct:
+      return builder.direct();
+  }
+  return Error{"there is no such algorithm"};
+}
+
+double bus_factor(Collective collective, std::uint32_t ranks) {
+  const double others = ranks - 1.0;
+  switch (collective) {
+    case Collective::all_reduce:
+      return 2 * others / ranks;
+    case Collective::broadcast:
+      return 1;
+    default:
+      return others / ranks;
+  }
+}
+
+std::string_view name_of(Collective collective) { return name_in(collective_names, collective); }
+std::string_view name_of(Algorithm algorithm) { return name_in(algorithm_names, algorithm); }
+
+std::optional<Collective> collective_of(std::string_view name) {
+  const auto found = std::ranges::find(collective_names, name, [](const auto& e) { return e.first; });
+  if (found == collective_names.end()) return {};
+  return found->second;
+}
+
+std::optional<Algorithm> algorithm_of(std::string_view name) {
+  const auto found = std::ranges::find(algorithm_names, name, [](const auto& e) { return e.first; });
+  if (found == algorithm_names.end()) return {};
+  return found->second;
+}
+
+}  // namespace tulle::workload

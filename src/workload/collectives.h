@@ -1,0 +1,70 @@
+#pragma once
+
+// Collective operations as graphs of tasks, after NCCL's algorithms. Each is a function of its
+// settings. An error is one line.
+//
+// An all-reduce, reduce-scatter or all-gather counts its bytes as nccl-tests does: the largest
+// buffer of a rank. In an all-to-all, that buffer has one part for each rank.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/result.h"
+#include "workload/servers.h"
+#include "workload/task_graph.h"
+
+namespace tulle::workload {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+};
+
+enum class Algorithm : std::uint8_t {
+  // Each channel is a ring through all ranks, server by server. It enters and leaves each server by
+  // adapters of the same number, which differ from channel to channel.
+  ring,
+  // Each channel has two binary trees of servers (Sanders, Speck, Träff 2009). A rank that is inside
+  // of one is a leaf of the other, and each has half of the bytes. A server's GPUs are a chain.
+  tree,
+  // The GPUs of a server reduce and share by the scale-up network, each a part; the GPUs of one
+  // number in all servers form a ring.
+  hierarchical,
+  // Recursive halving, then doubling, among a power of two of ranks (Rabenseifner 2004).
+  halving_doubling,
+  // Each rank sends to each other.
+  direct,
+};
+
+struct CollectiveSettings {
+  Collective collective = Collective::all_reduce;
+  std::optional<Algorithm> algorithm;  // nothing: usual_algorithm()
+  std::uint64_t bytes = 0;
+  std::uint32_t channels = 0;  // 0: one for each adapter of a server
+  // What a rank passes on before the rest of a step has come, in trees and broadcasts.
+  std::uint64_t chunk_bytes = 512u << 10;
+  Servers servers;
+};
+
+// Returns the algorithm by which a collective is done if none is named. NCCL takes trees for short
+// all-reduces, and rings for long ones and for all other collectives with a reduction.
+Algorithm usual_algorithm(const CollectiveSettings& settings);
+
+// Returns an error if the settings do not fit each other.
+Result<TaskGraph> make_collective(const CollectiveSettings& settings);
+
+// Returns the factor by which nccl-tests multiplies a collective's bytes over its time (the
+// algorithm's bandwidth) to get the bus bandwidth, which is comparable with a link's
+// (nccl-tests' doc/PERFORMANCE.md).
+double bus_factor(Collective collective, std::uint32_t ranks);
+
+std::string_view name_of(Collective collective);
+std::string_view name_of(Algorithm algorithm);
+std::optional<Collective> collective_of(std::string_view name);
+std::optional<Algorithm> algorithm_of(std::string_view name);
+
+}  // namespace tulle::workload

@@ -1,0 +1,23 @@
+#pragma once
+
+// A job: a graph of tasks, the servers on which its ranks run, and the task of each flow.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "workload/collectives.h"
+#include "workload/servers.h"
+#include "workload/task_graph.h"
+
+namespace tulle::workload {
+
+struct Job {
+  TaskGraph graph;
+  Servers servers;
+  std::vector<TaskGraph::Index> task_of;  // by flow
+  // What the job does, if it is one collective.
+  std::optional<CollectiveSettings> collective;
+};
+
+}  // namespace tulle::workload

@@ -1,0 +1,168 @@
+#include "workload/task_player.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tulle::workload {
+namespace {
+
+constexpr std::uint32_t step_shift = 28;
+static_assert(TaskGraph::tasks_max <= 1u << step_shift);
+constexpr std::uint32_t no_flow = 0xFFFF'FFFF;
+
+bool needs_adapters(const Task& task, const Servers& servers) {
+  return task.is_message() && !servers.is_scale_up(task.rank, task.peer);
+}
+
+}  // namespace
+
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
+  TaskFlows flows;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::int32_t> connections;
+  for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
+    const Task& task = graph[i];
+    if (!needs_adapters(task, servers)) continue;
+    const auto connection = connections.try_emplace({task.rank, task.peer, task.channel},
+                                                    static_cast<std::int32_t>(connections.size()));
+    Flow flow{servers.host_of(task.rank), servers.host_of(task.peer), task.bytes};
+    flow.connection = connection.first->second;
+    flows.flows.push_back(flow);
+    flows.task_of.push_back(i);
+  }
+  return flows;
+}
+
+TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
+    : graph_(job.graph),
+      servers_(job.servers),
+      task_of_(job.task_of),
+      player_(player),
+      stage_(std::move(stage)),
+      flow_of_(graph_.size(), no_flow),
+      first_dependent_(graph_.size() + 1),
+      awaited_(graph_.size()),
+      results_(graph_.size()),
+      computes_until_(graph_.ranks()),
+      sends_until_(graph_.ranks()),
+      receives_until_(graph_.ranks()) {
+  TULLE_CHECK(servers_.ranks() >= graph_.ranks());
+  for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
+  const auto count = static_cast<TaskGraph::Index>(graph_.size());
+  for (TaskGraph::Index i = 0; i < count; ++i) {
+    awaited_[i] = static_cast<std::uint32_t>(graph_.waits_for(i).size());
+    for (const auto before : graph_.waits_for(i)) ++first_dependent_[before + 1];
+  }
+  for (std::size_t i = 0; i < count; ++i) first_dependent_[i + 1] += first_dependent_[i];
+  dependents_.resize(first_dependent_.back());
+  std::vector<std::size_t> next(first_dependent_.begin(), first_dependent_.end() - 1);
+  for (TaskGraph::Index i = 0; i < count; ++i) {
+    for (const auto before : graph_.waits_for(i)) dependents_[next[before]++] = i;
+  }
+}
+
+void TaskPlayer::begin() {
+  for (TaskGraph::Index i = 0; i < graph_.size(); ++i) {
+    if (awaited_[i] == 0) set_alarm(Time::zero(), graph_[i].rank, i, Step::begin);
+  }
+}
+
+void TaskPlayer::set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step) {
+  stage_.alarm(at, servers_.host_of(rank),
+               own_bit | static_cast<std::uint32_t>(step) << step_shift | task);
+}
+
+void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
+  const TaskGraph::Index task = token & ((1u << step_shift) - 1);
+  switch (static_cast<Step>(token >> step_shift & 3)) {
+    case Step::begin:
+      return begin_task(now, task);
+    case Step::over:
+      return leave(now, task);
+    case Step::reached:
+      return reach(now, task);
+    case Step::done:
+      return arrive(now, task);
+  }
+}
+
+void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
+  const Task& task = graph_[index];
+  results_[index].start = now;
+  if (!task.is_message()) {
+    const Time begins = std::max(now, computes_until_[task.rank]);
+    results_[index].start = begins;
+    computes_until_[task.rank] = begins + task.duration;
+    set_alarm(begins + task.duration, task.rank, index, Step::over);
+  } else if (flow_of_[index] != no_flow) {
+    player_.start(now + servers_.message_delay, flow_of_[index]);
+  } else {
+    send_to_neighbour(now, index);
+  }
+}
+
+Time TaskPlayer::scale_up_time(std::uint64_t bytes) const {
+  const double seconds =
+      static_cast<double>(bytes) * 8 / static_cast<double>(servers_.scale_up_bits_per_second);
+  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
+}
+
+// The port sends one message after the other. An event at one host can affect another only after
+// the stage's lookahead.
+void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
+  const Task& task = graph_[index];
+  const Time begins = std::max(now, sends_until_[task.rank]);
+  const Time ends = begins + scale_up_time(task.bytes);
+  results_[index].start = begins;
+  sends_until_[task.rank] = ends;
+  set_alarm(ends, task.rank, index, Step::over);
+  const Time latency = std::max(servers_.scale_up_latency, stage_.lookahead);
+  set_alarm(begins + latency, task.peer, index, Step::reached);
+}
+
+// The port receives one message after the other, while their bytes come.
+void TaskPlayer::reach(Time now, TaskGraph::Index index) {
+  const Task& task = graph_[index];
+  Time& busy = receives_until_[task.peer];
+  busy = std::max(now, busy) + scale_up_time(task.bytes);
+  set_alarm(busy, task.peer, index, Step::done);
+}
+
+void TaskPlayer::arrived(Time now, std::uint32_t flow) { arrive(now, task_of_[flow]); }
+
+void TaskPlayer::sent(Time now, std::uint32_t flow) { leave(now, task_of_[flow]); }
+
+// A message is over when it was received and its sender knows that it has left.
+void TaskPlayer::note_part(TaskGraph::Index index, Time now) {
+  end_ = std::max(end_, now);
+  const TaskResult& result = results_[index];
+  const bool has_left = !result.end.is_never();
+  const bool has_arrived = !result.arrived.is_never() || !graph_[index].is_message();
+  if (has_left && has_arrived) ++finished_;
+}
+
+void TaskPlayer::leave(Time now, TaskGraph::Index index) {
+  results_[index].end = now;
+  note_part(index, now);
+  release(now, index, graph_[index].rank);
+}
+
+void TaskPlayer::arrive(Time now, TaskGraph::Index index) {
+  results_[index].arrived = now;
+  note_part(index, now);
+  release(now, index, graph_[index].peer);
+}
+
+// Begins the tasks of a rank that waited for nothing else.
+void TaskPlayer::release(Time now, TaskGraph::Index index, std::uint32_t rank) {
+  for (std::size_t i = first_dependent_[index]; i < first_dependent_[index + 1]; ++i) {
+    const TaskGraph::Index next = dependents_[i];
+    if (graph_[next].rank != rank || --awaited_[next] > 0) continue;
+    begin_task(now, next);
+  }
+}
+
+}  // namespace tulle::workload

@@ -1,0 +1,85 @@
+#pragma once
+
+// Plays a graph of tasks on adapters. Messages within a server take the scale-up network, which is
+// a rate and a latency here; all others are flows (workload/player.h). A rank computes one thing at
+// a time, and sends meanwhile.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "workload/flows.h"
+#include "workload/job.h"
+#include "workload/player.h"
+#include "workload/servers.h"
+#include "workload/task_graph.h"
+
+namespace tulle::workload {
+
+// The messages of a graph that need adapters, as flows between these, and the task of each.
+struct TaskFlows {
+  Flows flows;
+  std::vector<TaskGraph::Index> task_of;  // by flow
+};
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers);
+
+struct TaskResult {
+  Time start = Time::never();    // never: it did not begin
+  Time end = Time::never();      // it was computed, or its message has left; never: it was not
+  Time arrived = Time::never();  // its message was received
+};
+
+class TaskPlayer final : public Schedule {
+ public:
+  // The job, whose graph was checked, must outlive this. The player has its flows.
+  TaskPlayer(const Job& job, Player& player, Stage stage);
+
+  // Sets alarms for the tasks that wait for nothing.
+  void begin();
+  // Returns true if the token is of an alarm of this player.
+  static bool is_own(std::uint32_t token) { return (token & own_bit) != 0; }
+  void handle_alarm(Time now, std::uint32_t token);
+
+  void arrived(Time now, std::uint32_t flow) override;
+  void sent(Time now, std::uint32_t flow) override;
+
+  const std::vector<TaskResult>& results() const { return results_; }
+  std::size_t finished() const { return finished_; }
+  // Returns the time at which the last task ended; zero if none has.
+  Time end() const { return end_; }
+
+ private:
+  static constexpr std::uint32_t own_bit = 1u << 30;
+  enum class Step : std::uint8_t {
+    begin,    // nothing is waited for any more
+    over,     // it was computed, or its message has left by the scale-up network
+    reached,  // the first byte is at the receiving GPU
+    done,     // all bytes are
+  };
+  void set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step);
+  void begin_task(Time now, TaskGraph::Index task);
+  void send_to_neighbour(Time now, TaskGraph::Index task);
+  void reach(Time now, TaskGraph::Index task);
+  void release(Time now, TaskGraph::Index task, std::uint32_t rank);
+  void leave(Time now, TaskGraph::Index task);
+  void arrive(Time now, TaskGraph::Index task);
+  Time scale_up_time(std::uint64_t bytes) const;
+  void note_part(TaskGraph::Index task, Time now);
+
+  const TaskGraph& graph_;
+  const Servers& servers_;
+  const std::vector<TaskGraph::Index>& task_of_;  // by flow
+  Player& player_;
+  Stage stage_;
+  std::vector<std::uint32_t> flow_of_;        // by task
+  std::vector<std::size_t> first_dependent_;  // by task: index in dependents_
+  std::vector<TaskGraph::Index> dependents_;
+  std::vector<std::uint32_t> awaited_;  // by task: how many tasks it still waits for
+  std::vector<TaskResult> results_;
+  // By rank: until when its processor and the two directions of its scale-up port are busy.
+  std::vector<Time> computes_until_, sends_until_, receives_until_;
+  std::size_t finished_ = 0;
+  Time end_;
+};
+
+}  // namespace tulle::workload
