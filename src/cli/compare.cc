@@ -31,6 +31,14 @@ int list(const std::vector<Fabric>& fabrics) {
     fmt::print("  {:<24} {}{}{}\n", workload.name, workload.title,
                workload.bytes.empty() ? "" : ", ", workload.bytes);
   }
+  fmt::print("collectives among --gpus, with bytes as in allreduce:256MiB\n");
+  for (const scenario::NamedCollective& each : scenario::collectives()) {
+    fmt::print("  {:<24} {}\n", each.name, each.title);
+  }
+  fmt::print("servers\n");
+  for (const auto& [name, title] : scenario::server_profiles(scenario_folder().string())) {
+    fmt::print("  {:<24} {}\n", name, title);
+  }
   return 0;
 }
 

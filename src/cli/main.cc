@@ -88,6 +88,8 @@ constexpr char compare_examples[] =
     "  tulle compare --workload incast               all to one, on the usual fabrics\n"
     "  tulle compare --workload all-to-all --hosts 128 --bytes 1MB --link-rate 400Gbps\n"
     "                                                a larger cluster\n"
+    "  tulle compare --workload allreduce:256MiB --gpus 512\n"
+    "                                                512 GPUs in servers of 8\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
@@ -282,7 +284,8 @@ void add_compare(CLI::App& app, int& status) {
   auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
   auto* name = command->add_option("--workload", workload.workload,
-                                   "A name from --list; a scenario FILE.toml, of which [topology] "
+                                   "A name from --list; a collective with its bytes, such as "
+                                   "allreduce:256MiB; a scenario FILE.toml, of which [topology] "
                                    "and [traffic] are used; or a table of flows FILE.csv");
   name->type_name("NAME|FILE");
   command
@@ -290,10 +293,22 @@ void add_compare(CLI::App& app, int& status) {
                    "Fabrics from --list, such as one,other; or \"all\"")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
+  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective (64)")
+      ->type_name("N");
+  command
+      ->add_option("--servers", workload.servers,
+                   "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
+      ->type_name("NAME|FILE");
+  command
+      ->add_option("--algorithm", workload.algorithm,
+                   "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct")
+      ->type_name("NAME");
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
       ->type_name("SIZE");
-  command->add_option("--link-rate", workload.link_rate, "Rate of all links (200Gbps)")
+  command
+      ->add_option("--link-rate", workload.link_rate,
+                   "Rate of all links (200Gbps; among GPUs 400Gbps)")
       ->type_name("RATE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command

@@ -47,8 +47,8 @@ struct RunView {
   const sim::Network& network;
   const workload::Player& player;
   const workload::TaskPlayer* tasks;  // null: the run has no job
-  std::uint64_t arrivals;        // flows whose receivers were told
-  report::Quantiles latency_us;  // one-way times of those flows
+  std::uint64_t arrivals;             // flows whose receivers were told
+  report::Quantiles latency_us;       // one-way times of those flows
 };
 
 // The source of a row says for what the figure is measured.

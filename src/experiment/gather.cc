@@ -66,8 +66,8 @@ RunView view_of(const Remains& remains, std::span<const Flow> flows) {
     if (flow.has_arrived()) latencies.push_back(microseconds(flow.latency()));
   }
   const std::uint64_t arrivals = latencies.size();
-  return {remains.setup, remains.network, remains.player, remains.tasks, arrivals,
-          report::quantiles(std::move(latencies))};
+  return {remains.setup, remains.network, remains.player,
+          remains.tasks, arrivals,        report::quantiles(std::move(latencies))};
 }
 
 // Returns the value of the row for this source, or nothing if the row reads another kind of source.

@@ -142,7 +142,8 @@ Progress Run::progress() const {
 }
 
 report::Outcome Run::outcome() const {
-  report::Outcome outcome = gather({setup_, wiring_, routes_, network_, player_, tasks_ ? &*tasks_ : nullptr});
+  report::Outcome outcome =
+      gather({setup_, wiring_, routes_, network_, player_, tasks_ ? &*tasks_ : nullptr});
   outcome.samples = sampler_.samples();
   return outcome;
 }

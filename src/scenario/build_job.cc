@@ -27,8 +27,7 @@ void read_server(TableReader& table, Servers& servers) {
   servers.gpus = static_cast<std::uint32_t>(table.integer("gpus", servers.gpus, 1, most));
   servers.adapters =
       static_cast<std::uint32_t>(table.integer("adapters", servers.adapters, 1, most));
-  servers.scale_up_bits_per_second =
-      table.rate("scale_up_rate", servers.scale_up_bits_per_second);
+  servers.scale_up_bits_per_second = table.rate("scale_up_rate", servers.scale_up_bits_per_second);
   servers.scale_up_latency = table.time("scale_up_latency", servers.scale_up_latency);
   servers.message_delay = table.time("message_delay", servers.message_delay);
 }
@@ -68,7 +67,8 @@ void build_job(TableReader& table, const std::string& folder, Setup& setup) {
   if (!graph) return table.wrong("collective", graph.error().message);
   if (auto right = graph->check(); !right) return table.wrong("collective", right.error().message);
   workload::TaskFlows flows = workload::flows_of(*graph, settings.servers);
-  setup.job = workload::Job{std::move(*graph), settings.servers, std::move(flows.task_of), settings};
+  setup.job =
+      workload::Job{std::move(*graph), settings.servers, std::move(flows.task_of), settings};
   setup.flows = std::move(flows.flows);
   setup.first_parts.resize(setup.flows.size() + 1);
   for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;

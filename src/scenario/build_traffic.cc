@@ -16,9 +16,9 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> patterns = {
-    "permutation", "shift", "incast", "all-to-all", "poisson", "ring-all-reduce", "file",
-    "collective"};
+constexpr std::array<std::string_view, 8> patterns = {"permutation", "shift",     "incast",
+                                                      "all-to-all",  "poisson",   "ring-all-reduce",
+                                                      "file",        "collective"};
 enum class Pattern {
   permutation,
   shift,

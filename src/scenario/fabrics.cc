@@ -116,6 +116,99 @@ Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& opti
   return Scenario::parse(text, fmt::format("--workload {}", workload.name), folder, options.set);
 }
 
+// --- collectives --------------------------------------------------------------------------------
+
+constexpr std::string_view usual_servers = "dgx-h100";
+
+// Returns the GPUs and adapters of a server's profile.
+struct ServerShape {
+  std::uint32_t gpus = 1;
+  std::uint32_t adapters = 1;
+};
+Result<ServerShape> read_server_shape(const std::string& path, std::string_view name) {
+  auto text = read_file(path);
+  if (!text) {
+    return Error{fmt::format("--servers: there is no profile {}: {}", tulle::quoted(name),
+                             text.error().message)};
+  }
+  auto root = parse_toml(*text, path);
+  if (!root) return root.error();
+  const auto number = [&](const char* key) {
+    return static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>((*root)[key].value_or(std::int64_t{1}), 1, 1'024));
+  };
+  return ServerShape{number("gpus"), number("adapters")};
+}
+
+// Returns a network that never blocks: the adapters of one number in up to 32 servers share a leaf
+// switch, and each leaf has as many spines as servers.
+std::string rails_text(std::uint32_t servers, std::uint32_t adapters,
+                       const std::string& link_rate) {
+  constexpr std::uint32_t leaf_servers = 32;
+  const std::uint32_t group = std::min(servers, leaf_servers);
+  return fmt::format(
+      "[topology]\nkind = \"rail-optimised\"\nservers = {}\nrails = {}\nservers_per_group = {}\n"
+      "spines = {}\nlink_rate = {}\nlink_delay = \"100ns\"\n",
+      servers, adapters, group, group, toml_text(link_rate));
+}
+
+Result<Scenario> from_collective(const NamedCollective& named, std::string_view bytes,
+                                 const WorkloadOptions& options, const std::string& folder) {
+  if (!options.topology.empty()) {
+    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
+  }
+  if (options.hosts) return Error{"--hosts: a collective runs among --gpus"};
+  if (!options.bytes.empty()) {
+    return Error{fmt::format("--bytes: {} has its bytes behind a colon", named.name)};
+  }
+  if (auto right = check_quantities(options); !right) return right.error();
+  if (!report::parse_bytes(bytes)) {
+    return Error{fmt::format("--workload: {} is no amount of bytes, as in {}:256MiB",
+                             tulle::quoted(bytes), named.name)};
+  }
+  const std::string servers =
+      options.servers.empty() ? std::string(usual_servers) : options.servers;
+  const fs::path path =
+      servers.ends_with(".toml")
+          ? fs::absolute(servers)
+          : fs::absolute(fs::path(folder) / "profiles" / "servers" / (servers + ".toml"));
+  auto shape = read_server_shape(path.string(), servers);
+  if (!shape) return shape.error();
+  const std::uint32_t gpus = options.gpus.value_or(64);
+  constexpr std::uint32_t gpus_max = 65'536;
+  if (gpus < 2 * shape->gpus || gpus > gpus_max || gpus % shape->gpus != 0) {
+    return Error{
+        fmt::format("--gpus: {} do not fill servers of {}: take a multiple, two servers at "
+                    "least and {} GPUs at most",
+                    gpus, shape->gpus, gpus_max)};
+  }
+  const std::string link_rate = options.link_rate.empty() ? "400Gbps" : options.link_rate;
+  const std::uint32_t count = gpus / shape->gpus;
+  const std::string title =
+      fmt::format("{}, {}: {} GPUs in {} servers ({}), {} adapters of {} each", named.title, bytes,
+                  gpus, count, path.stem().string(), shape->adapters, link_rate);
+  std::string text = fmt::format(
+      "title = {}\nseed = {}\n{}[traffic]\npattern = \"collective\"\ncollective = {}\nbytes = {}\n"
+      "servers = {{ profile = {} }}\n",
+      toml_text(title), options.seed.value_or(1), rails_text(count, shape->adapters, link_rate),
+      toml_text(named.collective), toml_text(bytes),
+      toml_text((path.parent_path() / path.stem()).string()));
+  if (!options.algorithm.empty()) {
+    text += fmt::format("algorithm = {}\n", toml_text(options.algorithm));
+  }
+  return Scenario::parse(text, fmt::format("--workload {}", one_line(options.workload)), folder,
+                         options.set);
+}
+
+Result<void> check_gpu_options(const WorkloadOptions& options) {
+  const char* given = options.gpus                 ? "--gpus"
+                      : !options.servers.empty()   ? "--servers"
+                      : !options.algorithm.empty() ? "--algorithm"
+                                                   : nullptr;
+  if (given == nullptr) return {};
+  return Error{fmt::format("{}: goes with a collective, such as allreduce:256MiB", given)};
+}
+
 Result<void> check_file_options(const WorkloadOptions& options) {
   const char* given = options.hosts                ? "--hosts"
                       : !options.bytes.empty()     ? "--bytes"
@@ -226,15 +319,52 @@ const std::vector<Workload>& workloads() {
   return all;
 }
 
+std::span<const NamedCollective> collectives() {
+  static constexpr auto all = std::to_array<NamedCollective>({
+      {"allreduce", "An all-reduce", "all-reduce"},
+      {"reducescatter", "A reduce-scatter", "reduce-scatter"},
+      {"allgather", "An all-gather", "all-gather"},
+      {"broadcast", "A broadcast", "broadcast"},
+      {"alltoall", "An all-to-all", "all-to-all"},
+  });
+  return all;
+}
+
+std::vector<std::pair<std::string, std::string>> server_profiles(const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> profiles;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(folder) / "profiles/servers", error)) {
+    if (entry.path().extension() != ".toml") continue;
+    const std::string path = entry.path().string();
+    auto text = read_file(path);
+    auto root = text ? parse_toml(*text, path) : Result<toml::table>(text.error());
+    if (root) {
+      profiles.emplace_back(entry.path().stem().string(), (*root)["title"].value_or(std::string()));
+    }
+  }
+  std::ranges::sort(profiles);
+  return profiles;
+}
+
 Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::string& folder) {
+  const std::size_t colon = options.workload.find(':');
+  const std::string_view before = std::string_view(options.workload).substr(0, colon);
+  const auto collective = std::ranges::find(collectives(), before, &NamedCollective::name);
+  if (collective != collectives().end()) {
+    const std::string_view bytes = colon == std::string::npos
+                                       ? "256MiB"
+                                       : std::string_view(options.workload).substr(colon + 1);
+    return from_collective(*collective, bytes, options, folder);
+  }
+  if (auto right = check_gpu_options(options); !right) return right.error();
   const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
   if (known != workloads().end()) return from_name(*known, options, folder);
   const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
   if (is_file) return from_file(options);
   return Error{
-      fmt::format("--workload: there is no {}; there are {}, and files: a scenario's .toml, or "
-                  "a .csv of flows",
-                  tulle::quoted(options.workload), names_of(workloads()))};
+      fmt::format("--workload: there is no {}; there are {}; {}, with bytes as in "
+                  "allreduce:256MiB; and files: a scenario's .toml, or a .csv of flows",
+                  tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
 }
 
 }  // namespace tulle::scenario

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -28,8 +30,13 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
 
 // The choice of a workload. Members that are not given have defaults.
 struct WorkloadOptions {
-  std::string workload;  // one of workloads(), or a file: FILE.toml, a scenario, or FILE.csv, flows
-  std::string topology;  // with FILE.csv: a table of links
+  // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", which runs among
+  // GPUs; or a file: FILE.toml, a scenario, or FILE.csv, flows.
+  std::string workload;
+  std::optional<std::uint32_t> gpus;
+  std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
+  std::string algorithm;  // of a collective; empty means the usual one
+  std::string topology;   // with FILE.csv: a table of links
   std::optional<std::uint32_t> hosts;
   std::string bytes;      // "256KB"; empty means the default
   std::string link_rate;  // "200Gbps"; empty means the default
@@ -44,6 +51,18 @@ struct Workload {
   std::string_view traffic;  // keys of [traffic]
 };
 const std::vector<Workload>& workloads();
+
+// Names of collectives, as nccl-tests has them.
+struct NamedCollective {
+  std::string_view name;
+  std::string_view title;
+  std::string_view collective;  // key of [traffic]
+};
+std::span<const NamedCollective> collectives();
+
+// Returns the names and titles of the profiles of servers, in the order of their names. `folder`
+// holds the scenarios that come with Tulle.
+std::vector<std::pair<std::string, std::string>> server_profiles(const std::string& folder);
 
 // Returns the scenario of these options, for Scenario::on_fabrics. `folder` holds the scenarios
 // that come with Tulle. The error is one line that names the option.

@@ -45,7 +45,7 @@ struct Setup {
   workload::Flows flows;                        // one per queue pair
   // Index of each message's first flow, and at the end the number of all flows.
   std::vector<std::uint32_t> first_parts;
-  std::vector<TrafficKind> kinds;  // empty if traffic has no names
+  std::vector<TrafficKind> kinds;    // empty if traffic has no names
   std::optional<workload::Job> job;  // starts the flows, which are its messages between servers
   workload::PlayerSettings player;
   Time stop_at = last_moment;

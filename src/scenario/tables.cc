@@ -9,7 +9,7 @@
 namespace tulle::scenario {
 
 // TOML's basic strings are JSON's.
-std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string toml_text(std::string_view text) { return nlohmann::json(text).dump(); }
 
 Result<std::string> scenario_of_tables(const TableFile& topology, const TableFile& flows) {
   for (const TableFile* file : {&flows, &topology}) {

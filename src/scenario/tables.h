@@ -3,13 +3,14 @@
 // Scenarios that commands write for tables: a topology and flows from files.
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
 namespace tulle::scenario {
 
 // Returns a text as a TOML string. The text is UTF-8.
-std::string toml_text(const std::string& text);
+std::string toml_text(std::string_view text);
 
 // A file, and the command's option that names it.
 struct TableFile {

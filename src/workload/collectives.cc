@@ -61,14 +61,13 @@ class Builder {
              const Waits& after);
   std::vector<std::uint32_t> ring_of(std::uint32_t channel) const;
   void ring_steps(const std::vector<std::uint32_t>& ring, std::uint64_t bytes, std::uint32_t steps,
-                  std::uint32_t channel, const std::vector<Waits>& after,
-                  std::vector<Waits>* last);
+                  std::uint32_t channel, const std::vector<Waits>& after, std::vector<Waits>* last);
   std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after);
   std::uint32_t ring_step_count(std::uint32_t ranks) const {
     return settings_.collective == Collective::all_reduce ? 2 * (ranks - 1) : ranks - 1;
   }
   struct Tree {
-    std::vector<std::int32_t> parent;                   // by server; -1: the root
+    std::vector<std::int32_t> parent;                  // by server; -1: the root
     std::vector<std::vector<std::uint32_t>> children;  // by server
   };
   static Tree binary_tree(std::uint32_t servers, bool is_second);
@@ -152,8 +151,8 @@ std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vec
   std::vector<Waits> received(ranks_);
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     for (std::uint32_t i = 1; i < servers_.gpus; ++i) {
-      const std::uint32_t peer = servers_.rank(servers_.server_of(rank),
-                                               (servers_.gpu_of(rank) + i) % servers_.gpus);
+      const std::uint32_t peer =
+          servers_.rank(servers_.server_of(rank), (servers_.gpu_of(rank) + i) % servers_.gpus);
       const Index sent = send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank]);
       if (sent != none) received[peer].push_back(sent);
     }
@@ -352,8 +351,8 @@ Result<void> check(const CollectiveSettings& settings, Algorithm algorithm) {
                              servers.adapters, servers.gpus)};
   }
   if (!can_do(settings.collective, algorithm)) {
-    return Error{fmt::format("{} is not done by {}", name_of(settings.collective),
-                             name_of(algorithm))};
+    return Error{
+        fmt::format("{} is not done by {}", name_of(settings.collective), name_of(algorithm))};
   }
   if (algorithm == Algorithm::halving_doubling && !std::has_single_bit(ranks)) {
     return Error{fmt::format("halving-doubling needs a power of two of GPUs, and not {}", ranks)};
@@ -411,10 +410,11 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given) {
   const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
   if (auto right = check(settings, algorithm); !right) return right.error();
   if (tasks_of(settings, algorithm) > static_cast<double>(TaskGraph::tasks_max)) {
-    return Error{fmt::format("{} by {} among {} GPUs takes more than {} messages; name another "
-                             "algorithm, or take fewer channels or longer chunks",
-                             name_of(settings.collective), name_of(algorithm),
-                             settings.servers.ranks(), TaskGraph::tasks_max)};
+    return Error{
+        fmt::format("{} by {} among {} GPUs takes more than {} messages; name another "
+                    "algorithm, or take fewer channels or longer chunks",
+                    name_of(settings.collective), name_of(algorithm), settings.servers.ranks(),
+                    TaskGraph::tasks_max)};
   }
   Builder builder(settings);
   switch (algorithm) {
@@ -448,13 +448,15 @@ std::string_view name_of(Collective collective) { return name_in(collective_name
 std::string_view name_of(Algorithm algorithm) { return name_in(algorithm_names, algorithm); }
 
 std::optional<Collective> collective_of(std::string_view name) {
-  const auto found = std::ranges::find(collective_names, name, [](const auto& e) { return e.first; });
+  const auto found =
+      std::ranges::find(collective_names, name, [](const auto& e) { return e.first; });
   if (found == collective_names.end()) return {};
   return found->second;
 }
 
 std::optional<Algorithm> algorithm_of(std::string_view name) {
-  const auto found = std::ranges::find(algorithm_names, name, [](const auto& e) { return e.first; });
+  const auto found =
+      std::ranges::find(algorithm_names, name, [](const auto& e) { return e.first; });
   if (found == algorithm_names.end()) return {};
   return found->second;
 }

@@ -143,10 +143,10 @@ void Player::send(std::uint32_t flow) {
 void Player::connect(std::uint32_t index) {
   const Flow& flow = flows_[index];
   // A flow of a shared connection is one message.
-  const auto messages = shares(index) ? shared_depth
-                                      : static_cast<std::uint32_t>(
-                                            (flow.bytes + message_bytes_max - 1) /
-                                            message_bytes_max);
+  const auto messages =
+      shares(index)
+          ? shared_depth
+          : static_cast<std::uint32_t>((flow.bytes + message_bytes_max - 1) / message_bytes_max);
   Connection& connection = ends_of(index);
   // The queue pair numbers and the path follow from the flow, so that neither depends on the order
   // in which the hosts' flows begin.

@@ -39,7 +39,8 @@ Result<void> TaskGraph::check() const {
     if (task.is_message() && (task.bytes == 0 || task.bytes > Task::bytes_max)) {
       return wrong(i, fmt::format("{} bytes are no message: 1 byte to 1 GiB", task.bytes));
     }
-    if (task.duration < Time::zero()) return wrong(i, "a computation cannot take less than nothing");
+    if (task.duration < Time::zero())
+      return wrong(i, "a computation cannot take less than nothing");
     if (task.phase >= phases_.size()) {
       return wrong(i, fmt::format("phase {} does not exist", task.phase));
     }

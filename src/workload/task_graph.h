@@ -29,7 +29,7 @@ struct Task {
   // Messages of one channel from one rank to another go in order and by one path, as through one
   // queue pair.
   std::uint32_t channel = 0;
-  std::uint32_t phase = 0;       // index in TaskGraph::phases()
+  std::uint32_t phase = 0;  // index in TaskGraph::phases()
 
   bool is_message() const { return kind == Kind::message; }
   // Returns true if the end of this task can release a task of that rank.
