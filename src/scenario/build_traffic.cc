@@ -211,6 +211,26 @@ void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t 
   }
 }
 
+// A job says itself when its messages begin, and is alone.
+void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
+  build_job(table, folder, setup);
+  const bool carries_bytes = table.choice<std::size_t>("payload", payload_names, 0) == 1;
+  setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
+  const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
+  if (carries_bytes) check_payload_memory(table, setup.flows, payload_memory);
+  table.boolean("notify", false);  // receivers are always told
+  table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
+  const auto refuse_if = [&](bool is_given, std::string_view key) {
+    if (is_given) table.wrong(key, "goes with flows, and not with a collective");
+  };
+  refuse_if(table.time("jitter", Time::zero(), last_moment) > Time::zero(), "jitter");
+  refuse_if(table.integer("queue_pairs", 1, 1, 1 << 20) > 1, "queue_pairs");
+  refuse_if(!table.text("and_file", "").empty(), "and_file");
+  refuse_if(!table.text("name", "").empty(), "name");
+  refuse_if(!table.tables("and").empty(), "and");
+  table.finish();
+}
+
 }  // namespace
 
 void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
@@ -223,8 +243,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
   if (table.choice("pattern", patterns, Pattern::permutation) == Pattern::collective) {
-    build_job(table, folder, setup);
-    return table.finish();
+    return build_collective(table, folder, setup);
   }
   workload::JitterSettings jitter;
   jitter.jitter = table.time("jitter", Time::zero(), last_moment);

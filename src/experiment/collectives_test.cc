@@ -1,0 +1,115 @@
+// Collectives on a network without contention take the times of textbooks.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "experiment/outcome_test.h"
+
+namespace tulle::experiment {
+namespace {
+
+constexpr double link_rate = 400e9;       // bits a second
+constexpr double scale_up_rate = 3.6e12;  // bits a second
+// A frame has 4,096 bytes of payload and 82 of headers, gaps and checks.
+constexpr double payload_rate = link_rate / 8 * 4096 / 4178;  // bytes a second
+
+// Returns the time of a collective in seconds.
+double time_of(const std::string& collective, const std::string& algorithm, std::uint64_t bytes,
+               std::uint32_t servers, std::uint32_t gpus) {
+  const auto outcome = outcome_of(fmt::format(
+      "[topology]\nkind = \"single-switch\"\nhosts = {}\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[traffic]\npattern = \"collective\"\ncollective = \"{}\"\n"
+      "algorithm = \"{}\"\nbytes = \"{}B\"\nservers = {{ gpus = {}, adapters = {}, "
+      "scale_up_rate = \"3600Gbps\", scale_up_latency = \"1us\" }}\n"
+      "[fabric]\nkind = \"infiniband\"\n",
+      servers * gpus, collective, algorithm, bytes, gpus, gpus));
+  return number(outcome, "job_us") * 1e-6;
+}
+
+struct Steps {
+  double steps = 0;  // one after the other
+  double bytes = 0;  // that each adapter sends in all
+};
+// Returns the steps and bytes of textbooks, for servers of one GPU.
+Steps textbook(const std::string& collective, const std::string& algorithm, double bytes,
+               double ranks) {
+  const double halves = collective == "all-reduce" ? 2 : 1;
+  const double share = bytes * (ranks - 1) / ranks;
+  if (algorithm == "ring") return {halves * (ranks - 1), halves * share};
+  if (algorithm == "halving-doubling") return {halves * std::log2(ranks), halves * share};
+  return {halves, halves * share};  // direct
+}
+
+struct Case {
+  const char* collective;
+  const char* algorithm;
+};
+class Textbook : public testing::TestWithParam<Case> {};
+
+TEST_P(Textbook, TimesAreWithinAPerCent) {
+  const std::string collective = GetParam().collective;
+  const std::string algorithm = GetParam().algorithm;
+  constexpr std::uint32_t ranks = 8;
+  constexpr std::uint64_t bytes = 64 << 20;
+  const Steps steps = textbook(collective, algorithm, bytes, ranks);
+  const double latency = time_of(collective, algorithm, ranks, ranks, 1) / steps.steps;
+  const double expected = steps.steps * latency + steps.bytes / payload_rate;
+  EXPECT_NEAR(time_of(collective, algorithm, bytes, ranks, 1) / expected, 1, 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Collectives, Textbook,
+    testing::Values(Case{"all-reduce", "ring"}, Case{"reduce-scatter", "ring"},
+                    Case{"all-gather", "ring"}, Case{"all-reduce", "halving-doubling"},
+                    Case{"reduce-scatter", "halving-doubling"},
+                    Case{"all-gather", "halving-doubling"}, Case{"all-to-all", "direct"},
+                    Case{"all-reduce", "direct"}),
+    [](const auto& info) {
+      std::string name = fmt::format("{}_by_{}", info.param.collective, info.param.algorithm);
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
+
+// The GPUs of a server share by its own network, and each adapter has an eighth of the ring.
+TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
+  constexpr std::uint64_t bytes = 256 << 20;
+  constexpr double servers = 4, gpus = 8;
+  const double latency = time_of("all-reduce", "hierarchical", 8 * 32, 4, 8);
+  const double inside = 2 * bytes * (gpus - 1) / gpus / (scale_up_rate / 8);
+  const double between = 2 * (bytes / gpus) * (servers - 1) / servers / payload_rate;
+  EXPECT_NEAR(time_of("all-reduce", "hierarchical", bytes, 4, 8) / (latency + inside + between), 1,
+              0.01);
+}
+
+// Within one server no adapter is needed. The latency of a step is hidden behind the other channels.
+TEST(Collectives, AServerAloneUsesItsOwnNetwork) {
+  constexpr std::uint64_t bytes = 256 << 20;
+  const double time = time_of("all-reduce", "ring", bytes, 1, 8);
+  EXPECT_NEAR(time / (2.0 * bytes * 7 / 8 / (scale_up_rate / 8)), 1, 0.01);
+}
+
+// A binary tree in chunks moves each byte twice through each adapter that is not a leaf, at once in
+// both directions.
+TEST(Collectives, TreesNearTheRateOfTheLinks) {
+  constexpr std::uint64_t bytes = 64 << 20;
+  const double time = time_of("all-reduce", "tree", bytes, 8, 1);
+  EXPECT_GT(time, 2.0 * bytes / 2 / payload_rate);
+  EXPECT_LT(time, 1.6 * 2 * bytes / payload_rate);
+}
+
+TEST(Collectives, TheFirstMessageThatFailsIsReported) {
+  const auto outcome = outcome_of(
+      "stop_at = \"1s\"\n[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[traffic]\npattern = \"collective\"\nbytes = \"1MiB\"\n"
+      "[host]\ntimeout = 1\nretry_count = 1\n[[fault]]\nkind = \"link-down\"\nlink = [\"host 0\", "
+      "\"switch 0\"]\nat = \"1us\"\n");
+  EXPECT_NE(report::unfinished(outcome), "");
+  EXPECT_EQ(find(outcome, "job_us"), nullptr);
+}
+
+}  // namespace
+}  // namespace tulle::experiment
