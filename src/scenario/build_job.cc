@@ -61,6 +61,7 @@ void build_job(TableReader& table, const std::string& folder, Setup& setup) {
   settings.bytes = table.bytes("bytes", 256u << 20);
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
+  settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
   settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
   if (table.findings().any()) return;
   auto graph = workload::make_collective(settings);

@@ -205,19 +205,22 @@ TaskGraph Builder::halving_doubling() {
   return std::move(graph_);
 }
 
-// All messages may go at once. Each rank begins with the one behind it, so that not all send to the
-// same one.
+// Each rank begins with the one behind it, so that not all send to the same one.
 TaskGraph Builder::direct() {
   const bool is_twice = settings_.collective == Collective::all_reduce;
   std::vector<Waits> received(ranks_), ready;
+  Waits waits;
   for (int half = 0; half < (is_twice ? 2 : 1); ++half) {
+    std::vector<std::vector<Index>> sent(ranks_);  // by rank, in order
     for (std::uint32_t i = 1; i < ranks_; ++i) {
       for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
         const std::uint32_t peer = (rank + i) % ranks_;
         const std::uint32_t segment = half == 0 ? peer : rank;
-        const Index sent = send(rank, peer, part_of(settings_.bytes, segment, ranks_), 0,
-                                ready.empty() ? Waits() : ready[rank]);
-        if (sent != none) received[peer].push_back(sent);
+        waits = ready.empty() ? Waits() : ready[rank];
+        if (i > settings_.window) waits = {sent[rank][i - 1 - settings_.window]};
+        const Index last = send(rank, peer, part_of(settings_.bytes, segment, ranks_), 0, waits);
+        sent[rank].push_back(last);
+        if (is_twice) received[peer].push_back(last);
       }
     }
     ready = std::exchange(received, std::vector<Waits>(ranks_));
@@ -361,6 +364,7 @@ Result<void> check(const CollectiveSettings& settings, Algorithm algorithm) {
     return Error{fmt::format("{} bytes cannot be cut for {} GPUs in {} channels; take more",
                              settings.bytes, ranks, settings.channels)};
   }
+  if (settings.window == 0) return Error{"at least one message must be under way"};
   if (settings.chunk_bytes == 0 || settings.chunk_bytes > Task::bytes_max) {
     return Error{"a chunk has 1 byte to 1 GiB"};
   }

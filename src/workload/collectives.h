@@ -36,7 +36,7 @@ enum class Algorithm : std::uint8_t {
   hierarchical,
   // Recursive halving, then doubling, among a power of two of ranks (Rabenseifner 2004).
   halving_doubling,
-  // Each rank sends to each other.
+  // Each rank sends to each other, to `window` of them at a time.
   direct,
 };
 
@@ -47,6 +47,8 @@ struct CollectiveSettings {
   std::uint32_t channels = 0;  // 0: one for each adapter of a server
   // What a rank passes on before the rest of a step has come, in trees and broadcasts.
   std::uint64_t chunk_bytes = 512u << 10;
+  // Messages that a rank has under way at once, if it sends to each other one.
+  std::uint32_t window = 16;
   Servers servers;
 };
 

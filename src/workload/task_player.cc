@@ -20,18 +20,32 @@ bool needs_adapters(const Task& task, const Servers& servers) {
 
 }  // namespace
 
+// Flows that go behind one another share a connection. A flow that is alone has its own, which goes
+// with it.
 TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
   TaskFlows flows;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::int32_t> connections;
+  struct Connection {
+    std::uint32_t first = 0;   // flow
+    std::int32_t number = -1;  // -1: no other flow has come yet
+  };
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+  std::map<Key, Connection> connections;
+  std::int32_t shared = 0;
   for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
     const Task& task = graph[i];
     if (!needs_adapters(task, servers)) continue;
-    const auto connection = connections.try_emplace({task.rank, task.peer, task.channel},
-                                                    static_cast<std::int32_t>(connections.size()));
-    Flow flow{servers.host_of(task.rank), servers.host_of(task.peer), task.bytes};
-    flow.connection = connection.first->second;
-    flows.flows.push_back(flow);
+    const auto index = static_cast<std::uint32_t>(flows.flows.size());
+    flows.flows.push_back({servers.host_of(task.rank), servers.host_of(task.peer), task.bytes});
     flows.task_of.push_back(i);
+    const auto [found, is_new] =
+        connections.try_emplace({task.rank, task.peer, task.channel}, Connection{index});
+    if (is_new) continue;
+    Connection& connection = found->second;
+    if (connection.number < 0) {
+      connection.number = shared++;
+      flows.flows[connection.first].connection = connection.number;
+    }
+    flows.flows[index].connection = connection.number;
   }
   return flows;
 }
