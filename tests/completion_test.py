@@ -74,12 +74,20 @@ class Completion(unittest.TestCase):
 
     def test_fabrics_and_workloads_are_those_that_are_listed(self):
         listed = subprocess.run([TULLE, "compare", "--list"], capture_output=True, text=True, check=True).stdout
-        fabrics, workloads = listed.removeprefix("fabrics").split("workloads\n")
-        fabrics = [line[2:].split()[0] for line in fabrics.splitlines()[1:]]
-        workloads = [line.split()[0] for line in workloads.splitlines()]
+        sections = {}  # the lines under each heading
+        for line in listed.splitlines():
+            if line[0] in " *":
+                sections[heading].append(line[2:].split()[0])
+            else:
+                heading = line.split()[0]
+                sections[heading] = []
+        fabrics = sections["fabrics"]
+        workloads = sections["workloads"] + sections["collectives"]
         self.assertIn("roce-pfc", fabrics)
         self.assertEqual(self.complete("compare", "--fabrics", ""), sorted([*fabrics, "all"]))
         self.assertEqual(self.complete("compare", "--fabrics", "tcp,roce-irn,iw"), ["tcp,roce-irn,iwarp"])
+        self.assertEqual(self.complete("compare", "--servers", "dgx"), sections["servers"])
+        self.assertEqual(self.complete("compare", "--algorithm", "ri"), ["ring"])
         self.assertEqual(self.complete("compare", "--workload", ""),
                          sorted([*workloads, "links.csv", "mine.toml", "notes", "results"]))
 

@@ -610,7 +610,7 @@ class Demo(Case):
 # --- the reference ----------------------------------------------------------------------------------------------
 
 # Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
-CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
+CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"), ("traffic", "step"),
            ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"), ("fabric", "flow_control"),
            ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"), ("routing", "allow_deadlock"),
            ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
@@ -691,7 +691,7 @@ class Reference(Case):
     def test_names_every_key(self):
         text = (SCENARIOS / "reference.toml").read_text()
         named = set(re.findall(r"^(?:# )?(?:\w+\.)?(\w+) = ", text, re.MULTILINE))
-        named |= {part for table in re.findall(r"^\[+([\w.]+)\]+", text, re.MULTILINE) for part in table.split(".")}
+        named |= {part for table in re.findall(r"^(?:# )?\[+([\w.]+)\]+", text, re.MULTILINE) for part in table.split(".")}
         keys = keys_in_sources()
         self.assertGreater(len(keys), 80, "sources are read otherwise now")
         self.assertEqual(set(), keys - named)
@@ -712,7 +712,7 @@ class Reference(Case):
                         continue
                     needed[name] = {key: {} if isinstance(value, dict) else value
                                     for key, value in table.items() if (name, key) in CHOICES}
-                    for key in ("file", "sizes_file"):
+                    for key in ("file", "sizes_file", "step"):
                         if key in needed[name]:
                             needed[name][key] = str(SCENARIOS / needed[name][key])
                 with tempfile.TemporaryDirectory() as folder:

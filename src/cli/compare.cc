@@ -35,10 +35,14 @@ int list(const std::vector<Fabric>& fabrics) {
   for (const scenario::NamedCollective& each : scenario::collectives()) {
     fmt::print("  {:<24} {}\n", each.name, each.title);
   }
-  fmt::print("servers\n");
-  for (const auto& [name, title] : scenario::server_profiles(scenario_folder().string())) {
-    fmt::print("  {:<24} {}\n", name, title);
-  }
+  const auto print_files = [](const char* heading, const char* folder) {
+    fmt::print("{}\n", heading);
+    for (const auto& [name, title] : scenario::titles_in((scenario_folder() / folder).string())) {
+      fmt::print("  {:<24} {}\n", name, title);
+    }
+  };
+  print_files("training steps on --gpus, as in step:llama-3-70b", "models");
+  print_files("servers", "profiles/servers");
   return 0;
 }
 

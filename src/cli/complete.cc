@@ -11,6 +11,7 @@
 #include "cli/layout.h"
 #include "cli/simulate.h"
 #include "scenario/fabrics.h"
+#include "workload/collectives.h"
 
 namespace tulle::cli {
 namespace {
@@ -35,10 +36,28 @@ Words fabrics() {
   return names;
 }
 
+Words servers() {
+  Words names;
+  const std::string folder = (scenario_folder() / "profiles/servers").string();
+  for (const auto& [name, title] : scenario::titles_in(folder)) names.push_back(name);
+  return names;
+}
+
+Words algorithms() {
+  Words names;
+  for (int i = 0; i <= static_cast<int>(workload::Algorithm::direct); ++i) {
+    names.emplace_back(workload::name_of(static_cast<workload::Algorithm>(i)));
+  }
+  return names;
+}
+
 Words workloads() {
   Words names;
   for (const scenario::Workload& workload : scenario::workloads())
     names.emplace_back(workload.name);
+  for (const scenario::NamedCollective& each : scenario::collectives()) {
+    names.emplace_back(each.name);
+  }
   return names;
 }
 
@@ -62,6 +81,8 @@ const Values* known_values(const std::string& name) {
       {"IF", {interfaces, true}},
       {"SCENARIO", {shipped_scenarios, false, ":files toml"}},
       {"NAME|FILE", {workloads, false, ":files"}},
+      {"SERVER|FILE", {servers, false, ":files"}},
+      {"ALGORITHM", {algorithms}},
       {"NAMES", {fabrics, true}},
   };
   const auto found = all.find(name);

@@ -90,6 +90,8 @@ constexpr char compare_examples[] =
     "                                                a larger cluster\n"
     "  tulle compare --workload allreduce:256MiB --gpus 512\n"
     "                                                512 GPUs in servers of 8\n"
+    "  tulle compare --workload step:llama-3-70b --gpus 64\n"
+    "                                                a step of training a model\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
@@ -283,26 +285,27 @@ void add_compare(CLI::App& app, int& status) {
   scenario::WorkloadOptions& workload = options.workload;
   auto* command = app.add_subcommand("compare", "Simulate the same traffic on several fabrics");
   auto* list = command->add_flag("--list", options.list, "List the fabrics and workloads");
-  auto* name = command->add_option("--workload", workload.workload,
-                                   "A name from --list; a collective with its bytes, such as "
-                                   "allreduce:256MiB; a scenario FILE.toml, of which [topology] "
-                                   "and [traffic] are used; or a table of flows FILE.csv");
+  auto* name = command->add_option(
+      "--workload", workload.workload,
+      "A name from --list; a collective with its bytes, such as "
+      "allreduce:256MiB; a training step, step:MODEL; a scenario FILE.toml, of which [topology] "
+      "and [traffic] are used; or a table of flows FILE.csv");
   name->type_name("NAME|FILE");
   command
       ->add_option("--fabrics", options.fabrics,
                    "Fabrics from --list, such as one,other; or \"all\"")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
-  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective (64)")
+  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective or a step (64)")
       ->type_name("N");
   command
       ->add_option("--servers", workload.servers,
                    "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
-      ->type_name("NAME|FILE");
+      ->type_name("SERVER|FILE");
   command
       ->add_option("--algorithm", workload.algorithm,
                    "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct")
-      ->type_name("NAME");
+      ->type_name("ALGORITHM");
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")
       ->type_name("SIZE");

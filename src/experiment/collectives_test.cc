@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/folder_test.h"
 #include "experiment/outcome_test.h"
 
 namespace tulle::experiment {
@@ -99,6 +100,52 @@ TEST(Collectives, TreesNearTheRateOfTheLinks) {
   const double time = time_of("all-reduce", "tree", bytes, 8, 1);
   EXPECT_GT(time, 2.0 * bytes / 2 / payload_rate);
   EXPECT_LT(time, 1.6 * 2 * bytes / payload_rate);
+}
+
+// The bandwidths are nccl-tests': bytes over time, and that times 2 (n - 1) / n.
+TEST(Collectives, BandwidthsFollowFromTheTime) {
+  const auto outcome = outcome_of(
+      "[topology]\nkind = \"single-switch\"\nhosts = 4\nlink_rate = \"400Gbps\"\n[traffic]\n"
+      "pattern = \"collective\"\nbytes = \"1MB\"\nalgorithm = \"ring\"\n");
+  const double seconds = number(outcome, "job_us") * 1e-6;
+  EXPECT_NEAR(number(outcome, "algbw_gbytes"), 1e-3 / seconds, 1e-6);
+  EXPECT_NEAR(number(outcome, "busbw_gbytes"), 1.5 * 1e-3 / seconds, 1e-6);
+  EXPECT_EQ(count(outcome, "tasks"), 24u);
+  EXPECT_EQ(find(outcome, "exposed_us"), nullptr) << "nothing is computed";
+}
+
+// Of two stages, one computes at a time if there is one micro-batch; messages go between.
+TEST(TrainingStep, WhatIsExposedIsTheTimeOfMessages) {
+  Folder folder;
+  folder.write("step.toml",
+               "[model]\nlayers = 2\nhidden = 1024\nfeed_forward = 4096\nheads = 8\n"
+               "key_value_heads = 8\nsequence = 1024\n[gpu]\noperations_per_second = 1e15\n"
+               "[parallel]\npipeline = 2\n");
+  const auto outcome = outcome_of(
+      "[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[traffic]\npattern = \"step\"\nstep = \"step.toml\"\n",
+      folder.path());
+  const double weights = 4.0 * 1024 * 1024 + 3.0 * 1024 * 4096;
+  const double layer_us = (2 * weights * 1024 + 2.0 * 1024 * 1024 * 1024) / 1e15 * 1e6;
+  const double message_us = 2 * 1024.0 * 1024 / payload_rate * 1e6;  // activations, then gradients
+  EXPECT_NEAR(number(outcome, "job_us") - number(outcome, "exposed_us"), 2 * 3 * layer_us, 0.01);
+  EXPECT_NEAR(number(outcome, "exposed_us") / (2 * message_us), 1, 0.05);
+  EXPECT_NEAR(number(outcome, "exposed_share"),
+              number(outcome, "exposed_us") / number(outcome, "job_us"), 1e-6);
+}
+
+TEST(TrainingStep, AWrongFileIsNamed) {
+  Folder folder;
+  folder.write("step.toml", "[model]\nlayers = 2\nwidth = 3\n");
+  auto scenario = scenario::Scenario::parse(
+      "[topology]\nkind = \"single-switch\"\nhosts = 2\n[traffic]\npattern = \"step\"\n"
+      "step = \"step.toml\"\n",
+      "s.toml", folder.path(), {});
+  ASSERT_TRUE(scenario);
+  auto setup = scenario->build(0);
+  ASSERT_FALSE(setup);
+  EXPECT_NE(setup.error().message.find("step.toml:3: model.width"), std::string::npos)
+      << setup.error().message;
 }
 
 TEST(Collectives, TheFirstMessageThatFailsIsReported) {

@@ -92,18 +92,28 @@ MaybeValue busiest_core(const RunView& run) {
   return seconds > 0 ? busiest.to_seconds() / seconds : 0;
 }
 
-MaybeValue tasks(const RunView& run) {
-  return run.tasks != nullptr ? MaybeValue(std::uint64_t{run.setup.job->graph.size()})
-                              : std::nullopt;
-}
+MaybeValue tasks(const RunView& run) { return std::uint64_t{run.setup.job->graph.size()}; }
 
 bool has_finished_job(const RunView& run) {
-  return run.tasks != nullptr && run.tasks->finished() == run.setup.job->graph.size();
+  return run.tasks->finished() == run.setup.job->graph.size();
 }
 
 // Returns the time that the job took, if all of its tasks were done.
 MaybeValue job_time(const RunView& run) {
   return has_finished_job(run) ? MaybeValue(run.tasks->end()) : std::nullopt;
+}
+
+// Returns the part of the job's time that is due to communication: without it, the job would have
+// taken less by so much.
+MaybeValue exposed_time(const RunView& run) {
+  if (!has_finished_job(run) || run.setup.job->computation == Time::zero()) return {};
+  return run.tasks->end() - run.setup.job->computation;
+}
+
+MaybeValue exposed_share(const RunView& run) {
+  const MaybeValue exposed = exposed_time(run);
+  if (!exposed) return {};
+  return std::get<Time>(*exposed).to_seconds() / run.tasks->end().to_seconds();
 }
 
 // Returns a collective's bytes over its time, in GB/s, as nccl-tests does.
@@ -145,7 +155,7 @@ using enum report::Form;
 // of which the first four and the reader are enough for most.
 constexpr auto table = std::to_array<Row>({
     {{"seed", "1", "seed"}, seed},
-    {{"tasks", "tasks", "tasks"}, tasks},
+    {{"tasks", "tasks", "tasks"}, tasks, Total::none, When::with_job},
     {{"job_us",
       "us",
       "time us",
@@ -153,10 +163,25 @@ constexpr auto table = std::to_array<Row>({
       {1, Best::least},
       {1, 10, 1, false, false, "time us"},
       "time until the job is done, us"},
-     job_time},
-    {{"algbw_gbytes", "GB/s", "algbw GB/s", number, {1, Best::most}, {1, 10, 2}},
-     algorithm_bandwidth},
-    {{"busbw_gbytes", "GB/s", "busbw GB/s", number, {1, Best::most}, {1, 10, 2}}, bus_bandwidth},
+     job_time,
+     Total::none,
+     When::with_job},
+    {{"exposed_us", "us", "exposed us", number, {2, Best::least}, {2, 10, 1}},
+     exposed_time,
+     Total::none,
+     When::with_job},
+    {{"exposed_share", "1", "exposed", per_cent, {3, Best::least}, {3, 8}},
+     exposed_share,
+     Total::none,
+     When::with_job},
+    {{"algbw_gbytes", "GB/s", "algbw GB/s", number, {4, Best::most}, {4, 10, 2}},
+     algorithm_bandwidth,
+     Total::none,
+     When::with_job},
+    {{"busbw_gbytes", "GB/s", "busbw GB/s", number, {5, Best::most}, {5, 10, 2}},
+     bus_bandwidth,
+     Total::none,
+     When::with_job},
     {{"flows", "flows", "flows"}, of<&FlowsView::flows>},
     {{"finished", "flows", "finished"}, of<&FlowsView::finished>},
     {{"failed", "flows", "failed"}, of<&FlowsView::failed>},
@@ -164,22 +189,27 @@ constexpr auto table = std::to_array<Row>({
       "us",
       "all done us",
       number,
-      {2, Best::least, true},
-      {1, 9, 1, false, false, "end us"},
+      {7, Best::least, true},
+      {6, 9, 1, false, false, "end us"},
       "time until all flows are done, us"},
      of<&FlowsView::end>},
-    {{"fct_us.min", "us", "FCT min us", number, {}, {3, 9, 1, false, false, "FCT min"}},
+    {{"fct_us.min", "us", "FCT min us", number, {}, {8, 9, 1, false, false, "FCT min"}},
      of_flows<fct, &Quantiles::min>},
     {{"fct_us.median",
       "us",
       "FCT median us",
       number,
-      {3, Best::least, true},
-      {4, 9, 1, true, false, "median"}},
+      {8, Best::least, true},
+      {9, 9, 1, true, false, "median"}},
      of_flows<fct, &Quantiles::median>},
-    {{"fct_us.p99", "us", "99 % us", number, {4, Best::least, true}, {5, 9, 1, true, false, "p99"}},
+    {{"fct_us.p99",
+      "us",
+      "99 % us",
+      number,
+      {9, Best::least, true},
+      {10, 9, 1, true, false, "p99"}},
      of_flows<fct, &Quantiles::p99>},
-    {{"fct_us.max", "us", "max us", number, {5, Best::least, true}, {6, 9, 1, true}},
+    {{"fct_us.max", "us", "max us", number, {10, Best::least, true}, {11, 9, 1, true}},
      of_flows<fct, &Quantiles::max>},
     // Slowdowns and the share compare with the same fabric when it is empty, so that none is best.
     {{"slowdown.min", "1", "slowdown min", number}, of_flows<slowdown, &Quantiles::min>},
@@ -188,20 +218,20 @@ constexpr auto table = std::to_array<Row>({
       "1",
       "slowdown 99 %",
       number,
-      {6, Best::none, true},
-      {7, 12, 2, false, false, "slowdown p99"}},
+      {11, Best::none, true},
+      {12, 12, 2, false, false, "slowdown p99"}},
      of_flows<slowdown, &Quantiles::p99>},
     {{"slowdown.max", "1", "slowdown max", number}, of_flows<slowdown, &Quantiles::max>},
     {{"share_of_ideal",
       "1",
       "of ideal",
       per_cent,
-      {7, Best::none, true},
-      {8, 8},
+      {12, Best::none, true},
+      {13, 8},
       "of the ideal rate, %"},
      of<&FlowsView::share_of_ideal>},
     {{"latency_us.min", "us", "one way min us", number}, latency<&Quantiles::min>},
-    {{"latency_us.median", "us", "one way us", number, {1, Best::least}, {2, 10, 2, false, true}},
+    {{"latency_us.median", "us", "one way us", number, {6, Best::least}, {7, 10, 2, false, true}},
      latency<&Quantiles::median>},
     {{"latency_us.p99", "us", "one way 99 % us", number}, latency<&Quantiles::p99>},
     {{"latency_us.max", "us", "one way max us", number}, latency<&Quantiles::max>},
@@ -209,8 +239,8 @@ constexpr auto table = std::to_array<Row>({
       "Gb/s",
       "goodput",
       rate,
-      {8, Best::most},
-      {9, 10},
+      {13, Best::most},
+      {14, 10},
       "goodput of all flows together, Gb/s"},
      of<&FlowsView::goodput>},
 
@@ -218,7 +248,7 @@ constexpr auto table = std::to_array<Row>({
     {{"bytes", "bytes", "bytes"}, of<&port::Counters::bytes>},
     {{"utilisation", "1", "utilisation", per_cent}, utilisation},
     {{"queue_max_bytes", "bytes", "queue max bytes"}, of<&port::Counters::queue_bytes_max>},
-    {{"dropped", "frames", "dropped", count, {10}, {10, 9}},
+    {{"dropped", "frames", "dropped", count, {15}, {15, 9}},
      of<&port::Counters::dropped>,
      Total::sum},
     {{"lossless_dropped", "frames", "lossless dropped"}, lossless_dropped, Total::sum},
@@ -227,12 +257,12 @@ constexpr auto table = std::to_array<Row>({
      Total::sum,
      When::not_zero,
      Listing::summary_alone},
-    {{"unmapped", "frames", "unmapped", count, {11}},
+    {{"unmapped", "frames", "unmapped", count, {16}},
      of<&port::Counters::unmapped>,
      Total::sum,
      When::not_zero,
      Listing::summary_alone},
-    {{"pkey_dropped", "frames", "pkey dropped", count, {12}},
+    {{"pkey_dropped", "frames", "pkey dropped", count, {17}},
      pkey_dropped,
      Total::sum,
      When::not_zero,
@@ -241,27 +271,27 @@ constexpr auto table = std::to_array<Row>({
      of<&device::Counters::pkey_violations>,
      Total::sum,
      When::not_zero},
-    {{"retransmitted", "packets", "resent", count, {15}, {11, 9, 0, true}, "packets sent again"},
+    {{"retransmitted", "packets", "resent", count, {20}, {16, 9, 0, true}, "packets sent again"},
      of<&transport::Counters::retransmitted_packets>,
      Total::sum},
-    {{"timeouts", "time-outs", "time-outs", count, {16}},
+    {{"timeouts", "time-outs", "time-outs", count, {21}},
      of<&transport::Counters::ack_timeouts>,
      Total::sum},
-    {{"marked", "frames", "marked", count, {17}, {12, 9, 0, true}},
+    {{"marked", "frames", "marked", count, {22}, {17, 9, 0, true}},
      of<&port::Counters::marked>,
      Total::sum},
     {{"notifications", "packets", "notifications"},
      of<&device::Counters::congestion_notifications>,
      Total::sum},
     {{"notices", "notices", "notices"}, notices, Total::none, When::not_zero},
-    {{"pauses", "pauses", "pauses", count, {18}, {13, 9, 0, true}},
+    {{"pauses", "pauses", "pauses", count, {23}, {18, 9, 0, true}},
      of<&port::Counters::pauses>,
      Total::sum},
     {{"paused_us", "us", "paused us", number}, paused, Total::sum},
     {{"credit_stalls", "stalls", "credit stalls"}, of<&port::Counters::credit_stalls>, Total::sum},
     {{"buffer_max_bytes", "bytes", "buffer max bytes"}, buffer_bytes_max, Total::most},
 
-    {{"lost", "frames", "lost", count, {13}},
+    {{"lost", "frames", "lost", count, {18}},
      of<&port::Counters::lost>,
      Total::sum,
      When::with_faults},
@@ -280,16 +310,16 @@ constexpr auto table = std::to_array<Row>({
      of<&port::Counters::watchdog_trips>,
      Total::sum,
      When::with_faults},
-    {{"watchdog_dropped", "frames", "watchdog dropped", count, {14}},
+    {{"watchdog_dropped", "frames", "watchdog dropped", count, {19}},
      of<&port::Counters::watchdog_dropped>,
      Total::sum,
      When::with_faults},
-    {{"ports_paused", "ports", "ports paused", count, {19}},
+    {{"ports_paused", "ports", "ports paused", count, {24}},
      is_paused,
      Total::sum,
      When::with_faults,
      Listing::summary_alone},
-    {{"recovery_us", "us", "recovery us", number, {20, Best::least}},
+    {{"recovery_us", "us", "recovery us", number, {25, Best::least}},
      recovery,
      Total::none,
      When::with_faults},
@@ -317,7 +347,7 @@ constexpr auto table = std::to_array<Row>({
      Listing::everywhere,
      "dropped"},
     {{"cpu_s", "s", "CPU s", number}, cpu_seconds, Total::none, When::with_stacks},
-    {{"cpu_s_per_gib", "s/GiB", "CPU s/GiB", number, {9, Best::least}, {14, 9, 3}},
+    {{"cpu_s_per_gib", "s/GiB", "CPU s/GiB", number, {14, Best::least}, {19, 9, 3}},
      cpu_seconds_per_gib,
      Total::none,
      When::with_stacks},

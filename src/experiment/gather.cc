@@ -141,6 +141,8 @@ bool Gathering::has(const Row& row) const {
       return network.faults.any() || network.switches.watchdog > Time::zero();
     case When::with_stacks:
       return network.host.stack.cores > 0;
+    case When::with_job:
+      return remains_.tasks != nullptr;
     case When::always:
     case When::not_zero:
       break;

@@ -16,8 +16,10 @@ Setup build_setup(TableReader root, const std::string& folder);
 fabric::Topology build_topology(TableReader table, const std::string& folder);
 // Builds the flows. The setup must have its topology and its seed already.
 void build_traffic(TableReader table, const std::string& folder, Setup& setup);
-// Builds the job of a [traffic] whose pattern is a collective. The setup must have its topology.
-void build_job(TableReader& traffic, const std::string& folder, Setup& setup);
+// Build the job of a [traffic] whose pattern is a collective, or a step of a training. The setup
+// must have its topology.
+void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
+void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,

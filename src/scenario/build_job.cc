@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "scenario/build.h"
 #include "scenario/profile.h"
 #include "workload/task_player.h"
+#include "workload/training.h"
 
 namespace tulle::scenario {
 
@@ -51,9 +53,87 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
   return servers;
 }
 
+void read_model(TableReader table, workload::TransformerModel& model) {
+  const auto count = [&](std::string_view key) {
+    return static_cast<std::uint32_t>(table.integer(key, 0, 0, 10'000'000));
+  };
+  model.layers = count("layers");
+  model.hidden = count("hidden");
+  model.feed_forward = count("feed_forward");
+  model.heads = count("heads");
+  model.key_value_heads = count("key_value_heads");
+  model.sequence = count("sequence");
+  table.finish();
+}
+
+void read_gpu(TableReader& table, workload::Gpu& gpu) {
+  gpu.operations_per_second =
+      table.number("operations_per_second", gpu.operations_per_second, 0, 1e21);
+  gpu.efficiency = table.number("efficiency", gpu.efficiency, 0, 1);
+}
+
+void read_parallel(TableReader table, workload::TrainingSettings& settings) {
+  const auto count = [&](std::string_view key, std::uint32_t otherwise) {
+    return static_cast<std::uint32_t>(table.integer(key, otherwise, 1, 1'000'000));
+  };
+  settings.tensor = count("tensor", 1);
+  settings.pipeline = count("pipeline", 1);
+  settings.micro_batch = count("micro_batch", 1);
+  settings.micro_batches = count("micro_batches", 1);
+  settings.buckets = count("buckets", settings.buckets);
+  settings.value_bytes = count("value_bytes", settings.value_bytes);
+  settings.gradient_bytes = count("gradient_bytes", settings.gradient_bytes);
+  table.finish();
+}
+
+// Reads the file of a model, its GPUs and how the work is dealt out.
+Result<workload::TrainingSettings> read_step(const std::string& path, const std::string& folder) {
+  auto text = read_file(path);
+  if (!text) return text.error();
+  auto root = parse_toml(*text, path);
+  if (!root) return root.error();
+  Findings findings(path);
+  TableReader file({&*root}, "", 0, findings);
+  file.text("title", "");
+  workload::TrainingSettings settings;
+  read_model(file.table("model"), settings.model);
+  TableReader gpu = file.table("gpu");
+  read_profile(gpu, folder, "gpus", [&](TableReader& profile) { read_gpu(profile, settings.gpu); });
+  read_gpu(gpu, settings.gpu);
+  gpu.finish();
+  read_parallel(file.table("parallel"), settings);
+  file.finish();
+  if (findings.any()) return Error{findings.first()};
+  return settings;
+}
+
+// Takes a graph's messages between servers as the setup's flows.
+void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
+  workload::TaskFlows flows = workload::flows_of(graph, servers);
+  const Time computation = workload::time_without_communication(graph);
+  setup.job = workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation};
+  setup.flows = std::move(flows.flows);
+  setup.first_parts.resize(setup.flows.size() + 1);
+  for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
+}
+
 }  // namespace
 
-void build_job(TableReader& table, const std::string& folder, Setup& setup) {
+void build_step(TableReader& table, const std::string& folder, Setup& setup) {
+  const std::string name = table.text("step", "");
+  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  if (name.empty()) return table.wrong("step", "is needed: a file of a model");
+  auto settings = read_step((std::filesystem::path(folder) / name).string(), folder);
+  if (!settings) return table.wrong("step", settings.error().message);
+  if (table.findings().any()) return;
+  settings->servers = servers;
+  auto graph = workload::make_training_step(*settings);
+  if (!graph) return table.wrong("step", graph.error().message);
+  if (auto right = graph->check(); !right) return table.wrong("step", right.error().message);
+  take_job(std::move(*graph), servers, setup);
+}
+
+void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
   CollectiveSettings settings;
   settings.collective = table.choice("collective", collective_names, Collective::all_reduce);
   const auto algorithm = table.choice<std::size_t>("algorithm", algorithm_names, 0);
@@ -67,12 +147,8 @@ void build_job(TableReader& table, const std::string& folder, Setup& setup) {
   auto graph = workload::make_collective(settings);
   if (!graph) return table.wrong("collective", graph.error().message);
   if (auto right = graph->check(); !right) return table.wrong("collective", right.error().message);
-  workload::TaskFlows flows = workload::flows_of(*graph, settings.servers);
-  setup.job =
-      workload::Job{std::move(*graph), settings.servers, std::move(flows.task_of), settings};
-  setup.flows = std::move(flows.flows);
-  setup.first_parts.resize(setup.flows.size() + 1);
-  for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
+  take_job(std::move(*graph), settings.servers, setup);
+  setup.job->collective = settings;
 }
 
 }  // namespace tulle::scenario

@@ -16,9 +16,9 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> patterns = {"permutation", "shift",     "incast",
-                                                      "all-to-all",  "poisson",   "ring-all-reduce",
-                                                      "file",        "collective"};
+constexpr std::array<std::string_view, 9> patterns = {
+    "permutation",     "shift", "incast",     "all-to-all", "poisson",
+    "ring-all-reduce", "file",  "collective", "step"};
 enum class Pattern {
   permutation,
   shift,
@@ -27,8 +27,12 @@ enum class Pattern {
   poisson,
   ring_all_reduce,
   file,
-  collective
+  collective,
+  step
 };
+constexpr bool is_job(Pattern pattern) {
+  return pattern == Pattern::collective || pattern == Pattern::step;
+}
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
 enum class Sizes { fixed, web_search, hadoop, file };
@@ -141,9 +145,7 @@ Result<Flows> build(TableReader& table, Pattern pattern, const std::string& fold
 Result<Flows> build_kind(TableReader& table, const std::string& folder,
                          const fabric::Topology& topology, std::uint64_t seed) {
   const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
-  if (pattern == Pattern::collective) {
-    return Error{"\"collective\" goes without other traffic, and has all hosts"};
-  }
+  if (is_job(pattern)) return Error{"a job goes without other traffic, and has all hosts"};
   const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.hosts);
   const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
   const Time every = table.time("every", Time::zero(), last_moment);
@@ -212,8 +214,12 @@ void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t 
 }
 
 // A job says itself when its messages begin, and is alone.
-void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
-  build_job(table, folder, setup);
+void build_job(TableReader& table, Pattern pattern, const std::string& folder, Setup& setup) {
+  if (pattern == Pattern::collective) {
+    build_collective(table, folder, setup);
+  } else {
+    build_step(table, folder, setup);
+  }
   const bool carries_bytes = table.choice<std::size_t>("payload", payload_names, 0) == 1;
   setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
   const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
@@ -221,7 +227,7 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   table.boolean("notify", false);  // receivers are always told
   table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
   const auto refuse_if = [&](bool is_given, std::string_view key) {
-    if (is_given) table.wrong(key, "goes with flows, and not with a collective");
+    if (is_given) table.wrong(key, "goes with flows, and not with a job");
   };
   refuse_if(table.time("jitter", Time::zero(), last_moment) > Time::zero(), "jitter");
   refuse_if(table.integer("queue_pairs", 1, 1, 1 << 20) > 1, "queue_pairs");
@@ -242,9 +248,8 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   const auto own_seed = static_cast<std::uint64_t>(
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
-  if (table.choice("pattern", patterns, Pattern::permutation) == Pattern::collective) {
-    return build_collective(table, folder, setup);
-  }
+  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  if (is_job(pattern)) return build_job(table, pattern, folder, setup);
   workload::JitterSettings jitter;
   jitter.jitter = table.time("jitter", Time::zero(), last_moment);
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);

@@ -152,20 +152,22 @@ std::string rails_text(std::uint32_t servers, std::uint32_t adapters,
       servers, adapters, group, group, toml_text(link_rate));
 }
 
-Result<Scenario> from_collective(const NamedCollective& named, std::string_view bytes,
-                                 const WorkloadOptions& options, const std::string& folder) {
+// What a job of GPUs adds to [traffic], and its title.
+struct JobText {
+  std::string title;
+  std::string traffic;
+};
+
+Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
+                          const std::string& folder) {
   if (!options.topology.empty()) {
     return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
   }
-  if (options.hosts) return Error{"--hosts: a collective runs among --gpus"};
+  if (options.hosts) return Error{"--hosts: a job runs on --gpus"};
   if (!options.bytes.empty()) {
-    return Error{fmt::format("--bytes: {} has its bytes behind a colon", named.name)};
+    return Error{"--bytes: a collective has its bytes behind a colon, as in allreduce:256MiB"};
   }
   if (auto right = check_quantities(options); !right) return right.error();
-  if (!report::parse_bytes(bytes)) {
-    return Error{fmt::format("--workload: {} is no amount of bytes, as in {}:256MiB",
-                             tulle::quoted(bytes), named.name)};
-  }
   const std::string servers =
       options.servers.empty() ? std::string(usual_servers) : options.servers;
   const fs::path path =
@@ -185,19 +187,41 @@ Result<Scenario> from_collective(const NamedCollective& named, std::string_view 
   const std::string link_rate = options.link_rate.empty() ? "400Gbps" : options.link_rate;
   const std::uint32_t count = gpus / shape->gpus;
   const std::string title =
-      fmt::format("{}, {}: {} GPUs in {} servers ({}), {} adapters of {} each", named.title, bytes,
-                  gpus, count, path.stem().string(), shape->adapters, link_rate);
-  std::string text = fmt::format(
-      "title = {}\nseed = {}\n{}[traffic]\npattern = \"collective\"\ncollective = {}\nbytes = {}\n"
-      "servers = {{ profile = {} }}\n",
-      toml_text(title), options.seed.value_or(1), rails_text(count, shape->adapters, link_rate),
-      toml_text(named.collective), toml_text(bytes),
+      fmt::format("{}: {} GPUs in {} servers ({}), {} adapters of {} each", job.title, gpus, count,
+                  path.stem().string(), shape->adapters, link_rate);
+  const std::string text = fmt::format(
+      "title = {}\nseed = {}\n{}[traffic]\n{}servers = {{ profile = {} }}\n", toml_text(title),
+      options.seed.value_or(1), rails_text(count, shape->adapters, link_rate), job.traffic,
       toml_text((path.parent_path() / path.stem()).string()));
-  if (!options.algorithm.empty()) {
-    text += fmt::format("algorithm = {}\n", toml_text(options.algorithm));
-  }
   return Scenario::parse(text, fmt::format("--workload {}", one_line(options.workload)), folder,
                          options.set);
+}
+
+Result<Scenario> from_collective(const NamedCollective& named, std::string_view bytes,
+                                 const WorkloadOptions& options, const std::string& folder) {
+  if (!report::parse_bytes(bytes)) {
+    return Error{fmt::format("--workload: {} is no amount of bytes, as in {}:256MiB",
+                             tulle::quoted(bytes), named.name)};
+  }
+  std::string traffic = fmt::format("pattern = \"collective\"\ncollective = {}\nbytes = {}\n",
+                                    toml_text(named.collective), toml_text(bytes));
+  if (!options.algorithm.empty()) {
+    traffic += fmt::format("algorithm = {}\n", toml_text(options.algorithm));
+  }
+  return from_job({fmt::format("{}, {}", named.title, bytes), traffic}, options, folder);
+}
+
+Result<Scenario> from_step(std::string_view model, const WorkloadOptions& options,
+                           const std::string& folder) {
+  if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
+  const fs::path path =
+      model.ends_with(".toml")
+          ? fs::absolute(model)
+          : fs::absolute(fs::path(folder) / "models" / fmt::format("{}.toml", model));
+  const std::string traffic =
+      fmt::format("pattern = \"step\"\nstep = {}\n", toml_text(path.string()));
+  return from_job({fmt::format("A training step of {}", path.stem().string()), traffic}, options,
+                  folder);
 }
 
 Result<void> check_gpu_options(const WorkloadOptions& options) {
@@ -206,7 +230,7 @@ Result<void> check_gpu_options(const WorkloadOptions& options) {
                       : !options.algorithm.empty() ? "--algorithm"
                                                    : nullptr;
   if (given == nullptr) return {};
-  return Error{fmt::format("{}: goes with a collective, such as allreduce:256MiB", given)};
+  return Error{fmt::format("{}: goes with a job of GPUs, such as allreduce:256MiB", given)};
 }
 
 Result<void> check_file_options(const WorkloadOptions& options) {
@@ -330,10 +354,10 @@ std::span<const NamedCollective> collectives() {
   return all;
 }
 
-std::vector<std::pair<std::string, std::string>> server_profiles(const std::string& folder) {
+std::vector<std::pair<std::string, std::string>> titles_in(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> profiles;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(folder) / "profiles/servers", error)) {
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".toml") continue;
     const std::string path = entry.path().string();
     auto text = read_file(path);
@@ -356,6 +380,9 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
                                        : std::string_view(options.workload).substr(colon + 1);
     return from_collective(*collective, bytes, options, folder);
   }
+  if (before == "step" && colon != std::string::npos) {
+    return from_step(std::string_view(options.workload).substr(colon + 1), options, folder);
+  }
   if (auto right = check_gpu_options(options); !right) return right.error();
   const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
   if (known != workloads().end()) return from_name(*known, options, folder);
@@ -363,7 +390,7 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
   if (is_file) return from_file(options);
   return Error{
       fmt::format("--workload: there is no {}; there are {}; {}, with bytes as in "
-                  "allreduce:256MiB; and files: a scenario's .toml, or a .csv of flows",
+                  "allreduce:256MiB; step:MODEL; and files: a scenario's .toml, or a .csv of flows",
                   tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
 }
 

@@ -30,8 +30,8 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
 
 // The choice of a workload. Members that are not given have defaults.
 struct WorkloadOptions {
-  // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", which runs among
-  // GPUs; or a file: FILE.toml, a scenario, or FILE.csv, flows.
+  // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", or a training step,
+  // "step:MODEL", which run among GPUs; or a file: FILE.toml, a scenario, or FILE.csv, flows.
   std::string workload;
   std::optional<std::uint32_t> gpus;
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
@@ -60,9 +60,8 @@ struct NamedCollective {
 };
 std::span<const NamedCollective> collectives();
 
-// Returns the names and titles of the profiles of servers, in the order of their names. `folder`
-// holds the scenarios that come with Tulle.
-std::vector<std::pair<std::string, std::string>> server_profiles(const std::string& folder);
+// Returns the names and titles of the files NAME.toml of a folder, in the order of their names.
+std::vector<std::pair<std::string, std::string>> titles_in(const std::string& folder);
 
 // Returns the scenario of these options, for Scenario::on_fabrics. `folder` holds the scenarios
 // that come with Tulle. The error is one line that names the option.

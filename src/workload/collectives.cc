@@ -232,7 +232,7 @@ TaskGraph Builder::direct() {
 TaskGraph Builder::broadcast() {
   for (std::uint32_t channel = 0; channel < settings_.channels; ++channel) {
     std::vector<std::uint32_t> chain = ring_of(channel);
-    std::ranges::rotate(chain, std::ranges::find(chain, 0u));
+    std::rotate(chain.begin(), std::ranges::find(chain, 0u), chain.end());
     std::uint64_t left = part_of(settings_.bytes, channel, settings_.channels);
     while (left > 0) {
       const std::uint64_t bytes = std::min(left, settings_.chunk_bytes);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/time.h"
 #include "workload/collectives.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
@@ -18,6 +19,8 @@ struct Job {
   std::vector<TaskGraph::Index> task_of;  // by flow
   // What the job does, if it is one collective.
   std::optional<CollectiveSettings> collective;
+  // The time of the job if communication cost nothing; zero if it only communicates.
+  Time computation;
 };
 
 }  // namespace tulle::workload
