@@ -27,6 +27,7 @@ struct RunOptions {
   bool no_offload = false;
   bool no_direct = false;
   bool share_memory = false;
+  bool no_mpi_defaults = false;
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);

@@ -41,6 +41,7 @@ constexpr char run_examples[] =
     "                                                a device of that name, over eth0\n"
     "  tulle run --faults drop=0.01,reorder=1%,seed=7 -- ib_send_bw 192.0.2.2\n"
     "                                                a client on a bad network\n"
+    "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
     "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT\n"
@@ -117,6 +118,11 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help);
+  command->add_flag(
+      "--no-mpi-defaults", options.no_mpi_defaults,
+      "Leave UCX_TLS, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, _opal_common_ucx_devices "
+      "and _opal_common_ucx_tls as they are; otherwise, where they are not set, they "
+      "have MPI libraries use the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/layout.h"
@@ -28,6 +29,22 @@ constexpr char advice_library[] = "libtulle-advice.so";
 
 void set(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
+}
+
+// MPI libraries would take their own shared memory on one host, and devices that they know. With
+// these, they take Tulle's device. What the environment says already stays.
+void set_mpi_defaults() {
+  constexpr std::pair<const char*, const char*> defaults[] = {
+      // UCX, which Open MPI and MPICH use: RDMA alone.
+      {"UCX_TLS", "rc_verbs,ud_verbs,self"},
+      // Debian's Open MPI leaves UCX out, and Open MPI takes it only for some vendors' devices.
+      {"OMPI_MCA_pml", "ucx,ob1"},
+      {"OMPI_MCA_osc", "ucx,rdma,sm"},
+      {"OMPI_MCA_opal_common_ucx_devices", "any"},
+      {"OMPI_MCA_opal_common_ucx_tls", "any"},
+      // MPICH passes messages within a host by itself, unless it is told that none are within one.
+      {"MPIR_CVAR_NOLOCAL", "1"}};
+  for (const auto& [name, value] : defaults) setenv(name, value, 0);
 }
 
 // Puts an entry in front of those that a list in the environment has already.
@@ -125,6 +142,7 @@ int run(const RunOptions& options) {
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
   set("TULLE_RECOVERY", options.recovery);
+  if (!options.no_mpi_defaults) set_mpi_defaults();
   warn_of_newer_libraries(folder);
   show_devices();
 

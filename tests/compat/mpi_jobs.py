@@ -76,6 +76,14 @@ class Mpi:
                                     *stage.over_tulle(argv), net=place.server, env=env, limit=LIMIT)
         self.check(stage, process, transport, "in 2 networks")
 
+    def as_it_stands(self, stage):
+        """Runs `tulle run -- mpirun -n 4 program`, as a user would who knows nothing of UCX."""
+        env = {name: value for name, value in self.env.items() if name.startswith("OMPI_ALLOW_RUN_AS_ROOT")}
+        options = ["--oversubscribe"] if "--oversubscribe" in self.options else []
+        argv = [self.launcher, "-n", str(RANKS), *options, self.build(stage)]
+        process = stage.run_program(*stage.over_tulle(argv), env=env, limit=LIMIT)
+        stage.assertIn(f"ok: {RANKS} ranks in 1 networks", process.stdout, process.describe())
+
     @staticmethod
     def check(stage, process, transport, where):
         stage.assertIn(f"ok: {RANKS} ranks {where}".rstrip(), process.stdout, process.describe())
@@ -98,6 +106,7 @@ class Mpi:
                 stage, transport, frame.ordinary_user(stage).prefix), LARGEST_BYTES)
             yield Case(f"{transport}.two_hosts",
                        lambda stage, transport=transport: self.two_hosts(stage, transport), LARGEST_BYTES)
+        yield Case("as_it_stands", self.as_it_stands, LARGEST_BYTES)
         yield Case("not_without_the_device", self.without_the_device)
 
 
