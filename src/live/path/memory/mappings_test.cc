@@ -113,7 +113,8 @@ TEST(Mappings, SpecialMemoryMayNot) {
     EXPECT_EQ(pages.obstacle(), Obstacle::special) << advice;
   }
   const Pages locked(2);
-  if (mlock(locked.at(0), page) == 0) {
+  // Sanitizers replace the C library's function.
+  if (syscall(SYS_mlock, locked.at(0), page) == 0) {
     EXPECT_EQ(locked.obstacle(), Obstacle::special);
   }
   const Pages growing(2, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN);
