@@ -86,7 +86,7 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
               0.01);
 }
 
-// Within one server no adapter is needed. The latency of a step is hidden behind the other channels.
+// Within one server no adapter is needed. The latency of a step is hidden behind other channels.
 TEST(Collectives, AServerAloneUsesItsOwnNetwork) {
   constexpr std::uint64_t bytes = 256 << 20;
   const double time = time_of("all-reduce", "ring", bytes, 1, 8);

@@ -28,8 +28,9 @@ enum class Algorithm : std::uint8_t {
   // Each channel is a ring through all ranks, server by server. It enters and leaves each server by
   // adapters of the same number, which differ from channel to channel.
   ring,
-  // Each channel has two binary trees of servers (Sanders, Speck, Träff 2009). A rank that is inside
-  // of one is a leaf of the other, and each has half of the bytes. A server's GPUs are a chain.
+  // Each channel has two binary trees of servers (Sanders, Speck, Träff 2009). A rank that is
+  // inside of one is a leaf of the other, and each has half of the bytes. A server's GPUs are a
+  // chain.
   tree,
   // The GPUs of a server reduce and share by the scale-up network, each a part; the GPUs of one
   // number in all servers form a ring.

@@ -62,8 +62,10 @@ Player::Player(const Flows& flows, std::uint32_t hosts, const PlayerSettings& se
     const Flow& flow = flows[i];
     ++flows_at_[flow.source];
     ++flows_at_[flow.destination];
-    const auto connections = static_cast<std::size_t>(flow.connection + 1);
-    if (shared_.size() < connections) shared_.resize(connections);
+    if (flow.connection >= 0) {
+      const auto number = static_cast<std::size_t>(flow.connection);
+      shared_.resize(std::max(shared_.size(), number + 1));
+    }
     if (flow.after < 0) continue;
     const auto before = static_cast<std::size_t>(flow.after);
     next_waiting_[i] = std::exchange(first_waiting_[before], static_cast<std::int32_t>(i));

@@ -1,9 +1,10 @@
 #pragma once
 
 // Plays flows on adapters, as an application would. Each flow, or each connection that flows share,
-// has a connected pair of queue pairs, and each flow has one RDMA WRITE (over TCP, one SEND). The receiver is told of its arrival if another flow
-// waits for it or if arrivals are to be timed. With SRD, each host has one queue pair for all its
-// peers. The player knows only adapters, so that it runs under every driver.
+// has a connected pair of queue pairs, and each flow has one RDMA WRITE (over TCP, one SEND). The
+// receiver is told of its arrival if another flow or a schedule waits for it, or if arrivals are to
+// be timed. With SRD, each host has one queue pair for all its peers. The player knows only
+// adapters, so that it runs under every driver.
 
 #include <cstdint>
 #include <functional>

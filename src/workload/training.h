@@ -1,8 +1,8 @@
 #pragma once
 
 // A step of training a transformer as a graph of tasks, from the model's shape, what a GPU can do,
-// and how the work is dealt out: tensor, pipeline and data parallelism, as in Megatron-LM (Narayanan
-// et al., SC 2021).
+// and how the work is dealt out: tensor, pipeline and data parallelism, as in Megatron-LM
+// (Narayanan et al., SC 2021).
 //
 // Ranks are dealt as there: the tensor group is innermost, so that it lies in one server, then come
 // the pipeline's stages, then the replicas of the data.
@@ -45,7 +45,7 @@ struct TrainingSettings {
   std::uint32_t micro_batches = 1;  // of a replica, in one step
   std::uint32_t value_bytes = 2;    // of an activation
   std::uint32_t gradient_bytes = 2;
-  // Parts of a stage's gradients, each of which is summed among the replicas as soon as it is there.
+  // Parts of a stage's gradients, each of which is summed among the replicas once it is there.
   std::uint32_t buckets = 4;
 
   // All GPUs that are left hold further replicas.
