@@ -54,7 +54,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("fly", ""), [])
 
     def test_options(self):
-        self.assertEqual(self.complete("run", "--no"), ["--no-direct", "--no-offload"])
+        self.assertEqual(self.complete("run", "--no"), ["--no-direct", "--no-mpi-defaults", "--no-offload"])
         self.assertEqual(self.complete("capture", "--o"), ["--output"])
         self.assertEqual(self.complete("sim", "--list", "--lis"), [], "an option that is given already")
         self.assertEqual(self.complete("sim", "--gallery", "--flo"), [], "an option that another one excludes")
