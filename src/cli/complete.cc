@@ -43,13 +43,7 @@ Words servers() {
   return names;
 }
 
-Words algorithms() {
-  Words names;
-  for (int i = 0; i <= static_cast<int>(workload::Algorithm::direct); ++i) {
-    names.emplace_back(workload::name_of(static_cast<workload::Algorithm>(i)));
-  }
-  return names;
-}
+Words algorithms() { return {workload::algorithm_names.begin(), workload::algorithm_names.end()}; }
 
 Words workloads() {
   Words names;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include "scenario/build.h"
@@ -18,11 +19,6 @@ using workload::CollectiveSettings;
 using workload::Servers;
 
 namespace {
-
-constexpr std::array<std::string_view, 5> collective_names = {
-    "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"};
-constexpr std::array<std::string_view, 6> algorithm_names = {
-    "automatic", "ring", "tree", "hierarchical", "halving-doubling", "direct"};
 
 void read_server(TableReader& table, Servers& servers) {
   constexpr std::int64_t most = 1'024;
@@ -135,8 +131,12 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
 
 void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
   CollectiveSettings settings;
-  settings.collective = table.choice("collective", collective_names, Collective::all_reduce);
-  const auto algorithm = table.choice<std::size_t>("algorithm", algorithm_names, 0);
+  settings.collective =
+      table.choice("collective", std::span<const std::string_view>(workload::collective_names),
+                   Collective::all_reduce);
+  std::array<std::string_view, workload::algorithm_names.size() + 1> algorithms{"automatic"};
+  std::ranges::copy(workload::algorithm_names, algorithms.begin() + 1);
+  const auto algorithm = table.choice<std::size_t>("algorithm", algorithms, 0);
   if (algorithm > 0) settings.algorithm = static_cast<Algorithm>(algorithm - 1);
   settings.bytes = table.bytes("bytes", 256u << 20);
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));

@@ -30,6 +30,7 @@ enum class Pattern {
   collective,
   step
 };
+constexpr std::string_view goes_with_flows = "goes with flows, and not with a job";
 constexpr bool is_job(Pattern pattern) {
   return pattern == Pattern::collective || pattern == Pattern::step;
 }
@@ -213,27 +214,26 @@ void check_payload_memory(TableReader& table, const Flows& flows, std::uint64_t 
   }
 }
 
-// A job says itself when its messages begin, and is alone.
+// Checks that there are ports for flows over TCP.
+void check_stream_flows(TableReader& table, const Flows& flows, const Setup& setup) {
+  if (!setup.network.host.plays_tcp || flows.size() <= workload::stream_flows_max) return;
+  table.wrong("pattern", fmt::format("makes {} flows; over TCP there may be {}, by their ports",
+                                     flows.size(), workload::stream_flows_max));
+}
+
+// A job says itself when its messages begin, and is alone. The keys that all patterns have in
+// common were read.
 void build_job(TableReader& table, Pattern pattern, const std::string& folder, Setup& setup) {
   if (pattern == Pattern::collective) {
     build_collective(table, folder, setup);
   } else {
     build_step(table, folder, setup);
   }
-  const bool carries_bytes = table.choice<std::size_t>("payload", payload_names, 0) == 1;
-  setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
-  const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
-  if (carries_bytes) check_payload_memory(table, setup.flows, payload_memory);
-  table.boolean("notify", false);  // receivers are always told
-  table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
-  const auto refuse_if = [&](bool is_given, std::string_view key) {
-    if (is_given) table.wrong(key, "goes with flows, and not with a job");
-  };
-  refuse_if(table.time("jitter", Time::zero(), last_moment) > Time::zero(), "jitter");
-  refuse_if(table.integer("queue_pairs", 1, 1, 1 << 20) > 1, "queue_pairs");
-  refuse_if(!table.text("and_file", "").empty(), "and_file");
-  refuse_if(!table.text("name", "").empty(), "name");
-  refuse_if(!table.tables("and").empty(), "and");
+  check_stream_flows(table, setup.flows, setup);
+  for (const std::string_view key : {"and_file", "name"}) {
+    if (!table.text(key, "").empty()) table.wrong(key, goes_with_flows);
+  }
+  if (!table.tables("and").empty()) table.wrong("and", goes_with_flows);
   table.finish();
 }
 
@@ -248,8 +248,6 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   const auto own_seed = static_cast<std::uint64_t>(
       table.integer("seed", static_cast<std::int64_t>(setup.network.seed), 0,
                     std::numeric_limits<std::int64_t>::max()));
-  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
-  if (is_job(pattern)) return build_job(table, pattern, folder, setup);
   workload::JitterSettings jitter;
   jitter.jitter = table.time("jitter", Time::zero(), last_moment);
   jitter.per = table.choice("jitter_per", jitter_names, workload::JitterSettings::Per::flow);
@@ -259,6 +257,14 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   setup.player.carries_bytes = setup.network.carries_bytes = carries_bytes;
   const std::uint64_t payload_memory = table.bytes("payload_memory", 1'000'000'000);
   const auto queue_pairs = static_cast<std::uint32_t>(table.integer("queue_pairs", 1, 1, 1 << 20));
+  const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
+  if (is_job(pattern)) {
+    if (jitter.jitter > Time::zero()) table.wrong("jitter", goes_with_flows);
+    if (queue_pairs > 1) table.wrong("queue_pairs", goes_with_flows);
+    build_job(table, pattern, folder, setup);
+    if (carries_bytes) check_payload_memory(table, setup.flows, payload_memory);
+    return;
+  }
   auto flows = build_kind(table, folder, topology, own_seed);
   // More traffic beside the pattern, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
@@ -284,10 +290,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
       })) {
     table.wrong("bytes", "a flow has at most 32 TiB");
   }
-  if (flows && setup.network.host.plays_tcp && flows->size() > workload::stream_flows_max) {
-    table.wrong("pattern", fmt::format("makes {} flows; over TCP there may be {}, by their ports",
-                                       flows->size(), workload::stream_flows_max));
-  }
+  if (flows) check_stream_flows(table, *flows, setup);
   if (flows && carries_bytes) check_payload_memory(table, *flows, payload_memory);
   table.finish();
   if (flows && jitter.jitter > Time::zero()) {

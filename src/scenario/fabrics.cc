@@ -82,6 +82,11 @@ std::string topology_words(std::uint32_t hosts, const std::string& link_rate) {
                      link_rate);
 }
 
+Result<void> refuse_topology(const WorkloadOptions& options) {
+  if (options.topology.empty()) return {};
+  return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
+}
+
 Result<void> check_quantities(const WorkloadOptions& options) {
   if (!options.bytes.empty() && !report::parse_bytes(options.bytes)) {
     return Error{fmt::format("--bytes: must be an amount such as 64KB, in {}", report::byte_units)};
@@ -95,9 +100,7 @@ Result<void> check_quantities(const WorkloadOptions& options) {
 
 Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& options,
                            const std::string& folder) {
-  if (!options.topology.empty()) {
-    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
-  }
+  if (auto right = refuse_topology(options); !right) return right.error();
   if (!options.bytes.empty() && workload.bytes.empty()) {
     return Error{fmt::format("--bytes: {} draws its sizes", workload.name)};
   }
@@ -152,7 +155,7 @@ std::string rails_text(std::uint32_t servers, std::uint32_t adapters,
       servers, adapters, group, group, toml_text(link_rate));
 }
 
-// What a job of GPUs adds to [traffic], and its title.
+// The title of a job of GPUs, and its keys of [traffic].
 struct JobText {
   std::string title;
   std::string traffic;
@@ -160,9 +163,7 @@ struct JobText {
 
 Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
                           const std::string& folder) {
-  if (!options.topology.empty()) {
-    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
-  }
+  if (auto right = refuse_topology(options); !right) return right.error();
   if (options.hosts) return Error{"--hosts: a job runs on --gpus"};
   if (!options.bytes.empty()) {
     return Error{"--bytes: a collective has its bytes behind a colon, as in allreduce:256MiB"};
@@ -257,9 +258,7 @@ Result<Scenario> from_flows(const WorkloadOptions& options) {
 Result<Scenario> from_file(const WorkloadOptions& options) {
   if (auto right = check_file_options(options); !right) return right.error();
   if (options.workload.ends_with(".csv")) return from_flows(options);
-  if (!options.topology.empty()) {
-    return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
-  }
+  if (auto right = refuse_topology(options); !right) return right.error();
   std::vector<std::string> set = options.set;
   if (options.seed) set.insert(set.begin(), fmt::format("seed = {}", *options.seed));
   return Scenario::read(options.workload, set);

@@ -5,37 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "workload/part.h"
+#include "workload/ring.h"
 
 namespace tulle::workload {
 namespace {
 
 using Index = TaskGraph::Index;
-using Waits = std::vector<Index>;
-
-constexpr auto collective_names = std::to_array<std::pair<std::string_view, Collective>>({
-    {"all-reduce", Collective::all_reduce},
-    {"reduce-scatter", Collective::reduce_scatter},
-    {"all-gather", Collective::all_gather},
-    {"broadcast", Collective::broadcast},
-    {"all-to-all", Collective::all_to_all},
-});
-constexpr auto algorithm_names = std::to_array<std::pair<std::string_view, Algorithm>>({
-    {"ring", Algorithm::ring},
-    {"tree", Algorithm::tree},
-    {"hierarchical", Algorithm::hierarchical},
-    {"halving-doubling", Algorithm::halving_doubling},
-    {"direct", Algorithm::direct},
-});
-
-template <typename Names, typename Value>
-std::string_view name_in(const Names& names, Value value) {
-  return std::ranges::find(names, value, &Names::value_type::second)->first;
-}
 
 // Builds the graph of one collective.
 class Builder {
@@ -54,14 +33,9 @@ class Builder {
   TaskGraph broadcast();
 
  private:
-  static constexpr Index none = 0xFFFF'FFFF;
-  // Adds a message of any length, in pieces that a task can have. Returns the last piece, or `none`
-  // if there is no byte to send.
   Index send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, std::uint32_t channel,
              const Waits& after);
   std::vector<std::uint32_t> ring_of(std::uint32_t channel) const;
-  void ring_steps(const std::vector<std::uint32_t>& ring, std::uint64_t bytes, std::uint32_t steps,
-                  std::uint32_t channel, const std::vector<Waits>& after, std::vector<Waits>* last);
   std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after);
   std::uint32_t ring_step_count(std::uint32_t ranks) const {
     return settings_.collective == Collective::all_reduce ? 2 * (ranks - 1) : ranks - 1;
@@ -86,13 +60,8 @@ Index Builder::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes,
   task.rank = from;
   task.peer = to;
   task.channel = channel;
-  Index last = none;
-  while (bytes > 0) {
-    task.bytes = std::min(bytes, Task::bytes_max);
-    last = graph_.add(task, after);
-    bytes -= task.bytes;
-  }
-  return last;
+  task.bytes = bytes;
+  return graph_.add_message(task, after);
 }
 
 // Even servers are passed in one direction and odd ones in the other, so that a ring leaves a
@@ -110,37 +79,11 @@ std::vector<std::uint32_t> Builder::ring_of(std::uint32_t channel) const {
   return ring;
 }
 
-// Adds the steps of a ring with `bytes` in all. In step 0 a rank sends its own segment, and in each
-// later one what it received in the step before. Ranks wait for `after` first. What each rank
-// received or sent last goes to `last`.
-void Builder::ring_steps(const std::vector<std::uint32_t>& ring, std::uint64_t bytes,
-                         std::uint32_t steps, std::uint32_t channel,
-                         const std::vector<Waits>& after, std::vector<Waits>* last) {
-  const auto count = static_cast<std::uint32_t>(ring.size());
-  std::vector<Index> received(count, none), now(count, none);
-  Waits waits;
-  for (std::uint32_t step = 0; step < steps; ++step) {
-    for (std::uint32_t place = 0; place < count; ++place) {
-      const std::uint32_t segment = (place + 2 * count - step) % count;
-      const std::uint32_t next = (place + 1) % count;
-      waits.clear();
-      if (step == 0 && !after.empty()) waits = after[ring[place]];
-      if (received[place] != none) waits.push_back(received[place]);
-      now[next] = send(ring[place], ring[next], part_of(bytes, segment, count), channel, waits);
-    }
-    std::swap(received, now);
-  }
-  if (last == nullptr) return;
-  for (std::uint32_t place = 0; place < count; ++place) {
-    if (received[place] != none) (*last)[ring[place]].push_back(received[place]);
-  }
-}
-
 TaskGraph Builder::ring() {
   const std::uint32_t channels = settings_.channels;
   for (std::uint32_t channel = 0; channel < channels; ++channel) {
-    ring_steps(ring_of(channel), part_of(settings_.bytes, channel, channels),
-               ring_step_count(ranks_), channel, {}, nullptr);
+    add_ring(graph_, {ring_of(channel), part_of(settings_.bytes, channel, channels),
+                      ring_step_count(ranks_), channel});
   }
   return std::move(graph_);
 }
@@ -153,8 +96,7 @@ std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vec
     for (std::uint32_t i = 1; i < servers_.gpus; ++i) {
       const std::uint32_t peer =
           servers_.rank(servers_.server_of(rank), (servers_.gpu_of(rank) + i) % servers_.gpus);
-      const Index sent = send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank]);
-      if (sent != none) received[peer].push_back(sent);
+      received[peer].push_back(send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank]));
     }
   }
   return received;
@@ -169,9 +111,16 @@ TaskGraph Builder::hierarchical() {
   std::vector<Waits> received(ranks_);
   if (servers_.servers == 1) received = ready;
   for (std::uint32_t gpu = 0; gpu < servers_.gpus && servers_.servers > 1; ++gpu) {
-    std::vector<std::uint32_t> ring(servers_.servers);
-    for (std::uint32_t s = 0; s < servers_.servers; ++s) ring[s] = servers_.rank(s, gpu);
-    ring_steps(ring, part, ring_step_count(servers_.servers), 0, ready, &received);
+    Ring ring{{}, part, ring_step_count(servers_.servers)};
+    std::vector<Waits> before;
+    for (std::uint32_t server = 0; server < servers_.servers; ++server) {
+      ring.ranks.push_back(servers_.rank(server, gpu));
+      if (reduces) before.push_back(ready[ring.ranks.back()]);
+    }
+    const Waits last = add_ring(graph_, ring, before);
+    for (std::uint32_t place = 0; place < last.size(); ++place) {
+      received[ring.ranks[place]] = {last[place]};
+    }
   }
   if (gathers) share_in_servers(part, received);
   return std::move(graph_);
@@ -192,15 +141,13 @@ TaskGraph Builder::halving_doubling() {
     for (std::size_t i = halvings; i-- > 0;) exchanges.push_back(exchanges[i]);
   }
   std::vector<Waits> received(ranks_);
-  std::vector<Index> now(ranks_, none);
+  std::vector<Index> now(ranks_);
   for (const auto& [distance, length] : exchanges) {
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       now[rank ^ distance] = send(rank, rank ^ distance, length, 0, received[rank]);
     }
-    // What a rank sends holds parts of all that it has received.
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      if (now[rank] != none) received[rank].push_back(now[rank]);
-    }
+    // A rank's next message holds parts of all that it has received.
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) received[rank].push_back(now[rank]);
   }
   return std::move(graph_);
 }
@@ -448,21 +395,11 @@ double bus_factor(Collective collective, std::uint32_t ranks) {
   }
 }
 
-std::string_view name_of(Collective collective) { return name_in(collective_names, collective); }
-std::string_view name_of(Algorithm algorithm) { return name_in(algorithm_names, algorithm); }
-
-std::optional<Collective> collective_of(std::string_view name) {
-  const auto found =
-      std::ranges::find(collective_names, name, [](const auto& e) { return e.first; });
-  if (found == collective_names.end()) return {};
-  return found->second;
+std::string_view name_of(Collective collective) {
+  return collective_names[static_cast<std::size_t>(collective)];
 }
-
-std::optional<Algorithm> algorithm_of(std::string_view name) {
-  const auto found =
-      std::ranges::find(algorithm_names, name, [](const auto& e) { return e.first; });
-  if (found == algorithm_names.end()) return {};
-  return found->second;
+std::string_view name_of(Algorithm algorithm) {
+  return algorithm_names[static_cast<std::size_t>(algorithm)];
 }
 
 }  // namespace tulle::workload

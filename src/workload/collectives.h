@@ -6,6 +6,7 @@
 // An all-reduce, reduce-scatter or all-gather counts its bytes as nccl-tests does: the largest
 // buffer of a rank. In an all-to-all, that buffer has one part for each rank.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -23,6 +24,8 @@ enum class Collective : std::uint8_t {
   broadcast,
   all_to_all,
 };
+inline constexpr std::array<std::string_view, 5> collective_names = {
+    "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"};
 
 enum class Algorithm : std::uint8_t {
   // Each channel is a ring through all ranks, server by server. It enters and leaves each server by
@@ -40,13 +43,15 @@ enum class Algorithm : std::uint8_t {
   // Each rank sends to each other, to `window` of them at a time.
   direct,
 };
+inline constexpr std::array<std::string_view, 5> algorithm_names = {"ring", "tree", "hierarchical",
+                                                                    "halving-doubling", "direct"};
 
 struct CollectiveSettings {
   Collective collective = Collective::all_reduce;
   std::optional<Algorithm> algorithm;  // nothing: usual_algorithm()
   std::uint64_t bytes = 0;
   std::uint32_t channels = 0;  // 0: one for each adapter of a server
-  // What a rank passes on before the rest of a step has come, in trees and broadcasts.
+  // In trees and broadcasts, a rank passes on so much before the rest of a step has come.
   std::uint64_t chunk_bytes = 512u << 10;
   // Messages that a rank has under way at once, if it sends to each other one.
   std::uint32_t window = 16;
@@ -67,7 +72,5 @@ double bus_factor(Collective collective, std::uint32_t ranks);
 
 std::string_view name_of(Collective collective);
 std::string_view name_of(Algorithm algorithm);
-std::optional<Collective> collective_of(std::string_view name);
-std::optional<Algorithm> algorithm_of(std::string_view name);
 
 }  // namespace tulle::workload

@@ -188,9 +188,11 @@ TEST(Collectives, WhatDoesNotFitIsRefusedInOneLine) {
 }
 
 TEST(Collectives, HaveNamesAndFactorsOfNcclTests) {
-  EXPECT_EQ(collective_of("all-gather"), Collective::all_gather);
-  EXPECT_EQ(collective_of("all"), std::nullopt);
-  EXPECT_EQ(algorithm_of("tree"), Algorithm::tree);
+  EXPECT_EQ(name_of(Collective::all_reduce), "all-reduce");
+  EXPECT_EQ(name_of(Collective::all_gather), "all-gather");
+  EXPECT_EQ(name_of(Collective::all_to_all), "all-to-all");
+  EXPECT_EQ(name_of(Algorithm::tree), "tree");
+  EXPECT_EQ(name_of(Algorithm::direct), "direct");
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 8), 1.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 8), 0.875);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 8), 1);

@@ -17,7 +17,7 @@ struct Job {
   TaskGraph graph;
   Servers servers;
   std::vector<TaskGraph::Index> task_of;  // by flow
-  // What the job does, if it is one collective.
+  // Present if the job is one collective.
   std::optional<CollectiveSettings> collective;
   // The time of the job if communication cost nothing; zero if it only communicates.
   Time computation;

@@ -107,7 +107,7 @@ class Player {
 
   // Sets alarms for the flows that do not wait for others.
   void begin();
-  // From now on, flows begin only when the schedule starts them. Called instead of begin().
+  // The schedule alone starts flows from now on. Called instead of begin().
   void follow(Schedule& schedule) { schedule_ = &schedule; }
   // Starts a flow at that time, which is not before now. Called at the flow's source.
   void start(Time at, std::uint32_t flow) {

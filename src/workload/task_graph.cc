@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace tulle::workload {
@@ -18,6 +21,15 @@ TaskGraph::Index TaskGraph::add(const Task& task, std::span<const Index> after) 
   before_.insert(before_.end(), after.begin(), after.end());
   first_before_.push_back(before_.size());
   return index;
+}
+
+TaskGraph::Index TaskGraph::add_message(Task task, std::span<const Index> after) {
+  Index last = 0;
+  for (std::uint64_t left = std::max<std::uint64_t>(task.bytes, 1); left > 0; left -= task.bytes) {
+    task.bytes = std::min(left, Task::bytes_max);
+    last = add(task, after);
+  }
+  return last;
 }
 
 Result<void> TaskGraph::check() const {
@@ -53,6 +65,25 @@ Result<void> TaskGraph::check() const {
     }
   }
   return {};
+}
+
+Time time_without_communication(const TaskGraph& graph) {
+  std::vector<Time> ends(graph.size());
+  std::vector<Time> busy(graph.ranks());
+  Time last;
+  for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
+    const Task& task = graph[i];
+    Time begins;
+    for (const auto before : graph.waits_for(i)) begins = std::max(begins, ends[before]);
+    if (!task.is_message()) {
+      begins = std::max(begins, busy[task.rank]);
+      if (!task.exchanges) begins += task.duration;
+      busy[task.rank] = begins;
+    }
+    ends[i] = begins;
+    last = std::max(last, begins);
+  }
+  return last;
 }
 
 }  // namespace tulle::workload

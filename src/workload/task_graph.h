@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Task {
   std::uint32_t peer = 0;        // message: receives, and is another rank
   std::uint64_t bytes = 0;       // message: 1 to bytes_max
   Time duration = Time::zero();  // computation
+  // A computation that is communication in truth: its ranks exchange by themselves meanwhile.
+  bool exchanges = false;
   // Messages of one channel from one rank to another go in order and by one path, as through one
   // queue pair.
   std::uint32_t channel = 0;
@@ -55,6 +58,9 @@ class TaskGraph {
   Index add(const Task& task, std::initializer_list<Index> after) {
     return add(task, std::span(after.begin(), after.size()));
   }
+  // Adds a message of any length, in pieces that a task can have, and returns the last one. A
+  // message has one byte at least.
+  Index add_message(Task task, std::span<const Index> after);
 
   std::uint32_t ranks() const { return ranks_; }
   std::size_t size() const { return tasks_.size(); }
@@ -76,5 +82,9 @@ class TaskGraph {
   std::vector<Index> before_;
   std::vector<std::string> phases_{""};
 };
+
+// Returns the time of a job whose communication costs nothing: computations and their order are
+// what remains.
+Time time_without_communication(const TaskGraph& graph);
 
 }  // namespace tulle::workload

@@ -3,18 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "workload/part.h"
+#include "workload/ring.h"
 
 namespace tulle::workload {
 namespace {
 
 using Index = TaskGraph::Index;
-using Waits = std::vector<Index>;
-
-constexpr std::string_view tensor_phase = "tensor";
 
 Time time_of(double seconds) {
   return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
@@ -66,7 +63,7 @@ class StepBuilder {
       : settings_(settings), graph_(settings.servers.ranks()) {
     forward_phase_ = graph_.add_phase("forward");
     backward_phase_ = graph_.add_phase("backward");
-    tensor_phase_ = graph_.add_phase(std::string(tensor_phase));
+    tensor_phase_ = graph_.add_phase("tensor");
     pipeline_phase_ = graph_.add_phase("pipeline");
     gradients_phase_ = graph_.add_phase("gradients");
     const double layers = static_cast<double>(settings.model.layers) / settings.pipeline;
@@ -121,6 +118,7 @@ Index StepBuilder::compute(std::uint32_t rank, Time duration, std::uint32_t phas
   task.rank = rank;
   task.duration = duration;
   task.phase = phase;
+  task.exchanges = phase == tensor_phase_;
   Waits waits = last;
   waits.insert(waits.end(), also.begin(), also.end());
   last = {graph_.add(task, waits)};
@@ -134,12 +132,8 @@ Index StepBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t byte
   task.peer = to;
   task.phase = phase;
   task.channel = phase;
-  Index last = 0;
-  for (std::uint64_t left = std::max<std::uint64_t>(bytes, 1); left > 0; left -= task.bytes) {
-    task.bytes = std::min(left, Task::bytes_max);
-    last = graph_.add(task, after);
-  }
-  return last;
+  task.bytes = bytes;
+  return graph_.add_message(task, after);
 }
 
 void StepBuilder::run_forward(std::uint32_t rank, Stage& stage, const Waits& input) {
@@ -214,18 +208,17 @@ void StepBuilder::sum_gradients(std::uint32_t stage, std::uint32_t place,
                          settings_.pipeline / settings_.tensor;
   const auto bytes = static_cast<std::uint64_t>(weights * settings_.gradient_bytes);
   for (std::uint32_t bucket = 0; bucket < settings_.buckets; ++bucket) {
-    const std::uint64_t part = part_of(bytes, bucket, settings_.buckets);
-    std::vector<Waits> received(count), now(count);
-    for (std::uint32_t step = 0; step < 2 * (count - 1); ++step) {
-      for (std::uint32_t replica = 0; replica < count; ++replica) {
-        const std::uint32_t next = (replica + 1) % count;
-        const std::uint32_t segment = (replica + 2 * count - step) % count;
-        const Waits& waits = step == 0 ? ready[replica][bucket] : received[replica];
-        now[next] = {send(settings_.rank(replica, stage, place), settings_.rank(next, stage, place),
-                          part_of(part, segment, count), gradients_phase_, waits)};
-      }
-      std::swap(received, now);
+    Ring ring{{},
+              part_of(bytes, bucket, settings_.buckets),
+              2 * (count - 1),
+              gradients_phase_,
+              gradients_phase_};
+    std::vector<Waits> before;
+    for (std::uint32_t replica = 0; replica < count; ++replica) {
+      ring.ranks.push_back(settings_.rank(replica, stage, place));
+      before.push_back(ready[replica][bucket]);
     }
+    add_ring(graph_, ring, before);
   }
 }
 
@@ -279,26 +272,6 @@ Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
                     TaskGraph::tasks_max)};
   }
   return StepBuilder(settings).build();
-}
-
-Time time_without_communication(const TaskGraph& graph) {
-  std::vector<Time> ends(graph.size());
-  std::vector<Time> busy(graph.ranks());
-  Time last;
-  for (Index i = 0; i < graph.size(); ++i) {
-    const Task& task = graph[i];
-    Time begins;
-    for (const Index before : graph.waits_for(i)) begins = std::max(begins, ends[before]);
-    if (!task.is_message()) {
-      const bool is_exchange = graph.phases()[task.phase] == tensor_phase;
-      begins = std::max(begins, busy[task.rank]);
-      busy[task.rank] = begins + (is_exchange ? Time::zero() : task.duration);
-      begins = busy[task.rank];
-    }
-    ends[i] = begins;
-    last = std::max(last, begins);
-  }
-  return last;
 }
 
 }  // namespace tulle::workload

@@ -60,8 +60,4 @@ struct TrainingSettings {
 // one forward, one backward (1F1B). The error is one line.
 Result<TaskGraph> make_training_step(const TrainingSettings& settings);
 
-// Returns the time of a job whose communication costs nothing: computations and their order are
-// what remains. Phases of the name "tensor" are communication.
-Time time_without_communication(const TaskGraph& graph);
-
 }  // namespace tulle::workload

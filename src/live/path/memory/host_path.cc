@@ -112,7 +112,8 @@ std::uint64_t HostPath::show_file(const verbs::MemoryRegion& region) {
 // Other memory is registered where a file was. What peers look for by its address alone must not be
 // found in the file any more.
 void HostPath::show_displaced_files() {
-  if (std::exchange(displacements_, shared_->displacements()) == shared_->displacements()) return;
+  const std::uint64_t displacements = shared_->displacements();
+  if (std::exchange(displacements_, displacements) == displacements) return;
   for (std::size_t place = 0; place < file_uses_.size(); ++place) {
     if (file_uses_[place] > 0 && shared_->is_displaced(place)) {
       table_->files[place].is_displaced.store(1);

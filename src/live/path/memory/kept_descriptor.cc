@@ -35,10 +35,9 @@ KeptDescriptor::~KeptDescriptor() {
   if (is_intact()) close(fd_);
 }
 
-bool KeptDescriptor::is_intact() const {
+bool is_open_on(int fd, dev_t device, std::uint64_t inode) {
   struct stat status {};
-  return fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_dev == device_ &&
-         status.st_ino == inode_;
+  return fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode;
 }
 
 }  // namespace tulle::live

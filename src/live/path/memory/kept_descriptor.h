@@ -13,6 +13,9 @@
 
 namespace tulle::live {
 
+// Returns true if the descriptor is open on that file.
+bool is_open_on(int fd, dev_t device, std::uint64_t inode);
+
 class KeptDescriptor {
  public:
   KeptDescriptor() = default;
@@ -34,7 +37,7 @@ class KeptDescriptor {
   dev_t device() const { return device_; }
   std::uint64_t inode() const { return inode_; }
   // Returns true if the descriptor is still the file's.
-  bool is_intact() const;
+  bool is_intact() const { return fd_ >= 0 && is_open_on(fd_, device_, inode_); }
 
  private:
   int fd_ = -1;

@@ -151,7 +151,8 @@ bool move_step(const RegionFile& file, PageRange step, WriterHold* hold) {
   std::byte* const memory = at_address(step.begin);
   const std::uint64_t file_at = step.begin - file.pages.begin;
   const auto move = [&] {
-    if (descriptors_hold_pages(hold != nullptr)) return false;
+    // A thread may have begun to read directly since the caller looked, which one thread cannot.
+    if (hold != nullptr && descriptors_hold_pages(true)) return false;
     bool is_written = false;
     const std::span<const std::byte> where[] = {{memory, step.bytes()}};
     const bool is_there = attempt(

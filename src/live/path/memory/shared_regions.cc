@@ -15,6 +15,7 @@
 #include <iterator>
 #include <new>
 #include <span>
+#include <vector>
 
 namespace tulle::live {
 namespace {
@@ -75,20 +76,16 @@ bool wait_for_advisers() {
   return true;
 }
 
-bool is_file_of(const SharedPages& shared) {
-  struct stat status {};
-  return fstat(shared.fd.load(), &status) == 0 && status.st_dev == shared.device.load() &&
-         status.st_ino == shared.inode.load();
-}
-
 // Frees the memory of those of the shared pages that are `given`, which then are zeros. The program
 // may have closed the descriptor, and may have another file under its number.
 void give_up(const SharedPages& shared, PageRange given) {
   const std::uint64_t begin = shared.begin.load();
   const PageRange pages{std::max(begin, given.begin), std::min(shared.end.load(), given.end)};
-  if (pages.begin >= pages.end || !is_file_of(shared)) return;
-  fallocate(shared.fd.load(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-            static_cast<off_t>(pages.begin - begin), static_cast<off_t>(pages.bytes()));
+  const int fd = shared.fd.load();
+  if (pages.begin >= pages.end) return;
+  if (!is_open_on(fd, shared.device.load(), shared.inode.load())) return;
+  fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(pages.begin - begin),
+            static_cast<off_t>(pages.bytes()));
 }
 
 // The kernel takes whole pages.
@@ -373,7 +370,7 @@ std::optional<SharedRegions::Shown> SharedRegions::expose(const void* owner,
     exposed_.insert_or_assign(&region, exposed);
     covered_.add(exposed.begin, exposed.end);
   } catch (const std::bad_alloc&) {
-    // What peers may write to is no longer known, so that nothing moves from now on.
+    // Nothing moves from now on, since it is no longer known where peers may write.
     exposed_.erase(&region);
     covered_.cover_all();
     return {};
@@ -430,21 +427,23 @@ void SharedRegions::tidy() {
 
 // The caller holds moving_mutex_.
 void SharedRegions::move_idle_back() try {
+  std::vector<Files::iterator> idle;
   {
     const std::lock_guard lock(mutex_);
-    const bool has_idle =
-        std::ranges::any_of(files_, [&](const auto& entry) { return is_idle(entry.second); });
-    if (!has_idle) return;
+    for (auto at = files_.begin(); at != files_.end(); ++at) {
+      if (is_idle(at->second)) idle.push_back(at);
+    }
   }
+  if (idle.empty()) return;
   const auto mappings = find_file_mappings();
   if (!mappings) return;
   Others others(own_threads_.load());
-  for (auto at = files_.begin(); at != files_.end();) release(at++, *mappings, others);
+  for (const auto at : idle) release(at, *mappings, others);
 } catch (const std::bad_alloc&) {
   // The next call tries again.
 }
 
-// Moves the pages of a file back and gives the file up, if no region has any of its pages.
+// Moves the pages of a file back and gives the file up, if still no region has any of its pages.
 void SharedRegions::release(Files::iterator at, const FileMappings& mappings, Others& others) {
   File& file = at->second;
   SharedPages& shared = shared_pages[file.place];
