@@ -13,6 +13,7 @@
 #include "report/columns.h"
 #include "report/results.h"
 #include "scenario/fabrics.h"
+#include "workload/experts.h"
 
 namespace tulle::cli {
 namespace {
@@ -34,6 +35,11 @@ int list(const std::vector<Fabric>& fabrics) {
   fmt::print("collectives among --gpus, with bytes as in allreduce:256MiB\n");
   for (const scenario::NamedCollective& each : scenario::collectives()) {
     fmt::print("  {:<24} {}\n", each.name, each.title);
+  }
+  fmt::print(
+      "layers of a mixture of experts on --gpus, with more keys by --set traffic.KEY=VALUE\n");
+  for (const std::string_view operation : workload::expert_operation_names) {
+    fmt::print("  moe:{}\n", operation);
   }
   const auto print_files = [](const char* heading, const char* folder) {
     fmt::print("{}\n", heading);

@@ -12,6 +12,7 @@
 #include "cli/simulate.h"
 #include "scenario/fabrics.h"
 #include "workload/collectives.h"
+#include "workload/experts.h"
 
 namespace tulle::cli {
 namespace {
@@ -51,6 +52,9 @@ Words workloads() {
     names.emplace_back(workload.name);
   for (const scenario::NamedCollective& each : scenario::collectives()) {
     names.emplace_back(each.name);
+  }
+  for (const std::string_view operation : workload::expert_operation_names) {
+    names.push_back(fmt::format("moe:{}", operation));
   }
   return names;
 }

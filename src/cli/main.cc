@@ -294,7 +294,8 @@ void add_compare(CLI::App& app, int& status) {
   auto* name = command->add_option(
       "--workload", workload.workload,
       "A name from --list; a collective with its bytes, such as "
-      "allreduce:256MiB; a training step, step:MODEL; a scenario FILE.toml, of which [topology] "
+      "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
+      "a scenario FILE.toml, of which [topology] "
       "and [traffic] are used; or a table of flows FILE.csv");
   name->type_name("NAME|FILE");
   command
@@ -309,8 +310,10 @@ void add_compare(CLI::App& app, int& status) {
                    "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
       ->type_name("SERVER|FILE");
   command
-      ->add_option("--algorithm", workload.algorithm,
-                   "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct")
+      ->add_option(
+          "--algorithm", workload.algorithm,
+          "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct; or "
+          "the way of tokens to their experts: direct, by-server")
       ->type_name("ALGORITHM");
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")

@@ -118,17 +118,15 @@ MaybeValue exposed_share(const RunView& run) {
 
 // Returns a collective's bytes over its time, in GB/s, as nccl-tests does.
 MaybeValue algorithm_bandwidth(const RunView& run) {
-  if (!has_finished_job(run) || !run.setup.job->collective) return {};
+  if (!has_finished_job(run) || !run.setup.job->bandwidth) return {};
   const double seconds = run.tasks->end().to_seconds();
-  return static_cast<double>(run.setup.job->collective->bytes) / seconds * 1e-9;
+  return static_cast<double>(run.setup.job->bandwidth->bytes) / seconds * 1e-9;
 }
 
 MaybeValue bus_bandwidth(const RunView& run) {
   const MaybeValue algorithm = algorithm_bandwidth(run);
-  if (!algorithm) return {};
-  const workload::CollectiveSettings& settings = *run.setup.job->collective;
-  return std::get<double>(*algorithm) *
-         workload::bus_factor(settings.collective, settings.servers.ranks());
+  if (!algorithm || run.setup.job->bandwidth->bus_factor == 0) return {};
+  return std::get<double>(*algorithm) * run.setup.job->bandwidth->bus_factor;
 }
 
 MaybeValue bytes_verified(const RunView& run) {

@@ -19,6 +19,7 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 // Build the job of a [traffic] whose pattern is a collective, or a step of a training. The setup
 // must have its topology.
 void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
+void build_experts(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.

@@ -8,6 +8,8 @@
 
 #include "scenario/build.h"
 #include "scenario/profile.h"
+#include "workload/collectives.h"
+#include "workload/experts.h"
 #include "workload/task_player.h"
 #include "workload/training.h"
 
@@ -103,6 +105,31 @@ Result<workload::TrainingSettings> read_step(const std::string& path, const std:
   return settings;
 }
 
+void read_experts(TableReader& table, workload::ExpertSettings& settings) {
+  const auto count = [&](std::string_view key, std::uint32_t otherwise, std::int64_t least) {
+    return static_cast<std::uint32_t>(table.integer(key, otherwise, least, 10'000'000));
+  };
+  settings.operation =
+      table.choice("operation", std::span<const std::string_view>(workload::expert_operation_names),
+                   settings.operation);
+  settings.route = table.choice(
+      "route", std::span<const std::string_view>(workload::expert_route_names), settings.route);
+  settings.group = count("group", settings.group, 0);
+  settings.experts = count("experts", settings.experts, 0);
+  settings.experts_of_token = count("experts_of_token", settings.experts_of_token, 1);
+  settings.servers_of_token = count("servers_of_token", settings.servers_of_token, 0);
+  settings.tokens = count("tokens", settings.tokens, 1);
+  settings.dispatch_bytes = table.bytes("dispatch_bytes", settings.dispatch_bytes);
+  settings.combine_bytes = table.bytes("combine_bytes", settings.combine_bytes);
+  settings.chunk_tokens = count("chunk_tokens", settings.chunk_tokens, 1);
+  settings.skew = table.number("skew", settings.skew, 0, 10);
+  settings.overhead = table.time("overhead", settings.overhead);
+  settings.attention_time = table.time("attention_time", settings.attention_time);
+  settings.token_time = table.time("token_time", settings.token_time);
+  settings.layers = count("layers", settings.layers, 1);
+  settings.micro_batches = count("micro_batches", settings.micro_batches, 1);
+}
+
 // Takes a graph's messages between servers as the setup's flows.
 void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
   workload::TaskFlows flows = workload::flows_of(graph, servers);
@@ -148,7 +175,25 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   if (!graph) return table.wrong("collective", graph.error().message);
   if (auto right = graph->check(); !right) return table.wrong("collective", right.error().message);
   take_job(std::move(*graph), settings.servers, setup);
-  setup.job->collective = settings;
+  setup.job->bandwidth = {settings.bytes,
+                          workload::bus_factor(settings.collective, settings.servers.ranks())};
+}
+
+void build_experts(TableReader& table, const std::string& folder, Setup& setup) {
+  workload::ExpertSettings settings;
+  read_experts(table, settings);
+  settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  // GPUs ask their adapters themselves.
+  settings.servers.message_delay = table.time("message_delay", Time::zero());
+  settings.seed = setup.network.seed;
+  if (table.findings().any()) return;
+  auto graph = workload::make_experts(settings);
+  if (!graph) return table.wrong("operation", graph.error().message);
+  if (auto right = graph->check(); !right) return table.wrong("operation", right.error().message);
+  take_job(std::move(*graph), settings.servers, setup);
+  if (settings.operation != workload::ExpertOperation::layer) {
+    setup.job->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
+  }
 }
 
 }  // namespace tulle::scenario

@@ -1,6 +1,7 @@
 #include "scenario/fabrics.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include "scenario/reader.h"
 #include "scenario/tables.h"
 #include "workload/csv.h"
+#include "workload/experts.h"
 
 namespace tulle::scenario {
 namespace {
@@ -179,17 +181,15 @@ Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
   if (!shape) return shape.error();
   const std::uint32_t gpus = options.gpus.value_or(64);
   constexpr std::uint32_t gpus_max = 65'536;
-  if (gpus < 2 * shape->gpus || gpus > gpus_max || gpus % shape->gpus != 0) {
-    return Error{
-        fmt::format("--gpus: {} do not fill servers of {}: take a multiple, two servers at "
-                    "least and {} GPUs at most",
-                    gpus, shape->gpus, gpus_max)};
+  if (gpus < 2 || gpus > gpus_max || gpus % shape->gpus != 0) {
+    return Error{fmt::format("--gpus: {} do not fill servers of {}: take a multiple, from 2 to {}",
+                             gpus, shape->gpus, gpus_max)};
   }
   const std::string link_rate = options.link_rate.empty() ? "400Gbps" : options.link_rate;
   const std::uint32_t count = gpus / shape->gpus;
   const std::string title =
-      fmt::format("{}: {} GPUs in {} servers ({}), {} adapters of {} each", job.title, gpus, count,
-                  path.stem().string(), shape->adapters, link_rate);
+      fmt::format("{}: {} GPUs in {} server{} ({}), {} adapters of {} each", job.title, gpus, count,
+                  count == 1 ? "" : "s", path.stem().string(), shape->adapters, link_rate);
   const std::string text = fmt::format(
       "title = {}\nseed = {}\n{}[traffic]\n{}servers = {{ profile = {} }}\n", toml_text(title),
       options.seed.value_or(1), rails_text(count, shape->adapters, link_rate), job.traffic,
@@ -212,6 +212,11 @@ Result<Scenario> from_collective(const NamedCollective& named, std::string_view 
   return from_job({fmt::format("{}, {}", named.title, bytes), traffic}, options, folder);
 }
 
+template <typename Names>
+bool is_one_of(const Names& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 Result<Scenario> from_step(std::string_view model, const WorkloadOptions& options,
                            const std::string& folder) {
   if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
@@ -223,6 +228,26 @@ Result<Scenario> from_step(std::string_view model, const WorkloadOptions& option
       fmt::format("pattern = \"step\"\nstep = {}\n", toml_text(path.string()));
   return from_job({fmt::format("A training step of {}", path.stem().string()), traffic}, options,
                   folder);
+}
+
+// The keys of a dispatch, combine or layer come from `--set traffic.KEY=…`.
+Result<Scenario> from_experts(std::string_view operation, const WorkloadOptions& options,
+                              const std::string& folder) {
+  if (!options.algorithm.empty() && !is_one_of(workload::expert_route_names, options.algorithm)) {
+    return Error{
+        fmt::format("--algorithm: tokens go {}", fmt::join(workload::expert_route_names, " or "))};
+  }
+  if (!is_one_of(workload::expert_operation_names, operation)) {
+    return Error{fmt::format("--workload: there is no moe:{}; take moe:{}",
+                             one_line(std::string(operation)),
+                             fmt::join(workload::expert_operation_names, ", moe:"))};
+  }
+  std::string traffic =
+      fmt::format("pattern = \"experts\"\noperation = {}\n", toml_text(operation));
+  if (!options.algorithm.empty()) {
+    traffic += fmt::format("route = {}\n", toml_text(options.algorithm));
+  }
+  return from_job({fmt::format("Mixture of experts, {}", operation), traffic}, options, folder);
 }
 
 Result<void> check_gpu_options(const WorkloadOptions& options) {
@@ -382,6 +407,9 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
   if (before == "step" && colon != std::string::npos) {
     return from_step(std::string_view(options.workload).substr(colon + 1), options, folder);
   }
+  if (before == "moe" && colon != std::string::npos) {
+    return from_experts(std::string_view(options.workload).substr(colon + 1), options, folder);
+  }
   if (auto right = check_gpu_options(options); !right) return right.error();
   const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
   if (known != workloads().end()) return from_name(*known, options, folder);
@@ -389,7 +417,8 @@ Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::st
   if (is_file) return from_file(options);
   return Error{
       fmt::format("--workload: there is no {}; there are {}; {}, with bytes as in "
-                  "allreduce:256MiB; step:MODEL; and files: a scenario's .toml, or a .csv of flows",
+                  "allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; and files: "
+                  "a scenario's .toml, or a .csv of flows",
                   tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
 }
 

@@ -1,0 +1,373 @@
+#include "workload/experts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "workload/ring.h"
+
+namespace tulle::workload {
+namespace {
+
+using Index = TaskGraph::Index;
+
+// Draws the experts of tokens.
+class Router {
+ public:
+  Router(const ExpertSettings& settings, std::uint32_t experts, std::uint32_t servers)
+      : settings_(settings),
+        servers_(servers),
+        experts_of_server_(experts / servers),
+        random_(settings.seed) {
+    // The popular experts are anywhere. Weights are whole numbers, so that two libraries' powers,
+    // which may differ in the last bit, give the same ones.
+    std::vector<std::uint32_t> places(experts);
+    std::iota(places.begin(), places.end(), 1u);
+    for (std::uint32_t i = experts; i > 1; --i) std::swap(places[i - 1], places[random_.below(i)]);
+    std::uint64_t sum = 0;
+    for (const std::uint32_t place : places) {
+      const double weight = std::pow(static_cast<double>(place), -settings.skew);
+      sum += std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(weight * 1e6)));
+      sums_.push_back(sum);
+    }
+  }
+
+  // Returns the experts of a token, each once, in the order of their choice.
+  const std::vector<std::uint32_t>& choose() {
+    chosen_.clear();
+    allowed_.assign(servers_, settings_.servers_of_token == 0);
+    std::uint32_t servers_left = settings_.servers_of_token;
+    while (chosen_.size() < settings_.experts_of_token) {
+      const std::uint32_t expert = draw(servers_left > 0);
+      const std::uint32_t server = expert / experts_of_server_;
+      if (!allowed_[server]) {
+        allowed_[server] = true;
+        --servers_left;
+      }
+      chosen_.push_back(expert);
+    }
+    return chosen_;
+  }
+
+ private:
+  bool can_be(std::uint32_t expert, bool any_server) const {
+    return (any_server || allowed_[expert / experts_of_server_]) &&
+           std::ranges::find(chosen_, expert) == chosen_.end();
+  }
+  // Draws until an expert can be chosen, or, if that takes long, draws among those that can.
+  std::uint32_t draw(bool any_server) {
+    constexpr int tries = 16;
+    for (int i = 0; i < tries; ++i) {
+      const std::uint64_t value = random_.below(sums_.back());
+      const auto found = std::ranges::upper_bound(sums_, value);
+      const auto expert = static_cast<std::uint32_t>(found - sums_.begin());
+      if (can_be(expert, any_server)) return expert;
+    }
+    const auto weight = [&](std::uint32_t expert) -> std::uint64_t {
+      if (!can_be(expert, any_server)) return 0;
+      return sums_[expert] - (expert == 0 ? 0 : sums_[expert - 1]);
+    };
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < sums_.size(); ++i) sum += weight(i);
+    std::uint64_t value = random_.below(sum);
+    std::uint32_t expert = 0;
+    while (value >= weight(expert)) value -= weight(expert++);
+    return expert;
+  }
+
+  const ExpertSettings& settings_;
+  std::uint32_t servers_;
+  std::uint32_t experts_of_server_;
+  Random random_;
+  std::vector<std::uint64_t> sums_;  // by expert: the weights up to it
+  std::vector<std::uint32_t> chosen_;
+  std::vector<bool> allowed_;  // by server
+};
+
+// The numbers that follow from the settings.
+struct Shape {
+  std::uint32_t group = 0;    // GPUs
+  std::uint32_t experts = 0;  // of a group
+  std::uint32_t servers = 0;  // of a group
+  std::uint32_t gpus = 0;     // of a group's server
+};
+
+Shape shape_of(const ExpertSettings& settings) {
+  Shape shape;
+  shape.group = settings.group == 0 ? settings.servers.ranks() : settings.group;
+  constexpr std::uint32_t usual = 256;
+  shape.experts = settings.experts;
+  if (shape.experts == 0) {
+    shape.experts = (usual + shape.group - 1) / shape.group * shape.group;
+  }
+  shape.gpus = std::min(shape.group, settings.servers.gpus);
+  shape.servers = shape.group / shape.gpus;
+  return shape;
+}
+
+// Builds the graph of one group of GPUs after the other.
+class ExpertsBuilder {
+ public:
+  ExpertsBuilder(const ExpertSettings& settings, const Shape& shape)
+      : settings_(settings),
+        shape_(shape),
+        router_(settings, shape.experts, shape.servers),
+        graph_(settings.servers.ranks()),
+        attention_(graph_.add_phase("attention")),
+        dispatch_(graph_.add_phase("dispatch")),
+        experts_(graph_.add_phase("experts")),
+        combine_(graph_.add_phase("combine")) {}
+
+  TaskGraph build() {
+    for (first_ = 0; first_ < graph_.ranks(); first_ += shape_.group) {
+      for (batch_ = 0; batch_ < settings_.micro_batches; ++batch_) {
+        std::vector<Waits> ready(shape_.group);
+        for (std::uint32_t i = 0; i < settings_.layers; ++i) ready = add_layer(std::move(ready));
+      }
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  // The tokens that a GPU sends to another one's experts. Members are numbers within the group.
+  struct Copy {
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    std::uint32_t token = 0;
+  };
+  bool has(ExpertOperation operation) const {
+    return settings_.operation == operation || settings_.operation == ExpertOperation::layer;
+  }
+  std::vector<Copy> route();
+  std::vector<Waits> add_layer(std::vector<Waits> ready);
+  std::vector<Waits> compute(std::uint32_t phase, const std::vector<Time>& times,
+                             std::vector<Waits> after, bool exchanges);
+  std::vector<Waits> send_directly(const std::vector<Copy>& copies, bool is_back,
+                                   const std::vector<Waits>& after);
+  std::vector<Waits> send_by_server(const std::vector<Copy>& copies, bool is_back,
+                                    const std::vector<Waits>& after);
+  std::vector<Waits> exchange(const std::vector<Copy>& copies, bool is_back,
+                              std::vector<Waits> after);
+  Index send(std::uint32_t from, std::uint32_t to, std::uint64_t tokens, bool is_back,
+             const Waits& after);
+
+  const ExpertSettings& settings_;
+  Shape shape_;
+  Router router_;
+  TaskGraph graph_;
+  std::uint32_t attention_, dispatch_, experts_, combine_;  // phases
+  std::uint32_t first_ = 0;                                 // rank of the group
+  std::uint32_t batch_ = 0;
+};
+
+// Tokens of all GPUs take turns, as they do on a network. Copies of one token follow each other.
+std::vector<ExpertsBuilder::Copy> ExpertsBuilder::route() {
+  std::vector<Copy> copies;
+  copies.reserve(std::size_t{settings_.tokens} * shape_.group * settings_.experts_of_token);
+  const std::uint32_t experts_of_gpu = shape_.experts / shape_.group;
+  for (std::uint32_t token = 0; token < settings_.tokens; ++token) {
+    for (std::uint32_t from = 0; from < shape_.group; ++from) {
+      for (const std::uint32_t expert : router_.choose()) {
+        copies.push_back({from, expert / experts_of_gpu, token});
+      }
+    }
+  }
+  return copies;
+}
+
+// Adds a computation to each GPU, and returns what its next task waits for. A computation without a
+// time stands for all that it waits for.
+std::vector<Waits> ExpertsBuilder::compute(std::uint32_t phase, const std::vector<Time>& times,
+                                           std::vector<Waits> after, bool exchanges) {
+  for (std::uint32_t gpu = 0; gpu < shape_.group; ++gpu) {
+    if (times[gpu] == Time::zero() && after[gpu].size() <= 1) continue;
+    Task task;
+    task.kind = Task::Kind::computation;
+    task.rank = first_ + gpu;
+    task.duration = times[gpu];
+    task.exchanges = exchanges;
+    task.phase = phase;
+    after[gpu] = {graph_.add(task, after[gpu])};
+  }
+  return after;
+}
+
+Index ExpertsBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t tokens, bool is_back,
+                           const Waits& after) {
+  Task task;
+  task.rank = first_ + from;
+  task.peer = first_ + to;
+  task.bytes = tokens * (is_back ? settings_.combine_bytes : settings_.dispatch_bytes);
+  task.channel = batch_;
+  task.phase = is_back ? combine_ : dispatch_;
+  return graph_.add_message(task, after);
+}
+
+std::vector<Waits> ExpertsBuilder::send_directly(const std::vector<Copy>& copies, bool is_back,
+                                                 const std::vector<Waits>& after) {
+  std::vector<Waits> received(shape_.group);
+  for (const Copy& copy : copies) {
+    if (copy.from == copy.to) continue;
+    const std::uint32_t from = is_back ? copy.to : copy.from;
+    const std::uint32_t to = is_back ? copy.from : copy.to;
+    received[to].push_back(send(from, to, 1, is_back, after[from]));
+  }
+  return received;
+}
+
+// Tokens go in chunks. Between a GPU and another server, a chunk goes to or comes from the GPU of
+// the same number there, and has each token once. On the way back that GPU adds up what its server
+// has for a token.
+std::vector<Waits> ExpertsBuilder::send_by_server(const std::vector<Copy>& copies, bool is_back,
+                                                  const std::vector<Waits>& after) {
+  // By GPU, chunk and GPU: the tokens of the chunk that have experts there. A token counts once.
+  const std::uint32_t chunks =
+      (settings_.tokens + settings_.chunk_tokens - 1) / settings_.chunk_tokens;
+  std::vector<std::uint32_t> tokens(std::size_t{shape_.group} * chunks * shape_.group);
+  std::vector<std::uint32_t> crossing(std::size_t{shape_.group} * chunks * shape_.servers);
+  std::vector<std::uint32_t> last_at_gpu(std::size_t{shape_.group} * shape_.group, ~0u);
+  std::vector<std::uint32_t> last_at_server(std::size_t{shape_.group} * shape_.servers, ~0u);
+  for (const Copy& copy : copies) {
+    const std::size_t chunk = std::size_t{copy.from} * chunks + copy.token / settings_.chunk_tokens;
+    const std::uint32_t server = copy.to / shape_.gpus;
+    const auto count = [&](std::vector<std::uint32_t>& counts, std::vector<std::uint32_t>& last,
+                           std::uint32_t to, std::uint32_t width) {
+      std::uint32_t& seen = last[std::size_t{copy.from} * width + to];
+      if (std::exchange(seen, copy.token) != copy.token) ++counts[chunk * width + to];
+    };
+    count(tokens, last_at_gpu, copy.to, shape_.group);
+    count(crossing, last_at_server, server, shape_.servers);
+  }
+  std::vector<Waits> received(shape_.group);
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    for (std::uint32_t from = 0; from < shape_.group; ++from) {
+      const std::size_t row = std::size_t{from} * chunks + chunk;
+      for (std::uint32_t i = 0; i < shape_.servers; ++i) {
+        const std::uint32_t server = (from / shape_.gpus + i) % shape_.servers;
+        const std::uint32_t across = crossing[row * shape_.servers + server];
+        if (across == 0) continue;
+        const std::uint32_t gate = server * shape_.gpus + from % shape_.gpus;
+        Waits at_gate = after[is_back ? gate : from];
+        if (!is_back && gate != from) {
+          at_gate = {send(from, gate, across, false, at_gate)};
+          received[gate].push_back(at_gate[0]);
+        }
+        for (std::uint32_t gpu = server * shape_.gpus; gpu < (server + 1) * shape_.gpus; ++gpu) {
+          const std::uint32_t count = tokens[row * shape_.group + gpu];
+          if (count == 0 || gpu == gate) continue;
+          const std::uint32_t sender = is_back ? gpu : gate;
+          const Index sent =
+              send(sender, is_back ? gate : gpu, count, is_back, is_back ? after[gpu] : at_gate);
+          if (is_back) {
+            at_gate.push_back(sent);
+          } else {
+            received[gpu].push_back(sent);
+          }
+        }
+        if (!is_back) continue;
+        if (gate == from) {
+          received[from].insert(received[from].end(), at_gate.begin(), at_gate.end());
+        } else {
+          received[from].push_back(send(gate, from, across, true, at_gate));
+        }
+      }
+    }
+  }
+  return received;
+}
+
+// Adds a dispatch or a combine. Returns by GPU what it has received in the end.
+std::vector<Waits> ExpertsBuilder::exchange(const std::vector<Copy>& copies, bool is_back,
+                                            std::vector<Waits> after) {
+  const std::vector<Time> overheads(shape_.group, settings_.overhead);
+  after = compute(is_back ? combine_ : dispatch_, overheads, std::move(after), true);
+  std::vector<Waits> received = settings_.route == ExpertRoute::direct
+                                    ? send_directly(copies, is_back, after)
+                                    : send_by_server(copies, is_back, after);
+  // A GPU goes on when it has done its own part, too.
+  for (std::uint32_t gpu = 0; gpu < shape_.group; ++gpu) {
+    received[gpu].insert(received[gpu].end(), after[gpu].begin(), after[gpu].end());
+  }
+  return received;
+}
+
+std::vector<Waits> ExpertsBuilder::add_layer(std::vector<Waits> ready) {
+  const std::vector<Copy> copies = route();
+  if (settings_.operation == ExpertOperation::layer) {
+    const std::vector<Time> attention(shape_.group, settings_.attention_time);
+    ready = compute(attention_, attention, std::move(ready), false);
+  }
+  if (has(ExpertOperation::dispatch)) ready = exchange(copies, false, std::move(ready));
+  if (settings_.operation == ExpertOperation::layer) {
+    std::vector<Time> times(shape_.group);
+    for (const Copy& copy : copies) times[copy.to] += settings_.token_time;
+    ready = compute(experts_, times, std::move(ready), false);
+  }
+  if (has(ExpertOperation::combine)) ready = exchange(copies, true, std::move(ready));
+  return ready;
+}
+
+Result<void> check_group(const ExpertSettings& settings, const Shape& shape) {
+  const std::uint32_t ranks = settings.servers.ranks();
+  if (shape.group < 2) return Error{"a group needs at least 2 GPUs"};
+  if (ranks % shape.group != 0) {
+    return Error{fmt::format("{} GPUs cannot be dealt into groups of {}", ranks, shape.group)};
+  }
+  if (shape.group % shape.gpus != 0 || settings.servers.gpus % shape.gpus != 0) {
+    return Error{
+        fmt::format("a group of {} GPUs has neither whole servers of {} nor a part of one "
+                    "that divides it",
+                    shape.group, settings.servers.gpus)};
+  }
+  return {};
+}
+
+Result<void> check(const ExpertSettings& settings, const Shape& shape) {
+  if (auto right = check_group(settings, shape); !right) return right;
+  if (shape.experts % shape.group != 0) {
+    return Error{fmt::format("{} experts cannot be dealt to the {} GPUs of a group evenly",
+                             shape.experts, shape.group)};
+  }
+  const std::uint32_t limit = settings.servers_of_token;
+  const std::uint32_t reachable =
+      limit == 0 ? shape.experts : std::min(limit, shape.servers) * (shape.experts / shape.servers);
+  if (settings.experts_of_token == 0 || settings.experts_of_token > reachable) {
+    return Error{fmt::format("a token takes 1 to {} experts, and not {}", reachable,
+                             settings.experts_of_token)};
+  }
+  if (settings.tokens == 0 || settings.layers == 0 || settings.micro_batches == 0 ||
+      settings.chunk_tokens == 0 || settings.dispatch_bytes == 0 || settings.combine_bytes == 0) {
+    return Error{"tokens, layers, micro-batches, chunks and bytes are at least 1"};
+  }
+  const double copies = static_cast<double>(settings.tokens) * settings.experts_of_token *
+                        settings.servers.ranks() * settings.layers * settings.micro_batches;
+  if (2 * copies > static_cast<double>(TaskGraph::tasks_max)) {
+    return Error{
+        fmt::format("{:.0f} copies of tokens are more than the {} of one run; take fewer "
+                    "tokens, layers or GPUs",
+                    copies, TaskGraph::tasks_max / 2)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<TaskGraph> make_experts(const ExpertSettings& settings) {
+  const Shape shape = shape_of(settings);
+  if (auto right = check(settings, shape); !right) return right.error();
+  return ExpertsBuilder(settings, shape).build();
+}
+
+std::uint64_t expert_bytes(const ExpertSettings& settings) {
+  const bool is_back = settings.operation == ExpertOperation::combine;
+  return std::uint64_t{settings.tokens} * settings.experts_of_token *
+         (is_back ? settings.combine_bytes : settings.dispatch_bytes);
+}
+
+}  // namespace tulle::workload
