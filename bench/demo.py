@@ -9,12 +9,13 @@ from measure import Failed, Place, harness, program
 
 
 COMPARISON = ["compare", "--workload", "incast"]
+REPORT = harness.BUILD / "demo"
 
 
 def compare():
-    """Returns the table of one comparison of fabrics."""
+    """Returns the tables of one comparison of fabrics, and writes its page."""
     tulle = harness.BUILD / "bin" / "tulle"
-    done = subprocess.run([tulle, *COMPARISON], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([tulle, *COMPARISON, "-o", REPORT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise Failed(done.stderr.strip() or f"tulle compare: exit status {done.returncode}")
     return done.stdout
@@ -46,7 +47,8 @@ To run ib_write_bw by hand:
 
 The same adapters in virtual time (build/bin/tulle {' '.join(COMPARISON)}; --list names other traffic and fabrics):
 
-{compare()}""", end="")
+{compare()}
+The same as a page, with charts and the links of the network: {REPORT / "report.html"}""")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,12 @@ struct Time {
   }
 };
 
+// Returns the sum of two durations that are not negative, or never if it is more than a Time holds,
+// as the times of many ports together may be.
+constexpr Time sum_or_never(Time a, Time b) {
+  return a > Time::never() - b ? Time::never() : a + b;
+}
+
 // Rebases each of these points in time. A state machine offers a function of this name if it keeps
 // points in time and may live longer than Time lasts (live/clock.h).
 template <typename... Times>

@@ -57,6 +57,7 @@ struct SimOptions {
   std::vector<std::string> set;
   std::string variant;  // empty: all
   std::string output;   // a folder; empty: none
+  std::string again;    // the command that has the same results, for people
   std::string timings;
   std::string capture;                               // a file; empty: none
   std::vector<std::string> capture_at = {"host 0"};  // nodes
@@ -71,6 +72,7 @@ struct CompareOptions {
   scenario::WorkloadOptions workload;
   std::string fabrics;  // "a,b", "all"; empty: the default
   std::string output;   // a folder; empty: none
+  std::string again;    // the command that has the same results, for people
   bool list = false;
   bool json = false;
 };

@@ -11,6 +11,7 @@
 #include "cli/layout.h"
 #include "cli/simulate.h"
 #include "report/columns.h"
+#include "report/links.h"
 #include "report/results.h"
 #include "scenario/fabrics.h"
 #include "workload/experts.h"
@@ -96,15 +97,26 @@ int compare(const CompareOptions& options) {
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
   Timings timings;
-  auto results = simulate({}, *scenario, all, timings);
+  SimulateOptions simulating;
+  simulating.timeline = !options.output.empty();
+  auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);
   auto printed =
       print(options.json ? report::summary_json(*results)
                          : report::plain_text(report::telling_figures("fabric", results->outcomes),
                                               marks()));
   if (!printed) return fail(printed.error().message);
+  if (!options.json) {
+    const report::Table worst = report::worst_links_table("fabric", results->outcomes);
+    if (!worst.rows.empty()) {
+      auto links =
+          print("\nthe links that held frames up for longest\n" + plain_text(worst, false));
+      if (!links) return fail(links.error().message);
+    }
+  }
   if (!options.output.empty()) {
-    if (auto written = report::write_results(options.output, *results); !written) {
+    auto written = write_results(options.output, *scenario, all, *results, "fabric", options.again);
+    if (!written) {
       return fail(written.error().message);
     }
   }

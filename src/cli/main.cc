@@ -228,6 +228,33 @@ void add_capture(CLI::App& app, int& status) {
   command->callback([&status] { status = capture(settings, options); });
 }
 
+// Returns a word as a shell takes it.
+std::string shell_word(const std::string& word) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-./:=,+%@").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// Returns the command that has the same results, without what says only where they go.
+std::string again(const CLI::App& command) {
+  std::string text = "tulle " + command.get_name();
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--output" || name == "--json") continue;
+    const bool is_flag = option->get_items_expected_max() == 0;
+    for (const std::string& value : option->results()) {
+      if (!option->get_positional()) text += " " + name;
+      if (!is_flag) text += " " + shell_word(value);
+    }
+  }
+  return text;
+}
+
 void add_sim(CLI::App& app, int& status) {
   static SimOptions options;
   auto* command = app.add_subcommand("sim", "Simulate a cluster: adapters, links and switches");
@@ -242,7 +269,7 @@ void add_sim(CLI::App& app, int& status) {
       "a picture for each into the folder that -o names (docs/gallery)");
   command
       ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv and links.csv into this folder")
+                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
   command->add_option("--variant", options.variant, "Run only this variant of the scenario")
       ->type_name("NAME");
@@ -283,7 +310,10 @@ void add_sim(CLI::App& app, int& status) {
     gallery->excludes(other);
   }
   command->footer(sim_examples);
-  command->callback([&status] { status = sim(options); });
+  command->callback([command, &status] {
+    options.again = again(*command);
+    status = sim(options);
+  });
 }
 
 void add_compare(CLI::App& app, int& status) {
@@ -322,6 +352,10 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--link-rate", workload.link_rate,
                    "Rate of all links (200Gbps; among GPUs 400Gbps)")
       ->type_name("RATE");
+  command
+      ->add_option("--prices", workload.prices,
+                   "A file of prices, such as scenarios/prices/example.toml: adds cost and power")
+      ->type_name("FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
       ->add_option("--topology", workload.topology, "Links for a table of flows: a,b,gbps,delay_ns")
@@ -334,10 +368,11 @@ void add_compare(CLI::App& app, int& status) {
   command->add_flag("--json", options.json, "Print the summary as JSON");
   command
       ->add_option("--output,-o", options.output,
-                   "Write summary.json, flows.csv and links.csv into this folder")
+                   "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
   command->footer(compare_examples);
-  command->callback([list, name, &status] {
+  command->callback([command, list, name, &status] {
+    options.again = again(*command);
     if (list->count() == 0 && name->count() == 0) throw CLI::RequiredError("--workload");
     status = compare(options);
   });

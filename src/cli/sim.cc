@@ -141,13 +141,17 @@ int sim(const SimOptions& options) {
   }
   catch_interrupts();
   Timings timings;
-  auto results = simulate({options.capture, options.capture_at, ""}, *scenario, wanted, timings);
+  SimulateOptions simulating{options.capture, options.capture_at, ""};
+  simulating.timeline = !options.output.empty();
+  auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);
   auto printed = print(options.json ? report::summary_json(*results)
                                     : report::summary_table(results->outcomes));
   if (!printed) return fail(printed.error().message);
   if (!options.output.empty()) {
-    if (auto written = report::write_results(options.output, *results); !written) {
+    auto written =
+        write_results(options.output, *scenario, wanted, *results, "variant", options.again);
+    if (!written) {
       return fail(written.error().message);
     }
   }

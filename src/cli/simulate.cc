@@ -17,7 +17,9 @@
 #include "cli/layout.h"
 #include "experiment/capture.h"
 #include "experiment/run.h"
+#include "report/html_page.h"
 #include "report/quantity.h"
+#include "report/results.h"
 
 namespace tulle::cli {
 namespace {
@@ -121,6 +123,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   const Clock::time_point start = Clock::now();
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
+  setup->timeline = options.timeline;
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
   auto run = experiment::Run::prepare(std::move(*setup));
@@ -166,6 +169,18 @@ Result<void> prepare_folder(const std::string& folder) {
   if (error)
     return Error{fmt::format("cannot write to the folder {}: {}", folder, error.message())};
   return {};
+}
+
+Result<void> write_results(const std::string& folder, const Scenario& scenario,
+                           std::span<const std::size_t> variants, const report::Results& results,
+                           const std::string& what, const std::string& again) {
+  if (auto written = report::write_results(folder, results); !written) return written;
+  report::PageText text{again, what, {}};
+  for (const std::size_t variant : variants) {
+    text.variants.push_back({scenario.variants()[variant].title, scenario.settings(variant)});
+  }
+  return report::write_file((fs::path(folder) / "report.html").string(),
+                            report::html_page(results, text));
 }
 
 // A full disk is noticed when the text is written out, not when it is printed.

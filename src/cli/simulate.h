@@ -40,7 +40,8 @@ struct Timings {
 struct SimulateOptions {
   std::string capture;  // a file; empty: none
   std::vector<std::string> capture_at;
-  std::string progress;  // stands before the variant's name in the line of progress
+  std::string progress;   // stands before the variant's name in the line of progress
+  bool timeline = false;  // gather what a page shows
 };
 
 // Runs one variant, with a line of progress if standard error is a terminal.
@@ -53,6 +54,12 @@ Result<report::Results> simulate(const SimulateOptions& options, const scenario:
 
 // Makes the folder if it does not exist, and fails if no files can be made in it.
 Result<void> prepare_folder(const std::string& folder);
+
+// Writes the files of report/results.h and report.html to the folder. The results are those of these
+// variants of the scenario. `what` is what the variants are, and `again` the command that makes them.
+Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
+                           std::span<const std::size_t> variants, const report::Results& results,
+                           const std::string& what, const std::string& again);
 // Prints the text, and fails if the disk is full.
 Result<void> print(const std::string& text);
 

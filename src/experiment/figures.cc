@@ -129,6 +129,9 @@ MaybeValue bus_bandwidth(const RunView& run) {
   return std::get<double>(*algorithm) * run.setup.job->bandwidth->bus_factor;
 }
 
+MaybeValue cost(const RunView& run) { return run.setup.price->amount; }
+MaybeValue power(const RunView& run) { return run.setup.price->watts * 1e-3; }
+
 MaybeValue bytes_verified(const RunView& run) {
   if (!run.setup.player.carries_bytes) return {};
   return run.player.bytes_verified();
@@ -350,6 +353,12 @@ constexpr auto table = std::to_array<Row>({
      Total::none,
      When::with_stacks},
     {{"busiest_core", "1", "busiest core", per_cent}, busiest_core, Total::none, When::with_stacks},
+
+    {{"cost", "amount", "cost", number, {26, Best::least}}, cost, Total::none, When::with_prices},
+    {{"power_kw", "kW", "power kW", number, {27, Best::least}},
+     power,
+     Total::none,
+     When::with_prices},
 
     {{"bytes_verified", "bytes", "bytes verified"}, bytes_verified},
     {{"events", "events", "events"}, events, Total::none, When::always, Listing::simulator},

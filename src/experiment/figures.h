@@ -66,7 +66,14 @@ using Read =
 enum class Total : std::uint8_t { none, sum, most };
 // The runs that have a figure: all, those in which it is not 0, those with faults or a watchdog,
 // those whose hosts have a kernel's stack, and those of a job.
-enum class When : std::uint8_t { always, not_zero, with_faults, with_stacks, with_job };
+enum class When : std::uint8_t {
+  always,
+  not_zero,
+  with_faults,
+  with_stacks,
+  with_job,
+  with_prices
+};
 // Where it stands: in links.csv too if it is one of links, in summary.json alone, or at the end of
 // summary.json, with what the simulator itself did.
 enum class Listing : std::uint8_t { everywhere, summary_alone, simulator };

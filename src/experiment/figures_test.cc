@@ -163,7 +163,7 @@ TEST(Figures, EachWithAColumnIsInTheTablesUnderItsHeading) {
 // --- a run --------------------------------------------------------------------------------------
 
 // The scenario has bytes, told receivers, faults and kernels, so that it has all figures but those
-// of jobs, and those that are listed only if they are not 0.
+// of jobs and prices, and those that are listed only if they are not 0.
 TEST(Figures, ARunMeasuresThemAll) {
   const report::Outcome outcome = outcome_of(R"([topology]
 kind = "single-switch"
@@ -183,7 +183,9 @@ rate = 1e-9
 )");
   for (const Row& row : rows()) {
     const std::string key(row.figure.key);
-    if (is_of_run(row) && row.when != When::not_zero && row.when != When::with_job) {
+    const bool is_needed =
+        row.when != When::not_zero && row.when != When::with_job && row.when != When::with_prices;
+    if (is_of_run(row) && is_needed) {
       EXPECT_NE(find(outcome, key), nullptr) << key;
     }
     const auto has = [&](const report::Sheet& sheet) {

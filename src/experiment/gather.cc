@@ -18,8 +18,7 @@ using report::Outcome;
 using report::Sheet;
 using report::Value;
 
-// Adds the times of all ports, which may together be more than a Time holds.
-Time sum(Time a, Time b) { return a > Time::never() - b ? Time::never() : a + b; }
+Time sum(Time a, Time b) { return sum_or_never(a, b); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b) { return a + b; }
 double sum(double a, double b) { return a + b; }
 report::Rate sum(report::Rate a, report::Rate b) { return {a.bits_per_second + b.bits_per_second}; }
@@ -141,6 +140,8 @@ bool Gathering::has(const Row& row) const {
       return network.faults.any() || network.switches.watchdog > Time::zero();
     case When::with_stacks:
       return network.host.stack.cores > 0;
+    case When::with_prices:
+      return remains_.setup.price.has_value();
     case When::with_job:
       return remains_.tasks != nullptr;
     case When::always:

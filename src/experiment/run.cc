@@ -33,6 +33,7 @@ Run::Run(scenario::Setup setup, fabric::Routes routes, fabric::Recovery recovery
       player_(setup_.flows, setup_.topology.hosts, setup_.player, stage()),
       sampler_(setup_.report, setup_.topology, wiring_) {
   for (const workload::Flow& flow : setup_.flows) bytes_ += flow.bytes;
+  if (setup_.timeline) timeline_ = TimelineSampler(setup_.topology);
   network_.follow(recovery_);
   if (setup_.job) {
     tasks_.emplace(*setup_.job, player_, stage());
@@ -127,9 +128,10 @@ bool Run::play(Time until, const OnProgress& on_progress) {
 
 // Taking a sample does not check the flows, so that the run ends alike with and without samples.
 bool Run::play_and_sample(Time until, const OnProgress& on_progress) {
-  while (sampler_.next() <= until) {
-    if (!play(sampler_.next(), on_progress)) return false;
-    sampler_.take(network_);
+  for (Time next; (next = std::min(sampler_.next(), timeline_.next())) <= until;) {
+    if (!play(next, on_progress)) return false;
+    if (sampler_.next() == next) sampler_.take(network_);
+    if (timeline_.next() == next) timeline_.take(network_);
   }
   return play(until, on_progress);
 }
@@ -145,6 +147,8 @@ report::Outcome Run::outcome() const {
   report::Outcome outcome =
       gather({setup_, wiring_, routes_, network_, player_, tasks_ ? &*tasks_ : nullptr});
   outcome.samples = sampler_.samples();
+  outcome.timeline = timeline_.timeline();
+  if (setup_.timeline && tasks_) outcome.spans = spans_of(*setup_.job, *tasks_);
   return outcome;
 }
 

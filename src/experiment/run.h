@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "experiment/capture.h"
 #include "experiment/sampler.h"
+#include "experiment/timeline.h"
 #include "fabric/recovery.h"
 #include "fabric/routing.h"
 #include "fabric/topology.h"
@@ -71,6 +72,7 @@ class Run {
   workload::Player player_;
   std::optional<workload::TaskPlayer> tasks_;  // if the setup has a job
   Sampler sampler_;
+  TimelineSampler timeline_;
   std::uint64_t bytes_ = 0;
 };
 

@@ -198,6 +198,10 @@ Table telling_figures(const std::string& what, const std::vector<Outcome>& outco
   return table;
 }
 
+std::string figure_text(const Measured& measured) {
+  return text_of(measured.figure->form, rounded(measured.value));
+}
+
 std::string plain_text(const Table& table, bool mark) {
   std::vector<std::size_t> widths;
   for (std::size_t column = 0; column < table.heads.size(); ++column) {

@@ -27,6 +27,9 @@ struct Table {
 // over the variants' names.
 Table telling_figures(const std::string& what, const std::vector<Outcome>& outcomes);
 
+// Returns a figure as these tables show it.
+std::string figure_text(const Measured& measured);
+
 // Formats the table in columns for a terminal. If `mark` is true, the best figures are bold.
 std::string plain_text(const Table& table, bool mark);
 std::string markdown(const Table& table);

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "report/figure.h"
 #include "report/samples.h"
+#include "report/timeline.h"
 
 namespace tulle::report {
 
@@ -68,6 +69,8 @@ struct Outcome {
   Sheet links;                 // one row for each direction of each link
   std::optional<Sheet> hosts;  // the work of the hosts' kernels, if they have such a stack
   Samples samples;             // empty unless the scenario asks for samples
+  Timeline timeline;           // empty unless a page is to show it
+  Spans spans;                 // likewise, and of jobs alone
 };
 
 // Returns the figure that summary.json has by this name, such as "dropped", "fct_us.p99" or

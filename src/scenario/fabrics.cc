@@ -394,7 +394,12 @@ std::vector<std::pair<std::string, std::string>> titles_in(const std::string& fo
   return profiles;
 }
 
-Result<Scenario> workload_scenario(const WorkloadOptions& options, const std::string& folder) {
+Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::string& folder) {
+  WorkloadOptions options = given;
+  if (!options.prices.empty()) {
+    options.set.push_back(
+        fmt::format("prices = {}", toml_text(fs::absolute(options.prices).string())));
+  }
   const std::size_t colon = options.workload.find(':');
   const std::string_view before = std::string_view(options.workload).substr(0, colon);
   const auto collective = std::ranges::find(collectives(), before, &NamedCollective::name);

@@ -36,6 +36,7 @@ struct WorkloadOptions {
   std::optional<std::uint32_t> gpus;
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
   std::string algorithm;  // of a collective; empty means the usual one
+  std::string prices;     // a file of prices; empty means none
   std::string topology;   // with FILE.csv: a table of links
   std::optional<std::uint32_t> hosts;
   std::string bytes;      // "256KB"; empty means the default

@@ -39,7 +39,8 @@ Result<std::vector<toml::table>> parse_set(const std::vector<std::string>& set) 
 // the file's table. They are moved, since a copied node forgets its line.
 toml::table take_traffic(toml::table& root) {
   toml::table traffic;
-  for (const std::string_view key : {"seed", "stop_at", "topology", "traffic", "fault", "report"}) {
+  for (const std::string_view key :
+       {"seed", "stop_at", "prices", "topology", "traffic", "fault", "report"}) {
     toml::node* node = root.get(key);
     if (node == nullptr) continue;
     node->visit([&](auto& value) { traffic.insert(key, std::move(value)); });
@@ -51,6 +52,31 @@ toml::table take_traffic(toml::table& root) {
 TableReader::Layers with_set(TableReader::Layers layers, const std::vector<toml::table>& set) {
   for (const toml::table& table : set) layers.push_back(&table);
   return layers;
+}
+
+// Puts the keys of a table over those of another one.
+void put_over(toml::table& all, const toml::table& layer) {
+  for (const auto& [key, node] : layer) {
+    toml::table* below = all[key].as_table();
+    if (below != nullptr && node.is_table()) {
+      put_over(*below, *node.as_table());
+    } else {
+      node.visit([&](const auto& value) { all.insert_or_assign(key, value); });
+    }
+  }
+}
+
+// Returns the tables in which a variant's keys are, of which the last that has a key counts.
+TableReader::Layers layers_of(const Document& document, const std::vector<Fabric>& fabrics,
+                              std::size_t variant) {
+  TableReader::Layers layers = {&document.traffic};
+  if (!fabrics.empty()) {
+    layers.push_back(&fabrics[variant].keys->table);
+  } else {
+    layers.push_back(&document.others);
+    if (variant < document.variants.size()) layers.push_back(&document.variants[variant]);
+  }
+  return with_set(std::move(layers), document.set);
 }
 
 // Reads the variants. A variant's own keys are those of a scenario, except those of the scenario as
@@ -166,17 +192,17 @@ Scenario Scenario::on_fabrics(std::vector<Fabric> fabrics) const {
   return scenario;
 }
 
+std::string Scenario::settings(std::size_t variant) const {
+  toml::table all;
+  for (const toml::table* layer : layers_of(*document_, fabrics_, variant)) put_over(all, *layer);
+  std::ostringstream text;
+  text << all;
+  return std::move(text).str();
+}
+
 Result<Setup> Scenario::build(std::size_t variant) const {
-  const Document& document = *document_;
-  TableReader::Layers layers = {&document.traffic};
-  if (!fabrics_.empty()) {
-    layers.push_back(&fabrics_[variant].keys->table);
-  } else {
-    layers.push_back(&document.others);
-    if (variant < document.variants.size()) layers.push_back(&document.variants[variant]);
-  }
   Findings findings(file_);
-  Setup setup = build_setup({with_set(std::move(layers), document.set), "", 0, findings}, folder_);
+  Setup setup = build_setup({layers_of(*document_, fabrics_, variant), "", 0, findings}, folder_);
   setup.variant = variants_[variant].name;
   if (!findings.any()) return setup;
   // In a comparison, the file alone does not say whose keys do not go together.

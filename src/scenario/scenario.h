@@ -55,6 +55,10 @@ class Scenario {
   const std::vector<Variant>& variants() const { return variants_; }  // at least one
   const report::PictureSettings& picture() const { return picture_; }
 
+  // Returns the keys of a variant as TOML, those of its fabric and of `set` included. Keys that are
+  // left out have their defaults.
+  std::string settings(std::size_t variant) const;
+
   // Builds a variant: its topology, routes and traffic.
   Result<Setup> build(std::size_t variant) const;
 

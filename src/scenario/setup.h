@@ -33,6 +33,12 @@ struct TrafficKind {
   std::size_t first_message = 0;
 };
 
+// What the network costs: adapters, ports of switches and cables.
+struct Price {
+  double amount = 0;  // in the currency of the list
+  double watts = 0;
+};
+
 // One simulation, ready to be run.
 struct Setup {
   std::string variant;  // name of the variant; empty if the file has none
@@ -50,6 +56,8 @@ struct Setup {
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;
+  std::optional<Price> price;  // if the scenario names a list of prices
+  bool timeline = false;       // gather what a page shows: Outcome::timeline and Outcome::spans
 };
 
 }  // namespace tulle::scenario

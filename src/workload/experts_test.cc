@@ -144,7 +144,8 @@ TEST(Experts, SkewMakesExpertsPopular) {
     settings.skew = skew;
     std::vector<double> received(8);
     for (const auto& [ends, bytes] : bytes_of(graph_of(settings), "dispatch")) {
-      received[ends.second] += static_cast<double>(bytes) / static_cast<double>(settings.dispatch_bytes);
+      received[ends.second] +=
+          static_cast<double>(bytes) / static_cast<double>(settings.dispatch_bytes);
     }
     return *std::ranges::max_element(received) / (7 * 2'000);
   };

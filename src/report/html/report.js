@@ -4,6 +4,12 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
+
+// The data have links as rows, and the names of their ends once.
+for (const variant of data.variants) {
+  variant.links = variant.links.map(([from, to, utilisation, waited_us, queue_max_bytes, paused_us, dropped]) =>
+    ({from: data.nodes[from], to: data.nodes[to], utilisation, waited_us, queue_max_bytes, paused_us, dropped}));
+}
 const redraws = [];  // what to draw again when the colours or the width change
 
 // --- elements -----------------------------------------------------------------------------------
@@ -96,6 +102,24 @@ function place_of(sorted, x) {
 
 // --- charts -------------------------------------------------------------------------------------
 
+// The library's legend measures text with a style attribute, which the page's security policy forbids. Charts have keys
+// of their own.
+Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+
+// Returns the ticks of an axis of logarithms to the base of 10: powers, and between them twice and five times as much if
+// there is room.
+function log_ticks(low, high) {
+  const steps = high - low < 3 ? [1, 2, 5] : [1];
+  const ticks = [];
+  for (let power = Math.floor(low); power <= high; ++power) {
+    for (const step of steps) {
+      const v = power + Math.log10(step);
+      if (v >= low && v <= high) ticks.push({v, label: time_text(Math.pow(10, v))});
+    }
+  }
+  return ticks;
+}
+
 // Draws rows [x, y, y, …] with dygraphs. Beside the mouse, the keyboard moves a cursor (arrows), zooms (+ and -) and shows
 // all again (0); what the cursor points at is written below, which screen readers follow.
 class Chart {
@@ -119,12 +143,12 @@ class Chart {
       colors: options.names.map((_, i) => (options.colours ? colour(options.colours[i]) : series_colour(i))),
       logscale: false,
       axes: {
-        x: {axisLabelFormatter: (x) => options.x_text(x), axisLineColor: colour("line"), drawGrid: true},
+        x: {ticker: options.x_ticks || Dygraph.numericLinearTicks, axisLabelFormatter: (x) => options.x_text(x), axisLineColor: colour("line"), drawGrid: true},
         y: {axisLabelFormatter: (y) => options.y_text(y), axisLineColor: colour("line"), axisLabelWidth: 66},
       },
       dateWindow: this.window || this.all(),
       gridLineColor: colour("line"),
-      ylabel: options.y_label,
+      ylabel: options.low ? null : options.y_label,
       xlabel: options.low ? null : options.x_label,
       includeZero: true,
       stepPlot: Boolean(options.steps),
@@ -132,7 +156,6 @@ class Chart {
       connectSeparatedPoints: true,
       strokeWidth: 1.6,
       highlightCircleSize: 3,
-      legend: "never",
       highlightCallback: (_, x) => this.point_at(x, true),
       unhighlightCallback: () => this.point_at(null, true),
       zoomCallback: (low, high) => this.zoom([low, high], true),
@@ -299,7 +322,8 @@ function show_completions() {
   });
   rows.sort((a, b) => a[0] - b[0]);
   const chart = new Chart({title: "Completion times of flows", rows, names, x_label: "completion time of a flow",
-    y_label: "flows that are done", x_text: (x) => time_text(Math.pow(10, x)), y_text: (y) => digits(y) + " %"});
+    y_label: "flows that are done", x_ticks: log_ticks,
+    x_text: (x) => time_text(Math.pow(10, x)), y_text: (y) => digits(y) + " %"});
   section("completion", "How long flows take", keys(names, series_colour), chart.box, chart.readout,
     hidden("Table", table([data.what, "least", "median", "99 %", "greatest"],
       drawn.map((variant) => [variant.name, ...variant.quantiles_us.map(time_text)]), 1)));
@@ -461,6 +485,7 @@ function layers(links) {
     near.get(link.from).add(link.to);
   }
   const rows = [[...near.keys()].filter((name) => name.startsWith("host "))];
+  const by_number = new Intl.Collator("en", {numeric: true}).compare;
   const seen = new Set(rows[0]);
   while (rows[rows.length - 1].length > 0) {
     const next = [];
@@ -474,6 +499,7 @@ function layers(links) {
     rows.push(next);
   }
   rows.pop();
+  for (const row of rows) row.sort(by_number);
   return rows;
 }
 
@@ -513,7 +539,13 @@ function draw_network(canvas, variant, measure) {
     const room = canvas.clientWidth / row.length;
     const size = Math.max(1, Math.min(4, room / 3));
     context.fillRect(x - size, y - size, 2 * size, 2 * size);
-    if (room > 50) context.fillText(name, x, tier === 0 ? y + 16 : y - 8);
+    if (room <= 50) return;
+    const above = tier === 0 ? 16 : -9;
+    const half = context.measureText(name).width / 2 + 2;
+    context.fillStyle = colour("page");
+    context.fillRect(x - half, y + above - 10, 2 * half, 13);
+    context.fillStyle = colour("text");
+    context.fillText(name, x, y + above);
   }));
   return most;
 }
@@ -536,7 +568,7 @@ function show_links() {
     }
     worst.textContent = "";
     worst.append(element("h3", {}, "The ten worst links"), table(["from", "to", ...link_measures.map((each) => each.name)],
-      variant.worst_links.map((i) => variant.links[i]).map((link) =>
+      variant.links.slice(0, 10).map((link) =>
         [link.from, link.to, ...link_measures.map((each) => each.text(link[each.key]))]), 2));
     return () => draw(variant);
   };

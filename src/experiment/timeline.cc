@@ -1,0 +1,116 @@
+#include "experiment/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "fabric/topology.h"
+
+namespace tulle::experiment {
+namespace {
+
+constexpr std::uint32_t rows_max = 16;
+constexpr std::int64_t spans_max = 1'000;  // of a rank, phase and kind
+
+}  // namespace
+
+TimelineSampler::TimelineSampler(const fabric::Topology& topology) : topology_(&topology) {
+  timeline_.interval = next_ = Time::nanoseconds(100);
+}
+
+report::Moment TimelineSampler::totals(const sim::Network& network) const {
+  report::Moment total;
+  for (std::uint32_t node = 0; node < topology_->nodes(); ++node) {
+    for (std::uint16_t port = 0; port < topology_->ports[node]; ++port) {
+      const port::Counters& counters = network.counters(node, port);
+      if (topology_->is_host(node)) {
+        total.bytes_sent += counters.bytes;
+      } else {
+        std::uint64_t queue = 0;
+        for (std::uint32_t c = 0; c < port::classes; ++c) {
+          queue += network.switch_at(node).port(port).queue_bytes(c);
+        }
+        total.queue_bytes = std::max(total.queue_bytes, queue);
+      }
+      total.paused = sum_or_never(total.paused, Time{counters.paused_ps});
+      total.credit_stalls += counters.credit_stalls;
+      total.marked += counters.marked;
+      total.dropped += counters.dropped;
+    }
+  }
+  return total;
+}
+
+void TimelineSampler::take(const sim::Network& network) {
+  const report::Moment total = totals(network);
+  timeline_.moments.push_back({total.bytes_sent - before_.bytes_sent, total.queue_bytes,
+                               total.paused - before_.paused,
+                               total.credit_stalls - before_.credit_stalls,
+                               total.marked - before_.marked, total.dropped - before_.dropped});
+  before_ = total;
+  if (timeline_.moments.size() == report::Timeline::moments_max) halve();
+  next_ = next_ + timeline_.interval;
+}
+
+// Joins moments by twos, and takes half as many from now on.
+void TimelineSampler::halve() {
+  std::vector<report::Moment>& moments = timeline_.moments;
+  for (std::size_t i = 0; i + 1 < moments.size(); i += 2) {
+    const report::Moment &a = moments[i], &b = moments[i + 1];
+    moments[i / 2] = {a.bytes_sent + b.bytes_sent,
+                      std::max(a.queue_bytes, b.queue_bytes),
+                      sum_or_never(a.paused, b.paused),
+                      a.credit_stalls + b.credit_stalls,
+                      a.marked + b.marked,
+                      a.dropped + b.dropped};
+  }
+  moments.resize(moments.size() / 2);
+  timeline_.interval = timeline_.interval + timeline_.interval;
+}
+
+report::Spans spans_of(const workload::Job& job, const workload::TaskPlayer& tasks) {
+  report::Spans spans;
+  spans.phases = job.graph.phases();
+  const std::uint32_t ranks = job.graph.ranks();
+  const std::uint32_t rows = std::min(ranks, rows_max);
+  const auto rank_of = [&](std::uint32_t row) {
+    return static_cast<std::uint32_t>(std::uint64_t{row} * ranks / rows);
+  };
+  std::vector<std::int32_t> row_of(ranks, -1);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    row_of[rank_of(row)] = static_cast<std::int32_t>(row);
+    spans.rows.push_back(fmt::format("GPU {}", rank_of(row)));
+  }
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, std::vector<std::pair<Time, Time>>> all;
+  for (workload::TaskGraph::Index i = 0; i < job.graph.size(); ++i) {
+    const workload::Task& task = job.graph[i];
+    const workload::TaskResult& result = tasks.results()[i];
+    if (row_of[task.rank] < 0 || result.start.is_never()) continue;
+    Time end = task.is_message() ? result.arrived : result.end;
+    if (end.is_never()) end = tasks.end();
+    if (end <= result.start) continue;
+    all[{static_cast<std::uint32_t>(row_of[task.rank]), task.phase, task.is_message()}]
+        .emplace_back(result.start, end);
+  }
+  const Time gap = Time{tasks.end().ps / spans_max};
+  for (auto& [key, times] : all) {
+    const auto [row, phase, is_message] = key;
+    std::ranges::sort(times);
+    report::Span span{row, phase, times.front().first, times.front().second, is_message};
+    for (const auto& [start, end] : times) {
+      if (start > span.end + gap) {
+        spans.spans.push_back(span);
+        span.start = start;
+        span.end = end;
+      }
+      span.end = std::max(span.end, end);
+    }
+    spans.spans.push_back(span);
+  }
+  return spans;
+}
+
+}  // namespace tulle::experiment

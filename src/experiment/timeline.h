@@ -1,0 +1,40 @@
+#pragma once
+
+// Gathers a timeline while a run goes on, and the phases of its job afterwards. Neither changes the
+// results of the run.
+
+#include "report/timeline.h"
+#include "sim/network.h"
+#include "workload/job.h"
+#include "workload/task_player.h"
+
+namespace tulle::experiment {
+
+class TimelineSampler {
+ public:
+  // Takes nothing, ever.
+  TimelineSampler() = default;
+  // Takes moments of a network of so many hosts.
+  explicit TimelineSampler(const fabric::Topology& topology);
+
+  // Returns the time of the next moment; never if none is to be taken.
+  Time next() const { return next_; }
+  // Takes a moment, when the network has come to that time.
+  void take(const sim::Network& network);
+  const report::Timeline& timeline() const { return timeline_; }
+
+ private:
+  report::Moment totals(const sim::Network& network) const;
+  void halve();
+
+  const fabric::Topology* topology_ = nullptr;
+  report::Timeline timeline_;
+  report::Moment before_;  // the totals at the moment before
+  Time next_ = Time::never();
+};
+
+// Returns the phases of a job on some of its ranks, evenly chosen. Spans whose gap cannot be seen
+// are joined.
+report::Spans spans_of(const workload::Job& job, const workload::TaskPlayer& tasks);
+
+}  // namespace tulle::experiment
