@@ -30,7 +30,8 @@ void read_server(TableReader& table, Servers& servers) {
   servers.message_delay = table.time("message_delay", servers.message_delay);
 }
 
-// Reads [traffic.servers]. All hosts of the topology are adapters of servers.
+}  // namespace
+
 Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts) {
   Servers servers;
   servers.gpus = servers.adapters = 1;
@@ -48,6 +49,8 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
   table.finish();
   return servers;
 }
+
+namespace {
 
 void read_model(TableReader table, workload::TransformerModel& model) {
   const auto count = [&](std::string_view key) {
@@ -103,7 +106,8 @@ Result<workload::TrainingSettings> read_step(const std::string& path, const std:
   return settings;
 }
 
-// Takes a graph's messages between servers as the setup's flows.
+}  // namespace
+
 void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
   workload::TaskFlows flows = workload::flows_of(graph, servers);
   const Time computation = workload::time_without_communication(graph);
@@ -112,8 +116,6 @@ void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
   setup.first_parts.resize(setup.flows.size() + 1);
   for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
 }
-
-}  // namespace
 
 void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   const std::string name = table.text("step", "");

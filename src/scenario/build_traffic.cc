@@ -16,9 +16,9 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 9> patterns = {
+constexpr std::array<std::string_view, 10> patterns = {
     "permutation",     "shift", "incast",     "all-to-all", "poisson",
-    "ring-all-reduce", "file",  "collective", "step"};
+    "ring-all-reduce", "file",  "collective", "step",       "trace"};
 enum class Pattern {
   permutation,
   shift,
@@ -28,11 +28,12 @@ enum class Pattern {
   ring_all_reduce,
   file,
   collective,
-  step
+  step,
+  trace
 };
 constexpr std::string_view goes_with_flows = "goes with flows, and not with a job";
 constexpr bool is_job(Pattern pattern) {
-  return pattern == Pattern::collective || pattern == Pattern::step;
+  return pattern == Pattern::collective || pattern == Pattern::step || pattern == Pattern::trace;
 }
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
@@ -226,8 +227,10 @@ void check_stream_flows(TableReader& table, const Flows& flows, const Setup& set
 void build_job(TableReader& table, Pattern pattern, const std::string& folder, Setup& setup) {
   if (pattern == Pattern::collective) {
     build_collective(table, folder, setup);
-  } else {
+  } else if (pattern == Pattern::step) {
     build_step(table, folder, setup);
+  } else {
+    build_trace(table, folder, setup);
   }
   check_stream_flows(table, setup.flows, setup);
   for (const std::string_view key : {"and_file", "name"}) {
