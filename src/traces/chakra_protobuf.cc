@@ -99,8 +99,9 @@ Result<void> read_chakra_protobuf(std::string_view text, const TakeChakraNode& t
   if (text.starts_with("\x1F\x8B")) return Error{"it is compressed; unpack it with gunzip"};
   messages::Node message;
   for (std::uint64_t number = 0; !text.empty(); ++number) {
+    const std::size_t place = size - text.size();
     const auto wrong = [&](std::string_view fault) {
-      return Error{fmt::format("message {} at byte {} {}", number, size - text.size(), fault)};
+      return Error{fmt::format("message {} at byte {} {}", number, place, fault)};
     };
     const auto length = take_length(text);
     if (!length || *length > text.size())

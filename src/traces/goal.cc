@@ -255,6 +255,9 @@ Result<void> GoalReader::read_ranks() {
       line_ = scanner_.line();
       if (words.size() == words_max) return error("the statement is too long; one goes on a line");
       words.push_back(token);
+      if (words[0] != "num_ranks" || words.size() < 2) continue;
+      if (auto right = read_statement(words); !right) return right.error();
+      words.clear();
       continue;
     }
     if (token == "{" && (words.size() != 2 || words[0] != "rank" || rank_)) {
