@@ -32,10 +32,17 @@ class Traces : public testing::Test {
   double time_of(const std::string& name, const std::string& text) const {
     return number(run(name, text), "job_us");
   }
-  // Returns what a message of one byte takes, in microseconds.
-  double latency() const {
-    return time_of("l.goal",
-                   "num_ranks 2\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from 0\n}\n");
+  // Returns the time in microseconds of messages of one byte, each of which waits for the one
+  // before. The last one is over when its sender knows that it has arrived.
+  double latency(std::uint32_t messages) const {
+    std::string schedule = fmt::format("num_ranks {}\nrank 0 {{\nsend 1b to 1\n}}\n", messages + 1);
+    for (std::uint32_t rank = 1; rank < messages; ++rank) {
+      schedule +=
+          fmt::format("rank {} {{\na: recv 1b from {}\nb: send 1b to {}\nb requires a\n}}\n", rank,
+                      rank - 1, rank + 1);
+    }
+    schedule += fmt::format("rank {} {{\nrecv 1b from {}\n}}\n", messages, messages - 1);
+    return time_of("l.goal", schedule);
   }
   static double transfer(double bytes) { return bytes / payload_rate * 1e6; }
 
@@ -51,7 +58,7 @@ TEST_F(Traces, AScheduleOfGoal) {
       "num_ranks 2\nrank 0 {\na: calc 100000\nb: send 4194304b to 1\nc: recv 1048576b from 1\n"
       "b requires a\nc requires b\n}\nrank 1 {\na: recv 4194304b from 0\nb: calc 50000\n"
       "c: send 1048576b to 0\nb requires a\nc requires b\n}\n";
-  const double expected = 150 + transfer(5 * mebibyte) + 2 * latency();
+  const double expected = 150 + transfer(5 * mebibyte) + latency(2);
   const auto outcome = run("s.goal", schedule);
   EXPECT_NEAR(number(outcome, "job_us") / expected, 1, 0.01);
   EXPECT_NEAR(number(outcome, "exposed_us") / (expected - 150), 1, 0.02);
@@ -63,13 +70,13 @@ TEST_F(Traces, ConnectionsOfHtsim) {
       "Nodes 4\nConnections 2\nTriggers 1\n0->1 id 1 start 20000000 size 4194304 "
       "recv_done_trigger 1\n1->2 id 2 trigger 1 size 2097152\ntrigger id 1 oneshot\n";
   const auto outcome = run("c.cm", matrix);
-  EXPECT_NEAR(number(outcome, "job_us") / (20 + transfer(6 * mebibyte) + 2 * latency()), 1, 0.01);
+  EXPECT_NEAR(number(outcome, "job_us") / (20 + transfer(6 * mebibyte) + latency(2)), 1, 0.01);
   EXPECT_EQ(find(outcome, "exposed_us"), nullptr) << "nothing is computed";
 }
 
 TEST_F(Traces, AWorkloadOfSimAi) {
   // Two layers. All four GPUs share a tensor: an all-reduce of 64 MiB in the first layer.
-  const double reduce = transfer(64 * mebibyte * 2 * 3 / 4) + 6 * latency();
+  const double reduce = transfer(64 * mebibyte * 2 * 3 / 4) + 2 * latency(3);
   const std::string workload = fmt::format(header, 4) +
                                "2\nattention -1 100000 ALLREDUCE 67108864 30000 NONE 0 40000 NONE "
                                "0 0\nmlp -1 200000 NONE 0 50000 NONE 0 60000 NONE 0 0\n";
@@ -92,7 +99,7 @@ TEST_F(Traces, NodesOfChakra) {
     {"Id": 1, "NodeType": 4, "runtime": 10, "is_cpu_op": true, "data_deps": []},
     {"Id": 2, "NodeType": 4, "runtime": 90, "is_cpu_op": false, "data_deps": [1]},
     {"Id": 3, "NodeType": 7, "comm_type": 2, "comm_size": 4194304, "data_deps": [2]}]})";
-  const double expected = 100 + 3 * (transfer(4 * mebibyte) + latency());
+  const double expected = 100 + 3 * transfer(4 * mebibyte) + latency(3);
   EXPECT_NEAR(time_of("t.json", trace) / expected, 1, 0.01);
 }
 

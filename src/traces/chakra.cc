@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -75,6 +77,7 @@ class ChakraReader {
   Result<void> convert_message(const At& at, Node& node) const;
   Result<void> convert_collective(const At& at, Node& node);
   Result<std::uint32_t> group_of(const At& at);
+  Result<std::uint32_t> find_group(const ChakraNode& node);
   Result<Time> duration_of(const ChakraNode& node) const;
   Error error(std::uint64_t node, std::string_view fault) const {
     return trace_.error(file_, node, fault);
@@ -86,14 +89,18 @@ class ChakraReader {
   std::uint32_t file_ = 0;
   std::vector<ChakraNode> nodes_;
   std::unordered_map<std::uint64_t, std::uint32_t> place_of_;  // by id: index in nodes_
+  std::size_t dependencies_ = 0;
   Groups groups_;
+  std::map<std::string, std::uint32_t, std::less<>> group_numbers_;  // in the trace, by name
 };
 
 Result<void> ChakraReader::read_file(const File& file) {
   file_ = trace_.add_file(file.name, Trace::Numbers::nodes);
   nodes_.clear();
   place_of_.clear();
+  dependencies_ = 0;
   groups_ = settings_.groups;
+  group_numbers_.clear();
   const auto take = [this](const ChakraNode& node) { return keep(node); };
   bool is_kept = true;
   const auto note = [&](const ChakraNode& node) {
@@ -119,6 +126,11 @@ Result<void> ChakraReader::keep(const ChakraNode& node) {
   }
   if (!place_of_.try_emplace(node.id, static_cast<std::uint32_t>(nodes_.size())).second) {
     return error(node.id, "is there twice; numbers of a file differ");
+  }
+  dependencies_ += node.data_dependencies.size() + node.control_dependencies.size();
+  if (dependencies_ > settings_.limits.dependencies) {
+    return error(node.id,
+                 fmt::format("a trace has at most {} dependencies", settings_.limits.dependencies));
   }
   if (!node.group_list.empty()) {
     if (auto right = read_groups(node); !right) return right.error();
@@ -261,28 +273,38 @@ Result<void> ChakraReader::convert_message(const At& at, Node& node) const {
   return {};
 }
 
-// Returns the number of the group of a collective. Without a name, and for "0" unless it is
-// described, it is all ranks, as in ASTRA-sim.
 Result<std::uint32_t> ChakraReader::group_of(const At& at) {
-  const auto known = groups_.find(at.node.group);
+  if (at.node.leaves_dimension_out && !groups_.contains(at.node.group)) {
+    return error(at.node.id, "involved_dim leaves a dimension out; name the ranks by a pg_name");
+  }
+  const auto known = group_numbers_.find(at.node.group);
+  auto number =
+      known != group_numbers_.end() ? Result<std::uint32_t>(known->second) : find_group(at.node);
+  if (!number) return number.error();
+  group_numbers_.emplace(at.node.group, *number);
+  const std::vector<std::uint32_t>& members = trace_.group(*number);
+  if (std::binary_search(members.begin(), members.end(), at.rank)) return *number;
+  return error(at.node.id, fmt::format("rank {} is not in the group {}", at.rank,
+                                       tulle::quoted(at.node.group)));
+}
+
+// Adds the group of a collective. Without a name, and for "0" unless it is described, it is all
+// ranks, as in ASTRA-sim.
+Result<std::uint32_t> ChakraReader::find_group(const ChakraNode& node) {
+  const auto known = groups_.find(node.group);
   std::vector<std::uint32_t> members;
   if (known != groups_.end()) {
     members = known->second;
-  } else if (!at.node.group.empty() && at.node.group != "0") {
-    return error(at.node.id, fmt::format("nothing describes the group {}; name a file of groups",
-                                         tulle::quoted(at.node.group)));
-  } else if (at.node.leaves_dimension_out) {
-    return error(at.node.id, "involved_dim leaves a dimension out; name the ranks by a pg_name");
+  } else if (!node.group.empty() && node.group != "0") {
+    return error(node.id, fmt::format("nothing describes the group {}; name a file of groups",
+                                      tulle::quoted(node.group)));
   }
   if (members.empty()) {
-    for (std::uint32_t rank = 0; rank < trace_.ranks(); ++rank) members.push_back(rank);
-  }
-  if (std::find(members.begin(), members.end(), at.rank) == members.end()) {
-    return error(at.node.id, fmt::format("rank {} is not in the group {}", at.rank,
-                                         tulle::quoted(at.node.group)));
+    members.resize(trace_.ranks());
+    std::iota(members.begin(), members.end(), 0u);
   }
   auto number = trace_.add_group(std::move(members));
-  if (!number) return error(at.node.id, number.error().message);
+  if (!number) return error(node.id, number.error().message);
   return *number;
 }
 
