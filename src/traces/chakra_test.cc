@@ -21,6 +21,7 @@ Settings settings_for(std::uint32_t gpus) {
 std::string chakra(const std::vector<std::vector<WrittenNode>>& ranks,
                    const Settings& settings = settings_for(4)) {
   std::vector<std::string> texts;
+  texts.reserve(ranks.size());
   for (const auto& nodes : ranks) texts.push_back(protobuf_of(nodes));
   std::vector<File> files;
   for (std::uint32_t rank = 0; rank < texts.size(); ++rank) {

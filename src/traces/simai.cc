@@ -1,9 +1,10 @@
-// SimAI's workloads. The first line names how the work is dealt out, the second the layers, and each
-// layer has a line of twelve fields:
+// SimAI's workloads. The first line names how the work is dealt out, the second the number of
+// layers, and each layer has a line of twelve fields:
 //
 //   HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 … all_gpus: 4 …
 //   1
-//   NAME -1 FORWARD_NS COLLECTIVE BYTES INPUT_NS COLLECTIVE BYTES WEIGHT_NS COLLECTIVE BYTES UPDATE_NS
+//   NAME -1 FORWARD_NS COLLECTIVE BYTES INPUT_NS COLLECTIVE BYTES WEIGHT_NS COLLECTIVE BYTES
+//   UPDATE_NS
 //
 // Each rank does the same: forward through all layers, then backward, input gradients before weight
 // gradients. It waits for a collective, except for those of weight gradients, which go on beside
