@@ -69,6 +69,11 @@ class Trace {
   // `ranks` is at least 1 and at most limits.ranks.
   Trace(std::uint32_t ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
+  Trace(const Trace&) = delete;  // groups_ points into it
+  Trace& operator=(const Trace&) = delete;
+  Trace(Trace&&) = default;
+  Trace& operator=(Trace&&) = default;
+
   std::uint32_t ranks() const { return ranks_; }
   std::size_t size() const { return nodes_.size(); }
   const Node& operator[](Index node) const { return nodes_[node]; }
@@ -126,7 +131,7 @@ class Trace {
   std::vector<Node> nodes_;
   std::vector<Dependency> dependencies_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> group_numbers_;
-  std::vector<const std::vector<std::uint32_t>*> groups_;
+  std::vector<const std::vector<std::uint32_t>*> groups_;  // keys of group_numbers_
   std::size_t members_ = 0;
   Time computation_;
 };
