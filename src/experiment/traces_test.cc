@@ -103,6 +103,18 @@ TEST_F(Traces, NodesOfChakra) {
   EXPECT_NEAR(time_of("t.json", trace) / expected, 1, 0.01);
 }
 
+// A collective that all ranks call at once takes the time of the pattern "collective".
+TEST_F(Traces, ACollectiveIsTheSameAsByItsName) {
+  const auto named = outcome_of(
+      "[topology]\nkind = \"single-switch\"\nhosts = 4\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[traffic]\npattern = \"collective\"\nbytes = \"1MiB\"\n[fabric]\n"
+      "kind = \"infiniband\"\n");
+  const auto traced = run("t.json",
+                          R"({"workload_graph": [{"Id": 1, "NodeType": 7, "comm_type": 0,
+                              "comm_size": 1048576}]})");
+  EXPECT_EQ(number(traced, "job_us"), number(named, "job_us"));
+}
+
 // The host's computations do not hold the GPU's up.
 TEST_F(Traces, ProcessorsWorkSideBySide) {
   EXPECT_NEAR(time_of("p.goal",
