@@ -37,8 +37,9 @@ MAY_KNOW = {
     "transport": {"verbs", "wire"},
     "device": {"port", "transport", "verbs", "wire"},
     "workload": {"device", "transport", "verbs"},
+    "traces": {"workload"},
     "sim": {"device", "fabric", "port", "transport", "verbs", "wire"},
-    "scenario": {"device", "fabric", "port", "report", "sim", "transport", "verbs", "wire", "workload"},
+    "scenario": {"device", "fabric", "port", "report", "sim", "traces", "transport", "verbs", "wire", "workload"},
     "experiment": {"device", "fabric", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
@@ -61,7 +62,7 @@ ROOMS_WITHIN = {
 
 # Rooms, and parts of rooms, that read no clock, socket, environment, random device or file, and start no thread.
 PURE_ROOMS = ["base", "wire", "verbs", "transport", "port", "management", "fabric", "device", "sim", "workload",
-              "rsockets/protocol"]
+              "traces", "rsockets/protocol"]
 
 IMPURE_SYMBOLS = re.compile(
     r"""^(__)?(

@@ -40,7 +40,7 @@ PARSERS = (
     "src/management/cm/manager_services.cc", "src/management/performance/", "src/management/subnet/",
     "src/management/port_agents.cc", "src/rsockets/protocol/", "src/scenario/", "src/workload/csv.h",
     "src/workload/flow_file.cc", "src/workload/distribution.cc", "src/fabric/topology_csv.cc", "src/fabric/faults.cc",
-    "src/report/quantity.cc", "src/port/framing/", "src/device/flow_fields.cc", "src/shim/exports/",
+    "src/report/quantity.cc", "src/port/framing/", "src/traces/", "src/device/flow_fields.cc", "src/shim/exports/",
     "src/live/path/packets/capture_ring.cc", "src/live/settings.cc")
 COMPUTED = ("src/wire/opcode.cc",)  # tables that the compiler computes; no line of theirs runs
 # Seeds that lie elsewhere in the repository.

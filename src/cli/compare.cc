@@ -49,6 +49,9 @@ int list(const std::vector<Fabric>& fabrics) {
     }
   };
   print_files("training steps on --gpus, as in step:llama-3-70b", "models");
+  fmt::print(
+      "traces on --gpus, as in FILE.et: Chakra's (.et, .json), GOAL, SimAI's workloads, htsim's "
+      "connections (.cm)\n");
   print_files("servers", "profiles/servers");
   return 0;
 }

@@ -119,6 +119,35 @@ TEST_F(CompareTest, ScenariosAndTablesOfFlows) {
   expect_refused("--workload " + folder.path("f.csv"), "needs --topology");
 }
 
+// Two servers of one GPU run a schedule of GOAL, and one of Chakra's traces in two files.
+TEST_F(CompareTest, Traces) {
+  folder.write("server.toml", "gpus = 1\nadapters = 1\n");
+  folder.write("s.goal",
+               "num_ranks 2\nrank 0 {\na: calc 9000\nb: send 9000b to 1\nb requires a\n}\n"
+               "rank 1 {\nrecv 9000b from 0\n}\n");
+  const std::string servers = " --fabrics infiniband --servers " + folder.path("server.toml");
+  const auto goal = json_of("--workload " + folder.path("s.goal") + " --gpus 2" + servers);
+  EXPECT_EQ(goal["finished"], 1);
+  EXPECT_GT(goal["job_us"], 9);
+  EXPECT_GT(goal["exposed_us"], 0);
+  const std::string node =
+      "{\"workload_graph\": [{\"Id\": 0, \"NodeType\": 7, \"comm_type\": 6, \"comm_size\": 80}]}";
+  for (const char* file : {"t/t.0.json", "t/t.1.json"}) folder.write(file, node);
+  for (const char* name : {"t/t.0.json", "t/t", "t"}) {
+    const auto chakra = json_of("--workload " + folder.path(name) + " --gpus 2" + servers);
+    EXPECT_EQ(chakra["finished"], 2) << name;
+  }
+  expect_refused("--workload " + folder.path("none.et") + " --gpus 2" + servers,
+                 "none.et: there is no such file");
+  folder.write("t/t.3.json", node);
+  expect_refused("--workload " + folder.path("t") + " --gpus 4" + servers,
+                 "it is the trace of rank 3, and with 3 files there are ranks 0 to 2");
+  folder.write("t.cm", "Nodes 3\nConnections 1\n0->1 start 0 size 5\n");
+  expect_refused("--workload " + folder.path("t.cm") + " --gpus 2" + servers,
+                 "t.cm:1: the trace has 3 ranks, and there are 2 GPUs; take as many GPUs");
+  EXPECT_TRUE(contains(run("--list").out, "\ntraces on --gpus, as in FILE.et: Chakra's"));
+}
+
 TEST_F(CompareTest, AFabricThatDoesNotFinishIsNoSuccess) {
   const ProgramOutcome outcome =
       run(std::string(small) + "--fabrics infiniband,roce-pfc --set 'stop_at=\"3us\"'");

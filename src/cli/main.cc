@@ -93,6 +93,7 @@ constexpr char compare_examples[] =
     "                                                512 GPUs in servers of 8\n"
     "  tulle compare --workload step:llama-3-70b --gpus 64\n"
     "                                                a step of training a model\n"
+    "  tulle compare --workload step.0.et --gpus 64  a trace, such as Chakra's\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
     "  tulle compare --workload flows.csv --topology links.csv --fabrics all\n"
@@ -325,15 +326,16 @@ void add_compare(CLI::App& app, int& status) {
       "--workload", workload.workload,
       "A name from --list; a collective with its bytes, such as "
       "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
-      "a scenario FILE.toml, of which [topology] "
-      "and [traffic] are used; or a table of flows FILE.csv");
+      "a trace of Chakra's, GOAL, SimAI's or htsim's; a scenario FILE.toml, of which [topology] "
+      "and "
+      "[traffic] are used; or a table of flows FILE.csv");
   name->type_name("NAME|FILE");
   command
       ->add_option("--fabrics", options.fabrics,
                    "Fabrics from --list, such as one,other; or \"all\"")
       ->type_name("NAMES");
   command->add_option("--hosts", workload.hosts, "Number of hosts (64)")->type_name("N");
-  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective or a step (64)")
+  command->add_option("--gpus", workload.gpus, "Number of GPUs of a collective, step or trace (64)")
       ->type_name("N");
   command
       ->add_option("--servers", workload.servers,

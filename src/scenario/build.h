@@ -16,14 +16,19 @@ Setup build_setup(TableReader root, const std::string& folder);
 fabric::Topology build_topology(TableReader table, const std::string& folder);
 // Builds the flows. The setup must have its topology and its seed already.
 void build_traffic(TableReader table, const std::string& folder, Setup& setup);
-// Build the job of a [traffic] whose pattern is a collective, or a step of a training. The setup
-// must have its topology.
+// Build the job of a [traffic] whose pattern is a collective, a step of a training or a trace. The
+// setup must have its topology.
 void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_experts(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
 // Adds up the pieces of the network by the list that the key `prices` names. The setup must have its
 // topology and its kind of network.
 void build_prices(TableReader& root, const std::string& folder, Setup& setup);
+void build_trace(TableReader& traffic, const std::string& folder, Setup& setup);
+// Reads [traffic.servers]. All hosts of the topology are adapters of servers.
+workload::Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts);
+// Takes a graph's messages between servers as the setup's flows.
+void take_job(workload::TaskGraph graph, const workload::Servers& servers, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,

@@ -32,7 +32,8 @@ void read_server(TableReader& table, Servers& servers) {
   servers.message_delay = table.time("message_delay", servers.message_delay);
 }
 
-// Reads [traffic.servers]. All hosts of the topology are adapters of servers.
+}  // namespace
+
 Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts) {
   Servers servers;
   servers.gpus = servers.adapters = 1;
@@ -50,6 +51,8 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
   table.finish();
   return servers;
 }
+
+namespace {
 
 void read_model(TableReader table, workload::TransformerModel& model) {
   const auto count = [&](std::string_view key) {
@@ -130,7 +133,8 @@ void read_experts(TableReader& table, workload::ExpertSettings& settings) {
   settings.micro_batches = count("micro_batches", settings.micro_batches, 1);
 }
 
-// Takes a graph's messages between servers as the setup's flows.
+}  // namespace
+
 void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
   workload::TaskFlows flows = workload::flows_of(graph, servers);
   const Time computation = workload::time_without_communication(graph);
@@ -139,8 +143,6 @@ void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
   setup.first_parts.resize(setup.flows.size() + 1);
   for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
 }
-
-}  // namespace
 
 void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   const std::string name = table.text("step", "");

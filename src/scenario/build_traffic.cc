@@ -16,9 +16,9 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 10> patterns = {
-    "permutation",     "shift", "incast",     "all-to-all", "poisson",
-    "ring-all-reduce", "file",  "collective", "experts",    "step"};
+constexpr std::array<std::string_view, 11> patterns = {
+    "permutation", "shift",      "incast",  "all-to-all", "poisson", "ring-all-reduce",
+    "file",        "collective", "experts", "step",       "trace"};
 enum class Pattern {
   permutation,
   shift,
@@ -29,11 +29,13 @@ enum class Pattern {
   file,
   collective,
   experts,
-  step
+  step,
+  trace
 };
 constexpr std::string_view goes_with_flows = "goes with flows, and not with a job";
 constexpr bool is_job(Pattern pattern) {
-  return pattern == Pattern::collective || pattern == Pattern::experts || pattern == Pattern::step;
+  return pattern == Pattern::collective || pattern == Pattern::experts ||
+         pattern == Pattern::step || pattern == Pattern::trace;
 }
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
@@ -229,8 +231,10 @@ void build_job(TableReader& table, Pattern pattern, const std::string& folder, S
     build_collective(table, folder, setup);
   } else if (pattern == Pattern::experts) {
     build_experts(table, folder, setup);
-  } else {
+  } else if (pattern == Pattern::step) {
     build_step(table, folder, setup);
+  } else {
+    build_trace(table, folder, setup);
   }
   check_stream_flows(table, setup.flows, setup);
   for (const std::string_view key : {"and_file", "name"}) {

@@ -15,6 +15,7 @@
 #include "scenario/document.h"
 #include "scenario/reader.h"
 #include "scenario/tables.h"
+#include "scenario/trace_files.h"
 #include "workload/csv.h"
 #include "workload/experts.h"
 
@@ -250,6 +251,22 @@ Result<Scenario> from_experts(std::string_view operation, const WorkloadOptions&
   return from_job({fmt::format("Mixture of experts, {}", operation), traffic}, options, folder);
 }
 
+// Returns true if a workload names a trace: by its suffix, or because there is such a file.
+bool is_trace(const std::string& workload) {
+  constexpr std::array<std::string_view, 4> suffixes = {".et", ".json", ".goal", ".cm"};
+  return std::ranges::any_of(suffixes,
+                             [&](std::string_view suffix) { return workload.ends_with(suffix); }) ||
+         !find_trace(workload).empty();
+}
+
+Result<Scenario> from_trace(const WorkloadOptions& options, const std::string& folder) {
+  if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
+  const std::string path = fs::absolute(options.workload).string();
+  const std::string traffic = fmt::format("pattern = \"trace\"\ntrace = {}\n", toml_text(path));
+  const std::string name = fs::path(options.workload).filename().string();
+  return from_job({fmt::format("The trace {}", one_line(name)), traffic}, options, folder);
+}
+
 Result<void> check_gpu_options(const WorkloadOptions& options) {
   const char* given = options.gpus                 ? "--gpus"
                       : !options.servers.empty()   ? "--servers"
@@ -415,15 +432,18 @@ Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::stri
   if (before == "moe" && colon != std::string::npos) {
     return from_experts(std::string_view(options.workload).substr(colon + 1), options, folder);
   }
-  if (auto right = check_gpu_options(options); !right) return right.error();
   const auto known = std::ranges::find(workloads(), options.workload, &Workload::name);
-  if (known != workloads().end()) return from_name(*known, options, folder);
   const bool is_file = options.workload.ends_with(".toml") || options.workload.ends_with(".csv");
+  if (known == workloads().end() && !is_file && is_trace(options.workload)) {
+    return from_trace(options, folder);
+  }
+  if (auto right = check_gpu_options(options); !right) return right.error();
+  if (known != workloads().end()) return from_name(*known, options, folder);
   if (is_file) return from_file(options);
   return Error{
       fmt::format("--workload: there is no {}; there are {}; {}, with bytes as in "
                   "allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; and files: "
-                  "a scenario's .toml, or a .csv of flows",
+                  "a scenario's .toml, a .csv of flows, or a trace",
                   tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
 }
 

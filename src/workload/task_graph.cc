@@ -18,6 +18,7 @@ TaskGraph::Index TaskGraph::add(const Task& task, std::span<const Index> after) 
   const auto index = static_cast<Index>(tasks_.size());
   for (const Index before : after) TULLE_CHECK(before < index);
   tasks_.push_back(task);
+  processors_ = std::max(processors_, task.processor + 1u);
   before_.insert(before_.end(), after.begin(), after.end());
   first_before_.push_back(before_.size());
   return index;
@@ -69,16 +70,17 @@ Result<void> TaskGraph::check() const {
 
 Time time_without_communication(const TaskGraph& graph) {
   std::vector<Time> ends(graph.size());
-  std::vector<Time> busy(graph.ranks());
+  std::vector<Time> busy(std::size_t{graph.ranks()} * graph.processors());
   Time last;
   for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
     const Task& task = graph[i];
     Time begins;
     for (const auto before : graph.waits_for(i)) begins = std::max(begins, ends[before]);
-    if (!task.is_message()) {
-      begins = std::max(begins, busy[task.rank]);
+    if (!task.is_message() && task.duration > Time::zero()) {
+      Time& until = busy[std::size_t{task.rank} * graph.processors() + task.processor];
+      begins = std::max(begins, until);
       if (!task.exchanges) begins += task.duration;
-      busy[task.rank] = begins;
+      until = begins;
     }
     ends[i] = begins;
     last = std::max(last, begins);

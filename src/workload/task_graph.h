@@ -23,10 +23,14 @@ struct Task {
   static constexpr std::uint64_t bytes_max = 1u << 30;  // of one message
   enum class Kind : std::uint8_t { message, computation };
   Kind kind = Kind::message;
-  std::uint32_t rank = 0;        // sends or computes
-  std::uint32_t peer = 0;        // message: receives, and is another rank
-  std::uint64_t bytes = 0;       // message: 1 to bytes_max
-  Time duration = Time::zero();  // computation
+  std::uint32_t rank = 0;   // sends or computes
+  std::uint32_t peer = 0;   // message: receives, and is another rank
+  std::uint64_t bytes = 0;  // message: 1 to bytes_max
+  // computation; one that takes no time needs no processor, and only joins what it waits for
+  Time duration = Time::zero();
+  // computation: which of its rank's processors does it, such as the GPU (0) or the host's. Each
+  // does one thing at a time.
+  std::uint8_t processor = 0;
   // A computation that is communication in truth: its ranks exchange by themselves meanwhile.
   bool exchanges = false;
   // Messages of one channel from one rank to another go in order and by one path, as through one
@@ -63,6 +67,8 @@ class TaskGraph {
   Index add_message(Task task, std::span<const Index> after);
 
   std::uint32_t ranks() const { return ranks_; }
+  // Returns how many processors a rank needs: one more than the highest number, and at least 1.
+  std::uint32_t processors() const { return processors_; }
   std::size_t size() const { return tasks_.size(); }
   const Task& operator[](Index task) const { return tasks_[task]; }
   std::span<const Index> waits_for(Index task) const {
@@ -77,6 +83,7 @@ class TaskGraph {
 
  private:
   std::uint32_t ranks_;
+  std::uint32_t processors_ = 1;
   std::vector<Task> tasks_;
   std::vector<std::size_t> first_before_{0};  // by task: index in before_
   std::vector<Index> before_;

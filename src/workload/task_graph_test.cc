@@ -68,5 +68,20 @@ TEST(TaskGraph, ARankKnowsOnlyWhatItDidAndWasTold) {
             "nor a message to it");
 }
 
+// The host's processor computes beside the GPU. A computation that takes no time waits for neither.
+TEST(TaskGraph, ProcessorsOfARankComputeSideBySide) {
+  TaskGraph graph(1);
+  Task host = computation(0, Time::microseconds(4));
+  host.processor = 1;
+  graph.add(computation(0, Time::microseconds(3)));
+  graph.add(host);
+  const auto join = graph.add(computation(0, Time::zero()));
+  const auto last = graph.add(host, {join});
+  EXPECT_EQ(graph.processors(), 2u);
+  EXPECT_EQ(time_without_communication(graph), Time::microseconds(8));
+  graph.add(computation(0, Time::microseconds(7)), {last});
+  EXPECT_EQ(time_without_communication(graph), Time::microseconds(15));
+}
+
 }  // namespace
 }  // namespace tulle::workload

@@ -60,7 +60,7 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       first_dependent_(graph_.size() + 1),
       awaited_(graph_.size()),
       results_(graph_.size()),
-      computes_until_(graph_.ranks()),
+      computes_until_(std::size_t{graph_.ranks()} * graph_.processors()),
       sends_until_(graph_.ranks()),
       receives_until_(graph_.ranks()) {
   TULLE_CHECK(servers_.ranks() >= graph_.ranks());
@@ -107,9 +107,13 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   results_[index].start = now;
   if (!task.is_message()) {
-    const Time begins = std::max(now, computes_until_[task.rank]);
+    Time begins = now;
+    if (task.duration > Time::zero()) {
+      Time& until = computes_until_[std::size_t{task.rank} * graph_.processors() + task.processor];
+      begins = std::max(now, until);
+      until = begins + task.duration;
+    }
     results_[index].start = begins;
-    computes_until_[task.rank] = begins + task.duration;
     set_alarm(begins + task.duration, task.rank, index, Step::over);
   } else if (flow_of_[index] != no_flow) {
     player_.start(now + servers_.message_delay, flow_of_[index]);

@@ -1,8 +1,8 @@
 #pragma once
 
 // Plays a graph of tasks on adapters. Messages within a server take the scale-up network, which is
-// a rate and a latency here; all others are flows (workload/player.h). A rank computes one thing at
-// a time, and sends meanwhile.
+// a rate and a latency here; all others are flows (workload/player.h). Each processor of a rank
+// computes one thing at a time, and the rank sends meanwhile.
 
 #include <cstdint>
 #include <vector>
@@ -76,8 +76,10 @@ class TaskPlayer final : public Schedule {
   std::vector<TaskGraph::Index> dependents_;
   std::vector<std::uint32_t> awaited_;  // by task: how many tasks it still waits for
   std::vector<TaskResult> results_;
-  // By rank: until when its processor and the two directions of its scale-up port are busy.
-  std::vector<Time> computes_until_, sends_until_, receives_until_;
+  // By rank and processor: until when it is busy.
+  std::vector<Time> computes_until_;
+  // By rank: until when the two directions of its scale-up port are busy.
+  std::vector<Time> sends_until_, receives_until_;
   std::size_t finished_ = 0;
   Time end_;
 };

@@ -1,0 +1,58 @@
+// The job of a trace.
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "scenario/build.h"
+#include "scenario/trace_files.h"
+#include "traces/reader.h"
+
+namespace tulle::scenario {
+namespace {
+
+constexpr std::array<std::string_view, 3> control_names = {"automatic", "order", "ignore"};
+
+Result<traces::Groups> read_groups(const std::string& path, std::uint32_t ranks) {
+  auto text = read_file(path);
+  if (!text) return text.error();
+  return traces::parse_groups(*text, path, ranks);
+}
+
+Result<workload::TaskGraph> read_graph(const std::string& path, const traces::Settings& settings) {
+  auto read = read_trace_files(path);
+  if (!read) return read.error();
+  std::vector<traces::File> files;
+  for (const TraceFile& file : *read) files.push_back({file.path, file.text, file.rank});
+  auto graph = traces::read_trace(files, settings);
+  if (!graph) return graph.error();
+  if (auto right = graph->check(); !right) return right.error();
+  return graph;
+}
+
+}  // namespace
+
+void build_trace(TableReader& table, const std::string& folder, Setup& setup) {
+  const std::filesystem::path base(folder);
+  const std::string name = table.text("trace", "");
+  const std::string groups = table.text("groups", "");
+  traces::Settings settings;
+  settings.operations_per_second = table.number("operations_per_second", 0, 0, 1e21);
+  settings.control_dependencies =
+      table.choice("control_dependencies", control_names, traces::ControlDependencies::automatic);
+  settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  if (name.empty()) return table.wrong("trace", "is needed: a file, or a folder of files");
+  if (table.findings().any()) return;
+  if (!groups.empty()) {
+    auto read = read_groups((base / groups).string(), settings.servers.ranks());
+    if (!read) return table.wrong("groups", read.error().message);
+    settings.groups = std::move(*read);
+  }
+  auto graph = read_graph((base / name).string(), settings);
+  if (!graph) return table.wrong("trace", graph.error().message);
+  take_job(std::move(*graph), settings.servers, setup);
+}
+
+}  // namespace tulle::scenario
