@@ -137,6 +137,7 @@ std::uint64_t number_of(const BenchOptions& options, const CollectiveSettings& s
 void print_times(const BenchOptions& options, const CollectiveSettings& settings,
                  const ranks::Times& times) {
   const double seconds = median_of(times.seconds);
+  const double processor = median_of(times.processor_seconds);
   const double algbw = static_cast<double>(settings.bytes) / seconds * 1e-9;
   const double busbw = algbw * workload::bus_factor(settings.collective, options.ranks);
   const auto algorithm = settings.algorithm.value_or(workload::usual_algorithm(settings));
@@ -148,13 +149,14 @@ void print_times(const BenchOptions& options, const CollectiveSettings& settings
         {"ranks", options.ranks},       {"channels", settings.channels},
         {"bytes", settings.bytes},      {"iterations", options.iterations},
         {"time_us", seconds * 1e6},     {"time_us_min", least * 1e6},
-        {"time_us_max", most * 1e6},    {"algbw_gb_per_s", algbw},
+        {"time_us_max", most * 1e6},    {"processor_us", processor * 1e6}, {"algbw_gb_per_s", algbw},
         {"busbw_gb_per_s", busbw},      {"wrong", times.wrong}};
     fmt::print("{}\n", json.dump(2));
     return;
   }
-  fmt::print("# {} by {} among {} ranks, medians of {} iterations\n", name,
-             workload::name_of(algorithm), options.ranks, options.iterations);
+  fmt::print("# {} by {} among {} ranks, medians of {} iterations, {:.0f} us of processors each\n",
+             name, workload::name_of(algorithm), options.ranks, options.iterations,
+             processor * 1e6);
   fmt::print("#{:>12} {:>12} {:>7} {:>10} {:>8} {:>8} {:>7}\n", "size", "count", "type", "time",
              "algbw", "busbw", "#wrong");
   fmt::print("#{:>12} {:>12} {:>7} {:>10} {:>8} {:>8}\n", "(B)", "(elements)", "", "(us)",

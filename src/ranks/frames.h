@@ -21,7 +21,7 @@ enum class FrameKind : std::uint32_t {
   greeting = 1,  // a rank: Greeting
   addresses,     // a rank: Address for each of its links; the leader: those of its peers
   ready,         // a rank: how many values were wrong, 8 bytes; it waits for `go`
-  done,          // a rank: the nanoseconds of an iteration, 8 bytes; it waits for `go`
+  done,          // a rank: Done; it waits for `go`
   alive,         // a rank, each second while it works or waits
   failed,        // a rank or the leader: a line for a person
   go,            // the leader, when all ranks wait
@@ -35,6 +35,12 @@ struct Greeting {
   std::uint32_t ranks = 0;
   std::uint64_t work = 0;         // a number that differs where the command lines do
   char token[64] = {};            // zeros behind it
+};
+
+// What an iteration took a rank.
+struct Done {
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t processor_nanoseconds = 0;  // of all its threads
 };
 
 // How to reach one end of a connection between two ranks.

@@ -135,11 +135,16 @@ Result<Times> Leader::run() {
     if (auto told = tell_all(FrameKind::go); !told) return told.error();
     auto done = gather(FrameKind::done);
     if (!done) return done.error();
-    std::uint64_t longest = 0;
+    Done all;
     for (const Frame& frame : *done) {
-      longest = std::max(longest, frame.as<std::uint64_t>().value_or(0));
+      const Done each = frame.as<Done>().value_or(Done{});
+      all.nanoseconds = std::max(all.nanoseconds, each.nanoseconds);
+      all.processor_nanoseconds += each.processor_nanoseconds;
     }
-    if (i >= plan_.warm_up) times.seconds.push_back(static_cast<double>(longest) * 1e-9);
+    if (i >= plan_.warm_up) {
+      times.seconds.push_back(static_cast<double>(all.nanoseconds) * 1e-9);
+      times.processor_seconds.push_back(static_cast<double>(all.processor_nanoseconds) * 1e-9);
+    }
     if (auto told = tell_all(FrameKind::go); !told) return told.error();
   }
   auto ready = gather(FrameKind::ready);

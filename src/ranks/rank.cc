@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <utility>
 
 #include "ranks/values.h"
@@ -30,6 +31,14 @@ constexpr std::uint32_t link_of(std::uint64_t number) {
 }
 
 constexpr std::chrono::seconds life_period{1};
+
+// Returns the processor time of this process so far.
+std::uint64_t processor_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 }  // namespace
 
@@ -85,12 +94,12 @@ Result<void> Rank::iterate(std::uint32_t iteration) {
   reset();
   if (auto told = tell(FrameKind::ready, wrong_); !told) return told.error();
   if (auto go = hear(FrameKind::go); !go) return go.error();
+  const std::uint64_t worked = processor_nanoseconds();
   const Clock::time_point begin = Clock::now();
   if (auto played = play(); !played) return played.error();
   const std::chrono::nanoseconds took = Clock::now() - begin;
-  if (auto told = tell(FrameKind::done, static_cast<std::uint64_t>(took.count())); !told) {
-    return told.error();
-  }
+  const Done done{static_cast<std::uint64_t>(took.count()), processor_nanoseconds() - worked};
+  if (auto told = leader_.send(FrameKind::done, done, group_.timeout); !told) return told.error();
   // The results are looked at when no rank needs the processor for the collective any more.
   if (auto go = hear(FrameKind::go); !go) return go.error();
   wrong_ += count_wrong(plan_, buffer, second, rank_, iteration);

@@ -179,10 +179,10 @@ Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
   if (!shape) return shape.error();
   const std::uint32_t gpus = options.gpus.value_or(64);
   constexpr std::uint32_t gpus_max = 65'536;
-  if (gpus < 2 * shape->gpus || gpus > gpus_max || gpus % shape->gpus != 0) {
+  if (gpus < 2 || gpus > gpus_max || gpus % shape->gpus != 0) {
     return Error{
-        fmt::format("--gpus: {} do not fill servers of {}: take a multiple, two servers at "
-                    "least and {} GPUs at most",
+        fmt::format("--gpus: {} do not fill servers of {}: take a multiple, at least 2 and at "
+                    "most {}",
                     gpus, shape->gpus, gpus_max)};
   }
   const std::string link_rate = options.link_rate.empty() ? "400Gbps" : options.link_rate;
