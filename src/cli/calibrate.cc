@@ -34,7 +34,7 @@ std::string heading(const Calibration& calibration) {
       "# This profile is one machine whose processes are the ranks of a collective. `tulle calibrate`\n"
       "# measured it on {:%Y-%m-%d at %H:%M} UTC: {} {}, {}, {} cores. Simulate it with\n"
       "#   tulle compare --workload allreduce:64MiB --gpus {} --servers THIS-FILE.toml\n"
-      "# Each time is the median of three rounds, and in each the median of three iterations.\n"
+      "# Each time is the median of five rounds, and in each the median of three iterations.\n"
       "title = \"{} processes on {} cores, calibrated\"\n",
       utc, machine.sysname, machine.release, machine.machine, calibration.cores,
       calibration.ranks, calibration.ranks, calibration.cores);
@@ -66,7 +66,7 @@ std::string toml_of(const Calibration& calibration) {
              "scale_up_rate = {}\n\n"
              "# Half of that line at zero bytes: the time of a core at each end of a message.\n"
              "message_work = {}\n\n"
-             "# What a core adds: the slope of a line through the differences of \"added\" and \"stored\".\n"
+             "# What a core adds: the slope of such a line through \"added\", less the one through \"stored\".\n"
              "reduce_rate = {}\n\n"
              "# A message of 8 bytes goes round the processes, which sleep meanwhile: {:.1f} us a hop. This is\n"
              "# what is left without the work at both ends.\n"

@@ -28,7 +28,7 @@ constexpr char calibrate_examples[] =
     "  tulle compare --workload allreduce:64MiB --gpus 4 --servers here.toml\n"
     "                                                foretell what `tulle bench` will measure\n"
     "\n"
-    "The measurements take some 20 seconds. They are of messages and sums alone; no collective is\n"
+    "The measurements take half a minute. They are of messages and sums alone; no collective is\n"
     "measured. The machine should have no other work meanwhile.\n";
 constexpr char timeout_help[] = "End the run if a rank says nothing for this long (10)";
 

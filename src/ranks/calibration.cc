@@ -12,8 +12,8 @@ namespace {
 
 // A collective's buffers do not fit into the processor's caches either.
 constexpr std::uint64_t buffer_bytes = 64u << 20;
-constexpr std::uint64_t sizes[] = {64u << 10, 256u << 10, 512u << 10, 4u << 20, 16u << 20};
-constexpr std::uint32_t rounds = 3;
+constexpr std::uint64_t sizes[] = {128u << 10, 512u << 10, 2u << 20, 8u << 20, 16u << 20};
+constexpr std::uint32_t rounds = 5;
 constexpr std::uint32_t hop_count = 400;
 
 std::uint32_t usable_cores() {
@@ -44,7 +44,7 @@ Result<Measured> time(Plan plan, const Group& group) {
 
 // Fills a buffer's bytes once or more, but not with more messages than that.
 std::uint32_t count_of(std::uint64_t bytes) {
-  constexpr std::uint64_t most = 256;
+  constexpr std::uint64_t most = 512;
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(buffer_bytes / bytes, 1, most));
 }
 
@@ -76,18 +76,19 @@ Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t byte
 
 // Derives the parameters from the times.
 void derive(Calibration& calibration) {
-  std::vector<Point> stored, sums;
+  std::vector<Point> stored, added;
   for (const SizeTimes& each : calibration.sizes) {
     const auto bytes = static_cast<double>(each.bytes);
     stored.push_back({bytes, each.stored});
-    sums.push_back({bytes, std::max(each.added - each.stored, each.stored * 1e-3)});
+    added.push_back({bytes, each.added});
   }
   const Line moves = line_through(stored);
-  const Line adds = line_through(sums);
+  // Sums that are lost in the noise take a hundredth of the time in which the bytes move.
+  const double sum = std::max(line_through(added).slope - moves.slope, moves.slope / 100);
   // A core that does something else for a part of the time takes so much longer.
   calibration.message_work = moves.at_zero / 2 / calibration.share;
   calibration.bytes_per_second = calibration.share / moves.slope;
-  calibration.added_bytes_per_second = calibration.share / adds.slope;
+  calibration.added_bytes_per_second = calibration.share / sum;
   calibration.latency = std::max(calibration.hop - 2 * calibration.message_work, 0.0);
 }
 

@@ -32,7 +32,7 @@ struct Calibration {
   double latency = 0;                // seconds of a hop beyond the work at its ends
 };
 
-// Measures three times and takes medians. Takes some 20 seconds.
+// Measures five times and takes medians. Takes half a minute.
 Result<Calibration> calibrate(const Group& group, std::uint32_t ranks);
 
 // A line by least squares of the relative errors: y = at_zero + slope * x. Neither is negative.
