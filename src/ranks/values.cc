@@ -59,7 +59,7 @@ std::uint64_t count_wrong(const Plan& plan, std::span<const Value> buffer,
                           std::uint32_t iteration) {
   if (!plan.collective) return 0;
   const std::uint32_t ranks = plan.graph.ranks();
-  const std::uint64_t part = buffer.size() / ranks;
+  const std::uint64_t part = plan.buffer_bytes / sizeof(Value) / ranks;
   std::uint64_t wrong = 0;
   switch (*plan.collective) {
     case Collective::all_reduce:
