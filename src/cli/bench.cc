@@ -33,8 +33,8 @@ std::string names_of_collectives() {
 }
 
 Result<workload::Collective> collective_of(std::string_view name) {
-  const auto named = std::ranges::find(scenario::collectives(), name,
-                                       &scenario::NamedCollective::name);
+  const auto named =
+      std::ranges::find(scenario::collectives(), name, &scenario::NamedCollective::name);
   if (named == scenario::collectives().end()) {
     return Error{fmt::format("there is no collective {}; there are {}", tulle::quoted(name),
                              names_of_collectives())};
@@ -60,8 +60,8 @@ Result<void> read_ranks(const BenchOptions& options, CollectiveSettings& setting
   }
   const std::uint32_t per_server = options.per_server == 0 ? options.ranks : options.per_server;
   if (options.ranks % per_server != 0) {
-    return Error{fmt::format("--per-server: {} ranks do not fill servers of {}", options.ranks,
-                             per_server)};
+    return Error{
+        fmt::format("--per-server: {} ranks do not fill servers of {}", options.ranks, per_server)};
   }
   if (options.rank && *options.rank >= options.ranks) {
     return Error{fmt::format("--rank: must be below {}", options.ranks)};
@@ -81,7 +81,8 @@ Result<CollectiveSettings> read_settings(const BenchOptions& options) {
       colon == std::string::npos ? "64MiB" : options.collective.substr(colon + 1);
   const auto bytes = report::parse_bytes(size);
   if (!bytes || *bytes == 0 || *bytes > bytes_max) {
-    return Error{fmt::format("{} is no amount of 1 B to {}, as in allreduce:64MiB", tulle::quoted(size),
+    return Error{fmt::format("{} is no amount of 1 B to {}, as in allreduce:64MiB",
+                             tulle::quoted(size),
                              report::bytes_text(static_cast<double>(bytes_max)))};
   }
   const auto chunk = report::parse_bytes(options.chunk);
@@ -126,10 +127,10 @@ double median_of(std::vector<double> values) {
 // Returns a number that differs where the command lines mean different runs (FNV-1a).
 std::uint64_t number_of(const BenchOptions& options, const CollectiveSettings& settings) {
   std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
-  const std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {}", static_cast<int>(settings.collective), options.algorithm,
-      settings.bytes, options.ranks, settings.servers.gpus, settings.channels,
-      settings.chunk_bytes, options.iterations, options.warm_up);
+  const std::string text =
+      fmt::format("{} {} {} {} {} {} {} {} {}", static_cast<int>(settings.collective),
+                  options.algorithm, settings.bytes, options.ranks, settings.servers.gpus,
+                  settings.channels, settings.chunk_bytes, options.iterations, options.warm_up);
   for (const char each : text) hash = (hash ^ static_cast<unsigned char>(each)) * 0x100'0000'01B3;
   return hash;
 }
@@ -145,12 +146,13 @@ void print_times(const BenchOptions& options, const CollectiveSettings& settings
   if (options.json) {
     const auto [least, most] = std::ranges::minmax(times.seconds);
     const nlohmann::ordered_json json = {
-        {"collective", name},           {"algorithm", workload::name_of(algorithm)},
-        {"ranks", options.ranks},       {"channels", settings.channels},
-        {"bytes", settings.bytes},      {"iterations", options.iterations},
-        {"time_us", seconds * 1e6},     {"time_us_min", least * 1e6},
-        {"time_us_max", most * 1e6},    {"processor_us", processor * 1e6}, {"algbw_gb_per_s", algbw},
-        {"busbw_gb_per_s", busbw},      {"wrong", times.wrong}};
+        {"collective", name},        {"algorithm", workload::name_of(algorithm)},
+        {"ranks", options.ranks},    {"channels", settings.channels},
+        {"bytes", settings.bytes},   {"iterations", options.iterations},
+        {"time_us", seconds * 1e6},  {"time_us_min", least * 1e6},
+        {"time_us_max", most * 1e6}, {"processor_us", processor * 1e6},
+        {"algbw_gb_per_s", algbw},   {"busbw_gb_per_s", busbw},
+        {"wrong", times.wrong}};
     fmt::print("{}\n", json.dump(2));
     return;
   }
@@ -159,8 +161,8 @@ void print_times(const BenchOptions& options, const CollectiveSettings& settings
              processor * 1e6);
   fmt::print("#{:>12} {:>12} {:>7} {:>10} {:>8} {:>8} {:>7}\n", "size", "count", "type", "time",
              "algbw", "busbw", "#wrong");
-  fmt::print("#{:>12} {:>12} {:>7} {:>10} {:>8} {:>8}\n", "(B)", "(elements)", "", "(us)",
-             "(GB/s)", "(GB/s)");
+  fmt::print("#{:>12} {:>12} {:>7} {:>10} {:>8} {:>8}\n", "(B)", "(elements)", "", "(us)", "(GB/s)",
+             "(GB/s)");
   fmt::print("{:>13} {:>12} {:>7} {:>10.1f} {:>8.2f} {:>8.2f} {:>7}\n", settings.bytes,
              settings.bytes / sizeof(float), "float", seconds * 1e6, algbw, busbw, times.wrong);
 }

@@ -31,13 +31,14 @@ std::string heading(const Calibration& calibration) {
   std::tm utc{};
   gmtime_r(&now, &utc);
   return fmt::format(
-      "# This profile is one machine whose processes are the ranks of a collective. `tulle calibrate`\n"
+      "# This profile is one machine whose processes are the ranks of a collective. `tulle "
+      "calibrate`\n"
       "# measured it on {:%Y-%m-%d at %H:%M} UTC: {} {}, {}, {} cores. Simulate it with\n"
       "#   tulle compare --workload allreduce:64MiB --gpus {} --servers THIS-FILE.toml\n"
       "# Each time is the median of five rounds, and in each the median of three iterations.\n"
       "title = \"{} processes on {} cores, calibrated\"\n",
-      utc, machine.sysname, machine.release, machine.machine, calibration.cores,
-      calibration.ranks, calibration.ranks, calibration.cores);
+      utc, machine.sysname, machine.release, machine.machine, calibration.cores, calibration.ranks,
+      calibration.ranks, calibration.cores);
 }
 
 std::string table(const Calibration& calibration) {
@@ -56,24 +57,31 @@ std::string table(const Calibration& calibration) {
 std::string toml_of(const Calibration& calibration) {
   return heading(calibration) + table(calibration) +
          fmt::format(
-             "\n# The processes stand for the GPUs of one server. It has an adapter, which nothing uses.\n"
+             "\n# The processes stand for the GPUs of one server. It has an adapter, which nothing "
+             "uses.\n"
              "gpus = {}\nadapters = 1\n\n"
              "# The processors that the processes may use (sched_getaffinity(2)).\n"
              "cores = {}\n\n"
-             "# What a core moves while all cores work: the slope of a line through \"stored\", fitted by\n"
-             "# least squares of the relative errors. The processes had {:.0f} % of the cores' time while all\n"
-             "# sent. Other work had the rest, or nobody; this and the next two numbers count it in.\n"
+             "# What a core moves while all cores work: the slope of a line through \"stored\", "
+             "fitted by\n"
+             "# least squares of the relative errors. The processes had {:.0f} % of the cores' "
+             "time while all\n"
+             "# sent. Other work had the rest, or nobody; this and the next two numbers count it "
+             "in.\n"
              "scale_up_rate = {}\n\n"
              "# Half of that line at zero bytes: the time of a core at each end of a message.\n"
              "message_work = {}\n\n"
-             "# What a core adds: the slope of such a line through \"added\", less the one through \"stored\".\n"
+             "# What a core adds: the slope of such a line through \"added\", less the one through "
+             "\"stored\".\n"
              "reduce_rate = {}\n\n"
-             "# A message of 8 bytes goes round the processes, which sleep meanwhile: {:.1f} us a hop. This is\n"
+             "# A message of 8 bytes goes round the processes, which sleep meanwhile: {:.1f} us a "
+             "hop. This is\n"
              "# what is left without the work at both ends.\n"
              "scale_up_latency = {}\n",
-             calibration.ranks, calibration.cores, calibration.share * 100, rate(calibration.bytes_per_second),
-             span(calibration.message_work), rate(calibration.added_bytes_per_second),
-             calibration.hop * 1e6, span(calibration.latency));
+             calibration.ranks, calibration.cores, calibration.share * 100,
+             rate(calibration.bytes_per_second), span(calibration.message_work),
+             rate(calibration.added_bytes_per_second), calibration.hop * 1e6,
+             span(calibration.latency));
 }
 
 }  // namespace

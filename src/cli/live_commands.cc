@@ -36,8 +36,8 @@ constexpr char timeout_help[] = "End the run if a rank says nothing for this lon
 
 void add_bench(CLI::App& app, int& status) {
   static BenchOptions options;
-  auto* command = app.add_subcommand(
-      "bench", "Run a collective live among processes, and check and time it");
+  auto* command =
+      app.add_subcommand("bench", "Run a collective live among processes, and check and time it");
   command
       ->add_option("collective", options.collective,
                    "A collective with its bytes: allreduce:64MiB, reducescatter:…, allgather:…, "
@@ -71,8 +71,8 @@ void add_bench(CLI::App& app, int& status) {
       ->check(CLI::Range(1.0, 3'600.0));
   auto* rank = command->add_option("--rank", options.rank, "Be this rank alone; needs --meet");
   rank->type_name("N");
-  auto* meet = command->add_option("--meet", options.meet,
-                                   "Where all ranks meet; rank 0 listens there");
+  auto* meet =
+      command->add_option("--meet", options.meet, "Where all ranks meet; rank 0 listens there");
   meet->type_name("HOST:PORT");
   rank->needs(meet);
   meet->needs(rank);

@@ -88,12 +88,12 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
 
 // Returns the time of an all-reduce of 4 GPUs in a server with 80 Gb/s, in seconds.
 double time_in_server(const std::string& algorithm, std::uint64_t bytes, const std::string& keys) {
-  const auto outcome = outcome_of(fmt::format(
-      "[topology]\nkind = \"single-switch\"\nhosts = 1\nlink_rate = \"400Gbps\"\n"
-      "[traffic]\npattern = \"collective\"\nalgorithm = \"{}\"\nbytes = \"{}B\"\n"
-      "servers = {{ gpus = 4, adapters = 1, scale_up_rate = \"80Gbps\", "
-      "scale_up_latency = \"1us\"{} }}\n",
-      algorithm, bytes, keys));
+  const auto outcome = outcome_of(
+      fmt::format("[topology]\nkind = \"single-switch\"\nhosts = 1\nlink_rate = \"400Gbps\"\n"
+                  "[traffic]\npattern = \"collective\"\nalgorithm = \"{}\"\nbytes = \"{}B\"\n"
+                  "servers = {{ gpus = 4, adapters = 1, scale_up_rate = \"80Gbps\", "
+                  "scale_up_latency = \"1us\"{} }}\n",
+                  algorithm, bytes, keys));
   return number(outcome, "job_us") * 1e-6;
 }
 
@@ -102,9 +102,9 @@ TEST(Collectives, SumsTakeTheirTime) {
   constexpr double quarter = (64 << 20) / 4;
   constexpr double sent = 6 * quarter / 10e9;
   EXPECT_NEAR(time_in_server("ring", 64 << 20, "") / sent, 1, 0.01);
-  EXPECT_NEAR(time_in_server("ring", 64 << 20, ", reduce_rate = \"40Gbps\"") /
-                  (sent + 3 * quarter / 5e9),
-              1, 0.01);
+  EXPECT_NEAR(
+      time_in_server("ring", 64 << 20, ", reduce_rate = \"40Gbps\"") / (sent + 3 * quarter / 5e9),
+      1, 0.01);
 }
 
 // All ranks have work all the time, so that the cores share what the ranks have to do. With as many

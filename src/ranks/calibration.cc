@@ -58,8 +58,8 @@ struct Shared {
   double seconds = 0;
 };
 
-Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t bytes,
-                     Samples& samples, Shared& shared) {
+Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t bytes, Samples& samples,
+                     Shared& shared) {
   const std::uint32_t count = count_of(bytes);
   auto alone = time(exchange(2, bytes, count, false, false), group);
   if (!alone) return alone.error();
@@ -173,8 +173,8 @@ Result<Calibration> calibrate(const Group& group, std::uint32_t ranks) {
                                  median_of(samples[i].stored), median_of(samples[i].added)});
   }
   calibration.hop = median_of(hop);
-  calibration.share = std::min(
-      shared.processor_seconds / shared.seconds / std::min(calibration.cores, ranks), 1.0);
+  calibration.share =
+      std::min(shared.processor_seconds / shared.seconds / std::min(calibration.cores, ranks), 1.0);
   derive(calibration);
   return calibration;
 }

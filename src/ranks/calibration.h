@@ -22,14 +22,14 @@ struct SizeTimes {
 // Parameters of workload::Servers, in bytes and seconds.
 struct Calibration {
   std::uint32_t ranks = 0;
-  std::uint32_t cores = 0;           // that this process may use
+  std::uint32_t cores = 0;  // that this process may use
   std::vector<SizeTimes> sizes;
-  double share = 1;  // of the cores' time that the ranks have while all of them send
-  double hop = 0;                    // of 8 bytes: seconds from a rank to the next, all asleep
-  double message_work = 0;           // seconds of a core at each end of a message
-  double bytes_per_second = 0;       // that a core moves
-  double added_bytes_per_second = 0; // that a core adds
-  double latency = 0;                // seconds of a hop beyond the work at its ends
+  double share = 1;             // of the cores' time that the ranks have while all of them send
+  double hop = 0;               // of 8 bytes: seconds from a rank to the next, all asleep
+  double message_work = 0;      // seconds of a core at each end of a message
+  double bytes_per_second = 0;  // that a core moves
+  double added_bytes_per_second = 0;  // that a core adds
+  double latency = 0;                 // seconds of a hop beyond the work at its ends
 };
 
 // Measures five times and takes medians. Takes half a minute.

@@ -78,16 +78,15 @@ Result<void> Endpoint::make_links(const Plan& plan, std::uint32_t rank) {
     const workload::Task& task = plan.graph[i];
     if (task.rank != rank && task.peer != rank) continue;
     const std::uint32_t peer = task.rank == rank ? task.peer : task.rank;
-    const auto [found, is_new] = by_peer_.try_emplace(
-        {peer, task.channel}, static_cast<std::uint32_t>(links_.size()));
+    const auto [found, is_new] =
+        by_peer_.try_emplace({peer, task.channel}, static_cast<std::uint32_t>(links_.size()));
     if (is_new) links_.push_back({.peer = peer, .channel = task.channel});
     if (task.peer == rank && task.reduces) links_[found->second].adds = true;
   }
   const std::uint64_t adding = static_cast<std::uint64_t>(
       std::ranges::count_if(links_, [](const Link& link) { return link.adds; }));
-  const auto slots = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(staging_bytes_max / (std::max<std::uint64_t>(adding, 1) * chunk_bytes_),
-                                2, plan.slots));
+  const auto slots = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      staging_bytes_max / (std::max<std::uint64_t>(adding, 1) * chunk_bytes_), 2, plan.slots));
   std::uint64_t staging_bytes = 0;
   for (Link& link : links_) {
     link.slots = link.adds ? slots : plan.slots;
@@ -153,8 +152,7 @@ std::vector<Address> Endpoint::addresses() const {
     address.qp = link.qp->qp_num;
     address.slots = link.slots;
     std::memcpy(address.gid, gid_.raw, sizeof address.gid);
-    address.staging =
-        reinterpret_cast<std::uintptr_t>(staging_.bytes().data()) + link.staging;
+    address.staging = reinterpret_cast<std::uintptr_t>(staging_.bytes().data()) + link.staging;
     address.target = reinterpret_cast<std::uintptr_t>(memory_.bytes().data()) + target_offset_;
     address.staging_key = staging_region_->rkey;
     address.target_key = memory_region_->rkey;
@@ -189,10 +187,10 @@ Result<void> Endpoint::connect(Link& link) {
   to.ah_attr.is_global = to.ah_attr.port_num = 1;
   std::memcpy(to.ah_attr.grh.dgid.raw, link.remote.gid, sizeof link.remote.gid);
   to.ah_attr.grh.hop_limit = 64;
-  int status = verbs_.modify_qp(link.qp, &to,
-                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                    IBV_QP_MIN_RNR_TIMER);
+  int status =
+      verbs_.modify_qp(link.qp, &to,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (status != 0) {
     return Error{fmt::format("cannot reach rank {}: {}", link.peer, std::strerror(status))};
   }
@@ -251,8 +249,7 @@ Result<void> Endpoint::receive(const Link& link, std::uint64_t request) {
 }
 
 Result<std::span<const ibv_wc>> Endpoint::poll() {
-  const int found =
-      ibv_poll_cq(cq_, static_cast<int>(completions_.size()), completions_.data());
+  const int found = ibv_poll_cq(cq_, static_cast<int>(completions_.size()), completions_.data());
   if (found < 0) return failed("ibv_poll_cq", EIO);
   const std::span<const ibv_wc> taken(completions_.data(), static_cast<std::size_t>(found));
   for (const ibv_wc& completion : taken) {

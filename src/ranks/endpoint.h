@@ -46,8 +46,8 @@ class Memory {
 struct Link {
   std::uint32_t peer = 0;
   std::uint32_t channel = 0;
-  bool adds = false;        // some message that comes is added
-  std::uint32_t slots = 0;  // of this end
+  bool adds = false;          // some message that comes is added
+  std::uint32_t slots = 0;    // of this end
   std::uint64_t staging = 0;  // offset of this end's slots in the staging memory
   ibv_qp* qp = nullptr;
   Address remote{};

@@ -33,8 +33,8 @@ struct Greeting {
   std::uint64_t magic = tulle;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;
-  std::uint64_t work = 0;         // a number that differs where the command lines do
-  char token[64] = {};            // zeros behind it
+  std::uint64_t work = 0;  // a number that differs where the command lines do
+  char token[64] = {};     // zeros behind it
 };
 
 // What an iteration took a rank.

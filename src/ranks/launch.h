@@ -15,8 +15,8 @@ Result<Times> run_here(const Plan& plan, const Group& group);
 
 // Where the ranks of several hosts meet.
 struct Meeting {
-  std::string address;  // "HOST:PORT"; rank 0 listens there
-  std::string token;    // 64 bytes at most; all have the same; empty: none
+  std::string address;     // "HOST:PORT"; rank 0 listens there
+  std::string token;       // 64 bytes at most; all have the same; empty: none
   std::uint64_t work = 0;  // a number of the command line's meaning, the same for all
 };
 

@@ -86,8 +86,7 @@ void Leader::accept_stranger(int listener, std::vector<Stranger>& strangers) {
 }
 
 // Reads what strangers say first. Those who say nonsense, or nothing for long, are forgotten.
-void Leader::greet(std::vector<Stranger>& strangers, std::uint64_t work,
-                   const std::string& token) {
+void Leader::greet(std::vector<Stranger>& strangers, std::uint64_t work, const std::string& token) {
   std::erase_if(strangers, [&](Stranger& stranger) {
     auto is_open = stranger.socket.read();
     if (!is_open) return true;
@@ -177,8 +176,8 @@ Result<void> Leader::listen_once(FrameKind kind) {
     const Member& member = members_[rank];
     siginfo_t died{};
     if (member.pid == 0) continue;
-    const int status = waitid(P_PID, static_cast<id_t>(member.pid), &died,
-                              WEXITED | WNOHANG | WNOWAIT);
+    const int status =
+        waitid(P_PID, static_cast<id_t>(member.pid), &died, WEXITED | WNOHANG | WNOWAIT);
     if (status == 0 && died.si_pid == member.pid && died.si_code != CLD_EXITED) {
       return Error{death_of(rank)};
     }

@@ -40,9 +40,9 @@ struct Group {
 };
 
 struct Times {
-  std::vector<double> seconds;  // by measured iteration: the longest of any rank
+  std::vector<double> seconds;            // by measured iteration: the longest of any rank
   std::vector<double> processor_seconds;  // by measured iteration: of all ranks together
-  std::uint64_t wrong = 0;      // values of all ranks and iterations that are not as they should be
+  std::uint64_t wrong = 0;  // values of all ranks and iterations that are not as they should be
 };
 
 }  // namespace tulle::ranks

@@ -87,9 +87,8 @@ Result<void> Rank::meet() {
 Result<void> Rank::iterate(std::uint32_t iteration) {
   const std::uint64_t bytes = plan_.buffer_bytes;
   const std::span<Value> buffer = endpoint_.memory().values(0, bytes);
-  const std::span<Value> second = plan_.has_second_buffer
-                                      ? endpoint_.memory().values(bytes, bytes)
-                                      : std::span<Value>();
+  const std::span<Value> second =
+      plan_.has_second_buffer ? endpoint_.memory().values(bytes, bytes) : std::span<Value>();
   if (plan_.collective || iteration == 0) fill(buffer, second, rank_, iteration);
   reset();
   if (auto told = tell(FrameKind::ready, wrong_); !told) return told.error();

@@ -65,14 +65,14 @@ class Rank {
   std::uint32_t rank_;
   FrameSocket leader_;
   Endpoint endpoint_;
-  std::vector<Flow> flows_;                   // by link
-  std::vector<Index> own_;                    // this rank's tasks
+  std::vector<Flow> flows_;                     // by link
+  std::vector<Index> own_;                      // this rank's tasks
   std::vector<std::uint32_t> first_dependent_;  // by task: index in dependents_
-  std::vector<Index> dependents_;             // tasks of this rank
-  std::vector<std::uint32_t> awaited_;        // by task
-  std::vector<std::uint64_t> received_;       // by task: bytes
-  std::size_t incoming_ = 0;                  // messages of the graph to this rank
-  std::size_t left_ = 0;                      // messages that have not left or not come yet
+  std::vector<Index> dependents_;               // tasks of this rank
+  std::vector<std::uint32_t> awaited_;          // by task
+  std::vector<std::uint64_t> received_;         // by task: bytes
+  std::size_t incoming_ = 0;                    // messages of the graph to this rank
+  std::size_t left_ = 0;                        // messages that have not left or not come yet
   std::uint64_t wrong_ = 0;
   Clock::time_point shown_life_, progress_;
 };

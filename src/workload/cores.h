@@ -40,9 +40,9 @@ class Cores {
 
  private:
   const Servers& servers_;
-  std::vector<std::uint32_t> idle_;                // cores, by server
+  std::vector<std::uint32_t> idle_;                 // cores, by server
   std::vector<std::deque<std::uint32_t>> waiting_;  // ranks with work, by server
-  std::vector<std::deque<Work>> work_;             // by rank; the first may have begun
+  std::vector<std::deque<Work>> work_;              // by rank; the first may have begun
 };
 
 }  // namespace tulle::workload
