@@ -1,6 +1,6 @@
 #pragma once
 
-// The commands of `tulle`, one a file. live_commands.cc has the command lines of two. Each returns the exit status, and prints one line if
+// The commands of `tulle`, one a file. Each returns the exit status, and prints one line if
 // something went wrong.
 
 #include <cstdint>

@@ -99,7 +99,7 @@ double time_in_server(const std::string& algorithm, std::uint64_t bytes, const s
 
 // A ring sends 6 quarters of the buffer by each rank, and adds 3 of them after they came.
 TEST(Collectives, SumsTakeTheirTime) {
-  constexpr double quarter = (64 << 20) / 4;
+  constexpr double quarter = (64 << 20) / 4.0;
   constexpr double sent = 6 * quarter / 10e9;
   EXPECT_NEAR(time_in_server("ring", 64 << 20, "") / sent, 1, 0.01);
   EXPECT_NEAR(
@@ -110,7 +110,7 @@ TEST(Collectives, SumsTakeTheirTime) {
 // All ranks have work all the time, so that the cores share what the ranks have to do. With as many
 // cores as ranks, each has one.
 TEST(Collectives, RanksShareTheCoresOfAServer) {
-  constexpr double quarter = (64 << 20) / 4;
+  constexpr double quarter = (64 << 20) / 4.0;
   constexpr double work = 4 * (6 * quarter / 10e9 + 3 * quarter / 5e9);
   for (const int cores : {1, 2, 4}) {
     for (const char* algorithm : {"ring", "direct"}) {

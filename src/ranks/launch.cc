@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -95,8 +95,16 @@ Result<void> fork_rank(const Plan& plan, const Group& group, std::uint32_t rank,
   return {};
 }
 
-Result<Times> lead(Leader& leader) {
+// A signal to the whole group may end a rank before this process has seen it.
+bool is_interrupted(const Interrupts& interrupts) {
+  constexpr int patience_ms = 100;
+  pollfd waiting{interrupts.fd(), POLLIN, 0};
+  return poll(&waiting, 1, patience_ms) > 0;
+}
+
+Result<Times> lead(Leader& leader, const Interrupts& interrupts) {
   auto times = leader.run();
+  if (!times && is_interrupted(interrupts)) times = Error{"interrupted"};
   leader.end(times ? "" : times.error().message);
   return times;
 }
@@ -113,7 +121,7 @@ Result<Times> run_here(const Plan& plan, const Group& group) {
       return forked.error();
     }
   }
-  return lead(leader);
+  return lead(leader, interrupts);
 }
 
 Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
@@ -128,7 +136,7 @@ Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
       leader.end(ready.error().message);
       return ready.error();
     }
-    return lead(leader);
+    return lead(leader, interrupts);
   }
   auto connected = connect_to(meeting.address, group.timeout);
   if (!connected) return connected.error();
@@ -137,8 +145,7 @@ Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
   greeting.rank = rank;
   greeting.ranks = plan.graph.ranks();
   greeting.work = meeting.work;
-  std::memcpy(greeting.token, meeting.token.data(),
-              std::min(meeting.token.size(), sizeof greeting.token));
+  meeting.token.copy(greeting.token, sizeof greeting.token);
   if (auto sent = leader.send(FrameKind::greeting, greeting, group.timeout); !sent) {
     return sent.error();
   }
