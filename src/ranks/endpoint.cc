@@ -40,6 +40,7 @@ Memory::~Memory() {
 Result<Memory> Memory::of(std::uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return Error{fmt::format("there is no memory for {} bytes", bytes)};
+  madvise(at, bytes, MADV_HUGEPAGE);  // where there are none, small ones do
   Memory memory;
   memory.bytes_ = {static_cast<std::byte*>(at), bytes};
   return memory;
