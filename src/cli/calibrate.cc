@@ -45,11 +45,11 @@ std::string table(const Calibration& calibration) {
   std::string text =
       "\n# What a message takes: alone from one process to another, and the processor time for it\n"
       "# while each of all processes sends to the next one, and the receiver stores or adds.\n"
-      "#     bytes    alone us     GB/s   stored us    added us\n";
+      "#     bytes    alone us     GB/s   stored us    added us  cores busy\n";
   for (const auto& each : calibration.sizes) {
-    text += fmt::format("# {:>9} {:>11.1f} {:>8.2f} {:>11.1f} {:>11.1f}\n", each.bytes,
+    text += fmt::format("# {:>9} {:>11.1f} {:>8.2f} {:>11.1f} {:>11.1f} {:>11.2f}\n", each.bytes,
                         each.alone * 1e6, static_cast<double>(each.bytes) / each.alone * 1e-9,
-                        each.stored * 1e6, each.added * 1e6);
+                        each.stored * 1e6, each.added * 1e6, each.busy);
   }
   return text;
 }

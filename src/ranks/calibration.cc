@@ -51,15 +51,10 @@ std::uint32_t count_of(std::uint64_t bytes) {
 // The samples of all rounds of one size.
 struct Samples {
   std::vector<double> alone, stored, added;
+  std::vector<double> busy;  // cores, while all ranks send
 };
-// What all ranks together had of the cores, and for how long.
-struct Shared {
-  double processor_seconds = 0;
-  double seconds = 0;
-};
-
-Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t bytes, Samples& samples,
-                     Shared& shared) {
+Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t bytes,
+                     Samples& samples) {
   const std::uint32_t count = count_of(bytes);
   auto alone = time(exchange(2, bytes, count, false, false), group);
   if (!alone) return alone.error();
@@ -68,8 +63,7 @@ Result<void> measure(const Group& group, std::uint32_t ranks, std::uint64_t byte
     auto all = time(exchange(ranks, bytes, count, adds, true), group);
     if (!all) return all.error();
     (adds ? samples.added : samples.stored).push_back(all->processor_seconds / count / ranks);
-    shared.processor_seconds += all->processor_seconds;
-    shared.seconds += all->seconds;
+    samples.busy.push_back(all->processor_seconds / all->seconds);
   }
   return {};
 }
@@ -157,11 +151,10 @@ Result<Calibration> calibrate(const Group& group, std::uint32_t ranks) {
   calibration.cores = usable_cores();
   std::vector<Samples> samples(std::size(sizes));
   std::vector<double> hop;
-  Shared shared;
   // What else the machine does changes slowly. So each round has a measurement of each kind.
   for (std::uint32_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      auto done = measure(group, ranks, sizes[i], samples[i], shared);
+      auto done = measure(group, ranks, sizes[i], samples[i]);
       if (!done) return done.error();
     }
     auto once = time(hops(ranks, hop_count), group);
@@ -170,11 +163,13 @@ Result<Calibration> calibrate(const Group& group, std::uint32_t ranks) {
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     calibration.sizes.push_back({sizes[i], median_of(samples[i].alone),
-                                 median_of(samples[i].stored), median_of(samples[i].added)});
+                                 median_of(samples[i].stored), median_of(samples[i].added),
+                                 median_of(samples[i].busy)});
   }
   calibration.hop = median_of(hop);
-  calibration.share =
-      std::min(shared.processor_seconds / shared.seconds / std::min(calibration.cores, ranks), 1.0);
+  std::vector<double> busy;
+  for (const Samples& each : samples) busy.insert(busy.end(), each.busy.begin(), each.busy.end());
+  calibration.share = std::min(median_of(busy) / std::min(calibration.cores, ranks), 1.0);
   derive(calibration);
   return calibration;
 }

@@ -17,6 +17,7 @@ struct SizeTimes {
   double alone = 0;   // seconds a message, between two processes with nothing beside them
   double stored = 0;  // processor seconds for each message, while all ranks send and store
   double added = 0;   // the same while all ranks send and add
+  double busy = 0;    // cores that the ranks had meanwhile
 };
 
 // Parameters of workload::Servers, in bytes and seconds.
