@@ -48,7 +48,8 @@ class Completion(unittest.TestCase):
         return sorted(filter(None, done.stdout.split("\n")))
 
     def test_commands(self):
-        self.assertEqual(self.complete(""), ["agent", "capture", "compare", "devices", "run", "sim", "status"])
+        self.assertEqual(self.complete(""),
+                         ["agent", "bench", "calibrate", "capture", "compare", "devices", "run", "sim", "status"])
         self.assertEqual(self.complete("s"), ["sim", "status"])
         self.assertEqual(self.complete("--"), ["--help", "--version"])
         self.assertEqual(self.complete("fly", ""), [])

@@ -43,6 +43,7 @@ MAY_KNOW = {
     "experiment": {"device", "fabric", "port", "report", "scenario", "sim", "transport", "verbs", "wire", "workload"},
     "live": {"device", "fabric", "port", "management", "transport", "verbs", "wire"},
     "rsockets": set(),
+    "ranks": {"live", "workload"},
     "shim": {"device", "live", "management", "rsockets", "transport", "verbs"},
 }
 MAY_KNOW["cli"] = set(MAY_KNOW)

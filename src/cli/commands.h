@@ -79,6 +79,31 @@ struct CompareOptions {
 // Returns 1 also if a fabric did not finish its flows.
 int compare(const CompareOptions& options);
 
+struct BenchOptions {
+  std::string collective;  // "allreduce:64MiB"
+  std::uint32_t ranks = 4;
+  std::uint32_t per_server = 0;  // ranks that count as one server; 0: all
+  std::string algorithm;         // empty: the usual one
+  std::uint32_t channels = 1;
+  std::string chunk = "512KiB";
+  std::uint32_t iterations = 20;
+  std::uint32_t warm_up = 5;
+  double timeout_seconds = 10;
+  // Empty: all ranks are processes of this host. Otherwise this process is one rank.
+  std::string meet;
+  std::optional<std::uint32_t> rank;
+  bool json = false;
+};
+// Returns 1 also if a value was wrong.
+int bench(const BenchOptions& options);
+
+struct CalibrateOptions {
+  std::string output;  // a file; empty: standard output
+  std::uint32_t ranks = 4;
+  double timeout_seconds = 10;
+};
+int calibrate(const CalibrateOptions& options);
+
 // Prints "tulle: …" to standard error, and returns 1.
 int fail(const std::string& message);
 

@@ -46,13 +46,19 @@ Words servers() {
 
 Words algorithms() { return {workload::algorithm_names.begin(), workload::algorithm_names.end()}; }
 
+Words collectives() {
+  Words names;
+  for (const scenario::NamedCollective& each : scenario::collectives()) {
+    names.emplace_back(each.name);
+  }
+  return names;
+}
+
 Words workloads() {
   Words names;
   for (const scenario::Workload& workload : scenario::workloads())
     names.emplace_back(workload.name);
-  for (const scenario::NamedCollective& each : scenario::collectives()) {
-    names.emplace_back(each.name);
-  }
+  for (const std::string& each : collectives()) names.push_back(each);
   for (const std::string_view operation : workload::expert_operation_names) {
     names.push_back(fmt::format("moe:{}", operation));
   }
@@ -79,6 +85,7 @@ const Values* known_values(const std::string& name) {
       {"IF", {interfaces, true}},
       {"SCENARIO", {shipped_scenarios, false, ":files toml"}},
       {"NAME|FILE", {workloads, false, ":files"}},
+      {"NAME:SIZE", {collectives}},
       {"SERVER|FILE", {servers, false, ":files"}},
       {"ALGORITHM", {algorithms}},
       {"NAMES", {fabrics, true}},

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/complete.h"
 #include "cli/help.h"
+#include "cli/live_commands.h"
 #include "live/agent/agent.h"
 
 namespace tulle::cli {
@@ -426,6 +427,8 @@ int tulle_main(std::vector<std::string> arguments) {
   add_agent(app, status);
   add_sim(app, status);
   add_compare(app, status);
+  add_bench(app, status);
+  add_calibrate(app, status);
   add_complete(app, status, after_dashes);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 wants them in reverse order
   try {

@@ -86,6 +86,47 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
               0.01);
 }
 
+// Returns the time of an all-reduce of 4 GPUs in a server with 80 Gb/s, in seconds.
+double time_in_server(const std::string& algorithm, std::uint64_t bytes, const std::string& keys) {
+  const auto outcome = outcome_of(
+      fmt::format("[topology]\nkind = \"single-switch\"\nhosts = 1\nlink_rate = \"400Gbps\"\n"
+                  "[traffic]\npattern = \"collective\"\nalgorithm = \"{}\"\nbytes = \"{}B\"\n"
+                  "servers = {{ gpus = 4, adapters = 1, scale_up_rate = \"80Gbps\", "
+                  "scale_up_latency = \"1us\"{} }}\n",
+                  algorithm, bytes, keys));
+  return number(outcome, "job_us") * 1e-6;
+}
+
+// A ring sends 6 quarters of the buffer by each rank, and adds 3 of them after they came.
+TEST(Collectives, SumsTakeTheirTime) {
+  constexpr double quarter = (64 << 20) / 4.0;
+  constexpr double sent = 6 * quarter / 10e9;
+  EXPECT_NEAR(time_in_server("ring", 64 << 20, "") / sent, 1, 0.01);
+  EXPECT_NEAR(
+      time_in_server("ring", 64 << 20, ", reduce_rate = \"40Gbps\"") / (sent + 3 * quarter / 5e9),
+      1, 0.01);
+}
+
+// All ranks have work all the time, so that the cores share what the ranks have to do. With as many
+// cores as ranks, each has one.
+TEST(Collectives, RanksShareTheCoresOfAServer) {
+  constexpr double quarter = (64 << 20) / 4.0;
+  constexpr double work = 4 * (6 * quarter / 10e9 + 3 * quarter / 5e9);
+  for (const int cores : {1, 2, 4}) {
+    for (const char* algorithm : {"ring", "direct"}) {
+      const auto keys = fmt::format(", reduce_rate = \"40Gbps\", cores = {}", cores);
+      EXPECT_NEAR(time_in_server(algorithm, 64 << 20, keys) / (work / cores), 1, 0.02)
+          << algorithm << ", " << cores;
+    }
+  }
+}
+
+// A ring of small messages takes six steps, in each of which a core sends two and takes two.
+TEST(Collectives, MessagesTakeTimeOfTheCores) {
+  const double time = time_in_server("ring", 64, ", cores = 2, message_work = \"10us\"");
+  EXPECT_NEAR(time, 6 * 40e-6, 10e-6);
+}
+
 // Within one server no adapter is needed. The latency of a step is hidden behind other channels.
 TEST(Collectives, AServerAloneUsesItsOwnNetwork) {
   constexpr std::uint64_t bytes = 256 << 20;

@@ -30,6 +30,9 @@ void read_server(TableReader& table, Servers& servers) {
   servers.scale_up_bits_per_second = table.rate("scale_up_rate", servers.scale_up_bits_per_second);
   servers.scale_up_latency = table.time("scale_up_latency", servers.scale_up_latency);
   servers.message_delay = table.time("message_delay", servers.message_delay);
+  servers.reduce_bits_per_second = table.rate("reduce_rate", servers.reduce_bits_per_second);
+  servers.cores = static_cast<std::uint32_t>(table.integer("cores", servers.cores, 0, most));
+  servers.message_work = table.time("message_work", servers.message_work);
 }
 
 }  // namespace
@@ -41,7 +44,9 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
   servers.scale_up_latency = Time::microseconds(1);
   read_profile(table, folder, "servers", [&](TableReader& file) { read_server(file, servers); });
   read_server(table, servers);
-  if (servers.gpus % servers.adapters != 0) {
+  if (servers.cores > 0 && servers.adapters > 1) {
+    table.wrong("cores", "goes with servers of one adapter");
+  } else if (servers.gpus % servers.adapters != 0) {
     table.wrong("adapters", fmt::format("must divide {}, the GPUs of a server", servers.gpus));
   } else if (hosts % servers.adapters != 0) {
     table.wrong("adapters", fmt::format("must divide {}, the hosts: each is one adapter", hosts));

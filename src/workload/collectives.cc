@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -19,11 +20,16 @@ using Index = TaskGraph::Index;
 // Builds the graph of one collective.
 class Builder {
  public:
-  explicit Builder(const CollectiveSettings& settings)
+  Builder(const CollectiveSettings& settings, Pieces* pieces)
       : settings_(settings),
         servers_(settings.servers),
         ranks_(settings.servers.ranks()),
-        graph_(ranks_) {}
+        pieces_(pieces),
+        graph_(ranks_) {
+    if (pieces_ == nullptr) return;
+    pieces_->part.resize(ranks_);
+    std::iota(pieces_->part.begin(), pieces_->part.end(), 0u);
+  }
 
   TaskGraph ring();
   TaskGraph tree();
@@ -33,10 +39,23 @@ class Builder {
   TaskGraph broadcast();
 
  private:
+  struct Content {
+    Piece piece;
+    bool reduces = false;
+  };
   Index send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, std::uint32_t channel,
-             const Waits& after);
+             const Waits& after, const Content& content);
+  // Returns where a part of the buffer begins, if each rank has one.
+  std::uint64_t part_at(std::uint64_t part) const { return settings_.bytes / ranks_ * part; }
+  // Returns content that lies at the same place in both buffers.
+  static Content at(std::uint64_t offset, bool reduces) { return {{offset, offset}, reduces}; }
+  std::uint32_t reducing_steps(std::uint32_t ranks) const {
+    return settings_.collective == Collective::all_gather ? 0 : ranks - 1;
+  }
   std::vector<std::uint32_t> ring_of(std::uint32_t channel) const;
-  std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after);
+  std::vector<Waits> share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after,
+                                      bool reduces);
+  std::uint32_t owner_of(const Ring& ring, std::uint32_t segment) const;
   std::uint32_t ring_step_count(std::uint32_t ranks) const {
     return settings_.collective == Collective::all_reduce ? 2 * (ranks - 1) : ranks - 1;
   }
@@ -44,24 +63,29 @@ class Builder {
     std::vector<std::int32_t> parent;                  // by server; -1: the root
     std::vector<std::vector<std::uint32_t>> children;  // by server
   };
+  Content direct_content(int half, std::uint32_t from, std::uint32_t to) const;
   static Tree binary_tree(std::uint32_t servers, bool is_second);
-  void tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t bytes,
+  void tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t offset, std::uint64_t bytes,
                   std::uint32_t channel);
 
   const CollectiveSettings& settings_;
   const Servers& servers_;
   std::uint32_t ranks_;
+  Pieces* pieces_;  // null: nobody asks where the bytes lie
   TaskGraph graph_;
 };
 
 Index Builder::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes,
-                    std::uint32_t channel, const Waits& after) {
+                    std::uint32_t channel, const Waits& after, const Content& content) {
   Task task;
   task.rank = from;
   task.peer = to;
   task.channel = channel;
   task.bytes = bytes;
-  return graph_.add_message(task, after);
+  task.reduces = content.reduces;
+  const Index last = graph_.add_message(task, after);
+  if (pieces_ != nullptr) add_pieces(*pieces_, graph_, content.piece);
+  return last;
 }
 
 // Even servers are passed in one direction and odd ones in the other, so that a ring leaves a
@@ -79,24 +103,42 @@ std::vector<std::uint32_t> Builder::ring_of(std::uint32_t channel) const {
   return ring;
 }
 
+// Returns the rank whose part a segment is. In an all-gather it starts with the rank of its number
+// in the ring, and a reduce-scatter's sum ends one rank before that.
+std::uint32_t Builder::owner_of(const Ring& ring, std::uint32_t segment) const {
+  const auto count = static_cast<std::uint32_t>(ring.ranks.size());
+  const bool ends_before = settings_.collective == Collective::reduce_scatter;
+  return ring.ranks[(segment + (ends_before ? count - 1 : 0)) % count];
+}
+
 TaskGraph Builder::ring() {
   const std::uint32_t channels = settings_.channels;
   for (std::uint32_t channel = 0; channel < channels; ++channel) {
-    add_ring(graph_, {ring_of(channel), part_of(settings_.bytes, channel, channels),
-                      ring_step_count(ranks_), channel});
+    Ring ring{ring_of(channel), part_of(settings_.bytes, channel, channels),
+              ring_step_count(ranks_), channel};
+    ring.reducing_steps = reducing_steps(ranks_);
+    ring.pieces = pieces_;
+    for (std::uint32_t segment = 0; segment < ranks_ && pieces_ != nullptr; ++segment) {
+      ring.places.push_back(part_at(owner_of(ring, segment)) +
+                            settings_.bytes / ranks_ / channels * channel);
+    }
+    add_ring(graph_, ring);
   }
   return std::move(graph_);
 }
 
-// Each GPU of a server sends each other one its part of the bytes. Returns what each rank must have
-// received before it goes on.
-std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after) {
+// Each GPU of a server sends each other one its part of the bytes: the other's to be summed, or its
+// own. Returns what each rank must have received before it goes on.
+std::vector<Waits> Builder::share_in_servers(std::uint64_t bytes, const std::vector<Waits>& after,
+                                             bool reduces) {
   std::vector<Waits> received(ranks_);
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     for (std::uint32_t i = 1; i < servers_.gpus; ++i) {
       const std::uint32_t peer =
           servers_.rank(servers_.server_of(rank), (servers_.gpu_of(rank) + i) % servers_.gpus);
-      received[peer].push_back(send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank]));
+      const std::uint32_t part = servers_.gpu_of(reduces ? peer : rank);
+      received[peer].push_back(send(rank, peer, bytes, 0, after.empty() ? Waits() : after[rank],
+                                    at(bytes * part, reduces)));
     }
   }
   return received;
@@ -107,22 +149,29 @@ TaskGraph Builder::hierarchical() {
   const bool gathers = settings_.collective != Collective::reduce_scatter;
   const std::uint64_t part = part_of(settings_.bytes, 0, servers_.gpus);
   std::vector<Waits> ready;
-  if (reduces) ready = share_in_servers(part, {});
+  if (reduces) ready = share_in_servers(part, {}, true);
   std::vector<Waits> received(ranks_);
   if (servers_.servers == 1) received = ready;
   for (std::uint32_t gpu = 0; gpu < servers_.gpus && servers_.servers > 1; ++gpu) {
     Ring ring{{}, part, ring_step_count(servers_.servers)};
+    ring.reducing_steps = reducing_steps(servers_.servers);
+    ring.pieces = pieces_;
     std::vector<Waits> before;
     for (std::uint32_t server = 0; server < servers_.servers; ++server) {
       ring.ranks.push_back(servers_.rank(server, gpu));
       if (reduces) before.push_back(ready[ring.ranks.back()]);
+    }
+    for (std::uint32_t segment = 0; segment < servers_.servers && pieces_ != nullptr; ++segment) {
+      const std::uint32_t owner = owner_of(ring, segment);
+      ring.places.push_back(part_at(gpu * servers_.servers + servers_.server_of(owner)));
+      pieces_->part[owner] = gpu * servers_.servers + servers_.server_of(owner);
     }
     const Waits last = add_ring(graph_, ring, before);
     for (std::uint32_t place = 0; place < last.size(); ++place) {
       received[ring.ranks[place]] = {last[place]};
     }
   }
-  if (gathers) share_in_servers(part, received);
+  if (gathers) share_in_servers(part, received, false);
   return std::move(graph_);
 }
 
@@ -142,14 +191,26 @@ TaskGraph Builder::halving_doubling() {
   }
   std::vector<Waits> received(ranks_);
   std::vector<Index> now(ranks_);
-  for (const auto& [distance, length] : exchanges) {
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    const auto& [distance, length] = exchanges[i];
+    const bool halves = settings_.collective != Collective::all_gather && i < halvings;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      now[rank ^ distance] = send(rank, rank ^ distance, length, 0, received[rank]);
+      // What is halved goes to the partner's side, and what is doubled lies on the rank's own.
+      const std::uint32_t first = (halves ? rank ^ distance : rank) & ~(distance - 1);
+      now[rank ^ distance] =
+          send(rank, rank ^ distance, length, 0, received[rank], at(part_at(first), halves));
     }
     // A rank's next message holds parts of all that it has received.
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) received[rank].push_back(now[rank]);
   }
   return std::move(graph_);
+}
+
+Builder::Content Builder::direct_content(int half, std::uint32_t from, std::uint32_t to) const {
+  const Collective collective = settings_.collective;
+  if (collective == Collective::all_to_all) return {{part_at(to), part_at(from)}, false};
+  if (half > 0 || collective == Collective::all_gather) return at(part_at(from), false);
+  return at(part_at(to), true);
 }
 
 // Each rank begins with the one behind it, so that not all send to the same one.
@@ -165,7 +226,8 @@ TaskGraph Builder::direct() {
         const std::uint32_t segment = half == 0 ? peer : rank;
         waits = ready.empty() ? Waits() : ready[rank];
         if (i > settings_.window) waits = {sent[rank][i - 1 - settings_.window]};
-        const Index last = send(rank, peer, part_of(settings_.bytes, segment, ranks_), 0, waits);
+        const Index last = send(rank, peer, part_of(settings_.bytes, segment, ranks_), 0, waits,
+                                direct_content(half, rank, peer));
         sent[rank].push_back(last);
         if (is_twice) received[peer].push_back(last);
       }
@@ -181,12 +243,14 @@ TaskGraph Builder::broadcast() {
     std::vector<std::uint32_t> chain = ring_of(channel);
     std::rotate(chain.begin(), std::ranges::find(chain, 0u), chain.end());
     std::uint64_t left = part_of(settings_.bytes, channel, settings_.channels);
+    const std::uint64_t end = start_of(settings_.bytes, channel, settings_.channels) + left;
     while (left > 0) {
       const std::uint64_t bytes = std::min(left, settings_.chunk_bytes);
+      const Content content = at(end - left, false);
       left -= bytes;
       Waits waits;
       for (std::uint32_t place = 0; place + 1 < ranks_; ++place) {
-        waits = {send(chain[place], chain[place + 1], bytes, channel, waits)};
+        waits = {send(chain[place], chain[place + 1], bytes, channel, waits, content)};
       }
     }
   }
@@ -217,8 +281,10 @@ Builder::Tree Builder::binary_tree(std::uint32_t servers, bool is_second) {
 
 // Adds one chunk that is summed up the tree and handed down again. In each server the GPUs are a
 // chain that ends at the leader, which talks to the other servers.
-void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t bytes,
-                         std::uint32_t channel) {
+void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t offset,
+                         std::uint64_t bytes, std::uint32_t channel) {
+  const Content up = at(offset, true);
+  const Content down = at(offset, false);
   const auto gpu = [&](std::uint32_t server, std::uint32_t place) {
     return servers_.rank(server, (leader + place) % servers_.gpus);
   };
@@ -226,7 +292,7 @@ void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t b
   for (std::uint32_t server = 0; server < servers_.servers; ++server) {
     Waits waits;
     for (std::uint32_t place = servers_.gpus - 1; place > 0; --place) {
-      waits = {send(gpu(server, place), gpu(server, place - 1), bytes, channel, waits)};
+      waits = {send(gpu(server, place), gpu(server, place - 1), bytes, channel, waits, up)};
     }
     sums[server] = waits;
   }
@@ -242,17 +308,17 @@ void Builder::tree_chunk(const Tree& tree, std::uint32_t leader, std::uint64_t b
   for (std::size_t i = order.size(); i-- > 1;) {
     const std::uint32_t server = order[i];
     const auto parent = static_cast<std::uint32_t>(tree.parent[server]);
-    sums[parent].push_back(send(gpu(server, 0), gpu(parent, 0), bytes, channel, sums[server]));
+    sums[parent].push_back(send(gpu(server, 0), gpu(parent, 0), bytes, channel, sums[server], up));
   }
   std::vector<Waits> results(servers_.servers);  // what each leader must have before it sends down
   results[order[0]] = sums[order[0]];
   for (const std::uint32_t server : order) {
     for (const std::uint32_t child : tree.children[server]) {
-      results[child] = {send(gpu(server, 0), gpu(child, 0), bytes, channel, results[server])};
+      results[child] = {send(gpu(server, 0), gpu(child, 0), bytes, channel, results[server], down)};
     }
     Waits waits = results[server];
     for (std::uint32_t place = 0; place + 1 < servers_.gpus; ++place) {
-      waits = {send(gpu(server, place), gpu(server, place + 1), bytes, channel, waits)};
+      waits = {send(gpu(server, place), gpu(server, place + 1), bytes, channel, waits, down)};
     }
   }
 }
@@ -264,10 +330,12 @@ TaskGraph Builder::tree() {
     const std::uint64_t of_channel = part_of(settings_.bytes, channel, settings_.channels);
     for (std::uint32_t half = 0; half < 2; ++half) {
       std::uint64_t left = part_of(of_channel, half, 2);
+      const std::uint64_t end = start_of(settings_.bytes, channel, settings_.channels) +
+                                start_of(of_channel, half, 2) + left;
       while (left > 0) {
         const std::uint64_t bytes = std::min(left, settings_.chunk_bytes);
+        tree_chunk(trees[half], leader, end - left, bytes, 2 * channel + half);
         left -= bytes;
-        tree_chunk(trees[half], leader, bytes, 2 * channel + half);
       }
     }
   }
@@ -355,7 +423,14 @@ Algorithm usual_algorithm(const CollectiveSettings& settings) {
   }
 }
 
-Result<TaskGraph> make_collective(const CollectiveSettings& given) {
+std::uint64_t piece_unit(const CollectiveSettings& settings, std::uint32_t value_bytes) {
+  const std::uint32_t channels =
+      settings.channels == 0 ? settings.servers.adapters : settings.channels;
+  // Two trees share a channel's bytes.
+  return std::uint64_t{2} * channels * settings.servers.ranks() * value_bytes;
+}
+
+Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* pieces) {
   CollectiveSettings settings = given;
   if (settings.channels == 0) settings.channels = settings.servers.adapters;
   const Algorithm algorithm = settings.algorithm.value_or(usual_algorithm(settings));
@@ -367,7 +442,11 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given) {
                     name_of(settings.collective), name_of(algorithm), settings.servers.ranks(),
                     TaskGraph::tasks_max)};
   }
-  Builder builder(settings);
+  if (pieces != nullptr && settings.bytes % piece_unit(settings) != 0) {
+    return Error{fmt::format("{} bytes have no equal parts for {} GPUs; take a multiple of {}",
+                             settings.bytes, settings.servers.ranks(), piece_unit(settings))};
+  }
+  Builder builder(settings, pieces);
   switch (algorithm) {
     case Algorithm::ring:
       return settings.collective == Collective::broadcast ? builder.broadcast() : builder.ring();

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "workload/pieces.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
 
@@ -62,8 +63,13 @@ struct CollectiveSettings {
 // all-reduces, and rings for long ones and for all other collectives with a reduction.
 Algorithm usual_algorithm(const CollectiveSettings& settings);
 
-// Returns an error if the settings do not fit each other.
-Result<TaskGraph> make_collective(const CollectiveSettings& settings);
+// Returns an error if the settings do not fit each other. With `pieces`, which begin empty, the
+// bytes must be a multiple of piece_unit().
+Result<TaskGraph> make_collective(const CollectiveSettings& settings, Pieces* pieces = nullptr);
+
+// Returns the number of bytes of which a collective must have a multiple, so that each message has
+// whole values of `value_bytes` and all ranks have equal parts.
+std::uint64_t piece_unit(const CollectiveSettings& settings, std::uint32_t value_bytes = 1);
 
 // Returns the factor by which nccl-tests multiplies a collective's bytes over its time (the
 // algorithm's bandwidth) to get the bus bandwidth, which is comparable with a link's

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "workload/pieces.h"
 #include "workload/task_graph.h"
 
 namespace tulle::workload {
@@ -18,10 +19,18 @@ struct Ring {
   std::uint32_t steps = 0;           // at least 1; once round the ring are ranks - 1
   std::uint32_t channel = 0;
   std::uint32_t phase = 0;
+  std::uint32_t reducing_steps = 0;  // in the first so many, what comes is added
+  // If there are pieces, segment i has `bytes` over the ranks, from places[i] of each buffer on.
+  std::vector<std::uint64_t> places{};
+  Pieces* pieces = nullptr;
 };
 
+// Adds the pieces of the tasks that have none yet, which together are one message.
+void add_pieces(Pieces& pieces, const TaskGraph& graph, Piece piece);
+
 // In step 0 a rank sends its own segment, and in each later one what it received in the step
-// before. `ready` has by place what a rank waits for before its first step; empty means nothing.
+// before. `ready` has by place what a rank waits for before it sends anything of its own, which it
+// does in each reducing step and in the one behind them; empty means nothing.
 // Returns by place the message that the rank received last.
 Waits add_ring(TaskGraph& graph, const Ring& ring, std::span<const Waits> ready = {});
 

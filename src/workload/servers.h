@@ -19,6 +19,14 @@ struct Servers {
   // From the end of what a message waits for until an adapter is asked to send it: the GPU tells
   // the processor, or the adapter.
   Time message_delay;
+  // How fast a GPU adds a message that it received to what it has; 0: at once. It begins when the
+  // message has come.
+  std::int64_t reduce_bits_per_second = 0;
+  // Servers whose ranks are processes (`tulle calibrate`) have so many cores, which do all that
+  // ranks do for messages within the server: a core sends at the rate of the scale-up network, and
+  // adds what came at the rate above. Such a server has one adapter. 0: GPUs do not share.
+  std::uint32_t cores = 0;
+  Time message_work;  // with cores: what each end of a message takes besides its bytes
 
   std::uint32_t ranks() const { return servers * gpus; }
   std::uint32_t server_of(std::uint32_t rank) const { return rank / gpus; }

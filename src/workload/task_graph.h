@@ -33,6 +33,8 @@ struct Task {
   std::uint8_t processor = 0;
   // A computation that is communication in truth: its ranks exchange by themselves meanwhile.
   bool exchanges = false;
+  // A message that the receiver adds to what it has, and does not only store.
+  bool reduces = false;
   // Messages of one channel from one rank to another go in order and by one path, as through one
   // queue pair.
   std::uint32_t channel = 0;

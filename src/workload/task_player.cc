@@ -10,9 +10,15 @@
 namespace tulle::workload {
 namespace {
 
-constexpr std::uint32_t step_shift = 28;
+constexpr std::uint32_t step_shift = 27;
 static_assert(TaskGraph::tasks_max <= 1u << step_shift);
 constexpr std::uint32_t no_flow = 0xFFFF'FFFF;
+
+// Returns how long so many bytes take at a rate.
+Time time_of(std::uint64_t bytes, std::int64_t bits_per_second) {
+  const double seconds = static_cast<double>(bytes) * 8 / static_cast<double>(bits_per_second);
+  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
+}
 
 bool needs_adapters(const Task& task, const Servers& servers) {
   return task.is_message() && !servers.is_scale_up(task.rank, task.peer);
@@ -62,7 +68,9 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       results_(graph_.size()),
       computes_until_(std::size_t{graph_.ranks()} * graph_.processors()),
       sends_until_(graph_.ranks()),
-      receives_until_(graph_.ranks()) {
+      receives_until_(graph_.ranks()),
+      adds_until_(graph_.ranks()),
+      cores_(servers_) {
   TULLE_CHECK(servers_.ranks() >= graph_.ranks());
   for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
@@ -91,14 +99,18 @@ void TaskPlayer::set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, S
 
 void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
   const TaskGraph::Index task = token & ((1u << step_shift) - 1);
-  switch (static_cast<Step>(token >> step_shift & 3)) {
+  switch (static_cast<Step>(token >> step_shift & 7)) {
     case Step::begin:
       return begin_task(now, task);
     case Step::over:
+      if (cores_.are_shared() && graph_[task].is_message()) end_sending(now, task);
       return leave(now, task);
     case Step::reached:
       return reach(now, task);
     case Step::done:
+      return receive(now, task);
+    case Step::added:
+      if (cores_.are_shared()) end_work(now, graph_[task].peer);
       return arrive(now, task);
   }
 }
@@ -122,18 +134,16 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
   }
 }
 
-Time TaskPlayer::scale_up_time(std::uint64_t bytes) const {
-  const double seconds =
-      static_cast<double>(bytes) * 8 / static_cast<double>(servers_.scale_up_bits_per_second);
-  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
-}
-
 // The port sends one message after the other. An event at one host can affect another only after
 // the stage's lookahead.
 void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
+  if (cores_.are_shared()) {
+    const Time moves = time_of(task.bytes, servers_.scale_up_bits_per_second);
+    return work(now, task.rank, {index, false, servers_.message_work + moves});
+  }
   const Time begins = std::max(now, sends_until_[task.rank]);
-  const Time ends = begins + scale_up_time(task.bytes);
+  const Time ends = begins + time_of(task.bytes, servers_.scale_up_bits_per_second);
   results_[index].start = begins;
   sends_until_[task.rank] = ends;
   set_alarm(ends, task.rank, index, Step::over);
@@ -143,13 +153,54 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
 
 // The port receives one message after the other, while their bytes come.
 void TaskPlayer::reach(Time now, TaskGraph::Index index) {
+  if (cores_.are_shared()) return receive(now, index);
   const Task& task = graph_[index];
   Time& busy = receives_until_[task.peer];
-  busy = std::max(now, busy) + scale_up_time(task.bytes);
+  busy = std::max(now, busy) + time_of(task.bytes, servers_.scale_up_bits_per_second);
   set_alarm(busy, task.peer, index, Step::done);
 }
 
-void TaskPlayer::arrived(Time now, std::uint32_t flow) { arrive(now, task_of_[flow]); }
+// The bytes are there. The receiver may have to add them, one message after the other.
+void TaskPlayer::receive(Time now, TaskGraph::Index index) {
+  const Task& task = graph_[index];
+  const bool takes_time = task.reduces && servers_.reduce_bits_per_second > 0;
+  const Time adds =
+      takes_time ? time_of(task.bytes, servers_.reduce_bits_per_second) : Time::zero();
+  if (cores_.are_shared()) {
+    return work(now, task.peer, {index, true, servers_.message_work + adds});
+  }
+  if (!takes_time) return arrive(now, index);
+  Time& busy = adds_until_[task.peer];
+  busy = std::max(now, busy) + adds;
+  set_alarm(busy, task.peer, index, Step::added);
+}
+
+// The sender's core has moved the bytes.
+void TaskPlayer::end_sending(Time now, TaskGraph::Index index) {
+  const Time latency = std::max(servers_.scale_up_latency, stage_.lookahead);
+  set_alarm(now + latency, graph_[index].peer, index, Step::reached);
+  end_work(now, graph_[index].rank);
+}
+
+void TaskPlayer::work(Time now, std::uint32_t rank, const Cores::Work& work) {
+  cores_.add(rank, work);
+  begin_work(now, servers_.server_of(rank));
+}
+
+void TaskPlayer::begin_work(Time now, std::uint32_t server) {
+  while (const auto begun = cores_.begin(server)) {
+    const Cores::Work& work = begun->work;
+    if (!work.receives) results_[work.task].start = now;
+    set_alarm(now + work.time, begun->rank, work.task, work.receives ? Step::added : Step::over);
+  }
+}
+
+void TaskPlayer::end_work(Time now, std::uint32_t rank) {
+  cores_.end(rank);
+  begin_work(now, servers_.server_of(rank));
+}
+
+void TaskPlayer::arrived(Time now, std::uint32_t flow) { receive(now, task_of_[flow]); }
 
 void TaskPlayer::sent(Time now, std::uint32_t flow) { leave(now, task_of_[flow]); }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "workload/cores.h"
 #include "workload/flows.h"
 #include "workload/job.h"
 #include "workload/player.h"
@@ -55,15 +56,20 @@ class TaskPlayer final : public Schedule {
     over,     // it was computed, or its message has left by the scale-up network
     reached,  // the first byte is at the receiving GPU
     done,     // all bytes are
+    added,    // the receiver has added them, or its processor has taken note of them
   };
   void set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step);
   void begin_task(Time now, TaskGraph::Index task);
   void send_to_neighbour(Time now, TaskGraph::Index task);
   void reach(Time now, TaskGraph::Index task);
+  void receive(Time now, TaskGraph::Index task);
+  void end_sending(Time now, TaskGraph::Index task);
+  void work(Time now, std::uint32_t rank, const Cores::Work& work);
+  void begin_work(Time now, std::uint32_t server);
+  void end_work(Time now, std::uint32_t rank);
   void release(Time now, TaskGraph::Index task, std::uint32_t rank);
   void leave(Time now, TaskGraph::Index task);
   void arrive(Time now, TaskGraph::Index task);
-  Time scale_up_time(std::uint64_t bytes) const;
   void note_part(TaskGraph::Index task, Time now);
 
   const TaskGraph& graph_;
@@ -78,8 +84,9 @@ class TaskPlayer final : public Schedule {
   std::vector<TaskResult> results_;
   // By rank and processor: until when it is busy.
   std::vector<Time> computes_until_;
-  // By rank: until when the two directions of its scale-up port are busy.
-  std::vector<Time> sends_until_, receives_until_;
+  // By rank: until when its additions and the two directions of its scale-up port are busy.
+  std::vector<Time> sends_until_, receives_until_, adds_until_;
+  Cores cores_;
   std::size_t finished_ = 0;
   Time end_;
 };

@@ -212,7 +212,8 @@ void StepBuilder::sum_gradients(std::uint32_t stage, std::uint32_t place,
               part_of(bytes, bucket, settings_.buckets),
               2 * (count - 1),
               gradients_phase_,
-              gradients_phase_};
+              gradients_phase_,
+              count - 1};
     std::vector<Waits> before;
     for (std::uint32_t replica = 0; replica < count; ++replica) {
       ring.ranks.push_back(settings_.rank(replica, stage, place));

@@ -1,0 +1,28 @@
+#include "cli/group.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "cli/layout.h"
+
+namespace tulle::cli {
+
+Result<ranks::Group> make_group(double timeout_seconds) {
+  const std::filesystem::path library = library_folder() / "libibverbs.so.1";
+  std::error_code error;
+  if (!std::filesystem::exists(library, error)) {
+    return Error{
+        fmt::format("cannot find Tulle's libibverbs.so.1 from {}; is the installation "
+                    "complete?",
+                    executable().string())};
+  }
+  // The first rank that opens the device may start the host agent, from this program.
+  setenv("TULLE_EXECUTABLE", executable().string().c_str(), 1);
+  ranks::Group group;
+  group.library = library.string();
+  group.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1'000));
+  return group;
+}
+
+}  // namespace tulle::cli

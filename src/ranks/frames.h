@@ -1,0 +1,117 @@
+#pragma once
+
+// What ranks and the process that leads them tell each other, over a stream socket: frames of a
+// kind and some bytes. All processes have the same byte order, which the greeting shows.
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::ranks {
+
+enum class FrameKind : std::uint32_t {
+  greeting = 1,  // a rank: Greeting
+  addresses,     // a rank: Address for each of its links; the leader: those of its peers
+  ready,         // a rank: how many values were wrong, 8 bytes; it waits for `go`
+  done,          // a rank: Done; it waits for `go`
+  alive,         // a rank, each second while it works or waits
+  failed,        // a rank or the leader: a line for a person
+  go,            // the leader, when all ranks wait
+  end,           // the leader: a rank may exit
+};
+
+struct Greeting {
+  static constexpr std::uint64_t tulle = 0x5475'6C6C'652D'7231;  // "Tulle-r1"
+  std::uint64_t magic = tulle;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 0;
+  std::uint64_t work = 0;  // a number that differs where the command lines do
+  char token[64] = {};     // zeros behind it
+};
+
+// What an iteration took a rank.
+struct Done {
+  std::uint64_t nanoseconds = 0;
+  std::uint64_t processor_nanoseconds = 0;  // of all its threads
+};
+
+// How to reach one end of a connection between two ranks.
+struct Address {
+  std::uint32_t peer = 0;  // the other rank
+  std::uint32_t channel = 0;
+  std::uint32_t qp = 0;
+  std::uint32_t slots = 0;  // chunks that may be under way to this end
+  std::uint8_t gid[16] = {};
+  std::uint64_t staging = 0;  // where chunks to be added go
+  std::uint64_t target = 0;   // the buffer in which messages arrive
+  std::uint32_t staging_key = 0;
+  std::uint32_t target_key = 0;
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::alive;
+  std::vector<char> bytes;
+
+  std::string text() const { return {bytes.begin(), bytes.end()}; }
+  // Returns nothing if the frame has not the size of one T.
+  template <typename T>
+  std::optional<T> as() const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (bytes.size() != sizeof(T)) return std::nullopt;
+    T value;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+};
+
+// One end of such a socket. A frame that is longer than `longest` is an error, and no more than
+// that is kept of it.
+class FrameSocket {
+ public:
+  // An address for each of 64 ranks and 64 channels.
+  static constexpr std::uint32_t longest_frame = 64 * 64 * sizeof(Address);
+
+  FrameSocket() = default;
+  // The socket becomes non-blocking.
+  explicit FrameSocket(live::UniqueFd fd, std::uint32_t longest = longest_frame);
+
+  int fd() const { return fd_.get(); }
+  void allow(std::uint32_t longest) { longest_ = longest; }
+  void close() { fd_.reset(); }
+
+  // Sends a frame. Waits for the peer to read if it must, but not longer than that.
+  Result<void> send(FrameKind kind, std::span<const char> bytes, std::chrono::milliseconds limit);
+  template <typename T>
+  Result<void> send(FrameKind kind, const T& value, std::chrono::milliseconds limit) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return send(kind, std::span(reinterpret_cast<const char*>(&value), sizeof value), limit);
+  }
+  Result<void> send(FrameKind kind, std::chrono::milliseconds limit) {
+    return send(kind, std::span<const char>(), limit);
+  }
+
+  // Reads what has come. Returns false if the peer has closed the socket, and an error if it is
+  // broken or the peer sends nonsense.
+  Result<bool> read();
+  // Takes the next frame that has come completely.
+  std::optional<Frame> take();
+
+ private:
+  struct Head {
+    std::uint32_t bytes = 0;
+    FrameKind kind = FrameKind::alive;
+  };
+  live::UniqueFd fd_;
+  std::uint32_t longest_ = longest_frame;
+  std::vector<char> read_;
+};
+
+}  // namespace tulle::ranks

@@ -1,0 +1,21 @@
+#pragma once
+
+// The address at which the ranks of several hosts meet: "HOST:PORT", or "[2001:db8::1]:PORT".
+
+#include <chrono>
+#include <string>
+
+#include "base/result.h"
+#include "live/unique_fd.h"
+
+namespace tulle::ranks {
+
+Result<live::UniqueFd> listen_at(const std::string& address);
+// Tries until somebody listens there, but not longer than that.
+Result<live::UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit);
+
+// Returns the text, which may come from anybody, with a question mark for each control character,
+// and not longer than some lines of a terminal.
+std::string one_line(const std::string& text);
+
+}  // namespace tulle::ranks
