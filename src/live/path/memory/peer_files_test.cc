@@ -191,8 +191,8 @@ TEST_F(PeerFilesTest, ALeaseDelaysNobody) {
 }
 
 TEST_F(PeerFilesTest, AProcessWithLittleAddressSpaceMapsNothing) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer needs more address space than that";
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer needs more address space than that";
 #endif
   const UniqueFd file = make_file();
   show(file.get());

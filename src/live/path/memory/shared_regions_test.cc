@@ -290,15 +290,19 @@ TEST_F(SharedRegionsTest, AnOwnerThatGoesTakesItsRegionsAlong) {
 TEST_F(SharedRegionsTest, MemoryThatPeersMayWriteToStays) {
   const auto a = region(memory_, 4 * page);
   EXPECT_FALSE(regions_.expose(this, a));
-  EXPECT_FALSE(expose(region(memory_ + 3 * page, 2 * page)));
+  const auto overlapping = region(memory_ + 3 * page, 2 * page);
+  EXPECT_FALSE(expose(overlapping));
   EXPECT_TRUE(is_private(4));
   EXPECT_EQ(unshared(Unshared::registered), 1u);
   EXPECT_EQ(unshared(), 1u);
   const auto edge = region(memory_ + 8 * page, page + 10);
   ASSERT_TRUE(expose(edge));
-  EXPECT_FALSE(expose(region(memory_ + 9 * page, page))) << "the region before ends in this page";
+  const auto next = region(memory_ + 9 * page, page);
+  EXPECT_FALSE(expose(next)) << "the region before ends in this page";
   regions_.withdraw(a);
-  EXPECT_TRUE(expose(region(memory_ + 3 * page, 2 * page)));
+  regions_.withdraw(overlapping);
+  const auto again = region(memory_ + 3 * page, 2 * page);
+  EXPECT_TRUE(expose(again));
 }
 
 // Peers that write to the new region must not reach the old file.
