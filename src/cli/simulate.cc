@@ -18,6 +18,7 @@
 #include "experiment/capture.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
+#include "report/perfetto.h"
 #include "report/quantity.h"
 #include "report/results.h"
 
@@ -178,6 +179,12 @@ Result<void> write_results(const std::string& folder, const Scenario& scenario,
   report::PageText text{again, what, {}};
   for (const std::size_t variant : variants) {
     text.variants.push_back({scenario.variants()[variant].title, scenario.settings(variant)});
+  }
+  for (const report::Outcome& outcome : results.outcomes) {
+    const std::string name = (outcome.variant.empty() ? "run" : outcome.variant) + ".pftrace";
+    auto written =
+        report::write_file((fs::path(folder) / name).string(), report::perfetto_trace(outcome));
+    if (!written) return written;
   }
   return report::write_file((fs::path(folder) / "report.html").string(),
                             report::html_page(results, text));
