@@ -12,8 +12,10 @@ import functools
 import json
 import os
 import pathlib
+import re
 import secrets
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -98,6 +100,69 @@ def under_ucx(here):
                 return here.ucx(*run, over_tulle)[1 if is_rate else 0]
             yield Row(f"ucx_{name}_{text}", "GB/s" if "bandwidth" in name else "us", functools.partial(measure, True),
                       ucx_shared_memory=functools.partial(measure, False))
+
+
+# For each MPI: its compiler, and the environment and options by which its ranks meet in its own shared memory.
+MPIS = {"openmpi": ("mpicc.openmpi", {}, ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]),
+        "mpich": ("mpicc.mpich", {"UCX_TLS": "posix,cma,self"}, [])}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def mpi_pair(name, size, iterations, over_tulle, what):
+    """Returns what two ranks of bench/live/mpi_pairs.c print under that name."""
+    compiler, environment, options = MPIS[name]
+    built = harness.BUILD / f"mpi_pairs_{name}"
+    source = pathlib.Path(__file__).resolve().parent / "live" / "mpi_pairs.c"
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run([compiler, "-O2", "-o", built, source], check=True)
+    command = [f"mpirun.{name}", *([] if over_tulle else options), "-n", "2", built, str(size), str(iterations)]
+    if over_tulle:
+        command = [harness.TULLE, "run", "--interface", "lo", "--", *command]
+    done = subprocess.run(list(map(str, command)), env={**os.environ, **AS_ROOT, **({} if over_tulle else environment)},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0 or not done.stdout.strip().startswith("{"):
+        raise Failed(f"{name}: {done.stderr.strip().splitlines()[-1:] or done.stdout}")
+    return json.loads(done.stdout)[what]
+
+
+def fi_pingpong(place, folder, over_tulle, size, iterations):
+    """Returns the microseconds of half a round trip of fi_pingpong, over the verbs provider or libfabric's own shared
+    memory. The verbs provider takes no loopback interface, and listens on what `localhost` resolves to: that is the
+    place's address, in a mount namespace of its own."""
+    hosts = pathlib.Path(folder) / "hosts"
+    hosts.write_text(f"{place.host} localhost\n")
+    prefix = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+    provider = ["verbs;ofi_rxm"] if over_tulle else ["shm"]
+    argv = ["fi_pingpong", "-p", *provider, "-e", "rdm", "-I", str(iterations), "-S", str(size)]
+    command = [*prefix, *([harness.TULLE, "run", *place.options, "--"] if over_tulle else []), *argv]
+    output = place.pair(command, [*command, place.host], 47592)
+    lines = [line.split() for line in output.splitlines() if re.match(r"\d", line)]
+    if len(lines) != 1:
+        raise Failed(f"fi_pingpong -p {provider[0]} -S {size}: no result: {output}")
+    return float(lines[0][6])  # the column usec/xfer
+
+
+SIZES_OF_OTHERS = {8: ("8b", 20000), 65536: ("64kib", 5000), MIB: ("1mib", 1000)}
+
+
+def under_mpi():
+    """Yields rows of MPIs over Tulle, beside their own ways between processes of one host."""
+    for size, (text, iterations) in SIZES_OF_OTHERS.items():
+        for name in MPIS:
+            what, unit = ("latency_us", "us") if size == 8 else ("gb_per_second", "GB/s")
+            def measure(over_tulle, run=(name, size, iterations), what=what):
+                return mpi_pair(*run, over_tulle, what)
+            kind = "latency" if size == 8 else "bandwidth"
+            yield Row(f"mpi_{name}_{kind}_{text}", unit, functools.partial(measure, True),
+                      own_shared_memory=functools.partial(measure, False))
+
+
+def under_libfabric(place, folder):
+    """Yields rows of libfabric over Tulle, beside its own shared memory, between processes of one host."""
+    for size, (text, iterations) in SIZES_OF_OTHERS.items():
+        measure = functools.partial(fi_pingpong, place, folder, size=size, iterations=iterations)
+        yield Row(f"libfabric_latency_{text}", "us", functools.partial(measure, True),
+                  own_shared_memory=functools.partial(measure, False))
 
 
 def side_by_side(here):
@@ -185,10 +250,13 @@ def rows(here, cable, selective, sealed, folder):
     yield from transfers(here)
     yield from small_messages(here)
     yield from under_ucx(here)
+    yield from under_mpi()
     yield from with_shared_memory(Place(options=["--share-memory"]))
     yield from side_by_side(here)
     yield from exchanges()
     if cable is not None:
+        one_host = Place(cable.server_net, cable.server_net, host=cable.host, interface="veth0")
+        yield from under_libfabric(one_host, folder)
         yield from over_cable(cable)
         yield from over_lossy_cable(cable, selective)
     if sealed is not None:

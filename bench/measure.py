@@ -51,7 +51,7 @@ class Place:
     def over_tulle(self, argv, port):
         """Runs a server and its client over Tulle and returns the client's standard output."""
         command = [harness.TULLE, "run", *self.options, "--", *argv, "-p", str(port)]
-        return self._pair(command, [*command, self.host], port)
+        return self.pair(command, [*command, self.host], port)
 
     def losing(self, share, measure):
         """Returns what `measure` returns while that share of the packets of RoCE and of iperf3 is lost, each way. The
@@ -74,7 +74,7 @@ class Place:
 
     def iperf3(self, *amount, port=IPERF3_PORT):
         """Returns GB/s of one stream over TCP, in two seconds or for that amount (options of iperf3)."""
-        output = self._pair(["iperf3", "-s", "-1", "-p", str(port)],
+        output = self.pair(["iperf3", "-s", "-1", "-p", str(port)],
                             ["iperf3", "-c", self.host, "-p", str(port), "-J", *(amount or ("-t", "2"))], port)
         return json.loads(output)["end"]["sum_received"]["bits_per_second"] / 8e9
 
@@ -86,17 +86,17 @@ class Place:
                                      "-nodes", "-subj", "/CN=tulle", "-keyout", keys, "-out", keys.with_suffix(".crt")]))
             keys.write_text(keys.read_text() + keys.with_suffix(".crt").read_text())
         command = [sys.executable, pathlib.Path(__file__).parent / "live" / "tls_stream.py", keys, "-p", str(port)]
-        return json.loads(self._pair(command, [*command, self.host], port))["gb_per_second"]
+        return json.loads(self.pair(command, [*command, self.host], port))["gb_per_second"]
 
     def udp_pingpong(self, port=18900):
         """Returns half a round trip of 8 bytes over UDP, both sides polling, the median, in microseconds."""
         command = [harness.BUILD / "bin" / "socket_pingpong", "--udp", "--poll", "-p", str(port)]
-        return json.loads(self._pair(command, [*command, self.host], port, "udp"))["median_us"]
+        return json.loads(self.pair(command, [*command, self.host], port, "udp"))["median_us"]
 
     def segmented_udp(self, segment_bytes, port=18900):
         """Returns GB/s of plain UDP that hands the kernel many datagrams a call."""
         command = [harness.BUILD / "bin" / "segmented_udp", "-p", str(port), "--segment", str(segment_bytes)]
-        return json.loads(self._pair(command, [*command, self.host], port, "udp"))["gb_per_second"]
+        return json.loads(self.pair(command, [*command, self.host], port, "udp"))["gb_per_second"]
 
     def processor_seconds(self, measure):
         """Returns the processor time that both sides of a measurement take, with that of the kernel on their behalf."""
@@ -105,7 +105,7 @@ class Place:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def _pair(self, server_command, client_command, port, protocol="tcp", env=None):
+    def pair(self, server_command, client_command, port, protocol="tcp", env=None):
         server = harness.Process(server_command, net=self.server_net, env=env)
         client = None
         try:
@@ -166,7 +166,7 @@ class Place:
         environment = {"UCX_TLS": transports, "UCX_WARN_UNUSED_ENV_VARS": "n"}
         argv = ["ucx_perftest", *ucx_options(), "-t", test, "-s", str(size), "-n", str(iterations), "-w", "100", "-p", str(port)]
         command = [harness.TULLE, "run", *self.options, "--", *argv] if over_tulle else argv
-        output = self._pair(command, [*command, self.host], port, env=environment)
+        output = self.pair(command, [*command, self.host], port, env=environment)
         found = re.search(r"(?m)^Final: +\d+ +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+)", output)
         if not found:
             raise Failed(f"ucx_perftest -t {test} -s {size}: no result\n{output}")
