@@ -56,12 +56,13 @@ TableReader::Layers with_set(TableReader::Layers layers, const std::vector<toml:
 
 // Puts the keys of a table over those of another one.
 void put_over(toml::table& all, const toml::table& layer) {
-  for (const auto& [key, node] : layer) {
+  for (const auto& entry : layer) {
+    const toml::key& key = entry.first;
     toml::table* below = all[key].as_table();
-    if (below != nullptr && node.is_table()) {
-      put_over(*below, *node.as_table());
+    if (below != nullptr && entry.second.is_table()) {
+      put_over(*below, *entry.second.as_table());
     } else {
-      node.visit([&](const auto& value) { all.insert_or_assign(key, value); });
+      entry.second.visit([&](const auto& value) { all.insert_or_assign(key, value); });
     }
   }
 }
