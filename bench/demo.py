@@ -15,7 +15,8 @@ REPORT = harness.BUILD / "demo"
 def compare():
     """Returns the tables of one comparison of fabrics, and writes its page."""
     tulle = harness.BUILD / "bin" / "tulle"
-    done = subprocess.run([tulle, *COMPARISON, "-o", REPORT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([tulle, *COMPARISON, "-o", REPORT], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=60)
     if done.returncode != 0:
         raise Failed(done.stderr.strip() or f"tulle compare: exit status {done.returncode}")
     return done.stdout

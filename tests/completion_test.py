@@ -83,7 +83,7 @@ class Completion(unittest.TestCase):
                 heading = line.split()[0]
                 sections[heading] = []
         fabrics = sections["fabrics"]
-        workloads = sections["workloads"] + sections["collectives"]
+        workloads = sections["workloads"] + sections["collectives"] + sections["layers"]
         self.assertIn("roce-pfc", fabrics)
         self.assertEqual(self.complete("compare", "--fabrics", ""), sorted([*fabrics, "all"]))
         self.assertEqual(self.complete("compare", "--fabrics", "tcp,roce-irn,iw"), ["tcp,roce-irn,iwarp"])

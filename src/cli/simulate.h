@@ -56,8 +56,8 @@ Result<report::Results> simulate(const SimulateOptions& options, const scenario:
 Result<void> prepare_folder(const std::string& folder);
 
 // Writes the files of report/results.h, report.html and a trace for Perfetto of each variant,
-// VARIANT.pftrace, to the folder. The results are those of these
-// variants of the scenario. `what` is what the variants are, and `again` the command that makes them.
+// VARIANT.pftrace, to the folder. The results are those of these variants of the scenario. `what`
+// is what the variants are, and `again` the command that makes them.
 Result<void> write_results(const std::string& folder, const scenario::Scenario& scenario,
                            std::span<const std::size_t> variants, const report::Results& results,
                            const std::string& what, const std::string& again);

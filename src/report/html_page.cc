@@ -212,7 +212,7 @@ std::string loss_note(const Outcome& outcome) {
 // --- the page -----------------------------------------------------------------------------------
 
 // Escapes what could end the element in which JSON stands.
-std::string without_markup(std::string json) {
+std::string without_markup(std::string_view json) {
   std::string out;
   out.reserve(json.size());
   for (const char c : json) {

@@ -21,8 +21,8 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_experts(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
-// Adds up the pieces of the network by the list that the key `prices` names. The setup must have its
-// topology and its kind of network.
+// Adds up the pieces of the network by the list that the key `prices` names. The setup must have
+// its topology and its kind of network.
 void build_prices(TableReader& root, const std::string& folder, Setup& setup);
 void build_trace(TableReader& traffic, const std::string& folder, Setup& setup);
 // Reads [traffic.servers]. All hosts of the topology are adapters of servers.
