@@ -114,7 +114,8 @@ def mpi_pair(name, size, iterations, over_tulle, what):
     built = harness.BUILD / f"mpi_pairs_{name}"
     source = pathlib.Path(__file__).resolve().parent / "live" / "mpi_pairs.c"
     if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run([compiler, "-O2", "-o", built, source], check=True)
+        # GCC takes what MPICH calls MPI_STATUSES_IGNORE for an array without elements.
+        subprocess.run([compiler, "-O2", "-Wno-stringop-overflow", "-o", built, source], check=True)
     command = [f"mpirun.{name}", *([] if over_tulle else options), "-n", "2", built, str(size), str(iterations)]
     if over_tulle:
         command = [harness.TULLE, "run", "--interface", "lo", "--", *command]
