@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -150,8 +151,13 @@ class ExpertsBuilder {
                              std::vector<Waits> after, bool exchanges);
   std::vector<Waits> send_directly(const std::vector<Copy>& copies, bool is_back,
                                    const std::vector<Waits>& after);
-  std::vector<Waits> send_by_server(const std::vector<Copy>& copies, bool is_back,
+  std::vector<Waits> send_by_server(std::vector<Copy> copies, bool is_back,
                                     const std::vector<Waits>& after);
+  // Between a GPU and another server, a chunk goes to or comes from the GPU of the same number
+  // there, the gate, and has each token once. On the way back the gate adds up what its server has
+  // for a token.
+  void send_chunk(std::span<const Copy> copies, bool is_back, const std::vector<Waits>& after,
+                  std::vector<Waits>& received);
   std::vector<Waits> exchange(const std::vector<Copy>& copies, bool is_back,
                               std::vector<Waits> after);
   Index send(std::uint32_t from, std::uint32_t to, std::uint64_t tokens, bool is_back,
@@ -221,65 +227,64 @@ std::vector<Waits> ExpertsBuilder::send_directly(const std::vector<Copy>& copies
   return received;
 }
 
-// Tokens go in chunks. Between a GPU and another server, a chunk goes to or comes from the GPU of
-// the same number there, and has each token once. On the way back that GPU adds up what its server
-// has for a token.
-std::vector<Waits> ExpertsBuilder::send_by_server(const std::vector<Copy>& copies, bool is_back,
+// Tokens go in chunks, one after the other, those of all GPUs in turns.
+std::vector<Waits> ExpertsBuilder::send_by_server(std::vector<Copy> copies, bool is_back,
                                                   const std::vector<Waits>& after) {
-  // By GPU, chunk and GPU: the tokens of the chunk that have experts there. A token counts once.
-  const std::uint32_t chunks =
-      (settings_.tokens + settings_.chunk_tokens - 1) / settings_.chunk_tokens;
-  std::vector<std::uint32_t> tokens(std::size_t{shape_.group} * chunks * shape_.group);
-  std::vector<std::uint32_t> crossing(std::size_t{shape_.group} * chunks * shape_.servers);
-  std::vector<std::uint32_t> last_at_gpu(std::size_t{shape_.group} * shape_.group, ~0u);
-  std::vector<std::uint32_t> last_at_server(std::size_t{shape_.group} * shape_.servers, ~0u);
-  for (const Copy& copy : copies) {
-    const std::size_t chunk = std::size_t{copy.from} * chunks + copy.token / settings_.chunk_tokens;
-    const std::uint32_t server = copy.to / shape_.gpus;
-    const auto count = [&](std::vector<std::uint32_t>& counts, std::vector<std::uint32_t>& last,
-                           std::uint32_t to, std::uint32_t width) {
-      std::uint32_t& seen = last[std::size_t{copy.from} * width + to];
-      if (std::exchange(seen, copy.token) != copy.token) ++counts[chunk * width + to];
-    };
-    count(tokens, last_at_gpu, copy.to, shape_.group);
-    count(crossing, last_at_server, server, shape_.servers);
-  }
+  const auto place = [&](const Copy& copy) {
+    return std::pair(copy.token / settings_.chunk_tokens, copy.from);
+  };
+  std::ranges::stable_sort(copies, {}, place);
   std::vector<Waits> received(shape_.group);
-  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    for (std::uint32_t from = 0; from < shape_.group; ++from) {
-      const std::size_t row = std::size_t{from} * chunks + chunk;
-      for (std::uint32_t i = 0; i < shape_.servers; ++i) {
-        const std::uint32_t server = (from / shape_.gpus + i) % shape_.servers;
-        const std::uint32_t across = crossing[row * shape_.servers + server];
-        if (across == 0) continue;
-        const std::uint32_t gate = server * shape_.gpus + from % shape_.gpus;
-        Waits at_gate = after[is_back ? gate : from];
-        if (!is_back && gate != from) {
-          at_gate = {send(from, gate, across, false, at_gate)};
-          received[gate].push_back(at_gate[0]);
-        }
-        for (std::uint32_t gpu = server * shape_.gpus; gpu < (server + 1) * shape_.gpus; ++gpu) {
-          const std::uint32_t count = tokens[row * shape_.group + gpu];
-          if (count == 0 || gpu == gate) continue;
-          const std::uint32_t sender = is_back ? gpu : gate;
-          const Index sent =
-              send(sender, is_back ? gate : gpu, count, is_back, is_back ? after[gpu] : at_gate);
-          if (is_back) {
-            at_gate.push_back(sent);
-          } else {
-            received[gpu].push_back(sent);
-          }
-        }
-        if (!is_back) continue;
-        if (gate == from) {
-          received[from].insert(received[from].end(), at_gate.begin(), at_gate.end());
-        } else {
-          received[from].push_back(send(gate, from, across, true, at_gate));
-        }
-      }
-    }
+  for (auto begin = copies.begin(); begin != copies.end();) {
+    const auto end = std::ranges::upper_bound(begin, copies.end(), place(*begin), {}, place);
+    send_chunk({begin, end}, is_back, after, received);
+    begin = end;
   }
   return received;
+}
+
+// Sends a chunk of one GPU to all servers that have experts of it, its own one first. A token
+// counts once for each GPU and once for each server.
+void ExpertsBuilder::send_chunk(std::span<const Copy> copies, bool is_back,
+                                const std::vector<Waits>& after, std::vector<Waits>& received) {
+  struct Tokens {
+    std::uint32_t count = 0;
+    std::uint32_t last = ~0u;
+    void add(std::uint32_t token) {
+      if (std::exchange(last, token) != token) ++count;
+    }
+  };
+  struct AtServer {
+    Tokens all;
+    std::map<std::uint32_t, Tokens> by_gpu;
+  };
+  const std::uint32_t from = copies.front().from;
+  const std::uint32_t own = from / shape_.gpus;
+  std::map<std::uint32_t, AtServer> servers;  // by distance from the own one
+  for (const Copy& copy : copies) {
+    AtServer& server = servers[(copy.to / shape_.gpus + shape_.servers - own) % shape_.servers];
+    server.all.add(copy.token);
+    server.by_gpu[copy.to].add(copy.token);
+  }
+  for (const auto& [distance, server] : servers) {
+    const std::uint32_t gate = (own + distance) % shape_.servers * shape_.gpus + from % shape_.gpus;
+    // What the gate has to wait for before it sends.
+    Waits at_gate = after[is_back ? gate : from];
+    if (!is_back && gate != from) {
+      at_gate = {send(from, gate, server.all.count, false, at_gate)};
+      received[gate].push_back(at_gate[0]);
+    }
+    for (const auto& [gpu, tokens] : server.by_gpu) {
+      if (gpu == gate) continue;
+      if (is_back) {
+        at_gate.push_back(send(gpu, gate, tokens.count, true, after[gpu]));
+      } else {
+        received[gpu].push_back(send(gate, gpu, tokens.count, false, at_gate));
+      }
+    }
+    if (is_back && gate != from) at_gate = {send(gate, from, server.all.count, true, at_gate)};
+    if (is_back) received[from].insert(received[from].end(), at_gate.begin(), at_gate.end());
+  }
 }
 
 // Adds a dispatch or a combine. Returns by GPU what it has received in the end.
