@@ -27,8 +27,10 @@ void build_prices(TableReader& root, const std::string& folder, Setup& setup);
 void build_trace(TableReader& traffic, const std::string& folder, Setup& setup);
 // Reads [traffic.servers]. All hosts of the topology are adapters of servers.
 workload::Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts);
-// Takes a graph's messages between servers as the setup's flows.
-void take_job(workload::TaskGraph graph, const workload::Servers& servers, Setup& setup);
+// Takes a graph as the setup's job, and its messages between servers as the setup's flows. If it is
+// an error, or is refused by its check, that is told of the key, and there is no job.
+void take_job(TableReader& traffic, std::string_view key, Result<workload::TaskGraph> graph,
+              const workload::Servers& servers, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,

@@ -140,7 +140,11 @@ void read_experts(TableReader& table, workload::ExpertSettings& settings) {
 
 }  // namespace
 
-void take_job(workload::TaskGraph graph, const Servers& servers, Setup& setup) {
+void take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> made,
+              const Servers& servers, Setup& setup) {
+  if (!made) return table.wrong(key, made.error().message);
+  if (auto right = made->check(); !right) return table.wrong(key, right.error().message);
+  workload::TaskGraph graph = std::move(*made);
   workload::TaskFlows flows = workload::flows_of(graph, servers);
   const Time computation = workload::time_without_communication(graph);
   setup.job = workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation};
@@ -157,10 +161,7 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   if (!settings) return table.wrong("step", settings.error().message);
   if (table.findings().any()) return;
   settings->servers = servers;
-  auto graph = workload::make_training_step(*settings);
-  if (!graph) return table.wrong("step", graph.error().message);
-  if (auto right = graph->check(); !right) return table.wrong("step", right.error().message);
-  take_job(std::move(*graph), servers, setup);
+  take_job(table, "step", workload::make_training_step(*settings), servers, setup);
 }
 
 void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
@@ -178,10 +179,8 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
   settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
   if (table.findings().any()) return;
-  auto graph = workload::make_collective(settings);
-  if (!graph) return table.wrong("collective", graph.error().message);
-  if (auto right = graph->check(); !right) return table.wrong("collective", right.error().message);
-  take_job(std::move(*graph), settings.servers, setup);
+  take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
+  if (!setup.job) return;
   setup.job->bandwidth = {settings.bytes,
                           workload::bus_factor(settings.collective, settings.servers.ranks())};
 }
@@ -194,11 +193,8 @@ void build_experts(TableReader& table, const std::string& folder, Setup& setup) 
   settings.servers.message_delay = table.time("message_delay", Time::zero());
   settings.seed = setup.network.seed;
   if (table.findings().any()) return;
-  auto graph = workload::make_experts(settings);
-  if (!graph) return table.wrong("operation", graph.error().message);
-  if (auto right = graph->check(); !right) return table.wrong("operation", right.error().message);
-  take_job(std::move(*graph), settings.servers, setup);
-  if (settings.operation != workload::ExpertOperation::layer) {
+  take_job(table, "operation", workload::make_experts(settings), settings.servers, setup);
+  if (setup.job && settings.operation != workload::ExpertOperation::layer) {
     setup.job->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
   }
 }

@@ -26,10 +26,7 @@ Result<workload::TaskGraph> read_graph(const std::string& path, const traces::Se
   if (!read) return read.error();
   std::vector<traces::File> files;
   for (const TraceFile& file : *read) files.push_back({file.path, file.text, file.rank});
-  auto graph = traces::read_trace(files, settings);
-  if (!graph) return graph.error();
-  if (auto right = graph->check(); !right) return right.error();
-  return graph;
+  return traces::read_trace(files, settings);
 }
 
 }  // namespace
@@ -50,9 +47,7 @@ void build_trace(TableReader& table, const std::string& folder, Setup& setup) {
     if (!read) return table.wrong("groups", read.error().message);
     settings.groups = std::move(*read);
   }
-  auto graph = read_graph((base / name).string(), settings);
-  if (!graph) return table.wrong("trace", graph.error().message);
-  take_job(std::move(*graph), settings.servers, setup);
+  take_job(table, "trace", read_graph((base / name).string(), settings), settings.servers, setup);
 }
 
 }  // namespace tulle::scenario
