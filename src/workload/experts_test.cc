@@ -48,7 +48,7 @@ std::string error_of(const ExpertSettings& settings) {
   return graph ? "" : graph.error().message;
 }
 
-// Of 8 experts of each token, an eighth of those of 8 GPUs are on its own GPU.
+// Each token has 8 experts among those of 8 GPUs, so that an eighth of its copies stay.
 TEST(Experts, EachCopyIsOneMessageUnlessItStays) {
   ExpertSettings settings = settings_of(2, 4);
   settings.operation = ExpertOperation::dispatch;
@@ -88,7 +88,7 @@ TEST(Experts, ByServerATokenCrossesOnceToEachServer) {
     EXPECT_LE(bytes, settings.tokens * settings.dispatch_bytes);
     crossing += bytes;
   }
-  // With experts on 2 of 4 servers, 1.5 of them are others on average.
+  // A token has experts on 2 of 4 servers, of which 1.5 are others on average.
   EXPECT_NEAR(static_cast<double>(crossing) /
                   (1.5 * 16 * settings.tokens * static_cast<double>(settings.dispatch_bytes)),
               1, 0.1);
