@@ -24,7 +24,8 @@
 
 namespace tulle::traces {
 
-// These limits bound what a trace may cost. A node takes some 100 bytes, a dependency 20 and a task 100.
+// These limits bound what a trace may cost. A node takes some 100 bytes, a dependency 20 and a task
+// 100.
 struct Limits {
   std::uint32_t ranks = 65'536;
   std::size_t nodes = 1u << 24;
