@@ -129,6 +129,12 @@ MaybeValue bus_bandwidth(const RunView& run) {
   return std::get<double>(*algorithm) * run.setup.job->bandwidth->bus_factor;
 }
 
+// Returns how many packets a frame stood for, if that was more than one.
+MaybeValue train(const RunView& run) {
+  const std::uint64_t packets = run.setup.network.host.train_packets;
+  return packets > 1 ? MaybeValue(packets) : std::nullopt;
+}
+
 MaybeValue cost(const RunView& run) { return run.setup.price->amount; }
 MaybeValue power(const RunView& run) { return run.setup.price->watts * 1e-3; }
 
@@ -360,6 +366,7 @@ constexpr auto table = std::to_array<Row>({
      Total::none,
      When::with_prices},
 
+    {{"train", "packets", "packets a frame", count, {28}}, train, Total::none, When::not_zero},
     {{"bytes_verified", "bytes", "bytes verified"}, bytes_verified},
     {{"events", "events", "events"}, events, Total::none, When::always, Listing::simulator},
     {{"packet_hops", "packets", "packet hops"},

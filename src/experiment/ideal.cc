@@ -48,7 +48,8 @@ Time IdealTimes::of(const workload::Flow& flow) const {
   const auto [first_headers, more_headers, acknowledgement] = headers_of(transport_);
   const auto on_link = [&](std::uint64_t payload, std::uint32_t headers) {
     const auto padded = static_cast<std::uint32_t>((payload + 3) / 4 * 4);
-    return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes;
+    return std::int64_t{around.stored_bytes(padded + headers + icrc)} + around.gap_bytes +
+           sim::train_header_bytes(settings_, static_cast<std::uint32_t>(payload));
   };
   const std::uint64_t mtu = settings_.host.mtu_bytes;
   const std::uint64_t packets = (flow.bytes + mtu - 1) / mtu;
@@ -68,7 +69,8 @@ Time IdealTimes::over_tcp(const workload::Flow& flow) const {
     const bool framed = settings_.host.plays_iwarp && payload > 0;
     const auto segment = static_cast<std::uint32_t>(
         wire::tcp_header_bytes + (framed ? wire::mpa::fpdu_bytes(ulpdu) : payload));
-    return std::int64_t{around.stored_bytes(segment)} + around.gap_bytes;
+    return std::int64_t{around.stored_bytes(segment)} + around.gap_bytes +
+           sim::train_header_bytes(settings_, static_cast<std::uint32_t>(payload));
   };
   std::uint64_t mss = settings_.host.tcp.mss_bytes;
   if (settings_.host.plays_iwarp) {

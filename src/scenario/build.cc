@@ -243,6 +243,16 @@ std::int64_t host_bits_per_second(const fabric::Topology& topology) {
   return 0;
 }
 
+std::uint32_t automatic_train(const Setup& setup) {
+  if (!setup.train_is_automatic || !setup.may_be_trains) return 1;
+  constexpr std::uint64_t frames_max = 1u << 27;
+  const std::uint64_t frame = setup.network.host.payload_bytes_max();
+  std::uint64_t frames = 0;
+  for (const workload::Flow& flow : setup.flows) frames += (flow.bytes + frame - 1) / frame;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>((frames + frames_max - 1) / frames_max, 1, train_packets_max));
+}
+
 Setup build_setup(TableReader root, const std::string& folder) {
   Setup setup;
   const Findings& findings = root.findings();

@@ -9,6 +9,14 @@
 
 namespace tulle::scenario {
 
+// A frame of so many packets of 4,096 bytes and their headers is measured in 16 bits.
+inline constexpr std::uint32_t train_packets_max = 15;
+
+// Returns how many packets a frame should stand for (host.train) so that the run of a training step
+// ends in minutes: the least number with which there are no more than 2^27 frames of data. It is 1
+// for all other traffic, and if the scenario says the number itself.
+std::uint32_t automatic_train(const Setup& setup);
+
 // Reports errors to the findings. If there are any, the setup must not be used.
 Setup build_setup(TableReader root, const std::string& folder);
 

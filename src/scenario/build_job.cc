@@ -161,6 +161,7 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   if (!settings) return table.wrong("step", settings.error().message);
   if (table.findings().any()) return;
   settings->servers = servers;
+  setup.may_be_trains = true;
   take_job(table, "step", workload::make_training_step(*settings), servers, setup);
 }
 

@@ -306,8 +306,11 @@ void read_host(TableReader& table, const std::string& folder, Setup& setup) {
   host.watchdog = table.time("watchdog", Time::zero());
   const std::int64_t mtu = table.integer("mtu", 4'096, 256, 4'096);
   if ((mtu & (mtu - 1)) != 0) table.wrong("mtu", "must be 256, 512, 1024, 2048 or 4096");
-  host.mtu_bytes = static_cast<std::uint32_t>(mtu);
-  setup.player.path_mtu = static_cast<verbs::Mtu>(mtu);
+  const std::int64_t train = table.integer("train", 0, 0, train_packets_max);
+  setup.train_is_automatic = train == 0;
+  host.train_packets = std::max(static_cast<std::uint32_t>(train), 1u);
+  host.mtu_bytes = static_cast<std::uint32_t>(mtu) * host.train_packets;
+  setup.player.path_mtu = static_cast<verbs::Mtu>(host.mtu_bytes);
   host.congestion.packets_per_ack_request =
       static_cast<std::uint32_t>(table.integer("packets_per_ack", 1, 1, 1 << 20));
   setup.player.service_levels =

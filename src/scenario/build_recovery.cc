@@ -26,7 +26,7 @@ std::uint32_t link_bytes(const sim::NetworkSettings& network, Operation operatio
   const auto headers =
       wire::header_bytes(wire::opcode(wire::TransportClass::rc, operation)) + wire::icrc_bytes;
   return around.stored_bytes(static_cast<std::uint32_t>(headers) + payload_bytes) +
-         around.gap_bytes;
+         around.gap_bytes + sim::train_header_bytes(network, payload_bytes);
 }
 
 struct Reach {
@@ -91,6 +91,12 @@ void read_recovery(TableReader& host, Setup& setup) {
   RecoverySettings& recovery = setup.network.host.recovery;
   recovery.kind = host.choice("recovery", recovery_names, Recovery::go_back_n);
   const bool selective = recovery.kind == Recovery::selective_repeat;
+  // A window of few trains needs each acknowledgement. Elsewhere, they are half of all frames.
+  const bool is_train = setup.network.host.train_packets > 1;
+  if (is_train && !selective && !host.has("packets_per_ack")) {
+    constexpr std::uint32_t trains_per_ack = 4;
+    setup.network.host.congestion.packets_per_ack_request = trains_per_ack;
+  }
   const std::uint32_t bdp = selective ? bandwidth_delay_packets(setup) : 0;
   constexpr std::int64_t most = 1 << 16;
   recovery.window_packets = static_cast<std::uint32_t>(

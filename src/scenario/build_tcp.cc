@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "scenario/build.h"
@@ -28,15 +29,26 @@ std::uint32_t buffer_bytes(TableReader& table, std::string_view key, std::uint32
   return static_cast<std::uint32_t>(bytes);
 }
 
+// Makes a train of TCP's segments. It has no more of them than a frame of the simulation measures.
+std::uint32_t take_train(sim::HostSettings& host) {
+  constexpr std::uint32_t payload_bytes_max = 62'720;  // seven segments of an MTU of 9,000
+  host.train_packets =
+      std::max(std::min(host.train_packets, payload_bytes_max / host.tcp.mss_bytes), 1u);
+  host.tcp.mss_bytes *= host.train_packets;
+  return host.train_packets;
+}
+
 void read_tcp_table(TableReader table, Setup& setup) {
   transport::tcp::Settings& tcp = setup.network.host.tcp;
   const std::int64_t mtu = table.integer("mtu", 9'000, 576, 9'216);
   tcp.mss_bytes = static_cast<std::uint32_t>(mtu) - header_bytes;
+  const std::uint32_t train = take_train(setup.network.host);
   tcp.congestion_control = table.choice("control", tcp_control_names, tcp.congestion_control);
   tcp.ecn = table.boolean("ecn", tcp.ecn);
   tcp.dctcp_gain = table.number("dctcp_gain", tcp.dctcp_gain, 0, 1);
   tcp.initial_window_segments =
       static_cast<std::uint32_t>(table.integer("initial_window", 10, 1, 1'000));
+  tcp.initial_window_segments = std::max(tcp.initial_window_segments / train, 1u);
   tcp.receive_buffer_bytes =
       buffer_bytes(table, "receive_buffer", tcp.receive_buffer_bytes, tcp.mss_bytes);
   tcp.send_buffer_bytes = buffer_bytes(table, "send_buffer", tcp.send_buffer_bytes, tcp.mss_bytes);
@@ -47,6 +59,8 @@ void read_tcp_table(TableReader table, Setup& setup) {
   const bool offloaded = setup.network.host.stack.cores == 0;
   if (setup.network.host.plays_iwarp && offloaded) tcp.acknowledgement_delay = Time::zero();
   tcp.acknowledgement_delay = table.time("acknowledgement_delay", tcp.acknowledgement_delay);
+  // Every second segment is acknowledged at once (RFC 5681, 4.2), and a train has two or more.
+  if (train > 1) tcp.acknowledgement_delay = Time::zero();
   tcp.quick_acknowledgements =
       static_cast<std::uint32_t>(table.integer("quick_acknowledgements", 16, 0, 1 << 20));
   tcp.tail_loss_probe = table.boolean("tail_loss_probe", tcp.tail_loss_probe);
@@ -61,6 +75,24 @@ void read_tcp_table(TableReader table, Setup& setup) {
 
 }  // namespace
 
+namespace {
+
+// A kernel's work for each packet is done for all packets of a train at once.
+void work_by_trains(sim::HostSettings& host) {
+  device::HostStackSettings& stack = host.stack;
+  const std::uint32_t train = host.train_packets;
+  if (train == 1 || stack.cores == 0) return;
+  for (Time* each : {&stack.receive_frame, &stack.transmit_frame, &stack.acknowledgement}) {
+    *each = Time{each->ps * train};
+  }
+  stack.interrupt_frames = (stack.interrupt_frames + train - 1) / train;
+  stack.receive_ring_frames = std::max(stack.receive_ring_frames / train, 1u);
+  const std::uint32_t frame = host.plays_tcp ? host.tcp.mss_bytes : host.mtu_bytes;
+  if (stack.chunk_bytes > frame) stack.chunk_bytes -= stack.chunk_bytes % frame;
+}
+
+}  // namespace
+
 void read_transport(TableReader& host, Setup& setup) {
   const verbs::QpType transport =
       transports[host.choice<std::size_t>("transport", transport_names, 0)];
@@ -69,10 +101,12 @@ void read_transport(TableReader& host, Setup& setup) {
   TableReader srd = host.table("srd");
   if (transport == verbs::QpType::srd) read_srd(srd, setup);
   const auto* row = transport::TransportTable::standard().find(transport);
-  if (row->found_by != transport::FoundBy::tcp_ports) return;
-  setup.network.host.plays_tcp = true;
-  setup.network.host.plays_iwarp = transport == verbs::QpType::iwarp;
-  read_tcp_table(table, setup);
+  if (row->found_by == transport::FoundBy::tcp_ports) {
+    setup.network.host.plays_tcp = true;
+    setup.network.host.plays_iwarp = transport == verbs::QpType::iwarp;
+    read_tcp_table(table, setup);
+  }
+  work_by_trains(setup.network.host);
 }
 
 void check_transport(TableReader& host, Setup& setup) {

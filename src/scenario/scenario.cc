@@ -203,7 +203,14 @@ std::string Scenario::settings(std::size_t variant) const {
 
 Result<Setup> Scenario::build(std::size_t variant) const {
   Findings findings(file_);
-  Setup setup = build_setup({layers_of(*document_, fabrics_, variant), "", 0, findings}, folder_);
+  TableReader::Layers layers = layers_of(*document_, fabrics_, variant);
+  Setup setup = build_setup({layers, "", 0, findings}, folder_);
+  const std::uint32_t train = findings.any() ? 1 : automatic_train(setup);
+  if (train > 1) {
+    const toml::table chosen{{"host", toml::table{{"train", train}}}};
+    layers.push_back(&chosen);
+    setup = build_setup({layers, "", 0, findings}, folder_);
+  }
   setup.variant = variants_[variant].name;
   if (!findings.any()) return setup;
   // In a comparison, the file alone does not say whose keys do not go together.

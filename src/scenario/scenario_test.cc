@@ -21,6 +21,32 @@ TEST(Scenario, AShortOneIsEnough) {
   EXPECT_EQ(setup.stop_at, last_moment);
 }
 
+TEST(Scenario, OnlyLongTrainingStepsChooseTrainsThemselves) {
+  scenario::Setup setup;
+  setup.train_is_automatic = setup.may_be_trains = true;
+  setup.flows = {{0, 1, 4'096ull << 27}};
+  EXPECT_EQ(automatic_train(setup), 1u) << "2^27 packets are no more than 2^27 frames";
+  setup.flows.push_back({0, 1, 1});
+  EXPECT_EQ(automatic_train(setup), 2u);
+  setup.flows = {{0, 1, 4'096ull << 33}};
+  EXPECT_EQ(automatic_train(setup), train_packets_max);
+  setup.train_is_automatic = false;
+  EXPECT_EQ(automatic_train(setup), 1u) << "the scenario has said it";
+  setup.train_is_automatic = true;
+  setup.may_be_trains = false;
+  EXPECT_EQ(automatic_train(setup), 1u) << "other traffic goes in packets";
+}
+
+TEST(Scenario, ATrainIsOneLongFrame) {
+  const scenario::Setup setup = built(four_hosts, {"host.train = 15"});
+  EXPECT_EQ(setup.network.host.train_packets, 15u);
+  EXPECT_EQ(setup.network.host.mtu_bytes, 61'440u);
+  EXPECT_EQ(setup.network.host.congestion.packets_per_ack_request, 4u);
+  const std::vector<std::string> own = {"host.train = 15", "host.packets_per_ack = 1"};
+  EXPECT_EQ(built(four_hosts, own).network.host.congestion.packets_per_ack_request, 1u);
+  EXPECT_TRUE(contains(wrong(four_hosts, {"host.train = 16"}), "train"));
+}
+
 TEST(Scenario, TextsAreKept) {
   auto scenario =
       Scenario::parse(std::string("description = \"D\"\n") + four_hosts, "s.toml", "", {});

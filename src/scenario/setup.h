@@ -53,6 +53,9 @@ struct Setup {
   std::vector<std::uint32_t> first_parts;
   std::vector<TrafficKind> kinds;    // empty if traffic has no names
   std::optional<workload::Job> job;  // starts the flows, which are its messages between servers
+  // The scenario leaves host.train to the traffic, and this traffic may be played in trains.
+  bool train_is_automatic = false;
+  bool may_be_trains = false;
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;

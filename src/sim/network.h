@@ -56,6 +56,9 @@ struct HostSettings {
   Time send_delay;
   Time receive_delay;
   std::uint32_t mtu_bytes = 4'096;
+  // How many packets of a message one frame of the simulation stands for. Above 1, mtu_bytes and
+  // the segments of TCP are those of that many packets together.
+  std::uint32_t train_packets = 1;
   // PFC: an adapter that has asked its neighbour to stop for this long asks no longer, and loses
   // the frames for which it has no room. Zero means no watchdog.
   Time watchdog;
@@ -114,6 +117,9 @@ const port::Overhead& overhead(LinkLayer layer);
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);
 // Returns the most bytes that a frame occupies in a buffer.
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings);
+// Returns the bytes that the second and all further packets of a train take on a link besides their
+// payload: headers, check sums and gaps. It is 0 for a frame that is one packet.
+std::uint32_t train_header_bytes(const NetworkSettings& settings, std::uint32_t payload_bytes);
 
 // An event that may concern the application.
 struct NetworkEvent {
@@ -354,8 +360,8 @@ class Network {
   port::FrameRef pull_from_host(std::uint32_t host);
   port::FrameRef frame_of(std::uint32_t host, const device::Datagram& datagram);
   void label(port::Frame& frame, std::uint32_t host, const device::Datagram& datagram) const;
-  static void measure(port::Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
-                      std::uint32_t payload_bytes);
+  void measure(port::Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
+               std::uint32_t payload_bytes) const;
   void hold_segment(port::FrameRef frame, const device::Datagram& datagram);
   void carry_payload(port::FrameRef frame, const device::Datagram& datagram);
   const std::byte* payload_of(port::FrameRef frame) const {

@@ -9,6 +9,8 @@
 #include "port/framing/roce_v2.h"
 #include "sim/network.h"
 #include "sim/network_stack.h"
+#include "wire/packet.h"
+#include "wire/tcp.h"
 
 namespace tulle::sim {
 
@@ -243,13 +245,30 @@ const port::Framing& framing_of(LinkLayer layer) {
 const port::Overhead& overhead(LinkLayer layer) { return framing_of(layer).overhead; }
 
 std::uint32_t longest_frame_bytes(const NetworkSettings& settings) {
+  const std::uint32_t longest = settings.host.payload_bytes_max();
   const std::uint32_t packet =
       overhead(settings.link_layer)
           .stored_bytes(settings.host.mtu_bytes +
                         static_cast<std::uint32_t>(wire::header_bytes_max + wire::icrc_bytes));
-  if (!settings.host.plays_tcp) return packet;
-  return std::max(packet, port::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +
-                                                          wire::tcp_header_bytes));
+  const std::uint32_t further = train_header_bytes(settings, longest);
+  if (!settings.host.plays_tcp) return packet + further;
+  return further + std::max(packet, port::tcp_overhead.stored_bytes(settings.host.tcp.mss_bytes +
+                                                                    wire::tcp_header_bytes));
+}
+
+std::uint32_t train_header_bytes(const NetworkSettings& settings, std::uint32_t payload_bytes) {
+  const HostSettings& host = settings.host;
+  if (host.train_packets == 1 || payload_bytes == 0) return 0;
+  const std::uint32_t whole = host.plays_tcp ? host.tcp.mss_bytes : host.mtu_bytes;
+  const std::uint32_t packet = whole / host.train_packets;
+  const std::uint32_t further = (payload_bytes - 1) / packet;
+  if (host.plays_tcp) {
+    const port::Overhead& around = port::tcp_overhead;
+    return further * (around.header_bytes + around.gap_bytes + wire::tcp_header_bytes);
+  }
+  const auto headers = static_cast<std::uint32_t>(
+      wire::header_bytes(wire::opcode(wire::TransportClass::rc, wire::Operation::write_middle)));
+  return further * (overhead(settings.link_layer).around_transport_bytes() + headers);
 }
 
 }  // namespace tulle::sim

@@ -87,8 +87,9 @@ void Network::label(Frame& frame, std::uint32_t host, const device::Datagram& da
 }
 
 void Network::measure(Frame& frame, const port::Overhead& around, std::uint32_t inner_bytes,
-                      std::uint32_t payload_bytes) {
-  frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes));
+                      std::uint32_t payload_bytes) const {
+  frame.buffer_bytes = static_cast<std::uint16_t>(around.stored_bytes(inner_bytes) +
+                                                  train_header_bytes(settings_, payload_bytes));
   frame.gap_bytes = around.gap_bytes & 0x1F;
   frame.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
 }
