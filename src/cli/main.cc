@@ -343,10 +343,9 @@ void add_compare(CLI::App& app, int& status) {
                    "The servers of the GPUs: a name from --list, or FILE.toml (dgx-h100)")
       ->type_name("SERVER|FILE");
   command
-      ->add_option(
-          "--algorithm", workload.algorithm,
-          "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct; or "
-          "the way of tokens to their experts: direct, by-server")
+      ->add_option("--algorithm", workload.algorithm,
+                   "Algorithm of a collective: ring, tree, hierarchical, halving-doubling, direct, "
+                   "in-network, nvls; or the way of tokens to their experts: direct, by-server")
       ->type_name("ALGORITHM");
   command
       ->add_option("--bytes", workload.bytes, "Size of each message, or bytes to each host: 256KB")

@@ -86,6 +86,66 @@ TEST(Collectives, AHierarchyTakesTheTimesOfItsTwoNetworks) {
               0.01);
 }
 
+// Returns the time of an all-reduce among servers of one GPU, in seconds.
+double reduced_in_network(const std::string& topology, std::uint64_t bytes,
+                          const std::string& algorithm = "in-network") {
+  const auto outcome = outcome_of(
+      fmt::format("[topology]\n{}\nlink_rate = \"400Gbps\"\nlink_delay = \"100ns\"\n[traffic]\n"
+                  "pattern = \"collective\"\nalgorithm = \"{}\"\nbytes = \"{}B\"\n"
+                  "[fabric]\nkind = \"infiniband\"\naggregation = true\n",
+                  topology, algorithm, bytes));
+  return number(outcome, "job_us") * 1e-6;
+}
+
+// Each adapter sends the buffer once while it receives the result: half of what a ring sends. The
+// first chunk takes its time once more for each node that it goes through.
+TEST(Collectives, SwitchesReduceInTheTimeOfOneBuffer) {
+  constexpr std::uint64_t bytes = 64 << 20;
+  struct Network {
+    const char* topology;
+    double stages;  // messages one behind the other
+  };
+  for (const auto& [topology, stages] :
+       {Network{"kind = \"single-switch\"\nhosts = 8", 2},
+        Network{"kind = \"leaf-spine\"\nleaves = 4\nspines = 4\nhosts_per_leaf = 4", 4}}) {
+    const double latency = reduced_in_network(topology, 64);
+    const double expected = latency + (bytes + (stages - 1) * (bytes / 256.0)) / payload_rate;
+    EXPECT_NEAR(reduced_in_network(topology, bytes) / expected, 1, 0.01) << topology;
+    EXPECT_GT(reduced_in_network(topology, bytes, "ring"), 1.7 * expected) << topology;
+  }
+}
+
+// A GPU sends an eighth more than its buffer to the switch, and stores wait behind what was asked
+// for before (docs/decisions/031).
+TEST(Collectives, AServersSwitchReduces) {
+  constexpr double bytes = 1 << 30;
+  const auto time_by = [](const char* algorithm) {
+    const auto outcome = outcome_of(fmt::format(
+        "[topology]\nkind = \"single-switch\"\nhosts = 1\nlink_rate = \"400Gbps\"\n[traffic]\n"
+        "pattern = \"collective\"\nalgorithm = \"{}\"\nbytes = \"1GiB\"\nservers = {{ gpus = 8, "
+        "adapters = 1, scale_up_reduce_rate = \"2448Gbps\", "
+        "scale_up_reduce_latency = \"6.25us\" }}\n",
+        algorithm));
+    return number(outcome, "job_us") * 1e-6;
+  };
+  const double of_ports = 1.125 * bytes / 306e9;
+  EXPECT_GT(time_by("nvls"), of_ports);
+  EXPECT_LT(time_by("nvls"), 1.05 * of_ports);
+  EXPECT_EQ(time_by("nvls"), time_by("in-network")) << "within one server they are the same";
+}
+
+TEST(Collectives, AFabricWithoutSwitchesThatReduceIsRefused) {
+  auto scenario = scenario::Scenario::parse(
+      "[topology]\nkind = \"single-switch\"\nhosts = 4\n[traffic]\npattern = \"collective\"\n"
+      "algorithm = \"in-network\"\n",
+      "s.toml", "", {});
+  ASSERT_TRUE(scenario);
+  auto setup = scenario->build(0);
+  ASSERT_FALSE(setup);
+  EXPECT_NE(setup.error().message.find("needs switches that reduce"), std::string::npos)
+      << setup.error().message;
+}
+
 // Returns the time of an all-reduce of 4 GPUs in a server with 80 Gb/s, in seconds.
 double time_in_server(const std::string& algorithm, std::uint64_t bytes, const std::string& keys) {
   const auto outcome = outcome_of(

@@ -219,7 +219,8 @@ void Gathering::gather_flows() {
     if (!flow.is_done()) continue;
     workload::Flow whole = setup.flows[first[i]];
     whole.bytes = flow.bytes;
-    const Time ideal = ideals.of(whole) + setup.player.post_delay + setup.player.completion_delay;
+    const Time ideal = ideals.of(whole) + setup.player.post_delay_of(whole.source) +
+                       setup.player.completion_delay_of(whole.source);
     flow.slowdown = static_cast<double>(flow.taken().ps) / static_cast<double>(ideal.ps);
   }
   all_ = view_of(outcome_.flows);

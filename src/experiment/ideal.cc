@@ -88,19 +88,16 @@ IdealTimes::Path IdealTimes::path(std::uint32_t from, std::uint32_t to) const {
   Path path;
   std::uint32_t node = from;
   std::uint16_t port = 0;
-  Time before = settings_.host.send_delay;
   for (;;) {
     const fabric::Wiring::Peer& peer = wiring_.peer(node, port);
     const fabric::Link& link = topology_.links[peer.link];
     const bool arrives = topology_.is_host(peer.node);
-    const Time after = arrives ? settings_.host.receive_delay : settings_.switch_latency;
+    const Time around = sim::delay_around(topology_, settings_, node, peer.node);
     // As in sim::Network, a frame that comes in more slowly than it may leave is stored.
     const bool cuts_through =
         settings_.cut_through && !arrives && link.bits_per_second >= fastest_[peer.node];
-    path.push_back(
-        {link.bits_per_second, before + link.delay + settings_.fec_delay + after, cuts_through});
+    path.push_back({link.bits_per_second, link.delay + around, cuts_through});
     if (arrives) return path;
-    before = Time::zero();
     node = peer.node;
     port = routes_.candidates(node, to).front();
   }

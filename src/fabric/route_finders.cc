@@ -30,7 +30,7 @@ SwitchGraph::SwitchGraph(const Topology& topology) {
     if (link.a >= hosts && link.b >= hosts) {
       edges_[next[link.a - hosts]++] = {link.b - hosts, link.a_port, link.b_port};
       edges_[next[link.b - hosts]++] = {link.a - hosts, link.b_port, link.a_port};
-    } else if (std::max(link.a, link.b) >= hosts) {
+    } else if (std::max(link.a, link.b) >= hosts && topology.is_adapter(std::min(link.a, link.b))) {
       leaves.push_back(std::max(link.a, link.b) - hosts);
     }
   }

@@ -87,8 +87,10 @@ class RouteTable {
   // Finds the leaves and the hosts' places at them.
   Result<void> plug_in_hosts() {
     std::vector<std::uint32_t> leaf_of_switch(topology_.switches);
+    const std::vector<bool> has_ports = with_aggregation_ports();
     for (std::uint32_t node = topology_.hosts; node < topology_.nodes(); ++node) {
-      if (graph_.level(node - topology_.hosts) != 0) continue;
+      const bool is_leaf = graph_.level(node - topology_.hosts) == 0;
+      if (!is_leaf && !has_ports[node - topology_.hosts]) continue;
       leaf_of_switch[node - topology_.hosts] = routes_.leaves_++;
       routes_.leaf_nodes_.push_back(node);
     }
@@ -117,6 +119,17 @@ class RouteTable {
     order_hosts();
     list_ports();
     return {};
+  }
+
+  // Returns, by switch, which have ports of aggregation nodes.
+  std::vector<bool> with_aggregation_ports() const {
+    std::vector<bool> has_ports(topology_.switches);
+    for (const Link& link : topology_.links) {
+      const std::uint32_t port = std::min(link.a, link.b);
+      if (!topology_.is_host(port) || topology_.is_adapter(port)) continue;
+      has_ports[std::max(link.a, link.b) - topology_.hosts] = true;
+    }
+    return has_ports;
   }
 
   void order_hosts() {
@@ -246,9 +259,13 @@ class RouteTable {
       const std::uint32_t destination = routes_.leaf_nodes_[leaf] - topology_.hosts;
       ports.clear();
       finder.find(destination, ports);
+      // To a switch without adapters only its neighbours send, since they have the other nodes of
+      // its aggregation tree.
+      const bool is_inner = graph_.level(destination) != 0;
       for (std::uint32_t node = 0; node < switches; ++node) {
         const auto words = ports.words(node);
         if (!std::ranges::equal(words, before.words(node))) at[node] = place(node, words);
+        if (is_inner && !are_linked(node, destination)) continue;
         routes_.set_at_[static_cast<std::size_t>(node) * routes_.columns_ + leaf] = at[node];
         if (at[node] != 0 || node == destination) continue;
         // Only leaves send. Other switches may have no route, but then no leaf's route leads
@@ -263,6 +280,11 @@ class RouteTable {
       std::swap(ports, before);
     }
     return {};
+  }
+
+  bool are_linked(std::uint32_t a, std::uint32_t b) const {
+    return std::ranges::any_of(graph_.edges(a),
+                               [b](const SwitchGraph::Edge& edge) { return edge.to == b; });
   }
 
   // Returns the place where this set is stored. Equal sets share one place.

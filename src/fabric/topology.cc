@@ -55,7 +55,8 @@ std::uint32_t narrow(std::uint64_t n) { return static_cast<std::uint32_t>(n); }
 }  // namespace
 
 std::string Topology::name(std::uint32_t node) const {
-  if (is_host(node)) return "host " + number(node);
+  if (is_adapter(node)) return "host " + number(node);
+  if (is_host(node)) return "aggregation " + number(node - adapters());
   const std::uint32_t index = node - hosts;
   if (const auto* torus = std::get_if<TorusShape>(&shape)) {
     const auto& size = torus->size;

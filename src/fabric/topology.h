@@ -54,13 +54,19 @@ using Shape = std::variant<Tiers, TorusShape, DragonflyShape>;
 // Nodes: hosts (adapters) come first, 0 … hosts-1, with one port each (port 0). Switches follow.
 struct Topology {
   std::uint32_t hosts = 0, switches = 0;
+  // The last so many hosts are ports of aggregation nodes inside of switches, and no adapters
+  // (fabric/aggregation.h).
+  std::uint32_t aggregation_ports = 0;
   std::vector<Link> links;
   std::vector<std::uint32_t> ports;  // by node: its number of ports
   Shape shape;
 
   std::uint32_t nodes() const { return hosts + switches; }
   bool is_host(std::uint32_t node) const { return node < hosts; }
-  // Returns a name for people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0".
+  std::uint32_t adapters() const { return hosts - aggregation_ports; }
+  bool is_adapter(std::uint32_t node) const { return node < adapters(); }
+  // Returns a name for people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0",
+  // "aggregation 5".
   std::string name(std::uint32_t node) const;
   // Returns the node with this name, if there is one.
   std::optional<std::uint32_t> find(std::string_view name) const;

@@ -266,6 +266,8 @@ Setup build_setup(TableReader root, const std::string& folder) {
   if (findings.any()) return setup;
   build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);
   if (findings.any()) return setup;
+  build_aggregation(root.table("traffic"), folder, setup);
+  if (findings.any()) return setup;
   build_prices(root, folder, setup);
   build_partitions(root, setup);
   build_routing(root.table("routing"), setup);

@@ -22,6 +22,9 @@ Setup build_setup(TableReader root, const std::string& folder);
 
 // The functions below build parts of a setup, each in a file of its own.
 fabric::Topology build_topology(TableReader table, const std::string& folder);
+// Adds the ports of aggregation nodes to the topology, if a collective of [traffic] uses them. The
+// setup must have its kind of network.
+void build_aggregation(TableReader traffic, const std::string& folder, Setup& setup);
 // Builds the flows. The setup must have its topology and its seed already.
 void build_traffic(TableReader table, const std::string& folder, Setup& setup);
 // Build the job of a [traffic] whose pattern is a collective, a step of a training or a trace. The

@@ -29,6 +29,10 @@ void read_server(TableReader& table, Servers& servers) {
       static_cast<std::uint32_t>(table.integer("adapters", servers.adapters, 1, most));
   servers.scale_up_bits_per_second = table.rate("scale_up_rate", servers.scale_up_bits_per_second);
   servers.scale_up_latency = table.time("scale_up_latency", servers.scale_up_latency);
+  servers.scale_up_reduce_bits_per_second =
+      table.rate("scale_up_reduce_rate", servers.scale_up_reduce_bits_per_second);
+  servers.scale_up_reduce_latency =
+      table.time("scale_up_reduce_latency", servers.scale_up_reduce_latency);
   servers.message_delay = table.time("message_delay", servers.message_delay);
   servers.reduce_bits_per_second = table.rate("reduce_rate", servers.reduce_bits_per_second);
   servers.cores = static_cast<std::uint32_t>(table.integer("cores", servers.cores, 0, most));
@@ -155,7 +159,7 @@ void take_job(TableReader& table, std::string_view key, Result<workload::TaskGra
 
 void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   const std::string name = table.text("step", "");
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
   if (name.empty()) return table.wrong("step", "is needed: a file of a model");
   auto settings = read_step((std::filesystem::path(folder) / name).string(), folder);
   if (!settings) return table.wrong("step", settings.error().message);
@@ -178,7 +182,8 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers.aggregation = setup.aggregation;
   if (table.findings().any()) return;
   take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
   if (!setup.job) return;
@@ -189,7 +194,7 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
 void build_experts(TableReader& table, const std::string& folder, Setup& setup) {
   workload::ExpertSettings settings;
   read_experts(table, settings);
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.hosts);
+  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
   // GPUs ask their adapters themselves.
   settings.servers.message_delay = table.time("message_delay", Time::zero());
   settings.seed = setup.network.seed;

@@ -189,7 +189,18 @@ struct SwitchProfile {
   bool cut_through = false;
   std::uint64_t buffer_bytes = 32'000'000;
   std::uint32_t lane_buffer_bytes = fabric::SwitchSettings{}.lane_buffer_bytes;
+  bool aggregation = false;
+  Time aggregation_latency = Time::nanoseconds(200);
+  std::int64_t aggregation_bits_per_second = 0;
 };
+
+// Reads the keys about switches that reduce.
+void read_aggregation(TableReader& table, SwitchProfile& found) {
+  found.aggregation = table.boolean("aggregation", found.aggregation);
+  found.aggregation_latency = table.time("aggregation_latency", found.aggregation_latency);
+  found.aggregation_bits_per_second =
+      table.rate("aggregation_rate", found.aggregation_bits_per_second);
+}
 
 SwitchProfile read_switch_profile(TableReader& table, const std::string& folder) {
   SwitchProfile found;
@@ -198,6 +209,7 @@ SwitchProfile read_switch_profile(TableReader& table, const std::string& folder)
     found.cut_through = profile.boolean("cut_through", found.cut_through);
     found.buffer_bytes = profile.bytes("buffer", found.buffer_bytes);
     found.lane_buffer_bytes = bytes(profile, "lane_buffer", found.lane_buffer_bytes);
+    read_aggregation(profile, found);
   });
   return found;
 }
@@ -226,7 +238,11 @@ void read_fabric(TableReader& table, const std::string& folder, Setup& setup) {
   network.link_layer = infiniband ? sim::LinkLayer::infiniband : sim::LinkLayer::ethernet;
   switches.path_choice = table.choice("path", path_names, PathChoice::flow);
   switches.flowlet_gap = table.time("flowlet_gap", Time::microseconds(50));
-  const SwitchProfile profile = read_switch_profile(table, folder);
+  SwitchProfile profile = read_switch_profile(table, folder);
+  read_aggregation(table, profile);
+  setup.switches_reduce = profile.aggregation;
+  setup.aggregation.latency = profile.aggregation_latency;
+  setup.aggregation.bits_per_second = profile.aggregation_bits_per_second;
   network.switch_latency = table.time("switch_latency", profile.latency);
   network.fec_delay = table.time("fec_delay", Time::zero());
   network.bit_error_rate = table.number("bit_error_rate", 0, 0, 0.001);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -54,6 +55,8 @@ Result<Price> price_of(const fabric::Topology& topology, const PriceList& list,
     price.watts += piece.watts;
   };
   for (const fabric::Link& link : topology.links) {
+    const std::uint32_t lower = std::min(link.a, link.b);
+    if (topology.is_host(lower) && !topology.is_adapter(lower)) continue;  // inside of a switch
     const auto found = list.find(link.bits_per_second);
     if (found == list.end()) {
       return Error{fmt::format("there is no [[{}]] of rate {}, which links of this network have",

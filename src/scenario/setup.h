@@ -56,6 +56,10 @@ struct Setup {
   // The scenario leaves host.train to the traffic, and this traffic may be played in trains.
   bool train_is_automatic = false;
   bool may_be_trains = false;
+  // The switches' aggregation nodes, with the latency and rate of [fabric]. There are nodes only
+  // while a collective uses them.
+  workload::Aggregation aggregation;
+  bool switches_reduce = false;  // true: the fabric offers aggregation nodes
   workload::PlayerSettings player;
   Time stop_at = last_moment;
   SampleSettings report;

@@ -113,6 +113,11 @@ struct NetworkSettings {
 // The framing of adapters on links of this kind, and the bytes that it adds.
 const port::Framing& framing_of(LinkLayer layer);
 const port::Overhead& overhead(LinkLayer layer);
+// Returns the delay of a frame from one node to its neighbour besides their link's: that of
+// adapters, of the switch that it comes to, and of error correction. Ports of aggregation nodes
+// have none, and links to them lie inside of a switch.
+Time delay_around(const fabric::Topology& topology, const NetworkSettings& settings,
+                  std::uint32_t from, std::uint32_t to);
 // Returns the rate of each node's fastest link, in bits a second.
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology);
 // Returns the most bytes that a frame occupies in a buffer.
@@ -322,7 +327,8 @@ class Network {
     return first_end_[node] + port;
   }
   bool is_host(std::uint32_t node) const { return node < hosts_.size(); }
-  void connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest);
+  void connect(const fabric::Topology& topology, const fabric::Link& link,
+               const std::vector<std::int64_t>& fastest);
   void set_victim_mask(const fabric::Link& link);
   void set_up_switch(fabric::Switch& at, std::uint32_t node);
   void set_partitions(const fabric::Topology& topology);

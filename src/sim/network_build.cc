@@ -117,7 +117,7 @@ Network::Network(const fabric::Topology& topology, const fabric::Routes& routes,
       end.number = port;
     }
   }
-  for (const fabric::Link& link : topology.links) connect(link, fastest);
+  for (const fabric::Link& link : topology.links) connect(topology, link, fastest);
   if (settings_.switches.flow_control == FlowControl::credits) exchange_credits();
   if (!settings_.pkeys.empty()) set_partitions(topology);
   set_up_notices();
@@ -180,7 +180,8 @@ void Network::set_partitions(const fabric::Topology& topology) {
   for (std::size_t i = 0; i < switches_.size(); ++i) switches_[i].set_partitions(partitions_[i]);
 }
 
-void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>& fastest) {
+void Network::connect(const fabric::Topology& topology, const fabric::Link& link,
+                      const std::vector<std::int64_t>& fastest) {
   const auto connect_one = [&](std::uint32_t from, std::uint16_t from_port, std::uint32_t to,
                                std::uint16_t to_port) {
     LinkEnd& end = ends_[end_index(from, from_port)];
@@ -191,9 +192,7 @@ void Network::connect(const fabric::Link& link, const std::vector<std::int64_t>&
     if (bits_ps_per_byte % link.bits_per_second == 0) {
       end.picoseconds_per_byte = bits_ps_per_byte / link.bits_per_second;
     }
-    end.delay = link.delay.ps + settings_.fec_delay.ps +
-                (is_host(from) ? settings_.host.send_delay.ps : 0) +
-                (is_host(to) ? settings_.host.receive_delay.ps : settings_.switch_latency.ps);
+    end.delay = (link.delay + delay_around(topology, settings_, from, to)).ps;
     // A frame that comes in slower than it may leave is stored. Otherwise its end would be due to
     // leave before it is there.
     end.peer_cuts_through =
@@ -226,6 +225,16 @@ void Network::exchange_credits() {
       peer.handle_control(now_, end.port->announce_credits(lane));
     }
   }
+}
+
+Time delay_around(const fabric::Topology& topology, const NetworkSettings& settings,
+                  std::uint32_t from, std::uint32_t to) {
+  Time delay = topology.is_host(to) ? Time::zero() : settings.switch_latency;
+  if (topology.is_adapter(from)) delay += settings.host.send_delay;
+  if (topology.is_adapter(to)) delay += settings.host.receive_delay;
+  const std::uint32_t lower = std::min(from, to);
+  const bool is_inside = topology.is_host(lower) && !topology.is_adapter(lower);
+  return is_inside ? delay : delay + settings.fec_delay;
 }
 
 std::vector<std::int64_t> fastest_links(const fabric::Topology& topology) {

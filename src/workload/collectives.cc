@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "workload/in_network.h"
 #include "workload/part.h"
 #include "workload/ring.h"
 
@@ -353,6 +354,8 @@ bool can_do(Collective collective, Algorithm algorithm) {
       return collective == Collective::all_reduce;
     case Algorithm::hierarchical:
     case Algorithm::halving_doubling:
+    case Algorithm::in_network:
+    case Algorithm::nvls:
       return is_segmented;
     case Algorithm::direct:
       return is_segmented || collective == Collective::all_to_all;
@@ -379,6 +382,9 @@ Result<void> check(const CollectiveSettings& settings, Algorithm algorithm) {
     return Error{fmt::format("{} bytes cannot be cut for {} GPUs in {} channels; take more",
                              settings.bytes, ranks, settings.channels)};
   }
+  if (algorithm == Algorithm::in_network || algorithm == Algorithm::nvls) {
+    if (auto right = check_switches(settings, algorithm); !right) return right;
+  }
   if (settings.window == 0) return Error{"at least one message must be under way"};
   if (settings.chunk_bytes == 0 || settings.chunk_bytes > Task::bytes_max) {
     return Error{"a chunk has 1 byte to 1 GiB"};
@@ -404,6 +410,9 @@ double tasks_of(const CollectiveSettings& settings, Algorithm algorithm) {
       return 2 * ranks * std::bit_width(settings.servers.ranks());
     case Algorithm::direct:
       return 2 * ranks * ranks;
+    case Algorithm::in_network:
+    case Algorithm::nvls:
+      return in_network_tasks(settings);
   }
   return 0;
 }
@@ -442,6 +451,13 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* piece
                     name_of(settings.collective), name_of(algorithm), settings.servers.ranks(),
                     TaskGraph::tasks_max)};
   }
+  const bool has_switches = algorithm == Algorithm::in_network || algorithm == Algorithm::nvls;
+  if (pieces != nullptr && has_switches) {
+    return Error{
+        fmt::format("{} is simulated, and not done among processes, which have no switch "
+                    "that reduces; take another algorithm",
+                    name_of(algorithm))};
+  }
   if (pieces != nullptr && settings.bytes % piece_unit(settings) != 0) {
     return Error{fmt::format("{} bytes have no equal parts for {} GPUs; take a multiple of {}",
                              settings.bytes, settings.servers.ranks(), piece_unit(settings))};
@@ -458,6 +474,10 @@ Result<TaskGraph> make_collective(const CollectiveSettings& given, Pieces* piece
       return builder.halving_doubling();
     case Algorithm::direct:
       return builder.direct();
+    case Algorithm::in_network:
+      return make_in_network(settings);
+    case Algorithm::nvls:
+      return make_nvls(settings);
   }
   return Error{"there is no such algorithm"};
 }

@@ -43,9 +43,15 @@ enum class Algorithm : std::uint8_t {
   halving_doubling,
   // Each rank sends to each other, to `window` of them at a time.
   direct,
+  // Switches reduce what ranks send, and share the result out: those of the network on a tree
+  // (SHARP), and those of the scale-up network in a server (NVLS).
+  in_network,
+  // The switches of the scale-up network reduce and share out in a server, and the GPUs of one
+  // number in all servers form a ring.
+  nvls,
 };
-inline constexpr std::array<std::string_view, 5> algorithm_names = {"ring", "tree", "hierarchical",
-                                                                    "halving-doubling", "direct"};
+inline constexpr std::array<std::string_view, 7> algorithm_names = {
+    "ring", "tree", "hierarchical", "halving-doubling", "direct", "in-network", "nvls"};
 
 struct CollectiveSettings {
   Collective collective = Collective::all_reduce;

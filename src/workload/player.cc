@@ -121,7 +121,7 @@ void Player::close_receiver(std::uint32_t flow) {
 
 // The application called some time before its adapter learns of the request.
 void Player::post(Time now, std::uint32_t flow) {
-  results_[flow].start = Time{now.ps - settings_.post_delay.ps};
+  results_[flow].start = Time{now.ps - settings_.post_delay_of(flows_[flow].source).ps};
   if (transport_.is_datagram) {
     post_by_srd(flow);
   } else if (!shares(flow)) {
@@ -370,7 +370,7 @@ void Player::handle_completions(Time now, std::uint32_t number) {
 }
 
 void Player::arrived(Time now, std::uint32_t flow) {
-  const Time seen = now + settings_.completion_delay;
+  const Time seen = now + settings_.completion_delay_of(flows_[flow].destination);
   if (is_told(flow)) results_[flow].arrived = seen;
   if (settings_.carries_bytes) check_memory(flow);
   connections_[flow].read = true;
@@ -396,7 +396,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   if (shares(index) && result.status != verbs::CompletionStatus::success) return;
   result.status = status;
   if (status == verbs::CompletionStatus::success) {
-    result.end = now + settings_.completion_delay;
+    result.end = now + settings_.completion_delay_of(flows_[index].source);
     ++finished_;
     bytes_done_ += flows_[index].bytes;
     // A receiver that is told of arrivals has checked its memory already. Elsewhere, all data

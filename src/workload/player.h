@@ -71,6 +71,15 @@ struct PlayerSettings {
   // the application sees it.
   Time post_delay;
   Time completion_delay;
+  // Hosts from this number on are ports of switches, which have no application and thus neither of
+  // these delays.
+  std::uint32_t adapters = 0xFFFF'FFFF;
+  Time post_delay_of(std::uint32_t host) const {
+    return host < adapters ? post_delay : Time::zero();
+  }
+  Time completion_delay_of(std::uint32_t host) const {
+    return host < adapters ? completion_delay : Time::zero();
+  }
   bool notify = false;  // tell every receiver, so that arrivals are known
   // If true, flows have memory at both ends. It is filled from the seed at the source and checked
   // at the destination. Otherwise they are ghosts, lengths without bytes.
@@ -111,7 +120,8 @@ class Player {
   void follow(Schedule& schedule) { schedule_ = &schedule; }
   // Starts a flow at that time, which is not before now. Called at the flow's source.
   void start(Time at, std::uint32_t flow) {
-    stage_.alarm(at + settings_.post_delay, flows_[flow].source, flow);
+    const std::uint32_t source = flows_[flow].source;
+    stage_.alarm(at + settings_.post_delay_of(source), source, flow);
   }
   void handle_alarm(Time now, std::uint32_t token);
   // Takes the new completions of a host.

@@ -2,10 +2,14 @@
 
 // Servers of several GPUs and adapters. The GPUs of a server reach each other by a scale-up network
 // (NVLink with NVSwitch, UALink), and GPUs of other servers by their server's adapters.
+//
+// Switches that reduce are ranks too, behind the GPUs: first the scale-up switch of each server, if
+// the scale-up network reduces, then the aggregation nodes of the network.
 
 #include <cstdint>
 
 #include "base/time.h"
+#include "workload/aggregation.h"
 
 namespace tulle::workload {
 
@@ -16,6 +20,10 @@ struct Servers {
   // The scale-up network has one port for each GPU. It never blocks otherwise.
   std::int64_t scale_up_bits_per_second = 0;  // of a GPU, in each direction; payload
   Time scale_up_latency;  // from the sending GPU's store until the receiving one sees it
+  // The rate at which a GPU sends to the switch of the scale-up network, and receives, while the
+  // switch reduces or shares out (NVLink SHARP); 0: the switch does neither.
+  std::int64_t scale_up_reduce_bits_per_second = 0;
+  Time scale_up_reduce_latency;  // of a message between a GPU and that switch
   // From the end of what a message waits for until an adapter is asked to send it: the GPU tells
   // the processor, or the adapter.
   Time message_delay;
@@ -28,15 +36,39 @@ struct Servers {
   std::uint32_t cores = 0;
   Time message_work;  // with cores: what each end of a message takes besides its bytes
 
-  std::uint32_t ranks() const { return servers * gpus; }
-  std::uint32_t server_of(std::uint32_t rank) const { return rank / gpus; }
+  Aggregation aggregation;  // the network's switches that reduce; empty: there are none
+
+  std::uint32_t ranks() const { return servers * gpus; }  // GPUs
+  // Returns the rank of a server's scale-up switch.
+  std::uint32_t scale_up_switch(std::uint32_t server) const { return ranks() + server; }
+  // Returns the rank of an aggregation node.
+  std::uint32_t node_rank(std::uint32_t node) const { return ranks() + servers + node; }
+  std::uint32_t all_ranks() const { return node_rank(aggregation.nodes()); }
+  bool is_gpu(std::uint32_t rank) const { return rank < ranks(); }
+  bool is_node(std::uint32_t rank) const { return rank >= node_rank(0); }
+  bool is_scale_up_switch(std::uint32_t rank) const { return !is_gpu(rank) && !is_node(rank); }
+  // Aggregation nodes belong to no server, and each counts as one.
+  std::uint32_t server_of(std::uint32_t rank) const {
+    return is_gpu(rank) ? rank / gpus : rank - ranks();
+  }
   std::uint32_t gpu_of(std::uint32_t rank) const { return rank % gpus; }
   std::uint32_t rank(std::uint32_t server, std::uint32_t gpu) const { return server * gpus + gpu; }
   bool is_scale_up(std::uint32_t a, std::uint32_t b) const { return server_of(a) == server_of(b); }
   // Returns the host, an adapter of the network, by which a GPU sends and receives. Neighbouring
   // GPUs share one. The adapters of a server have consecutive numbers (fabric/topology.h).
+  // An aggregation node has several ports, of which the first is meant, and a scale-up switch is
+  // where its server's first adapter is.
   std::uint32_t host_of(std::uint32_t rank) const {
+    if (is_node(rank)) return aggregation.home_of(rank - node_rank(0));
+    if (!is_gpu(rank)) return server_of(rank) * adapters;
     return server_of(rank) * adapters + gpu_of(rank) * adapters / gpus;
+  }
+  // Returns the host by which a rank reaches another one, to which it sends by the network.
+  std::uint32_t host_towards(std::uint32_t rank, std::uint32_t peer) const {
+    if (!is_node(rank)) return host_of(rank);
+    const std::uint32_t node = rank - node_rank(0);
+    if (is_node(peer)) return aggregation.port_to_node(node, peer - node_rank(0));
+    return aggregation.port_to_host(node, host_of(peer));
   }
 };
 

@@ -41,7 +41,8 @@ TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
     const Task& task = graph[i];
     if (!needs_adapters(task, servers)) continue;
     const auto index = static_cast<std::uint32_t>(flows.flows.size());
-    flows.flows.push_back({servers.host_of(task.rank), servers.host_of(task.peer), task.bytes});
+    flows.flows.push_back({servers.host_towards(task.rank, task.peer),
+                           servers.host_towards(task.peer, task.rank), task.bytes});
     flows.task_of.push_back(i);
     const auto [found, is_new] =
         connections.try_emplace({task.rank, task.peer, task.channel}, Connection{index});
@@ -71,7 +72,7 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       receives_until_(graph_.ranks()),
       adds_until_(graph_.ranks()),
       cores_(servers_) {
-  TULLE_CHECK(servers_.ranks() >= graph_.ranks());
+  TULLE_CHECK(servers_.all_ranks() >= graph_.ranks());
   for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
   for (TaskGraph::Index i = 0; i < count; ++i) {
@@ -128,7 +129,9 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
     results_[index].start = begins;
     set_alarm(begins + task.duration, task.rank, index, Step::over);
   } else if (flow_of_[index] != no_flow) {
-    player_.start(now + servers_.message_delay, flow_of_[index]);
+    // A node's port may be another host than that of its events.
+    const Time delay = servers_.is_node(task.rank) ? stage_.lookahead : servers_.message_delay;
+    player_.start(now + delay, flow_of_[index]);
   } else {
     send_to_neighbour(now, index);
   }
@@ -143,29 +146,47 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
     return work(now, task.rank, {index, false, servers_.message_work + moves});
   }
   const Time begins = std::max(now, sends_until_[task.rank]);
-  const Time ends = begins + time_of(task.bytes, servers_.scale_up_bits_per_second);
+  const Time ends = begins + scale_up_time(task);
   results_[index].start = begins;
-  sends_until_[task.rank] = ends;
+  // A switch has a port for each GPU.
+  if (servers_.is_gpu(task.rank)) sends_until_[task.rank] = ends;
   set_alarm(ends, task.rank, index, Step::over);
-  const Time latency = std::max(servers_.scale_up_latency, stage_.lookahead);
-  set_alarm(begins + latency, task.peer, index, Step::reached);
+  const Time latency =
+      reduces_inside(task) ? servers_.scale_up_reduce_latency : servers_.scale_up_latency;
+  set_alarm(begins + std::max(latency, stage_.lookahead), task.peer, index, Step::reached);
+}
+
+// Returns true if one end of a message within a server is the switch that reduces.
+bool TaskPlayer::reduces_inside(const Task& task) const {
+  return !servers_.is_gpu(task.rank) || !servers_.is_gpu(task.peer);
+}
+
+Time TaskPlayer::scale_up_time(const Task& task) const {
+  return time_of(task.bytes, reduces_inside(task) ? servers_.scale_up_reduce_bits_per_second
+                                                  : servers_.scale_up_bits_per_second);
 }
 
 // The port receives one message after the other, while their bytes come.
 void TaskPlayer::reach(Time now, TaskGraph::Index index) {
   if (cores_.are_shared()) return receive(now, index);
   const Task& task = graph_[index];
+  if (!servers_.is_gpu(task.peer)) {
+    return set_alarm(now + scale_up_time(task), task.peer, index, Step::done);
+  }
   Time& busy = receives_until_[task.peer];
-  busy = std::max(now, busy) + time_of(task.bytes, servers_.scale_up_bits_per_second);
+  busy = std::max(now, busy) + scale_up_time(task);
   set_alarm(busy, task.peer, index, Step::done);
 }
 
 // The bytes are there. The receiver may have to add them, one message after the other.
 void TaskPlayer::receive(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
-  const bool takes_time = task.reduces && servers_.reduce_bits_per_second > 0;
-  const Time adds =
-      takes_time ? time_of(task.bytes, servers_.reduce_bits_per_second) : Time::zero();
+  // The switch of a server adds as fast as data come.
+  const std::int64_t rate = servers_.is_gpu(task.peer)    ? servers_.reduce_bits_per_second
+                            : servers_.is_node(task.peer) ? servers_.aggregation.bits_per_second
+                                                          : 0;
+  const bool takes_time = task.reduces && rate > 0;
+  const Time adds = takes_time ? time_of(task.bytes, rate) : Time::zero();
   if (cores_.are_shared()) {
     return work(now, task.peer, {index, true, servers_.message_work + adds});
   }
@@ -200,9 +221,23 @@ void TaskPlayer::end_work(Time now, std::uint32_t rank) {
   begin_work(now, servers_.server_of(rank));
 }
 
-void TaskPlayer::arrived(Time now, std::uint32_t flow) { receive(now, task_of_[flow]); }
+// A node learns at its home what happens at its ports, and begins to send there
+// (begin_task()). The two ways together take its latency.
+void TaskPlayer::arrived(Time now, std::uint32_t flow) {
+  const TaskGraph::Index index = task_of_[flow];
+  const std::uint32_t peer = graph_[index].peer;
+  if (!servers_.is_node(peer)) return receive(now, index);
+  const Time latency =
+      std::max(servers_.aggregation.latency, stage_.lookahead * 2) - stage_.lookahead;
+  set_alarm(now + latency, peer, index, Step::done);
+}
 
-void TaskPlayer::sent(Time now, std::uint32_t flow) { leave(now, task_of_[flow]); }
+void TaskPlayer::sent(Time now, std::uint32_t flow) {
+  const TaskGraph::Index index = task_of_[flow];
+  const std::uint32_t rank = graph_[index].rank;
+  if (!servers_.is_node(rank)) return leave(now, index);
+  set_alarm(now + stage_.lookahead, rank, index, Step::over);
+}
 
 // A message is over when it was received and its sender knows that it has left.
 void TaskPlayer::note_part(TaskGraph::Index index, Time now) {

@@ -61,6 +61,8 @@ class TaskPlayer final : public Schedule {
   void set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step);
   void begin_task(Time now, TaskGraph::Index task);
   void send_to_neighbour(Time now, TaskGraph::Index task);
+  bool reduces_inside(const Task& task) const;
+  Time scale_up_time(const Task& task) const;
   void reach(Time now, TaskGraph::Index task);
   void receive(Time now, TaskGraph::Index task);
   void end_sending(Time now, TaskGraph::Index task);
