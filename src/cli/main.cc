@@ -16,6 +16,7 @@
 #include "cli/help.h"
 #include "cli/live_commands.h"
 #include "live/agent/agent.h"
+#include "live/settings.h"
 
 namespace tulle::cli {
 namespace {
@@ -45,8 +46,9 @@ constexpr char run_examples[] =
     "  tulle run -- mpirun -n 4 ./program            an MPI job, by Open MPI or MPICH\n"
     "\n"
     "The exit status is the program's, 127 if the program is not found, or 126 if it cannot be\n"
-    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT\n"
-    "and TULLE_RECOVERY for the program. --no-offload and --no-direct set TULLE_OFFLOAD and\n"
+    "run. The options set TULLE_DEVICE, TULLE_INTERFACE, TULLE_FAULTS, TULLE_SECURE, TULLE_AGENT,\n"
+    "TULLE_RECOVERY and TULLE_BUSY_POLL for the program. --no-offload and --no-direct set "
+    "TULLE_OFFLOAD and\n"
     "TULLE_DIRECT to \"off\", and --share-memory sets TULLE_SHARE_MEMORY to \"on\".\n";
 constexpr char secure_help[] =
     "Encrypt and authenticate what goes to other hosts with the first key of this file, and take "
@@ -57,6 +59,9 @@ constexpr char share_memory_help[] =
 constexpr char recovery_help[] =
     "How reliable connections recover from loss: go-back-n, which all adapters understand, or "
     "selective-repeat, which sends again only what is missing, where both ends are set so";
+constexpr char busy_poll_help[] =
+    "How long a thread that is about to sleep on a completion channel looks for packets first, "
+    "while that is of use (50); 0 lets it sleep at once";
 constexpr char faults_help[] =
     "Inject faults into what the program sends: any of drop=P, duplicate=P, reorder=P, corrupt=P "
     "(probabilities, such as 0.01 or 1%), delay=T, reorder_delay=T (times, such as 100us), seed=N";
@@ -128,6 +133,9 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));
+  command->add_option("--busy-poll", options.busy_poll, busy_poll_help)
+      ->type_name("MICROSECONDS")
+      ->check(CLI::Range(0u, live::busy_poll_max));
   command->prefix_command();
   command->footer(run_examples);
   command->callback([command, &status, &after_dashes] {

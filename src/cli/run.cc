@@ -142,6 +142,7 @@ int run(const RunOptions& options) {
   if (options.no_offload) set("TULLE_OFFLOAD", "off");
   if (options.no_direct) set("TULLE_DIRECT", "off");
   set("TULLE_RECOVERY", options.recovery);
+  set("TULLE_BUSY_POLL", options.busy_poll);
   if (!options.no_mpi_defaults) set_mpi_defaults();
   warn_of_newer_libraries(folder);
   show_devices();

@@ -1,5 +1,6 @@
 #include "live/settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,8 @@ Settings read_settings() {
   read("TULLE_AGENT_LOG", settings.agent_log);
   read("TULLE_PORT", settings.port);
   read("TULLE_IDLE_EXIT", settings.idle_exit_seconds);
+  read("TULLE_BUSY_POLL", settings.busy_poll_microseconds);
+  settings.busy_poll_microseconds = std::min(settings.busy_poll_microseconds, busy_poll_max);
   settings.offload = !is("TULLE_OFFLOAD", "off");
   settings.direct = !is("TULLE_DIRECT", "off");
   settings.share_memory = is("TULLE_SHARE_MEMORY", "on");

@@ -9,6 +9,9 @@
 
 namespace tulle::live {
 
+// A caller that looks for longer than this keeps a program from its other descriptors.
+inline constexpr std::uint32_t busy_poll_max = 1'000;  // microseconds
+
 struct Settings {
   std::string agent = "@tulle";   // TULLE_AGENT: abstract "@name", or a path
   std::string device = "tulle0";  // TULLE_DEVICE
@@ -20,6 +23,9 @@ struct Settings {
   std::uint16_t port = 4791;  // TULLE_PORT: another UDP port, for tests
   bool offload = true;        // TULLE_OFFLOAD=off switches segmentation offload off
   bool direct = true;         // TULLE_DIRECT=off: packets even between processes of one host
+  // TULLE_BUSY_POLL: how long a caller looks for packets before it sleeps; 0: not at all,
+  // and more than `busy_poll_max` counts as that
+  std::uint32_t busy_poll_microseconds = 50;
   bool share_memory = false;  // TULLE_SHARE_MEMORY=on: registered memory moves to shared files
   // TULLE_RECOVERY=selective-repeat sets the other kind. Both ends of a connection should be set
   // alike (decision 006).

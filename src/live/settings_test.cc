@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace tulle::live {
 namespace {
@@ -22,6 +23,15 @@ TEST(Settings, ATextWithoutMeaningLeavesTheDefault) {
   EXPECT_EQ(read_settings().port, 65'535);
   unsetenv("TULLE_IDLE_EXIT");
   unsetenv("TULLE_PORT");
+}
+
+TEST(Settings, ABusyPollIsBounded) {
+  for (const auto& [text, microseconds] :
+       {std::pair{"0", 0u}, {"1", 1u}, {"1000", 1'000u}, {"4000000000", busy_poll_max}}) {
+    setenv("TULLE_BUSY_POLL", text, 1);
+    EXPECT_EQ(read_settings().busy_poll_microseconds, microseconds) << text;
+  }
+  unsetenv("TULLE_BUSY_POLL");
 }
 
 TEST(Settings, RecoveryIsGoBackNUnlessAnotherIsNamed) {

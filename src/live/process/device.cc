@@ -188,6 +188,10 @@ bool Device::let_others_run(std::unique_lock<std::mutex>& held) {
 }
 void Device::hand_over() { impl_->hand_over(); }
 void Device::expect_sleeper(EventChannel& channel) { impl_->expect_sleeper(channel); }
+bool Device::look_before_sleep(std::unique_lock<std::mutex>& held, const EventChannel& channel,
+                               const verbs::CompletionQueue& queue) {
+  return impl_->look_before_sleep(held, channel, queue);
+}
 int Device::take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep) {
   return impl_->take_event(channel, item, may_sleep);
 }

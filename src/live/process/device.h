@@ -76,6 +76,13 @@ class Device {
   // sleep on the channel's descriptor. If the descriptor is O_NONBLOCK, the caller itself wakes
   // from the third time in a row on when something comes, and not the device's thread.
   void expect_sleeper(EventChannel& channel);
+  // Called when a caller polled a queue of the channel and found nothing. If it has armed the queue
+  // and sleeps on the channel's descriptor next, it looks for packets for a while first
+  // (Settings::busy_poll_microseconds). Others may have the lock meanwhile. Returns true if the
+  // queue has a completion: the caller must look again.
+  [[nodiscard]] bool look_before_sleep(std::unique_lock<std::mutex>& held,
+                                       const EventChannel& channel,
+                                       const verbs::CompletionQueue& queue);
   // Takes the channel's next event, and sleeps while there is none, unless the channel's descriptor
   // is O_NONBLOCK. Returns 0; EAGAIN; EINTR if a signal came first; or ENOMSG if the channel's
   // descriptor was readable for packets that brought no event. After ENOMSG the caller must raise

@@ -100,6 +100,7 @@ Device::Impl::Impl(Grant grant, const Settings& settings, const fabric::FaultSet
                    UniqueFd(fcntl(grant.agent.vault(), F_DUPFD_CLOEXEC, 0)), info_, tap_,
                    counters_),
       has_faults_(faults.any()),
+      busy_poll_(Time::microseconds(settings.busy_poll_microseconds)),
       agent_(std::move(grant.agent)) {
   socket_ = std::move(grant.socket);
   adapter_->objects().set_pages(&program_pages());
@@ -324,6 +325,60 @@ void Device::Impl::answer_bell() {
   settle(at);
 }
 
+// Looks for packets until has_come() is true or the time is over. Others get the lock and the
+// processor between two looks. Peers take the caller for awake meanwhile. Returns what has_come()
+// returned last.
+template <typename HasCome>
+bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
+  const Time longest = busy_poll_.begin();
+  if (longest == Time::zero() || forked_) return false;
+  const auto set_polled = [&](bool is_polled) {
+    if (host_packets_ != nullptr) host_packets_->set_polled(is_polled);
+  };
+  set_polled(true);
+  const auto take = [&](Time at) {
+    const std::uint64_t completions = adapter_->completions();
+    survive([&] {
+      receive(at);
+      if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+      if (adapter_->completions() != completions) {
+        deferred_ = true;  // the caller has more to send with the answer
+        deliver_events();
+        wake_at(at + lease_time);
+      } else {
+        send(at);
+      }
+    });
+    return has_come();
+  };
+  const std::int64_t began = DriverClock::system();
+  bool found = false;
+  for (bool is_over = false; !found && !is_over;) {
+    is_over = DriverClock::system() - began >= longest.to_nanoseconds();
+    if (is_over) set_polled(leased_);  // whoever sends from now on rings
+    const Time at = now();
+    const MemoryTurn turn(at);
+    found = take(at);
+    settle(at);
+    if (found || is_over) break;
+    held.unlock();
+    sched_yield();
+    held = lock();
+  }
+  if (found) set_polled(leased_);
+  busy_poll_.end(found);
+  return found;
+}
+
+bool Device::Impl::look_before_sleep(std::unique_lock<std::mutex>& held,
+                                     const EventChannel& channel,
+                                     const verbs::CompletionQueue& queue) {
+  if (!sleeper_.is_held_by(channel) || !queue.is_armed()) return false;
+  if (!look(held, [&] { return queue.size() > 0; })) return false;
+  sleeper_.note_coming(now());
+  return true;
+}
+
 // Gives the doorbell back to the thread when a caller no longer sleeps at it, also if the caller's
 // thread is cancelled there.
 class Device::Impl::DoorbellTurn {
@@ -356,19 +411,22 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
   int error = 0;
   for (;;) {
     {
-      const auto held = lock();
+      auto held = lock();
       if (!turn.is_taken()) take_back_doorbell();
       send_deferred();
       hand_over();
       const bool has_lease = sleeper_.is_held_by(channel);
-      const EventChannel::Expecting expecting(channel);
-      if (has_lease || turn.is_taken()) answer_bell();
-      // Another thread may have taken what made the descriptor readable, or ended the lease.
-      const bool has_come = channel.rousing.take(has_lease, arrivals());
-      turn.end();
-      if (channel.try_pop(item)) {
-        if (has_lease && is_first) sleeper_.note_event();
-        return 0;
+      bool has_come = false;
+      {
+        const EventChannel::Expecting expecting(channel);
+        if (has_lease || turn.is_taken()) answer_bell();
+        // Another thread may have taken what made the descriptor readable, or ended the lease.
+        has_come = channel.rousing.take(has_lease, arrivals());
+        turn.end();
+        if (channel.try_pop(item)) {
+          if (has_lease && is_first) sleeper_.note_event();
+          return 0;
+        }
       }
       send_deferred();
       if (error != 0 && error != ECONNRESET) return error;
@@ -379,6 +437,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
       if (channel.is_nonblocking()) return EAGAIN;
       if (error == ECONNRESET) is_doorbell_broken_ = true;
       stop_expecting(channel);
+      if (look(held, [&] { return channel.try_pop(item); })) return 0;
       if (!turn.begin()) break;
     }
     error = channel.await_bell(doorbell_.get(), doorbell_button_.get());

@@ -20,6 +20,9 @@
 // the thread first, and the thread the caller. The thread checks once a millisecond, and
 // SleeperLease says when the lease ends.
 //
+// Before a caller sleeps, it looks for packets itself for a while (BusyPoll), and peers need not
+// wake it.
+//
 // An answer to a datagram that brought a completion waits for the caller's next call, which comes
 // at once and has more to send with it. The acknowledgement is thus not in the way of the program's
 // reply. Any call sends the answer, and so does the end of the program: the peer waits for it, and
@@ -49,6 +52,7 @@
 #include "live/path/packets/receiver.h"
 #include "live/path/packets/transmitter.h"
 #include "live/process/agent_link.h"
+#include "live/process/busy_poll.h"
 #include "live/process/device.h"
 #include "live/process/sleeper_lease.h"
 #include "live/security/seal.h"
@@ -85,6 +89,11 @@ class Device::Impl {
 
   // Takes the lock itself.
   int take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep);
+
+  // The caller holds the lock, which others may have meanwhile. A program that is about to sleep
+  // on the channel looks for a completion for a while. Returns true if the queue has one.
+  bool look_before_sleep(std::unique_lock<std::mutex>& held, const EventChannel& channel,
+                         const verbs::CompletionQueue& queue);
 
   // The caller holds the lock for the functions below.
   Time now();  // a time that was told before is of no use after the next call
@@ -154,6 +163,8 @@ class Device::Impl {
   void deliver_events();
   std::array<int, 2> waking_fds() const { return {doorbell_.get(), socket_.get()}; }
   void answer_bell();
+  template <typename HasCome>
+  bool look(std::unique_lock<std::mutex>& held, HasCome has_come);
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + rings_taken_; }
   void end_sleepers_lease(SleeperLease::End how);
@@ -198,6 +209,7 @@ class Device::Impl {
   std::optional<Probed> probed_;
   std::unique_ptr<PacketPort> packets_;  // null until the first raw packet queue pair
   bool has_faults_;
+  BusyPoll busy_poll_;
   DriverClock clock_;
 
   std::mutex mutex_;

@@ -68,7 +68,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
     for (std::uint32_t i = 0; i < count; ++i) translate(context.polled[i], out[done + i]);
     done += count;
     if (count > 0) continue;
-    if (done > 0 || (progressed && !context.live->let_others_run(guard))) break;
+    if (done > 0 || (progressed && !may_have_come(cq, guard))) break;
     context.live->progress();
     progressed = true;
   }
@@ -169,6 +169,16 @@ void serve_completions(Context& context) {
   context.create_cq_ex = guarded<create_cq_ex>;
   context.context.ops.poll_cq = poll_cq;
   context.context.ops.req_notify_cq = request_notification;
+}
+
+bool may_have_come(const Cq& cq, std::unique_lock<std::mutex>& held) {
+  live::Device& device = *Context::of(cq.context).live;
+  ibv_comp_channel* const channel = cq.channel;
+  if (channel != nullptr &&
+      device.look_before_sleep(held, *Channel::of(channel).events, *cq.queue)) {
+    return true;
+  }
+  return device.let_others_run(held);
 }
 
 ibv_wc_opcode to_wc_opcode(CompletionOpcode opcode) {

@@ -15,7 +15,7 @@ int take(Cq& cq, bool make_progress) {
   while (count == 0 && make_progress) {
     context.live->progress();
     count = cq.queue->poll({&cq.current, 1});
-    if (count == 0 && !context.live->let_others_run(guard)) break;
+    if (count == 0 && !may_have_come(cq, guard)) break;
   }
   if (count == 0) return ENOENT;
   cq.wr_id = cq.current.wr_id;

@@ -344,7 +344,10 @@ void serve_work_queues(Context& context);  // work_queue.cc
 void serve_flows(Context& context);        // flow.cc
 void serve_tags(Context& context);         // tag_matching.cc
 void serve_polling(Cq& cq);                // completion_ex.cc
-void serve_builders(Qp& qp);               // work_ex.cc
+// Called when a poll made progress and found nothing. Returns true if the caller must look again.
+// Others may have the device's lock meanwhile.
+[[nodiscard]] bool may_have_come(const Cq& cq, std::unique_lock<std::mutex>& held);
+void serve_builders(Qp& qp);  // work_ex.cc
 
 // events.cc
 void handle_event(const device::Event& event);  // gets the live device's events
