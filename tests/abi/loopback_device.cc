@@ -152,6 +152,10 @@ void Device::progress() {
   impl_->adapter.handle_deadline(Impl::now());
   impl_->deliver();
 }
+bool Device::look_before_sleep(std::unique_lock<std::mutex>&, const EventChannel&,
+                               const verbs::CompletionQueue&) {
+  return false;
+}
 bool Device::let_others_run(std::unique_lock<std::mutex>&) { return false; }
 void Device::hand_over() { progress(); }
 void Device::expect_sleeper(EventChannel&) {}
