@@ -259,10 +259,36 @@ bool is_trace(const std::string& workload) {
          !find_trace(workload).empty();
 }
 
+// These options become parts of a scenario, and TOML is UTF-8.
+Result<void> check_texts(const WorkloadOptions& options) {
+  const std::array<std::pair<const char*, const std::string*>, 5> texts = {
+      {{"--servers", &options.servers},
+       {"--algorithm", &options.algorithm},
+       {"--bytes", &options.bytes},
+       {"--link-rate", &options.link_rate},
+       {"--prices", &options.prices}}};
+  for (const auto& [option, text] : texts) {
+    if (is_utf8(*text)) continue;
+    return Error{fmt::format("{}: {} is not UTF-8; write it anew, or rename the file", option,
+                             tulle::quoted(*text))};
+  }
+  return {};
+}
+
+// Returns the whole path of a file that an option names.
+Result<std::string> path_in_text(const char* option, const std::string& file) {
+  const std::string path = fs::absolute(file).string();
+  if (is_utf8(path)) return path;
+  return Error{
+      fmt::format("{}: the path {} is not UTF-8; rename the file or its folders, or link to it",
+                  option, tulle::quoted(path))};
+}
+
 Result<Scenario> from_trace(const WorkloadOptions& options, const std::string& folder) {
   if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
-  const std::string path = fs::absolute(options.workload).string();
-  const std::string traffic = fmt::format("pattern = \"trace\"\ntrace = {}\n", toml_text(path));
+  auto path = path_in_text("--workload", options.workload);
+  if (!path) return path.error();
+  const std::string traffic = fmt::format("pattern = \"trace\"\ntrace = {}\n", toml_text(*path));
   const std::string name = fs::path(options.workload).filename().string();
   return from_job({fmt::format("The trace {}", one_line(name)), traffic}, options, folder);
 }
@@ -412,10 +438,12 @@ std::vector<std::pair<std::string, std::string>> titles_in(const std::string& fo
 }
 
 Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::string& folder) {
+  if (auto right = check_texts(given); !right) return right.error();
   WorkloadOptions options = given;
   if (!options.prices.empty()) {
-    options.set.push_back(
-        fmt::format("prices = {}", toml_text(fs::absolute(options.prices).string())));
+    auto path = path_in_text("--prices", options.prices);
+    if (!path) return path.error();
+    options.set.push_back(fmt::format("prices = {}", toml_text(*path)));
   }
   const std::size_t colon = options.workload.find(':');
   const std::string_view before = std::string_view(options.workload).substr(0, colon);

@@ -169,6 +169,11 @@ TEST_F(Fabrics, WorkloadsAreAskedForRightly) {
               o.topology = "l\xE6.csv", o.hosts = {};
             }).find("--topology: the name \"l\xE6.csv\" is not UTF-8"),
             0u);
+  EXPECT_TRUE(contains(said([](auto& o) { o.workload = "t\xE6.goal", o.hosts = {}; }),
+                       "t\xE6.goal\" is not UTF-8; rename the file"));
+  EXPECT_EQ(said([](auto& o) { o.prices = "p\xE6.toml"; }).find("--prices: the path \""), 0u);
+  EXPECT_EQ(said([](auto& o) { o.bytes = "1\xE6"; }).find("--bytes: \"1\xE6\" is not UTF-8"), 0u);
+  EXPECT_EQ(said([](auto& o) { o.workload = "step:\xE6"; }).find("--workload"), 0u);
   EXPECT_EQ(
       said([](auto& o) { o.set = {"traffic.size = 3"}; }).find("--set: traffic.size: is no key"),
       0u);

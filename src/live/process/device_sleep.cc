@@ -1,0 +1,215 @@
+// Callers that sleep on an event channel, or are about to.
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "live/process/device_impl.h"
+
+namespace tulle::live {
+
+void Device::Impl::expect_sleeper(EventChannel& channel) {
+  if (forked_ || leased_ || is_doorbell_taken_ || has_lost_port_) return;
+  if (sleeper_.holder() != nullptr) return;
+  const Time at = now();
+  if (!sleeper_.count_arm(channel, at)) return;
+  // A program whose descriptor blocks may sleep in the call, and never poll the descriptor. It must
+  // not be woken without a completion.
+  if (!channel.is_nonblocking()) return sleeper_.forget_arms();
+  if (!channel.attach(waking_fds())) return sleeper_.defer();
+  sleeper_.begin(channel, at);
+  channel.rousing.begin(arrivals());
+  polls_between_looks_ = polls_to_next_look_ = 0;
+  watch_socket(false);
+  watch_doorbell(false);
+  wake_at(at + SleeperLease::check_interval);
+}
+
+// Does nothing if no channel has the lease.
+void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
+  if (sleeper_.holder() == nullptr) return;
+  sleeper_.holder()->detach(waking_fds());
+  sleeper_.end(how);
+  polls_between_looks_ = polls_to_next_look_ = 0;
+  watch_doorbell(true);
+  watch_socket(true);
+}
+
+// A caller sleeps inside the call, where it wakes without a lease.
+void Device::Impl::stop_expecting(const EventChannel& channel) {
+  if (sleeper_.is_held_by(channel)) end_sleepers_lease(SleeperLease::End::in_order);
+  sleeper_.forget_arms();
+}
+
+void Device::Impl::forget(EventChannel& channel) {
+  if (sleeper_.is_held_by(channel)) end_sleepers_lease(SleeperLease::End::in_order);
+  sleeper_.forget(channel);
+}
+
+// Does for a sleeper what the thread does when it wakes.
+void Device::Impl::answer_bell() {
+  const Time at = now();
+  const MemoryTurn turn(at);
+  sleeper_.note_coming(at);
+  take_rings();
+  polls_to_next_look_ = 0;  // the socket may be what woke the caller
+  const std::uint64_t completions = adapter_->completions();
+  survive([&] {
+    for (int i = 0; i < receive_calls_max && receive(at) >= Receiver::messages_max; ++i) continue;
+    if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+    if (adapter_->completions() != completions) {
+      deferred_ = true;
+      deliver_events();
+      wake_at(at + lease_time);  // the thread sends what the caller leaves behind
+    } else {
+      send(at);
+    }
+  });
+  settle(at);
+}
+
+// Looks for packets until has_come() is true or the time is over. Others get the lock and the
+// processor between two looks. Peers take the caller for awake meanwhile. Returns what has_come()
+// returned last.
+template <typename HasCome>
+bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
+  const Time longest = busy_poll_.begin();
+  if (longest == Time::zero() || forked_) return false;
+  const auto set_polled = [&](bool is_polled) {
+    if (host_packets_ != nullptr) host_packets_->set_polled(is_polled);
+  };
+  set_polled(true);
+  const auto take = [&](Time at) {
+    const std::uint64_t completions = adapter_->completions();
+    survive([&] {
+      receive(at);
+      if (adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
+      if (adapter_->completions() != completions) {
+        deferred_ = true;  // the caller has more to send with the answer
+        deliver_events();
+        wake_at(at + lease_time);
+      } else {
+        send(at);
+      }
+    });
+    return has_come();
+  };
+  const std::int64_t began = DriverClock::system();
+  bool found = false;
+  for (bool is_over = false; !found && !is_over;) {
+    is_over = DriverClock::system() - began >= longest.to_nanoseconds();
+    if (is_over) set_polled(leased_);  // whoever sends from now on rings
+    const Time at = now();
+    const MemoryTurn turn(at);
+    found = take(at);
+    settle(at);
+    if (found || is_over) break;
+    held.unlock();
+    sched_yield();
+    held = lock();
+  }
+  if (found) set_polled(leased_);
+  busy_poll_.end(found);
+  return found;
+}
+
+bool Device::Impl::look_before_sleep(std::unique_lock<std::mutex>& held,
+                                     const EventChannel& channel,
+                                     const verbs::CompletionQueue& queue) {
+  if (!sleeper_.is_held_by(channel) || !queue.is_armed()) return false;
+  if (!look(held, [&] { return queue.size() > 0; })) return false;
+  sleeper_.note_coming(now());
+  return true;
+}
+
+// Gives the doorbell back to the thread when a caller no longer sleeps at it, also if the caller's
+// thread is cancelled there.
+class Device::Impl::DoorbellTurn {
+ public:
+  explicit DoorbellTurn(Impl& device) : device_(device) {}
+  DoorbellTurn(const DoorbellTurn&) = delete;
+  DoorbellTurn& operator=(const DoorbellTurn&) = delete;
+  ~DoorbellTurn() {
+    if (!is_taken_) return;
+    const auto held = device_.lock();
+    end();
+  }
+  // The caller holds the lock for these two.
+  bool begin() { return is_taken_ = device_.take_doorbell(); }
+  void end() {
+    if (std::exchange(is_taken_, false)) device_.leave_doorbell();
+  }
+  bool is_taken() const { return is_taken_; }
+
+ private:
+  Impl& device_;
+  bool is_taken_ = false;
+};
+
+// While a caller sleeps inside the call, the doorbell is the caller's alone: two who watch it would
+// take rings from each other. The thread still watches the UDP socket.
+int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bool may_sleep) {
+  DoorbellTurn turn(*this);
+  const bool is_first = !may_sleep;  // no event was made up for this call
+  int error = 0;
+  for (;;) {
+    {
+      auto held = lock();
+      if (!turn.is_taken()) take_back_doorbell();
+      send_deferred();
+      hand_over();
+      const bool has_lease = sleeper_.is_held_by(channel);
+      bool has_come = false;
+      {
+        const EventChannel::Expecting expecting(channel);
+        if (has_lease || turn.is_taken()) answer_bell();
+        // Another thread may have taken what made the descriptor readable, or ended the lease.
+        has_come = channel.rousing.take(has_lease, arrivals());
+        turn.end();
+        if (channel.try_pop(item)) {
+          if (has_lease && is_first) sleeper_.note_event();
+          return 0;
+        }
+      }
+      send_deferred();
+      if (error != 0 && error != ECONNRESET) return error;
+      if (has_lease && has_come && sleeper_.count_vain_wake()) {
+        end_sleepers_lease(SleeperLease::End::failed);
+      }
+      if (has_come && !may_sleep) return ENOMSG;
+      if (channel.is_nonblocking()) return EAGAIN;
+      if (error == ECONNRESET) is_doorbell_broken_ = true;
+      stop_expecting(channel);
+      if (look(held, [&] { return channel.try_pop(item); })) return 0;
+      if (!turn.begin()) break;
+    }
+    error = channel.await_bell(doorbell_.get(), doorbell_button_.get());
+    may_sleep = true;
+  }
+  return channel.pop(item);
+}
+
+// Returns false if the doorbell is of no use, or another caller has it.
+bool Device::Impl::take_doorbell() {
+  if (forked_ || host_packets_ == nullptr || is_doorbell_taken_ || is_doorbell_broken_)
+    return false;
+  end_sleepers_lease(SleeperLease::End::in_order);
+  is_doorbell_taken_ = true;
+  doorbell_taker_ = pthread_self();
+  watch_doorbell(false);
+  return true;
+}
+
+// A thread may have left the call with siglongjmp(3).
+void Device::Impl::take_back_doorbell() {
+  if (is_doorbell_taken_ && pthread_equal(doorbell_taker_, pthread_self()) != 0) leave_doorbell();
+}
+
+void Device::Impl::leave_doorbell() {
+  is_doorbell_taken_ = false;
+  if (sleeper_.holder() == nullptr) watch_doorbell(true);
+}
+
+}  // namespace tulle::live
