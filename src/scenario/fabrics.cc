@@ -261,12 +261,11 @@ bool is_trace(const std::string& workload) {
 
 // These options become parts of a scenario, and TOML is UTF-8.
 Result<void> check_texts(const WorkloadOptions& options) {
-  const std::array<std::pair<const char*, const std::string*>, 5> texts = {
+  const std::array<std::pair<const char*, const std::string*>, 4> texts = {
       {{"--servers", &options.servers},
        {"--algorithm", &options.algorithm},
        {"--bytes", &options.bytes},
-       {"--link-rate", &options.link_rate},
-       {"--prices", &options.prices}}};
+       {"--link-rate", &options.link_rate}}};
   for (const auto& [option, text] : texts) {
     if (is_utf8(*text)) continue;
     return Error{fmt::format("{}: {} is not UTF-8; write it anew, or rename the file", option,

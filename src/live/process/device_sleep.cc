@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "live/process/device_impl.h"
+#include "live/process/program_memory.h"
 
 namespace tulle::live {
 
