@@ -99,8 +99,8 @@ TEST(Scenario, SetComesLastAndOverVariants) {
 }
 
 TEST(Scenario, RecoveryFromLosses) {
-  const auto recovery = [](std::vector<std::string> set) {
-    return built(four_hosts, std::move(set)).network.host.recovery;
+  const auto recovery = [](const std::vector<std::string>& set) {
+    return built(four_hosts, set).network.host.recovery;
   };
   EXPECT_EQ(recovery({}).kind, transport::Recovery::go_back_n);
   EXPECT_EQ(recovery({}).window_packets, 0u);
