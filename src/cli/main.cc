@@ -125,11 +125,11 @@ void add_run(CLI::App& app, int& status, const std::vector<std::string>& after_d
   command->add_flag("--no-direct", options.no_direct,
                     "Use packets even between processes of one host");
   command->add_flag("--share-memory", options.share_memory, share_memory_help);
-  command->add_flag(
-      "--no-mpi-defaults", options.no_mpi_defaults,
-      "Leave UCX_TLS, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, _opal_common_ucx_devices "
-      "and _opal_common_ucx_tls as they are; otherwise, where they are not set, they "
-      "have MPI libraries use the device");
+  command->add_flag("--no-mpi-defaults", options.no_mpi_defaults,
+                    "Leave UCX_TLS, UCX_RNDV_THRESH, MPIR_CVAR_NOLOCAL, and OMPI_MCA_pml, _osc, "
+                    "_opal_common_ucx_devices "
+                    "and _opal_common_ucx_tls as they are; otherwise, where they are not set, they "
+                    "have MPI libraries use the device");
   command->add_option("--recovery", options.recovery, recovery_help)
       ->type_name("KIND")
       ->check(CLI::IsMember({"go-back-n", "selective-repeat"}));

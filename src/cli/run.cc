@@ -37,6 +37,9 @@ void set_mpi_defaults() {
   constexpr std::pair<const char*, const char*> defaults[] = {
       // UCX, which Open MPI and MPICH use: RDMA alone.
       {"UCX_TLS", "rc_verbs,ud_verbs,self"},
+      // Open MPI tells UCX to share the device's rate among its ranks, and UCX would copy messages
+      // up to a multiple of this in pieces (docs/performance.md).
+      {"UCX_RNDV_THRESH", "32768"},
       // Debian's Open MPI leaves UCX out, and Open MPI takes it only for some vendors' devices.
       {"OMPI_MCA_pml", "ucx,ob1"},
       {"OMPI_MCA_osc", "ucx,rdma,sm"},

@@ -20,13 +20,15 @@ inline constexpr std::uint32_t vendor_part_id = 0;
 inline constexpr std::uint32_t hardware_version = 0;
 inline constexpr int verbs_abi_version = 1;
 
-// A packet engine in software has no rate of its own. The device reports one lane of EDR, which is
-// about the rate of one core of the engine, so that programs that choose by rate choose sensibly.
-inline constexpr std::uint8_t link_width_1x = 1;  // IBTA 14.2.5.6, LinkWidthActive
+// A packet engine in software has no rate of its own. The device reports four lanes of EDR, which is
+// about what a WRITE moves between two processes of one host. Programs choose by the rate: UCX takes
+// a slow device for no better than its own copies, and with one lane it copied messages of up to
+// 256 KiB piece by piece (docs/performance.md).
+inline constexpr std::uint8_t link_width_4x = 2;  // IBTA 14.2.5.6, LinkWidthActive
 inline constexpr std::uint8_t link_speed_edr =
     32;  // LinkSpeedExtActive 2 as the C API numbers it: 25 Gb/s a lane
-inline constexpr char link_rate[] = "25 Gb/sec (1X EDR)";
-inline constexpr std::uint64_t link_speed_100_megabits = 250;
+inline constexpr char link_rate[] = "100 Gb/sec (4X EDR)";
+inline constexpr std::uint64_t link_speed_100_megabits = 1'000;
 
 inline constexpr std::uint8_t port_state_down = 1;  // IBTA 14.2.5.6, PortState
 inline constexpr std::uint8_t port_state_active = 4;

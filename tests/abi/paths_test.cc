@@ -99,7 +99,7 @@ TEST_F(Paths, WithoutATreeTheMachineIsAsItIs) {
 TEST_F(Paths, TreeIsMadeAgainInPlace) {
   const std::string port = "sys/class/infiniband/tulle0/ports/1/";
   EXPECT_EQ(read(port + "gid_attrs/types/0"), "RoCE v2");
-  EXPECT_EQ(read(port + "rate"), "25 Gb/sec (1X EDR)");
+  EXPECT_EQ(read(port + "rate"), "100 Gb/sec (4X EDR)");
   EXPECT_EQ(read(port + "cap_mask"), "0x04000000");
   EXPECT_EQ(read("sys/class/infiniband/tulle0/fw_ver"), "tulle-0.1.0");
   EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs0/dev"), "231:192");

@@ -153,7 +153,7 @@ TEST_F(Newer, ParentDomainsMayAllowUnprotectedMemory) {
 TEST_F(Newer, ThePortsSpeedIsThatOfItsAttributes) {
   std::uint64_t speed = 0;
   EXPECT_EQ(ibv_query_port_speed(context, 1, &speed), 0);
-  EXPECT_EQ(speed, 250u) << "one lane of EDR";
+  EXPECT_EQ(speed, 1'000u) << "four lanes of EDR";
   EXPECT_EQ(ibv_query_port_speed(context, 2, &speed), EINVAL);
   EXPECT_EQ(ibv_query_port_speed(context, 1, nullptr), EINVAL);
   EXPECT_EQ(ibv_query_port_speed(nullptr, 1, &speed), EINVAL);

@@ -9,9 +9,9 @@ namespace tulle::management::subnet {
 namespace {
 
 constexpr std::uint8_t port = 1;
-// IBTA 14.2.5.6: LinkWidth 1 is 1x. LinkSpeed 1 is 2.5 Gb/s, the least that can be reported beside
+// IBTA 14.2.5.6: LinkWidth 2 is 4x. LinkSpeed 1 is 2.5 Gb/s, the least that can be reported beside
 // the extended speeds. LinkSpeedExt 2 is 25.78125 Gb/s.
-constexpr std::uint8_t width_1x = 1;
+constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_sdr = 1;
 constexpr std::uint8_t extended_speed_edr = 2;
 constexpr std::uint8_t one_virtual_lane = 1;
@@ -37,7 +37,7 @@ wire::PortInfo port_info(const Identity& identity) {
   wire::PortInfo out;
   out.gid_prefix = identity.gid_prefix;
   out.local_port = port;
-  out.link_width_enabled = out.link_width_supported = out.link_width_active = width_1x;
+  out.link_width_enabled = out.link_width_supported = out.link_width_active = width_4x;
   out.speed_supported_and_state = pair(speed_sdr, identity.state);
   out.physical_state_and_down_default = pair(identity.physical_state, 0);
   out.speed_active_and_enabled = pair(speed_sdr, speed_sdr);

@@ -55,7 +55,7 @@ TEST(SubnetAgent, port_info) {
     const Mad out = answer_to(ask(wire::attribute_port_info, port));
     EXPECT_EQ(number_at(out, data + 8, 8), identity.gid_prefix);
     EXPECT_EQ(number_at(out, data + 16, 4), 0u);  // no LID of the port or of a subnet manager
-    EXPECT_EQ(number_at(out, data + 28, 4), 0x0101'0101u);  // port, widths
+    EXPECT_EQ(number_at(out, data + 28, 4), 0x0102'0202u);  // port, widths
     EXPECT_EQ(number_at(out, data + 32, 1), 0x14u);         // speed, state
     EXPECT_EQ(number_at(out, data + 33, 1), 0x50u);
     EXPECT_EQ(number_at(out, data + 36, 1), 0x30u);  // MTU

@@ -138,7 +138,7 @@ int query_port(ibv_context* ibv, std::uint8_t port, ibv_port_attr* out, std::siz
   attributes.max_msg_sz = message_bytes_max;
   attributes.pkey_tbl_len = 1;
   attributes.max_vl_num = 1;
-  attributes.active_width = link_width_1x;
+  attributes.active_width = link_width_4x;
   attributes.active_speed = link_speed_edr;
   attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
   attributes.flags = IBV_QPF_GRH_REQUIRED;

@@ -14,8 +14,8 @@ namespace {
 
 // IBTA 15.2.5.16, PathRecord: the selector that means "exactly".
 constexpr std::uint8_t exactly = 2;
-// The port reports one lane of EDR.
-constexpr std::uint8_t rate_25_gbps = 15;  // ibv_rate's number for 25 Gb/s
+// The port reports four lanes of EDR.
+constexpr std::uint8_t rate_100_gbps = 16;  // ibv_rate's number for 100 Gb/s
 
 int fill_path(const live::EndpointStatus& status, Id& id) {
   if (id.route.path_rec == nullptr) {
@@ -36,7 +36,7 @@ int fill_path(const live::EndpointStatus& status, Id& id) {
   path.mtu_selector = exactly;
   path.mtu = verbs::mtu_code(status.path_mtu_bytes);
   path.rate_selector = exactly;
-  path.rate = rate_25_gbps;
+  path.rate = rate_100_gbps;
   path.packet_life_time_selector = exactly;
   path.packet_life_time = status.packet_lifetime;
   return 0;
