@@ -1,6 +1,4 @@
-// Tests two devices of one process over real sockets of a private network namespace.
-
-#include "live/process/device.h"
+// Tests of what two devices exchange, and of one alone.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -19,182 +17,23 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "base/folder_test.h"
 #include "live/path/packets/capture_ring.h"
 #include "live/process/agent_client.h"
-#include "live/test_network_test.h"
+#include "live/process/two_devices_test.h"
 
 namespace tulle::live {
 namespace {
-
-using namespace std::chrono_literals;
-using verbs::QpAttribute;
-using Clock = std::chrono::steady_clock;
-
-std::atomic<int> events_seen{0};
-void count_event(const device::Event&) { ++events_seen; }
-
-// One end of a connection: a device with a connected queue pair and a buffer.
-struct End {
-  std::shared_ptr<Device> device;
-  verbs::ProtectionDomain* pd = nullptr;
-  verbs::MemoryRegion* region = nullptr;
-  verbs::CompletionQueue* cq = nullptr;
-  transport::QueuePair* qp = nullptr;
-  std::vector<std::byte> buffer = std::vector<std::byte>(4 << 20);
-
-  explicit End(const std::string& name, Device::EventSink sink = count_event) {
-    auto opened = Device::open(name, sink);
-    if (!opened) {
-      ADD_FAILURE() << opened.error().message;
-      return;
-    }
-    device = *opened;
-    const auto lock = device->lock();
-    device::Adapter& adapter = device->adapter();
-    verbs::VerbsStatus status{};
-    pd = adapter.objects().create_pd(status);
-    const auto access = verbs::AccessFlags(verbs::Access::local_write) |
-                        verbs::Access::remote_write | verbs::Access::remote_read;
-    region = adapter.objects().register_memory(*pd, buffer.data(), buffer.size(),
-                                               reinterpret_cast<std::uint64_t>(buffer.data()),
-                                               access, status);
-    cq = adapter.objects().create_cq(1024, nullptr, status);
-    transport::QueuePairInit init;
-    init.pd = pd;
-    init.send_cq = init.receive_cq = cq;
-    init.send_work_requests = init.receive_work_requests = 64;
-    init.send_sges = init.receive_sges = 1;
-    qp = adapter.create_qp(init, status);
-  }
-  ~End() {
-    if (!device) return;
-    const auto lock = device->lock();
-    device::Adapter& adapter = device->adapter();
-    static_cast<void>(adapter.destroy(qp));
-    static_cast<void>(adapter.objects().destroy(cq));
-    static_cast<void>(adapter.objects().destroy(region));
-    static_cast<void>(adapter.objects().destroy(pd));
-  }
-
-  void step(const transport::QueuePairAttributes& to, verbs::QpAttributeMask mask) {
-    ASSERT_EQ(device->adapter().modify(*qp, to, mask), verbs::VerbsStatus::ok);
-  }
-
-  void connect(const End& peer, std::size_t gid_index) {
-    const auto lock = device->lock();
-    transport::QueuePairAttributes to;
-    to.state = verbs::QpState::init;
-    to.access = verbs::AccessFlags(verbs::Access::remote_write) | verbs::Access::remote_read;
-    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::pkey_index |
-                 QpAttribute::port | QpAttribute::access_flags);
-    to.state = verbs::QpState::rtr;
-    to.path_mtu = verbs::Mtu::b1024;
-    to.destination_qp = peer.qp->number;
-    to.address.destination = peer.device->info().gids[gid_index].gid;
-    to.address.source_gid_index = static_cast<std::uint8_t>(gid_index);
-    to.max_dest_rd_atomic = 4;
-    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::address_vector |
-                 QpAttribute::path_mtu | QpAttribute::destination_qp | QpAttribute::rq_psn |
-                 QpAttribute::max_dest_rd_atomic | QpAttribute::min_rnr_timer);
-    to.state = verbs::QpState::rts;
-    to.timeout = 12;  // 17 ms
-    to.retry_count = 7;
-    to.rnr_retry = 7;
-    to.max_rd_atomic = 4;
-    step(to, verbs::QpAttributeMask(QpAttribute::state) | QpAttribute::timeout |
-                 QpAttribute::retry_count | QpAttribute::rnr_retry | QpAttribute::sq_psn |
-                 QpAttribute::max_rd_atomic);
-  }
-
-  void transfer(const End& peer, verbs::SendOpcode opcode, std::uint32_t bytes) {
-    const auto lock = device->lock();
-    const verbs::Sge sge{reinterpret_cast<std::uint64_t>(buffer.data()), bytes, region->lkey()};
-    verbs::SendRequest request;
-    request.opcode = opcode;
-    request.flags = verbs::SendFlag::signaled;
-    request.sges = {&sge, 1};
-    request.remote_address = reinterpret_cast<std::uint64_t>(peer.buffer.data());
-    request.rkey = peer.region->rkey();
-    ASSERT_EQ(device->adapter().post_send(*qp, request), verbs::VerbsStatus::ok);
-    device->transmit();
-  }
-
-  // Waits for one completion. With `poll` the caller makes progress, otherwise the device's thread
-  // does.
-  verbs::CompletionStatus completion(bool poll) {
-    verbs::Completion completion;
-    const auto deadline = Clock::now() + 10s;
-    while (Clock::now() < deadline) {
-      {
-        const auto lock = device->lock();
-        if (cq->poll({&completion, 1}) == 1) return completion.status;
-        if (poll) device->progress();
-      }
-      if (!poll) std::this_thread::sleep_for(200us);
-    }
-    ADD_FAILURE() << "no completion in ten seconds";
-    return verbs::CompletionStatus::bad_response_error;
-  }
-};
-
-class DeviceTest : public testing::Test {
- protected:
-  void SetUp() override {
-    enter_test_network();
-    setenv("TULLE_DIRECT", "off", 1);
-    agent_.emplace();
-  }
-  void TearDown() override {
-    for (const char* name : {"TULLE_DIRECT", "TULLE_OFFLOAD", "TULLE_FAULTS"}) unsetenv(name);
-  }
-
-  // Compares under both devices' locks, so that all earlier writes are visible.
-  static bool same(End& one, End& two, std::uint32_t bytes) {
-    const auto first = one.device->lock();
-    const auto second = two.device->lock();
-    return std::memcmp(one.buffer.data(), two.buffer.data(), bytes) == 0;
-  }
-
-  void exchange(std::size_t gid_index, bool poll, std::uint32_t bytes) {
-    End one("tulle0");
-    End two("tulle1");
-    ASSERT_TRUE(one.device && two.device);
-    ASSERT_GT(one.device->info().gids.size(), gid_index);
-    one.connect(two, gid_index);
-    two.connect(one, gid_index);
-    for (std::size_t i = 0; i < bytes; ++i) one.buffer[i] = static_cast<std::byte>(i * 7 + i / 256);
-    one.transfer(two, verbs::SendOpcode::write, bytes);
-    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
-    EXPECT_TRUE(same(one, two, bytes));
-    std::memset(one.buffer.data(), 0, bytes);
-    one.transfer(two, verbs::SendOpcode::read, bytes);
-    ASSERT_EQ(one.completion(poll), verbs::CompletionStatus::success);
-    EXPECT_TRUE(same(one, two, bytes));
-    const auto lock = two.device->lock();
-    const auto& counters = two.device->adapter().counters();
-    const bool is_damaged =
-        counters.received_by_verdict[static_cast<std::size_t>(port::Verdict::bad_icrc)] > 0;
-    const char* faults = std::getenv("TULLE_FAULTS");
-    EXPECT_EQ(is_damaged, faults != nullptr && std::strstr(faults, "corrupt") != nullptr);
-    if (!is_damaged) {
-      EXPECT_EQ(counters.unknown_queue_pair, 0u);
-    }
-  }
-
-  std::optional<TestAgent> agent_;
-};
 
 TEST_F(DeviceTest, WritesAndReadsOverIpv4) { exchange(0, true, 4 << 20); }
 TEST_F(DeviceTest, WritesAndReadsOverIpv6) { exchange(1, true, 4 << 20); }
 TEST_F(DeviceTest, TheThreadMakesProgressAlone) { exchange(0, false, 1 << 20); }
 // Programs count on that with timers of a second or more.
 TEST_F(DeviceTest, RetriesTakeTheirNominalTime) {
-  const End end("tulle0");
+  const DeviceEnd end("tulle0");
   ASSERT_TRUE(end.device);
   const auto lock = end.device->lock();
   const auto& recovery = end.device->adapter().configuration().recovery;
@@ -226,8 +65,8 @@ TEST_F(DeviceTest, MemoryThatIsGoneFailsTheTransferAlone) {
       for (const bool here : {true, false}) {
         SCOPED_TRACE(testing::Message()
                      << "direct " << direct << ", polls " << poll << ", here " << here);
-        End one("tulle0");
-        End two("tulle1");
+        DeviceEnd one("tulle0");
+        DeviceEnd two("tulle1");
         ASSERT_TRUE(one.device && two.device);
         one.connect(two, 0);
         two.connect(one, 0);
@@ -246,7 +85,7 @@ TEST_F(DeviceTest, MemoryThatIsGoneFailsTheTransferAlone) {
 }
 
 // Writes from one end to the other, and looks whether it arrives.
-void expect_traffic(End& one, End& two) {
+void expect_traffic(DeviceEnd& one, DeviceEnd& two) {
   one.transfer(two, verbs::SendOpcode::write, 4'096);
   EXPECT_EQ(one.completion(true), verbs::CompletionStatus::success);
 }
@@ -268,8 +107,8 @@ TEST_F(DeviceTest, SurvivesAWantOfDescriptors) {
     static_cast<void>(write(ready[1], &byte, 1) == 1);
     _exit(capture ? 0 : 1);
   }
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   ASSERT_TRUE(one.device && two.device);
   one.connect(two, 0);
   two.connect(one, 0);
@@ -291,8 +130,8 @@ TEST_F(DeviceTest, SurvivesAWantOfDescriptors) {
 }
 
 TEST_F(DeviceTest, SurvivesTheLossOfItsConnectionToALivingAgent) {
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   ASSERT_TRUE(one.device && two.device);
   one.connect(two, 0);
   two.connect(one, 0);
@@ -349,8 +188,8 @@ TEST_F(SecureDeviceTest, WithoutOffload) {
 }
 TEST_F(SecureDeviceTest, SurvivesABadNetwork) {
   setenv("TULLE_FAULTS", "drop=0.02,duplicate=0.02,reorder=0.05,corrupt=0.02,delay=10us,seed=5", 1);
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   ASSERT_TRUE(one.device && two.device);
   one.connect(two, 0);
   two.connect(one, 0);
@@ -379,8 +218,8 @@ TEST_F(SecureDeviceTest, AProcessAndItsAgentUseTheSameKey) {
 
 // A genuine packet of a connection that is not sealed is what somebody would forge.
 TEST_F(SecureDeviceTest, WhatIsNotSealedIsDropped) {
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   ASSERT_TRUE(one.device && two.device);
   one.connect(two, 0);
   two.connect(one, 0);
@@ -433,8 +272,8 @@ TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
   hello.ring_bytes = 64 << 20;
   auto capture = ask_agent(read_settings(), hello, IfAbsent::fail);
   ASSERT_TRUE(capture) << capture.error().message;
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   std::vector<CaptureRing> rings;
   while (rings.size() < 2) {
     auto message = await_message(capture->connection.get(), 2'000);
@@ -474,27 +313,9 @@ TEST_F(DeviceTest, EveryFrameIsCapturedAndIsWhatWasOnTheWire) {
   EXPECT_GE(frames_of[1], sent.packets_sent + sent.packets_received);
 }
 
-// Returns how often the devices' threads were given a processor.
-std::uint64_t switches_of_device_threads() {
-  std::uint64_t sum = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream status(task.path() / "status");
-    std::string field;
-    std::string name;
-    for (std::string line; std::getline(status, line);) {
-      std::istringstream words(line);
-      words >> field;
-      if (field == "Name:") words >> name;
-      std::uint64_t count = 0;
-      if (field == "voluntary_ctxt_switches:" && name == "tulle" && words >> count) sum += count;
-    }
-  }
-  return sum;
-}
-
 // Checks that the caller holds the lock again after it let others run.
 TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
-  End end("tulle0");
+  DeviceEnd end("tulle0");
   auto held = end.device->lock();
   int times = 0;
   for (int i = 0; i < 1'024; ++i) {
@@ -509,216 +330,10 @@ TEST_F(DeviceTest, WhoPollsInVainLetsOthersRunNowAndThen) {
   EXPECT_EQ(times, 8);
 }
 
-// A program that sleeps on an event channel's descriptor, and a peer that sends to it. The
-// parameter is TULLE_DIRECT: packets come by UDP without it, and by memory with it.
-class SleeperTest : public DeviceTest, public testing::WithParamInterface<const char*> {
- protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    setenv("TULLE_DIRECT", GetParam(), 1);
-    auto made = EventChannel::create();
-    ASSERT_TRUE(made);
-    channel_ = std::move(*made);
-    fcntl(channel_->fd(), F_SETFL, O_NONBLOCK);
-    one_.emplace("tulle0");
-    two_.emplace("tulle1", [](const device::Event& event) {
-      if (event.kind != device::Event::Kind::asynchronous) channel_->push({event.cq, 0});
-    });
-    ASSERT_TRUE(one_->device && two_->device);
-    one_->connect(*two_, 0);
-    two_->connect(*one_, 0);
-  }
-  void TearDown() override {
-    if (two_ && two_->device) {
-      const auto lock = two_->device->lock();
-      two_->device->forget(*channel_);
-    }
-    one_.reset();
-    two_.reset();
-    channel_.reset();
-    DeviceTest::TearDown();
-  }
-
-  void arm() {
-    const auto lock = two_->device->lock();
-    two_->device->adapter().objects().request_notification(*two_->cq, false);
-    two_->device->hand_over();
-    two_->device->expect_sleeper(*channel_);
-  }
-  void post_receive() {
-    const auto lock = two_->device->lock();
-    const verbs::Sge sge{reinterpret_cast<std::uint64_t>(two_->buffer.data()), 64,
-                         two_->region->lkey()};
-    verbs::ReceiveRequest request;
-    request.sges = {&sge, 1};
-    ASSERT_EQ(two_->device->adapter().post_receive(*two_->qp, request), verbs::VerbsStatus::ok);
-  }
-  void send() {
-    post_receive();
-    one_->transfer(*two_, verbs::SendOpcode::send, 8);
-  }
-  static bool is_readable(int milliseconds) {
-    pollfd entry{channel_->fd(), POLLIN, 0};
-    return poll(&entry, 1, milliseconds) == 1;
-  }
-  int take(bool may_sleep = false) {
-    EventChannel::Item item;
-    return two_->device->take_event(*channel_, item, may_sleep);
-  }
-  // Takes the completion of a message that has come.
-  void poll_queue() {
-    const auto lock = two_->device->lock();
-    verbs::Completion completion;
-    ASSERT_EQ(two_->cq->poll({&completion, 1}), 1u);
-    EXPECT_EQ(completion.status, verbs::CompletionStatus::success);
-  }
-  // Sends a message, and takes it as an event-driven program does. Returns whether the descriptor
-  // became readable before there was an event.
-  bool exchange() {
-    arm();
-    send();
-    EXPECT_TRUE(is_readable(5'000));
-    EventChannel::Item item;
-    bool is_early = !channel_->try_pop(item);
-    if (is_early) {
-      int error = take();
-      while (error == ENOMSG) error = take(true);
-      EXPECT_EQ(error, 0);
-    }
-    poll_queue();
-    EXPECT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-    return is_early;
-  }
-  // On a busy machine a lease may end before anything comes, so this tries again.
-  void get_lease() {
-    for (int i = 0; i < 200; ++i) {
-      for (int arms = 0; arms < 4; ++arms) arm();
-      if (exchange()) return;
-    }
-    FAIL() << "the sleeper got no lease";
-  }
-
-  inline static std::unique_ptr<EventChannel> channel_;
-  std::optional<End> one_;
-  std::optional<End> two_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Paths, SleeperTest, testing::Values("off", "on"), [](const auto& each) {
-  return std::string(each.param) == "on" ? "memory" : "udp";
-});
-
-// With the direct path, a WRITE sends no packet.
-class SleeperByUdpTest : public SleeperTest {};
-INSTANTIATE_TEST_SUITE_P(Paths, SleeperByUdpTest, testing::Values("off"));
-
-TEST_P(SleeperTest, ASleeperWakesByItself) {
-  get_lease();
-  for (int i = 0; i < 100; ++i) exchange();
-}
-
-TEST_P(SleeperByUdpTest, WhatBringsNoEventIsTold) {
-  get_lease();
-  arm();
-  one_->transfer(*two_, verbs::SendOpcode::write, 8);
-  // On a busy machine the thread may have ended the lease, and has taken the packet.
-  const bool is_woken = is_readable(100);
-  ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-  const int error = take();
-  EXPECT_TRUE(error == ENOMSG || (error == EAGAIN && !is_woken)) << error;
-  EXPECT_EQ(take(true), EAGAIN);
-}
-
-TEST_P(SleeperTest, TheThreadServesAProgramThatDoesNotCome) {
-  for (int i = 0; i < 3; ++i) {
-    get_lease();
-    arm();
-    send();
-    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success) << "somebody answered";
-    EXPECT_EQ(take(), 0);
-    poll_queue();
-  }
-}
-
-TEST_P(SleeperTest, ASleeperInTheCallWakesToo) {
-  fcntl(channel_->fd(), F_SETFL, 0);
-  for (int i = 0; i < 20; ++i) {
-    arm();
-    std::thread sender([&] {
-      std::this_thread::sleep_for(1ms);
-      send();
-    });
-    EXPECT_EQ(take(), 0);
-    sender.join();
-    poll_queue();
-    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-  }
-}
-
-// A program whose descriptor blocks need not poll it, and then takes it that an event stands for a
-// completion.
-TEST_P(SleeperByUdpTest, ABlockingDescriptorIsNotReadableForPacketsWithoutEvents) {
-  fcntl(channel_->fd(), F_SETFL, 0);
-  for (int i = 0; i < 100; ++i) {
-    for (int arms = 0; arms < 4; ++arms) arm();
-    one_->transfer(*two_, verbs::SendOpcode::write, 8);
-    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-    ASSERT_FALSE(is_readable(0)) << i;
-    send();
-    ASSERT_EQ(take(), 0) << i;
-    poll_queue();
-    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-  }
-}
-
-// Packets of other queues wake a sleeper again and again. libibverbs then makes an event up, which
-// must not count as one that the packets brought.
-TEST_P(SleeperByUdpTest, WhoIsWokenInVainLosesTheLease) {
-  get_lease();
-  arm();
-  int woken = 0;
-  for (int i = 0; i < 40; ++i) {
-    one_->transfer(*two_, verbs::SendOpcode::write, 8);
-    if (is_readable(20)) {
-      EXPECT_EQ(take(), ENOMSG);
-      channel_->push({two_->cq, 0});
-      EXPECT_EQ(take(true), 0);
-      ++woken;
-    }
-    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-  }
-  EXPECT_LE(woken, 16);
-}
-
-TEST_P(SleeperTest, AnIdleSleeperLosesTheLeaseAndNobodyWakes) {
-  get_lease();
-  arm();
-  std::this_thread::sleep_for(100ms);
-  const std::uint64_t before = switches_of_device_threads();
-  std::this_thread::sleep_for(500ms);
-  EXPECT_LE(switches_of_device_threads() - before, 2u);
-  EXPECT_FALSE(is_readable(0));
-  exchange();
-}
-
-TEST_P(SleeperTest, AChannelMayGoWithItsLease) {
-  get_lease();
-  arm();
-  {
-    const auto lock = two_->device->lock();
-    two_->device->forget(*channel_);
-  }
-  auto made = EventChannel::create();
-  ASSERT_TRUE(made);
-  channel_ = std::move(*made);
-  send();
-  ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
-  EXPECT_EQ(take(), 0);
-}
-
 TEST_F(DeviceTest, RecoveryIsAsTheEnvironmentSays) {
-  End usual("tulle0");
+  DeviceEnd usual("tulle0");
   setenv("TULLE_RECOVERY", "selective-repeat", 1);
-  End selective("tulle1");
+  DeviceEnd selective("tulle1");
   unsetenv("TULLE_RECOVERY");
   const transport::RecoverySettings& of_usual = usual.device->adapter().configuration().recovery;
   EXPECT_EQ(of_usual.kind, transport::Recovery::go_back_n);
@@ -730,8 +345,8 @@ TEST_F(DeviceTest, RecoveryIsAsTheEnvironmentSays) {
 }
 
 TEST_F(DeviceTest, IdleDevicesUseNoProcessorTime) {
-  End one("tulle0");
-  End two("tulle1");
+  DeviceEnd one("tulle0");
+  DeviceEnd two("tulle1");
   one.connect(two, 0);
   two.connect(one, 0);
   one.transfer(two, verbs::SendOpcode::write, 8);
