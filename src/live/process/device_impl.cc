@@ -12,6 +12,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/pause.h"
 #include "live/path/packets/multicast.h"
 #include "live/process/agent_client.h"
 #include "live/process/program_memory.h"
@@ -62,14 +63,6 @@ UniqueFd sender_for_relay(bool is_relayed) {
   if (!is_relayed) return {};
   auto bound = bind_sender(static_cast<std::uint32_t>(getpid()));
   return bound ? std::move(*bound) : UniqueFd();
-}
-
-void pause_processor() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 // The kernel enlarges the table of descriptors of a process that has threads only after a grace
