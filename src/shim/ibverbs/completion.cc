@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "shim/ibverbs/errors.h"
 #include "shim/ibverbs/objects.h"
@@ -72,6 +73,7 @@ int poll_cq(ibv_cq* ibv, int capacity, ibv_wc* out) {
     context.live->progress();
     progressed = true;
   }
+  if (done > 0) cq.is_being_drained = true;
   return static_cast<int>(done);
 }
 
@@ -171,10 +173,11 @@ void serve_completions(Context& context) {
   context.context.ops.req_notify_cq = request_notification;
 }
 
-bool may_have_come(const Cq& cq, std::unique_lock<std::mutex>& held) {
+bool may_have_come(Cq& cq, std::unique_lock<std::mutex>& held) {
   live::Device& device = *Context::of(cq.context).live;
   ibv_comp_channel* const channel = cq.channel;
-  if (channel != nullptr &&
+  const bool may_sleep_next = !std::exchange(cq.is_being_drained, false);
+  if (may_sleep_next && channel != nullptr &&
       device.look_before_sleep(held, *Channel::of(channel).events, *cq.queue)) {
     return true;
   }

@@ -236,6 +236,9 @@ struct Cq : ibv_cq_ex {
   std::mutex polling;
   bool single_threaded = false;
   verbs::Completion current;
+  // The last poll brought something. The program polls until there is no more, and does not sleep
+  // then: it has completions to handle.
+  bool is_being_drained = false;
 
   static Cq& of(ibv_cq_ex* cq) { return static_cast<Cq&>(*cq); }
   static Cq& of(ibv_cq* cq) { return of(reinterpret_cast<ibv_cq_ex*>(cq)); }
@@ -346,7 +349,7 @@ void serve_tags(Context& context);         // tag_matching.cc
 void serve_polling(Cq& cq);                // completion_ex.cc
 // Called when a poll made progress and found nothing. Returns true if the caller must look again.
 // Others may have the device's lock meanwhile.
-[[nodiscard]] bool may_have_come(const Cq& cq, std::unique_lock<std::mutex>& held);
+[[nodiscard]] bool may_have_come(Cq& cq, std::unique_lock<std::mutex>& held);
 void serve_builders(Qp& qp);  // work_ex.cc
 
 // events.cc
