@@ -1,6 +1,7 @@
 // Callers that sleep on an event channel, or are about to.
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <cerrno>
 #include <utility>
@@ -86,10 +87,19 @@ template <typename HasCome>
 bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
   const Time longest = busy_poll_.begin();
   if (longest == Time::zero() || forked_) return false;
-  const auto set_polled = [&](bool is_polled) {
-    if (host_packets_ != nullptr) host_packets_->set_polled(is_polled);
+  // A thread that is cancelled at a system call below is awake no longer either.
+  struct Awake {
+    explicit Awake(Impl& device) : device(device) { set(true); }
+    Awake(const Awake&) = delete;
+    Awake& operator=(const Awake&) = delete;
+    ~Awake() { end(); }
+    void end() { set(device.leased_); }  // whoever sends from now on rings
+    void set(bool is_polled) {
+      if (device.host_packets_ != nullptr) device.host_packets_->set_polled(is_polled);
+    }
+    Impl& device;
   };
-  set_polled(true);
+  Awake awake(*this);
   const auto take = [&](Time at) {
     const std::uint64_t completions = adapter_->completions();
     survive([&] {
@@ -109,18 +119,25 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
   bool found = false;
   for (bool is_over = false; !found && !is_over;) {
     is_over = DriverClock::system() - began >= longest.to_nanoseconds();
-    if (is_over) set_polled(leased_);  // whoever sends from now on rings
+    if (is_over) awake.end();
     const Time at = now();
     const MemoryTurn turn(at);
     found = take(at);
+    if (found && !is_over) {
+      awake.end();
+      // Whoever sent before this did not ring.
+      survive([&] {
+        receive_from_memory(at);
+        deliver_events();
+      });
+    }
     settle(at);
     if (found || is_over) break;
     held.unlock();
     for (int i = 0; i < pauses_between_looks; ++i) pause_processor();
-    if (waiters_.load(std::memory_order_relaxed) > 0) let_others_in();
+    if (waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
     held = lock();
   }
-  if (found) set_polled(leased_);
   busy_poll_.end(found && DriverClock::system() - began < longest.to_nanoseconds());
   return found;
 }
