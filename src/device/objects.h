@@ -105,6 +105,7 @@ class Objects {
                                   const verbs::ReceiveRequest& request);
   // Arms the CQ. The next completion (or the next solicited or failed one) raises one event.
   void request_notification(verbs::CompletionQueue& cq, bool solicited_only);
+  std::size_t armed_queues() const { return completion_events_->armed; }
 
   // Sets the manager of the pages of regions with Access::on_demand. Null means that they need
   // none.

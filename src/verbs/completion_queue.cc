@@ -76,7 +76,7 @@ bool CompletionQueue::push(const Completion& completion) {
 }
 
 void CompletionQueue::raise() {
-  armed_ = Armed::no;
+  become(Armed::no);
   if (moderation_ != nullptr && moderation_->waiting > 0) {
     std::erase(events_.held, this);
     moderation_->waiting = 0;
@@ -122,9 +122,9 @@ void CompletionQueue::arm(bool solicited_only) {
   // A request for any completion after one for solicited completions widens it. In the opposite
   // order the wider request stays (IBTA 11.4.2.2).
   if (!solicited_only) {
-    armed_ = Armed::any;
+    become(Armed::any);
   } else if (armed_ == Armed::no) {
-    armed_ = Armed::solicited;
+    become(Armed::solicited);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,6 +19,8 @@ class CompletionQueue;
 struct CompletionEvents {
   CompletionQueue* first = nullptr;
   CompletionQueue* last = nullptr;
+
+  std::size_t armed = 0;  // queues
 
   void add(CompletionQueue& cq);
   CompletionQueue* take();
@@ -53,6 +56,7 @@ class CompletionQueue {
     events_.remove(*this);
     std::erase(events_.held, this);
     if (moderation_ != nullptr) --events_.moderated;
+    become(Armed::no);
   }
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
@@ -106,6 +110,12 @@ class CompletionQueue {
     std::uint32_t waiting = 0;  // completions that wait; 0: no event is held
     Time due = Time::never();   // never: raise_due has not seen it yet
   };
+
+  void become(Armed armed) {
+    if (armed_ != Armed::no) --events_.armed;
+    if (armed != Armed::no) ++events_.armed;
+    armed_ = armed;
+  }
 
   Ring<Completion> ring_;
   std::unique_ptr<Times> times_;

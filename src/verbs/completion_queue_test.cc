@@ -98,6 +98,24 @@ TEST(CompletionQueue, OneEventForEachArming) {
   EXPECT_EQ(events.take(), nullptr) << "disarmed by its event";
 }
 
+TEST(CompletionQueue, ArmedQueuesAreCounted) {
+  CompletionEvents events;
+  CompletionQueue one(16, events, nullptr);
+  EXPECT_EQ(events.armed, 0u);
+  {
+    CompletionQueue other(16, events, nullptr);
+    one.arm(true);
+    one.arm(false);
+    other.arm(true);
+    EXPECT_EQ(events.armed, 2u);
+    one.push(completion(1));
+    EXPECT_EQ(events.armed, 1u) << "disarmed by its event";
+    other.push(completion(2));
+    EXPECT_EQ(events.armed, 1u) << "not solicited";
+  }
+  EXPECT_EQ(events.armed, 0u) << "destroyed while it was armed";
+}
+
 // IBTA 11.4.2.2.
 TEST(CompletionQueue, SolicitedOnly) {
   CompletionEvents events;

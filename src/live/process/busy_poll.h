@@ -4,9 +4,9 @@
 // woken costs tens of microseconds where the processor was idle, so that looking is cheaper if
 // something comes soon. The class makes no system call and reads no clock.
 //
-// Each look is a trial. While looks find something, each caller looks. A look in vain doubles the
-// number of sleeps until the next one, so that a program to which things come seldom spends next to
-// nothing on it.
+// Each look is a trial. While looks find something, each caller looks. After some in vain, each
+// further one doubles the number of sleeps until the next, so that a program to which things come
+// seldom spends next to nothing on it.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,8 +17,12 @@ namespace tulle::live {
 
 class BusyPoll {
  public:
-  // Between two looks, so many callers at most sleep without one.
-  static constexpr std::uint32_t sleeps_between_max = 1'023;
+  // Between two looks, so many callers at most sleep without one. A look then costs less for each
+  // of them than a wake-up.
+  static constexpr std::uint32_t sleeps_between_max = 63;
+  // So many looks in vain are forgiven, one for each that found something. On a busy machine, a look
+  // may be in vain because the peer lost its processor.
+  static constexpr std::uint32_t forgiven_max = 8;
 
   // `longest` is how long one look takes at most. With zero, nobody looks.
   explicit BusyPoll(Time longest) : longest_(longest) {}
@@ -35,14 +39,21 @@ class BusyPoll {
   }
   // Must be called at the end of a look.
   void end(bool has_found) {
-    sleeps_between_ =
-        has_found ? sleeps_between_ / 4 : std::min(2 * sleeps_between_ + 1, sleeps_between_max);
+    if (has_found) {
+      sleeps_between_ /= 4;
+      forgiven_ = std::min(forgiven_ + 1, forgiven_max);
+    } else if (forgiven_ > 0) {
+      --forgiven_;
+    } else {
+      sleeps_between_ = std::min(2 * sleeps_between_ + 1, sleeps_between_max);
+    }
   }
 
  private:
   Time longest_;
   std::uint32_t sleeps_between_ = 0;
-  std::uint32_t sleeps_ = 0;  // without a look, since the last one
+  std::uint32_t forgiven_ = 0;  // looks in vain that will be
+  std::uint32_t sleeps_ = 0;    // without a look, since the last one
 };
 
 }  // namespace tulle::live

@@ -27,7 +27,6 @@ TEST(BusyPoll, WhileLooksFindSomethingEachSleeperLooks) {
   }
 }
 
-// A program that sleeps for long, a million times, looks about a thousand times.
 TEST(BusyPoll, LooksInVainBecomeRareAndStayPossible) {
   BusyPoll poll(longest);
   std::uint32_t expected = 0;
@@ -50,6 +49,31 @@ TEST(BusyPoll, AFewLooksThatFindSomethingMakeUpForManyInVain) {
     poll.end(true);
   }
   EXPECT_EQ(sleeps_before_a_look(poll), 0u);
+}
+
+TEST(BusyPoll, ALookInVainIsForgivenForEachThatFoundSomething) {
+  BusyPoll poll(longest);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sleeps_before_a_look(poll), 0u);
+    poll.end(true);
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(sleeps_before_a_look(poll), 0u) << i;
+    poll.end(false);
+  }
+  EXPECT_EQ(sleeps_before_a_look(poll), 1u);
+}
+
+// A peer that was of use for years does not make its program look in vain for years.
+TEST(BusyPoll, FewLooksInVainAreForgiven) {
+  BusyPoll poll(longest);
+  for (int i = 0; i < 100'000; ++i) {
+    static_cast<void>(sleeps_before_a_look(poll));
+    poll.end(true);
+  }
+  std::uint32_t looks = 0;
+  for (; sleeps_before_a_look(poll) == 0; ++looks) poll.end(false);
+  EXPECT_EQ(looks, BusyPoll::forgiven_max + 1);
 }
 
 TEST(BusyPoll, NobodyLooksForNoTime) {

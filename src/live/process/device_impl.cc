@@ -203,7 +203,8 @@ Time Device::Impl::now() {
     if (host_packets_ != nullptr) host_packets_->rebase(by);
     if (seal_ != nullptr) seal_->rebase(by);
     sleeper_.rebase(by);
-    rebase(by, leased_at_, last_poll_, timer_at_, published_, gids_looked_at_, ask_again_at_);
+    rebase(by, leased_at_, awake_since_, last_poll_, timer_at_, published_, gids_looked_at_,
+           ask_again_at_);
   });
 }
 
@@ -243,9 +244,12 @@ void Device::Impl::progress() {
 
 void Device::Impl::hand_over() {
   polls_in_row_ = 0;
-  if (!leased_ || forked_) return;
-  set_leased(false);
-  watch_socket(true);
+  if (forked_ || !(leased_ || is_awake_)) return;
+  end_awake();
+  if (leased_) {
+    set_leased(false);
+    watch_socket(true);
+  }
   const Time at = now();
   const MemoryTurn turn(at);
   survive([&] {
@@ -357,12 +361,16 @@ void Device::Impl::send(Time at) {
   deliver_events();
 }
 
-// Says who looks at the rings of local peers: a caller, all the time; or the thread, when it is
-// told.
 void Device::Impl::set_leased(bool leased) {
   leased_ = leased;
   polls_between_looks_ = polls_to_next_look_ = 0;
-  if (host_packets_ != nullptr) host_packets_->set_polled(leased);
+  tell_who_looks(leased);
+}
+
+// Tells local peers who looks at their rings: a caller, all the time; or whoever is told, when it
+// is told.
+void Device::Impl::tell_who_looks(bool a_caller) {
+  if (host_packets_ != nullptr) host_packets_->set_polled(a_caller);
 }
 
 int Device::Impl::receive_from_memory(Time at) {
@@ -435,6 +443,7 @@ void Device::Impl::settle(Time at) {
   if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
   const bool has_unread = host_packets_ != nullptr && host_packets_->is_unfinished();
+  if (is_awake_) return;  // the caller goes on
   if (transmitter_.has_more() || has_unread) [[unlikely]]
     wake();
 }
@@ -524,6 +533,7 @@ void Device::Impl::update_direct_path() {
 void Device::Impl::forget_in_child() {
   forked_ = true;
   sleeper_.forget_all();  // the channel's epoll is the parent's too
+  is_awake_ = false;
   is_doorbell_taken_ = false;
   new (&mutex_) std::mutex;  // a thread that is not in the child may have held it
   agent_ = {};

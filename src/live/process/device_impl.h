@@ -160,11 +160,20 @@ class Device::Impl {
   int receive(Time at);
   int receive_from_memory(Time at);
   void set_leased(bool leased);
+  void tell_who_looks(bool a_caller);
   void deliver_events();
   std::array<int, 2> waking_fds() const { return {doorbell_.get(), socket_.get()}; }
   void answer_bell();
   template <typename HasCome>
-  bool look(std::unique_lock<std::mutex>& held, HasCome has_come);
+  bool look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come);
+  void begin_awake();
+  bool end_awake();
+  void take_unannounced(Time at);
+  // Counts those of local peers that came and those that went. It never falls.
+  std::uint64_t packets_by_memory() const {
+    if (host_packets_ == nullptr) return 0;
+    return host_packets_->counters().sent + host_packets_->counters().received;
+  }
   // Grows whenever something came that may have woken a sleeper.
   std::uint64_t arrivals() const { return counters_.receive_calls + rings_taken_; }
   void end_sleepers_lease(SleeperLease::End how);
@@ -223,6 +232,10 @@ class Device::Impl {
   std::uint32_t polls_before_lease_ = polls_before_lease_min;
   bool leased_ = false;
   SleeperLease sleeper_;
+  // A caller looks for packets before it sleeps; or it has looked, found something, and armed no
+  // queue since. So it does not sleep, and peers need not ring.
+  bool is_awake_ = false;
+  Time awake_since_;
   std::uint64_t rings_taken_ = 0;
   bool is_doorbell_taken_ = false;  // a caller sleeps at it, inside of take_event()
   pthread_t doorbell_taker_{};

@@ -14,6 +14,8 @@ namespace tulle::live {
 namespace {
 
 constexpr int pauses_between_looks = 8;  // a quarter of a microsecond
+// A look takes so many times its time at most, however many packets come.
+constexpr std::int64_t looks_in_row_max = 8;
 
 }  // namespace
 
@@ -37,6 +39,7 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
 // Does nothing if no channel has the lease.
 void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   if (sleeper_.holder() == nullptr) return;
+  if (end_awake()) wake();
   sleeper_.holder()->detach(waking_fds());
   sleeper_.end(how);
   polls_between_looks_ = polls_to_next_look_ = 0;
@@ -48,6 +51,28 @@ void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
 void Device::Impl::stop_expecting(const EventChannel& channel) {
   if (sleeper_.is_held_by(channel)) end_sleepers_lease(SleeperLease::End::in_order);
   sleeper_.forget_arms();
+}
+
+// Peers need not ring for the program from now on, since it looks itself.
+void Device::Impl::begin_awake() {
+  is_awake_ = true;
+  awake_since_ = now();
+  tell_who_looks(true);
+}
+
+// Returns true if the program was taken for awake. Packets may have come then of which nobody was
+// told, and the caller must see to them.
+bool Device::Impl::end_awake() {
+  if (!std::exchange(is_awake_, false)) return false;
+  tell_who_looks(leased_);
+  return true;
+}
+
+void Device::Impl::take_unannounced(Time at) {
+  survive([&] {
+    receive_from_memory(at);
+    deliver_events();
+  });
 }
 
 void Device::Impl::forget(EventChannel& channel) {
@@ -77,27 +102,28 @@ void Device::Impl::answer_bell() {
   settle(at);
 }
 
-// Looks for packets until has_come() is true or the time is over. Others get the lock between two
-// looks. Peers take the caller for awake meanwhile. Returns what has_come() returned last.
+// Looks for packets until has_come() is true or the time is over, and longer while packets come
+// without what it looks for. Others get the lock between two looks. Peers take the caller for awake
+// meanwhile, and on until end_awake() if something came and `stays_awake` is true. Returns what
+// has_come() returned last.
 //
 // The caller keeps its processor: on a busy machine a yield would cost it a slice of milliseconds,
 // and whoever wakes preempts it anyway. A look that took longer than it should was interrupted, and
 // counts as one in vain, since a sleeper would have been woken sooner.
 template <typename HasCome>
-bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
-  const Time longest = busy_poll_.begin();
-  if (longest == Time::zero() || forked_) return false;
+bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come) {
+  const std::int64_t longest = busy_poll_.begin().to_nanoseconds();
+  if (longest == 0 || forked_) return false;
   // A thread that is cancelled at a system call below is awake no longer either.
   struct Awake {
-    explicit Awake(Impl& device) : device(device) { set(true); }
+    explicit Awake(Impl& device) : device(device) { device.begin_awake(); }
     Awake(const Awake&) = delete;
     Awake& operator=(const Awake&) = delete;
-    ~Awake() { end(); }
-    void end() { set(device.leased_); }  // whoever sends from now on rings
-    void set(bool is_polled) {
-      if (device.host_packets_ != nullptr) device.host_packets_->set_polled(is_polled);
+    ~Awake() {
+      if (!is_kept) device.end_awake();
     }
     Impl& device;
+    bool is_kept = false;
   };
   Awake awake(*this);
   const auto take = [&](Time at) {
@@ -116,20 +142,21 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
     return has_come();
   };
   const std::int64_t began = DriverClock::system();
+  std::int64_t moved_at = began;
+  std::uint64_t moved = packets_by_memory();
   bool found = false;
   for (bool is_over = false; !found && !is_over;) {
-    is_over = DriverClock::system() - began >= longest.to_nanoseconds();
-    if (is_over) awake.end();
+    const std::int64_t clock = DriverClock::system();
+    if (std::exchange(moved, packets_by_memory()) != moved) moved_at = clock;
+    is_over = clock >= std::min(moved_at + longest, began + looks_in_row_max * longest);
+    if (is_over) end_awake();  // whoever sends from now on rings
     const Time at = now();
     const MemoryTurn turn(at);
     found = take(at);
     if (found && !is_over) {
-      awake.end();
-      // Whoever sent before this did not ring.
-      survive([&] {
-        receive_from_memory(at);
-        deliver_events();
-      });
+      // A program that waits for another queue may sleep.
+      awake.is_kept = stays_awake && adapter_->objects().armed_queues() == 0;
+      if (!awake.is_kept && end_awake()) take_unannounced(at);
     }
     settle(at);
     if (found || is_over) break;
@@ -138,7 +165,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, HasCome has_come) {
     if (waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
     held = lock();
   }
-  busy_poll_.end(found && DriverClock::system() - began < longest.to_nanoseconds());
+  busy_poll_.end(DriverClock::system() < moved_at + longest);
   return found;
 }
 
@@ -146,7 +173,8 @@ bool Device::Impl::look_before_sleep(std::unique_lock<std::mutex>& held,
                                      const EventChannel& channel,
                                      const verbs::CompletionQueue& queue) {
   if (!sleeper_.is_held_by(channel) || !queue.is_armed()) return false;
-  if (!look(held, [&] { return queue.size() > 0; })) return false;
+  // The program handles what it found, and arms the queue again before it sleeps.
+  if (!look(held, true, [&] { return queue.size() > 0; })) return false;
   sleeper_.note_coming(now());
   return true;
 }
@@ -209,7 +237,7 @@ int Device::Impl::take_event(EventChannel& channel, EventChannel::Item& item, bo
       if (channel.is_nonblocking()) return EAGAIN;
       if (error == ECONNRESET) is_doorbell_broken_ = true;
       stop_expecting(channel);
-      if (look(held, [&] { return channel.try_pop(item); })) return 0;
+      if (look(held, false, [&] { return channel.try_pop(item); })) return 0;
       if (!turn.begin()) break;
     }
     error = channel.await_bell(doorbell_.get(), doorbell_button_.get());

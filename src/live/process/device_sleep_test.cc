@@ -293,6 +293,26 @@ TEST_P(LooksLongTest, ALookInVainEnds) {
   }
 }
 
+// Peers do not ring for a program that looked and found something, since it comes again before it
+// sleeps. The thread looks after one that does not.
+TEST_P(LooksLongTest, WhoHandlesForLongWhatItFoundKeepsNoPeerWaiting) {
+  for (int i = 0; i < 3; ++i) {  // each makes the next lease harder to get
+    ASSERT_TRUE(finds_what_comes());
+    for (int messages = 0; messages < 3; ++messages) {
+      send();
+      ASSERT_EQ(one_->completion(false), verbs::CompletionStatus::success);
+      poll_queue();
+    }
+  }
+}
+
+TEST_P(LooksLongTest, WhoFoundSomethingIsWokenAfterItArmsAgain) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(finds_what_comes());
+    exchange();
+  }
+}
+
 // A queue that is not armed belongs to a program that polls, and does not sleep.
 TEST_P(LooksLongTest, WhoHasNotArmedDoesNotLook) {
   get_lease();

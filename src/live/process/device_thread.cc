@@ -215,9 +215,17 @@ void Device::Impl::end_lease(Time at) {
 
 // A sleeper may be a program that has armed a completion queue and does something else.
 void Device::Impl::look_after_sleeper(Time at) {
+  // A program that handles what it found for that long keeps its peers waiting.
+  if (is_awake_ && at >= awake_since_ + SleeperLease::check_interval) {
+    end_awake();
+    survive([&] { move_data(at); });
+  }
   std::array<pollfd, 2> entries{};
   for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = {waking_fds()[i], POLLIN, 0};
-  const bool waits = poll(entries.data(), entries.size(), 0) > 0;
+  // A program that polls reads what the doorbell tells of, and leaves the ring there.
+  const bool polls = at < last_poll_ + SleeperLease::check_interval;
+  const bool waits =
+      poll(entries.data(), entries.size(), 0) > 0 && (!polls || entries[1].revents != 0);
   const SleeperLease::Check found = sleeper_.check(at, waits);
   if (found == SleeperLease::Check::does_not_come) {
     end_sleepers_lease(SleeperLease::End::failed);
