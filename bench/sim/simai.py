@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares simulated rings with SimAI's nic_ratio.csv: the bus bandwidth that all-gathers and reduce-scatters reach, as a
-share of the adapters' rate (docs/fidelity.md, "SimAI's ratios").
+"""Compares simulated rings with SimAI's nic_ratio.csv: the bus bandwidth that all-gathers and reduce-scatters reach, as
+a share of the adapters' rate (docs/fidelity.md, "SimAI's ratios").
 
-The table is from github.com/aliyun/SimAI, commit 26b4574b, astra-sim-alibabacloud/inputs/ratio/nic_ratio.csv (Apache-2.0),
-without its first column, which is one server, and its last four, which are other operations. calbusbw.cc divides by 48.5
-GB/s for each of eight adapters (CX7_BW).
+The table is from github.com/aliyun/SimAI, commit 26b4574b, astra-sim-alibabacloud/inputs/ratio/nic_ratio.csv
+(Apache-2.0), without its first column, which is one server, and its last four, which are other operations.
+calbusbw.cc divides by 48.5 GB/s for each of eight adapters (CX7_BW).
 
 One half of the cells calibrates the profile's message_delay, and the other half is foretold. A cell calibrates if the
-numbers of its row and column, both from 0, have an even sum. A step's bytes are a cell's bytes over its GPUs, so that each
-of the sizes of steps is in one half alone.
+numbers of its row and column, both from 0, have an even sum. A step's bytes are a cell's bytes over its GPUs, so that
+each of the sizes of steps is in one half alone.
 
 Usage: simai.py [--tulle build/bin/tulle] [--calibrate] [--largest BYTES] [--most-servers N]
 """
@@ -74,8 +74,8 @@ def compare(tulle, **bounds):
         for size, nodes, ratio in cells(calibrating, **bounds):
             ours = simulated(tulle, size, nodes)
             errors[size, nodes] = ours / ratio - 1
-            print(f"{'calibrates' if calibrating else 'foretold'}: {size >> 20} MiB, {nodes} servers: SimAI {ratio:.4g}, "
-                  f"ours {ours:.4f} ({errors[size, nodes]:+.1%})", flush=True)
+            print(f"{'calibrates' if calibrating else 'foretold'}: {size >> 20} MiB, {nodes} servers: SimAI "
+                  f"{ratio:.4g}, ours {ours:.4f} ({errors[size, nodes]:+.1%})", flush=True)
         absolute = sorted(abs(error) for error in errors.values())
         print(f"{'calibrating' if calibrating else 'foretold'} half: mean error {mean(absolute):.2%}, median "
               f"{absolute[len(absolute) // 2]:.1%}, largest {absolute[-1]:.1%}, {len(absolute)} cells", flush=True)
