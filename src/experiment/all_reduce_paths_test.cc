@@ -1,5 +1,5 @@
-// An all-reduce on a fat tree is as fast as the paths of its messages differ (docs/fidelity.md, "More
-// paths for an all-reduce").
+// An all-reduce on a fat tree is as fast as the paths of its messages differ (docs/fidelity.md,
+// "More paths for an all-reduce").
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -196,8 +196,8 @@ class Player {
   SharedConnection& shared(std::uint32_t flow) {
     return shared_[static_cast<std::size_t>(flows_[flow].connection)];
   }
-  // Returns true if the flow's connection failed with a flow before. What is asked of the connection
-  // fails as well, and its receiver still has the requests for what did not come.
+  // Returns true if the flow's connection failed with a flow before. What is asked of it then fails
+  // as well, and its receiver still has the requests for what did not come.
   bool has_failed(std::uint32_t flow) { return shares(flow) && shared(flow).has_failed; }
   Connection& ends_of(std::uint32_t flow) {
     return shares(flow) ? shared(flow).ends : connections_[flow];
