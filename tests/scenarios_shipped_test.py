@@ -13,12 +13,17 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCENARIOS = ROOT / "scenarios"
+sys.path.insert(0, str(ROOT / "bench" / "sim"))
+
+import simai  # noqa: E402
+
 TULLE = ROOT / os.environ.get("TULLE_BUILD", "build") / "bin" / "tulle"
 LIMIT_S = 600  # a sanitizer's build takes some ten times as long
 
@@ -73,6 +78,18 @@ class Latency(Case):
         self.assert_between(us["roce-tuned"] - 0.05, us["iwarp-tuned"], us["roce-tuned"] + 0.05)
         for name, variant in results("latency").items():
             self.assertLess(us[name], variant["fct_us"]["median"], "the sender learns of it later")
+
+
+class ServersWithChannels(Case):
+    """The profile hgx-h100-rings beside the half of SimAI's ratios with which it was not calibrated."""
+
+    def test_foretells_the_ratios_of_simai(self):
+        cells = list(simai.cells(False, largest=512 << 20, most_servers=16))
+        self.assertEqual(12, len(cells))
+        calibrating = set(simai.cells(True, largest=512 << 20, most_servers=16))
+        self.assertFalse(calibrating & set(cells))
+        errors = [abs(simai.simulated(TULLE, *cell[:2]) / cell[2] - 1) for cell in cells]
+        self.assertLess(sum(errors) / len(errors), 0.1)
 
 
 class Iwarp(Case):

@@ -167,6 +167,20 @@ TEST(Collectives, SumsTakeTheirTime) {
       1, 0.01);
 }
 
+// A ring is as slow as its channel. Two rings have the port's rate between them, and a little wait
+// for each other. Each rank sends directly to three others at once: the port takes the messages one
+// behind the other, and the channel of the last one needs as long again.
+TEST(Collectives, AChannelHasARate) {
+  constexpr double sent = 6 * (64 << 20) / 4.0 / 10e9;
+  const std::string slow = ", channel_rate = \"40Gbps\"";
+  EXPECT_NEAR(time_in_server("ring", 64 << 20, slow) / (2 * sent), 1, 0.01);
+  EXPECT_GT(time_in_server("ring", 64 << 20, slow + " }\nchannels = 2 #"), sent);
+  EXPECT_LT(time_in_server("ring", 64 << 20, slow + " }\nchannels = 2 #"), 1.1 * sent);
+  EXPECT_NEAR(time_in_server("ring", 64 << 20, ", channel_rate = \"160Gbps\"") / sent, 1, 0.01);
+  const double direct = time_in_server("direct", 64 << 20, "");
+  EXPECT_NEAR(time_in_server("direct", 64 << 20, slow) / direct, 4.0 / 3, 0.01);
+}
+
 // All ranks have work all the time, so that the cores share what the ranks have to do. With as many
 // cores as ranks, each has one.
 TEST(Collectives, RanksShareTheCoresOfAServer) {

@@ -266,10 +266,10 @@ Setup build_setup(TableReader root, const std::string& folder) {
   if (findings.any()) return setup;
   build_network(root.table("fabric"), root.table("host"), root.table("congestion"), folder, setup);
   if (findings.any()) return setup;
+  build_partitions(root, setup);  // of adapters, and not of ports of aggregation nodes
   build_aggregation(root.table("traffic"), folder, setup);
   if (findings.any()) return setup;
   build_prices(root, folder, setup);
-  build_partitions(root, setup);
   build_routing(root.table("routing"), setup);
   build_faults(root, setup);
   if (!findings.any()) check_new_routes(root.table("routing"), setup);

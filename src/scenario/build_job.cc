@@ -28,6 +28,7 @@ void read_server(TableReader& table, Servers& servers) {
   servers.adapters =
       static_cast<std::uint32_t>(table.integer("adapters", servers.adapters, 1, most));
   servers.scale_up_bits_per_second = table.rate("scale_up_rate", servers.scale_up_bits_per_second);
+  servers.channel_bits_per_second = table.rate("channel_rate", servers.channel_bits_per_second);
   servers.scale_up_latency = table.time("scale_up_latency", servers.scale_up_latency);
   servers.scale_up_reduce_bits_per_second =
       table.rate("scale_up_reduce_rate", servers.scale_up_reduce_bits_per_second);
@@ -50,6 +51,8 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
   read_server(table, servers);
   if (servers.cores > 0 && servers.adapters > 1) {
     table.wrong("cores", "goes with servers of one adapter");
+  } else if (servers.cores > 0 && servers.channel_bits_per_second > 0) {
+    table.wrong("channel_rate", "goes with GPUs, and cores have no channels");
   } else if (servers.gpus % servers.adapters != 0) {
     table.wrong("adapters", fmt::format("must divide {}, the GPUs of a server", servers.gpus));
   } else if (hosts % servers.adapters != 0) {

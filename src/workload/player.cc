@@ -238,7 +238,7 @@ void Player::post_requests(std::uint32_t index) {
   const Connection& connection = ends_of(index);
   VerbsStatus status = VerbsStatus::ok;
   if (is_stream()) return post_stream(index);
-  if (is_told(index)) {
+  if (is_told(index) && !has_failed(index)) {
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | index;
     status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
@@ -302,9 +302,11 @@ void Player::post_stream(std::uint32_t index) {
     verbs::ReceiveRequest receive;
     receive.wr_id = receive_bit | (last ? 0 : part_bit) | index;
     receive.sges = {&to, 1};
-    VerbsStatus status =
-        stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
-    TULLE_CHECK(status == VerbsStatus::ok);
+    VerbsStatus status = VerbsStatus::ok;
+    if (!has_failed(index)) {
+      status = stage_.adapter(flow.destination).post_receive(*connection.receiver, receive);
+      TULLE_CHECK(status == VerbsStatus::ok);
+    }
     const verbs::Sge from{address, bytes, source->lkey()};
     verbs::SendRequest request;
     request.wr_id = index;
@@ -408,6 +410,7 @@ void Player::finish(Time now, std::uint32_t index, verbs::CompletionStatus statu
   if (shares(index) && !transport_.is_datagram) {
     SharedConnection& connection = shared(index);
     --connection.under_way;
+    connection.has_failed = connection.has_failed || status != verbs::CompletionStatus::success;
     if (!connection.waiting.empty()) {
       const std::uint32_t next = connection.waiting.front();
       connection.waiting.pop();

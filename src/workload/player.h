@@ -166,6 +166,7 @@ class Player {
   struct SharedConnection {
     Connection ends;
     std::uint32_t under_way = 0;         // flows that were posted and are not done
+    bool has_failed = false;             // no flow will come any more
     GrowingRing<std::uint32_t> waiting;  // flows for which its queues have no room yet
   };
 
@@ -195,6 +196,9 @@ class Player {
   SharedConnection& shared(std::uint32_t flow) {
     return shared_[static_cast<std::size_t>(flows_[flow].connection)];
   }
+  // Returns true if the flow's connection failed with a flow before. What is asked of it then fails
+  // as well, and its receiver still has the requests for what did not come.
+  bool has_failed(std::uint32_t flow) { return shares(flow) && shared(flow).has_failed; }
   Connection& ends_of(std::uint32_t flow) {
     return shares(flow) ? shared(flow).ends : connections_[flow];
   }

@@ -19,6 +19,9 @@ struct Servers {
   std::uint32_t adapters = 1;  // of a server; divides the GPUs
   // The scale-up network has one port for each GPU. It never blocks otherwise.
   std::int64_t scale_up_bits_per_second = 0;  // of a GPU, in each direction; payload
+  // The rate at which one channel of a GPU sends to another GPU of its server, at most; 0: that of
+  // the port. A channel is a thread block that copies, or some of them.
+  std::int64_t channel_bits_per_second = 0;
   Time scale_up_latency;  // from the sending GPU's store until the receiving one sees it
   // The rate at which a GPU sends to the switch of the scale-up network, and receives, while the
   // switch reduces or shares out (NVLink SHARP); 0: the switch does neither.

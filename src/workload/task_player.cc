@@ -145,11 +145,17 @@ void TaskPlayer::send_to_neighbour(Time now, TaskGraph::Index index) {
     const Time moves = time_of(task.bytes, servers_.scale_up_bits_per_second);
     return work(now, task.rank, {index, false, servers_.message_work + moves});
   }
-  const Time begins = std::max(now, sends_until_[task.rank]);
-  const Time ends = begins + scale_up_time(task);
-  results_[index].start = begins;
+  const Time time = scale_up_time(task);
+  Time begins = std::max(now, sends_until_[task.rank]);
   // A switch has a port for each GPU.
-  if (servers_.is_gpu(task.rank)) sends_until_[task.rank] = ends;
+  if (servers_.is_gpu(task.rank)) sends_until_[task.rank] = begins + time;
+  Time ends = begins + time;
+  if (is_of_channel(task)) {
+    Time& channel_until = channel_until_[{task.rank, task.peer, task.channel}];
+    begins = std::max(begins, channel_until);
+    ends = channel_until = begins + std::max(time, channel_time(task));
+  }
+  results_[index].start = begins;
   set_alarm(ends, task.rank, index, Step::over);
   const Time latency =
       reduces_inside(task) ? servers_.scale_up_reduce_latency : servers_.scale_up_latency;
@@ -166,6 +172,15 @@ Time TaskPlayer::scale_up_time(const Task& task) const {
                                                   : servers_.scale_up_bits_per_second);
 }
 
+// Returns true if a channel between two GPUs may be slower than their ports.
+bool TaskPlayer::is_of_channel(const Task& task) const {
+  return servers_.channel_bits_per_second > 0 && !reduces_inside(task);
+}
+
+Time TaskPlayer::channel_time(const Task& task) const {
+  return time_of(task.bytes, servers_.channel_bits_per_second);
+}
+
 // The port receives one message after the other, while their bytes come.
 void TaskPlayer::reach(Time now, TaskGraph::Index index) {
   if (cores_.are_shared()) return receive(now, index);
@@ -175,7 +190,8 @@ void TaskPlayer::reach(Time now, TaskGraph::Index index) {
   }
   Time& busy = receives_until_[task.peer];
   busy = std::max(now, busy) + scale_up_time(task);
-  set_alarm(busy, task.peer, index, Step::done);
+  const Time comes_until = is_of_channel(task) ? now + channel_time(task) : now;
+  set_alarm(std::max(busy, comes_until), task.peer, index, Step::done);
 }
 
 // The bytes are there. The receiver may have to add them, one message after the other.

@@ -5,6 +5,8 @@
 // computes one thing at a time, and the rank sends meanwhile.
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "base/time.h"
@@ -63,6 +65,8 @@ class TaskPlayer final : public Schedule {
   void send_to_neighbour(Time now, TaskGraph::Index task);
   bool reduces_inside(const Task& task) const;
   Time scale_up_time(const Task& task) const;
+  bool is_of_channel(const Task& task) const;
+  Time channel_time(const Task& task) const;
   void reach(Time now, TaskGraph::Index task);
   void receive(Time now, TaskGraph::Index task);
   void end_sending(Time now, TaskGraph::Index task);
@@ -88,6 +92,8 @@ class TaskPlayer final : public Schedule {
   std::vector<Time> computes_until_;
   // By rank: until when its additions and the two directions of its scale-up port are busy.
   std::vector<Time> sends_until_, receives_until_, adds_until_;
+  // By sender, receiver and channel, where channels have a rate: until when one sends.
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Time> channel_until_;
   Cores cores_;
   std::size_t finished_ = 0;
   Time end_;
