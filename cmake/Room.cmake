@@ -42,7 +42,8 @@ function(tulle_room name)
       TULLE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
     tulle_warnings(${name}_test)
     # A test is compiled in half the time, and spends its own in the room's library.
-    target_compile_options(${name}_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    target_compile_options(${name}_test PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1 -g1>)
+    target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
   endif()
 
