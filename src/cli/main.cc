@@ -99,6 +99,8 @@ constexpr char compare_examples[] =
     "                                                512 GPUs in servers of 8\n"
     "  tulle compare --workload step:llama-3-70b --gpus 64\n"
     "                                                a step of training a model\n"
+    "  tulle compare --workload step:mixtral-8x7b --gpus 64\n"
+    "                                                the same with a mixture of experts\n"
     "  tulle compare --workload step.0.et --gpus 64  a trace, such as Chakra's\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"

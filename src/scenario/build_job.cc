@@ -73,6 +73,10 @@ void read_model(TableReader table, workload::TransformerModel& model) {
   model.heads = count("heads");
   model.key_value_heads = count("key_value_heads");
   model.sequence = count("sequence");
+  model.experts = count("experts");
+  model.experts_of_token = count("experts_of_token");
+  model.shared_experts = static_cast<std::uint32_t>(table.integer("shared_experts", 0, 0, 1'000));
+  model.skew = table.number("skew", 0, 0, 10);
   table.finish();
 }
 
@@ -88,6 +92,8 @@ void read_parallel(TableReader table, workload::TrainingSettings& settings) {
   };
   settings.tensor = count("tensor", 1);
   settings.pipeline = count("pipeline", 1);
+  settings.expert = count("expert", 1);
+  settings.sequence = table.boolean("sequence", false);
   settings.micro_batch = count("micro_batch", 1);
   settings.micro_batches = count("micro_batches", 1);
   settings.buckets = count("buckets", settings.buckets);
@@ -165,6 +171,7 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   if (!settings) return table.wrong("step", settings.error().message);
   if (table.findings().any()) return;
   settings->servers = servers;
+  settings->seed = setup.network.seed;
   setup.may_be_trains = true;
   take_job(table, "step", workload::make_training_step(*settings), servers, setup);
 }
