@@ -16,26 +16,11 @@ namespace {
 
 using Index = TaskGraph::Index;
 
-Time time_of(double seconds) {
-  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
-}
-
 Result<void> check_experts(const TrainingSettings& settings) {
   const TransformerModel& model = settings.model;
-  constexpr std::uint32_t experts_max = 4'096, experts_of_token_max = 64;
   if (model.experts == 0) {
-    if (model.experts_of_token > 0) return Error{"experts_of_token goes with experts"};
-    if (model.shared_experts > 0) return Error{"shared_experts goes with experts"};
     if (settings.expert > 1) return Error{"expert goes with a model that has experts"};
     return {};
-  }
-  if (model.experts > experts_max) {
-    return Error{fmt::format("{} experts are more than {}", model.experts, experts_max)};
-  }
-  const std::uint32_t most = std::min(model.experts, experts_of_token_max);
-  if (model.experts_of_token == 0 || model.experts_of_token > most) {
-    return Error{
-        fmt::format("experts_of_token must be 1 to {}, and not {}", most, model.experts_of_token)};
   }
   if (model.experts % settings.expert != 0) {
     return Error{fmt::format("{} experts cannot be dealt to {} replicas (expert) evenly",
@@ -67,10 +52,7 @@ Result<void> check(const TrainingSettings& settings) {
                                     {settings.buckets, "buckets"}}) {
     if (value == 0) return Error{fmt::format("{} must be 1 or more", name)};
   }
-  if (model.heads % model.key_value_heads != 0) {
-    return Error{fmt::format("{} key_value_heads do not divide {} heads", model.key_value_heads,
-                             model.heads)};
-  }
+  if (auto right = check_shape(model); !right) return right;
   if (model.layers % settings.pipeline != 0) {
     return Error{fmt::format("{} layers cannot be dealt to {} pipeline stages evenly", model.layers,
                              settings.pipeline)};
@@ -166,7 +148,7 @@ void StepBuilder::compute(std::uint32_t rank, Time duration, std::uint32_t phase
 
 // Adds what a tensor group exchanges.
 void StepBuilder::exchange(std::uint32_t rank, double seconds, Waits& last) {
-  if (settings_.tensor > 1) compute(rank, time_of(seconds), tensor_phase_, last);
+  if (settings_.tensor > 1) compute(rank, time_from(seconds), tensor_phase_, last);
 }
 
 Index StepBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes,
@@ -202,7 +184,7 @@ void StepBuilder::run_forward(Stage& stage) {
     return;
   }
   Waits& last = stage.members[0].last;
-  compute(rank(stage, 0), time_of(layers() * costs_.layer_seconds()), forward_phase_, last);
+  compute(rank(stage, 0), time_from(layers() * costs_.layer_seconds()), forward_phase_, last);
   exchange(rank(stage, 0), layers() * costs_.exchange_seconds, last);
 }
 
@@ -220,8 +202,8 @@ void StepBuilder::run_backward(Stage& stage) {
   Waits& last = stage.members[0].last;
   const std::uint32_t parts = is_last ? settings_.buckets : 1;
   for (std::uint32_t part = 0; part < parts; ++part) {
-    compute(rank(stage, 0), time_of(2 * layers() * costs_.layer_seconds() / parts), backward_phase_,
-            last);
+    compute(rank(stage, 0), time_from(2 * layers() * costs_.layer_seconds() / parts),
+            backward_phase_, last);
     exchange(rank(stage, 0), layers() * costs_.backward_exchange_seconds / parts, last);
     if (is_last) note_gradients(stage, part + 1, parts);
   }
@@ -240,7 +222,7 @@ void StepBuilder::run_dense(Stage& stage, bool is_backward) {
   const double exchanged = is_backward ? costs_.backward_exchange_seconds : costs_.exchange_seconds;
   const std::uint32_t phase = is_backward ? backward_phase_ : forward_phase_;
   for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
-    compute(rank(stage, i), time_of(seconds), phase, stage.members[i].last);
+    compute(rank(stage, i), time_from(seconds), phase, stage.members[i].last);
     exchange(rank(stage, i), exchanged, stage.members[i].last);
   }
 }
@@ -252,8 +234,10 @@ void StepBuilder::run_experts(Stage& stage, std::uint32_t layer, bool is_backwar
   for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
     const double copies = routing_->received(group_, stage.number * layers() + layer, i);
     Waits& last = stage.members[i].last;
-    exchange(rank(stage, i), exchange_seconds(settings_, copies * costs_.copy_bytes), last);
-    compute(rank(stage, i), time_of(copies * costs_.copy_seconds * (is_backward ? 2 : 1)),
+    exchange(rank(stage, i),
+             exchange_seconds(settings_.servers, settings_.tensor, copies * costs_.copy_bytes),
+             last);
+    compute(rank(stage, i), time_from(copies * costs_.copy_seconds * (is_backward ? 2 : 1)),
             is_backward ? backward_phase_ : forward_phase_, last);
   }
   all_to_all(stage, layer, true);
@@ -411,7 +395,9 @@ double seconds_of(const TrainingSettings& settings) {
   const LayerCosts costs = costs_of(settings);
   const double copies = costs.copies * settings.expert;
   const double copied =
-      settings.expert > 1 ? 2 * exchange_seconds(settings, copies * costs.copy_bytes) : 0;
+      settings.expert > 1
+          ? 2 * exchange_seconds(settings.servers, settings.tensor, copies * costs.copy_bytes)
+          : 0;
   const double layer = 3 * (costs.dense_seconds + copies * costs.copy_seconds) +
                        costs.exchange_seconds + costs.backward_exchange_seconds + copied;
   return layer * model.layers / settings.pipeline *
@@ -456,6 +442,28 @@ Result<void> check_size(const TrainingSettings& settings) {
 }
 
 }  // namespace
+
+Result<void> check_shape(const TransformerModel& model) {
+  constexpr std::uint32_t experts_max = 4'096, experts_of_token_max = 64;
+  if (model.heads % model.key_value_heads != 0) {
+    return Error{fmt::format("{} key_value_heads do not divide {} heads", model.key_value_heads,
+                             model.heads)};
+  }
+  if (model.experts == 0) {
+    if (model.experts_of_token > 0) return Error{"experts_of_token goes with experts"};
+    if (model.shared_experts > 0) return Error{"shared_experts goes with experts"};
+    return {};
+  }
+  if (model.experts > experts_max) {
+    return Error{fmt::format("{} experts are more than {}", model.experts, experts_max)};
+  }
+  const std::uint32_t most = std::min(model.experts, experts_of_token_max);
+  if (model.experts_of_token == 0 || model.experts_of_token > most) {
+    return Error{
+        fmt::format("experts_of_token must be 1 to {}, and not {}", most, model.experts_of_token)};
+  }
+  return {};
+}
 
 Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
   if (auto right = check(settings); !right) return right.error();

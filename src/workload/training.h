@@ -42,9 +42,13 @@ struct TransformerModel {
   double dense_operations() const;   // of the rest
 };
 
+// Returns an error if no model has these numbers, of which none is zero that must not be.
+Result<void> check_shape(const TransformerModel& model);
+
 struct Gpu {
-  double operations_per_second = 0;  // of matrix products at the training's precision
-  double efficiency = 1;             // share of these that a training reaches, in (0, 1]
+  double operations_per_second = 0;    // of matrix products at the training's precision
+  double efficiency = 1;               // share of these that a training reaches, in (0, 1]
+  double memory_bytes_per_second = 0;  // with which a decoder reads weights, keys and values
 };
 
 struct TrainingSettings {

@@ -14,7 +14,7 @@ double operations_per_second(const TrainingSettings& settings) {
 double waits_for_gather(const TrainingSettings& settings, double tokens, double bytes,
                         double weights) {
   const double product = 2 * tokens * weights / operations_per_second(settings);
-  return std::max(0.0, exchange_seconds(settings, bytes) / 2 - product);
+  return std::max(0.0, exchange_seconds(settings.servers, settings.tensor, bytes) / 2 - product);
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ double TransformerModel::routed_operations() const {
   return experts == 0 ? 0 : 2 * expert_weights() * experts_of_token * sequence;
 }
 
-double exchange_seconds(const TrainingSettings& settings, double bytes) {
-  if (settings.tensor == 1) return 0;
-  const double share = 2.0 * (settings.tensor - 1) / settings.tensor;
-  const double rate = static_cast<double>(settings.servers.scale_up_bits_per_second) / 8;
-  const double latency = settings.servers.scale_up_latency.to_seconds() * 2 * (settings.tensor - 1);
+double exchange_seconds(const Servers& servers, std::uint32_t tensor, double bytes) {
+  if (tensor == 1) return 0;
+  const double share = 2.0 * (tensor - 1) / tensor;
+  const double rate = static_cast<double>(servers.scale_up_bits_per_second) / 8;
+  const double latency = servers.scale_up_latency.to_seconds() * 2 * (tensor - 1);
   return share * bytes / rate + latency;
 }
 
@@ -65,7 +65,8 @@ LayerCosts costs_of(const TrainingSettings& settings) {
   costs.activation_bytes = tokens * costs.copy_bytes;
   // With expert parallelism a group exchanges the copies that came, and not the activations.
   const bool has_network = settings.expert == 1 || model.shared_experts > 0;
-  const double exchange = exchange_seconds(settings, costs.activation_bytes);
+  const double exchange =
+      exchange_seconds(settings.servers, settings.tensor, costs.activation_bytes);
   costs.exchange_seconds = (has_network ? 2 : 1) * exchange;
   costs.backward_exchange_seconds = costs.exchange_seconds;
   if (!settings.sequence) return costs;

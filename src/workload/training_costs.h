@@ -2,6 +2,10 @@
 
 // What the parts of a training step cost each GPU, in seconds and bytes.
 
+#include <cstdint>
+
+#include "base/time.h"
+#include "workload/servers.h"
 #include "workload/training.h"
 
 namespace tulle::workload {
@@ -30,6 +34,10 @@ LayerCosts costs_of(const TrainingSettings& settings);
 
 // The time for which a tensor group's GPUs gather and scatter so many bytes, of which each has a
 // part: an all-gather and a reduce-scatter, or a ring all-reduce.
-double exchange_seconds(const TrainingSettings& settings, double bytes);
+double exchange_seconds(const Servers& servers, std::uint32_t tensor, double bytes);
+
+inline Time time_from(double seconds) {
+  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
+}
 
 }  // namespace tulle::workload
