@@ -19,7 +19,7 @@ using Index = TaskGraph::Index;
 // The numbers that follow from the settings, for a group of GPUs that share each layer.
 struct Costs {
   double prefill_seconds = 0;
-  double round_seconds = 0;    // reads all weights, and exchanges nothing
+  double round_seconds = 0;    // reads all weights, and the latency of all exchanges
   double request_seconds = 0;  // reads a request's keys and values in a round, and exchanges
   double token_seconds = 0;    // computes a token of a request
 };
@@ -38,14 +38,18 @@ Costs costs_of(const ServingSettings& settings) {
   Costs costs;
   costs.prefill_seconds = layers * (layer.layer_seconds() + layer.exchange_seconds);
   const double rate = settings.gpu.memory_bytes_per_second * settings.group();
-  // Both networks of a layer sum what a token has. Their latency is the round's.
-  const double latency = layers * 2 * exchange_seconds(one.servers, one.tensor, 0);
-  const double token = layers * 2 * exchange_seconds(one.servers, one.tensor, layer.copy_bytes);
+  // Both networks of a layer sum what a token has. A ring's latencies would be more than all the
+  // rest, so that each GPU sends to each other at once, in a reduce-scatter and an all-gather.
+  const double latency =
+      one.tensor == 1 ? 0 : layers * 2 * 2 * one.servers.scale_up_latency.to_seconds();
+  const double token = layers * 2 *
+                       (exchange_seconds(one.servers, one.tensor, layer.copy_bytes) -
+                        exchange_seconds(one.servers, one.tensor, 0));
   costs.round_seconds = latency + layers * model.layer_weights() * settings.value_bytes / rate;
   // Its keys and values become more by one token in each round. The mean is taken.
   const double context = settings.prompt + (settings.output - 1.0) / 2;
   costs.request_seconds =
-      token - latency + context * static_cast<double>(settings.cache_bytes_of_token()) / rate;
+      token + context * static_cast<double>(settings.cache_bytes_of_token()) / rate;
   one.model.sequence = 1;
   costs.token_seconds = layers * costs_of(one).layer_seconds();
   return costs;
@@ -59,9 +63,6 @@ Result<void> check_model(const ServingSettings& settings) {
                                     {model.heads, "heads"},
                                     {model.key_value_heads, "key_value_heads"},
                                     {settings.prefill, "prefill"},
-                                    {settings.requests, "requests"},
-                                    {settings.prompt, "prompt"},
-                                    {settings.output, "output"},
                                     {settings.batch, "batch"},
                                     {settings.value_bytes, "value_bytes"}}) {
     if (value == 0) return Error{fmt::format("{} must be 1 or more", name)};
@@ -76,7 +77,10 @@ Result<void> check_model(const ServingSettings& settings) {
         "a GPU needs operations_per_second, memory_bytes_per_second, and an efficiency above 0 and "
         "at most 1"};
   }
-  if (!(settings.rate > 0)) return Error{"rate must be above 0: requests a second"};
+  if (settings.requests == 0 || !(settings.rate > 0) || settings.prompt == 0 ||
+      settings.output == 0) {
+    return Error{"[serve] needs requests, rate, prompt and output above 0"};
+  }
   return {};
 }
 
@@ -121,6 +125,7 @@ class ServingBuilder {
   explicit ServingBuilder(const ServingSettings& settings)
       : settings_(settings),
         costs_(costs_of(settings)),
+        random_(settings.seed),
         graph_(settings.servers.ranks()),
         arrived_(settings.servers.ranks()) {
     prefill_ = graph_.add_phase("prefill");
@@ -138,6 +143,7 @@ class ServingBuilder {
 
   const ServingSettings& settings_;
   Costs costs_;
+  Random random_;
   TaskGraph graph_;
   std::uint32_t prefill_, cache_, decode_;  // phases
   struct Arrived {
@@ -169,7 +175,8 @@ Index ServingBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t b
   return graph_.add_message(task, after);
 }
 
-// Groups take requests in turn. Each GPU of a prefill group has its part of the keys' and values'
+// Prefill groups take requests in turn, and a decode group is drawn, so that each prefill group sends
+// to all of them. Each GPU of a prefill group has its part of the keys' and values'
 // heads, and sends it to the GPU of the same number of the decode group. The first GPU there makes
 // the tokens when the others have told it that they have their parts.
 Request ServingBuilder::add_request(std::uint32_t number, Time arrival) {
@@ -178,7 +185,7 @@ Request ServingBuilder::add_request(std::uint32_t number, Time arrival) {
   const std::uint32_t prefills = settings_.prefill * of_server;
   const std::uint32_t decodes = settings_.servers.servers * of_server - prefills;
   const std::uint32_t from = number % prefills * group;
-  const std::uint32_t to = (prefills + number % decodes) * group;
+  const auto to = (prefills + static_cast<std::uint32_t>(random_.below(decodes))) * group;
   Request request;
   request.arrival = arrival;
   request.tokens = settings_.output;
@@ -203,11 +210,10 @@ Serving ServingBuilder::build() {
   Serving serving;
   serving.batches = {time_from(costs_.round_seconds), time_from(costs_.token_seconds),
                      settings_.batch};
-  Random random(settings_.seed);
   double seconds = 0;
   for (std::uint32_t i = 0; i < settings_.requests; ++i) {
     serving.requests.push_back(add_request(i, time_from(seconds)));
-    seconds += (settings_.is_poisson ? random.exponential() : 1) / settings_.rate;
+    seconds += (settings_.is_poisson ? random_.exponential() : 1) / settings_.rate;
   }
   serving.graph = std::move(graph_);
   return serving;

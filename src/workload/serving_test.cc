@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 
 namespace tulle::workload {
@@ -61,11 +62,12 @@ TEST(Serving, PrefillComputesThePrompt) {
 
 // A round reads all weights once, and the keys and values of each request.
 TEST(Serving, DecodeReadsItsMemory) {
-  const ServingSettings settings = settings_of(2);
+  ServingSettings settings = settings_of(2);
+  settings.servers.scale_up_latency = Time::microseconds(2);
   const Serving serving = make(settings);
   const double rate = 8 * 3e12;
-  EXPECT_NEAR(serving.batches.round.to_seconds(), settings.model.layer_weights() * 80 * 2 / rate,
-              1e-9);
+  EXPECT_NEAR(serving.batches.round.to_seconds(),
+              settings.model.layer_weights() * 80 * 2 / rate + 80 * 2 * 2 * 2e-6, 1e-9);
   const Task& decode = serving.graph[serving.requests[0].decode];
   EXPECT_EQ(decode.rounds, 32u);
   const double summed = 80 * 2 * 2.0 * 7 / 8 * 8'192 * 2 / 450e9;
@@ -87,13 +89,20 @@ TEST(Serving, RequestsArriveAtTheirRate) {
   EXPECT_NE(make(settings).requests.back().arrival, random.requests.back().arrival);
 }
 
-TEST(Serving, GroupsTakeTurns) {
+TEST(Serving, PrefillTakesTurnsAndDecodeIsDrawn) {
   ServingSettings settings = settings_of(4);
   settings.tensor = 4;  // two groups prefill, and six decode
+  settings.requests = 600;
   const Serving serving = make(settings);
-  for (std::size_t i = 0; i < 12; ++i) {
+  std::map<std::uint32_t, int> times;
+  for (std::size_t i = 0; i < 600; ++i) {
     EXPECT_EQ(serving.graph[serving.requests[i].prefill].rank, i % 2 * 4);
-    EXPECT_EQ(serving.graph[serving.requests[i].decode].rank, 8 + i % 6 * 4);
+    ++times[serving.graph[serving.requests[i].decode].rank];
+  }
+  EXPECT_EQ(times.size(), 6u);
+  for (const auto& [rank, count] : times) {
+    EXPECT_TRUE(rank >= 8 && rank % 4 == 0) << rank;
+    EXPECT_NEAR(count, 100, 40) << rank;
   }
 }
 
@@ -105,8 +114,10 @@ TEST(Serving, WhatDoesNotFitIsRefusedInOneLine) {
     return serving ? std::string() : serving.error().message;
   };
   EXPECT_EQ(error([](auto&) {}), "");
-  EXPECT_EQ(error([](auto& s) { s.prompt = 0; }), "prompt must be 1 or more");
-  EXPECT_EQ(error([](auto& s) { s.rate = 0; }), "rate must be above 0: requests a second");
+  EXPECT_EQ(error([](auto& s) { s.prompt = 0; }),
+            "[serve] needs requests, rate, prompt and output above 0");
+  EXPECT_EQ(error([](auto& s) { s.rate = 0; }).find("[serve] needs "), 0u);
+  EXPECT_EQ(error([](auto& s) { s.batch = 0; }), "batch must be 1 or more");
   EXPECT_EQ(error([](auto& s) { s.prefill = 2; }),
             "prefill on 2 servers leaves none of 2 to decode");
   EXPECT_EQ(error([](auto& s) { s.tensor = 3; }),

@@ -430,13 +430,14 @@ Result<void> check_size(const TrainingSettings& settings) {
                     TaskGraph::tasks_max)};
   }
   constexpr double draws_max = 1u << 27;
-  const double draws = 1.0 * settings.replicas() * model.layers * settings.micro_batch *
-                       model.sequence * model.experts_of_token;
-  if (settings.expert > 1 && draws > draws_max) {
+  const double chosen = 1.0 * settings.replicas() * model.layers * settings.micro_batch *
+                        model.sequence * model.experts_of_token;
+  const double all = 1.0 * model.layers * model.experts;  // whose popularity is drawn
+  if (settings.expert > 1 && chosen + all > draws_max) {
     return Error{
-        fmt::format("tokens choose {:.0f} experts, which are more than {:.0f}; take fewer "
+        fmt::format("tokens choose {:.0f} of {:.0f} experts, which is more than {:.0f}; take fewer "
                     "GPUs, tokens or layers",
-                    draws, draws_max)};
+                    chosen, all, draws_max)};
   }
   return {};
 }
