@@ -611,7 +611,8 @@ class Demo(Case):
 
 # Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
-           ("traffic", "step"), ("traffic", "serve"), ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"),
+           ("traffic", "step"), ("traffic", "serve"), ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"),
+           ("fabric", "kind"),
            ("fabric", "flow_control"), ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"),
            ("routing", "allow_deadlock"), ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
 FAULT_DEFAULTS = {"buffer"}

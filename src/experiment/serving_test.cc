@@ -13,8 +13,8 @@ namespace {
 
 constexpr double payload_rate = 400e9 / 8 * 4'096 / (4'096 + 28);
 
-// One server prefills, and one decodes. A token has 2 · 4 · 8 · 128 · 2 bytes = 16 KiB.
-report::Outcome served(double rate, const std::string& more = "output = 11\n") {
+// One server decodes, and the others prefill. A token has 2 · 4 · 8 · 128 · 2 bytes = 16 KiB.
+report::Outcome served(double rate, const std::string& more = "output = 11\n", int hosts = 2) {
   Folder folder;
   folder.write("model.toml",
                fmt::format("[model]\nlayers = 4\nhidden = 1024\nfeed_forward = 4096\nheads = 8\n"
@@ -23,9 +23,10 @@ report::Outcome served(double rate, const std::string& more = "output = 11\n") {
                            "arrivals = \"fixed\"\nrate = {}\nprompt = 1000\n{}",
                            rate, more));
   return outcome_of(
-      "[topology]\nkind = \"single-switch\"\nhosts = 2\nlink_rate = \"400Gbps\"\n"
-      "link_delay = \"100ns\"\n[fabric]\nkind = \"infiniband\"\n"
-      "[traffic]\npattern = \"serve\"\nserve = \"model.toml\"\n",
+      fmt::format("[topology]\nkind = \"single-switch\"\nhosts = {}\nlink_rate = \"400Gbps\"\n"
+                  "link_delay = \"100ns\"\n[fabric]\nkind = \"infiniband\"\n"
+                  "[traffic]\npattern = \"serve\"\nserve = \"model.toml\"\n",
+                  hosts),
       folder.path());
 }
 
@@ -56,6 +57,12 @@ TEST(Serving, RequestsWaitForEachOther) {
       << "it may have to wait for a round";
   EXPECT_GT(number(outcome, "ttft_us.p99"), 7.9 * prefill_us);
   EXPECT_NEAR(number(outcome, "cache_us.p99") / cache_us, 1, 0.02);
+}
+
+// Two prefill servers end at once, each time, and the decode server's link carries both caches.
+TEST(Serving, CachesShareTheLinkOfADecodeServer) {
+  const auto outcome = served(1e9, "output = 11\nprefill = 2\n", 3);
+  EXPECT_NEAR(number(outcome, "cache_us.median") / (2 * cache_us), 1, 0.02);
 }
 
 // Decoding takes longer than all prefills, so that all requests are decoded at once if they may be.

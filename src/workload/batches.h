@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks that work on many tasks at once, in rounds, such as a decoder, which makes one token of each
-// of its requests in each round. A task joins before a round, and leaves after its last one
+// Ranks that work on many tasks at once, in rounds, such as a decoder, which makes one token for
+// each of its requests in each round. A task joins before a round, and leaves after its last one
 // (continuous batching; Yu et al., OSDI 2022).
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
 // Inference as a graph of tasks, with prefill and decode on separate servers (Zhong et al., OSDI
-// 2024; Patel et al., ISCA 2024). A request arrives at a prefill server, which computes the keys and
-// values of its prompt (the KV cache). They go to a decode server by the network, and there the
+// 2024; Patel et al., ISCA 2024). A request arrives at a prefill server, which computes the keys
+// and values of its prompt (the KV cache). They go to a decode server by the network, and there the
 // request joins a batch, each round of which makes one token for each of its requests.
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 
 // A step of training a transformer as a graph of tasks, from the model's shape, what a GPU can do,
 // and how the work is dealt out: tensor, pipeline and data parallelism, as in Megatron-LM
-// (Narayanan et al., SC 2021), its sequence parallelism (Korthikanti et al., MLSys 2023), and expert
-// parallelism.
+// (Narayanan et al., SC 2021), its sequence parallelism (Korthikanti et al., MLSys 2023), and
+// expert parallelism.
 //
 // Ranks are dealt as there: the tensor group is innermost, so that it lies in one server, then come
 // the replicas that share one set of experts, the pipeline's stages, and all other replicas of the
