@@ -628,7 +628,8 @@ class Demo(Case):
 
 # Keys that decide which other keys there are, or that are required. Their values in the reference are not defaults.
 CHOICES = {("topology", "kind"), ("topology", "file"), ("topology", "hosts"), ("traffic", "pattern"), ("traffic", "file"),
-           ("traffic", "step"), ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"), ("fabric", "kind"),
+           ("traffic", "step"), ("traffic", "serve"), ("traffic", "trace"), ("traffic", "sizes"), ("traffic", "sizes_file"),
+           ("fabric", "kind"),
            ("fabric", "flow_control"), ("fabric", "ecn"), ("fabric", "congestion"), ("congestion", "control"),
            ("routing", "allow_deadlock"), ("host", "recovery"), ("host", "transport"), ("host", "kernel")}
 FAULT_DEFAULTS = {"buffer"}
@@ -729,7 +730,7 @@ class Reference(Case):
                         continue
                     needed[name] = {key: {} if isinstance(value, dict) else value
                                     for key, value in table.items() if (name, key) in CHOICES}
-                    for key in ("file", "sizes_file", "step", "trace"):
+                    for key in ("file", "sizes_file", "step", "serve", "trace"):
                         if key in needed[name]:
                             needed[name][key] = str(SCENARIOS / needed[name][key])
                 with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,9 @@ int list(const std::vector<Fabric>& fabrics) {
       fmt::print("  {:<24} {}\n", name, title);
     }
   };
-  print_files("training steps on --gpus, as in step:llama-3-70b", "models");
+  print_files(
+      "models on --gpus, as in step:llama-3-70b or, where it has [serve], serve:llama-3-70b",
+      "models");
   fmt::print(
       "traces on --gpus, as in FILE.et: Chakra's (.et, .json), GOAL, SimAI's workloads, htsim's "
       "connections (.cm)\n");

@@ -99,6 +99,10 @@ constexpr char compare_examples[] =
     "                                                512 GPUs in servers of 8\n"
     "  tulle compare --workload step:llama-3-70b --gpus 64\n"
     "                                                a step of training a model\n"
+    "  tulle compare --workload step:mixtral-8x7b --gpus 64\n"
+    "                                                the same with a mixture of experts\n"
+    "  tulle compare --workload serve:llama-3-70b --gpus 64\n"
+    "                                                requests to a model\n"
     "  tulle compare --workload step.0.et --gpus 64  a trace, such as Chakra's\n"
     "  tulle compare --workload my.toml --fabrics infiniband,roce-pfc -o results\n"
     "                                                a scenario's traffic on two fabrics\n"
@@ -335,6 +339,7 @@ void add_compare(CLI::App& app, int& status) {
       "--workload", workload.workload,
       "A name from --list; a collective with its bytes, such as "
       "allreduce:256MiB; a mixture of experts, such as moe:dispatch; a training step, step:MODEL; "
+      "requests to a model, serve:MODEL; "
       "a trace of Chakra's, GOAL, SimAI's or htsim's; a scenario FILE.toml, of which [topology] "
       "and "
       "[traffic] are used; or a table of flows FILE.csv");

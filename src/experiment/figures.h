@@ -42,6 +42,14 @@ struct LinkView {
   Time end;  // end of the run's last flow
 };
 
+// The requests of a run that serves a model, if all of them were answered.
+struct ServingView {
+  report::Quantiles first_token_us;  // from a request's arrival to its first token
+  report::Quantiles token_us;        // time for each token after the first one
+  report::Quantiles cache_us;        // while its keys and values were on their way
+  double cache_share = 0;            // of the times to the first tokens
+};
+
 struct RunView {
   const scenario::Setup& setup;
   const sim::Network& network;
@@ -49,6 +57,7 @@ struct RunView {
   const workload::TaskPlayer* tasks;  // null: the run has no job
   std::uint64_t arrivals;             // flows whose receivers were told
   report::Quantiles latency_us;       // one-way times of those flows
+  std::optional<ServingView> serving;
 };
 
 // The source of a row says for what the figure is measured.

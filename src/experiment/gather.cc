@@ -59,14 +59,35 @@ FlowsView view_of(std::span<const Flow> flows) {
   return view;
 }
 
+std::optional<ServingView> serving_of(const Remains& remains) {
+  if (remains.tasks == nullptr || remains.setup.job->requests.empty()) return {};
+  if (remains.tasks->finished() < remains.setup.job->graph.size()) return {};
+  const std::vector<workload::TaskResult>& results = remains.tasks->results();
+  std::vector<double> first_tokens, tokens, caches;
+  double waits = 0, ways = 0;
+  for (const workload::Request& request : remains.setup.job->requests) {
+    const workload::TaskResult& decode = results[request.decode];
+    first_tokens.push_back(microseconds(decode.arrived - request.arrival));
+    caches.push_back(microseconds(decode.start - results[request.prefill].end));
+    waits += first_tokens.back();
+    ways += caches.back();
+    if (request.tokens < 2) continue;
+    tokens.push_back(microseconds(decode.end - decode.arrived) / (request.tokens - 1));
+  }
+  return ServingView{report::quantiles(std::move(first_tokens)),
+                     report::quantiles(std::move(tokens)), report::quantiles(std::move(caches)),
+                     ways / waits};
+}
+
 RunView view_of(const Remains& remains, std::span<const Flow> flows) {
   std::vector<double> latencies;
   for (const Flow& flow : flows) {
     if (flow.has_arrived()) latencies.push_back(microseconds(flow.latency()));
   }
   const std::uint64_t arrivals = latencies.size();
-  return {remains.setup, remains.network, remains.player,
-          remains.tasks, arrivals,        report::quantiles(std::move(latencies))};
+  return {remains.setup,      remains.network, remains.player,
+          remains.tasks,      arrivals,        report::quantiles(std::move(latencies)),
+          serving_of(remains)};
 }
 
 // Returns the value of the row for this source, or nothing if the row reads another kind of source.

@@ -89,6 +89,9 @@ report::Spans spans_of(const workload::Job& job, const workload::TaskPlayer& tas
     const workload::Task& task = job.graph[i];
     const workload::TaskResult& result = tasks.results()[i];
     if (row_of[task.rank] < 0 || result.start.is_never()) continue;
+    const bool is_arrival =
+        !job.requests.empty() && task.processor == workload::Request::arrivals_processor;
+    if (is_arrival) continue;
     Time end = task.is_message() ? result.arrived : result.end;
     if (end.is_never()) end = tasks.end();
     if (end <= result.start) continue;

@@ -27,11 +27,12 @@ fabric::Topology build_topology(TableReader table, const std::string& folder);
 void build_aggregation(TableReader traffic, const std::string& folder, Setup& setup);
 // Builds the flows. The setup must have its topology and its seed already.
 void build_traffic(TableReader table, const std::string& folder, Setup& setup);
-// Build the job of a [traffic] whose pattern is a collective, a step of a training or a trace. The
-// setup must have its topology.
+// Build the job of a [traffic] whose pattern is a collective, a mixture of experts, a step of a
+// training, a model that is served, or a trace. The setup must have its topology.
 void build_collective(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_experts(TableReader& traffic, const std::string& folder, Setup& setup);
 void build_step(TableReader& traffic, const std::string& folder, Setup& setup);
+void build_serving(TableReader& traffic, const std::string& folder, Setup& setup);
 // Adds up the pieces of the network by the list that the key `prices` names. The setup must have
 // its topology and its kind of network.
 void build_prices(TableReader& root, const std::string& folder, Setup& setup);

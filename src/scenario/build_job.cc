@@ -7,9 +7,11 @@
 #include <string_view>
 
 #include "scenario/build.h"
+#include "scenario/model_file.h"
 #include "scenario/profile.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
+#include "workload/serving.h"
 #include "workload/task_player.h"
 #include "workload/training.h"
 
@@ -66,60 +68,6 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
 
 namespace {
 
-void read_model(TableReader table, workload::TransformerModel& model) {
-  const auto count = [&](std::string_view key) {
-    return static_cast<std::uint32_t>(table.integer(key, 0, 0, 10'000'000));
-  };
-  model.layers = count("layers");
-  model.hidden = count("hidden");
-  model.feed_forward = count("feed_forward");
-  model.heads = count("heads");
-  model.key_value_heads = count("key_value_heads");
-  model.sequence = count("sequence");
-  table.finish();
-}
-
-void read_gpu(TableReader& table, workload::Gpu& gpu) {
-  gpu.operations_per_second =
-      table.number("operations_per_second", gpu.operations_per_second, 0, 1e21);
-  gpu.efficiency = table.number("efficiency", gpu.efficiency, 0, 1);
-}
-
-void read_parallel(TableReader table, workload::TrainingSettings& settings) {
-  const auto count = [&](std::string_view key, std::uint32_t otherwise) {
-    return static_cast<std::uint32_t>(table.integer(key, otherwise, 1, 1'000'000));
-  };
-  settings.tensor = count("tensor", 1);
-  settings.pipeline = count("pipeline", 1);
-  settings.micro_batch = count("micro_batch", 1);
-  settings.micro_batches = count("micro_batches", 1);
-  settings.buckets = count("buckets", settings.buckets);
-  settings.value_bytes = count("value_bytes", settings.value_bytes);
-  settings.gradient_bytes = count("gradient_bytes", settings.gradient_bytes);
-  table.finish();
-}
-
-// Reads the file of a model, its GPUs and how the work is dealt out.
-Result<workload::TrainingSettings> read_step(const std::string& path, const std::string& folder) {
-  auto text = read_file(path);
-  if (!text) return text.error();
-  auto root = parse_toml(*text, path);
-  if (!root) return root.error();
-  Findings findings(path);
-  TableReader file({&*root}, "", 0, findings);
-  file.text("title", "");
-  workload::TrainingSettings settings;
-  read_model(file.table("model"), settings.model);
-  TableReader gpu = file.table("gpu");
-  read_profile(gpu, folder, "gpus", [&](TableReader& profile) { read_gpu(profile, settings.gpu); });
-  read_gpu(gpu, settings.gpu);
-  gpu.finish();
-  read_parallel(file.table("parallel"), settings);
-  file.finish();
-  if (findings.any()) return Error{findings.first()};
-  return settings;
-}
-
 void read_experts(TableReader& table, workload::ExpertSettings& settings) {
   const auto count = [&](std::string_view key, std::uint32_t otherwise, std::int64_t least) {
     return static_cast<std::uint32_t>(table.integer(key, otherwise, least, 10'000'000));
@@ -164,12 +112,32 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
   const std::string name = table.text("step", "");
   const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
   if (name.empty()) return table.wrong("step", "is needed: a file of a model");
-  auto settings = read_step((std::filesystem::path(folder) / name).string(), folder);
-  if (!settings) return table.wrong("step", settings.error().message);
+  auto model = read_model_file((std::filesystem::path(folder) / name).string(), folder);
+  if (!model) return table.wrong("step", model.error().message);
   if (table.findings().any()) return;
-  settings->servers = servers;
+  model->step.servers = servers;
+  model->step.seed = setup.network.seed;
   setup.may_be_trains = true;
-  take_job(table, "step", workload::make_training_step(*settings), servers, setup);
+  take_job(table, "step", workload::make_training_step(model->step), servers, setup);
+}
+
+void build_serving(TableReader& table, const std::string& folder, Setup& setup) {
+  const std::string name = table.text("serve", "");
+  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  if (name.empty()) return table.wrong("serve", "is needed: a file of a model");
+  auto model = read_model_file((std::filesystem::path(folder) / name).string(), folder);
+  if (!model) return table.wrong("serve", model.error().message);
+  if (table.findings().any()) return;
+  model->serving.servers = servers;
+  model->serving.seed = setup.network.seed;
+  setup.may_be_trains = true;
+  auto serving = workload::make_serving(model->serving);
+  if (!serving) return table.wrong("serve", serving.error().message);
+  take_job(table, "serve", std::move(serving->graph), servers, setup);
+  if (!setup.job) return;
+  setup.job->computation = Time::zero();
+  setup.job->batches = serving->batches;
+  setup.job->requests = std::move(serving->requests);
 }
 
 void build_collective(TableReader& table, const std::string& folder, Setup& setup) {

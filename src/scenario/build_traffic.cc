@@ -16,9 +16,9 @@ using workload::SizeDistribution;
 
 namespace {
 
-constexpr std::array<std::string_view, 11> patterns = {
+constexpr std::array<std::string_view, 12> patterns = {
     "permutation", "shift",      "incast",  "all-to-all", "poisson", "ring-all-reduce",
-    "file",        "collective", "experts", "step",       "trace"};
+    "file",        "collective", "experts", "step",       "serve",   "trace"};
 enum class Pattern {
   permutation,
   shift,
@@ -30,12 +30,13 @@ enum class Pattern {
   collective,
   experts,
   step,
+  serve,
   trace
 };
 constexpr std::string_view goes_with_flows = "goes with flows, and not with a job";
 constexpr bool is_job(Pattern pattern) {
   return pattern == Pattern::collective || pattern == Pattern::experts ||
-         pattern == Pattern::step || pattern == Pattern::trace;
+         pattern == Pattern::step || pattern == Pattern::serve || pattern == Pattern::trace;
 }
 
 constexpr std::array<std::string_view, 4> size_names = {"fixed", "web-search", "hadoop", "file"};
@@ -233,6 +234,8 @@ void build_job(TableReader& table, Pattern pattern, const std::string& folder, S
     build_experts(table, folder, setup);
   } else if (pattern == Pattern::step) {
     build_step(table, folder, setup);
+  } else if (pattern == Pattern::serve) {
+    build_serving(table, folder, setup);
   } else {
     build_trace(table, folder, setup);
   }

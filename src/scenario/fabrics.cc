@@ -218,17 +218,18 @@ bool is_one_of(const Names& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-Result<Scenario> from_step(std::string_view model, const WorkloadOptions& options,
-                           const std::string& folder) {
+// A file of a model says how it is trained ("step") and how it is served ("serve").
+Result<Scenario> from_model(std::string_view pattern, std::string_view model,
+                            const WorkloadOptions& options, const std::string& folder) {
   if (!options.algorithm.empty()) return Error{"--algorithm: goes with a collective"};
   const fs::path path =
       model.ends_with(".toml")
           ? fs::absolute(model)
           : fs::absolute(fs::path(folder) / "models" / fmt::format("{}.toml", model));
   const std::string traffic =
-      fmt::format("pattern = \"step\"\nstep = {}\n", toml_text(path.string()));
-  return from_job({fmt::format("A training step of {}", path.stem().string()), traffic}, options,
-                  folder);
+      fmt::format("pattern = \"{0}\"\n{0} = {1}\n", pattern, toml_text(path.string()));
+  const std::string_view title = pattern == "step" ? "A training step of" : "Serving";
+  return from_job({fmt::format("{} {}", title, path.stem().string()), traffic}, options, folder);
 }
 
 // The keys of a dispatch, combine or layer come from `--set traffic.KEY=…`.
@@ -453,8 +454,9 @@ Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::stri
                                        : std::string_view(options.workload).substr(colon + 1);
     return from_collective(*collective, bytes, options, folder);
   }
-  if (before == "step" && colon != std::string::npos) {
-    return from_step(std::string_view(options.workload).substr(colon + 1), options, folder);
+  if ((before == "step" || before == "serve") && colon != std::string::npos) {
+    return from_model(before, std::string_view(options.workload).substr(colon + 1), options,
+                      folder);
   }
   if (before == "moe" && colon != std::string::npos) {
     return from_experts(std::string_view(options.workload).substr(colon + 1), options, folder);
@@ -467,11 +469,12 @@ Result<Scenario> workload_scenario(const WorkloadOptions& given, const std::stri
   if (auto right = check_gpu_options(options); !right) return right.error();
   if (known != workloads().end()) return from_name(*known, options, folder);
   if (is_file) return from_file(options);
-  return Error{
-      fmt::format("--workload: there is no {}; there are {}; {}, with bytes as in "
-                  "allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; and files: "
-                  "a scenario's .toml, a .csv of flows, or a trace",
-                  tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
+  return Error{fmt::format(
+      "--workload: there is no {}; there are {}; {}, with bytes as in "
+      "allreduce:256MiB; moe:dispatch, moe:combine, moe:layer; step:MODEL; serve:MODEL; and "
+      "files: "
+      "a scenario's .toml, a .csv of flows, or a trace",
+      tulle::quoted(options.workload), names_of(workloads()), names_of(collectives()))};
 }
 
 }  // namespace tulle::scenario

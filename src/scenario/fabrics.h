@@ -30,9 +30,9 @@ Result<std::vector<Fabric>> choose_fabrics(const std::vector<Fabric>& fabrics,
 
 // The choice of a workload. Members that are not given have defaults.
 struct WorkloadOptions {
-  // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", or a training
-  // step, "step:MODEL", which run among GPUs, as does a trace's file or folder (traces/reader.h);
-  // or another file: FILE.toml, a scenario, or FILE.csv, flows.
+  // One of workloads(); a collective with its bytes, such as "allreduce:256MiB", a training step,
+  // "step:MODEL", or requests to a model, "serve:MODEL", which run among GPUs, as does a trace's
+  // file or folder (traces/reader.h); or another file: FILE.toml, a scenario, or FILE.csv, flows.
   std::string workload;
   std::optional<std::uint32_t> gpus;
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default

@@ -3,7 +3,8 @@
 //
 // Each text is read as it is, and built once more with small numbers, since a large network takes
 // long. Lines behind a line "%%" are set as on the command line. A text that begins with "?" is the
-// choices of `tulle compare`, and one that begins with "!" is a fabric.
+// choices of `tulle compare`, one that begins with "!" is a fabric, and one that begins with "$" is
+// the file of a model.
 // libFuzzer: -max_len=12000
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "base/check.h"
 #include "scenario/fabrics.h"
+#include "scenario/model_file.h"
 #include "scenario/scenario.h"
 
 namespace tulle::scenario {
@@ -128,6 +130,23 @@ void check_fabric(std::string_view text) {
   build(scenario->on_fabrics({*fabric}));
 }
 
+// Reads the text as the file of a model, and trains and serves it on a few GPUs.
+void check_model(std::string_view text) {
+  auto model = parse_model_file(text, "fuzz.toml", TULLE_SCENARIOS);
+  if (!model) return check_error(model.error());
+  workload::Servers servers;
+  servers.servers = 4;
+  servers.gpus = servers.adapters = 4;
+  servers.scale_up_bits_per_second = 1'000'000'000;
+  model->step.servers = model->serving.servers = servers;
+  auto step = workload::make_training_step(model->step);
+  if (!step) check_error(step.error());
+  TULLE_CHECK(!step || step->check());
+  auto serving = workload::make_serving(model->serving);
+  if (!serving) check_error(serving.error());
+  TULLE_CHECK(!serving || serving->graph.check());
+}
+
 }  // namespace
 }  // namespace tulle::scenario
 
@@ -139,6 +158,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (text.starts_with("!")) {
     tulle::scenario::check_fabric(tulle::scenario::with_small_numbers(text.substr(1)));
+    return 0;
+  }
+  if (text.starts_with("$")) {
+    tulle::scenario::check_model(tulle::scenario::with_small_numbers(text.substr(1)));
     return 0;
   }
   tulle::scenario::check(text, false);

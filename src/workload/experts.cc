@@ -3,93 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
 #include "workload/ring.h"
+#include "workload/router.h"
 
 namespace tulle::workload {
 namespace {
 
 using Index = TaskGraph::Index;
-
-// Draws the experts of tokens.
-class Router {
- public:
-  Router(const ExpertSettings& settings, std::uint32_t experts, std::uint32_t servers)
-      : settings_(settings),
-        servers_(servers),
-        experts_of_server_(experts / servers),
-        random_(settings.seed) {
-    // The popular experts are anywhere. Weights are whole numbers, so that two libraries' powers,
-    // which may differ in the last bit, give the same ones.
-    std::vector<std::uint32_t> places(experts);
-    std::iota(places.begin(), places.end(), 1u);
-    for (std::uint32_t i = experts; i > 1; --i) std::swap(places[i - 1], places[random_.below(i)]);
-    std::uint64_t sum = 0;
-    for (const std::uint32_t place : places) {
-      const double weight = std::pow(static_cast<double>(place), -settings.skew);
-      sum += std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(weight * 1e6)));
-      sums_.push_back(sum);
-    }
-  }
-
-  // Returns the experts of a token, each once, in the order of their choice.
-  const std::vector<std::uint32_t>& choose() {
-    chosen_.clear();
-    allowed_.assign(servers_, settings_.servers_of_token == 0);
-    std::uint32_t servers_left = settings_.servers_of_token;
-    while (chosen_.size() < settings_.experts_of_token) {
-      const std::uint32_t expert = draw(servers_left > 0);
-      const std::uint32_t server = expert / experts_of_server_;
-      if (!allowed_[server]) {
-        allowed_[server] = true;
-        --servers_left;
-      }
-      chosen_.push_back(expert);
-    }
-    return chosen_;
-  }
-
- private:
-  bool can_be(std::uint32_t expert, bool any_server) const {
-    return (any_server || allowed_[expert / experts_of_server_]) &&
-           std::ranges::find(chosen_, expert) == chosen_.end();
-  }
-  // Draws until an expert can be chosen, or, if that takes long, draws among those that can.
-  std::uint32_t draw(bool any_server) {
-    constexpr int tries = 16;
-    for (int i = 0; i < tries; ++i) {
-      const std::uint64_t value = random_.below(sums_.back());
-      const auto found = std::ranges::upper_bound(sums_, value);
-      const auto expert = static_cast<std::uint32_t>(found - sums_.begin());
-      if (can_be(expert, any_server)) return expert;
-    }
-    const auto weight = [&](std::uint32_t expert) -> std::uint64_t {
-      if (!can_be(expert, any_server)) return 0;
-      return sums_[expert] - (expert == 0 ? 0 : sums_[expert - 1]);
-    };
-    std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < sums_.size(); ++i) sum += weight(i);
-    std::uint64_t value = random_.below(sum);
-    std::uint32_t expert = 0;
-    while (value >= weight(expert)) value -= weight(expert++);
-    return expert;
-  }
-
-  const ExpertSettings& settings_;
-  std::uint32_t servers_;
-  std::uint32_t experts_of_server_;
-  Random random_;
-  std::vector<std::uint64_t> sums_;  // by expert: the weights up to it
-  std::vector<std::uint32_t> chosen_;
-  std::vector<bool> allowed_;  // by server
-};
 
 // The numbers that follow from the settings.
 struct Shape {
@@ -118,7 +43,8 @@ class ExpertsBuilder {
   ExpertsBuilder(const ExpertSettings& settings, const Shape& shape)
       : settings_(settings),
         shape_(shape),
-        router_(settings, shape.experts, shape.servers),
+        router_({shape.experts, settings.experts_of_token, shape.servers, settings.servers_of_token,
+                 settings.skew, settings.seed}),
         graph_(settings.servers.ranks()),
         attention_(graph_.add_phase("attention")),
         dispatch_(graph_.add_phase("dispatch")),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "workload/batches.h"
 #include "workload/servers.h"
 #include "workload/task_graph.h"
 
@@ -18,6 +19,16 @@ struct Bandwidth {
   double bus_factor = 0;    // times that: the bus bandwidth; 0 means that there is none
 };
 
+// A request to a model that is served (workload/serving.h).
+struct Request {
+  // Computations of this processor last until the next request arrives.
+  static constexpr std::uint8_t arrivals_processor = 1;
+  Time arrival;
+  TaskGraph::Index prefill = 0;  // ends when the keys and values of the prompt are computed
+  TaskGraph::Index decode = 0;   // makes a token in each round
+  std::uint32_t tokens = 0;      // that it makes
+};
+
 struct Job {
   TaskGraph graph;
   Servers servers;
@@ -26,6 +37,8 @@ struct Job {
   std::optional<Bandwidth> bandwidth;
   // The time of the job if communication cost nothing; zero if it only communicates.
   Time computation;
+  std::optional<BatchSettings> batches{};  // of tasks with rounds
+  std::vector<Request> requests{};         // if the job serves a model
 };
 
 }  // namespace tulle::workload

@@ -39,6 +39,9 @@ struct Task {
   // queue pair.
   std::uint32_t channel = 0;
   std::uint32_t phase = 0;  // index in TaskGraph::phases()
+  // A computation that its rank does in a batch with others, for so many rounds, in each of which
+  // it takes its duration (workload/batches.h); 0: it is done by itself.
+  std::uint32_t rounds = 0;
 
   bool is_message() const { return kind == Kind::message; }
   // Returns true if the end of this task can release a task of that rank.

@@ -71,7 +71,8 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       sends_until_(graph_.ranks()),
       receives_until_(graph_.ranks()),
       adds_until_(graph_.ranks()),
-      cores_(servers_) {
+      cores_(servers_),
+      batches_(job.batches, graph_.ranks()) {
   TULLE_CHECK(servers_.all_ranks() >= graph_.ranks());
   for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
@@ -113,13 +114,18 @@ void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
     case Step::added:
       if (cores_.are_shared()) end_work(now, graph_[task].peer);
       return arrive(now, task);
+    case Step::round:
+      return end_round(now, graph_[task].rank);
   }
 }
 
 void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
   const Task& task = graph_[index];
   results_[index].start = now;
-  if (!task.is_message()) {
+  if (task.rounds > 0) {
+    batches_.add(task.rank, {index, task.duration, task.rounds});
+    begin_round(now, task.rank);
+  } else if (!task.is_message()) {
     Time begins = now;
     if (task.duration > Time::zero()) {
       Time& until = computes_until_[std::size_t{task.rank} * graph_.processors() + task.processor];
@@ -235,6 +241,19 @@ void TaskPlayer::begin_work(Time now, std::uint32_t server) {
 void TaskPlayer::end_work(Time now, std::uint32_t rank) {
   cores_.end(rank);
   begin_work(now, servers_.server_of(rank));
+}
+
+void TaskPlayer::begin_round(Time now, std::uint32_t rank) {
+  const auto takes = batches_.begin(rank);
+  if (takes) set_alarm(now + *takes, rank, batches_.first(rank), Step::round);
+}
+
+void TaskPlayer::end_round(Time now, std::uint32_t rank) {
+  for (const Batches::Member& member : batches_.end(rank)) {
+    if (member.is_new) results_[member.task].arrived = now;
+    if (member.rounds_left == 0) leave(now, member.task);
+  }
+  begin_round(now, rank);
 }
 
 // A node learns at its home what happens at its ports, and begins to send there

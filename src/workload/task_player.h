@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "workload/batches.h"
 #include "workload/cores.h"
 #include "workload/flows.h"
 #include "workload/job.h"
@@ -27,9 +28,10 @@ struct TaskFlows {
 TaskFlows flows_of(const TaskGraph& graph, const Servers& servers);
 
 struct TaskResult {
-  Time start = Time::never();    // never: it did not begin
-  Time end = Time::never();      // it was computed, or its message has left; never: it was not
-  Time arrived = Time::never();  // its message was received
+  Time start = Time::never();  // never: it did not begin
+  Time end = Time::never();    // it was computed, or its message has left; never: it was not
+  // Its message was received; or, of a task of a batch, its first round is over.
+  Time arrived = Time::never();
 };
 
 class TaskPlayer final : public Schedule {
@@ -59,6 +61,7 @@ class TaskPlayer final : public Schedule {
     reached,  // the first byte is at the receiving GPU
     done,     // all bytes are
     added,    // the receiver has added them, or its processor has taken note of them
+    round,    // the batch of the task's rank has done a round
   };
   void set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step);
   void begin_task(Time now, TaskGraph::Index task);
@@ -73,6 +76,8 @@ class TaskPlayer final : public Schedule {
   void work(Time now, std::uint32_t rank, const Cores::Work& work);
   void begin_work(Time now, std::uint32_t server);
   void end_work(Time now, std::uint32_t rank);
+  void begin_round(Time now, std::uint32_t rank);
+  void end_round(Time now, std::uint32_t rank);
   void release(Time now, TaskGraph::Index task, std::uint32_t rank);
   void leave(Time now, TaskGraph::Index task);
   void arrive(Time now, TaskGraph::Index task);
@@ -95,6 +100,7 @@ class TaskPlayer final : public Schedule {
   // By sender, receiver and channel, where channels have a rate: until when one sends.
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Time> channel_until_;
   Cores cores_;
+  Batches batches_;
   std::size_t finished_ = 0;
   Time end_;
 };

@@ -3,18 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "workload/part.h"
 #include "workload/ring.h"
+#include "workload/training_costs.h"
+#include "workload/training_routing.h"
 
 namespace tulle::workload {
 namespace {
 
 using Index = TaskGraph::Index;
 
-Time time_of(double seconds) {
-  return Time::picoseconds(static_cast<std::int64_t>(seconds * 1e12));
+Result<void> check_experts(const TrainingSettings& settings) {
+  const TransformerModel& model = settings.model;
+  if (model.experts == 0) {
+    if (settings.expert > 1) return Error{"expert goes with a model that has experts"};
+    return {};
+  }
+  if (model.experts % settings.expert != 0) {
+    return Error{fmt::format("{} experts cannot be dealt to {} replicas (expert) evenly",
+                             model.experts, settings.expert)};
+  }
+  if (settings.replicas() % settings.expert != 0) {
+    return Error{fmt::format("{} replicas cannot be dealt into groups of {} (expert) evenly",
+                             settings.replicas(), settings.expert)};
+  }
+  if (settings.expert > 1 && settings.tensor > 1 && !settings.sequence) {
+    return Error{"expert above 1 with tensor above 1 needs sequence = true"};
+  }
+  return {};
 }
 
 Result<void> check(const TrainingSettings& settings) {
@@ -27,15 +46,13 @@ Result<void> check(const TrainingSettings& settings) {
                                     {model.sequence, "sequence"},
                                     {settings.tensor, "tensor"},
                                     {settings.pipeline, "pipeline"},
+                                    {settings.expert, "expert"},
                                     {settings.micro_batch, "micro_batch"},
                                     {settings.micro_batches, "micro_batches"},
                                     {settings.buckets, "buckets"}}) {
     if (value == 0) return Error{fmt::format("{} must be 1 or more", name)};
   }
-  if (model.heads % model.key_value_heads != 0) {
-    return Error{fmt::format("{} key_value_heads do not divide {} heads", model.key_value_heads,
-                             model.heads)};
-  }
+  if (auto right = check_shape(model); !right) return right;
   if (model.layers % settings.pipeline != 0) {
     return Error{fmt::format("{} layers cannot be dealt to {} pipeline stages evenly", model.layers,
                              settings.pipeline)};
@@ -44,7 +61,7 @@ Result<void> check(const TrainingSettings& settings) {
     return Error{fmt::format("a tensor group of {} does not fit into servers of {} GPUs",
                              settings.tensor, settings.servers.gpus)};
   }
-  const std::uint32_t one = settings.tensor * settings.pipeline;
+  const std::uint64_t one = std::uint64_t{settings.tensor} * settings.pipeline;
   if (settings.servers.ranks() % one != 0) {
     return Error{
         fmt::format("replicas of {} GPUs (tensor {} times pipeline {}) do not fill {} GPUs", one,
@@ -54,75 +71,84 @@ Result<void> check(const TrainingSettings& settings) {
       !(settings.gpu.efficiency > 0 && settings.gpu.efficiency <= 1)) {
     return Error{"a GPU needs its operations a second, and an efficiency above 0 and at most 1"};
   }
-  return {};
+  return check_experts(settings);
 }
 
+// Replicas that share experts work in step: what one of them does, all of them do, before the
+// builder goes on. Replicas that share none are groups of one.
 class StepBuilder {
  public:
   explicit StepBuilder(const TrainingSettings& settings)
-      : settings_(settings), graph_(settings.servers.ranks()) {
+      : settings_(settings), costs_(costs_of(settings)), graph_(settings.servers.ranks()) {
     forward_phase_ = graph_.add_phase("forward");
     backward_phase_ = graph_.add_phase("backward");
     tensor_phase_ = graph_.add_phase("tensor");
     pipeline_phase_ = graph_.add_phase("pipeline");
     gradients_phase_ = graph_.add_phase("gradients");
-    const double layers = static_cast<double>(settings.model.layers) / settings.pipeline;
-    const double sequences = settings.micro_batch;
-    const double operations = settings.model.layer_operations() * layers * sequences;
-    forward_ = time_of(operations / settings.tensor /
-                       (settings.gpu.operations_per_second * settings.gpu.efficiency));
-    // A tensor group sums the output of the attention and of the feed-forward network, forward and
-    // backward: a ring all-reduce each.
-    const double bytes = activation_bytes();
-    const double share = 2.0 * (settings.tensor - 1) / settings.tensor;
-    const double rate = static_cast<double>(settings.servers.scale_up_bits_per_second) / 8;
-    const double latency =
-        settings.servers.scale_up_latency.to_seconds() * 2 * (settings.tensor - 1);
-    tensor_ = time_of(2 * layers * (share * bytes / rate + latency));
+    if (settings.expert == 1) return;
+    dispatch_phase_ = graph_.add_phase("dispatch");
+    combine_phase_ = graph_.add_phase("combine");
+    routing_.emplace(settings, std::uint64_t{settings.micro_batch} * settings.model.sequence);
   }
 
   TaskGraph build();
 
  private:
-  double activation_bytes() const {
-    return static_cast<double>(settings_.micro_batch) * settings_.model.sequence *
-           settings_.model.hidden * settings_.value_bytes;
-  }
-  struct Stage {
-    std::vector<Index> forward, backward;  // the last task of each micro-batch
-    Waits last;                            // the stage's last computation, at most one
-    std::vector<Waits> buckets;            // the computations behind which gradients are there
+  // One GPU of a stage.
+  struct Member {
+    Waits last;                  // what its next task waits for
+    std::vector<Waits> buckets;  // the computations behind which gradients are there
   };
-  Index compute(std::uint32_t rank, Time duration, std::uint32_t phase, Waits& last,
-                const Waits& also);
+  struct Stage {
+    std::uint32_t number = 0;
+    std::uint32_t forward = 0, backward = 0;  // passes that were added
+    std::vector<Member> members;
+  };
+  using Messages = std::vector<Index>;  // to each member
+  std::uint32_t layers() const { return settings_.model.layers / settings_.pipeline; }
+  std::uint32_t rank(const Stage& stage, std::uint32_t member) const {
+    return settings_.rank(group_ * settings_.expert + member, stage.number, place_);
+  }
+  void compute(std::uint32_t rank, Time duration, std::uint32_t phase, Waits& last);
+  void exchange(std::uint32_t rank, double seconds, Waits& last);
   Index send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, std::uint32_t phase,
              const Waits& after);
-  void run_pipeline(std::uint32_t replica, std::uint32_t place, std::vector<Stage>& stages);
-  void run_forward(std::uint32_t rank, Stage& stage, const Waits& input);
-  void run_backward(std::uint32_t rank, Stage& stage, const Waits& input);
-  void sum_gradients(std::uint32_t stage, std::uint32_t place,
-                     const std::vector<std::vector<Waits>>& ready);
+  Messages send_on(const Stage& stage, std::uint32_t to);
+  void run_pipeline(std::vector<Stage>& stages);
+  void run_forward(Stage& stage);
+  void run_backward(Stage& stage);
+  void run_dense(Stage& stage, bool is_backward);
+  void run_experts(Stage& stage, std::uint32_t layer, bool is_backward);
+  void all_to_all(Stage& stage, std::uint32_t layer, bool is_back);
+  void note_gradients(Stage& stage, std::uint32_t done, std::uint32_t of);
+  void sum_gradients(std::uint32_t stage, const std::vector<std::vector<Waits>>& ready);
+  void add_rings(std::uint32_t stage, const std::vector<std::vector<Waits>>& ready,
+                 std::uint32_t first, std::uint32_t step, double weights);
 
   const TrainingSettings& settings_;
+  LayerCosts costs_;
   TaskGraph graph_;
   std::uint32_t forward_phase_, backward_phase_, tensor_phase_, pipeline_phase_, gradients_phase_;
-  Time forward_;  // of one micro-batch on one stage; the backward pass takes twice as long
-  Time tensor_;   // of the exchanges in one pass
+  std::uint32_t dispatch_phase_ = 0, combine_phase_ = 0;
+  std::optional<TrainingRouting> routing_;  // with expert parallelism
+  std::uint32_t place_ = 0;                 // of the tensor groups
+  std::uint32_t group_ = 0;                 // of replicas that share experts
 };
 
 // Adds a computation behind the rank's last one.
-Index StepBuilder::compute(std::uint32_t rank, Time duration, std::uint32_t phase, Waits& last,
-                           const Waits& also) {
+void StepBuilder::compute(std::uint32_t rank, Time duration, std::uint32_t phase, Waits& last) {
   Task task;
   task.kind = Task::Kind::computation;
   task.rank = rank;
   task.duration = duration;
   task.phase = phase;
   task.exchanges = phase == tensor_phase_;
-  Waits waits = last;
-  waits.insert(waits.end(), also.begin(), also.end());
-  last = {graph_.add(task, waits)};
-  return last.front();
+  last = {graph_.add(task, last)};
+}
+
+// Adds what a tensor group exchanges.
+void StepBuilder::exchange(std::uint32_t rank, double seconds, Waits& last) {
+  if (settings_.tensor > 1) compute(rank, time_from(seconds), tensor_phase_, last);
 }
 
 Index StepBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes,
@@ -136,62 +162,144 @@ Index StepBuilder::send(std::uint32_t from, std::uint32_t to, std::uint64_t byte
   return graph_.add_message(task, after);
 }
 
-void StepBuilder::run_forward(std::uint32_t rank, Stage& stage, const Waits& input) {
-  compute(rank, forward_, forward_phase_, stage.last, input);
-  if (settings_.tensor > 1) compute(rank, tensor_, tensor_phase_, stage.last, {});
-  stage.forward.push_back(stage.last.front());
+// Each member sends its part of the activations, or of their gradients, to another stage.
+StepBuilder::Messages StepBuilder::send_on(const Stage& stage, std::uint32_t to) {
+  const auto bytes = static_cast<std::uint64_t>(costs_.activation_bytes / settings_.tensor);
+  Messages messages;
+  for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
+    const std::uint32_t peer = settings_.rank(group_ * settings_.expert + i, to, place_);
+    messages.push_back(send(rank(stage, i), peer, bytes, pipeline_phase_, stage.members[i].last));
+  }
+  return messages;
+}
+
+// Without expert parallelism, all layers of a stage are one computation.
+void StepBuilder::run_forward(Stage& stage) {
+  ++stage.forward;
+  if (settings_.expert > 1) {
+    for (std::uint32_t layer = 0; layer < layers(); ++layer) {
+      run_dense(stage, false);
+      run_experts(stage, layer, false);
+    }
+    return;
+  }
+  Waits& last = stage.members[0].last;
+  compute(rank(stage, 0), time_from(layers() * costs_.layer_seconds()), forward_phase_, last);
+  exchange(rank(stage, 0), layers() * costs_.exchange_seconds, last);
 }
 
 // The last micro-batch's pass is cut, since parts of the gradients are ready behind each part.
-void StepBuilder::run_backward(std::uint32_t rank, Stage& stage, const Waits& input) {
-  const bool is_last = stage.backward.size() + 1 == settings_.micro_batches;
+void StepBuilder::run_backward(Stage& stage) {
+  const bool is_last = ++stage.backward == settings_.micro_batches;
+  if (settings_.expert > 1) {
+    for (std::uint32_t layer = layers(); layer-- > 0;) {
+      run_experts(stage, layer, true);
+      run_dense(stage, true);
+      if (is_last) note_gradients(stage, layers() - layer, layers());
+    }
+    return;
+  }
+  Waits& last = stage.members[0].last;
   const std::uint32_t parts = is_last ? settings_.buckets : 1;
   for (std::uint32_t part = 0; part < parts; ++part) {
-    const Waits& also = part == 0 ? input : Waits();
-    compute(rank, Time{2 * forward_.ps / parts}, backward_phase_, stage.last, also);
-    if (settings_.tensor > 1) {
-      compute(rank, Time{tensor_.ps / parts}, tensor_phase_, stage.last, {});
-    }
-    if (is_last) stage.buckets.push_back(stage.last);
+    compute(rank(stage, 0), time_from(2 * layers() * costs_.layer_seconds() / parts),
+            backward_phase_, last);
+    exchange(rank(stage, 0), layers() * costs_.backward_exchange_seconds / parts, last);
+    if (is_last) note_gradients(stage, part + 1, parts);
   }
-  stage.backward.push_back(stage.last.front());
 }
 
-// Adds the passes of all stages of a replica, for one place of the tensor groups. Each stage does
-// its passes in the order of 1F1B. A pass is added when what it waits for has been.
-void StepBuilder::run_pipeline(std::uint32_t replica, std::uint32_t place,
-                               std::vector<Stage>& stages) {
+// The gradients of so many of the parts of a pass are there.
+void StepBuilder::note_gradients(Stage& stage, std::uint32_t done, std::uint32_t of) {
+  for (Member& member : stage.members) {
+    const std::uint64_t there = std::uint64_t{done} * settings_.buckets / of;
+    while (member.buckets.size() < there) member.buckets.push_back(member.last);
+  }
+}
+
+void StepBuilder::run_dense(Stage& stage, bool is_backward) {
+  const double seconds = costs_.dense_seconds * (is_backward ? 2 : 1);
+  const double exchanged = is_backward ? costs_.backward_exchange_seconds : costs_.exchange_seconds;
+  const std::uint32_t phase = is_backward ? backward_phase_ : forward_phase_;
+  for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
+    compute(rank(stage, i), time_from(seconds), phase, stage.members[i].last);
+    exchange(rank(stage, i), exchanged, stage.members[i].last);
+  }
+}
+
+// Tokens, and gradients of outputs, go to the experts, and outputs, or gradients of tokens, come
+// back. A tensor group splits each expert, and gathers the copies that came to its places.
+void StepBuilder::run_experts(Stage& stage, std::uint32_t layer, bool is_backward) {
+  all_to_all(stage, layer, false);
+  for (std::uint32_t i = 0; i < stage.members.size(); ++i) {
+    const double copies = routing_->received(group_, stage.number * layers() + layer, i);
+    Waits& last = stage.members[i].last;
+    exchange(rank(stage, i),
+             exchange_seconds(settings_.servers, settings_.tensor, copies * costs_.copy_bytes),
+             last);
+    compute(rank(stage, i), time_from(copies * costs_.copy_seconds * (is_backward ? 2 : 1)),
+            is_backward ? backward_phase_ : forward_phase_, last);
+  }
+  all_to_all(stage, layer, true);
+}
+
+// Each member sends to each other one, beginning with the next, and goes on when it has sent and
+// received everything.
+void StepBuilder::all_to_all(Stage& stage, std::uint32_t layer, bool is_back) {
+  const auto count = static_cast<std::uint32_t>(stage.members.size());
+  const std::uint32_t number = stage.number * layers() + layer;
+  std::vector<Waits> done(count);
+  for (std::uint32_t distance = 1; distance < count; ++distance) {
+    for (std::uint32_t from = 0; from < count; ++from) {
+      const std::uint32_t to = (from + distance) % count;
+      const std::uint32_t copies = is_back ? routing_->copies(group_, number, place_, to, from)
+                                           : routing_->copies(group_, number, place_, from, to);
+      if (copies == 0) continue;
+      const auto bytes = copies * static_cast<std::uint64_t>(costs_.copy_bytes);
+      const Index message =
+          send(rank(stage, from), rank(stage, to), bytes,
+               is_back ? combine_phase_ : dispatch_phase_, stage.members[from].last);
+      done[from].push_back(message);
+      done[to].push_back(message);
+    }
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Waits& last = stage.members[i].last;
+    last.insert(last.end(), done[i].begin(), done[i].end());
+  }
+}
+
+// Adds the passes of all stages of a group, for one place of the tensor groups. Each stage does its
+// passes in the order of 1F1B. A pass is added when what it waits for has been.
+void StepBuilder::run_pipeline(std::vector<Stage>& stages) {
   const std::uint32_t count = settings_.pipeline;
   const std::uint32_t batches = settings_.micro_batches;
-  const auto bytes = static_cast<std::uint64_t>(activation_bytes() / settings_.tensor);
-  std::vector<std::vector<Index>> inputs(count), gradients(count);  // that each stage receives
-  std::vector<std::uint32_t> done(count);                           // passes of each stage
+  std::vector<std::vector<Messages>> inputs(count), gradients(count);  // that each stage receives
+  std::vector<std::uint32_t> done(count);                              // passes of each stage
   const auto is_forward = [&](std::uint32_t stage) {
     const std::uint32_t ahead = std::min(count - stage, batches);  // forward passes at first
     const std::uint32_t pass = done[stage];
     return pass < ahead || (pass < 2 * batches - ahead && (pass - ahead) % 2 == 1);
   };
+  const auto receive = [](Stage& stage, const Messages& messages) {
+    for (std::uint32_t i = 0; i < messages.size(); ++i) {
+      stage.members[i].last.push_back(messages[i]);
+    }
+  };
   for (std::uint32_t left = 2 * batches * count; left > 0;) {
     for (std::uint32_t stage = 0; stage < count; ++stage) {
       Stage& at = stages[stage];
-      const std::uint32_t rank = settings_.rank(replica, stage, place);
       while (done[stage] < 2 * batches) {
         if (is_forward(stage)) {
-          const std::size_t batch = at.forward.size();
-          if (stage > 0 && inputs[stage].size() <= batch) break;
-          run_forward(rank, at, stage > 0 ? Waits{inputs[stage][batch]} : Waits());
-          if (stage + 1 < count) {
-            const std::uint32_t next = settings_.rank(replica, stage + 1, place);
-            inputs[stage + 1].push_back(send(rank, next, bytes, pipeline_phase_, at.last));
-          }
+          if (stage > 0 && inputs[stage].size() <= at.forward) break;
+          if (stage > 0) receive(at, inputs[stage][at.forward]);
+          run_forward(at);
+          if (stage + 1 < count) inputs[stage + 1].push_back(send_on(at, stage + 1));
         } else {
-          const std::size_t batch = at.backward.size();
-          if (stage + 1 < count && gradients[stage].size() <= batch) break;
-          run_backward(rank, at, stage + 1 < count ? Waits{gradients[stage][batch]} : Waits());
-          if (stage > 0) {
-            const std::uint32_t before = settings_.rank(replica, stage - 1, place);
-            gradients[stage - 1].push_back(send(rank, before, bytes, pipeline_phase_, at.last));
-          }
+          if (stage + 1 < count && gradients[stage].size() <= at.backward) break;
+          if (stage + 1 < count) receive(at, gradients[stage][at.backward]);
+          run_backward(at);
+          if (stage > 0) gradients[stage - 1].push_back(send_on(at, stage - 1));
         }
         ++done[stage];
         --left;
@@ -200,13 +308,14 @@ void StepBuilder::run_pipeline(std::uint32_t replica, std::uint32_t place,
   }
 }
 
-// Adds a ring all-reduce among the replicas for each part of the gradients.
-void StepBuilder::sum_gradients(std::uint32_t stage, std::uint32_t place,
-                                const std::vector<std::vector<Waits>>& ready) {
-  const std::uint32_t count = settings_.replicas();
-  const double weights = settings_.model.layer_weights() * settings_.model.layers /
-                         settings_.pipeline / settings_.tensor;
-  const auto bytes = static_cast<std::uint64_t>(weights * settings_.gradient_bytes);
+// Adds ring all-reduces among the replicas first, first + step, …: one for each part of the
+// gradients of so many weights.
+void StepBuilder::add_rings(std::uint32_t stage, const std::vector<std::vector<Waits>>& ready,
+                            std::uint32_t first, std::uint32_t step, double weights) {
+  const std::uint32_t count = settings_.replicas() / step;
+  if (count < 2) return;
+  const double all = weights * settings_.model.layers / settings_.pipeline / settings_.tensor;
+  const auto bytes = static_cast<std::uint64_t>(all * settings_.gradient_bytes);
   for (std::uint32_t bucket = 0; bucket < settings_.buckets; ++bucket) {
     Ring ring{{},
               part_of(bytes, bucket, settings_.buckets),
@@ -215,63 +324,151 @@ void StepBuilder::sum_gradients(std::uint32_t stage, std::uint32_t place,
               gradients_phase_,
               count - 1};
     std::vector<Waits> before;
-    for (std::uint32_t replica = 0; replica < count; ++replica) {
-      ring.ranks.push_back(settings_.rank(replica, stage, place));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t replica = first + i * step;
+      ring.ranks.push_back(settings_.rank(replica, stage, place_));
       before.push_back(ready[replica][bucket]);
     }
     add_ring(graph_, ring, before);
   }
 }
 
+// Gradients of experts are summed among the replicas that have the same experts.
+void StepBuilder::sum_gradients(std::uint32_t stage, const std::vector<std::vector<Waits>>& ready) {
+  const TransformerModel& model = settings_.model;
+  if (settings_.expert == 1) return add_rings(stage, ready, 0, 1, model.layer_weights());
+  const double experts = model.expert_weights() * model.experts;
+  add_rings(stage, ready, 0, 1, model.layer_weights() - experts);
+  for (std::uint32_t first = 0; first < settings_.expert; ++first) {
+    add_rings(stage, ready, first, settings_.expert, experts / settings_.expert);
+  }
+}
+
 TaskGraph StepBuilder::build() {
   const std::uint32_t replicas = settings_.replicas();
-  for (std::uint32_t place = 0; place < settings_.tensor; ++place) {
+  for (place_ = 0; place_ < settings_.tensor; ++place_) {
     // By stage and replica: behind which computations parts of the gradients are there.
-    std::vector<std::vector<std::vector<Waits>>> ready(settings_.pipeline,
-                                                       std::vector<std::vector<Waits>>(replicas));
-    for (std::uint32_t replica = 0; replica < replicas; ++replica) {
+    std::vector<std::vector<std::vector<Waits>>> ready(settings_.pipeline);
+    for (group_ = 0; group_ < replicas / settings_.expert; ++group_) {
       std::vector<Stage> stages(settings_.pipeline);
-      run_pipeline(replica, place, stages);
+      for (std::uint32_t i = 0; i < settings_.pipeline; ++i) {
+        stages[i].number = i;
+        stages[i].members.resize(settings_.expert);
+      }
+      run_pipeline(stages);
       for (std::uint32_t stage = 0; stage < settings_.pipeline; ++stage) {
-        ready[stage][replica] = std::move(stages[stage].buckets);
+        for (Member& member : stages[stage].members) {
+          ready[stage].push_back(std::move(member.buckets));
+        }
       }
     }
     for (std::uint32_t stage = 0; stage < settings_.pipeline && replicas > 1; ++stage) {
-      sum_gradients(stage, place, ready[stage]);
+      sum_gradients(stage, ready[stage]);
     }
   }
   return std::move(graph_);
 }
 
+// Returns at least as many tasks as the step has. A message is cut into pieces of 1 GiB.
 double tasks_of(const TrainingSettings& settings) {
+  const TransformerModel& model = settings.model;
+  const LayerCosts costs = costs_of(settings);
+  const auto pieces = [](double bytes) { return 1 + bytes / Task::bytes_max; };
   const double passes = 2.0 * settings.micro_batches + settings.buckets;
+  const double pass = 2 + pieces(costs.activation_bytes);
+  const double weights = model.layer_weights() * model.layers / settings.pipeline / settings.tensor;
+  const double part = weights * settings.gradient_bytes / settings.buckets;
+  const double rings = settings.expert > 1 ? 2 : 1;
   const double ring = 2.0 * settings.replicas() * settings.buckets;
-  return settings.servers.ranks() * (3 * passes + ring);
+  double tasks = passes * pass + rings * ring * pieces(part / settings.replicas());
+  if (settings.expert > 1) {
+    const double all = model.experts_of_token * costs.activation_bytes;
+    const double layer = 4 + 2 * (settings.expert - 1 + all / Task::bytes_max);
+    tasks += 2.0 * settings.micro_batches * layer * model.layers / settings.pipeline;
+  }
+  return settings.servers.ranks() * tasks;
 }
 
-}  // namespace
-
-double TransformerModel::layer_weights() const {
-  const double width = hidden;
-  const double key_value = width * key_value_heads / heads;
-  return width * (2 * width + 2 * key_value) + 3.0 * width * feed_forward;
+// Returns at least the time for which a GPU computes, in which it may get all copies of tokens.
+double seconds_of(const TrainingSettings& settings) {
+  const TransformerModel& model = settings.model;
+  const LayerCosts costs = costs_of(settings);
+  const double copies = costs.copies * settings.expert;
+  const double copied =
+      settings.expert > 1
+          ? 2 * exchange_seconds(settings.servers, settings.tensor, copies * costs.copy_bytes)
+          : 0;
+  const double layer = 3 * (costs.dense_seconds + copies * costs.copy_seconds) +
+                       costs.exchange_seconds + costs.backward_exchange_seconds + copied;
+  return layer * model.layers / settings.pipeline *
+         (1.0 * settings.micro_batches + settings.pipeline);
 }
 
-// Each weight takes a multiplication and an addition for a token. The scores of the attention, and
-// what they weigh, take two each for a pair of tokens, of which causality leaves half.
-double TransformerModel::layer_operations() const {
-  const double tokens = sequence;
-  return 2 * layer_weights() * tokens + 2.0 * tokens * tokens * hidden;
-}
-
-Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
-  if (auto right = check(settings); !right) return right.error();
+// Checks that the step is one that can be simulated: its times and bytes are within bounds, and it
+// has no more tasks, and draws no more experts, than a run can have.
+Result<void> check_size(const TrainingSettings& settings) {
+  const TransformerModel& model = settings.model;
+  constexpr double bytes_max = 16.0 * (1ull << 40);
+  const double activations = costs_of(settings).activation_bytes;
+  const double gradients = model.layer_weights() * model.layers * settings.gradient_bytes;
+  if (activations > bytes_max) {
+    return Error{fmt::format("the activations of a micro-batch, {:.3g} bytes, are more than 16 TiB",
+                             activations)};
+  }
+  if (gradients / settings.pipeline / settings.tensor > bytes_max) {
+    return Error{
+        fmt::format("the gradients, {:.3g} bytes, are more than 16 TiB for a GPU", gradients)};
+  }
+  constexpr double days_max = 50;
+  if (!(seconds_of(settings) < days_max * 86'400)) {
+    return Error{"this step computes for more than 50 days"};
+  }
   if (tasks_of(settings) > static_cast<double>(TaskGraph::tasks_max)) {
     return Error{
         fmt::format("this step has more than {} tasks; take fewer GPUs, micro-batches or "
                     "buckets",
                     TaskGraph::tasks_max)};
   }
+  constexpr double draws_max = 1u << 27;
+  const double chosen = 1.0 * settings.replicas() * model.layers * settings.micro_batch *
+                        model.sequence * model.experts_of_token;
+  const double all = 1.0 * model.layers * model.experts;  // whose popularity is drawn
+  if (settings.expert > 1 && chosen + all > draws_max) {
+    return Error{
+        fmt::format("tokens choose {:.0f} of {:.0f} experts, which is more than {:.0f}; take fewer "
+                    "GPUs, tokens or layers",
+                    chosen, all, draws_max)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_shape(const TransformerModel& model) {
+  constexpr std::uint32_t experts_max = 4'096, experts_of_token_max = 64;
+  if (model.heads % model.key_value_heads != 0) {
+    return Error{fmt::format("{} key_value_heads do not divide {} heads", model.key_value_heads,
+                             model.heads)};
+  }
+  if (model.experts == 0) {
+    if (model.experts_of_token > 0) return Error{"experts_of_token goes with experts"};
+    if (model.shared_experts > 0) return Error{"shared_experts goes with experts"};
+    return {};
+  }
+  if (model.experts > experts_max) {
+    return Error{fmt::format("{} experts are more than {}", model.experts, experts_max)};
+  }
+  const std::uint32_t most = std::min(model.experts, experts_of_token_max);
+  if (model.experts_of_token == 0 || model.experts_of_token > most) {
+    return Error{
+        fmt::format("experts_of_token must be 1 to {}, and not {}", most, model.experts_of_token)};
+  }
+  return {};
+}
+
+Result<TaskGraph> make_training_step(const TrainingSettings& settings) {
+  if (auto right = check(settings); !right) return right.error();
+  if (auto right = check_size(settings); !right) return right.error();
   return StepBuilder(settings).build();
 }
 

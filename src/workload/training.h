@@ -2,10 +2,12 @@
 
 // A step of training a transformer as a graph of tasks, from the model's shape, what a GPU can do,
 // and how the work is dealt out: tensor, pipeline and data parallelism, as in Megatron-LM
-// (Narayanan et al., SC 2021).
+// (Narayanan et al., SC 2021), its sequence parallelism (Korthikanti et al., MLSys 2023), and
+// expert parallelism.
 //
 // Ranks are dealt as there: the tensor group is innermost, so that it lies in one server, then come
-// the pipeline's stages, then the replicas of the data.
+// the replicas that share one set of experts, the pipeline's stages, and all other replicas of the
+// data.
 
 #include <cstdint>
 
@@ -15,7 +17,8 @@
 
 namespace tulle::workload {
 
-// A decoder with grouped-query attention and a gated feed-forward network (LLaMA's).
+// A decoder with grouped-query attention and a gated feed-forward network (LLaMA's). With experts,
+// each layer has many such networks, the experts, of which each token takes some.
 struct TransformerModel {
   std::uint32_t layers = 0;
   std::uint32_t hidden = 0;
@@ -23,41 +26,60 @@ struct TransformerModel {
   std::uint32_t heads = 0;
   std::uint32_t key_value_heads = 0;  // divides heads
   std::uint32_t sequence = 0;         // tokens
+  std::uint32_t experts = 0;          // of a layer, each of the width above; 0: there are none
+  std::uint32_t experts_of_token = 0;
+  std::uint32_t shared_experts = 0;  // that each token takes besides, and each GPU has
+  // The expert at place n of popularity is chosen in proportion to n^-skew (workload/router.h).
+  double skew = 0;
 
-  // Weights of one layer, without norms and embeddings.
+  // Weights without norms, embeddings and routers.
+  double attention_weights() const;
+  double expert_weights() const;  // of one feed-forward network
   double layer_weights() const;
   // Floating-point operations of one layer's forward pass for a sequence, with causal attention.
-  double layer_operations() const;
+  double layer_operations() const { return dense_operations() + routed_operations(); }
+  double routed_operations() const;  // of the experts that tokens choose
+  double dense_operations() const;   // of the rest
 };
 
+// Returns an error if no model has these numbers, of which none is zero that must not be.
+Result<void> check_shape(const TransformerModel& model);
+
 struct Gpu {
-  double operations_per_second = 0;  // of matrix products at the training's precision
-  double efficiency = 1;             // share of these that a training reaches, in (0, 1]
+  double operations_per_second = 0;    // of matrix products at the training's precision
+  double efficiency = 1;               // share of these that a training reaches, in (0, 1]
+  double memory_bytes_per_second = 0;  // with which a decoder reads weights, keys and values
 };
 
 struct TrainingSettings {
   TransformerModel model;
   Gpu gpu;
   Servers servers;
-  std::uint32_t tensor = 1;         // GPUs that share each layer; at most those of a server
-  std::uint32_t pipeline = 1;       // stages; divides the layers
+  std::uint32_t tensor = 1;    // GPUs that share each layer; at most those of a server
+  std::uint32_t pipeline = 1;  // stages; divides the layers
+  // Replicas that share one set of experts: each has experts / expert of each layer.
+  std::uint32_t expert = 1;
+  // A tensor group splits sequences too, where it does not split the weights.
+  bool sequence = false;
   std::uint32_t micro_batch = 1;    // sequences
   std::uint32_t micro_batches = 1;  // of a replica, in one step
   std::uint32_t value_bytes = 2;    // of an activation
   std::uint32_t gradient_bytes = 2;
   // Parts of a stage's gradients, each of which is summed among the replicas once it is there.
   std::uint32_t buckets = 4;
+  std::uint64_t seed = 1;  // of the experts that tokens choose
 
   // All GPUs that are left hold further replicas.
   std::uint32_t replicas() const { return servers.ranks() / tensor / pipeline; }
   std::uint32_t rank(std::uint32_t replica, std::uint32_t stage, std::uint32_t place) const {
-    return (replica * pipeline + stage) * tensor + place;
+    return ((replica / expert * pipeline + stage) * expert + replica % expert) * tensor + place;
   }
 };
 
 // The graph has the phases "forward", "backward", "tensor" (what a tensor group's GPUs exchange by
-// the scale-up network, which is part of their time), "pipeline" and "gradients". The pipeline runs
-// one forward, one backward (1F1B). The error is one line.
+// the scale-up network, which is part of their time), "pipeline" and "gradients", and with expert
+// parallelism "dispatch" and "combine". The pipeline runs one forward, one backward (1F1B). The
+// error is one line.
 Result<TaskGraph> make_training_step(const TrainingSettings& settings);
 
 }  // namespace tulle::workload
