@@ -1,6 +1,7 @@
 // Tests of what two devices exchange, and of one alone.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -167,8 +168,8 @@ TEST_F(DeviceTest, SurvivesTheLossOfItsConnectionToALivingAgent) {
 class SecureDeviceTest : public DeviceTest {
  protected:
   void SetUp() override {
-    folder_.write("keys", std::string(64, '1') + "\n");
-    folder_.write("others", std::string(64, '2') + "\n");
+    folder_.write("keys", fmt::format("{:1>64}\n", ""));
+    folder_.write("others", fmt::format("{:2>64}\n", ""));
     for (const char* name : {"keys", "others"}) chmod(folder_.path(name).c_str(), 0600);
     setenv("TULLE_SECURE", folder_.path("keys").c_str(), 1);
     DeviceTest::SetUp();
