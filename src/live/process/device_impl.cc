@@ -252,11 +252,8 @@ void Device::Impl::hand_over() {
   }
   const Time at = now();
   const MemoryTurn turn(at);
-  survive([&] {
-    receive_from_memory(at);
-    if (deferred_) send(at);
-    deliver_events();
-  });
+  if (deferred_) survive([&] { send(at); });
+  take_unannounced(at);
   settle(at);
 }
 
@@ -443,7 +440,7 @@ void Device::Impl::settle(Time at) {
   if (leased_ && !must_go_on) return;  // the thread checks once a millisecond, and callers poll
   wake_at(std::min(adapter_->next_deadline(), transmitter_.next_deadline()));
   const bool has_unread = host_packets_ != nullptr && host_packets_->is_unfinished();
-  if (is_awake_) return;  // the caller goes on
+  if (is_awake_ && !must_go_on) return;  // the caller goes on
   if (transmitter_.has_more() || has_unread) [[unlikely]]
     wake();
 }

@@ -168,6 +168,7 @@ class Device::Impl {
   bool look(std::unique_lock<std::mutex>& held, bool stays_awake, HasCome has_come);
   void begin_awake();
   bool end_awake();
+  bool end_awake_if_due(Time at);
   void take_unannounced(Time at);
   // Counts those of local peers that came and those that went. It never falls.
   std::uint64_t packets_by_memory() const {

@@ -58,6 +58,7 @@ void Device::Impl::begin_awake() {
   is_awake_ = true;
   awake_since_ = now();
   tell_who_looks(true);
+  wake_at(awake_since_ + SleeperLease::check_interval);  // should the caller not come back
 }
 
 // Returns true if the program was taken for awake. Packets may have come then of which nobody was
@@ -68,9 +69,13 @@ bool Device::Impl::end_awake() {
   return true;
 }
 
+// Leaves what is to be answered to the caller's next call, or to the thread.
 void Device::Impl::take_unannounced(Time at) {
   survive([&] {
-    receive_from_memory(at);
+    if (receive_from_memory(at) > 0) {
+      deferred_ = true;
+      wake_at(at + lease_time);
+    }
     deliver_events();
   });
 }
@@ -120,7 +125,7 @@ bool Device::Impl::look(std::unique_lock<std::mutex>& held, bool stays_awake, Ha
     Awake(const Awake&) = delete;
     Awake& operator=(const Awake&) = delete;
     ~Awake() {
-      if (!is_kept) device.end_awake();
+      if (!is_kept && device.end_awake()) device.wake();
     }
     Impl& device;
     bool is_kept = false;

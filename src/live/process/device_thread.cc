@@ -195,6 +195,7 @@ void Device::Impl::handle_timer() {
   } else if (sleeper_.holder() != nullptr) {
     look_after_sleeper(at);
   } else {
+    end_awake_if_due(at);
     survive([&] { move_data(at); });
   }
   settle(at);
@@ -213,20 +214,25 @@ void Device::Impl::end_lease(Time at) {
   }
 }
 
+// A caller that does not come back for that long keeps peers waiting that do not ring. Returns true
+// if there is one, and looks again later if it is too early to say.
+bool Device::Impl::end_awake_if_due(Time at) {
+  if (!is_awake_) return false;
+  const Time due = awake_since_ + SleeperLease::check_interval;
+  if (at >= due) return end_awake();
+  wake_at(due);
+  return false;
+}
+
 // A sleeper may be a program that has armed a completion queue and does something else.
 void Device::Impl::look_after_sleeper(Time at) {
-  // A program that handles what it found for that long keeps its peers waiting.
-  if (is_awake_ && at >= awake_since_ + SleeperLease::check_interval) {
-    end_awake();
-    survive([&] { move_data(at); });
-  }
+  if (end_awake_if_due(at)) survive([&] { move_data(at); });
   std::array<pollfd, 2> entries{};
   for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = {waking_fds()[i], POLLIN, 0};
+  const bool waits = poll(entries.data(), entries.size(), 0) > 0;
   // A program that polls reads what the doorbell tells of, and leaves the ring there.
-  const bool polls = at < last_poll_ + SleeperLease::check_interval;
-  const bool waits =
-      poll(entries.data(), entries.size(), 0) > 0 && (!polls || entries[1].revents != 0);
-  const SleeperLease::Check found = sleeper_.check(at, waits);
+  const bool is_ring = entries[1].revents == 0;
+  const SleeperLease::Check found = sleeper_.check(at, waits, is_ring ? last_poll_ : Time::zero());
   if (found == SleeperLease::Check::does_not_come) {
     end_sleepers_lease(SleeperLease::End::failed);
     survive([&] { move_data(at); });
@@ -234,6 +240,7 @@ void Device::Impl::look_after_sleeper(Time at) {
   }
   survive([&] {
     // The acknowledgement for which a timer runs may be among what waits.
+    if (adapter_->next_deadline() <= at) receive_from_memory(at);
     if (!waits && adapter_->next_deadline() <= at) adapter_->handle_deadline(at);
     send(at);
   });

@@ -81,13 +81,13 @@ class SleeperLease {
 
   enum class Check : std::uint8_t { goes_on, does_not_come, is_idle };
   // The thread calls this now and then. `waits` is true if something has come that the holder has
-  // not taken.
-  [[nodiscard]] Check check(Time at, bool waits) {
+  // not taken. What came before `seen_until` the holder has seen.
+  [[nodiscard]] Check check(Time at, bool waits, Time seen_until = Time::zero()) {
     if (!waits) {
       waits_since_ = Time::never();
       return at < came_ + patience ? Check::goes_on : Check::is_idle;
     }
-    if (waits_since_.is_never()) waits_since_ = at;
+    waits_since_ = waits_since_.is_never() ? at : std::max(waits_since_, seen_until);
     return at >= waits_since_ + check_interval ? Check::does_not_come : Check::goes_on;
   }
 

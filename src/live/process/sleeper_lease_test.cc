@@ -134,5 +134,15 @@ TEST_F(Sleeper, AClockMayMoveItsZero) {
   EXPECT_EQ(lease.check(ms(130), false), SleeperLease::Check::is_idle);
 }
 
+// Such a holder reads what the doorbell told of, and leaves the ring itself.
+TEST_F(Sleeper, AHolderThatSeesWhatComesKeepsTheLease) {
+  get_lease(ms(100));
+  for (int i = 101; i < 110; ++i) {
+    EXPECT_EQ(lease.check(ms(i), true, ms(i) - Time::microseconds(10)),
+              SleeperLease::Check::goes_on);
+  }
+  EXPECT_EQ(lease.check(ms(110), true, ms(109)), SleeperLease::Check::does_not_come);
+}
+
 }  // namespace
 }  // namespace tulle::live
