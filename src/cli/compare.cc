@@ -98,7 +98,6 @@ int compare(const CompareOptions& options) {
   if (!options.output.empty()) {
     if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
   }
-  catch_interrupts();
   std::vector<std::size_t> all(scenario->variants().size());
   std::iota(all.begin(), all.end(), 0);
   Timings timings;

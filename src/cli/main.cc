@@ -8,6 +8,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -464,6 +465,8 @@ int fail(const std::string& message) {
 
 int main(int argc, char** argv) try {
   return tulle::cli::tulle_main({argv + 1, argv + argc});
+} catch (const std::bad_alloc&) {
+  return tulle::cli::fail("there is not enough memory for this: try fewer hosts, GPUs or messages");
 } catch (const std::exception& error) {
   return tulle::cli::fail(error.what());
 }

@@ -139,7 +139,6 @@ int sim(const SimOptions& options) {
   if (!options.output.empty()) {
     if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
   }
-  catch_interrupts();
   Timings timings;
   SimulateOptions simulating{options.capture, options.capture_at, ""};
   simulating.timeline = !options.output.empty();

@@ -131,6 +131,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!run) return run.error();
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
+  catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
   {
     const std::string& name = scenario.variants()[variant].name;

@@ -243,12 +243,33 @@ std::int64_t host_bits_per_second(const fabric::Topology& topology) {
   return 0;
 }
 
+namespace {
+
+std::uint64_t packets_of(const Setup& setup) {
+  const std::uint64_t packet = setup.network.host.payload_bytes_max();
+  std::uint64_t packets = 0;
+  for (const workload::Flow& flow : setup.flows) packets += (flow.bytes + packet - 1) / packet;
+  return packets;
+}
+
+}  // namespace
+
+Result<void> check_length(const Setup& setup) {
+  constexpr std::uint64_t packets_max = train_packets_max * (std::uint64_t{1} << 30);
+  if (!setup.may_be_trains) return {};
+  if (const std::uint64_t packets = packets_of(setup); packets > packets_max) {
+    return Error{
+        fmt::format("the model sends {} packets, and {} are the most of one run, which "
+                    "takes an hour: give it fewer layers, micro-batches or requests",
+                    packets, packets_max)};
+  }
+  return {};
+}
+
 std::uint32_t automatic_train(const Setup& setup) {
   if (!setup.train_is_automatic || !setup.may_be_trains) return 1;
   constexpr std::uint64_t frames_max = 1u << 27;
-  const std::uint64_t frame = setup.network.host.payload_bytes_max();
-  std::uint64_t frames = 0;
-  for (const workload::Flow& flow : setup.flows) frames += (flow.bytes + frame - 1) / frame;
+  const std::uint64_t frames = packets_of(setup);
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>((frames + frames_max - 1) / frames_max, 1, train_packets_max));
 }

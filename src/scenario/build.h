@@ -17,6 +17,9 @@ inline constexpr std::uint32_t train_packets_max = 15;
 // for all other traffic, and if the scenario says the number itself.
 std::uint32_t automatic_train(const Setup& setup);
 
+// Refuses what a model file asks for if its run would take hours even in the longest trains.
+Result<void> check_length(const Setup& setup);
+
 // Reports errors to the findings. If there are any, the setup must not be used.
 Setup build_setup(TableReader root, const std::string& folder);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -135,17 +136,28 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
-Result<std::string> read_file(const std::string& path) {
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     return Error{fmt::format("{}: is a folder, not a file", one_line(path))};
   }
+  // The system would open what the name begins with.
+  if (path.find('\0') != std::string::npos) {
+    return Error{fmt::format("{}: the name has a zero byte", one_line(path))};
+  }
   std::ifstream in(path, std::ios::binary);
   if (!in) return Error{fmt::format("{}: {}", one_line(path), std::strerror(errno)), errno};
-  std::stringstream text;
-  text << in.rdbuf();
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (in.read(part.data(), part.size()), in.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > bytes_max) {
+      return Error{fmt::format("{}: is longer than {} bytes, the most that are read",
+                               one_line(path), bytes_max)};
+    }
+  }
   if (in.bad()) return Error{fmt::format("{}: cannot be read", one_line(path))};
-  return std::move(text).str();
+  return text;
 }
 
 Result<Scenario> Scenario::read(const std::string& path, const std::vector<std::string>& set) {
@@ -205,6 +217,9 @@ Result<Setup> Scenario::build(std::size_t variant) const {
   Findings findings(file_);
   TableReader::Layers layers = layers_of(*document_, fabrics_, variant);
   Setup setup = build_setup({layers, "", 0, findings}, folder_);
+  if (!findings.any()) {
+    if (auto ends = check_length(setup); !ends) findings.add(0, "", ends.error().message);
+  }
   const std::uint32_t train = findings.any() ? 1 : automatic_train(setup);
   if (train > 1) {
     const toml::table chosen{{"host", toml::table{{"train", train}}}};

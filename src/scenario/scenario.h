@@ -4,6 +4,7 @@
 // changes some keys of the rest. The variants are run one after the other and compared side by
 // side. scenarios/reference.toml names every key.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -76,6 +77,9 @@ class Scenario {
 };
 
 // Returns the whole text of a file.
-Result<std::string> read_file(const std::string& path);
+// Flows of a trace are the longest text: a thousand megabytes have some thirty million.
+inline constexpr std::size_t file_bytes_max = std::size_t{1'000} << 20;
+// Refuses a file that is longer, such as a device that never ends.
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max = file_bytes_max);
 
 }  // namespace tulle::scenario

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/folder_test.h"
+#include "scenario/build.h"
 #include "scenario/text_test.h"
 
 namespace tulle::scenario {
@@ -35,6 +36,39 @@ TEST(Scenario, OnlyLongTrainingStepsChooseTrainsThemselves) {
   setup.train_is_automatic = true;
   setup.may_be_trains = false;
   EXPECT_EQ(automatic_train(setup), 1u) << "other traffic goes in packets";
+}
+
+TEST(Scenario, AModelThatWouldTakeHoursIsRefused) {
+  scenario::Setup setup;
+  setup.train_is_automatic = setup.may_be_trains = true;
+  setup.flows.assign(15, {0, 1, 4'096ull << 30});
+  EXPECT_TRUE(check_length(setup));
+  setup.flows.push_back({0, 1, 1});
+  auto refused = check_length(setup);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("16106127361 packets"), std::string::npos)
+      << refused.error().message;
+  setup.may_be_trains = false;
+  EXPECT_TRUE(check_length(setup)) << "what the command line asks for is the user's own choice";
+}
+
+TEST(Scenario, AFileHasABoundedLength) {
+  Folder folder;
+  folder.write("file", std::string(100'000, 'x'));
+  const std::string path = folder.path("file");
+  auto all = read_file(path, 100'000);
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(*all, std::string(100'000, 'x'));
+  EXPECT_FALSE(read_file(path, 99'999));
+  EXPECT_FALSE(read_file("/dev/zero", 1 << 20)) << "it never ends";
+}
+
+// The system would take the name to end there, and a name from a file would open any other.
+TEST(Scenario, AFileNameHasNoZeroByte) {
+  auto refused = read_file(std::string("/dev/null\0.toml", 15));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("zero byte"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Scenario, ATrainIsOneLongFrame) {
