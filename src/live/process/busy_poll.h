@@ -20,8 +20,8 @@ class BusyPoll {
   // Between two looks, so many callers at most sleep without one. A look then costs less for each
   // of them than a wake-up.
   static constexpr std::uint32_t sleeps_between_max = 63;
-  // So many looks in vain are forgiven, one for each that found something. On a busy machine, a look
-  // may be in vain because the peer lost its processor.
+  // So many looks in vain are forgiven, one for each that found something. On a busy machine, a
+  // look may be in vain because the peer lost its processor.
   static constexpr std::uint32_t forgiven_max = 8;
 
   // `longest` is how long one look takes at most. With zero, nobody looks.
