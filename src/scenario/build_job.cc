@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "scenario/build.h"
 #include "scenario/model_file.h"
@@ -108,29 +110,36 @@ void take_job(TableReader& table, std::string_view key, Result<workload::TaskGra
   for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
 }
 
-void build_step(TableReader& table, const std::string& folder, Setup& setup) {
-  const std::string name = table.text("step", "");
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
-  if (name.empty()) return table.wrong("step", "is needed: a file of a model");
+// Reads the model's file, which the key names. Returns nothing after an error.
+std::optional<ModelFile> read_named_model(TableReader& table, std::string_view key,
+                                          const std::string& folder, Setup& setup) {
+  const std::string name = table.text(key, "");
+  if (name.empty()) {
+    table.wrong(key, "is needed: a file of a model");
+    return {};
+  }
   auto model = read_model_file((std::filesystem::path(folder) / name).string(), folder);
-  if (!model) return table.wrong("step", model.error().message);
-  if (table.findings().any()) return;
+  if (!model) table.wrong(key, model.error().message);
+  if (table.findings().any()) return {};
+  setup.may_be_trains = true;
+  return std::move(*model);
+}
+
+void build_step(TableReader& table, const std::string& folder, Setup& setup) {
+  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  auto model = read_named_model(table, "step", folder, setup);
+  if (!model) return;
   model->step.servers = servers;
   model->step.seed = setup.network.seed;
-  setup.may_be_trains = true;
   take_job(table, "step", workload::make_training_step(model->step), servers, setup);
 }
 
 void build_serving(TableReader& table, const std::string& folder, Setup& setup) {
-  const std::string name = table.text("serve", "");
   const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
-  if (name.empty()) return table.wrong("serve", "is needed: a file of a model");
-  auto model = read_model_file((std::filesystem::path(folder) / name).string(), folder);
-  if (!model) return table.wrong("serve", model.error().message);
-  if (table.findings().any()) return;
+  auto model = read_named_model(table, "serve", folder, setup);
+  if (!model) return;
   model->serving.servers = servers;
   model->serving.seed = setup.network.seed;
-  setup.may_be_trains = true;
   auto serving = workload::make_serving(model->serving);
   if (!serving) return table.wrong("serve", serving.error().message);
   take_job(table, "serve", std::move(serving->graph), servers, setup);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the parts of a training step cost each GPU, in seconds and bytes.
+// The costs of the parts of a training step for each GPU, in seconds and bytes.
 
 #include <cstdint>
 

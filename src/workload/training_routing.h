@@ -1,6 +1,6 @@
 #pragma once
 
-// Whose tokens go to whose experts in a training step with expert parallelism.
+// This says whose tokens go to whose experts in a training step with expert parallelism.
 
 #include <cstdint>
 #include <vector>
