@@ -57,20 +57,16 @@ Costs costs_of(const ServingSettings& settings) {
 
 Result<void> check_model(const ServingSettings& settings) {
   const TransformerModel& model = settings.model;
-  for (const auto& [value, name] : {std::pair{model.layers, "layers"},
-                                    {model.hidden, "hidden"},
-                                    {model.feed_forward, "feed_forward"},
-                                    {model.heads, "heads"},
-                                    {model.key_value_heads, "key_value_heads"},
-                                    {settings.prefill, "prefill"},
-                                    {settings.batch, "batch"},
-                                    {settings.value_bytes, "value_bytes"}}) {
-    if (value == 0) return Error{fmt::format("{} must be 1 or more", name)};
+  if (auto right = check_shape(model); !right) return right;
+  if (auto right = check_counts({{settings.prefill, "prefill"},
+                                 {settings.batch, "batch"},
+                                 {settings.value_bytes, "value_bytes"}});
+      !right) {
+    return right;
   }
   if (model.hidden % model.heads != 0) {
     return Error{fmt::format("{} heads do not divide hidden, {}", model.heads, model.hidden)};
   }
-  if (auto right = check_shape(model); !right) return right;
   if (!(settings.gpu.operations_per_second > 0) || !(settings.gpu.memory_bytes_per_second > 0) ||
       !(settings.gpu.efficiency > 0 && settings.gpu.efficiency <= 1)) {
     return Error{

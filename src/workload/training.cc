@@ -38,21 +38,17 @@ Result<void> check_experts(const TrainingSettings& settings) {
 
 Result<void> check(const TrainingSettings& settings) {
   const TransformerModel& model = settings.model;
-  for (const auto& [value, name] : {std::pair{model.layers, "layers"},
-                                    {model.hidden, "hidden"},
-                                    {model.feed_forward, "feed_forward"},
-                                    {model.heads, "heads"},
-                                    {model.key_value_heads, "key_value_heads"},
-                                    {model.sequence, "sequence"},
-                                    {settings.tensor, "tensor"},
-                                    {settings.pipeline, "pipeline"},
-                                    {settings.expert, "expert"},
-                                    {settings.micro_batch, "micro_batch"},
-                                    {settings.micro_batches, "micro_batches"},
-                                    {settings.buckets, "buckets"}}) {
-    if (value == 0) return Error{fmt::format("{} must be 1 or more", name)};
-  }
   if (auto right = check_shape(model); !right) return right;
+  if (auto right = check_counts({{model.sequence, "sequence"},
+                                 {settings.tensor, "tensor"},
+                                 {settings.pipeline, "pipeline"},
+                                 {settings.expert, "expert"},
+                                 {settings.micro_batch, "micro_batch"},
+                                 {settings.micro_batches, "micro_batches"},
+                                 {settings.buckets, "buckets"}});
+      !right) {
+    return right;
+  }
   if (model.layers % settings.pipeline != 0) {
     return Error{fmt::format("{} layers cannot be dealt to {} pipeline stages evenly", model.layers,
                              settings.pipeline)};
@@ -444,7 +440,22 @@ Result<void> check_size(const TrainingSettings& settings) {
 
 }  // namespace
 
+Result<void> check_counts(std::initializer_list<NamedCount> counts) {
+  for (const NamedCount& count : counts) {
+    if (count.value == 0) return Error{fmt::format("{} must be 1 or more", count.name)};
+  }
+  return {};
+}
+
 Result<void> check_shape(const TransformerModel& model) {
+  if (auto right = check_counts({{model.layers, "layers"},
+                                 {model.hidden, "hidden"},
+                                 {model.feed_forward, "feed_forward"},
+                                 {model.heads, "heads"},
+                                 {model.key_value_heads, "key_value_heads"}});
+      !right) {
+    return right;
+  }
   constexpr std::uint32_t experts_max = 4'096, experts_of_token_max = 64;
   if (model.heads % model.key_value_heads != 0) {
     return Error{fmt::format("{} key_value_heads do not divide {} heads", model.key_value_heads,

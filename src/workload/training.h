@@ -10,6 +10,7 @@
 // data.
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "base/result.h"
 #include "workload/servers.h"
@@ -42,8 +43,15 @@ struct TransformerModel {
   double dense_operations() const;   // of the rest
 };
 
-// Returns an error if no model has these numbers, of which none is zero that must not be.
+// Returns an error if no model has these numbers. The sequence is not looked at.
 Result<void> check_shape(const TransformerModel& model);
+
+struct NamedCount {
+  std::uint32_t value;
+  const char* name;
+};
+// Returns an error that names the first count that is zero.
+Result<void> check_counts(std::initializer_list<NamedCount> counts);
 
 struct Gpu {
   double operations_per_second = 0;    // of matrix products at the training's precision
