@@ -176,7 +176,12 @@ class Device::Impl {
     return host_packets_->counters().sent + host_packets_->counters().received;
   }
   // Grows whenever something came that may have woken a sleeper.
-  std::uint64_t arrivals() const { return counters_.receive_calls + rings_taken_; }
+  std::uint64_t arrivals() const { return counters_.receive_calls + other_arrivals_; }
+  struct Waiting {
+    bool ring = false;
+    bool datagram = false;
+  };
+  Waiting what_waits() const;
   void end_sleepers_lease(SleeperLease::End how);
   class DoorbellTurn;
   [[nodiscard]] bool take_doorbell();
@@ -237,7 +242,7 @@ class Device::Impl {
   // queue since. So it does not sleep, and peers need not ring.
   bool is_awake_ = false;
   Time awake_since_;
-  std::uint64_t rings_taken_ = 0;
+  std::uint64_t other_arrivals_ = 0;
   bool is_doorbell_taken_ = false;  // a caller sleeps at it, inside of take_event()
   pthread_t doorbell_taker_{};
   bool is_doorbell_broken_ = false;  // somebody shut it down: no caller sleeps at it any more

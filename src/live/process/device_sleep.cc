@@ -1,5 +1,6 @@
 // Callers that sleep on an event channel, or are about to.
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -36,11 +37,22 @@ void Device::Impl::expect_sleeper(EventChannel& channel) {
   wake_at(at + SleeperLease::check_interval);
 }
 
+// Looks what a sleeper has not taken yet.
+Device::Impl::Waiting Device::Impl::what_waits() const {
+  const std::array<int, 2> fds = waking_fds();
+  std::array<pollfd, 2> entries{{{fds[0], POLLIN, 0}, {fds[1], POLLIN, 0}}};
+  if (poll(entries.data(), entries.size(), 0) <= 0) return {};
+  return {.ring = entries[0].revents != 0, .datagram = entries[1].revents != 0};
+}
+
 // Does nothing if no channel has the lease.
 void Device::Impl::end_sleepers_lease(SleeperLease::End how) {
   if (sleeper_.holder() == nullptr) return;
   if (end_awake()) wake();
   sleeper_.holder()->detach(waking_fds());
+  // What still waits there may have woken the program, which then takes it for an event.
+  const Waiting waiting = what_waits();
+  if (waiting.ring || waiting.datagram) ++other_arrivals_;
   sleeper_.end(how);
   polls_between_looks_ = polls_to_next_look_ = 0;
   watch_doorbell(true);

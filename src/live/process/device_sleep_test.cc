@@ -136,6 +136,23 @@ TEST_P(SleeperByUdpTest, WhatBringsNoEventIsTold) {
   EXPECT_EQ(take(true), EAGAIN);
 }
 
+// The lease may end after the program was woken and before it asks for the event.
+TEST_P(SleeperByUdpTest, WhoWasWokenIsToldAlsoIfTheLeaseHasEnded) {
+  for (int i = 0; i < 20; ++i) {
+    get_lease();
+    arm();
+    one_->transfer(*two_, verbs::SendOpcode::write, 8);
+    const bool is_woken = is_readable(100);
+    {
+      const auto lock = two_->device->lock();
+      two_->device->forget(*channel_);
+    }
+    const int error = take();
+    EXPECT_TRUE(error == ENOMSG || (error == EAGAIN && !is_woken)) << error;
+    ASSERT_EQ(one_->completion(true), verbs::CompletionStatus::success);
+  }
+}
+
 TEST_P(SleeperTest, TheThreadServesAProgramThatDoesNotCome) {
   for (int i = 0; i < 3; ++i) {
     get_lease();

@@ -1,7 +1,6 @@
 // The device's thread. It makes progress while no caller does, and answers the host agent.
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -170,7 +169,7 @@ void Device::Impl::take_rings() {
   std::array<mmsghdr, rings_in_row_max> rings{};
   const int taken = recvmmsg(doorbell_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
   if (taken <= 0) return;
-  rings_taken_ += static_cast<std::uint64_t>(taken);
+  other_arrivals_ += static_cast<std::uint64_t>(taken);
   if (host_packets_ != nullptr) host_packets_->note_ring();
 }
 
@@ -227,12 +226,11 @@ bool Device::Impl::end_awake_if_due(Time at) {
 // A sleeper may be a program that has armed a completion queue and does something else.
 void Device::Impl::look_after_sleeper(Time at) {
   if (end_awake_if_due(at)) survive([&] { move_data(at); });
-  std::array<pollfd, 2> entries{};
-  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = {waking_fds()[i], POLLIN, 0};
-  const bool waits = poll(entries.data(), entries.size(), 0) > 0;
+  const Waiting waiting = what_waits();
+  const bool waits = waiting.ring || waiting.datagram;
   // A program that polls reads what the doorbell tells of, and leaves the ring there.
-  const bool is_ring = entries[1].revents == 0;
-  const SleeperLease::Check found = sleeper_.check(at, waits, is_ring ? last_poll_ : Time::zero());
+  const Time seen_until = waiting.datagram ? Time::zero() : last_poll_;
+  const SleeperLease::Check found = sleeper_.check(at, waits, seen_until);
   if (found == SleeperLease::Check::does_not_come) {
     end_sleepers_lease(SleeperLease::End::failed);
     survive([&] { move_data(at); });
@@ -322,7 +320,7 @@ void Device::Impl::handle_loss_of_agent() {
   tap_.close();  // the capturing program knew of this process from the lost host agent
   update_direct_path();
   // The socket may be readable now for no packet, so whoever polled it must not wait for one.
-  ++rings_taken_;
+  ++other_arrivals_;
   end_sleepers_lease(SleeperLease::End::in_order);
   if (agent_.may_reconnect()) return;
   has_lost_port_ = true;
