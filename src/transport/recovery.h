@@ -30,8 +30,8 @@ struct RecoverySettings {
   // one is missing. 0 means no bound; selective repeat needs a bound.
   std::uint32_t window_packets = 0;
 
-  // Go-back-N: with each time-out in a row the ACK timer runs twice as long as before, up to four
-  // times its nominal value, which IBTA 9.7.6.1.3 allows. It is not made longer than this, however.
+  // With each retry in a row the ACK timer runs twice as long as before, up to four times its
+  // nominal value, which IBTA 9.7.6.1.3 allows. It is not made longer than this, however.
   // Adapters give up after about (retries + 1) nominal timers, and programs that set timers of a
   // second or more count on that, so the live device bounds the back-off. Short timers still back
   // off there, since a process that is not running for a while cannot answer as an adapter can.

@@ -112,6 +112,8 @@ class Requester {
   std::uint32_t piece_of(Psn psn) const;
   Time loss_timeout(const QueuePair& qp) const;
   void arm_loss_timer(Time now, const QueuePair& qp);
+  Time retry_due(Time now, const QueuePair& qp) const;
+  void take_retry();
   void handle_loss_timeout(Time now, QueuePair& qp);
 
   Psn unacknowledged_;               // the oldest PSN that is not acknowledged

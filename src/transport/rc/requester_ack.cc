@@ -308,15 +308,22 @@ void Requester::update_credits(const QueuePair& qp, const wire::Packet& packet) 
   receives_limit_ = receives_acknowledged_ + credits_of_code(packet.syndrome.value);
 }
 
+// Returns the time at which the time-out that begins now takes a retry.
+Time Requester::retry_due(Time now, const QueuePair& qp) const {
+  const Time timeout = ack_timeout(qp.attributes().timeout);
+  if (timeout.is_never()) return timeout;
+  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
+  return now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
+}
+
+void Requester::take_retry() {
+  --retries_left_;
+  timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
+}
+
 void Requester::arm_timer(Time now, const QueuePair& qp) {
   if (scoreboard_ != nullptr) return arm_loss_timer(now, qp);
-  const Time timeout = ack_timeout(qp.attributes().timeout);
-  if (timeout.is_never()) {
-    timer_ = timeout;
-    return;
-  }
-  const Time longest = std::max(timeout, qp.environment.recovery.backed_off_timeout_max);
-  timer_ = now + std::min(timeout * (1 << std::min<int>(timeouts_in_a_row_, 2)), longest);
+  timer_ = retry_due(now, qp);
 }
 
 Time Requester::next_deadline() const { return std::min({timer_, rnr_until_, direct_due_}); }
@@ -336,8 +343,7 @@ void Requester::handle_deadline(Time now, QueuePair& qp) {
     if (qp.send_queue.front().started) retire(qp, CompletionStatus::retry_exceeded_error, 0);
     return;
   }
-  --retries_left_;
-  timeouts_in_a_row_ = static_cast<std::uint8_t>(std::min(timeouts_in_a_row_ + 1, 200));
+  take_retry();
   rewound_ = false;
   qp.congestion.lost();
   go_back(qp);

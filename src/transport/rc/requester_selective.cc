@@ -90,10 +90,10 @@ Time Requester::loss_timeout(const QueuePair& qp) const {
 }
 
 // IRN's time-outs send one packet again. As with go-back-N, the application decides how long the
-// peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out times its retries.
+// peer may be silent before the connection fails (IBTA 9.9.2.1.1): its time-out, which grows as with
+// go-back-N (recovery.h), times its retries.
 void Requester::arm_loss_timer(Time now, const QueuePair& qp) {
-  const Time timeout = ack_timeout(qp.attributes().timeout);
-  retry_over_ = timeout.is_never() ? timeout : now + timeout;
+  retry_over_ = retry_due(now, qp);
   timer_began_ = now;
   timer_ = now + loss_timeout(qp);
 }
@@ -112,8 +112,8 @@ void Requester::handle_loss_timeout(Time now, QueuePair& qp) {
       }
       return;
     }
-    --retries_left_;
-    retry_over_ = now + ack_timeout(qp.attributes().timeout);
+    take_retry();
+    retry_over_ = retry_due(now, qp);
   }
   rewound_ = false;
   qp.congestion.lost();

@@ -212,19 +212,34 @@ TEST(SelectiveRepeat, TimesOutByHowMuchIsInFlight) {
   EXPECT_EQ(psns(host.pull()), (Psns{3}));
 }
 
-TEST(SelectiveRepeat, FailsWhenTheApplicationsTimeOutHasRunOutSoManyTimes) {
-  Host host(with(Recovery::selective_repeat));
+// Returns how long a queue pair with two retries keeps trying while its peer is silent.
+Time time_to_failure(const Options& options) {
+  Host host(options);
   host.connect();
   host.post(SendOpcode::write, 10);
   host.pull();
   const Time began = host.now;
-  while (host.qp->state() == verbs::QpState::rts) {
-    ASSERT_LT(host.now, began + Time::milliseconds(20));
+  while (host.qp->state() == verbs::QpState::rts && host.now < began + ack_timeout(10) * 20) {
     host.pass(Time::microseconds(100));
     host.pull();
   }
-  EXPECT_GE(host.now, began + ack_timeout(10) * 3) << "a first time and two retries";
   EXPECT_EQ(host.completions()[0].status, CompletionStatus::retry_exceeded_error);
+  return host.now - began;
+}
+
+TEST(SelectiveRepeat, FailsWhenTheApplicationsTimeOutHasRunOutSoManyTimes) {
+  Options options = with(Recovery::selective_repeat);
+  options.recovery.backed_off_timeout_max = ack_timeout(10);
+  const Time bounded = time_to_failure(options);
+  EXPECT_GE(bounded, ack_timeout(10) * 3) << "a first time and two retries";
+  EXPECT_LT(bounded, ack_timeout(10) * 4);
+}
+
+// A process that does not run for a while cannot answer as an adapter can.
+TEST(SelectiveRepeat, TheApplicationsTimeOutGrowsWithEachRetry) {
+  const Time time = time_to_failure(with(Recovery::selective_repeat));
+  EXPECT_GE(time, ack_timeout(10) * (1 + 2 + 4));
+  EXPECT_LT(time, ack_timeout(10) * 8);
 }
 
 TEST(SelectiveRepeat, AskForAReadThatWasLost) {
