@@ -103,6 +103,7 @@ int compare(const CompareOptions& options) {
   Timings timings;
   SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
+  simulating.jobs = options.jobs;
   auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);
   auto printed =

@@ -142,6 +142,7 @@ int sim(const SimOptions& options) {
   Timings timings;
   SimulateOptions simulating{options.capture, options.capture_at, ""};
   simulating.timeline = !options.output.empty();
+  simulating.jobs = options.jobs;
   auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);
   auto printed = print(options.json ? report::summary_json(*results)
