@@ -125,6 +125,24 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   return (*run)->outcome();
 }
 
+// Checks the variants, and returns the order in which to run them, as indices. Where several run at
+// the same time, those with a kernel at each host go first: they take several times as long as the
+// others, and the last one may have no other beside it.
+Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
+                                          std::span<const std::size_t> variants, unsigned jobs) {
+  if (variants.size() == 1) return std::vector<std::size_t>{0};  // it is checked when it is run
+  std::vector<std::size_t> order;
+  std::vector<std::size_t> short_ones;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    auto setup = scenario.build(variants[i]);
+    if (!setup) return setup.error();
+    const bool is_long = setup->network.host.stack.cores > 0;
+    (jobs > 1 && is_long ? order : short_ones).push_back(i);
+  }
+  order.insert(order.end(), short_ones.begin(), short_ones.end());
+  return order;
+}
+
 // What one of several runs at the same time has come to.
 struct Ended {
   std::optional<Result<Outcome>> outcome;  // empty: it never began
@@ -138,10 +156,8 @@ unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurren
 
 Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings) {
-  // The first variant is checked when it is built to be run.
-  for (const std::size_t variant : variants.subspan(1)) {
-    if (auto setup = scenario.build(variant); !setup) return setup.error();
-  }
+  auto order = order_of(scenario, variants, options.jobs);
+  if (!order) return order.error();
   ProgressLine line(options.progress);
   std::vector<Ended> runs(variants.size());
   std::atomic<std::size_t> next = 0;
@@ -149,8 +165,9 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
   const auto goes_on = [&] { return !is_interrupted() && !has_failed; };
   const auto work = [&] {
     while (goes_on()) {
-      const std::size_t i = next++;
-      if (i >= runs.size()) return;
+      const std::size_t turn = next++;
+      if (turn >= runs.size()) return;
+      const std::size_t i = (*order)[turn];
       try {
         runs[i].outcome = simulate(options, scenario, variants[i], line, runs[i].timings, goes_on);
         if (!*runs[i].outcome) has_failed = true;
