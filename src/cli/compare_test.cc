@@ -108,6 +108,14 @@ TEST_F(CompareTest, ResultsDoNotDependOnHowManyRunAtOnce) {
   }
 }
 
+TEST_F(CompareTest, ARefusalIsAllThatIsPrinted) {
+  const ProgramOutcome outcome =
+      run("--workload step:llama-3-8b --gpus 64 --set traffic.parallel.tensor=3");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(lines(outcome.error).size(), 1u) << outcome.error;
+}
+
 TEST_F(CompareTest, SeedsSizesAndSettingsCount) {
   const auto slow = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 10Gbps");
   const auto fast = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 400Gbps");

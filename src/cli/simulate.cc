@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -94,9 +95,11 @@ void take_large_pages() {
 
 namespace {
 
-// Runs one variant. It ends early if `goes_on` returns false.
+// Runs one variant: calls `begins` when nothing can be refused any more, and ends early if `goes_on`
+// returns false.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
                          std::size_t variant, ProgressLine& line, Timings& timings,
+                         const std::function<void()>& begins,
                          const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
   auto setup = scenario.build(variant);
@@ -108,6 +111,7 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!run) return run.error();
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
+  begins();
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
   {
@@ -162,6 +166,14 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
   std::vector<Ended> runs(variants.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> has_failed = false;
+  std::once_flag has_begun;
+  const auto begins = [&] {
+    std::call_once(has_begun, [&] {
+      if (options.heading.empty()) return;
+      fmt::print("{}\n", options.heading);
+      std::fflush(stdout);
+    });
+  };
   const auto goes_on = [&] { return !is_interrupted() && !has_failed; };
   const auto work = [&] {
     while (goes_on()) {
@@ -169,7 +181,8 @@ Result<report::Results> simulate(const SimulateOptions& options, const Scenario&
       if (turn >= runs.size()) return;
       const std::size_t i = (*order)[turn];
       try {
-        runs[i].outcome = simulate(options, scenario, variants[i], line, runs[i].timings, goes_on);
+        runs[i].outcome =
+            simulate(options, scenario, variants[i], line, runs[i].timings, begins, goes_on);
         if (!*runs[i].outcome) has_failed = true;
       } catch (...) {
         runs[i].thrown = std::current_exception();

@@ -42,7 +42,9 @@ struct SimulateOptions {
   std::vector<std::string> capture_at;
   std::string progress;   // stands before the variant's name in the line of progress
   bool timeline = false;  // gather what a page shows
-  unsigned jobs = 1;      // variants that run at the same time, each in its own thread and memory
+  // Printed on standard output once the first variant can run.
+  std::string heading;
+  unsigned jobs = 1;  // variants that run at the same time, each in its own thread and memory
 };
 
 // Returns the number of processors that this process may use.
