@@ -7,6 +7,7 @@
 #include "base/big_endian.h"
 #include "base/id_map.h"
 #include "base/ids.h"
+#include "base/quoted.h"
 #include "base/random.h"
 #include "base/result.h"
 #include "base/ring.h"
@@ -22,6 +23,19 @@ TEST(Split, GivesWhatStandsBetweenSeparators) {
   EXPECT_EQ(split("one", ','), Parts({"one"}));
   EXPECT_EQ(split("one,two", ','), Parts({"one", "two"}));
   EXPECT_EQ(split(",one,,", ','), Parts({"", "one", "", ""}));
+}
+
+TEST(Quoted, NothingBreaksALineOrSteersATerminal) {
+  EXPECT_EQ(one_line("plain, and é, 你 and €"), "plain, and é, 你 and €");
+  EXPECT_EQ(one_line("a\nb\x1B[2J\x7F"), "a?b?[2J?");
+  EXPECT_EQ(one_line("\xC2\x9B"
+                     "2J"),
+            "?2J");  // U+009B
+  EXPECT_EQ(one_line("a\u2028b\u2029c"), "a?b?c");
+  EXPECT_EQ(one_line("\u202Eabc\u2066d\u2069"), "?abc?d?");
+  EXPECT_EQ(one_line("\u2027\u202F\u2065\u206A"), "\u2027\u202F\u2065\u206A");
+  EXPECT_EQ(one_line("cut: \xE2\x80"), "cut: \xE2\x80");
+  EXPECT_EQ(tulle::quoted(std::string(100, 'a')), "\"" + std::string(60, 'a') + "\"");
 }
 
 TEST(Psn, WrapsAndOrdersWithinHalfTheSpace) {

@@ -1,17 +1,31 @@
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace tulle {
 
 // Returns a text for a one-line message, in which a question mark stands for each character that
-// would break the line.
-inline std::string one_line(std::string text) {
-  const auto breaks = [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; };
-  std::replace_if(text.begin(), text.end(), breaks, '?');
-  return text;
+// would break the line, steer a terminal or turn the direction of what follows: the control
+// characters of ASCII and Unicode, the separators of lines and paragraphs (U+2028, U+2029), and the
+// embeddings, overrides and isolates of text in two directions (U+202A to U+202E, U+2066 to
+// U+2069). The text is UTF-8, or bytes that are none.
+inline std::string one_line(std::string_view text) {
+  const auto at = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  std::string line;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_c0 = at(i) < 0x20 || at(i) == 0x7F;
+    const bool is_c1 = at(i) == 0xC2 && at(i + 1) >= 0x80 && at(i + 1) <= 0x9F;
+    const bool is_separator_or_turn =
+        at(i) == 0xE2 && ((at(i + 1) == 0x80 && at(i + 2) >= 0xA8 && at(i + 2) <= 0xAE) ||
+                          (at(i + 1) == 0x81 && at(i + 2) >= 0xA6 && at(i + 2) <= 0xA9));
+    line += is_c0 || is_c1 || is_separator_or_turn ? '?' : text[i];
+    i += is_c1 ? 1 : is_separator_or_turn ? 2 : 0;
+  }
+  return line;
 }
 
 // Returns the beginning of a text for such a message, in quotes.

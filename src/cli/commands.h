@@ -62,6 +62,7 @@ struct SimOptions {
   std::string timings;
   std::string capture;                               // a file; empty: none
   std::vector<std::string> capture_at = {"host 0"};  // nodes
+  unsigned jobs = 1;                                 // variants that run at the same time
   bool list = false;
   bool json = false;
   bool gallery = false;
@@ -74,6 +75,7 @@ struct CompareOptions {
   std::string fabrics;  // "a,b", "all"; empty: the default
   std::string output;   // a folder; empty: none
   std::string again;    // the command that has the same results, for people
+  unsigned jobs = 1;    // fabrics that are simulated at the same time
   bool list = false;
   bool json = false;
 };

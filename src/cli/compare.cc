@@ -93,8 +93,6 @@ int compare(const CompareOptions& options) {
   take_large_pages();
   auto scenario = read_comparison(options, *fabrics);
   if (!scenario) return fail(scenario.error().message);
-  if (!options.json && !scenario->title().empty()) fmt::print("{}\n", scenario->title());
-  std::fflush(stdout);
   if (!options.output.empty()) {
     if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
   }
@@ -103,6 +101,8 @@ int compare(const CompareOptions& options) {
   Timings timings;
   SimulateOptions simulating;
   simulating.timeline = !options.output.empty();
+  simulating.jobs = options.jobs;
+  if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, all, timings);
   if (!results) return fail(results.error().message);
   auto printed =

@@ -99,6 +99,23 @@ TEST_F(CompareTest, FilesAsSimWritesThemWithTheSameFlows) {
   EXPECT_NE(folder.read("o/infiniband/flows.csv"), folder.read("o/roce-lossy/flows.csv"));
 }
 
+TEST_F(CompareTest, ResultsDoNotDependOnHowManyRunAtOnce) {
+  const std::string compare = std::string(small) + "--fabrics all ";
+  ASSERT_EQ(run(compare + "--jobs 1 -o " + folder.path("one")).status, 0);
+  ASSERT_EQ(run(compare + "--jobs 5 -o " + folder.path("five")).status, 0);
+  for (const char* file : {"summary.json", "report.html", "tcp/flows.csv", "tcp.pftrace"}) {
+    EXPECT_EQ(folder.read(std::string("one/") + file), folder.read(std::string("five/") + file));
+  }
+}
+
+TEST_F(CompareTest, ARefusalIsAllThatIsPrinted) {
+  const ProgramOutcome outcome =
+      run("--workload step:llama-3-8b --gpus 64 --set traffic.parallel.tensor=3");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(lines(outcome.error).size(), 1u) << outcome.error;
+}
+
 TEST_F(CompareTest, SeedsSizesAndSettingsCount) {
   const auto slow = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 10Gbps");
   const auto fast = json_of(std::string(small) + "--fabrics roce-pfc --link-rate 400Gbps");

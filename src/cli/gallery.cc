@@ -59,11 +59,14 @@ Result<void> write_picture(const fs::path& folder, const Scenario& scenario,
 // Runs one scenario and writes its files. If it fails, the error is one line, and existing files
 // stay.
 Result<void> add(const fs::path& folder, const Scenario& scenario, bool with_pictures,
-                 const std::string& progress) {
+                 const std::string& progress, unsigned jobs) {
   std::vector<std::size_t> variants(scenario.variants().size());
   std::iota(variants.begin(), variants.end(), 0);
   Timings timings;
-  auto results = simulate({"", {}, progress}, scenario, variants, timings);
+  SimulateOptions simulating;
+  simulating.progress = progress;
+  simulating.jobs = jobs;
+  auto results = simulate(simulating, scenario, variants, timings);
   if (!results) return results.error();
   if (is_interrupted()) return Error{"interrupted"};
   if (with_pictures) {
@@ -108,7 +111,7 @@ int gallery(const SimOptions& options) {
     const Scenario& scenario = (*scenarios)[i];
     const std::string progress =
         fmt::format("{} of {}, {}: ", i + 1, scenarios->size(), scenario.name());
-    auto added = add(folder, scenario, with_pictures, progress);
+    auto added = add(folder, scenario, with_pictures, progress, options.jobs);
     if (added || is_interrupted()) continue;
     ++failed;
     fail(fmt::format("{}: {}", scenario.name(), added.error().message));

@@ -16,6 +16,7 @@
 #include "cli/complete.h"
 #include "cli/help.h"
 #include "cli/live_commands.h"
+#include "cli/simulate.h"
 #include "live/agent/agent.h"
 #include "live/settings.h"
 
@@ -260,7 +261,8 @@ std::string again(const CLI::App& command) {
   std::string text = "tulle " + command.get_name();
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--output" || name == "--json") continue;
+    if (option->count() == 0 || name == "--output" || name == "--json" || name == "--jobs")
+      continue;
     const bool is_flag = option->get_items_expected_max() == 0;
     for (const std::string& value : option->results()) {
       if (!option->get_positional()) text += " " + name;
@@ -268,6 +270,17 @@ std::string again(const CLI::App& command) {
     }
   }
   return text;
+}
+
+void add_jobs(CLI::App& command, unsigned& jobs, const std::string& what) {
+  jobs = jobs_by_default();
+  command
+      .add_option("--jobs,-j", jobs,
+                  what +
+                      " that are simulated at the same time, each in memory of its own (one for "
+                      "each processor)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, jobs_max));
 }
 
 void add_sim(CLI::App& app, int& status) {
@@ -320,6 +333,7 @@ void add_sim(CLI::App& app, int& status) {
       ->allow_extra_args(false);
   command->add_option("--timings", options.timings, "Write timings to this file, as JSON")
       ->type_name("FILE");
+  add_jobs(*command, options.jobs, "Variants");
   for (const char* other :
        {"--variant", "--json", "--topology", "--flows", "--capture", "--timings"}) {
     gallery->excludes(other);
@@ -386,6 +400,7 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--output,-o", options.output,
                    "Write summary.json, flows.csv, links.csv and report.html into this folder")
       ->type_name("DIR");
+  add_jobs(*command, options.jobs, "Fabrics");
   command->footer(compare_examples);
   command->callback([command, list, name, &status] {
     options.again = again(*command);

@@ -125,7 +125,6 @@ int sim(const SimOptions& options) {
   auto scenario =
       name.empty() ? from_tables(options) : Scenario::read(find_scenario(name), options.set);
   if (!scenario) return fail(scenario.error().message);
-  if (!options.json && !scenario->title().empty()) fmt::print("{}\n", scenario->title());
   if (!options.capture.empty() && options.variant.empty() && scenario->variants().size() > 1) {
     return fail(
         fmt::format("--capture writes one file, but scenario {} has {} variants: choose one with "
@@ -140,8 +139,12 @@ int sim(const SimOptions& options) {
     if (auto ready = prepare_folder(options.output); !ready) return fail(ready.error().message);
   }
   Timings timings;
-  SimulateOptions simulating{options.capture, options.capture_at, ""};
+  SimulateOptions simulating;
+  simulating.capture = options.capture;
+  simulating.capture_at = options.capture_at;
   simulating.timeline = !options.output.empty();
+  simulating.jobs = options.jobs;
+  if (!options.json) simulating.heading = scenario->title();
   auto results = simulate(simulating, *scenario, wanted, timings);
   if (!results) return fail(results.error().message);
   auto printed = print(options.json ? report::summary_json(*results)

@@ -135,21 +135,29 @@ TEST_F(SimTest, AFullDiskIsNoSuccess) {
   }
 }
 
+// The results are those of the variants that had begun.
 TEST_F(SimTest, AnInterruptKeepsTheResultsSoFar) {
   folder.write("s.toml",
                "[topology]\nhosts = 2\n[traffic]\npattern = \"permutation\"\nbytes = \"1TB\"\n"
                "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n");
-  const ProgramOutcome outcome =
-      shell(program() + folder.path("s.toml") + " -o " + folder.path("out") +
-            " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_EQ(outcome.error,
-            "tulle: interrupted: the results cover only what was simulated by then\n");
-  EXPECT_TRUE(contains(folder.read("out/flows.csv"), ",unfinished"));
-  const auto summary = nlohmann::json::parse(folder.read("out/summary.json"));
-  EXPECT_EQ(summary["finished"], 0);
-  EXPECT_EQ(summary["variant"], "a");
-  EXPECT_GT(summary["packet_hops"], 0);
+  const auto interrupt = [&](const std::string& jobs) {
+    const std::string out = folder.path("out" + jobs);
+    const ProgramOutcome outcome =
+        shell(program() + folder.path("s.toml") + " -o " + out + " --jobs " + jobs +
+              " & pid=$!; sleep 1; kill -INT $pid; wait $pid");
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.error,
+              "tulle: interrupted: the results cover only what was simulated by then\n");
+    return nlohmann::json::parse(folder.read("out" + jobs + "/summary.json"));
+  };
+  const auto first = interrupt("1");
+  EXPECT_EQ(first["variant"], "a");
+  EXPECT_EQ(first["finished"], 0);
+  EXPECT_GT(first["packet_hops"], 0);
+  EXPECT_TRUE(contains(folder.read("out1/flows.csv"), ",unfinished"));
+  const auto both = interrupt("2");
+  ASSERT_EQ(both["variants"].size(), 2u);
+  for (const auto& variant : both["variants"]) EXPECT_GT(variant["packet_hops"], 0);
 }
 
 }  // namespace

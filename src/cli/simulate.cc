@@ -4,22 +4,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <mutex>
+#include <optional>
 #include <system_error>
+#include <thread>
 
 #include "cli/layout.h"
+#include "cli/progress.h"
 #include "experiment/capture.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
 #include "report/perfetto.h"
-#include "report/quantity.h"
 #include "report/results.h"
 
 namespace tulle::cli {
@@ -36,38 +42,6 @@ void handle_interrupt(int) { interrupted = 1; }
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string name) : name_(std::move(name)), start_(Clock::now()) {}
-
-  bool show(const experiment::Progress& progress) {
-    const double elapsed = seconds_since(start_);
-    if (isatty(STDERR_FILENO) != 0 && elapsed >= next_) {
-      next_ = elapsed + 0.2;
-      const double left = progress.share_done > 0.001
-                              ? elapsed * (1 - progress.share_done) / progress.share_done
-                              : -1;
-      fmt::print(stderr,
-                 "\r\033[K{}simulated {}, {} of {} flows finished, {:.2f} million events/s, {}",
-                 name_, report::time_text(progress.now), progress.flows_done, progress.flows,
-                 static_cast<double>(progress.events) / elapsed * 1e-6,
-                 left < 0 ? "time left unknown" : fmt::format("about {:.0f} s left", left));
-      std::fflush(stderr);
-      shown_ = true;
-    }
-    return interrupted == 0;
-  }
-  ~ProgressLine() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  std::string name_;
-  Clock::time_point start_;
-  double next_ = 0.2;
-  bool shown_ = false;
-};
 
 Result<std::unique_ptr<experiment::Capture>> open_capture(const SimulateOptions& options,
                                                           const scenario::Setup& setup) {
@@ -119,8 +93,14 @@ void take_large_pages() {
   // If the program cannot start again, it goes on as it is.
 }
 
+namespace {
+
+// Runs one variant: calls `begins` when nothing can be refused any more, and ends early if `goes_on`
+// returns false.
 Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenario,
-                         std::size_t variant, Timings& timings) {
+                         std::size_t variant, ProgressLine& line, Timings& timings,
+                         const std::function<void()>& begins,
+                         const std::function<bool()>& goes_on) {
   const Clock::time_point start = Clock::now();
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
@@ -131,12 +111,15 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   if (!run) return run.error();
   if (*capture) (*run)->show_to(**capture);
   timings.setup_s += seconds_since(start);
+  begins();
   catch_interrupts();  // until now, Ctrl-C ended the program
   const Clock::time_point begin = Clock::now();
   {
-    const std::string& name = scenario.variants()[variant].name;
-    ProgressLine line(options.progress + (name.empty() ? "" : name + ": "));
-    (*run)->run([&](const experiment::Progress& progress) { return line.show(progress); });
+    ProgressLine::Entry entry(line, scenario.variants()[variant].name);
+    (*run)->run([&](const experiment::Progress& progress) {
+      entry.show(progress);
+      return goes_on();
+    });
   }
   timings.run_s += seconds_since(begin);
   if (*capture) {
@@ -146,18 +129,87 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   return (*run)->outcome();
 }
 
+// Checks the variants, and returns the order in which to run them, as indices. Where several run at
+// the same time, those with a kernel at each host go first: they take several times as long as the
+// others, and the last one may have no other beside it.
+Result<std::vector<std::size_t>> order_of(const Scenario& scenario,
+                                          std::span<const std::size_t> variants, unsigned jobs) {
+  if (variants.size() == 1) return std::vector<std::size_t>{0};  // it is checked when it is run
+  std::vector<std::size_t> order;
+  std::vector<std::size_t> short_ones;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    auto setup = scenario.build(variants[i]);
+    if (!setup) return setup.error();
+    const bool is_long = setup->network.host.stack.cores > 0;
+    (jobs > 1 && is_long ? order : short_ones).push_back(i);
+  }
+  order.insert(order.end(), short_ones.begin(), short_ones.end());
+  return order;
+}
+
+// What one of several runs at the same time has come to.
+struct Ended {
+  std::optional<Result<Outcome>> outcome;  // empty: it never began
+  std::exception_ptr thrown;
+  Timings timings;
+};
+
+}  // namespace
+
+unsigned jobs_by_default() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 Result<report::Results> simulate(const SimulateOptions& options, const Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings) {
-  // The first variant is checked when it is built to be run.
-  for (const std::size_t variant : variants.subspan(1)) {
-    if (auto setup = scenario.build(variant); !setup) return setup.error();
+  auto order = order_of(scenario, variants, options.jobs);
+  if (!order) return order.error();
+  ProgressLine line(options.progress);
+  std::vector<Ended> runs(variants.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> has_failed = false;
+  std::once_flag has_begun;
+  const auto begins = [&] {
+    std::call_once(has_begun, [&] {
+      if (options.heading.empty()) return;
+      fmt::print("{}\n", options.heading);
+      std::fflush(stdout);
+    });
+  };
+  const auto goes_on = [&] { return !is_interrupted() && !has_failed; };
+  const auto work = [&] {
+    while (goes_on()) {
+      const std::size_t turn = next++;
+      if (turn >= runs.size()) return;
+      const std::size_t i = (*order)[turn];
+      try {
+        runs[i].outcome =
+            simulate(options, scenario, variants[i], line, runs[i].timings, begins, goes_on);
+        if (!*runs[i].outcome) has_failed = true;
+      } catch (...) {
+        runs[i].thrown = std::current_exception();
+        has_failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    const std::size_t wanted = std::min<std::size_t>(options.jobs, variants.size());
+    try {
+      while (others.size() + 1 < wanted) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // Those that could be started do the work.
+    }
+    work();
   }
   report::Results results{scenario.name(), scenario.title(), scenario.description(), {}};
-  for (const std::size_t variant : variants) {
-    if (is_interrupted()) break;
-    auto outcome = simulate(options, scenario, variant, timings);
-    if (!outcome) return outcome.error();
-    results.outcomes.push_back(std::move(*outcome));
+  for (Ended& run : runs) {
+    if (run.thrown) std::rethrow_exception(run.thrown);
+    if (!run.outcome) continue;
+    if (!*run.outcome) return run.outcome->error();
+    timings.setup_s += run.timings.setup_s;
+    timings.run_s += run.timings.run_s;
+  }
+  for (Ended& run : runs) {
+    if (run.outcome) results.outcomes.push_back(std::move(**run.outcome));
   }
   return results;
 }

@@ -42,13 +42,19 @@ struct SimulateOptions {
   std::vector<std::string> capture_at;
   std::string progress;   // stands before the variant's name in the line of progress
   bool timeline = false;  // gather what a page shows
+  // Printed on standard output once the first variant can run.
+  std::string heading;
+  unsigned jobs = 1;  // variants that run at the same time, each in its own thread and memory
 };
 
-// Runs one variant, with a line of progress if standard error is a terminal.
-Result<report::Outcome> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
-                                 std::size_t variant, Timings& timings);
-// Runs these variants one after the other, until one cannot be run or Ctrl-C is pressed. Errors in
-// a later variant are reported before the first one runs, which can take hours.
+// Returns the number of processors that this process may use.
+unsigned jobs_by_default();
+inline constexpr unsigned jobs_max = 1'024;
+
+// Runs these variants, until one cannot be run or Ctrl-C is pressed, with a line of progress if
+// standard error is a terminal. The results do not depend on the number of jobs. Errors in a later
+// variant are reported before the first one runs, which can take hours. The timings are the sums of
+// the variants'.
 Result<report::Results> simulate(const SimulateOptions& options, const scenario::Scenario& scenario,
                                  std::span<const std::size_t> variants, Timings& timings);
 

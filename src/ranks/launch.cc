@@ -153,7 +153,7 @@ Result<Times> run_rank(const Plan& plan, const Group& group, std::uint32_t rank,
   if (auto played = self.run(); !played) {
     if (played.error().message.empty()) return Error{"rank 0 has ended"};
     self.report(played.error());
-    return Error{one_line(played.error().message)};
+    return Error{short_line(played.error().message)};
   }
   return Times{};
 }

@@ -197,7 +197,7 @@ Result<void> Leader::read(std::uint32_t rank, FrameKind kind) {
     member.heard = Clock::now();
     if (frame->kind == FrameKind::alive) continue;
     if (frame->kind == FrameKind::failed) {
-      return Error{fmt::format("rank {}: {}", rank, one_line(frame->text()))};
+      return Error{fmt::format("rank {}: {}", rank, short_line(frame->text()))};
     }
     if (frame->kind != kind || member.answer) {
       return Error{fmt::format("rank {} said what nobody asked", rank)};

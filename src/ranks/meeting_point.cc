@@ -5,11 +5,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
+
+#include "base/quoted.h"
 
 namespace tulle::ranks {
 namespace {
@@ -22,7 +24,7 @@ Result<Addresses> resolve(const std::string& address, bool is_own) {
   std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (host.empty() || colon + 1 == address.size()) {
-    return Error{fmt::format("--meet: \"{}\" is no HOST:PORT", one_line(address))};
+    return Error{fmt::format("--meet: \"{}\" is no HOST:PORT", short_line(address))};
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -30,7 +32,7 @@ Result<Addresses> resolve(const std::string& address, bool is_own) {
   addrinfo* found = nullptr;
   const int status = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
   if (status != 0) {
-    return Error{fmt::format("--meet: {}: {}", one_line(address), gai_strerror(status))};
+    return Error{fmt::format("--meet: {}: {}", short_line(address), gai_strerror(status))};
   }
   return Addresses(found, &freeaddrinfo);
 }
@@ -73,12 +75,9 @@ Result<live::UniqueFd> connect_to(const std::string& address, std::chrono::milli
   }
 }
 
-std::string one_line(const std::string& text) {
-  constexpr std::size_t longest = 500;
-  std::string line = text.substr(0, longest);
-  std::ranges::replace_if(
-      line, [](unsigned char c) { return c < ' ' || c == 0x7F; }, '?');
-  return line;
+std::string short_line(const std::string& text) {
+  constexpr std::size_t bytes_max = 500;
+  return one_line(std::string_view(text).substr(0, bytes_max));
 }
 
 }  // namespace tulle::ranks

@@ -14,8 +14,8 @@ Result<live::UniqueFd> listen_at(const std::string& address);
 // Tries until somebody listens there, but not longer than that.
 Result<live::UniqueFd> connect_to(const std::string& address, std::chrono::milliseconds limit);
 
-// Returns the text, which may come from anybody, with a question mark for each control character,
-// and not longer than some lines of a terminal.
-std::string one_line(const std::string& text);
+// Returns the beginning of a text, which may come from anybody, as one line (base/quoted.h) that is
+// not longer than some lines of a terminal.
+std::string short_line(const std::string& text);
 
 }  // namespace tulle::ranks

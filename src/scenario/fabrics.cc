@@ -240,8 +240,7 @@ Result<Scenario> from_experts(std::string_view operation, const WorkloadOptions&
         fmt::format("--algorithm: tokens go {}", fmt::join(workload::expert_route_names, " or "))};
   }
   if (!is_one_of(workload::expert_operation_names, operation)) {
-    return Error{fmt::format("--workload: there is no moe:{}; take moe:{}",
-                             one_line(std::string(operation)),
+    return Error{fmt::format("--workload: there is no moe:{}; take moe:{}", one_line(operation),
                              fmt::join(workload::expert_operation_names, ", moe:"))};
   }
   std::string traffic =

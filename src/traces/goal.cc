@@ -130,7 +130,7 @@ Result<void> GoalReader::end_rank() {
       if (known == labels_.end()) {
         line_ = each.line;
         return error(fmt::format("rank {} has no {}; name it with {}: before its action", *rank_,
-                                 quoted(label), one_line(std::string(label.substr(0, 30)))));
+                                 quoted(label), one_line(label.substr(0, 30))));
       }
       found[place] = known->second;
     }

@@ -87,7 +87,7 @@ Result<Groups> parse_groups(std::string_view text, std::string_view file, std::u
     return Error{
         fmt::format("{}: {}; expected a JSON object of lists of ranks, as in {{\"1\": "
                     "[0, 1]}}",
-                    one_line(std::string(file)), fault)};
+                    one_line(file), fault)};
   };
   constexpr std::size_t bytes_max = 64u << 20;
   if (text.size() > bytes_max) return wrong("the file has more than 64 MiB");

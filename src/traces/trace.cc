@@ -14,7 +14,7 @@
 namespace tulle::traces {
 
 std::uint32_t Trace::add_file(std::string_view name, Numbers numbers) {
-  files_.push_back({one_line(std::string(name)), numbers});
+  files_.push_back({one_line(name), numbers});
   return static_cast<std::uint32_t>(files_.size() - 1);
 }
 

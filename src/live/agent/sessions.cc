@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/quoted.h"
 #include "live/agent/core.h"
 #include "live/agent/port_attributes.h"
 #include "live/path/packets/capture_ring.h"
@@ -21,18 +22,6 @@ using State = Session::State;
 
 constexpr auto publish_time = 30ms;  // time for processes to bring their counters up to date
 constexpr auto publish_again_time = 10ms;
-
-// Replaces the control characters (C0, DEL and C1) of a name that people will see.
-std::string printable(std::string text) {
-  const auto byte_at = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool is_c1 = byte_at(i) == 0xC2 && i + 1 < text.size() && byte_at(i + 1) >= 0x80 &&
-                       byte_at(i + 1) < 0xA0;
-    if (is_c1) text[i + 1] = '?';
-    if (is_c1 || byte_at(i) < 0x20 || byte_at(i) == 0x7F) text[i] = '?';
-  }
-  return text;
-}
 
 // Copies as much of a text as there is room for, without a part of a UTF-8 character at its end.
 template <std::size_t n>
@@ -81,7 +70,7 @@ void AgentCore::handle_message(Session& session, ReceivedMessage& message) {
   if (decode(message.bytes, membership)) return change_membership(session, membership);
   Rejoin rejoin_message;
   if (decode(message.bytes, session.hello)) {
-    session.hello.command = printable(std::move(session.hello.command));
+    session.hello.command = one_line(session.hello.command);
     greet(session);
   } else if (decode(message.bytes, rejoin_message)) {
     rejoin(session, rejoin_message, std::move(message.fds));
@@ -200,7 +189,7 @@ Result<UniqueFd> AgentCore::take_slot(Session& session) {
     record.pid = session.peer.pid;
     record.uid = session.peer.uid;
     assign(record.command, session.hello.command);
-    assign(record.device, printable(session.hello.device));
+    assign(record.device, one_line(session.hello.device));
     session.slot = slot;
     return lock;
   }
@@ -454,7 +443,7 @@ void AgentCore::join_capture(Session& capture, Session& process) {
   if (!ring) return;
   const int fd = ring->fd();
   const CaptureSource source{process.peer.pid, process.hello.command,
-                             printable(process.hello.device)};
+                             one_line(process.hello.device)};
   const StartCapture start{capture.hello.snap_length};
   if (!send_message(capture.connection.get(), encode(source), {&fd, 1})) return;
   process.captured_by = &capture;
