@@ -144,9 +144,9 @@ struct RailOptimisedSettings {
   LinkSettings uplink = {};
 };
 
-// Each rail is a network of its own: host = server · rails + rail, and the hosts of a rail are those
-// of its network. Each group of servers has a leaf in it, leaf = rail · groups + group, and the
-// leaves of a rail have so many spines. With one group there are no spines.
+// Each rail is a network of its own: host = server · rails + rail. Each group of servers has a leaf
+// in it, leaf = rail · groups + group, and the leaves of a rail have so many spines. With one group
+// there are no spines.
 struct RailOnlySettings {
   std::uint32_t servers = 2;
   std::uint32_t rails = 8;
@@ -186,9 +186,9 @@ Result<Topology> rail_only(const RailOnlySettings& settings);
 Result<Topology> dragonfly(const DragonflySettings& settings);
 Result<Topology> torus(const TorusSettings& settings);
 
-// Returns so many copies of a network side by side: host h of copy c is host h · copies + c, and the
-// switches of a tier are those of copy 0, then those of copy 1, and so on. The topology has tiers,
-// and no aggregation nodes.
+// Returns so many copies of a network side by side. Host h of copy c is host h · copies + c, and
+// the switches of a tier are those of copy 0, then those of copy 1, and so on. The topology has
+// tiers, and no aggregation nodes.
 Result<Topology> side_by_side(const Topology& topology, std::uint32_t copies);
 // Gives each adapter a port in each of so many planes, which are copies of the network.
 Result<Topology> in_planes(const Topology& topology, std::uint32_t planes);

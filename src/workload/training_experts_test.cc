@@ -125,7 +125,8 @@ TEST(TrainingExperts, AllExpertsTogetherComputeForAllCopies) {
 }
 
 // An all-to-all has as many messages as pairs of its members. Each of them waits for one task, and
-// each member waits once for what it sends and receives, so that the graph grows as its messages do.
+// each member waits once for what it sends and receives, so that the graph grows as its messages
+// do.
 TEST(TrainingExperts, TheGraphGrowsAsItsMessagesDo) {
   for (const std::uint32_t expert : {8u, 64u}) {
     auto settings = settings_of(expert / 8, 1, 1);
