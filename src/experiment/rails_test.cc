@@ -83,6 +83,28 @@ TEST(RailOnly, ThePiecesOfARelayFollowOneAnother) {
   EXPECT_NEAR(time(", relay_chunk = \"1MiB\"") / (network + scale_up / 16), 1, 0.01);
 }
 
+// Two GPUs prefill and two decode, each by itself. A cache of 16,384,000 bytes goes to the GPU of
+// its own number or to the other one, over a relay. A piece of 512 KiB comes first there.
+TEST(RailOnly, CachesOfServedRequestsTakeRelays) {
+  Folder folder;
+  folder.write("model.toml",
+               "[model]\nlayers = 4\nhidden = 1024\nfeed_forward = 4096\nheads = 8\n"
+               "key_value_heads = 8\n[gpu]\noperations_per_second = 1e14\n"
+               "memory_bytes_per_second = 1e12\n[serve]\nrequests = 16\narrivals = \"fixed\"\n"
+               "rate = 100\nprompt = 1000\noutput = 11\ntensor = 1\n");
+  const auto outcome = outcome_of(
+      "[topology]\nkind = \"rail-only\"\nservers = 2\nrails = 2\nlink_rate = \"400Gbps\"\n"
+      "link_delay = \"100ns\"\n[fabric]\nkind = \"infiniband\"\n[traffic]\npattern = \"serve\"\n"
+      "serve = \"model.toml\"\nservers = { gpus = 2, adapters = 2, scale_up_rate = \"800Gbps\" }\n",
+      folder.path());
+  const double direct_us = 16'384'000 / payload_rate(400e9) * 1e6;
+  const double relayed_us = direct_us + (512 << 10) / (800e9 / 8) * 1e6 + 1;
+  EXPECT_GT(relayed_us, 1.015 * direct_us);
+  EXPECT_GT(number(outcome, "cache_us.median"), direct_us);
+  EXPECT_NEAR(number(outcome, "cache_us.p99") / relayed_us, 1, 0.005);
+  EXPECT_LT(number(outcome, "ttft_us.p99") - number(outcome, "ttft_us.median"), 10);
+}
+
 // NCCL's relays are of use with spines between the rails, too: a message then stays on one leaf.
 TEST(RailOnly, RelaysKeepMessagesOffTheSpines) {
   const auto frames_up = [](const char* across) {

@@ -22,7 +22,7 @@ const std::string shipped = TULLE_TEST_DATA "/../../scenarios";
 
 std::vector<std::string> names_in(const std::string& kind) {
   std::vector<std::string> names;
-  for (const auto& [name, title] : titles_in(shipped + "/profiles/" + kind)) {
+  for (const auto& [name, title] : titles_in(fmt::format("{}/profiles/{}", shipped, kind))) {
     EXPECT_FALSE(title.empty()) << kind << "/" << name << " has no title";
     names.push_back(name);
   }
