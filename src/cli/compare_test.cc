@@ -65,6 +65,20 @@ TEST_F(CompareTest, ARowForEachFabric) {
   EXPECT_EQ(std::ssize(table_of(run(small).out)), 2 + by_default);
 }
 
+TEST_F(CompareTest, RailsApartInPlanesAt800G) {
+  const auto all = json_of(
+      "--workload alltoall:256KiB --gpus 16 --topology rail-only --planes 2 --link-rate 800Gbps "
+      "--fabrics infiniband-xdr,roce-800g");
+  ASSERT_EQ(all["variants"].size(), 2u);
+  for (const auto& fabric : all["variants"]) {
+    EXPECT_EQ(fabric["finished"], fabric["flows"]) << fabric["variant"];
+    EXPECT_EQ(fabric["flows"], 2 * 8 * 8) << "messages between servers, and not their parts";
+  }
+  const ProgramOutcome wrong = run("--workload alltoall --topology torus");
+  EXPECT_NE(wrong.status, 0);
+  EXPECT_TRUE(contains(wrong.error, "--topology: a job's is rail-optimised or rail-only"));
+}
+
 // Each fabric that comes with Tulle carries each workload.
 TEST_F(CompareTest, AllFabricsFinishAllWorkloads) {
   for (const char* workload : {"incast", "permutation", "all-to-all", "ring-all-reduce"}) {

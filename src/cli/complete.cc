@@ -44,6 +44,9 @@ Words servers() {
   return names;
 }
 
+Words rail_topologies() {
+  return {scenario::rail_topologies.begin(), scenario::rail_topologies.end()};
+}
 Words algorithms() { return {workload::algorithm_names.begin(), workload::algorithm_names.end()}; }
 
 Words collectives() {
@@ -81,6 +84,7 @@ const Values* known_values(const std::string& name) {
   static const std::map<std::string, Values> all = {
       {"FILE", {nullptr, false, ":files"}},
       {"CSV", {nullptr, false, ":files csv"}},
+      {"KIND|CSV", {rail_topologies, false, ":files csv"}},
       {"DIR", {nullptr, false, ":folders"}},
       {"IF", {interfaces, true}},
       {"SCENARIO", {shipped_scenarios, false, ":files toml"}},

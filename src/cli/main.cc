@@ -380,7 +380,7 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("SIZE");
   command
       ->add_option("--link-rate", workload.link_rate,
-                   "Rate of all links (200Gbps; among GPUs 400Gbps)")
+                   "Rate of all links, or of an adapter in --planes (200Gbps; among GPUs 400Gbps)")
       ->type_name("RATE");
   command
       ->add_option("--prices", workload.prices,
@@ -388,8 +388,15 @@ void add_compare(CLI::App& app, int& status) {
       ->type_name("FILE");
   command->add_option("--seed", workload.seed, "Seed of all random choices (1)")->type_name("N");
   command
-      ->add_option("--topology", workload.topology, "Links for a table of flows: a,b,gbps,delay_ns")
-      ->type_name("CSV");
+      ->add_option("--topology", workload.topology,
+                   "The network of a job's servers, rail-optimised (the default) or rail-only, in "
+                   "which each rail is a network of its own; or the links for a table of flows: "
+                   "a,b,gbps,delay_ns")
+      ->type_name("KIND|CSV");
+  command
+      ->add_option("--planes", workload.planes,
+                   "Split each adapter's rate over this many networks, 1 to 16 (1)")
+      ->type_name("N");
   command
       ->add_option("--set", workload.set,
                    "Override a key of the scenario on every fabric, as for tulle sim")

@@ -216,8 +216,8 @@ std::vector<Value> Gathering::measure(bool (*is_of)(const Row&), const Sources&.
 Flow Gathering::flow(std::uint32_t first, std::uint32_t end) const {
   const workload::Flow& part = remains_.setup.flows[first];
   Flow flow;
-  flow.source = part.source;
-  flow.destination = part.destination;
+  flow.source = part.source / remains_.setup.topology.planes;
+  flow.destination = part.destination / remains_.setup.topology.planes;
   flow.end = flow.arrived = Time::zero();
   for (std::uint32_t i = first; i < end; ++i) {
     const workload::FlowResult& result = remains_.player.results()[i];
@@ -238,8 +238,9 @@ void Gathering::gather_flows() {
   for (std::size_t i = 0; i + 1 < first.size(); ++i) {
     Flow& flow = outcome_.flows.emplace_back(this->flow(first[i], first[i + 1]));
     if (!flow.is_done()) continue;
+    // Parts in several planes share no link, and the first one is the longest.
     workload::Flow whole = setup.flows[first[i]];
-    whole.bytes = flow.bytes;
+    if (setup.topology.planes == 1) whole.bytes = flow.bytes;
     const Time ideal = ideals.of(whole) + setup.player.post_delay_of(whole.source) +
                        setup.player.completion_delay_of(whole.source);
     flow.slowdown = static_cast<double>(flow.taken().ps) / static_cast<double>(ideal.ps);

@@ -118,6 +118,7 @@ class RouteTable {
     }
     order_hosts();
     list_ports();
+    find_networks();
     return {};
   }
 
@@ -130,6 +131,16 @@ class RouteTable {
       has_ports[std::max(link.a, link.b) - topology_.hosts] = true;
     }
     return has_ports;
+  }
+
+  void find_networks() {
+    if (topology_.networks == 1) return;
+    network_.resize(topology_.switches);
+    for (std::uint32_t host = 0; host < topology_.adapters(); ++host) {
+      const std::uint32_t leaf = routes_.destinations_[host].leaf_node;
+      if (leaf == Routes::no_node) continue;
+      network_[leaf - topology_.hosts] = host % topology_.networks;
+    }
   }
 
   void order_hosts() {
@@ -224,7 +235,8 @@ class RouteTable {
       return fill(UpDownFinder(graph_, roots));
     }
     auto ok = fill(UpDownFinder(graph_, top_switches()));
-    if (ok && !any_unreachable_) return ok;
+    // Networks side by side have no switch in the middle of all.
+    if (ok && (!any_unreachable_ || topology_.networks > 1)) return ok;
     const std::uint32_t middle = middle_switch(graph_);
     return fill(UpDownFinder(graph_, std::span(&middle, 1)));
   }
@@ -267,7 +279,7 @@ class RouteTable {
         if (!std::ranges::equal(words, before.words(node))) at[node] = place(node, words);
         if (is_inner && !are_linked(node, destination)) continue;
         routes_.set_at_[static_cast<std::size_t>(node) * routes_.columns_ + leaf] = at[node];
-        if (at[node] != 0 || node == destination) continue;
+        if (at[node] != 0 || node == destination || are_apart(node, destination)) continue;
         // Only leaves send. Other switches may have no route, but then no leaf's route leads
         // through them.
         any_unreachable_ = any_unreachable_ || graph_.level(node) == 0;
@@ -280,6 +292,11 @@ class RouteTable {
       std::swap(ports, before);
     }
     return {};
+  }
+
+  // Returns true if two switches with adapters are in networks that have no link between them.
+  bool are_apart(std::uint32_t a, std::uint32_t b) const {
+    return !network_.empty() && network_[a] != network_[b];
   }
 
   bool are_linked(std::uint32_t a, std::uint32_t b) const {
@@ -310,6 +327,8 @@ class RouteTable {
   std::unordered_map<std::vector<std::uint16_t>, std::uint32_t, PortsHash> known_;
   std::vector<std::uint16_t> scratch_;
   bool any_unreachable_ = false;
+  // By switch with adapters: the network of these; empty if all are in one.
+  std::vector<std::uint32_t> network_;
 };
 
 Result<Routes> compute_routes(const Topology& topology, const RoutingSettings& settings) {

@@ -60,11 +60,21 @@ struct Topology {
   std::vector<Link> links;
   std::vector<std::uint32_t> ports;  // by node: its number of ports
   Shape shape;
+  // So many networks lie side by side, without a link between them: adapter h is in the network
+  // h % networks.
+  std::uint32_t networks = 1;
+  // The ports of an adapter are so many hosts in a row, each in another network, which is a plane.
+  std::uint32_t planes = 1;  // divides networks
 
   std::uint32_t nodes() const { return hosts + switches; }
   bool is_host(std::uint32_t node) const { return node < hosts; }
   std::uint32_t adapters() const { return hosts - aggregation_ports; }
   bool is_adapter(std::uint32_t node) const { return node < adapters(); }
+  // Returns the number of adapters if the ports of one, which lie in several planes, count once.
+  std::uint32_t whole_adapters() const { return adapters() / planes; }
+  // Returns the number of networks, each of some of the adapters, that have no way to each other:
+  // whole adapter a is in the network a % separate_rails().
+  std::uint32_t separate_rails() const { return networks / planes; }
   // Returns a name for people: "host 3", "leaf 1", "core 4", "switch (1,2)", "group 2 router 0",
   // "aggregation 5".
   std::string name(std::uint32_t node) const;
@@ -134,6 +144,18 @@ struct RailOptimisedSettings {
   LinkSettings uplink = {};
 };
 
+// Each rail is a network of its own: host = server · rails + rail. Each group of servers has a leaf
+// in it, leaf = rail · groups + group, and the leaves of a rail have so many spines. With one group
+// there are no spines.
+struct RailOnlySettings {
+  std::uint32_t servers = 2;
+  std::uint32_t rails = 8;
+  std::uint32_t servers_per_group = 32;
+  std::uint32_t spines = 2;  // of a rail
+  LinkSettings host_link = {};
+  LinkSettings uplink = {};
+};
+
 // Kim et al. 2008: the routers of a group are all linked to each other. The groups are all linked
 // too, by global links dealt over the routers. With fewer groups than possible, each pair of groups
 // has as many links as fit for all pairs.
@@ -160,8 +182,16 @@ Result<Topology> single_switch(const SingleSwitchSettings& settings);
 Result<Topology> leaf_spine(const LeafSpineSettings& settings);
 Result<Topology> fat_tree(const FatTreeSettings& settings);
 Result<Topology> rail_optimised(const RailOptimisedSettings& settings);
+Result<Topology> rail_only(const RailOnlySettings& settings);
 Result<Topology> dragonfly(const DragonflySettings& settings);
 Result<Topology> torus(const TorusSettings& settings);
+
+// Returns so many copies of a network side by side. Host h of copy c is host h · copies + c, and
+// the switches of a tier are those of copy 0, then those of copy 1, and so on. The topology has
+// tiers, and no aggregation nodes.
+Result<Topology> side_by_side(const Topology& topology, std::uint32_t copies);
+// Gives each adapter a port in each of so many planes, which are copies of the network.
+Result<Topology> in_planes(const Topology& topology, std::uint32_t planes);
 
 // Reads a table of links whose first line is "a,b,gbps,delay_ns". Empty lines and lines that begin
 // with # are skipped. Nodes are numbers from 0 without gaps. The first nodes, those with exactly

@@ -40,12 +40,18 @@ void build_serving(TableReader& traffic, const std::string& folder, Setup& setup
 // its topology and its kind of network.
 void build_prices(TableReader& root, const std::string& folder, Setup& setup);
 void build_trace(TableReader& traffic, const std::string& folder, Setup& setup);
-// Reads [traffic.servers]. All hosts of the topology are adapters of servers.
-workload::Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts);
+// Reads [traffic.servers], for a topology all of whose adapters are those of servers, and the keys
+// of [traffic] about its planes.
+workload::Servers read_servers(TableReader& traffic, const std::string& folder,
+                               const fabric::Topology& topology);
+// Returns true if messages are sprayed over the planes of a topology.
+bool read_plane(TableReader& traffic, const fabric::Topology& topology);
 // Takes a graph as the setup's job, and its messages between servers as the setup's flows. If it is
-// an error, or is refused by its check, that is told of the key, and there is no job.
-void take_job(TableReader& traffic, std::string_view key, Result<workload::TaskGraph> graph,
-              const workload::Servers& servers, Setup& setup);
+// an error, or is refused by its check, that is told of the key, and there is no job. Relays are
+// added where the servers have them; then it returns where each task of the graph is in the job's.
+std::vector<workload::TaskGraph::Index> take_job(TableReader& traffic, std::string_view key,
+                                                 Result<workload::TaskGraph> graph,
+                                                 const workload::Servers& servers, Setup& setup);
 // Reads [fabric], [host] and [congestion]. The setup must have its topology already, since some
 // defaults depend on link rates and delays.
 void build_network(TableReader fabric, TableReader host, TableReader congestion,

@@ -24,6 +24,10 @@ std::string_view missing(const Setup& setup) {
     return "needs switches that reduce, which this fabric has not; take a fabric with "
            "fabric.aggregation, such as infiniband, or another algorithm";
   }
+  if (setup.topology.planes > 1) {
+    return "goes with one plane, since the parts of a message go by several; take another "
+           "algorithm";
+  }
   if (!setup.network.pkeys.empty()) {
     return "goes without partitions, since aggregation nodes belong to none";
   }
@@ -57,8 +61,7 @@ void build_aggregation(TableReader traffic, const std::string& folder, Setup& se
       traffic.text("algorithm", "") != wanted) {
     return;
   }
-  const workload::Servers servers =
-      read_servers(traffic.table("servers"), folder, setup.topology.hosts);
+  const workload::Servers servers = read_servers(traffic, folder, setup.topology);
   if (traffic.findings().any() || servers.servers < 2) return;
   const std::string_view lacks = missing(setup);
   if (!lacks.empty()) return traffic.wrong("algorithm", lacks);

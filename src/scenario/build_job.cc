@@ -13,6 +13,7 @@
 #include "scenario/profile.h"
 #include "workload/collectives.h"
 #include "workload/experts.h"
+#include "workload/rails.h"
 #include "workload/serving.h"
 #include "workload/task_player.h"
 #include "workload/training.h"
@@ -46,13 +47,79 @@ void read_server(TableReader& table, Servers& servers) {
 
 }  // namespace
 
-Servers read_servers(TableReader table, const std::string& folder, std::uint32_t hosts) {
+namespace {
+
+constexpr std::array<std::string_view, 3> across_names = {"automatic", "network", "scale-up"};
+enum class Across { automatic, network, scale_up };
+
+// Reads how messages get to GPUs on other rails. By default they take the network if they can.
+void read_across_rails(TableReader& table, const fabric::Topology& topology, Across across,
+                       Servers& servers) {
+  const std::uint32_t rails = topology.separate_rails();
+  if (rails > 1 && servers.adapters != rails) {
+    return table.wrong("adapters",
+                       fmt::format("must be {}, the rails of this topology, which are separate: "
+                                   "each has an adapter of each server",
+                                   rails));
+  }
+  servers.relays = across == Across::scale_up || (across == Across::automatic && rails > 1);
+  if (across == Across::scale_up && servers.adapters == 1) {
+    table.wrong("across_rails", "\"scale-up\" goes with servers of several adapters");
+  }
+}
+
+// Fails if a message has to cross between rails that have no link between them.
+Result<void> check_rails(const workload::TaskGraph& graph, const Servers& servers,
+                         const fabric::Topology& topology) {
+  if (topology.separate_rails() == 1 || servers.relays) return {};
+  for (workload::TaskGraph::Index i = 0; i < graph.size(); ++i) {
+    if (!workload::crosses_rails(graph[i], servers)) continue;
+    return Error{
+        fmt::format("GPU {} sends to GPU {}, which is on another rail, and the rails of this "
+                    "topology are separate; take servers.across_rails = \"scale-up\"",
+                    graph[i].rank, graph[i].peer)};
+  }
+  return {};
+}
+
+// Fails if the parts of messages in planes would be more flows than a run can have.
+Result<void> check_parts(const workload::TaskGraph& graph, const Servers& servers) {
+  if (servers.planes == 1) return {};
+  std::uint64_t messages = 0;
+  for (workload::TaskGraph::Index i = 0; i < graph.size(); ++i) messages += graph[i].is_message();
+  if (messages * (servers.sprays ? servers.planes : 1) <= workload::flows_max) return {};
+  return Error{
+      fmt::format("{} messages in {} planes are more than {} flows; take fewer GPUs or "
+                  "planes, or plane = \"flow\"",
+                  messages, servers.planes, workload::flows_max)};
+}
+
+}  // namespace
+
+bool read_plane(TableReader& traffic, const fabric::Topology& topology) {
+  constexpr std::array<std::string_view, 2> names = {"spray", "flow"};
+  const bool sprays = traffic.choice<std::size_t>("plane", names, 0) == 0;
+  if (!sprays && topology.planes == 1) {
+    traffic.wrong("plane", "\"flow\" goes with topology.planes of 2 or more");
+  }
+  return sprays;
+}
+
+Servers read_servers(TableReader& traffic, const std::string& folder,
+                     const fabric::Topology& topology) {
+  TableReader table = traffic.table("servers");
+  const std::uint32_t hosts = topology.whole_adapters();
   Servers servers;
+  servers.planes = topology.planes;
+  servers.sprays = read_plane(traffic, topology);
   servers.gpus = servers.adapters = 1;
   servers.scale_up_bits_per_second = 3'600'000'000'000;
   servers.scale_up_latency = Time::microseconds(1);
   read_profile(table, folder, "servers", [&](TableReader& file) { read_server(file, servers); });
   read_server(table, servers);
+  const Across across = table.choice("across_rails", across_names, Across::automatic);
+  servers.relay_bytes = table.bytes("relay_chunk", servers.relay_bytes);
+  if (servers.relay_bytes == 0) table.wrong("relay_chunk", "must be 1B or more");
   if (servers.cores > 0 && servers.adapters > 1) {
     table.wrong("cores", "goes with servers of one adapter");
   } else if (servers.cores > 0 && servers.channel_bits_per_second > 0) {
@@ -63,6 +130,7 @@ Servers read_servers(TableReader table, const std::string& folder, std::uint32_t
     table.wrong("adapters", fmt::format("must divide {}, the hosts: each is one adapter", hosts));
   } else {
     servers.servers = hosts / servers.adapters;
+    read_across_rails(table, topology, across, servers);
   }
   table.finish();
   return servers;
@@ -97,17 +165,38 @@ void read_experts(TableReader& table, workload::ExpertSettings& settings) {
 
 }  // namespace
 
-void take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> made,
-              const Servers& servers, Setup& setup) {
-  if (!made) return table.wrong(key, made.error().message);
-  if (auto right = made->check(); !right) return table.wrong(key, right.error().message);
+std::vector<workload::TaskGraph::Index> take_job(TableReader& table, std::string_view key,
+                                                 Result<workload::TaskGraph> made,
+                                                 const Servers& servers, Setup& setup) {
+  const auto refuse = [&](const Error& error) {
+    table.wrong(key, error.message);
+    return std::vector<workload::TaskGraph::Index>();
+  };
+  if (table.findings().any()) return {};
+  if (!made) return refuse(made.error());
+  if (auto right = made->check(); !right) return refuse(right.error());
+  if (auto right = check_rails(*made, servers, setup.topology); !right) {
+    return refuse(right.error());
+  }
+  std::vector<workload::TaskGraph::Index> places;
   workload::TaskGraph graph = std::move(*made);
+  if (servers.relays) {
+    auto relayed = workload::with_relays(graph, servers);
+    if (!relayed) return refuse(relayed.error());
+    graph = std::move(relayed->graph);
+    places = std::move(relayed->place);
+  }
+  if (auto right = check_parts(graph, servers); !right) return refuse(right.error());
   workload::TaskFlows flows = workload::flows_of(graph, servers);
   const Time computation = workload::time_without_communication(graph);
   setup.job = workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation};
   setup.flows = std::move(flows.flows);
-  setup.first_parts.resize(setup.flows.size() + 1);
-  for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
+  const std::vector<workload::TaskGraph::Index>& task_of = setup.job->task_of;
+  for (std::uint32_t i = 0; i < task_of.size(); ++i) {
+    if (i == 0 || task_of[i] != task_of[i - 1]) setup.first_parts.push_back(i);
+  }
+  setup.first_parts.push_back(static_cast<std::uint32_t>(task_of.size()));
+  return places;
 }
 
 // Reads the model's file, which the key names. Returns nothing after an error.
@@ -126,7 +215,7 @@ std::optional<ModelFile> read_named_model(TableReader& table, std::string_view k
 }
 
 void build_step(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  const Servers servers = read_servers(table, folder, setup.topology);
   auto model = read_named_model(table, "step", folder, setup);
   if (!model) return;
   model->step.servers = servers;
@@ -135,15 +224,20 @@ void build_step(TableReader& table, const std::string& folder, Setup& setup) {
 }
 
 void build_serving(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  const Servers servers = read_servers(table, folder, setup.topology);
   auto model = read_named_model(table, "serve", folder, setup);
   if (!model) return;
   model->serving.servers = servers;
   model->serving.seed = setup.network.seed;
   auto serving = workload::make_serving(model->serving);
   if (!serving) return table.wrong("serve", serving.error().message);
-  take_job(table, "serve", std::move(serving->graph), servers, setup);
+  const auto places = take_job(table, "serve", std::move(serving->graph), servers, setup);
   if (!setup.job) return;
+  for (workload::Request& request : serving->requests) {
+    if (places.empty()) break;
+    request.prefill = places[request.prefill];
+    request.decode = places[request.decode];
+  }
   setup.job->computation = Time::zero();
   setup.job->batches = serving->batches;
   setup.job->requests = std::move(serving->requests);
@@ -162,7 +256,7 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers = read_servers(table, folder, setup.topology);
   settings.servers.aggregation = setup.aggregation;
   if (table.findings().any()) return;
   take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
@@ -174,7 +268,7 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
 void build_experts(TableReader& table, const std::string& folder, Setup& setup) {
   workload::ExpertSettings settings;
   read_experts(table, settings);
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers = read_servers(table, folder, setup.topology);
   // GPUs ask their adapters themselves.
   settings.servers.message_delay = table.time("message_delay", Time::zero());
   settings.seed = setup.network.seed;

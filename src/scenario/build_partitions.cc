@@ -66,6 +66,7 @@ void build_partitions(TableReader& root, Setup& setup) {
   if (setup.network.link_layer != sim::LinkLayer::infiniband) {
     return root.wrong("partition", "needs fabric.kind = \"infiniband\"");
   }
+  if (setup.topology.planes > 1) return root.wrong("partition", "goes with one plane");
   std::vector<std::vector<Pkey>>& pkeys = setup.network.pkeys;
   pkeys.resize(setup.topology.hosts);
   for (TableReader& partition : partitions) read_partition(partition, pkeys);

@@ -46,7 +46,8 @@ PriceList read_list(TableReader& file, std::string_view key) {
   return list;
 }
 
-// Adds up adapters, ports of switches and cables. The error names the rate that has no price.
+// Adds up adapters, ports of switches and cables. An adapter has the rate of its ports in all
+// planes. The error names the rate that has no price.
 Result<Price> price_of(const fabric::Topology& topology, const PriceList& list,
                        std::string_view key) {
   Price price;
@@ -54,16 +55,25 @@ Result<Price> price_of(const fabric::Topology& topology, const PriceList& list,
     price.amount += piece.price;
     price.watts += piece.watts;
   };
+  const auto missing = [&](std::int64_t rate) {
+    return Error{fmt::format("there is no [[{}]] of rate {}, which {} of this network have", key,
+                             report::rate_text(static_cast<double>(rate)),
+                             topology.planes > 1 ? "links, or adapters by all planes," : "links")};
+  };
   for (const fabric::Link& link : topology.links) {
     const std::uint32_t lower = std::min(link.a, link.b);
     if (topology.is_host(lower) && !topology.is_adapter(lower)) continue;  // inside of a switch
     const auto found = list.find(link.bits_per_second);
-    if (found == list.end()) {
-      return Error{fmt::format("there is no [[{}]] of rate {}, which links of this network have",
-                               key, report::rate_text(static_cast<double>(link.bits_per_second)))};
-    }
+    if (found == list.end()) return missing(link.bits_per_second);
     for (const std::uint32_t end : {link.a, link.b}) {
-      add(topology.is_host(end) ? found->second.adapter : found->second.switch_port);
+      if (!topology.is_host(end)) {
+        add(found->second.switch_port);
+      } else if (end % topology.planes == 0) {
+        const std::int64_t rate = link.bits_per_second * topology.planes;
+        const auto whole = list.find(rate);
+        if (whole == list.end()) return missing(rate);
+        add(whole->second.adapter);
+      }
     }
     add(found->second.cable);
   }

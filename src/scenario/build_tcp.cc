@@ -114,6 +114,9 @@ void check_transport(TableReader& host, Setup& setup) {
   if (setup.network.host.stack.cores > 0 && !ethernet) {
     host.wrong("kernel", "is for hosts on Ethernet: fabric.kind = \"roce\"");
   }
+  if (setup.network.host.stack.cores > 0 && setup.topology.planes > 1) {
+    host.wrong("kernel", "goes with one plane (topology.planes): a host's cores serve one port");
+  }
   if (setup.player.transport == verbs::QpType::srd && !ethernet) {
     host.wrong("transport", "\"srd\" takes its paths by UDP source ports: fabric.kind = \"roce\"");
   }

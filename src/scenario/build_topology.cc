@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <filesystem>
 
@@ -6,13 +8,15 @@
 namespace tulle::scenario {
 namespace {
 
-constexpr std::array<std::string_view, 7> kinds = {
-    "single-switch", "leaf-spine", "fat-tree", "rail-optimised", "dragonfly", "torus", "file"};
+constexpr std::array<std::string_view, 8> kinds = {"single-switch",  "leaf-spine", "fat-tree",
+                                                   "rail-optimised", "rail-only",  "dragonfly",
+                                                   "torus",          "file"};
 enum class TopologyKind {
   single_switch,
   leaf_spine,
   fat_tree,
   rail_optimised,
+  rail_only,
   dragonfly,
   torus,
   file
@@ -57,6 +61,10 @@ Result<fabric::Topology> build(TableReader& table, TopologyKind kind, const std:
                                      count(table, "servers_per_group", 32),
                                      count(table, "spines", 2), host_link,
                                      link(table, "uplink_", host_link)});
+    case TopologyKind::rail_only:
+      return fabric::rail_only({count(table, "servers", 2), count(table, "rails", 8),
+                                count(table, "servers_per_group", 32), count(table, "spines", 2),
+                                host_link, link(table, "uplink_", host_link)});
     case TopologyKind::dragonfly:
       return fabric::dragonfly(
           {count(table, "groups", 0), count(table, "routers_per_group", 4),
@@ -77,6 +85,12 @@ Result<fabric::Topology> build(TableReader& table, TopologyKind kind, const std:
   }
 }
 
+// Returns the number of planes, each of which is a copy of the network.
+std::uint32_t read_planes(TableReader& table) {
+  constexpr std::int64_t planes_max = 16;
+  return static_cast<std::uint32_t>(table.integer("planes", 1, 1, planes_max));
+}
+
 }  // namespace
 
 fabric::Topology build_topology(TableReader table, const std::string& folder) {
@@ -85,8 +99,17 @@ fabric::Topology build_topology(TableReader table, const std::string& folder) {
     return {};
   }
   const TopologyKind kind = table.choice("kind", kinds, TopologyKind::single_switch);
+  const std::uint32_t planes = read_planes(table);
   auto topology = build(table, kind, folder);
   table.finish();
+  if (topology && planes > 1) {
+    if (kind >= TopologyKind::dragonfly) {
+      table.wrong("planes", fmt::format("goes with networks of tiers, and not with \"{}\"",
+                                        kinds[static_cast<std::size_t>(kind)]));
+      return {};
+    }
+    topology = fabric::in_planes(*topology, planes);
+  }
   if (topology) return std::move(*topology);
   table.wrong("kind", topology.error().message);
   return {};

@@ -39,7 +39,7 @@ void build_trace(TableReader& table, const std::string& folder, Setup& setup) {
   settings.operations_per_second = table.number("operations_per_second", 0, 0, 1e21);
   settings.control_dependencies =
       table.choice("control_dependencies", control_names, traces::ControlDependencies::automatic);
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers = read_servers(table, folder, setup.topology);
   if (name.empty()) return table.wrong("trace", "is needed: a file, or a folder of files");
   if (table.findings().any()) return;
   if (!groups.empty()) {

@@ -69,7 +69,7 @@ Result<Flows> poisson(TableReader& table, const std::string& folder,
                       Time start) {
   workload::PoissonSettings settings;
   settings.hosts = hosts;
-  settings.link_bits_per_second = host_bits_per_second(topology);
+  settings.link_bits_per_second = host_bits_per_second(topology) * topology.planes;
   settings.load = table.number("load", 0.5, 1e-6, 1);
   settings.duration = table.time("duration", Time::milliseconds(1), last_moment);
   settings.start = start;
@@ -151,14 +151,15 @@ Result<Flows> build_kind(TableReader& table, const std::string& folder,
                          const fabric::Topology& topology, std::uint64_t seed) {
   const Pattern pattern = table.choice("pattern", patterns, Pattern::permutation);
   if (is_job(pattern)) return Error{"a job goes without other traffic, and has all hosts"};
-  const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.hosts);
+  const std::vector<std::uint32_t> members = read_hosts(table, "hosts", topology.whole_adapters());
   const auto times = static_cast<std::uint64_t>(table.integer("times", 1, 1, 1'000'000));
   const Time every = table.time("every", Time::zero(), last_moment);
   if (pattern == Pattern::file) {
     if (!members.empty() || times > 1) return Error{"\"file\" says itself who sends, and when"};
-    return from_file(table, folder, topology.hosts);
+    return from_file(table, folder, topology.whole_adapters());
   }
-  const auto hosts = members.empty() ? topology.hosts : static_cast<std::uint32_t>(members.size());
+  const auto hosts =
+      members.empty() ? topology.whole_adapters() : static_cast<std::uint32_t>(members.size());
   if (members.size() == 1) return Error{"hosts must be two or more"};
   Flows flows;
   for (std::uint64_t i = 0; i < times; ++i) {
@@ -225,6 +226,28 @@ void check_stream_flows(TableReader& table, const Flows& flows, const Setup& set
                                      flows.size(), workload::stream_flows_max));
 }
 
+// Fails if a flow has no way, since its ends are on rails that are networks of their own.
+Result<void> check_rails(const Flows& flows, const fabric::Topology& topology) {
+  const std::uint32_t rails = topology.separate_rails();
+  if (rails == 1) return {};
+  for (const workload::Flow& flow : flows) {
+    if (flow.source % rails == flow.destination % rails) continue;
+    return Error{
+        fmt::format("host {} sends to host {}, which is on another rail, and the rails of this "
+                    "topology are separate; take hosts of one rail, or \"rail-optimised\"",
+                    flow.source, flow.destination)};
+  }
+  return {};
+}
+
+// Cuts each message into the flows that share it.
+Result<std::vector<std::uint32_t>> deal(Flows& flows, std::uint32_t queue_pairs, bool sprays,
+                                        const fabric::Topology& topology) {
+  if (topology.planes == 1) return workload::split(flows, queue_pairs);
+  if (queue_pairs > 1) return Error{"goes with one plane; in planes each part has a queue pair"};
+  return workload::deal_over_planes(flows, topology.planes, sprays);
+}
+
 // A job says itself when its messages begin, and is alone. The keys that all patterns have in
 // common were read.
 void build_job(TableReader& table, Pattern pattern, const std::string& folder, Setup& setup) {
@@ -275,14 +298,15 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
     if (carries_bytes) check_payload_memory(table, setup.flows, payload_memory);
     return;
   }
+  const bool sprays = read_plane(table, topology);
   auto flows = build_kind(table, folder, topology, own_seed);
   // More traffic beside the pattern, such as a victim of an incast.
   std::string more_name = table.text("and_file", "");
   if (flows && !more_name.empty()) {
     const std::string path = (std::filesystem::path(folder) / more_name).string();
     auto text = read_file(path);
-    auto more =
-        text ? workload::parse_flows(*text, path, topology.hosts) : Result<Flows>(text.error());
+    auto more = text ? workload::parse_flows(*text, path, topology.whole_adapters())
+                     : Result<Flows>(text.error());
     if (!more) {
       table.wrong("and_file", more.error().message);
     } else if (auto appended = workload::append(*flows, *more); !appended) {
@@ -291,7 +315,10 @@ void build_traffic(TableReader table, const std::string& folder, Setup& setup) {
   }
   if (flows) {
     add_kinds(table, folder, own_seed, setup, *flows);
-    auto parts = workload::split(*flows, queue_pairs);
+    if (auto right = check_rails(*flows, topology); !right) {
+      return table.wrong("pattern", right.error().message);
+    }
+    auto parts = deal(*flows, queue_pairs, sprays, topology);
     if (!parts) return table.wrong("queue_pairs", parts.error().message);
     setup.first_parts = std::move(*parts);
   }

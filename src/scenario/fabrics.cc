@@ -57,7 +57,38 @@ std::optional<std::uint32_t> hosts_per_leaf(std::uint32_t hosts) {
   return best == 1 ? std::nullopt : std::optional(best);
 }
 
-Result<std::string> topology_text(std::uint32_t hosts, const std::string& link_rate) {
+// The rate of an adapter, and of its links: it has one in each plane.
+struct Planes {
+  std::uint32_t count = 1;
+  std::string rate;
+  std::string link_rate;
+
+  std::string text() const { return count > 1 ? fmt::format("planes = {}\n", count) : ""; }
+  // Returns the rate for people, as in "800Gbps by 4 planes".
+  std::string words() const {
+    return count > 1 ? fmt::format("{} by {} planes", rate, count) : rate;
+  }
+};
+
+// The options were checked.
+Result<Planes> planes_of(const WorkloadOptions& options, const char* usual_rate) {
+  constexpr std::uint32_t planes_max = 16;
+  Planes planes;
+  planes.rate = planes.link_rate = options.link_rate.empty() ? usual_rate : options.link_rate;
+  planes.count = options.planes.value_or(1);
+  if (planes.count < 1 || planes.count > planes_max) {
+    return Error{fmt::format("--planes: must be 1 to {}", planes_max)};
+  }
+  const std::int64_t rate = *report::parse_rate(planes.rate);
+  if (rate % planes.count != 0) {
+    return Error{fmt::format("--planes: {} cannot be split over {} planes evenly", planes.rate,
+                             planes.count)};
+  }
+  if (planes.count > 1) planes.link_rate = fmt::format("{}bps", rate / planes.count);
+  return planes;
+}
+
+Result<std::string> topology_text(std::uint32_t hosts, const Planes& planes) {
   constexpr std::uint32_t hosts_max = 65'536;
   if (hosts < 2 || hosts > hosts_max) {
     return Error{fmt::format("--hosts: must be 2 to {}", hosts_max)};
@@ -68,8 +99,8 @@ Result<std::string> topology_text(std::uint32_t hosts, const std::string& link_r
                              hosts, hosts - 1, hosts + 1)};
   }
   // 20 m of cable, at 5 ns/m.
-  const std::string links =
-      fmt::format("link_rate = {}\nlink_delay = \"100ns\"\n", toml_text(link_rate));
+  const std::string links = fmt::format("link_rate = {}\nlink_delay = \"100ns\"\n{}",
+                                        toml_text(planes.link_rate), planes.text());
   if (*per_leaf == hosts) {
     return fmt::format("[topology]\nkind = \"single-switch\"\nhosts = {}\n{}", hosts, links);
   }
@@ -87,7 +118,8 @@ std::string topology_words(std::uint32_t hosts, const std::string& link_rate) {
 
 Result<void> refuse_topology(const WorkloadOptions& options) {
   if (options.topology.empty()) return {};
-  return Error{"--topology: goes with a table of flows: --workload FILE.csv"};
+  return Error{
+      "--topology: goes with a table of flows, --workload FILE.csv, or with a job of GPUs"};
 }
 
 Result<void> check_quantities(const WorkloadOptions& options) {
@@ -109,13 +141,14 @@ Result<Scenario> from_name(const Workload& workload, const WorkloadOptions& opti
   }
   if (auto right = check_quantities(options); !right) return right.error();
   const std::uint32_t hosts = options.hosts.value_or(64);
-  const std::string link_rate = options.link_rate.empty() ? "200Gbps" : options.link_rate;
+  auto planes = planes_of(options, "200Gbps");
+  if (!planes) return planes.error();
   const std::string bytes = options.bytes.empty() ? std::string(workload.bytes) : options.bytes;
-  auto topology = topology_text(hosts, link_rate);
+  auto topology = topology_text(hosts, *planes);
   if (!topology) return topology.error();
   std::string title(workload.title);
   if (!bytes.empty()) title += ", " + bytes;
-  title += ": " + topology_words(hosts, link_rate);
+  title += ": " + topology_words(hosts, planes->words());
   std::string text = fmt::format("title = {}\nseed = {}\n{}[traffic]\n{}", toml_text(title),
                                  options.seed.value_or(1), *topology, workload.traffic);
   if (!bytes.empty()) text += fmt::format("bytes = {}\n", toml_text(bytes));
@@ -148,14 +181,22 @@ Result<ServerShape> read_server_shape(const std::string& path, std::string_view 
 
 // Returns a network that never blocks: the adapters of one number in up to 32 servers share a leaf
 // switch, and each leaf has as many spines as servers.
-std::string rails_text(std::uint32_t servers, std::uint32_t adapters,
-                       const std::string& link_rate) {
+std::string rails_text(std::string_view kind, std::uint32_t servers, std::uint32_t adapters,
+                       const Planes& planes) {
   constexpr std::uint32_t leaf_servers = 32;
   const std::uint32_t group = std::min(servers, leaf_servers);
   return fmt::format(
-      "[topology]\nkind = \"rail-optimised\"\nservers = {}\nrails = {}\nservers_per_group = {}\n"
-      "spines = {}\nlink_rate = {}\nlink_delay = \"100ns\"\n",
-      servers, adapters, group, group, toml_text(link_rate));
+      "[topology]\nkind = {}\nservers = {}\nrails = {}\nservers_per_group = {}\n"
+      "spines = {}\nlink_rate = {}\nlink_delay = \"100ns\"\n{}",
+      toml_text(kind), servers, adapters, group, group, toml_text(planes.link_rate), planes.text());
+}
+
+Result<std::string_view> rails_kind(const WorkloadOptions& options) {
+  if (options.topology.empty()) return rail_topologies.front();
+  const auto found = std::ranges::find(rail_topologies, options.topology);
+  if (found != rail_topologies.end()) return *found;
+  return Error{fmt::format("--topology: a job's is {}, and not {}",
+                           fmt::join(rail_topologies, " or "), tulle::quoted(options.topology))};
 }
 
 // The title of a job of GPUs, and its keys of [traffic].
@@ -166,7 +207,8 @@ struct JobText {
 
 Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
                           const std::string& folder) {
-  if (auto right = refuse_topology(options); !right) return right.error();
+  auto kind = rails_kind(options);
+  if (!kind) return kind.error();
   if (options.hosts) return Error{"--hosts: a job runs on --gpus"};
   if (!options.bytes.empty()) {
     return Error{"--bytes: a collective has its bytes behind a colon, as in allreduce:256MiB"};
@@ -186,14 +228,16 @@ Result<Scenario> from_job(const JobText& job, const WorkloadOptions& options,
     return Error{fmt::format("--gpus: {} do not fill servers of {}: take a multiple, from 2 to {}",
                              gpus, shape->gpus, gpus_max)};
   }
-  const std::string link_rate = options.link_rate.empty() ? "400Gbps" : options.link_rate;
+  auto planes = planes_of(options, "400Gbps");
+  if (!planes) return planes.error();
   const std::uint32_t count = gpus / shape->gpus;
   const std::string title =
-      fmt::format("{}: {} GPUs in {} server{} ({}), {} adapters of {} each", job.title, gpus, count,
-                  count == 1 ? "" : "s", path.stem().string(), shape->adapters, link_rate);
+      fmt::format("{}: {} GPUs in {} server{} ({}), {} adapters of {} each{}", job.title, gpus,
+                  count, count == 1 ? "" : "s", path.stem().string(), shape->adapters,
+                  planes->words(), *kind == rail_topologies.front() ? "" : ", rails apart");
   const std::string text = fmt::format(
       "title = {}\nseed = {}\n{}[traffic]\n{}servers = {{ profile = {} }}\n", toml_text(title),
-      options.seed.value_or(1), rails_text(count, shape->adapters, link_rate), job.traffic,
+      options.seed.value_or(1), rails_text(*kind, count, shape->adapters, *planes), job.traffic,
       toml_text((path.parent_path() / path.stem()).string()));
   return Scenario::parse(text, fmt::format("--workload {}", one_line(options.workload)), folder,
                          options.set);
@@ -305,6 +349,7 @@ Result<void> check_file_options(const WorkloadOptions& options) {
   const char* given = options.hosts                ? "--hosts"
                       : !options.bytes.empty()     ? "--bytes"
                       : !options.link_rate.empty() ? "--link-rate"
+                      : options.planes             ? "--planes"
                                                    : nullptr;
   if (given == nullptr) return {};
   return Error{fmt::format("{}: goes with a named workload; change a file's with --set", given)};

@@ -2,6 +2,7 @@
 
 // Fabrics by name, from folders of files, and traffic by name, for comparing the fabrics.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -38,13 +39,19 @@ struct WorkloadOptions {
   std::string servers;    // a profile of servers, or a file FILE.toml; empty means the default
   std::string algorithm;  // of a collective; empty means the usual one
   std::string prices;     // a file of prices; empty means none
-  std::string topology;   // with FILE.csv: a table of links
+  // With FILE.csv: a table of links. With a job of GPUs: one of rail_topologies, or empty for the
+  // first of them.
+  std::string topology;
+  std::optional<std::uint32_t> planes;  // networks among which adapters split their rate
   std::optional<std::uint32_t> hosts;
   std::string bytes;      // "256KB"; empty means the default
   std::string link_rate;  // "200Gbps"; empty means the default
   std::optional<std::uint64_t> seed;
   std::vector<std::string> set;  // as for Scenario::read
 };
+
+// Networks of a job's servers. With "rail-only" each rail is a network of its own.
+inline constexpr std::array<std::string_view, 2> rail_topologies = {"rail-optimised", "rail-only"};
 
 struct Workload {
   std::string_view name;

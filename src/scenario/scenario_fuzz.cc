@@ -87,12 +87,12 @@ void check(std::string_view text, bool builds) {
 void check_workload(std::string_view text) {
   WorkloadOptions options;
   std::vector<std::string> words;
-  while (!text.empty() && words.size() < 8) {
+  while (!text.empty() && words.size() < 9) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     words.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  words.resize(8);
+  words.resize(9);
   const auto& known = workloads();
   const std::size_t choice = words[0].empty() ? 0 : static_cast<unsigned char>(words[0][0]);
   options.workload =
@@ -108,7 +108,9 @@ void check_workload(std::string_view text) {
   if (!words[4].empty()) options.set = {words[4]};
   if (!words[6].empty()) options.seed = words[6].size();
   if (words[7].find('/') != std::string::npos) return;
-  if (!words[7].empty()) options.topology = tables + words[7];
+  const bool names_rails = std::ranges::find(rail_topologies, words[7]) != rail_topologies.end();
+  if (!words[7].empty()) options.topology = names_rails ? words[7] : tables + words[7];
+  if (!words[8].empty()) options.planes = static_cast<std::uint32_t>(words[8].size());
   static auto fabrics = read_fabrics(TULLE_SCENARIOS "/fabrics");
   TULLE_CHECK(fabrics);
   auto chosen = choose_fabrics(*fabrics, words[5]);

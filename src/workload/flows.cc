@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -261,6 +262,44 @@ Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts) {
       const auto before = static_cast<std::size_t>(flow.after);
       part.after =
           static_cast<std::int32_t>(first[before] + i % (first[before + 1] - first[before]));
+    }
+  }
+  first.push_back(static_cast<std::uint32_t>(cut.size()));
+  flows = std::move(cut);
+  return first;
+}
+
+Result<std::vector<std::uint32_t>> deal_over_planes(Flows& flows, std::uint32_t planes,
+                                                    bool sprays) {
+  if (planes == 0) return refusal("planes", "at least 1 plane is needed");
+  const double most = static_cast<double>(flows.size()) * (sprays ? planes : 1);
+  if (auto error = check_count("planes", most)) return *error;
+  std::vector<std::uint32_t> first, plane_of;
+  std::map<std::uint32_t, std::uint32_t> turn;  // by source
+  Flows cut;
+  const auto add = [&](const Flow& flow, std::uint32_t plane, std::uint64_t bytes) -> Flow& {
+    Flow& part = cut.emplace_back(flow);
+    part.source = flow.source * planes + plane;
+    part.destination = flow.destination * planes + plane;
+    part.bytes = bytes;
+    return part;
+  };
+  for (const Flow& flow : flows) {
+    const bool waits = flow.after >= 0;
+    const auto before = static_cast<std::size_t>(waits ? flow.after : 0);
+    first.push_back(static_cast<std::uint32_t>(cut.size()));
+    if (!sprays) {
+      plane_of.push_back(waits ? plane_of[before] : turn[flow.source]++ % planes);
+      Flow& part = add(flow, plane_of.back(), flow.bytes);
+      if (waits) part.after = static_cast<std::int32_t>(first[before]);
+      continue;
+    }
+    std::uint64_t count = (flow.bytes + spray_bytes_min - 1) / spray_bytes_min;
+    count = std::clamp<std::uint64_t>(count, 1, planes);
+    if (waits) count = std::min<std::uint64_t>(count, first[before + 1] - first[before]);
+    for (std::uint32_t plane = 0; plane < count; ++plane) {
+      Flow& part = add(flow, plane, part_of(flow.bytes, plane, count));
+      if (waits) part.after = static_cast<std::int32_t>(first[before] + plane);
     }
   }
   first.push_back(static_cast<std::uint32_t>(cut.size()));

@@ -121,6 +121,16 @@ Result<void> add_jitter(Flows& flows, const JitterSettings& settings);
 // bytes. Returns the index of each flow's first part, and at the end the number of all parts.
 Result<std::vector<std::uint32_t>> split(Flows& flows, std::uint32_t parts);
 
+// Cuts each flow into parts that are sprayed over planes, or gives each flow a plane, in turn at
+// its source. The hosts of the flows are adapters before, and ports of adapters afterwards: the
+// port of adapter a in plane p is a * planes + p. A flow that waits for another stays in this one's
+// planes, and each of its parts waits for the part in the same plane. Returns as split() does.
+Result<std::vector<std::uint32_t>> deal_over_planes(Flows& flows, std::uint32_t planes,
+                                                    bool sprays);
+// Each packet of a sprayed message may take another plane. A message has no more parts than packets
+// of so many bytes.
+inline constexpr std::uint64_t spray_bytes_min = 4'096;
+
 // Appends `more` to `flows`. Flows of `more` that wait still wait for the same flow.
 Result<void> append(Flows& flows, const Flows& more);
 

@@ -38,6 +38,15 @@ struct Servers {
   // adds what came at the rate above. Such a server has one adapter. 0: GPUs do not share.
   std::uint32_t cores = 0;
   Time message_work;  // with cores: what each end of a message takes besides its bytes
+  // An adapter has a port in each of so many planes, and each port is a host of the network. A
+  // sprayed message is cut into parts, which go by all planes at once; otherwise the connections of
+  // an adapter take the planes in turn.
+  std::uint32_t planes = 1;
+  bool sprays = true;
+  // A message to a GPU behind an adapter of another number goes by the scale-up network first, to
+  // the GPU of its server with the peer's number (NCCL's PXN), in pieces of so many bytes.
+  bool relays = false;
+  std::uint64_t relay_bytes = 512u << 10;
 
   Aggregation aggregation;  // the network's switches that reduce; empty: there are none
 
@@ -58,14 +67,17 @@ struct Servers {
   std::uint32_t rank(std::uint32_t server, std::uint32_t gpu) const { return server * gpus + gpu; }
   bool is_scale_up(std::uint32_t a, std::uint32_t b) const { return server_of(a) == server_of(b); }
   // Returns the host, an adapter of the network, by which a GPU sends and receives. Neighbouring
-  // GPUs share one. The adapters of a server have consecutive numbers (fabric/topology.h).
+  // GPUs share one. The adapters of a server have consecutive numbers (fabric/topology.h). Of an
+  // adapter in several planes it is the first port, where the GPU's events are.
   // An aggregation node has several ports, of which the first is meant, and a scale-up switch is
   // where its server's first adapter is.
   std::uint32_t host_of(std::uint32_t rank) const {
     if (is_node(rank)) return aggregation.home_of(rank - node_rank(0));
-    if (!is_gpu(rank)) return server_of(rank) * adapters;
-    return server_of(rank) * adapters + gpu_of(rank) * adapters / gpus;
+    if (!is_gpu(rank)) return server_of(rank) * adapters * planes;
+    return (server_of(rank) * adapters + adapter_of(rank)) * planes;
   }
+  // Returns the number of a GPU's adapter in its server, which is its rail.
+  std::uint32_t adapter_of(std::uint32_t rank) const { return gpu_of(rank) * adapters / gpus; }
   // Returns the host by which a rank reaches another one, to which it sends by the network.
   std::uint32_t host_towards(std::uint32_t rank, std::uint32_t peer) const {
     if (!is_node(rank)) return host_of(rank);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "workload/part.h"
 
 namespace tulle::workload {
 namespace {
@@ -26,35 +27,71 @@ bool needs_adapters(const Task& task, const Servers& servers) {
 
 }  // namespace
 
-// Flows that go behind one another share a connection. A flow that is alone has its own, which goes
-// with it.
-TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
-  TaskFlows flows;
+namespace {
+
+// Makes flows of messages. Flows that go behind one another share a connection. A flow that is
+// alone has its own, which goes with it.
+class FlowMaker {
+ public:
+  explicit FlowMaker(const Servers& servers) : servers_(servers) {}
+
+  void add(TaskGraph::Index index, const Task& task) {
+    if (servers_.planes == 1) return add(index, task, 0, task.bytes);
+    if (!servers_.sprays) return add(index, task, plane_of(task), task.bytes);
+    const std::uint64_t packets = (task.bytes + spray_bytes_min - 1) / spray_bytes_min;
+    const std::uint64_t parts = std::min<std::uint64_t>(packets, servers_.planes);
+    for (std::uint32_t plane = 0; plane < parts; ++plane) {
+      add(index, task, plane, part_of(task.bytes, plane, parts));
+    }
+  }
+  TaskFlows take() { return std::move(flows_); }
+
+ private:
   struct Connection {
     std::uint32_t first = 0;   // flow
     std::int32_t number = -1;  // -1: no other flow has come yet
   };
-  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
-  std::map<Key, Connection> connections;
-  std::int32_t shared = 0;
-  for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
-    const Task& task = graph[i];
-    if (!needs_adapters(task, servers)) continue;
-    const auto index = static_cast<std::uint32_t>(flows.flows.size());
-    flows.flows.push_back({servers.host_towards(task.rank, task.peer),
-                           servers.host_towards(task.peer, task.rank), task.bytes});
-    flows.task_of.push_back(i);
-    const auto [found, is_new] =
-        connections.try_emplace({task.rank, task.peer, task.channel}, Connection{index});
-    if (is_new) continue;
+  using Pair = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // with the channel
+
+  // The connections of an adapter take the planes in turn.
+  std::uint32_t plane_of(const Task& task) {
+    const auto [found, is_new] = planes_.try_emplace({task.rank, task.peer, task.channel}, 0);
+    if (is_new) found->second = turn_[servers_.host_of(task.rank)]++ % servers_.planes;
+    return found->second;
+  }
+
+  void add(TaskGraph::Index task, const Task& message, std::uint32_t plane, std::uint64_t bytes) {
+    const auto index = static_cast<std::uint32_t>(flows_.flows.size());
+    flows_.flows.push_back({servers_.host_towards(message.rank, message.peer) + plane,
+                            servers_.host_towards(message.peer, message.rank) + plane, bytes});
+    flows_.task_of.push_back(task);
+    const Pair pair{message.rank, message.peer, message.channel};
+    const auto [found, is_new] = connections_.try_emplace({pair, plane}, Connection{index});
+    if (is_new) return;
     Connection& connection = found->second;
     if (connection.number < 0) {
-      connection.number = shared++;
-      flows.flows[connection.first].connection = connection.number;
+      connection.number = shared_++;
+      flows_.flows[connection.first].connection = connection.number;
     }
-    flows.flows[index].connection = connection.number;
+    flows_.flows[index].connection = connection.number;
   }
-  return flows;
+
+  const Servers& servers_;
+  TaskFlows flows_;
+  std::map<std::pair<Pair, std::uint32_t>, Connection> connections_;
+  std::map<Pair, std::uint32_t> planes_;
+  std::map<std::uint32_t, std::uint32_t> turn_;  // by adapter
+  std::int32_t shared_ = 0;
+};
+
+}  // namespace
+
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
+  FlowMaker maker(servers);
+  for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
+    if (needs_adapters(graph[i], servers)) maker.add(i, graph[i]);
+  }
+  return maker.take();
 }
 
 TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
@@ -74,7 +111,14 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       cores_(servers_),
       batches_(job.batches, graph_.ranks()) {
   TULLE_CHECK(servers_.all_ranks() >= graph_.ranks());
-  for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
+  if (servers_.planes > 1) parts_.resize(graph_.size());
+  for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) {
+    const TaskGraph::Index task = task_of_[flow];
+    flow_of_[task] = std::min(flow_of_[task], flow);
+    if (parts_.empty()) continue;
+    ++parts_[task].to_leave;
+    ++parts_[task].to_come;
+  }
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
   for (TaskGraph::Index i = 0; i < count; ++i) {
     awaited_[i] = static_cast<std::uint32_t>(graph_.waits_for(i).size());
@@ -116,6 +160,12 @@ void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
       return arrive(now, task);
     case Step::round:
       return end_round(now, graph_[task].rank);
+    case Step::part_left:
+      if (--parts_[task].to_leave == 0) leave(now, task);
+      return;
+    case Step::part_come:
+      if (--parts_[task].to_come == 0) receive(now, task);
+      return;
   }
 }
 
@@ -135,11 +185,23 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
     results_[index].start = begins;
     set_alarm(begins + task.duration, task.rank, index, Step::over);
   } else if (flow_of_[index] != no_flow) {
-    // A node's port may be another host than that of its events.
-    const Time delay = servers_.is_node(task.rank) ? stage_.lookahead : servers_.message_delay;
-    player_.start(now + delay, flow_of_[index]);
+    start_flows(now, index);
   } else {
     send_to_neighbour(now, index);
+  }
+}
+
+// A node's port may be another host than that of its events, and so may be the port of an adapter
+// in planes. A GPU hears of messages in planes that much later, too, so that its delay is less.
+void TaskPlayer::start_flows(Time now, TaskGraph::Index index) {
+  const std::uint32_t first = flow_of_[index];
+  if (parts_.empty()) {
+    const bool is_node = servers_.is_node(graph_[index].rank);
+    return player_.start(now + (is_node ? stage_.lookahead : servers_.message_delay), first);
+  }
+  const Time delay = std::max(servers_.message_delay, stage_.lookahead * 2) - stage_.lookahead;
+  for (std::uint32_t part = 0; part < parts_[index].to_come; ++part) {
+    player_.start(now + delay, first + part);
   }
 }
 
@@ -261,6 +323,7 @@ void TaskPlayer::end_round(Time now, std::uint32_t rank) {
 void TaskPlayer::arrived(Time now, std::uint32_t flow) {
   const TaskGraph::Index index = task_of_[flow];
   const std::uint32_t peer = graph_[index].peer;
+  if (!parts_.empty()) return set_alarm(now + stage_.lookahead, peer, index, Step::part_come);
   if (!servers_.is_node(peer)) return receive(now, index);
   const Time latency =
       std::max(servers_.aggregation.latency, stage_.lookahead * 2) - stage_.lookahead;
@@ -270,6 +333,7 @@ void TaskPlayer::arrived(Time now, std::uint32_t flow) {
 void TaskPlayer::sent(Time now, std::uint32_t flow) {
   const TaskGraph::Index index = task_of_[flow];
   const std::uint32_t rank = graph_[index].rank;
+  if (!parts_.empty()) return set_alarm(now + stage_.lookahead, rank, index, Step::part_left);
   if (!servers_.is_node(rank)) return leave(now, index);
   set_alarm(now + stage_.lookahead, rank, index, Step::over);
 }

@@ -23,7 +23,7 @@ namespace tulle::workload {
 // The messages of a graph that need adapters, as flows between these, and the task of each.
 struct TaskFlows {
   Flows flows;
-  std::vector<TaskGraph::Index> task_of;  // by flow
+  std::vector<TaskGraph::Index> task_of;  // by flow; the parts of a message follow one another
 };
 TaskFlows flows_of(const TaskGraph& graph, const Servers& servers);
 
@@ -56,12 +56,14 @@ class TaskPlayer final : public Schedule {
  private:
   static constexpr std::uint32_t own_bit = 1u << 30;
   enum class Step : std::uint8_t {
-    begin,    // nothing is waited for any more
-    over,     // it was computed, or its message has left by the scale-up network
-    reached,  // the first byte is at the receiving GPU
-    done,     // all bytes are
-    added,    // the receiver has added them, or its processor has taken note of them
-    round,    // the batch of the task's rank has done a round
+    begin,      // nothing is waited for any more
+    over,       // it was computed, or its message has left by the scale-up network
+    reached,    // the first byte is at the receiving GPU
+    done,       // all bytes are
+    added,      // the receiver has added them, or its processor has taken note of them
+    round,      // the batch of the task's rank has done a round
+    part_left,  // a part of its message has left by one of an adapter's planes
+    part_come,  // or has come
   };
   void set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step);
   void begin_task(Time now, TaskGraph::Index task);
@@ -81,6 +83,7 @@ class TaskPlayer final : public Schedule {
   void release(Time now, TaskGraph::Index task, std::uint32_t rank);
   void leave(Time now, TaskGraph::Index task);
   void arrive(Time now, TaskGraph::Index task);
+  void start_flows(Time now, TaskGraph::Index task);
   void note_part(TaskGraph::Index task, Time now);
 
   const TaskGraph& graph_;
@@ -88,7 +91,12 @@ class TaskPlayer final : public Schedule {
   const std::vector<TaskGraph::Index>& task_of_;  // by flow
   Player& player_;
   Stage stage_;
-  std::vector<std::uint32_t> flow_of_;        // by task
+  // With planes, a message has several flows.
+  struct Parts {
+    std::uint8_t to_leave = 0, to_come = 0;
+  };
+  std::vector<Parts> parts_;                  // by task; empty without planes
+  std::vector<std::uint32_t> flow_of_;        // by task: its first one
   std::vector<std::size_t> first_dependent_;  // by task: index in dependents_
   std::vector<TaskGraph::Index> dependents_;
   std::vector<std::uint32_t> awaited_;  // by task: how many tasks it still waits for

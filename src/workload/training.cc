@@ -240,10 +240,13 @@ void StepBuilder::run_experts(Stage& stage, std::uint32_t layer, bool is_backwar
 }
 
 // Each member sends to each other one, beginning with the next, and goes on when it has sent and
-// received everything.
+// received everything. A computation of no time waits for all of that, and what comes behind waits
+// only for the computation. Otherwise each of the messages that come next would wait for each of
+// these, and the graph would grow with the third power of the members.
 void StepBuilder::all_to_all(Stage& stage, std::uint32_t layer, bool is_back) {
   const auto count = static_cast<std::uint32_t>(stage.members.size());
   const std::uint32_t number = stage.number * layers() + layer;
+  const std::uint32_t phase = is_back ? combine_phase_ : dispatch_phase_;
   std::vector<Waits> done(count);
   for (std::uint32_t distance = 1; distance < count; ++distance) {
     for (std::uint32_t from = 0; from < count; ++from) {
@@ -253,8 +256,7 @@ void StepBuilder::all_to_all(Stage& stage, std::uint32_t layer, bool is_back) {
       if (copies == 0) continue;
       const auto bytes = copies * static_cast<std::uint64_t>(costs_.copy_bytes);
       const Index message =
-          send(rank(stage, from), rank(stage, to), bytes,
-               is_back ? combine_phase_ : dispatch_phase_, stage.members[from].last);
+          send(rank(stage, from), rank(stage, to), bytes, phase, stage.members[from].last);
       done[from].push_back(message);
       done[to].push_back(message);
     }
@@ -262,6 +264,7 @@ void StepBuilder::all_to_all(Stage& stage, std::uint32_t layer, bool is_back) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Waits& last = stage.members[i].last;
     last.insert(last.end(), done[i].begin(), done[i].end());
+    compute(rank(stage, i), Time::zero(), phase, last);
   }
 }
 
@@ -379,7 +382,7 @@ double tasks_of(const TrainingSettings& settings) {
   double tasks = passes * pass + rings * ring * pieces(part / settings.replicas());
   if (settings.expert > 1) {
     const double all = model.experts_of_token * costs.activation_bytes;
-    const double layer = 4 + 2 * (settings.expert - 1 + all / Task::bytes_max);
+    const double layer = 6 + 2 * (settings.expert - 1 + all / Task::bytes_max);
     tasks += 2.0 * settings.micro_batches * layer * model.layers / settings.pipeline;
   }
   return settings.servers.ranks() * tasks;

@@ -110,7 +110,7 @@ TEST(TrainingExperts, TokensWithAllExpertsGoToAllReplicas) {
 TEST(TrainingExperts, TokensStayInTheirGroup) {
   const TaskGraph graph = make(settings_of(8, 2, 2));  // groups of sixteen GPUs
   for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
-    if (graph.phases()[graph[i].phase] != "dispatch") continue;
+    if (graph.phases()[graph[i].phase] != "dispatch" || !graph[i].is_message()) continue;
     EXPECT_EQ(graph[i].rank / 16, graph[i].peer / 16);
     EXPECT_EQ(graph[i].rank % 2, graph[i].peer % 2) << "each place of a tensor group by itself";
   }
@@ -122,6 +122,33 @@ TEST(TrainingExperts, AllExpertsTogetherComputeForAllCopies) {
   const double whole = mixtral().layer_operations() * 32 * 2 * 8;  // of all replicas, forward
   EXPECT_NEAR(seconds_in(graph, "forward", any_rank), whole / 0.5e15, 1e-6);
   EXPECT_NEAR(seconds_in(graph, "backward", any_rank), 2 * whole / 0.5e15, 1e-6);
+}
+
+// An all-to-all has as many messages as pairs of its members. Each of them waits for one task, and
+// each member waits once for what it sends and receives, so that the graph grows as its messages
+// do.
+TEST(TrainingExperts, TheGraphGrowsAsItsMessagesDo) {
+  for (const std::uint32_t expert : {8u, 64u}) {
+    auto settings = settings_of(expert / 8, 1, 1);
+    settings.expert = settings.model.experts = expert;
+    settings.model.experts_of_token = 8;
+    settings.model.layers = 2;
+    settings.micro_batches = 1;
+    settings.buckets = 1;
+    const TaskGraph graph = make(settings);
+    std::size_t waits = 0;
+    for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
+      if (graph.phases()[graph[i].phase] == "gradients") continue;
+      waits += graph.waits_for(i).size();
+      if (!graph[i].is_message()) continue;
+      EXPECT_LE(graph.waits_for(i).size(), 1u) << "task " << i;
+    }
+    const std::size_t all_to_alls = 2 * 2 * 2;  // of each layer, forward and backward
+    const std::size_t messages = std::size_t{expert} * (expert - 1);
+    // A message waits for one task, and two members wait for the message.
+    EXPECT_LE(waits, all_to_alls * (3 * messages + 4 * expert)) << expert << " replicas";
+    EXPECT_GT(waits, all_to_alls * (3 * messages - expert)) << expert << " replicas";
+  }
 }
 
 // With a skew of 1 the most popular of eight experts has 1 / H(8) = 37 % of first choices.
