@@ -65,6 +65,7 @@ struct SimOptions {
   bool list = false;
   bool json = false;
   bool gallery = false;
+  bool alone = false;
 };
 int sim(const SimOptions& options);
 int gallery(const SimOptions& options);
@@ -74,8 +75,11 @@ struct CompareOptions {
   std::string fabrics;  // "a,b", "all"; empty: the default
   std::string output;   // a folder; empty: none
   std::string again;    // the command that has the same results, for people
+  std::vector<std::string> workloads;
+  std::vector<std::uint32_t> gpus;  // by workload
   bool list = false;
   bool json = false;
+  bool alone = false;
 };
 // Returns 1 also if a fabric did not finish its flows.
 int compare(const CompareOptions& options);

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "cli/layout.h"
+#include "experiment/alone.h"
 #include "experiment/capture.h"
 #include "experiment/run.h"
 #include "report/html_page.h"
@@ -125,6 +126,13 @@ Result<Outcome> simulate(const SimulateOptions& options, const Scenario& scenari
   auto setup = scenario.build(variant);
   if (!setup) return setup.error();
   setup->timeline = options.timeline;
+  if (setup->wants_alone) {
+    catch_interrupts();
+    ProgressLine line("each job alone: ");
+    auto alone = experiment::play_alone(
+        *setup, [&](const experiment::Progress& progress) { return line.show(progress); });
+    if (!alone) return alone.error();
+  }
   auto capture = open_capture(options, *setup);
   if (!capture) return capture.error();
   auto run = experiment::Run::prepare(std::move(*setup));

@@ -97,18 +97,45 @@ void read_experts(TableReader& table, workload::ExpertSettings& settings) {
 
 }  // namespace
 
-void take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> made,
-              const Servers& servers, Setup& setup) {
-  if (!made) return table.wrong(key, made.error().message);
-  if (auto right = made->check(); !right) return table.wrong(key, right.error().message);
+workload::Job* take_job(TableReader& table, std::string_view key, Result<workload::TaskGraph> made,
+                        const Servers& servers, Setup& setup) {
+  const auto refuse = [&](const std::string& fault) -> workload::Job* {
+    table.wrong(key, fault);
+    return nullptr;
+  };
+  if (!made) return refuse(made.error().message);
+  if (auto right = made->check(); !right) return refuse(right.error().message);
   workload::TaskGraph graph = std::move(*made);
-  workload::TaskFlows flows = workload::flows_of(graph, servers);
+  const workload::Job* before = setup.jobs.empty() ? nullptr : &setup.jobs.back();
+  const std::uint32_t first_connection = before == nullptr ? 0 : before->end_connection();
+  const std::uint32_t first_task = before == nullptr ? 0 : before->end_task();
+  if (graph.size() > workload::TaskGraph::tasks_max - first_task) {
+    return refuse(fmt::format("the jobs have more than the {} tasks of one run together",
+                              workload::TaskGraph::tasks_max));
+  }
+  workload::TaskFlows flows = workload::flows_of(graph, servers, first_connection);
+  const auto first_flow = static_cast<std::uint32_t>(setup.flows.size());
+  if (auto added = workload::append(setup.flows, flows.flows); !added) {
+    return refuse(added.error().message);
+  }
   const Time computation = workload::time_without_communication(graph);
-  setup.job = workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation};
-  setup.flows = std::move(flows.flows);
+  workload::Job& job = setup.jobs.emplace_back(
+      workload::Job{std::move(graph), servers, std::move(flows.task_of), {}, computation});
+  job.first_flow = first_flow;
+  job.first_connection = first_connection;
+  job.first_task = first_task;
+  job.connections = flows.connections;
   setup.first_parts.resize(setup.flows.size() + 1);
-  for (std::uint32_t i = 0; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
+  for (std::uint32_t i = first_flow; i < setup.first_parts.size(); ++i) setup.first_parts[i] = i;
+  return &job;
 }
+
+std::uint32_t read_storage_servers(TableReader& checkpoint) {
+  if (!checkpoint.is_given()) return 0;
+  return static_cast<std::uint32_t>(checkpoint.integer("storage", 1, 1, 65'536));
+}
+
+namespace {
 
 // Reads the model's file, which the key names. Returns nothing after an error.
 std::optional<ModelFile> read_named_model(TableReader& table, std::string_view key,
@@ -125,31 +152,62 @@ std::optional<ModelFile> read_named_model(TableReader& table, std::string_view k
   return std::move(*model);
 }
 
-void build_step(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
-  auto model = read_named_model(table, "step", folder, setup);
-  if (!model) return;
-  model->step.servers = servers;
-  model->step.seed = setup.network.seed;
-  take_job(table, "step", workload::make_training_step(model->step), servers, setup);
+// Reads the number of steps, and the table about checkpoints among them.
+void read_steps(TableReader& table, workload::TrainingSettings& settings) {
+  constexpr std::int64_t most = 1'000'000;
+  TableReader checkpoint = table.table("checkpoint");
+  workload::CheckpointSettings& read = settings.checkpoint;
+  read.storage = read_storage_servers(checkpoint);
+  const auto count = [&](std::string_view key, std::uint32_t otherwise) {
+    return static_cast<std::uint32_t>(checkpoint.integer(key, otherwise, 1, most));
+  };
+  read.every = count("every", read.every);
+  read.depth = count("depth", read.depth);
+  read.overlaps = checkpoint.boolean("overlaps", read.overlaps);
+  read.drive_bits_per_second = checkpoint.rate("drive_rate", read.drive_bits_per_second);
+  read.piece_bytes = checkpoint.bytes("piece", read.piece_bytes);
+  checkpoint.finish();
+  const std::int64_t usual = read.storage > 0 ? std::int64_t{read.every} + 1 : 1;
+  settings.steps = static_cast<std::uint32_t>(table.integer("steps", usual, 1, most + 1));
+  if (read.storage > 0 && settings.steps <= read.every) {
+    table.wrong("steps", fmt::format("must be more than {}: a step follows each checkpoint, and "
+                                     "so shows what it costs",
+                                     read.every));
+  }
 }
 
-void build_serving(TableReader& table, const std::string& folder, Setup& setup) {
-  const Servers servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
-  auto model = read_named_model(table, "serve", folder, setup);
+void build_step(TableReader& table, const JobSettings& job, Setup& setup) {
+  auto model = read_named_model(table, "step", job.folder, setup);
+  workload::TrainingSettings settings;
+  if (model) settings = model->step;
+  read_steps(table, settings);
+  if (!model || table.findings().any()) return;
+  settings.servers = job.servers;
+  settings.seed = job.seed;
+  auto training = workload::make_training(settings);
+  if (!training) return table.wrong("step", training.error().message);
+  workload::Job* taken = take_job(table, "step", std::move(training->graph), job.servers, setup);
+  if (taken == nullptr) return;
+  taken->step_ends = std::move(training->step_ends);
+  taken->checkpoints = std::move(training->checkpoints);
+  taken->checkpoint_bytes = static_cast<std::uint64_t>(settings.checkpoint_bytes());
+}
+
+void build_serving(TableReader& table, const JobSettings& job, Setup& setup) {
+  auto model = read_named_model(table, "serve", job.folder, setup);
   if (!model) return;
-  model->serving.servers = servers;
-  model->serving.seed = setup.network.seed;
+  model->serving.servers = job.servers;
+  model->serving.seed = job.seed;
   auto serving = workload::make_serving(model->serving);
   if (!serving) return table.wrong("serve", serving.error().message);
-  take_job(table, "serve", std::move(serving->graph), servers, setup);
-  if (!setup.job) return;
-  setup.job->computation = Time::zero();
-  setup.job->batches = serving->batches;
-  setup.job->requests = std::move(serving->requests);
+  workload::Job* taken = take_job(table, "serve", std::move(serving->graph), job.servers, setup);
+  if (taken == nullptr) return;
+  taken->computation = Time::zero();
+  taken->batches = serving->batches;
+  taken->requests = std::move(serving->requests);
 }
 
-void build_collective(TableReader& table, const std::string& folder, Setup& setup) {
+void build_collective(TableReader& table, const JobSettings& job, Setup& setup) {
   CollectiveSettings settings;
   settings.collective =
       table.choice("collective", std::span<const std::string_view>(workload::collective_names),
@@ -162,27 +220,45 @@ void build_collective(TableReader& table, const std::string& folder, Setup& setu
   settings.channels = static_cast<std::uint32_t>(table.integer("channels", 0, 0, 1'024));
   settings.chunk_bytes = table.bytes("chunk", settings.chunk_bytes);
   settings.window = static_cast<std::uint32_t>(table.integer("window", settings.window, 1, 65'536));
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers = job.servers;
   settings.servers.aggregation = setup.aggregation;
+  if (settings.algorithm == Algorithm::in_network && !job.servers.places.empty()) {
+    table.wrong("algorithm",
+                "\"in-network\" goes with a collective in [traffic], which has all hosts: the "
+                "trees of switches that reduce join all of them");
+  }
   if (table.findings().any()) return;
-  take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
-  if (!setup.job) return;
-  setup.job->bandwidth = {settings.bytes,
-                          workload::bus_factor(settings.collective, settings.servers.ranks())};
+  workload::Job* taken =
+      take_job(table, "collective", workload::make_collective(settings), settings.servers, setup);
+  if (taken == nullptr) return;
+  taken->bandwidth = {settings.bytes,
+                      workload::bus_factor(settings.collective, settings.servers.ranks())};
 }
 
-void build_experts(TableReader& table, const std::string& folder, Setup& setup) {
+void build_experts(TableReader& table, const JobSettings& job, Setup& setup) {
   workload::ExpertSettings settings;
   read_experts(table, settings);
-  settings.servers = read_servers(table.table("servers"), folder, setup.topology.adapters());
+  settings.servers = job.servers;
   // GPUs ask their adapters themselves.
   settings.servers.message_delay = table.time("message_delay", Time::zero());
-  settings.seed = setup.network.seed;
+  settings.seed = job.seed;
   if (table.findings().any()) return;
-  take_job(table, "operation", workload::make_experts(settings), settings.servers, setup);
-  if (setup.job && settings.operation != workload::ExpertOperation::layer) {
-    setup.job->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
+  workload::Job* taken =
+      take_job(table, "operation", workload::make_experts(settings), settings.servers, setup);
+  if (taken != nullptr && settings.operation != workload::ExpertOperation::layer) {
+    taken->bandwidth = workload::Bandwidth{workload::expert_bytes(settings)};
   }
+}
+
+}  // namespace
+
+const std::array<JobPattern, job_patterns>& all_job_patterns() {
+  static constexpr std::array<JobPattern, job_patterns> all = {{{"collective", build_collective},
+                                                                {"experts", build_experts},
+                                                                {"step", build_step},
+                                                                {"serve", build_serving},
+                                                                {"trace", build_trace}}};
+  return all;
 }
 
 }  // namespace tulle::scenario

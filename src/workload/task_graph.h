@@ -35,6 +35,8 @@ struct Task {
   bool exchanges = false;
   // A message that the receiver adds to what it has, and does not only store.
   bool reduces = false;
+  // A message that a host's processor or an adapter sends, without Servers::message_delay.
+  bool by_host = false;
   // Messages of one channel from one rank to another go in order and by one path, as through one
   // queue pair.
   std::uint32_t channel = 0;

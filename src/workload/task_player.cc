@@ -10,8 +10,6 @@
 namespace tulle::workload {
 namespace {
 
-constexpr std::uint32_t step_shift = 27;
-static_assert(TaskGraph::tasks_max <= 1u << step_shift);
 constexpr std::uint32_t no_flow = 0xFFFF'FFFF;
 
 // Returns how long so many bytes take at a rate.
@@ -28,7 +26,7 @@ bool needs_adapters(const Task& task, const Servers& servers) {
 
 // Flows that go behind one another share a connection. A flow that is alone has its own, which goes
 // with it.
-TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
+TaskFlows flows_of(const TaskGraph& graph, const Servers& servers, std::uint32_t first_connection) {
   TaskFlows flows;
   struct Connection {
     std::uint32_t first = 0;   // flow
@@ -36,7 +34,7 @@ TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
   };
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
   std::map<Key, Connection> connections;
-  std::int32_t shared = 0;
+  auto shared = static_cast<std::int32_t>(first_connection);
   for (TaskGraph::Index i = 0; i < graph.size(); ++i) {
     const Task& task = graph[i];
     if (!needs_adapters(task, servers)) continue;
@@ -54,11 +52,13 @@ TaskFlows flows_of(const TaskGraph& graph, const Servers& servers) {
     }
     flows.flows[index].connection = connection.number;
   }
+  flows.connections = static_cast<std::uint32_t>(shared) - first_connection;
   return flows;
 }
 
 TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
-    : graph_(job.graph),
+    : job_(job),
+      graph_(job.graph),
       servers_(job.servers),
       task_of_(job.task_of),
       player_(player),
@@ -73,8 +73,11 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
       adds_until_(graph_.ranks()),
       cores_(servers_),
       batches_(job.batches, graph_.ranks()) {
-  TULLE_CHECK(servers_.all_ranks() >= graph_.ranks());
-  for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) flow_of_[task_of_[flow]] = flow;
+  static_assert(TaskGraph::tasks_max <= 1u << step_shift);
+  TULLE_CHECK(servers_.all_ranks() >= graph_.ranks() && job.end_task() <= TaskGraph::tasks_max);
+  for (std::uint32_t flow = 0; flow < task_of_.size(); ++flow) {
+    flow_of_[task_of_[flow]] = job.first_flow + flow;
+  }
   const auto count = static_cast<TaskGraph::Index>(graph_.size());
   for (TaskGraph::Index i = 0; i < count; ++i) {
     awaited_[i] = static_cast<std::uint32_t>(graph_.waits_for(i).size());
@@ -90,17 +93,17 @@ TaskPlayer::TaskPlayer(const Job& job, Player& player, Stage stage)
 
 void TaskPlayer::begin() {
   for (TaskGraph::Index i = 0; i < graph_.size(); ++i) {
-    if (awaited_[i] == 0) set_alarm(Time::zero(), graph_[i].rank, i, Step::begin);
+    if (awaited_[i] == 0) set_alarm(job_.arrival, graph_[i].rank, i, Step::begin);
   }
 }
 
 void TaskPlayer::set_alarm(Time at, std::uint32_t rank, TaskGraph::Index task, Step step) {
   stage_.alarm(at, servers_.host_of(rank),
-               own_bit | static_cast<std::uint32_t>(step) << step_shift | task);
+               own_bit | static_cast<std::uint32_t>(step) << step_shift | (job_.first_task + task));
 }
 
 void TaskPlayer::handle_alarm(Time now, std::uint32_t token) {
-  const TaskGraph::Index task = token & ((1u << step_shift) - 1);
+  const TaskGraph::Index task = task_of(token) - job_.first_task;
   switch (static_cast<Step>(token >> step_shift & 7)) {
     case Step::begin:
       return begin_task(now, task);
@@ -136,7 +139,8 @@ void TaskPlayer::begin_task(Time now, TaskGraph::Index index) {
     set_alarm(begins + task.duration, task.rank, index, Step::over);
   } else if (flow_of_[index] != no_flow) {
     // A node's port may be another host than that of its events.
-    const Time delay = servers_.is_node(task.rank) ? stage_.lookahead : servers_.message_delay;
+    const Time asks = task.by_host ? Time::zero() : servers_.message_delay;
+    const Time delay = servers_.is_node(task.rank) ? stage_.lookahead : asks;
     player_.start(now + delay, flow_of_[index]);
   } else {
     send_to_neighbour(now, index);
@@ -259,7 +263,7 @@ void TaskPlayer::end_round(Time now, std::uint32_t rank) {
 // A node learns at its home what happens at its ports, and begins to send there
 // (begin_task()). The two ways together take its latency.
 void TaskPlayer::arrived(Time now, std::uint32_t flow) {
-  const TaskGraph::Index index = task_of_[flow];
+  const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t peer = graph_[index].peer;
   if (!servers_.is_node(peer)) return receive(now, index);
   const Time latency =
@@ -268,7 +272,7 @@ void TaskPlayer::arrived(Time now, std::uint32_t flow) {
 }
 
 void TaskPlayer::sent(Time now, std::uint32_t flow) {
-  const TaskGraph::Index index = task_of_[flow];
+  const TaskGraph::Index index = task_of_[flow - job_.first_flow];
   const std::uint32_t rank = graph_[index].rank;
   if (!servers_.is_node(rank)) return leave(now, index);
   set_alarm(now + stage_.lookahead, rank, index, Step::over);
@@ -281,6 +285,23 @@ void TaskPlayer::note_part(TaskGraph::Index index, Time now) {
   const bool has_left = !result.end.is_never();
   const bool has_arrived = !result.arrived.is_never() || !graph_[index].is_message();
   if (has_left && has_arrived) ++finished_;
+}
+
+Time TaskPlayer::begin_of(const TaskRange& range) const {
+  Time begin = Time::never();
+  for (TaskGraph::Index i = range.first; i < range.end; ++i) {
+    begin = std::min(begin, results_[i].start);
+  }
+  return begin;
+}
+
+Time TaskPlayer::end_of(const TaskRange& range) const {
+  Time end;
+  for (TaskGraph::Index i = range.first; i < range.end; ++i) {
+    end = std::max(end, results_[i].end);
+    if (graph_[i].is_message()) end = std::max(end, results_[i].arrived);
+  }
+  return end;
 }
 
 void TaskPlayer::leave(Time now, TaskGraph::Index index) {

@@ -1,0 +1,29 @@
+#include "experiment/alone.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace tulle::experiment {
+
+// The other jobs stay in the setup, so that all flows keep their numbers, of which their paths
+// follow.
+Result<void> play_alone(scenario::Setup& setup, const OnProgress& on_progress) {
+  std::vector<std::optional<Time>> alone(setup.jobs.size());
+  bool goes_on = true;
+  for (std::size_t job = 0; job < alone.size() && goes_on; ++job) {
+    scenario::Setup one = setup;
+    one.only_job = job;
+    one.report.interval = Time::zero();
+    one.timeline = false;
+    auto run = Run::prepare(std::move(one));
+    if (!run) return run.error();
+    (*run)->run([&](const Progress& progress) { return goes_on = on_progress(progress); });
+    alone[job] = (*run)->time_of_job(job);
+  }
+  setup.alone = std::move(alone);
+  return {};
+}
+
+}  // namespace tulle::experiment
