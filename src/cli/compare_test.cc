@@ -177,6 +177,7 @@ TEST_F(CompareTest, SeveralJobs) {
                  "--algorithm: goes with one job");
   expect_refused("--workload allreduce --gpus 8 --placement spread",
                  "--placement: goes with several jobs");
+  expect_refused(two + " --placement best", "--placement: best not in", 2);
   expect_refused("--workload allreduce --gpus 8 --alone", "report.alone: compares the jobs");
 }
 

@@ -369,7 +369,8 @@ void add_compare(CLI::App& app, int& status) {
       ->add_option("--placement", workload.placement,
                    "Servers of several jobs: packed, one job behind the other; spread, evenly over "
                    "those that are free; or random (packed)")
-      ->type_name("PLACEMENT");
+      ->type_name("PLACEMENT")
+      ->check(CLI::IsMember({"packed", "spread", "random"}));
   command->add_flag("--alone", options.alone,
                     "Simulate each of several jobs alone too, and compare");
   command

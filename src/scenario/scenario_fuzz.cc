@@ -53,10 +53,12 @@ void check_error(const Error& error) {
 
 void check_setup(const Setup& setup) { TULLE_CHECK(setup.topology.hosts >= 1); }
 
-// Builds the first variants.
-void build(const Scenario& scenario) {
-  for (std::size_t i = 0; i < std::min<std::size_t>(scenario.variants().size(), 4); ++i) {
-    auto setup = scenario.build(i);
+// Builds four variants, beginning with number `first`, counted around. The reference has many, and
+// the keys of the later ones would otherwise never be read.
+void build(const Scenario& scenario, std::size_t first = 0) {
+  const std::size_t count = scenario.variants().size();
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 4); ++i) {
+    auto setup = scenario.build((first + i) % count);
     if (!setup) {
       check_error(setup.error());
     } else {
@@ -80,7 +82,7 @@ void check(std::string_view text, bool builds) {
   auto scenario = Scenario::parse(text, "fuzz.toml", TULLE_SCENARIOS, set);
   if (!scenario) return check_error(scenario.error());
   TULLE_CHECK(!scenario->variants().empty());
-  if (builds) build(*scenario);
+  if (builds) build(*scenario, text.size());
 }
 
 // Reads the text as the choices of `tulle compare`.
@@ -142,6 +144,11 @@ void check_model(std::string_view text) {
   auto step = workload::make_training_step(model->step);
   if (!step) check_error(step.error());
   TULLE_CHECK(!step || step->check());
+  model->step.steps = 2;
+  model->step.checkpoint.storage = 1;
+  auto training = workload::make_training(model->step);
+  if (!training) check_error(training.error());
+  TULLE_CHECK(!training || training->graph.check());
   auto serving = workload::make_serving(model->serving);
   if (!serving) check_error(serving.error());
   TULLE_CHECK(!serving || serving->graph.check());

@@ -21,7 +21,7 @@ namespace tulle::workload {
 struct CheckpointSettings {
   static constexpr std::uint64_t command_bytes = 64;
   static constexpr std::uint64_t completion_bytes = 16;
-  // The target's READ request names the data: 16 bytes (IBTA 9.3.3.1: RETH).
+  // The READ request of the target names the data (IBTA 9.3: RETH).
   static constexpr std::uint64_t request_bytes = 16;
 
   std::uint32_t storage = 0;  // servers that store; 0: there are no checkpoints
